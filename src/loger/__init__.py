@@ -1,0 +1,7 @@
+"""Recommendations with reasons that are true.
+
+``loger`` learns from interactions and a knowledge graph, recommends items, and shows the
+paths and logical rules that really produced each score.
+"""
+
+__version__ = "0.1.0"

@@ -1,0 +1,1 @@
+"""Reading data sets in the formats people have, and splitting them without leaks."""

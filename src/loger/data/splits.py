@@ -1,0 +1,133 @@
+"""Train, validation and test parts, and the training graph that knows nothing of the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loger.data.dataset import TEST, TRAIN, VALIDATION, Dataset
+from loger.errors import DataError, LogerError
+from loger.graph import KnowledgeGraph
+
+How = Literal["auto", "given", "time", "random"]
+Part = Literal["train", "validation", "test"]
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Rows of a data set's interactions, in three parts."""
+
+    dataset: Dataset
+    train: NDArray[np.int64]
+    validation: NDArray[np.int64]
+    test: NDArray[np.int64]
+
+    @cached_property
+    def graph(self) -> KnowledgeGraph:
+        """The training graph: what a model may see, and nothing of the other parts (L1)."""
+        return self.dataset.graph(self.train)
+
+    def pairs(self, part: Part) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """The users and items of a part, row by row."""
+        rows = getattr(self, part)
+        return self.dataset.interactions.users[rows], self.dataset.interactions.items[rows]
+
+    def refit(self) -> Split:
+        """The split for the last fit, when tuning is over: validation joins train."""
+        both = np.sort(np.concatenate([self.train, self.validation]))
+        return Split(self.dataset, both, self.validation[:0], self.test)
+
+    def unobserved(self, users: NDArray[np.integer], n: int, seed: int) -> NDArray[np.int32]:
+        """For each user n items, drawn uniformly and without repetition, that the user has
+        in no part at all (METHOD L4); [users, n]."""
+        events = self.dataset.interactions
+        n_items = self.dataset.n_items
+        known = np.bincount(events.users, minlength=self.dataset.n_users)
+        short = np.flatnonzero(known[users] + n > n_items)
+        if len(short):
+            raise LogerError(
+                f"user {int(users[short[0]])} leaves fewer than {n} unobserved items of {n_items}"
+            )
+        order = np.argsort(events.users, kind="stable")
+        ends = np.concatenate([[0], np.cumsum(known)])
+        out = np.empty((len(users), n), dtype=np.int32)
+        for row, u in enumerate(np.asarray(users)):
+            # Draw ranks among the items the user does not have, then step over those it has.
+            have = np.sort(events.items[order[ends[u] : ends[u + 1]]])
+            rng = np.random.default_rng([seed, row, int(u)])
+            ranks = rng.choice(n_items - len(have), size=n, replace=False, shuffle=True)
+            gaps = have - np.arange(len(have))  # how many free items lie before each
+            out[row] = ranks + np.searchsorted(gaps, ranks, side="right")
+        return out
+
+
+def split(
+    dataset: Dataset,
+    how: How = "auto",
+    *,
+    test: float = 0.2,
+    validation: float = 0.1,
+    seed: int = 0,
+) -> Split:
+    """Divide each user's interactions; at least one stays in train, unless a given split
+    says otherwise (its users without train rows are users without history).
+
+    ``given`` takes the parts that the data set brings, ``time`` holds out each user's
+    latest interactions, ``random`` any of them; ``auto`` is the first of these that the
+    data allow. Validation, unless given, is carved from train in the same way.
+    """
+    for name, share in (("test", test), ("validation", validation)):
+        if not 0 <= share < 1:
+            raise LogerError(f"{name} must be a share in [0, 1), got {share!r}")
+    events = dataset.interactions
+    if how == "auto":
+        how = (
+            "given"
+            if events.parts is not None
+            else "time"
+            if events.times is not None
+            else "random"
+        )
+    if how == "given" and events.parts is None:
+        raise DataError(f"{dataset.name} brings no split", remedy="choose 'time' or 'random'")
+    if how == "time" and events.times is None:
+        raise DataError(f"{dataset.name} has no times", remedy="choose 'random'")
+    # Within a user: latest last, ties by item; a random key does for 'random'.
+    rng = np.random.default_rng([seed, 0x5EED])
+    shuffled = rng.permutation(len(events)) if how == "random" or events.times is None else None
+    key = events.times if shuffled is None else shuffled
+    parts = np.full(len(events), TRAIN, dtype=np.int8)
+    if how == "given":
+        assert events.parts is not None
+        parts = events.parts.copy()
+    else:
+        _hold_out(parts, events.users, events.items, key, test, TEST)
+    if not (parts == VALIDATION).any():
+        _hold_out(parts, events.users, events.items, key, validation, VALIDATION)
+    rows = [np.flatnonzero(parts == p) for p in (TRAIN, VALIDATION, TEST)]
+    return Split(dataset, *rows)
+
+
+def _hold_out(
+    parts: NDArray[np.int8],
+    users: NDArray[np.int32],
+    items: NDArray[np.int32],
+    key: NDArray[np.integer] | None,
+    share: float,
+    part: int,
+) -> None:
+    """Move the last share of each user's train rows, by key, into a part."""
+    rows = np.flatnonzero(parts == TRAIN)
+    if share == 0 or not len(rows):
+        return
+    keys = (items[rows], users[rows]) if key is None else (items[rows], key[rows], users[rows])
+    rows = rows[np.lexsort(keys)]
+    owner = users[rows]
+    total = np.bincount(owner)[owner]
+    place = np.arange(len(rows)) - np.searchsorted(owner, owner)  # 0 … total-1 within the user
+    held = np.minimum(np.maximum(1, np.rint(share * total)), total - 1)
+    parts[rows[place >= total - held]] = part

@@ -1,0 +1,382 @@
+"""The knowledge graph: typed entities and relations, every relation with its inverse.
+
+Entities are numbered users | items | others, contiguous per type. Base relations are
+0 … R-1, relation 0 is the interaction r_ui that we predict, and r + R is the inverse of r.
+Everything below the border works on these numbers; names are for people.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from loger.errors import LogerError, UnknownNameError
+
+Ints = NDArray[np.integer]
+INTERACTION = 0
+"""The number of r_ui, the relation to predict, in every graph."""
+
+INVERSE_MARK = "⁻¹"
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """A base relation with the one type of its heads and the one type of its tails."""
+
+    name: str
+    head_type: str
+    tail_type: str
+
+
+class Vocabulary:
+    """Which entities exist, by type: names that identify, labels that people read.
+
+    >>> words = Vocabulary({"user": ["ann"], "item": ["i1", "i2"], "brand": ["Acme"]})
+    >>> words.id("item", "i2"), words.names[2], words.type_of(3)
+    (2, 'i2', 'brand')
+    """
+
+    def __init__(
+        self,
+        names: Mapping[str, Sequence[str]],
+        labels: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
+        if tuple(names)[:2] != ("user", "item"):
+            raise LogerError(f"the first types must be 'user' and 'item', got {tuple(names)[:2]}")
+        labels = labels or {}
+        self.types: tuple[str, ...] = tuple(names)
+        self.offsets: NDArray[np.int64] = np.cumsum([0] + [len(names[t]) for t in names])
+        self.names: list[str] = [name for of_type in names.values() for name in of_type]
+        self.labels: list[str] = [s for t in names for s in labels.get(t, names[t])]
+        if len(self.labels) != len(self.names):
+            raise LogerError("every type needs as many labels as names")
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def span(self, entity_type: str) -> range:
+        """The ids of all entities of a type."""
+        try:
+            k = self.types.index(entity_type)
+        except ValueError:
+            raise UnknownNameError("entity type", entity_type, self.types) from None
+        return range(int(self.offsets[k]), int(self.offsets[k + 1]))
+
+    def type_of(self, entity: int) -> str:
+        """The type of one entity."""
+        return self.types[int(np.searchsorted(self.offsets, entity, side="right")) - 1]
+
+    def id(self, entity_type: str, name: str) -> int:
+        """The id of a named entity; an unknown name is an error with the nearest known one."""
+        ids = self._ids_by_type[self.types.index(entity_type)]
+        try:
+            return ids[name]
+        except KeyError:
+            raise UnknownNameError(entity_type, name, ids) from None
+
+    @cached_property
+    def _ids_by_type(self) -> list[dict[str, int]]:
+        return [{self.names[i]: i for i in self.span(t)} for t in self.types]
+
+
+@dataclass(frozen=True, eq=False)
+class KnowledgeGraph:
+    """A set of facts, immutable, stored twice: by (head, relation, tail) and by (head, tail).
+
+    The rows of the first order are cut into segments of equal relation, so that one head's
+    neighbours under one relation are one slice: segment s of head h lies in
+    ``row_segments[h] <= s < row_segments[h+1]``, has relation ``segment_relations[s]`` and
+    neighbours ``tails[segment_starts[s]:segment_starts[s+1]]``. The second order answers
+    "which relations lead from h to t" by one binary search in ``pair_tails``.
+
+    ``origins`` guards leakage (METHOD L3): for an edge that is known from a single
+    interaction (u, v) alone, it holds v on edges that leave u and u on edges that leave v.
+    """
+
+    vocabulary: Vocabulary
+    relations: tuple[Relation, ...]
+    row_segments: NDArray[np.int64]  # [entities + 1]
+    segment_relations: NDArray[np.uint16]  # [segments]
+    segment_starts: NDArray[np.int64]  # [segments + 1]
+    tails: NDArray[np.int32]  # [edges], sorted by (head, relation, tail)
+    pair_tails: NDArray[np.int32]  # [edges], sorted by (head, tail, relation)
+    pair_relations: NDArray[np.uint16]  # [edges]
+    origins: NDArray[np.int32] | None = None  # [edges], in the order of tails; -1 for none
+
+    # ── building ────────────────────────────────────────────────────────────────────────
+
+    @classmethod
+    def from_triples(
+        cls,
+        vocabulary: Vocabulary,
+        relations: Sequence[Relation],
+        heads: ArrayLike,
+        relation_ids: ArrayLike,
+        tails: ArrayLike,
+        origins: tuple[ArrayLike, ArrayLike] | None = None,
+    ) -> KnowledgeGraph:
+        """Sort triples of base relations and their inverses into a graph.
+
+        Duplicates count once; self-loops are refused (they can be in no simple path).
+        ``origins`` gives (user, item) entity ids of the one interaction that a triple is
+        known from, or -1; the caller has already merged duplicates then.
+        """
+        h, r, t = (np.asarray(x, dtype=np.int64) for x in (heads, relation_ids, tails))
+        _check_triples(vocabulary, relations, h, r, t)
+        n, n_relations = len(vocabulary), len(relations)
+        both_h, both_t = np.concatenate([h, t]), np.concatenate([t, h])
+        both_r = np.concatenate([r, r + n_relations])
+        # One integer per edge sorts far faster than three columns do.
+        key = (both_h * (2 * n_relations) + both_r) * n + both_t
+        edge_origins = None
+        if origins is None:
+            key = np.unique(key)
+        else:
+            key, first = np.unique(key, return_index=True)
+            user, item = (np.tile(np.asarray(x, dtype=np.int32), 2) for x in origins)
+            other = np.where(both_h == user, item, np.where(both_h == item, user, -1))
+            edge_origins = np.where(user < 0, -1, other)[first].astype(np.int32)
+        by_relation, tail = np.divmod(key, n)
+        head, relation = np.divmod(by_relation, 2 * n_relations)
+        starts = np.flatnonzero(np.diff(by_relation, prepend=-1))
+        pair_key = np.sort((head * n + tail) * (2 * n_relations) + relation)
+        pair, pair_relation = np.divmod(pair_key, 2 * n_relations)
+        return cls(
+            vocabulary=vocabulary,
+            relations=tuple(relations),
+            row_segments=np.searchsorted(head[starts], np.arange(n + 1)).astype(np.int64),
+            segment_relations=relation[starts].astype(np.uint16),
+            segment_starts=np.append(starts, len(key)).astype(np.int64),
+            tails=tail.astype(np.int32),
+            pair_tails=(pair % n).astype(np.int32),
+            pair_relations=pair_relation.astype(np.uint16),
+            origins=edge_origins,
+        )
+
+    def without(
+        self, heads: Sequence[int], relation_ids: Sequence[int], tails: Sequence[int]
+    ) -> KnowledgeGraph:
+        """The graph less some facts, both directions of each; an absent fact is an error.
+
+        Costs a few copies of the arrays, no sort: meant for leave-out and what-if.
+        """
+        found = [
+            self._find(*edge)
+            for h, r, t in zip(heads, relation_ids, tails, strict=True)
+            for edge in ((h, r, t), (t, self.inverse(r), h))
+        ]
+        if not found:
+            return self
+        gone = np.unique(np.array(found), axis=0)
+        edge, segment, pair = gone[:, 0], gone[:, 1], np.sort(gone[:, 2])
+        lost = np.bincount(segment, minlength=len(self.segment_relations))
+        sizes = np.diff(self.segment_starts) - lost
+        kept = sizes > 0
+        kept_before = np.concatenate([[0], np.cumsum(kept)])
+        return KnowledgeGraph(
+            vocabulary=self.vocabulary,
+            relations=self.relations,
+            row_segments=kept_before[self.row_segments],
+            segment_relations=self.segment_relations[kept],
+            segment_starts=np.concatenate([[0], np.cumsum(sizes[kept])]),
+            tails=np.delete(self.tails, edge),
+            pair_tails=np.delete(self.pair_tails, pair),
+            pair_relations=np.delete(self.pair_relations, pair),
+            origins=None if self.origins is None else np.delete(self.origins, edge),
+        )
+
+    def without_interactions(self, users: Sequence[int], items: Sequence[int]) -> KnowledgeGraph:
+        """The graph as if these interactions had never been seen.
+
+        That takes away the interaction itself and every fact that is known from it alone.
+        Items are numbered from 0 among items.
+        """
+        facts: list[tuple[int, int, int]] = []
+        first_item = self.vocabulary.span("item").start
+        for u, v in zip(users, (i + first_item for i in items), strict=True):
+            facts.append((u, INTERACTION, v))
+            if self.origins is not None:
+                facts += [e for e in self._edges_of(u, origin=v) if e[2] != v]
+                facts += [e for e in self._edges_of(v, origin=u) if e[2] != u]
+        return self.without(*zip(*facts, strict=True)) if facts else self
+
+    # ── looking ─────────────────────────────────────────────────────────────────────────
+
+    @property
+    def n_entities(self) -> int:
+        """How many entities there are, of all types."""
+        return len(self.vocabulary)
+
+    @property
+    def n_users(self) -> int:
+        """How many users there are; their ids are 0 … n_users - 1."""
+        return len(self.vocabulary.span("user"))
+
+    @property
+    def n_items(self) -> int:
+        """How many items there are."""
+        return len(self.vocabulary.span("item"))
+
+    @property
+    def n_triples(self) -> int:
+        """How many facts there are, inverses not counted."""
+        return len(self.tails) // 2
+
+    def inverse(self, relation: int) -> int:
+        """The number of the inverse relation."""
+        n = len(self.relations)
+        return relation - n if relation >= n else relation + n
+
+    def relation_name(self, relation: int) -> str:
+        """The name of a relation or inverse relation."""
+        n = len(self.relations)
+        return self.relations[relation % n].name + (INVERSE_MARK if relation >= n else "")
+
+    def relation_id(self, name: str) -> int:
+        """The number of a relation by its name, ``⁻¹`` or ``^-1`` marking an inverse."""
+        plain = name.removesuffix(INVERSE_MARK).removesuffix("^-1")
+        names = [r.name for r in self.relations]
+        if plain not in names:
+            raise UnknownNameError("relation", plain, names)
+        base = names.index(plain)
+        return base if plain == name else self.inverse(base)
+
+    def signature(self, relation: int) -> tuple[str, str]:
+        """The types that a relation or inverse relation leads from and to."""
+        base = self.relations[relation % len(self.relations)]
+        types = (base.head_type, base.tail_type)
+        return types if relation < len(self.relations) else types[::-1]
+
+    @cached_property
+    def indptr(self) -> NDArray[np.int64]:
+        """Where each entity's edges begin, in both orders; [entities + 1]."""
+        return self.segment_starts[self.row_segments]
+
+    def degrees(self, relation: int) -> NDArray[np.int64]:
+        """How many neighbours each entity has under a relation."""
+        out = np.zeros(self.n_entities, dtype=np.int64)
+        of = np.flatnonzero(self.segment_relations == relation)
+        heads = np.searchsorted(self.row_segments, of, side="right") - 1
+        out[heads] = np.diff(self.segment_starts)[of]
+        return out
+
+    def neighbours(self, head: int, relation: int) -> NDArray[np.int32]:
+        """Where a relation leads from an entity, ascending."""
+        s = self._segment(head, relation)
+        if s < 0:
+            return self.tails[:0]
+        return self.tails[self.segment_starts[s] : self.segment_starts[s + 1]]
+
+    def between(self, head: int, tail: int) -> NDArray[np.uint16]:
+        """The relations, inverse ones too, that lead from one entity to another."""
+        lo, hi = self.indptr[head], self.indptr[head + 1]
+        row = self.pair_tails[lo:hi]
+        a, b = np.searchsorted(row, [tail, tail + 1])
+        return self.pair_relations[lo + a : lo + b]
+
+    def has(self, head: int, relation: int, tail: int) -> bool:
+        """Whether this is a fact of the graph."""
+        return relation in self.between(head, tail)
+
+    def triples(self) -> tuple[NDArray[np.int32], NDArray[np.uint16], NDArray[np.int32]]:
+        """All facts of the base relations as (heads, relations, tails), sorted."""
+        sizes = np.diff(self.segment_starts)
+        relation = np.repeat(self.segment_relations, sizes)
+        head = np.repeat(np.arange(self.n_entities, dtype=np.int32), np.diff(self.indptr))
+        base = relation < len(self.relations)
+        return head[base], relation[base], self.tails[base]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A digest of the whole content: names, relations, facts and their origins."""
+        digest = hashlib.sha256()
+        for r in self.relations:
+            digest.update(f"{r.name}\0{r.head_type}\0{r.tail_type}\n".encode())
+        digest.update(repr((self.vocabulary.types, self.vocabulary.offsets.tolist())).encode())
+        digest.update("\0".join(self.vocabulary.names).encode())
+        for array in (self.row_segments, self.segment_relations, self.segment_starts, self.tails):
+            digest.update(np.ascontiguousarray(array).tobytes())
+        if self.origins is not None:
+            digest.update(self.origins.tobytes())
+        return digest.hexdigest()
+
+    def __repr__(self) -> str:
+        return (
+            f"KnowledgeGraph({self.n_users:,} users, {self.n_items:,} items, "
+            f"{self.n_entities:,} entities, {len(self.relations)} relations, "
+            f"{self.n_triples:,} facts)"
+        )
+
+    # ── inside ──────────────────────────────────────────────────────────────────────────
+
+    def _segment(self, head: int, relation: int) -> int:
+        lo, hi = self.row_segments[head], self.row_segments[head + 1]
+        s = lo + np.searchsorted(self.segment_relations[lo:hi], relation)
+        return int(s) if s < hi and self.segment_relations[s] == relation else -1
+
+    def _find(self, head: int, relation: int, tail: int) -> tuple[int, int, int]:
+        """Positions of one directed edge: in ``tails``, among segments, in ``pair_tails``."""
+        s = self._segment(head, relation)
+        edge = -1
+        if s >= 0:
+            lo, hi = self.segment_starts[s], self.segment_starts[s + 1]
+            edge = int(lo + np.searchsorted(self.tails[lo:hi], tail))
+            if edge == hi or self.tails[edge] != tail:
+                edge = -1
+        if edge < 0:
+            words = self.vocabulary
+            raise LogerError(
+                f"the graph has no fact ({words.names[head]!r}, "
+                f"{self.relation_name(relation)}, {words.names[tail]!r}) to take away"
+            )
+        lo, hi = self.indptr[head], self.indptr[head + 1]
+        first = lo + np.searchsorted(self.pair_tails[lo:hi], tail)
+        pair = first + np.searchsorted(self.between(head, tail), relation)
+        return edge, s, int(pair)
+
+    def _edges_of(self, head: int, origin: int) -> list[tuple[int, int, int]]:
+        """The edges that leave an entity and are known from one interaction alone."""
+        assert self.origins is not None
+        lo, hi = self.indptr[head], self.indptr[head + 1]
+        edges = lo + np.flatnonzero(self.origins[lo:hi] == origin)
+        segments = np.searchsorted(self.segment_starts, edges, side="right") - 1
+        return [
+            (head, int(self.segment_relations[s]), int(self.tails[e]))
+            for e, s in zip(edges, segments, strict=True)
+        ]
+
+
+def _check_triples(
+    vocabulary: Vocabulary, relations: Sequence[Relation], h: Ints, r: Ints, t: Ints
+) -> None:
+    """Refuse triples that break the data model; readers have mended what can be mended."""
+    if not len(h) == len(r) == len(t):
+        raise LogerError(f"heads, relations, tails differ in length: {len(h)}, {len(r)}, {len(t)}")
+    if (relations[INTERACTION].head_type, relations[INTERACTION].tail_type) != ("user", "item"):
+        raise LogerError(f"relation 0 must lead from user to item, got {relations[0]}")
+    if 2 * len(relations) > np.iinfo(np.uint16).max:
+        raise LogerError(f"{len(relations):,} relations are too many; at most 32,767")
+    if not len(h):
+        return
+    if r.min() < 0 or r.max() >= len(relations):
+        raise LogerError(f"relation numbers must lie in 0 … {len(relations) - 1}")
+    spans = {name: vocabulary.span(name) for name in vocabulary.types}
+    for ids, side in ((h, "head_type"), (t, "tail_type")):
+        allowed = [spans[getattr(relation, side)] for relation in relations]
+        low = np.array([s.start for s in allowed])[r]
+        high = np.array([s.stop for s in allowed])[r]
+        wrong = np.flatnonzero((ids < low) | (ids >= high))
+        if len(wrong):
+            i = int(wrong[0])
+            raise LogerError(
+                f"triple {i}: {side.removesuffix('_type')} {int(ids[i])} is not of the type that "
+                f"{relations[int(r[i])]} asks for"
+            )
+    loops = np.flatnonzero(h == t)
+    if len(loops):
+        raise LogerError(f"triple {int(loops[0])} is a self-loop of entity {int(h[loops[0]])}")
