@@ -23,6 +23,9 @@ INTERACTION = 0
 
 INVERSE_MARK = "⁻¹"
 
+HUB_EDGES = 64
+"""Rows up to this length are scanned in any case; a bitmap would not pay."""
+
 
 @dataclass(frozen=True, slots=True)
 class Relation:
@@ -201,8 +204,7 @@ class KnowledgeGraph:
         for u, v in zip(users, (i + first_item for i in items), strict=True):
             facts.append((u, INTERACTION, v))
             if self.origins is not None:
-                facts += [e for e in self._edges_of(u, origin=v) if e[2] != v]
-                facts += [e for e in self._edges_of(v, origin=u) if e[2] != u]
+                facts += self._edges_of(u, origin=v) + self._edges_of(v, origin=u)
         return self.without(*zip(*facts, strict=True)) if facts else self
 
     # ── looking ─────────────────────────────────────────────────────────────────────────
@@ -256,6 +258,25 @@ class KnowledgeGraph:
     def indptr(self) -> NDArray[np.int64]:
         """Where each entity's edges begin, in both orders; [entities + 1]."""
         return self.segment_starts[self.row_segments]
+
+    @cached_property
+    def hubs(self) -> tuple[NDArray[np.int32], NDArray[np.uint64]]:
+        """Bitmaps of the neighbours of hubs: (row of each entity's bitmap or -1, bitmaps).
+
+        A hub has more than entities / 64 edges, so its bitmap takes at most twice the memory
+        of its row and answers "is t a neighbour" in one look.
+        """
+        least = max(HUB_EDGES, self.n_entities // 64)
+        found = np.flatnonzero(np.diff(self.indptr) > least)
+        of = np.full(self.n_entities, -1, dtype=np.int32)
+        of[found] = np.arange(len(found))
+        words = self.n_entities // 64 + 1
+        bits = np.zeros((len(found), words), dtype=np.uint64)
+        for row, hub in zip(bits, found, strict=True):
+            member = np.zeros(words * 64, dtype=bool)
+            member[self.tails[self.indptr[hub] : self.indptr[hub + 1]]] = True
+            row[:] = np.packbits(member, bitorder="little").view(np.uint64)
+        return of, bits
 
     def degrees(self, relation: int) -> NDArray[np.int64]:
         """How many neighbours each entity has under a relation."""

@@ -1,0 +1,416 @@
+"""Exact groundings: how often, and how strongly, each rule leads from a user to an item.
+
+A grounding of a rule for a pair (u, v) is a simple path (METHOD L2), so the pair's own edge
+never supports it; nor does a fact that is known from the interaction (u, v) alone (L3).
+For an observed pair the counts are thus what they would be had it not been observed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array
+
+from loger import _kernels as kernels
+from loger.engine import Engine, LocalEngine
+from loger.errors import LogerError
+from loger.graph import INTERACTION, KnowledgeGraph
+from loger.rules import Rule, RuleSet
+
+PAIRS_PER_BLOCK = 4096
+"""Small enough to bound memory (a dense block × rules), large enough to amortise a call."""
+
+USERS_PER_BLOCK = 32
+"""For all items of a user; bounds the memory of the results under way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """How a path's strength falls with degrees: each hop h –r→ t of a path multiplies it by
+    deg_r(h)^-leave · deg_r⁻¹(t)^-arrive (METHOD 5, ``walk``, where leave is β and arrive 0)."""
+
+    leave: float = 1.0
+    arrive: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Groundings:
+    """A sparse matrix pairs × rules of path counts and, if asked for, path strengths."""
+
+    users: NDArray[np.int32]
+    items: NDArray[np.int32]
+    n_rules: int
+    indptr: NDArray[np.int64]  # [pairs + 1]
+    rules: NDArray[np.int32]  # [cells], ascending within a pair
+    counts: NDArray[np.int64]  # [cells], all positive
+    strengths: NDArray[np.float64] | None = None  # [cells]
+
+    def __len__(self) -> int:
+        return len(self.users)
+
+    @property
+    def count_matrix(self) -> csr_array:
+        """Counts as a SciPy matrix, pairs × rules."""
+        shape = (len(self), self.n_rules)
+        return csr_array((self.counts, self.rules, self.indptr), shape=shape)
+
+    @property
+    def strength_matrix(self) -> csr_array:
+        """Strengths as a SciPy matrix, pairs × rules."""
+        if self.strengths is None:
+            raise LogerError("these groundings were counted without a walk; pass walk=Walk(...)")
+        shape = (len(self), self.n_rules)
+        return csr_array((self.strengths, self.rules, self.indptr), shape=shape)
+
+    def per_user(self, n_users: int) -> csr_array:
+        """n_l(u): the counts of each user's pairs added up; users × rules."""
+        rows = np.arange(len(self))
+        ones = np.ones(len(self), dtype=np.int64)
+        member = csr_array((ones, (self.users, rows)), shape=(n_users, len(self)))
+        return csr_array(member @ self.count_matrix)
+
+
+def ground(
+    graph: KnowledgeGraph,
+    rules: RuleSet,
+    users: ArrayLike,
+    items: ArrayLike,
+    *,
+    walk: Walk | None = None,
+    engine: Engine | None = None,
+) -> Groundings:
+    """Count (and with ``walk`` weigh) all simple paths of all rules for pairs of user and item.
+
+    One pass serves all rules. Users and items are numbered from 0 within their type; the
+    rows of the result are the pairs in the given order.
+    """
+    u, v = _checked_pairs(graph, users, items)
+    order = np.argsort(u, kind="stable")
+    u, entities = u[order], v[order].astype(np.int64) + graph.n_users
+    rows, plan, weights = _rows(graph), _plan(graph, rules), _weights(graph, walk)
+    unique, trip_rows = np.unique(entities, return_inverse=True)
+    trips = kernels.round_trips(rows, plan, weights, unique)
+
+    def block(span: tuple[int, int]) -> tuple[NDArray[np.integer], ...]:
+        lo, hi = span
+        own, starts = np.unique(u[lo:hi].astype(np.int64), return_index=True)
+        spans = np.append(starts, hi - lo)
+        pairs = (own, spans, entities[lo:hi], trip_rows[lo:hi])
+        return kernels.ground_block(rows, plan, weights, *pairs, *trips)
+
+    blocks = _user_blocks(u, PAIRS_PER_BLOCK)
+    results = list((engine or LocalEngine()).map("counting groundings", block, blocks))
+    found = _joined(u, v[order], len(rules), results, walk is not None)
+    return found if np.array_equal(order, np.arange(len(order))) else _reordered(found, order)
+
+
+def reach(
+    graph: KnowledgeGraph,
+    rules: RuleSet,
+    users: ArrayLike,
+    *,
+    walk: Walk | None = None,
+    observed: bool = False,
+    engine: Engine | None = None,
+) -> Groundings:
+    """Groundings of every item that some rule reaches, for each of the users.
+
+    The rows are sorted by the given users, then by item. Items the user has interacted
+    with are left out unless ``observed``.
+    """
+    asked = _checked(graph.n_users, users, "user")
+    rows, trie, weights = _rows(graph), _trie(graph, rules), _weights(graph, walk)
+
+    def block(span: tuple[int, int]) -> Groundings:
+        own = asked[span[0] : span[1]].astype(np.int64)
+        sizes, items, ends, *cells = kernels.reach_block(
+            rows, trie, weights, own, graph.n_users, graph.n_items
+        )
+        far = _joined(np.repeat(own, sizes), items, len(rules), [(ends, *cells)], walk is not None)
+        near = ground(
+            graph, rules, *_near_items(graph, own, observed), walk=walk, engine=LocalEngine(1)
+        )
+        return _merged(far, near, own)
+
+    spans = [
+        (k, min(k + USERS_PER_BLOCK, len(asked))) for k in range(0, len(asked), USERS_PER_BLOCK)
+    ]
+    parts = list((engine or LocalEngine()).map("reaching items", block, spans))
+    return _stacked(parts, len(rules), walk is not None)
+
+
+def count_paths(graph: KnowledgeGraph, rule: Rule, user: int, item: int) -> int:
+    """How many simple paths of one rule lead from a user to an item."""
+    return _listed(graph, rule, user, item, np.empty(0, dtype=np.int64))[0]
+
+
+def paths(graph: KnowledgeGraph, rule: Rule, user: int, item: int) -> NDArray[np.int32]:
+    """All groundings of one rule for one pair, as entity ids; [paths, hops + 1], sorted."""
+    total = count_paths(graph, rule, user, item)
+    return _listed(graph, rule, user, item, np.arange(total))[1]
+
+
+def sample_paths(
+    graph: KnowledgeGraph, rule: Rule, user: int, item: int, n: int, rng: np.random.Generator
+) -> NDArray[np.int32]:
+    """At most n groundings of one rule for one pair, uniformly and without repetition."""
+    total = count_paths(graph, rule, user, item)
+    wanted = np.sort(rng.choice(total, size=min(n, total), replace=False))
+    return _listed(graph, rule, user, item, wanted)[1]
+
+
+# ── rule sets and graphs as the kernels read them ───────────────────────────────────────
+
+
+def _rows(graph: KnowledgeGraph) -> kernels.Rows:
+    hub_of, hub_bits = graph.hubs
+    return kernels.Rows(
+        graph.row_segments,
+        graph.segment_relations,
+        graph.segment_starts,
+        graph.tails,
+        graph.indptr,
+        graph.pair_tails,
+        graph.pair_relations,
+        np.empty(0, dtype=np.int32) if graph.origins is None else graph.origins,
+        hub_of,
+        hub_bits,
+        len(graph.relations),
+    )
+
+
+def _weights(graph: KnowledgeGraph, walk: Walk | None) -> kernels.Weights:
+    if walk is None:
+        return kernels.Weights(np.empty(0), np.empty(0))
+    most = int(np.diff(graph.segment_starts).max(initial=1))
+    degree = np.maximum(np.arange(most + 1), 1).astype(np.float64)
+    return kernels.Weights(degree**-walk.leave, degree**-walk.arrive)
+
+
+def _plan(graph: KnowledgeGraph, rules: RuleSet) -> kernels.Plan:
+    """Number the prefixes within the type they end at, and index rules by them."""
+    n = 2 * len(graph.relations)
+    first, second = np.full(n, -1), np.full((n, n), -1)
+    prefixes: dict[str, dict[tuple[int, ...], int]] = {}
+    if any(len(rule) == 1 for rule in rules):
+        prefixes["user"] = {(): 0}  # the empty prefix ends at the user, as slot 0
+    for rule in rules:
+        known = prefixes.setdefault(rule.types[-2], {})
+        known.setdefault(rule.relations[:-1], len(known))
+    stride = max((len(known) for known in prefixes.values()), default=1)
+    rule_of, entered = np.full((n, stride), -1), np.full((n, stride), -1)
+    combo_of, slots = np.full((n, n), -1), np.zeros(n, dtype=np.int64)
+    for place, rule in enumerate(rules):
+        slot = prefixes[rule.types[-2]][rule.relations[:-1]]
+        if rule_of[rule.relations[-1], slot] >= 0:
+            raise LogerError(f"the rule {rule} is in the rule set twice")
+        rule_of[rule.relations[-1], slot] = place
+        slots[rule.relations[-1]] = len(prefixes[rule.types[-2]])
+        if len(rule) == 3 and combo_of[rule.relations[1:]] < 0:
+            combo_of[rule.relations[1:]] = combo_of.max() + 1
+    for known in prefixes.values():
+        for prefix, slot in known.items():
+            if len(prefix) == 1:
+                first[prefix] = slot
+            elif len(prefix) == 2:
+                second[prefix] = slot
+            if prefix:
+                entered[prefix[-1], np.argmin(entered[prefix[-1]])] = slot
+    long = sorted((r.relations[0], k) for k, r in enumerate(rules) if len(r) == 3)
+    return kernels.Plan(
+        first=first,
+        second=second,
+        expands=(second >= 0).any(axis=1),
+        slots=slots,
+        rule_of=rule_of,
+        entered=entered,
+        combo_of=combo_of,
+        long_starts=np.searchsorted([r1 for r1, _ in long], np.arange(n + 1)),
+        long_rules=np.array([k for _, k in long], dtype=np.int64),
+        long_combos=np.array([combo_of[rules[k].relations[1:]] for _, k in long], dtype=np.int64),
+        stride=stride,
+        n_combos=int(combo_of.max(initial=-1)) + 1,
+        n_rules=len(rules),
+        direct=any(len(rule) == 1 for rule in rules),
+    )
+
+
+def _trie(graph: KnowledgeGraph, rules: RuleSet) -> kernels.Trie:
+    """The prefixes of rules of two and three hops as a tree."""
+    prefixes = sorted({r.relations[:k] for r in rules for k in range(1, len(r))})
+    node = {prefix: k for k, prefix in enumerate(prefixes)}
+    root = np.full(2 * len(graph.relations), -1)
+    children: list[list[tuple[int, int]]] = [[] for _ in prefixes]
+    ends: list[list[tuple[int, int]]] = [[] for _ in prefixes]
+    for prefix, k in node.items():
+        if len(prefix) == 1:
+            root[prefix] = k
+        else:
+            children[node[prefix[:-1]]].append((prefix[-1], k))
+    for place, rule in enumerate(rules):
+        if len(rule) > 1:
+            ends[node[rule.relations[:-1]]].append((rule.relations[-1], place))
+    return kernels.Trie(root, *_ragged(children), *_ragged(ends), n_rules=len(rules))
+
+
+def _ragged(lists: Sequence[Sequence[tuple[int, int]]]) -> tuple[NDArray[np.int64], ...]:
+    starts = np.concatenate([[0], np.cumsum([len(x) for x in lists])]).astype(np.int64)
+    flat = np.array([pair for x in lists for pair in x], dtype=np.int64).reshape(-1, 2)
+    return starts, np.ascontiguousarray(flat[:, 0]), np.ascontiguousarray(flat[:, 1])
+
+
+# ── pairs and blocks ────────────────────────────────────────────────────────────────────
+
+
+def _checked(n: int, ids: ArrayLike, what: str) -> NDArray[np.int32]:
+    array = np.atleast_1d(np.asarray(ids))
+    if array.size and (array.min() < 0 or array.max() >= n):
+        bad = array[(array < 0) | (array >= n)][0]
+        raise LogerError(f"{what} numbers lie in 0 … {n - 1}, got {int(bad)}")
+    return array.astype(np.int32)
+
+
+def _checked_pairs(
+    graph: KnowledgeGraph, users: ArrayLike, items: ArrayLike
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    u, v = _checked(graph.n_users, users, "user"), _checked(graph.n_items, items, "item")
+    if len(u) != len(v):
+        raise LogerError(f"as many users as items are needed, got {len(u)} and {len(v)}")
+    return u, v
+
+
+def _user_blocks(users: NDArray[np.int32], size: int) -> list[tuple[int, int]]:
+    """Spans of about ``size`` pairs; a user's pairs stay together unless they exceed it."""
+    starts = np.flatnonzero(np.diff(users, prepend=-1))
+    cuts, at = [0], 0
+    while at < len(users):
+        k = np.searchsorted(starts, at + size, side="right") - 1
+        at = int(starts[k]) if starts[k] > at else at + size
+        if at + size >= len(users):
+            cuts += [] if at >= len(users) else [at]
+            break
+        cuts.append(at)
+    cuts.append(len(users))
+    return [(a, b) for a, b in pairwise(cuts) if a < b]
+
+
+def _joined(
+    users: NDArray[np.integer],
+    items: NDArray[np.integer],
+    n_rules: int,
+    results: Sequence[tuple[NDArray[np.integer], ...]],
+    weighted: bool,
+) -> Groundings:
+    """Blocks of compressed rows, one after another."""
+    sizes = [np.diff(ends) for ends, *_ in results]
+    empty = np.empty(0)
+    return Groundings(
+        users=users.astype(np.int32),
+        items=items.astype(np.int32),
+        n_rules=n_rules,
+        indptr=np.concatenate([[0], np.cumsum(np.concatenate([empty, *sizes]))]).astype(np.int64),
+        rules=np.concatenate([empty.astype(np.int32), *(r for _, r, _, _ in results)]),
+        counts=np.concatenate([empty.astype(np.int64), *(c for _, _, c, _ in results)]),
+        strengths=np.concatenate([empty, *(s for *_, s in results)]) if weighted else None,
+    )
+
+
+def _reordered(found: Groundings, order: NDArray[np.integer]) -> Groundings:
+    """Row k of ``found`` is put back to place ``order[k]``."""
+    back = np.empty_like(order)
+    back[order] = np.arange(len(order))
+    return _taken(found, back)
+
+
+def _taken(found: Groundings, rows: NDArray[np.integer]) -> Groundings:
+    """The rows at these places."""
+    sizes = np.diff(found.indptr)[rows]
+    indptr = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    cells = np.repeat(found.indptr[rows] - indptr[:-1], sizes) + np.arange(indptr[-1])
+    return Groundings(
+        found.users[rows],
+        found.items[rows],
+        found.n_rules,
+        indptr,
+        found.rules[cells],
+        found.counts[cells],
+        None if found.strengths is None else found.strengths[cells],
+    )
+
+
+def _stacked(parts: Sequence[Groundings], n_rules: int, weighted: bool) -> Groundings:
+    none = np.empty(0, dtype=np.int32)
+    users = np.concatenate([none, *(p.users for p in parts)])
+    items = np.concatenate([none, *(p.items for p in parts)])
+    rows = [
+        (p.indptr, p.rules, p.counts, np.empty(0) if p.strengths is None else p.strengths)
+        for p in parts
+    ]
+    return _joined(users, items, n_rules, rows, weighted)
+
+
+def _near_items(
+    graph: KnowledgeGraph, users: NDArray[np.int64], observed: bool
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """The items that each user has an edge to; observed interactions only if asked for."""
+    of_user = []
+    for u in users:
+        row = graph.pair_tails[graph.indptr[u] : graph.indptr[u + 1]]
+        items = np.unique(row[(row >= graph.n_users) & (row < graph.n_users + graph.n_items)])
+        if not observed:
+            items = np.setdiff1d(items, graph.neighbours(int(u), INTERACTION))
+        of_user.append(items - graph.n_users)
+    owners = np.repeat(users, [len(x) for x in of_user]).astype(np.int32)
+    return owners, np.concatenate([np.empty(0, dtype=np.int32), *of_user]).astype(np.int32)
+
+
+def _merged(far: Groundings, near: Groundings, users: NDArray[np.int64]) -> Groundings:
+    """Two sets of pairs as one, by the place of the user and then by item; empty rows dropped."""
+    near = _taken(near, np.flatnonzero(np.diff(near.indptr)))
+    both = _stacked([far, near], far.n_rules, far.strengths is not None)
+    place = np.zeros(int(users.max(initial=0)) + 1, dtype=np.int64)
+    place[users] = np.arange(len(users))
+    return _taken(both, np.lexsort((both.items, place[both.users])))
+
+
+def _listed(
+    graph: KnowledgeGraph, rule: Rule, user: int, item: int, wanted: NDArray[np.int64]
+) -> tuple[int, NDArray[np.int32]]:
+    """How many groundings there are, and those whose places are wanted."""
+    (u,), (v,) = _checked_pairs(graph, user, item)
+    v = v + graph.n_users
+    nodes = np.empty((len(wanted), len(rule) + 1), dtype=np.int32)
+    nodes[:, 0], nodes[:, -1] = u, v
+    if len(rule) == 3:
+        middle = np.empty((len(wanted), 2), dtype=np.int32)
+        total = kernels.middle_pairs(_rows(graph), u, v, *rule.relations, wanted, middle)
+        nodes[:, 1:3] = middle
+        return int(total), nodes
+    ends = _short_paths(graph, rule, int(u), int(v))
+    if len(rule) == 2:
+        nodes[:, 1] = ends[wanted]
+    return len(ends), nodes
+
+
+def _short_paths(graph: KnowledgeGraph, rule: Rule, u: int, v: int) -> NDArray[np.int32]:
+    """The middle nodes of a rule's paths of two hops; of one hop, v if the edge is there."""
+    first = _open_neighbours(graph, u, rule.relations[0], v)
+    if len(rule) == 1:
+        return first[first == v]
+    last = _open_neighbours(graph, v, graph.inverse(rule.relations[1]), u)
+    return np.intersect1d(first, last, assume_unique=True)
+
+
+def _open_neighbours(
+    graph: KnowledgeGraph, head: int, relation: int, other: int
+) -> NDArray[np.int32]:
+    """Neighbours over edges that are not known from the interaction with ``other`` alone."""
+    near = graph.neighbours(head, relation)
+    if graph.origins is None or not len(near):
+        return near
+    at = graph.segment_starts[graph._segment(head, relation)]
+    return near[graph.origins[at : at + len(near)] != other]

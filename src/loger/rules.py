@@ -1,0 +1,150 @@
+"""Rules: typed relation sequences from user to item, r1 ∧ … ∧ rj ⇒ r_ui."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from loger.errors import LogerError
+from loger.graph import INTERACTION, INVERSE_MARK, KnowledgeGraph
+
+LONGEST = 3
+"""The most hops of a rule, as in the paper."""
+
+_VERBS = {
+    "purchase": "bought",
+    "watch": "watched",
+    "mentions": "mentioned",
+    "also_bought": "is bought along with",
+    "also_buy": "is bought along with",
+    "also_viewed": "is viewed along with",
+    "also_view": "is viewed along with",
+    "bought_together": "is bought together with",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule: relation numbers, with the names and entity types to read it by."""
+
+    relations: tuple[int, ...]
+    names: tuple[str, ...]
+    types: tuple[str, ...]  # one more than relations: user, …, item
+
+    def __len__(self) -> int:
+        return len(self.relations)
+
+    def __str__(self) -> str:
+        hops = (f"–{n}→ {t}" for n, t in zip(self.names, self.types[1:], strict=True))
+        return " ".join([self.types[0], *hops])
+
+    def sentence(self) -> str:
+        """The rule as a person would say it.
+
+        >>> Rule((0, 1, 3), ("purchase", "has_brand", "has_brand⁻¹"),
+        ...      ("user", "item", "brand", "item")).sentence()
+        'you bought an item that has a brand that another item has'
+        """
+        parts = ["you"]
+        for k, (name, (here, there)) in enumerate(
+            zip(self.names, pairwise(self.types), strict=True)
+        ):
+            inverse = name.endswith(INVERSE_MARK)
+            verb = _verb(name.removesuffix(INVERSE_MARK), here if inverse else there)
+            seen = there in self.types[: k + 1]
+            noun = ("another " if seen else _article(there)) + there.replace("_", " ")
+            that = "" if k == 0 else "that "
+            parts.append(f"{that}{noun} {verb}" if inverse else f"{that}{verb} {noun}")
+        return " ".join(parts)
+
+
+def _verb(name: str, tail_type: str) -> str:
+    plain = name.split("[")[0]
+    if plain.removeprefix("has_") == tail_type.split("[")[0]:
+        return "has"
+    return _VERBS.get(plain, plain.replace("_", " "))
+
+
+def _article(noun: str) -> str:
+    return "an " if noun[:1] in "aeio" else "a "
+
+
+@dataclass(frozen=True, slots=True)
+class RuleSet:
+    """Rules in a fixed order; a rule is known by its place."""
+
+    rules: tuple[Rule, ...]
+
+    def __len__(self) -> int:
+        return len(self.rules)
+
+    def __getitem__(self, place: int) -> Rule:
+        return self.rules[place]
+
+    def __iter__(self) -> Iterator[Rule]:
+        return iter(self.rules)
+
+    def __str__(self) -> str:
+        return "\n".join(f"{k:3d}  {rule}" for k, rule in enumerate(self.rules))
+
+    def chosen(self, places: Iterable[int]) -> RuleSet:
+        """The rules at these places."""
+        return RuleSet(tuple(self.rules[k] for k in places))
+
+    def index(self, names: Sequence[str]) -> int:
+        """The place of the rule with these relation names."""
+        for k, rule in enumerate(self.rules):
+            if rule.names == tuple(names):
+                return k
+        raise LogerError(f"no rule {' → '.join(names)} among the {len(self)} rules")
+
+
+def make_rule(graph: KnowledgeGraph, relations: Sequence[int]) -> Rule:
+    """A rule over a graph's relations, checked to lead from user to item.
+
+    The interaction alone is refused: it would explain a pair by itself (METHOD L2).
+    """
+    relations = tuple(int(r) for r in relations)
+    names = tuple(graph.relation_name(r) for r in relations)
+    if not 1 <= len(relations) <= LONGEST:
+        raise LogerError(f"a rule has 1 to {LONGEST} relations, got {len(relations)}: {names}")
+    if relations == (INTERACTION,):
+        raise LogerError(f"the rule {names[0]} ⇒ {names[0]} says nothing")
+    types = ["user"]
+    for r, name in zip(relations, names, strict=True):
+        head, tail = graph.signature(r)
+        if head != types[-1]:
+            raise LogerError(f"in the rule {names}, {name} leads from {head}, not {types[-1]}")
+        types.append(tail)
+    if types[-1] != "item":
+        raise LogerError(f"the rule {names} ends at {types[-1]}, not at item")
+    return Rule(relations, names, tuple(types))
+
+
+def named_rules(graph: KnowledgeGraph, names: Iterable[Sequence[str]]) -> RuleSet:
+    """Rules from relation names, ``⁻¹`` or ``^-1`` marking inverses."""
+    return RuleSet(tuple(make_rule(graph, [graph.relation_id(n) for n in rule]) for rule in names))
+
+
+def candidates(graph: KnowledgeGraph, longest: int = LONGEST, shortest: int = 1) -> RuleSet:
+    """Every rule that the types allow, shorter ones first, over relations that have facts."""
+    used = sorted({int(r) for r in set(graph.segment_relations.tolist())})
+    leaving: dict[str, list[int]] = {}
+    for r in used:
+        leaving.setdefault(graph.signature(r)[0], []).append(r)
+    found: list[Rule] = []
+    fronts: list[tuple[tuple[int, ...], str]] = [((), "user")]
+    for length in range(1, longest + 1):
+        fronts = [
+            ((*relations, r), graph.signature(r)[1])
+            for relations, end in fronts
+            for r in leaving.get(end, ())
+        ]
+        if length >= shortest:
+            found += [
+                make_rule(graph, relations)
+                for relations, end in fronts
+                if end == "item" and relations != (INTERACTION,)
+            ]
+    return RuleSet(tuple(found))

@@ -1,0 +1,119 @@
+"""Random typed graphs and the slow, obvious twins that the fast code is held against."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+from hypothesis import strategies as st
+
+from loger.graph import INTERACTION, KnowledgeGraph, Relation, Vocabulary
+from loger.rules import Rule
+
+RELATIONS = (
+    Relation("purchase", "user", "item"),
+    Relation("viewed", "user", "item"),
+    Relation("similar", "item", "item"),
+    Relation("has_brand", "item", "brand"),
+    Relation("mentions", "user", "word"),
+    Relation("described_as", "item", "word"),
+    Relation("follows", "user", "user"),
+)
+
+
+def vocabulary(users: int, items: int, brands: int, words: int) -> Vocabulary:
+    sizes = {"user": users, "item": items, "brand": brands, "word": words}
+    return Vocabulary({t: [f"{t}{k}" for k in range(n)] for t, n in sizes.items()})
+
+
+@st.composite
+def graphs(draw: st.DrawFn, with_origins: bool | None = None) -> KnowledgeGraph:
+    """Small dense graphs over all kinds of relations, many of them with origins."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    names = vocabulary(*(draw(st.integers(1, n)) for n in (6, 7, 3, 4)))
+    density = draw(st.sampled_from([0.1, 0.3, 0.6]))
+    triples = []
+    for r, relation in enumerate(RELATIONS):
+        for h in names.span(relation.head_type):
+            for t in names.span(relation.tail_type):
+                if h != t and rng.random() < density:
+                    triples.append((h, r, t))
+    if draw(st.booleans()) if with_origins is None else with_origins:
+        return with_random_origins(names, triples, rng)
+    return build(names, triples)
+
+
+def build(names, triples, origins=None) -> KnowledgeGraph:
+    columns = np.array(triples, dtype=np.int64).reshape(-1, 3).T
+    return KnowledgeGraph.from_triples(names, RELATIONS, *columns, origins=origins)
+
+
+def with_random_origins(names, triples, rng) -> KnowledgeGraph:
+    """Let some edges of users and items that touch an observed pair come from it alone."""
+    bought: dict[int, list[tuple[int, int]]] = {}
+    for h, r, t in triples:
+        if r == INTERACTION:
+            bought.setdefault(h, []).append((h, t))
+            bought.setdefault(t, []).append((h, t))
+    user, item = [], []
+    for h, r, t in triples:
+        # An origin touches the fact: the user's review names the user's or the item's facts.
+        owners = [] if r == INTERACTION else bought.get(h, [])
+        if RELATIONS[r].tail_type == "item" and RELATIONS[r].head_type == "user":
+            owners = [p for p in owners if p == (h, t)]
+        pick = owners[rng.integers(len(owners))] if owners and rng.random() < 0.5 else (-1, -1)
+        user.append(pick[0])
+        item.append(pick[1])
+    return build(names, triples, origins=(np.array(user), np.array(item)))
+
+
+def edges_of(graph: KnowledgeGraph) -> dict[int, list[tuple[int, int]]]:
+    """All (relation, tail) by head, inverses included, by the plainest reading of the graph."""
+    out: dict[int, list[tuple[int, int]]] = {e: [] for e in range(graph.n_entities)}
+    for h, r, t in zip(*(x.tolist() for x in graph.triples()), strict=True):
+        out[h].append((r, t))
+        out[t].append((graph.inverse(r), h))
+    return out
+
+
+def brute_paths(graph: KnowledgeGraph, user: int, item: int, longest: int = 3):
+    """Every simple path of up to three hops from user to item as (relations, nodes).
+
+    The pair's own interaction, and what is known from it alone, is taken out first: here
+    by building the graph without it, which is what the fast code must agree with.
+    """
+    v = item + graph.n_users
+    if v in graph.neighbours(user, INTERACTION):
+        graph = graph.without_interactions([user], [item])
+    out = edges_of(graph)
+
+    def walk(nodes, relations):
+        if nodes[-1] == v:
+            yield relations, nodes
+            return
+        if len(relations) == longest:
+            return
+        for r, t in out[nodes[-1]]:
+            if t not in nodes:
+                yield from walk((*nodes, t), (*relations, r))
+
+    yield from walk((user,), ())
+
+
+def brute_counts(graph: KnowledgeGraph, rules, user: int, item: int) -> list[int]:
+    found = Counter(relations for relations, _ in brute_paths(graph, user, item))
+    return [found[rule.relations] for rule in rules]
+
+
+def brute_strength(graph: KnowledgeGraph, rule: Rule, user, item, leave, arrive) -> float:
+    """Σ over paths of Π over hops deg_r(h)^-leave · deg_r⁻¹(t)^-arrive, degrees of the graph."""
+    total = 0.0
+    for relations, nodes in brute_paths(graph, user, item):
+        if relations != rule.relations:
+            continue
+        product = 1.0
+        for h, r, t in zip(nodes, relations, nodes[1:], strict=False):
+            product *= float(len(graph.neighbours(h, r))) ** -leave
+            product *= float(len(graph.neighbours(t, graph.inverse(r)))) ** -arrive
+        total += product
+    return total

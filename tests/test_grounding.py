@@ -1,0 +1,173 @@
+import numpy as np
+import pytest
+from graphs import brute_counts, brute_paths, brute_strength, graphs
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loger import graph as graph_module
+from loger.engine import LocalEngine
+from loger.errors import LogerError
+from loger.grounding import Walk, count_paths, ground, paths, reach, sample_paths
+from loger.rules import candidates
+
+
+def all_pairs(graph):
+    users, items = np.meshgrid(np.arange(graph.n_users), np.arange(graph.n_items), indexing="ij")
+    return users.ravel(), items.ravel()
+
+
+def brute_matrix(graph, rules, users, items):
+    return np.array([brute_counts(graph, rules, u, v) for u, v in zip(users, items, strict=True)])
+
+
+@pytest.fixture(params=["rows scanned", "hubs by bitmap"])
+def hubs(request, monkeypatch):
+    if request.param == "hubs by bitmap":
+        monkeypatch.setattr(graph_module, "HUB_EDGES", 1)
+
+
+@pytest.mark.usefixtures("hubs")
+def test_counts_equal_brute_force_on_every_pair():
+    @given(graphs())
+    def check(graph):
+        rules = candidates(graph)
+        users, items = all_pairs(graph)
+        found = ground(graph, rules, users, items)
+        assert (found.count_matrix.toarray() == brute_matrix(graph, rules, users, items)).all()
+        assert (found.counts > 0).all()
+
+    check()
+
+
+@pytest.mark.usefixtures("hubs")
+def test_strengths_equal_brute_force_on_every_pair():
+    @given(graphs(), st.sampled_from([(1.0, 0.0), (0.5, 0.5), (0.0, 1.0)]), st.randoms())
+    def check(graph, exponents, random):
+        rules = candidates(graph)
+        users, items = all_pairs(graph)
+        found = ground(graph, rules, users, items, walk=Walk(*exponents))
+        dense = found.strength_matrix.toarray()
+        for row in random.sample(range(len(users)), min(6, len(users))):
+            for place, rule in enumerate(rules):
+                slow = brute_strength(graph, rule, users[row], items[row], *exponents)
+                assert dense[row, place] == pytest.approx(slow, rel=1e-9, abs=1e-12)
+
+    check()
+
+
+@given(graphs(), st.randoms())
+def test_an_observed_pair_counts_as_if_it_had_not_been_observed(graph, random):
+    rules = candidates(graph)
+    users, items = all_pairs(graph)
+    observed = [k for k in range(len(users)) if graph.has(users[k], 0, items[k] + graph.n_users)]
+    for k in random.sample(observed, min(3, len(observed))):
+        without = graph.without_interactions([users[k]], [items[k]])
+        with_edge = ground(graph, rules, users[k], items[k]).count_matrix.toarray()
+        assert (with_edge == ground(without, rules, users[k], items[k]).count_matrix).all()
+
+
+@given(graphs())
+def test_reach_gives_the_same_numbers_as_pairs(graph):
+    rules = candidates(graph)
+    walk = Walk(0.7, 0.2)
+    users, items = all_pairs(graph)
+    by_pairs = ground(graph, rules, users, items, walk=walk)
+    by_reach = reach(graph, rules, np.arange(graph.n_users), walk=walk, observed=True)
+    dense = np.zeros((graph.n_users * graph.n_items, len(rules)))
+    rows = by_reach.users.astype(int) * graph.n_items + by_reach.items
+    assert (np.diff(rows) > 0).all()
+    dense[rows] = by_reach.count_matrix.toarray()
+    assert (dense == by_pairs.count_matrix.toarray()).all()
+    dense[rows] = by_reach.strength_matrix.toarray()
+    assert np.allclose(dense, by_pairs.strength_matrix.toarray(), rtol=1e-9, atol=1e-12)
+
+
+@given(graphs())
+def test_reach_leaves_observed_items_out_unless_asked(graph):
+    found = reach(graph, candidates(graph), np.arange(graph.n_users))
+    for u, v in zip(found.users, found.items, strict=True):
+        assert not graph.has(u, 0, v + graph.n_users)
+
+
+@given(graphs(), st.randoms())
+def test_listed_paths_are_just_the_simple_paths_of_the_rule(graph, random):
+    rules = candidates(graph)
+    users, items = all_pairs(graph)
+    k = random.randrange(len(users))
+    slow = list(brute_paths(graph, users[k], items[k]))
+    for rule in rules:
+        found = paths(graph, rule, users[k], items[k])
+        assert sorted(map(tuple, found.tolist())) == sorted(n for r, n in slow if r == rule.relations)
+        assert count_paths(graph, rule, users[k], items[k]) == len(found)
+
+
+@given(graphs(with_origins=False), st.integers(1, 5), st.integers(0, 99))
+def test_sampled_paths_are_distinct_paths_and_depend_on_the_seed_alone(graph, n, seed):
+    rules = candidates(graph)
+    for rule in list(rules)[:8]:
+        every = {tuple(p) for p in paths(graph, rule, 0, 0).tolist()}
+        first = sample_paths(graph, rule, 0, 0, n, np.random.default_rng(seed))
+        again = sample_paths(graph, rule, 0, 0, n, np.random.default_rng(seed))
+        assert (first == again).all()
+        drawn = {tuple(p) for p in first.tolist()}
+        assert len(drawn) == len(first) == min(n, len(every))
+        assert drawn <= every
+
+
+@given(graphs(), st.randoms())
+def test_order_repetition_and_workers_do_not_change_a_pair(graph, random):
+    rules = candidates(graph)
+    users, items = all_pairs(graph)
+    order = np.array(random.choices(range(len(users)), k=2 * len(users)))
+    plain = ground(graph, rules, users, items, engine=LocalEngine(1)).count_matrix.toarray()
+    mixed = ground(graph, rules, users[order], items[order], engine=LocalEngine(3))
+    assert (mixed.users == users[order]).all()
+    assert (mixed.count_matrix.toarray() == plain[order]).all()
+
+
+def test_many_blocks_give_what_one_block_gives(monkeypatch):
+    from loger import grounding
+
+    @given(graphs())
+    def check(graph):
+        rules = candidates(graph)
+        users, items = all_pairs(graph)
+        one = ground(graph, rules, users, items)
+        with monkeypatch.context() as patch:
+            patch.setattr(grounding, "PAIRS_PER_BLOCK", 3)
+            many = ground(graph, rules, users, items)
+        assert (one.indptr == many.indptr).all()
+        assert (one.counts == many.counts).all()
+        assert (one.rules == many.rules).all()
+
+    check()
+
+
+@given(graphs())
+def test_user_counts_add_up_the_pairs_of_each_user(graph):
+    rules = candidates(graph)
+    users, items = all_pairs(graph)
+    found = ground(graph, rules, users, items)
+    dense = found.count_matrix.toarray().reshape(graph.n_users, graph.n_items, len(rules))
+    assert (found.per_user(graph.n_users).toarray() == dense.sum(axis=1)).all()
+
+
+def test_a_user_or_item_out_of_range_is_refused():
+    from graphs import build, vocabulary
+
+    graph = build(vocabulary(2, 2, 1, 1), [(0, 0, 2), (1, 0, 2)])
+    with pytest.raises(LogerError, match=r"item numbers lie in 0 … 1, got 7"):
+        ground(graph, candidates(graph), [0], [7])
+    with pytest.raises(LogerError, match=r"as many users as items"):
+        ground(graph, candidates(graph), [0, 1], [0])
+
+
+def test_no_pairs_and_no_rules_are_fine():
+    from graphs import build, vocabulary
+
+    from loger.rules import RuleSet
+
+    graph = build(vocabulary(2, 2, 1, 1), [(0, 0, 2), (1, 0, 2)])
+    assert ground(graph, candidates(graph), [], []).count_matrix.shape == (0, len(candidates(graph)))
+    assert ground(graph, RuleSet(()), [0], [1]).count_matrix.shape == (1, 0)
+    assert len(reach(graph, RuleSet(()), [0, 1])) == 0
