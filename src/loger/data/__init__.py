@@ -1,1 +1,103 @@
 """Reading data sets in the formats people have, and splitting them without leaks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Literal, get_args
+
+from loger.data import tables
+from loger.data.dataset import Dataset, Note, load_saved
+from loger.data.plain import ENDINGS
+from loger.data.splits import Split, split
+from loger.errors import DataError, UnknownNameError
+
+__all__ = ["Dataset", "Format", "Note", "Split", "load", "split"]
+
+Format = Literal["saved", "plain", "rdf", "recbole", "pgpr", "kgat", "dbpedia", "sentiment"]
+
+# Each need is a file name, or several of which one will do; * stands for any beginning.
+_TABLE = tuple(f"interactions{ending}" for ending in ENDINGS)
+_NEEDS: dict[Format, tuple[tuple[str, ...], ...]] = {
+    "saved": tuple((f"{n}.parquet",) for n in ("entities", "relations", "facts", "interactions")),
+    "dbpedia": tuple((f"{n}.txt",) for n in ("train", "kg_final", "e_map", "r_map", "product")),
+    "kgat": (("train.txt",), ("test.txt",), ("kg_final.txt",)),
+    "pgpr": (("train_labels.txt",), ("users.txt",), ("product.txt",)),
+    "sentiment": (("rating.txt",), ("sentiment.txt",)),
+    "recbole": (("*.inter",),),
+    "rdf": (_TABLE, ("*.nt", "*.ttl")),
+    "plain": (_TABLE,),
+}
+_INCLUDES: dict[Format, Format] = {"saved": "plain", "rdf": "plain", "dbpedia": "kgat"}
+"""Formats whose folders also look like another, simpler one."""
+
+
+def load(
+    path: Path | str,
+    *,
+    format: Format | None = None,
+    positive_from: float | None = None,
+    name: str | None = None,
+) -> Dataset:
+    """The data set in a folder, or in one table of interactions.
+
+    The format is recognised by the names of the files; ``format`` says it where a folder
+    fits several. ``positive_from`` keeps only interactions rated at least so. What was
+    mended on the way is in ``Dataset.notes``.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise DataError("there is no such folder", path=path, remedy="check the path")
+    if format is not None and format not in get_args(Format):
+        raise UnknownNameError("format", format, get_args(Format))
+    if path.is_file():
+        from loger.data import plain
+
+        return plain.read(interactions=path, positive_from=positive_from, name=name)
+    chosen = format or _recognised(path)
+    if chosen == "saved":
+        if positive_from is not None:
+            raise DataError(
+                "positive_from cannot be applied to a saved data set",
+                path=path,
+                remedy="apply it when reading the original",
+            )
+        dataset = load_saved(path)
+        return dataset if name is None else dataset.renamed(name)
+    read: Callable[..., Dataset] = import_module(f"loger.data.{chosen}").read
+    return read(path, positive_from=positive_from, name=name)
+
+
+def _recognised(folder: Path) -> Format:
+    """The one format whose files are in a folder."""
+    files = sorted(p.name for p in folder.iterdir() if p.is_file())
+    fitting = [f for f, needs in _NEEDS.items() if all(_has(folder, names) for names in needs)]
+    fitting = [f for f in fitting if f not in [_INCLUDES.get(other) for other in fitting]]
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
+        raise DataError(
+            f"fits several formats: {', '.join(fitting)}",
+            path=folder,
+            value=files,
+            remedy=f"say which: load(…, format={fitting[0]!r})",
+        )
+    looked = "".join(
+        f"\n  {form}: {', '.join(' or '.join(names) for names in needs)}"
+        for form, needs in _NEEDS.items()
+    )
+    there = ", ".join(files[:20]) + (", …" if len(files) > 20 else "") if files else "no files"
+    raise DataError(
+        f"no known format; looked for (.gz, .bz2, .xz too){looked}\n  found: {there}",
+        path=folder,
+        remedy="rename the files, or convert to interactions.csv and triples.csv",
+    )
+
+
+def _has(folder: Path, names: tuple[str, ...]) -> bool:
+    return any(
+        any(folder.glob(name + ending)) if "*" in name else tables.find(folder, name) is not None
+        for name in names
+        for ending in tables.COMPRESSIONS
+    )

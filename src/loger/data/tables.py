@@ -12,7 +12,7 @@ import gzip
 import io
 import lzma
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 import polars as pl
@@ -46,16 +46,24 @@ def need(folder: Path, name: str) -> Path:
     return path
 
 
+def read_bytes(path: Path) -> bytes:
+    """What a file holds, decompressed by the ending of its name."""
+    try:
+        return _DECOMPRESS.get(path.suffix, bytes)(path.read_bytes())
+    except FileNotFoundError:
+        raise DataError(
+            "there is no such file", path=path, remedy="check the name and the folder"
+        ) from None
+    except (EOFError, OSError, ValueError, zlib.error, lzma.LZMAError) as error:
+        what = "decompressed" if path.suffix in _DECOMPRESS and path.is_file() else "read"
+        raise DataError(
+            f"cannot be {what} ({error})", path=path, remedy="fetch or write the file again"
+        ) from None
+
+
 def read_text(path: Path) -> str:
     """The text of a file: decompressed, UTF-8, without byte-order mark, lines ended by LF."""
-    try:
-        raw = _DECOMPRESS.get(path.suffix, bytes)(path.read_bytes())
-    except FileNotFoundError:
-        raise DataError("there is no such file", path=path) from None
-    except (EOFError, OSError, ValueError, zlib.error, lzma.LZMAError) as error:
-        raise DataError(
-            f"cannot be decompressed ({error})", path=path, remedy="fetch or compress it again"
-        ) from None
+    raw = read_bytes(path)
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -77,103 +85,194 @@ def read_text(path: Path) -> str:
     return text.replace("\r\n", "\n") if "\r" in text else text
 
 
-def read_lines(path: Path) -> pl.Series:
-    """The lines of a text file, empty ones included, as strings."""
+def read_lines(path: Path) -> pl.DataFrame:
+    """The lines of a text file, blank ones included, as columns ``text`` and ``line``."""
     lines = read_text(path).split("\n")
     if lines[-1] == "":
         lines.pop()
-    return pl.Series("text", lines, dtype=pl.String)
+    frame = pl.DataFrame({"text": lines}, schema={"text": pl.String})
+    return frame.with_row_index("line", offset=1)
+
+
+def read_lists(path: Path, separator: str | None = None) -> pl.DataFrame:
+    """The cells of lines of any length: ``line``, ``place`` in it (from 0) and ``value``.
+
+    Without a separator, blanks of any kind and number separate; an empty cell is an error
+    otherwise. A blank line has no cells.
+    """
+    lines = read_lines(path)
+    text = pl.col("text").str.strip_chars()
+    cells = text.str.extract_all(r"\S+") if separator is None else text.str.split(separator)
+    frame = (
+        lines.filter(text != "")
+        .select("line", cells.alias("value"))
+        .explode("value")
+        .with_columns(
+            pl.int_range(pl.len(), dtype=pl.Int64).over("line").alias("place"),
+            pl.col("value").str.strip_chars(),
+        )
+    )
+    return filled(frame, ["value"], path)
 
 
 def read_table(
-    path: Path, columns: Sequence[str] | None = None, *, separator: str = ",", optional: int = 0
+    path: Path,
+    columns: Sequence[str] | None = None,
+    *,
+    separator: str | None = ",",
+    optional: int = 0,
+    header_words: Collection[str] = (),
 ) -> pl.DataFrame:
     """A delimited table, all columns as strings, with the ``line`` each row stands on.
 
-    With ``columns`` the file has no header and just these columns, of which the last
-    ``optional`` may be absent from the whole file; without, its first line is the header.
-    Blank lines are passed over; cells are stripped of surrounding blanks.
+    Without ``columns`` the first line is the header. With them the file has just these
+    columns, of which the last ``optional`` may be absent from the whole file, and no
+    header, unless a cell of its first line is one of ``header_words``. Without a separator
+    the first line shows it: a TAB, else a comma, else blanks.
+
+    A row is a line. Blank lines are passed over; cells are stripped of surrounding blanks;
+    double quotes enclose cells in comma-separated files and are plain signs in others.
     """
-    text = read_text(path)
-    quoted = '"' in text
-    lines = pl.DataFrame({"text": pl.Series(text.split("\n"), dtype=pl.String)}).with_row_index(
-        "line", offset=1
-    )
-    lines = lines.filter(pl.col("text").str.strip_chars() != "")
-    counts = lines["text"].str.count_matches(separator, literal=True) + 1
-    width = int(counts[0])
-    if columns is None:
-        names = [c.strip().strip('"') for c in lines["text"][0].split(separator)]
-        _check_header(path, names, int(lines["line"][0]))
-        lines, counts = lines[1:], counts[1:]
+    lines = read_lines(path).filter(pl.col("text").str.strip_chars() != "")
+    if separator is None:
+        separator = next((s for s in "\t," if s in lines["text"][0]), " ")
+    if separator == " ":
+        text = pl.col("text").str.strip_chars().str.replace_all(r"\s+", " ")
+        lines = lines.with_columns(text)
+    quoted = separator == "," and bool(lines["text"].str.contains('"', literal=True).any())
+    cells = _quoted_cells(path, lines) if quoted else pl.col("text").str.split(separator)
+    rows = lines.select("line", "text", cells.alias("cells"))
+    first = [str(cell).strip() for cell in rows["cells"][0]]
+    if columns is None or any(cell.lower() in header_words for cell in first):
+        names = first
+        _check_header(path, names, int(rows["line"][0]))
+        rows = rows[1:]
     else:
-        names = list(columns)[:width]
-        if not len(columns) - optional <= width <= len(columns):
+        names = list(columns)[: len(first)]
+        least, most = len(columns) - optional, len(columns)
+        if not least <= len(first) <= most:
             raise DataError(
-                f"should have {_columns(len(columns) - optional, len(columns))} "
-                f"({', '.join(columns)}) separated by {separator!r}, has {width}",
+                f"should have {most if least == most else f'{least} to {most}'} columns "
+                f"({', '.join(columns)}) separated by {separator!r}, has {len(first)}",
                 path=path,
-                line=int(lines["line"][0]),
-                value=lines["text"][0][:80],
+                line=int(rows["line"][0]),
+                value=rows["text"][0][:80],
+                remedy="bring the columns into this order, or add a header that names them",
             )
-    if not quoted:
-        _check_width(path, lines, counts, len(names), separator)
-    if not len(lines):
-        raise DataError("has a header but no rows", path=path)
-    body = "\n".join(lines["text"]).encode()
-    try:
-        frame = pl.read_csv(
-            io.BytesIO(body),
-            separator=separator,
-            has_header=False,
-            new_columns=names,
-            infer_schema=False,
-            quote_char='"' if quoted else None,
-        )
-    except pl.exceptions.PolarsError as error:
+    wrong = rows.filter(pl.col("cells").list.len() != len(names))
+    if len(wrong):
         raise DataError(
-            f"cannot be read as a table ({str(error).splitlines()[0]})",
+            f"should have {len(names)} columns separated by {separator!r}",
             path=path,
-            remedy="check its quotes and separators",
+            line=int(wrong["line"][0]),
+            value=wrong["text"][0][:80],
+            remedy="give every row the columns of the first",
+        )
+    if not len(rows):
+        raise DataError("has a header but no rows", path=path, remedy="add rows below the header")
+    return rows.select(
+        "line",
+        *(pl.col("cells").list.get(i).str.strip_chars().alias(n) for i, n in enumerate(names)),
+    )
+
+
+def _quoted_cells(path: Path, lines: pl.DataFrame) -> pl.Series:
+    """The cells of comma-separated lines of which some are in double quotes."""
+    whole = "," + lines["text"].str.strip_chars()
+    cells = whole.str.extract_all(r',(?:\s*"(?:[^"]|"")*"\s*|[^,]*)')
+    open_quote = cells.list.eval(pl.element().str.contains(r'^,\s*"([^"]|"")*$')).list.any()
+    covered = cells.list.eval(pl.element().str.len_bytes()).list.sum() == whole.str.len_bytes()
+    bad = lines.filter(open_quote | ~covered)
+    if len(bad):
+        raise DataError(
+            "a quoted cell does not end on its line, or text follows its quotes",
+            path=path,
+            line=int(bad["line"][0]),
+            value=bad["text"][0][:80],
+            remedy='write a quote within quotes as "" and keep each row on one line',
+        )
+    inner = pl.element().str.slice(1).str.strip_chars()
+    bare = inner.str.slice(1, inner.str.len_chars() - 2).str.replace_all('""', '"', literal=True)
+    return cells.list.eval(pl.when(inner.str.starts_with('"')).then(bare).otherwise(inner))
+
+
+def read_short_names(path: Path | None) -> dict[str, str]:
+    """Labels from lines of a name, a blank and words for people; none without a file."""
+    if path is None:
+        return {}
+    text = pl.col("text").str.strip_chars().str.splitn(" ", 2).struct
+    pairs = read_lines(path).select(text.field("field_0"), text.field("field_1")).drop_nulls()
+    return dict(pairs.iter_rows())
+
+
+def read_parquet(path: Path) -> pl.DataFrame:
+    """A Parquet table with the number of each row, from 1, as its ``line``."""
+    try:
+        frame = pl.read_parquet(io.BytesIO(read_bytes(path)))
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise DataError(
+            f"cannot be read as Parquet ({str(error).splitlines()[0]})",
+            path=path,
+            remedy="write the file again",
         ) from None
-    frame = frame.with_columns(pl.all().str.strip_chars())
-    # A quoted cell may hold line ends; then the row number is the best that can be said.
-    at = lines["line"] if len(frame) == len(lines) else pl.int_range(1, len(frame) + 1, eager=True)
-    return frame.with_columns(at.cast(pl.UInt32).alias("line"))
+    if not len(frame):
+        raise DataError("has no rows", path=path, remedy="every file that is given must have rows")
+    return frame.drop("line", strict=False).with_row_index("line", offset=1)
 
 
 def number(
     frame: pl.DataFrame,
     column: str,
-    dtype: type[pl.DataType] | pl.DataType,
+    dtype: type[pl.DataType],
     path: Path,
     *,
     what: str | None = None,
     below: int | None = None,
-    remedy: str | None = None,
+    remedy: str = "write it as a number or take the row out",
 ) -> pl.DataFrame:
-    """The frame with one string column turned into finite numbers; the first bad one is an error.
+    """The frame with one column turned into finite numbers; the first bad one is an error.
 
     ``below`` also asks for 0 ≤ value < below, as for a number that points into another file.
     """
     value = pl.col(column).cast(dtype, strict=False)
-    good = value.is_not_null()
-    if pl.Series([], dtype=dtype).dtype.is_float():
-        good &= value.is_finite()
+    whole = dtype.is_integer()
+    good = value.is_not_null() if whole else value.is_finite()
     if below is not None:
         good &= (value >= 0) & (value < below)
     bad = frame.filter(~good.fill_null(False))
     if len(bad):
-        kind = "a whole number" if pl.Series([], dtype=dtype).dtype.is_integer() else "a number"
         limit = "" if below is None else f" from 0 to {below - 1}"
         raise DataError(
-            f"{what or column} should be {kind}{limit}",
+            f"{what or column} should be {'a whole' if whole else 'a finite'} number{limit}",
             path=path,
             line=int(bad["line"][0]) if "line" in bad.columns else None,
             value=bad[column][0] if bad[column][0] is not None else "",
             remedy=remedy,
         )
     return frame.with_columns(value)
+
+
+def times(frame: pl.DataFrame, column: str, path: Path) -> pl.DataFrame:
+    """The frame with one column as whole seconds (or whatever unit it counts in).
+
+    Fractions are cut off, dates of a Parquet file become seconds since 1970.
+    """
+    if frame.schema[column].is_temporal():
+        frame = filled(frame, [column], path)
+        return frame.with_columns(pl.col(column).cast(pl.Datetime("ms")).dt.epoch("s"))
+    exact = pl.col(column).cast(pl.Int64, strict=False)
+    cut = pl.col(column).cast(pl.Float64, strict=False).floor().cast(pl.Int64, strict=False)
+    value = pl.coalesce(exact, cut)
+    bad = frame.filter(value.is_null())
+    if len(bad):
+        raise DataError(
+            f"{column} should be a number",
+            path=path,
+            line=int(bad["line"][0]),
+            value=bad[column][0] if bad[column][0] is not None else "",
+            remedy="write times as numbers, for example as seconds since 1970",
+        )
+    return frame.with_columns(value.alias(column))
 
 
 def filled(frame: pl.DataFrame, columns: Sequence[str], path: Path) -> pl.DataFrame:
@@ -198,21 +297,5 @@ def _check_header(path: Path, names: Sequence[str], line: int) -> None:
             path=path,
             line=line,
             value=sorted(twice)[0],
+            remedy="give every column a name of its own",
         )
-
-
-def _check_width(
-    path: Path, lines: pl.DataFrame, counts: pl.Series, width: int, separator: str
-) -> None:
-    wrong = lines.filter(counts != width)
-    if len(wrong):
-        raise DataError(
-            f"should have {width} columns separated by {separator!r}",
-            path=path,
-            line=int(wrong["line"][0]),
-            value=wrong["text"][0][:80],
-        )
-
-
-def _columns(least: int, most: int) -> str:
-    return f"{most} columns" if least == most else f"{least} to {most} columns"

@@ -1,0 +1,173 @@
+"""MovieLens linked to DBpedia: the layout of ``ml1m`` and its kin, tables separated by TABs.
+
+``train``, ``valid``, ``test`` (.txt, also compressed) are user, item, 1, time, by the
+``new_id`` of ``user`` and ``product``, which also hold the original ids: these are the
+names. ``kg_final`` is head, relation, tail with a header; an item's entity id is its
+``new_id``. ``e_map`` is id, name, resource (the resource is the entity's name, the name its
+label), ``r_map`` is id, resource, name. ``products`` gives titles as labels and genres
+(several apart by ``|``), ``users`` gender and age: these become the facts has_genre,
+has_gender and has_age.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+
+from loger.data import tables
+from loger.data.assemble import OTHER, assemble
+from loger.data.dataset import PARTS, Dataset, Note
+from loger.errors import DataError
+
+
+def read(
+    folder: Path,
+    *,
+    positive_from: float | None = None,
+    name: str | None = None,
+    interaction: str = "watch",
+) -> Dataset:
+    """The data set of a folder in this layout."""
+    notes = list[Note]()
+    users = _read_map(tables.need(folder, "user.txt"), ("new_id", "uid"))["uid"]
+    items = _read_map(tables.need(folder, "product.txt"), ("new_id", "pid"))["pid"]
+    entities = _read_map(tables.need(folder, "e_map.txt"), ("eid", "name", "entity"))
+    relations = _read_map(tables.need(folder, "r_map.txt"), ("id", "kb_relation", "name"))["name"]
+    events = pl.concat(
+        _read_part(path, users, items).with_columns(part=pl.lit(part))
+        for part, file in zip(PARTS, ("train", "valid", "test"), strict=True)
+        if (path := tables.find(folder, f"{file}.txt"))
+    )
+    if events["rating"].n_unique() == 1:
+        events = events.drop("rating")  # a mark that says "seen", not a rating
+    kg = tables.need(folder, "kg_final.txt")
+    facts = [_read_graph(kg, items, entities["entity"], relations)]
+    others = entities.slice(len(items))
+    in_facts = pl.concat([facts[0]["head"], facts[0]["tail"]])
+    idle = others.filter(~pl.col("entity").is_in(in_facts.implode()))
+    if len(idle):
+        notes.append(Note("entities that are named but in no fact", len(idle), idle["entity"][0]))
+    words = others.select("entity", pl.col("name").str.replace_all("_", " "))
+    labels = {OTHER: dict(words.iter_rows())}
+    if path := tables.find(folder, "products.txt"):
+        table = _described(path, "pid", items, notes)
+        titles = table.filter(pl.col("name") != "").select("pid", "name")
+        labels["item"] = dict(titles.iter_rows())
+        facts.append(_features(table, "pid", "item", "genre"))
+    if path := tables.find(folder, "users.txt"):
+        table = _described(path, "uid", users, notes)
+        facts += [_features(table, "uid", "user", column) for column in ("gender", "age")]
+    return assemble(
+        name or folder.resolve().name,
+        events,
+        pl.concat(facts, how="diagonal"),
+        interaction=interaction,
+        users=users,
+        items=items,
+        labels=labels,
+        positive_from=positive_from,
+        notes=notes,
+        path=folder,
+        facts_path=kg,
+    )
+
+
+def _read_map(path: Path, columns: tuple[str, ...]) -> pl.DataFrame:
+    """A table whose first column counts its rows from 0; each other column, without repetition
+    where it identifies."""
+    frame = tables.read_table(path, separator="\t")
+    if tuple(frame.columns[1:]) != columns:
+        raise DataError(
+            f"should have the header {' '.join(columns)}",
+            path=path,
+            line=int(frame["line"][0]) - 1,
+            value=" ".join(frame.columns[1:]),
+            remedy="bring the columns into this order",
+        )
+    tables.filled(frame, columns, path)
+    key = columns[0]
+    frame = tables.number(
+        frame, key, pl.Int64, path, below=len(frame), remedy="number the rows from 0 without gaps"
+    )
+    name = {"r_map": "name"}.get(path.name.split(".")[0], columns[-1])
+    again = frame.filter(~pl.col(key).is_first_distinct() | ~pl.col(name).is_first_distinct())
+    if len(again):
+        raise DataError(
+            f"{key} or {name} stands twice",
+            path=path,
+            line=int(again["line"][0]),
+            value=(again[key][0], again[name][0]),
+            remedy="give each a row of its own",
+        )
+    return frame.sort(key)
+
+
+def _read_part(path: Path, users: pl.Series, items: pl.Series) -> pl.DataFrame:
+    """The interactions of a file of user, item, mark, time."""
+    frame = tables.read_table(path, ("user", "item", "rating", "time"), separator="\t", optional=1)
+    for column, names, file in (("user", users, "user"), ("item", items, "product")):
+        remedy = f"ids are the new_id of {file}.txt"
+        frame = tables.number(frame, column, pl.Int64, path, below=len(names), remedy=remedy)
+        frame = frame.with_columns(names.gather(frame[column]).alias(column))
+    frame = tables.number(frame, "rating", pl.Float64, path)
+    return tables.times(frame, "time", path) if "time" in frame.columns else frame
+
+
+def _read_graph(
+    path: Path, items: pl.Series, entities: pl.Series, relations: pl.Series
+) -> pl.DataFrame:
+    """The facts of kg_final, items under the names they have as items."""
+    frame = tables.read_table(path, separator="\t")
+    if len(frame.columns) != 4:
+        raise DataError(
+            "should have the columns entity_head, relation, entity_tail",
+            path=path,
+            line=int(frame["line"][0]) - 1,
+            value=" ".join(frame.columns[1:]),
+            remedy="keep these three",
+        )
+    frame = frame.rename(dict(zip(frame.columns[1:], ("head", "relation", "tail"), strict=True)))
+    names = pl.concat([items.rename("entity"), entities.slice(len(items))])
+    for side in ("head", "tail"):
+        remedy = "ids are the eid of e_map.txt"
+        frame = tables.number(frame, side, pl.Int64, path, below=len(entities), remedy=remedy)
+        item = pl.when(pl.col(side) < len(items)).then(pl.lit("item")).otherwise(pl.lit(OTHER))
+        frame = frame.with_columns(
+            item.alias(f"{side}_type"), names.gather(frame[side]).alias(side)
+        )
+    remedy = "ids are the id of r_map.txt"
+    frame = tables.number(frame, "relation", pl.Int64, path, below=len(relations), remedy=remedy)
+    return frame.with_columns(relations.gather(frame["relation"]).alias("relation"))
+
+
+def _described(path: Path, key: str, known: pl.Series, notes: list[Note]) -> pl.DataFrame:
+    """A table of what users or products are like, less the rows of unknown ones."""
+    frame = tables.read_table(path, separator="\t")
+    need = (key, "name", "genre") if key == "pid" else (key, "gender", "age")
+    missing = [c for c in need if c not in frame.columns]
+    if missing:
+        raise DataError(
+            f"has no column {missing[0]}",
+            path=path,
+            line=int(frame["line"][0]) - 1,
+            value=" ".join(frame.columns[1:]),
+            remedy=f"needs {', '.join(need)}",
+        )
+    strange = frame.filter(~pl.col(key).is_in(known.implode()))
+    if len(strange):
+        what = f"rows of {path.name} about unknown {key}s not read"
+        notes.append(Note(what, len(strange), f"{strange[key][0]}, line {strange['line'][0]}"))
+    return frame.filter(pl.col(key).is_in(known.implode()))
+
+
+def _features(table: pl.DataFrame, key: str, kind: str, column: str) -> pl.DataFrame:
+    """One fact for each value in a column; an empty cell is a missing value."""
+    values = table.select(pl.col(key).alias("head"), pl.col(column).str.split("|").alias("tail"))
+    return (
+        values.explode("tail")
+        .filter(pl.col("tail") != "")
+        .with_columns(
+            relation=pl.lit(f"has_{column}"), head_type=pl.lit(kind), tail_type=pl.lit(column)
+        )
+    )

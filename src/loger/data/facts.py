@@ -1,0 +1,340 @@
+"""From named facts to numbered ones: types by name or inferred, mixed relations split.
+
+Names are looked up once; everything after that is array work on their codes, so that
+millions of facts take seconds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from scipy.sparse import coo_matrix, csr_matrix
+from scipy.sparse.csgraph import connected_components
+
+from loger.data.dataset import Facts, Note
+from loger.errors import DataError
+from loger.graph import Relation
+
+Array = NDArray[np.int64]
+USER, ITEM, UNKNOWN = 0, 1, -1
+OTHER = "?"
+"""The type of an entity that is neither a user nor an item, whatever its name; its real type
+is to be inferred."""
+
+_TYPE_IN_RELATION = re.compile(r"^has_|^.+_(by|in|of|to)_(?=.)")
+
+
+@dataclass(frozen=True)
+class Codes:
+    """Names as numbers for the while: a table of distinct names, users and items among them."""
+
+    table: pl.DataFrame  # name, code
+    users: Array  # [users], their codes
+    items: Array
+
+    @classmethod
+    def of(cls, facts: pl.DataFrame, users: Sequence[str], items: Sequence[str]) -> Codes:
+        """Codes for every name in the facts and for all users and items."""
+        columns = (facts["head"], facts["tail"], pl.Series(users, dtype=pl.String))
+        names = pl.concat([c.rename("name") for c in (*columns, pl.Series(items, dtype=pl.String))])
+        table = pl.DataFrame({"name": names.unique()}).with_row_index("code")
+        bare = cls(table, np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
+        return cls(table, bare.look_up(users), bare.look_up(items))
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def look_up(self, names: pl.Series | Sequence[str]) -> Array:
+        """The code of each name; all of them are known."""
+        return _look_up(pl.Series("name", names, dtype=pl.String), self.table)
+
+
+@dataclass(frozen=True)
+class Coded:
+    """Facts by the codes of their names, relations and types, row by row."""
+
+    row: Array  # where the fact stands in the table that was given
+    head: Array
+    tail: Array
+    relation: Array
+    head_type: Array
+    tail_type: Array
+    source: Array  # row of the interactions that stayed, -1 for none
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    def where(self, chosen: NDArray[np.bool_]) -> Coded:
+        """Only these rows."""
+        return Coded(*(getattr(self, f.name)[chosen] for f in fields(self)))
+
+
+@dataclass
+class Numbering:
+    """The work on one table of facts: codes, growing list of types, and the notes so far."""
+
+    table: pl.DataFrame
+    codes: Codes
+    relations: list[str]
+    types: list[str]
+    notes: list[Note]
+    path: Path | None
+
+    def note(self, what: str, rows: Array) -> None:
+        """Note what was done to these rows, with the first of them as the example."""
+        if len(rows):
+            first = self.table.row(int(rows[0]), named=True)
+            example = f"{first['head']} {first['relation']} {first['tail']}"
+            example += f", line {first['line']}" if first.get("line") else ""
+            example += f" of {first['file']}" if first.get("file") else ""
+            self.notes.append(Note(what, len(rows), example))
+
+    def error(self, what: str, row: int, value: object, remedy: str) -> DataError:
+        """The error that names the place of a fact."""
+        line = self.table["line"][row] if "line" in self.table.columns else None
+        return DataError(what, path=self.path, line=line, value=value, remedy=remedy)
+
+
+def numbered(
+    table: pl.DataFrame,
+    events: pl.DataFrame,
+    before: pl.DataFrame,
+    interaction: str,
+    users: Sequence[str],
+    items: Sequence[str],
+    notes: list[Note],
+    path: Path | None,
+) -> tuple[Facts, tuple[Relation, ...], dict[str, list[str]]]:
+    """Facts by entity id, the relations they need, and the names of all entities by type.
+
+    ``events`` are the interactions that stayed of those ``before``, to which the sources
+    of facts point.
+    """
+    relations = table["relation"].unique(maintain_order=True).to_list()
+    given = [table[c] for c in ("head_type", "tail_type") if c in table.columns]
+    types = (
+        pl.concat([pl.Series(["user", "item"]), *given]).drop_nulls().unique(maintain_order=True)
+    )
+    codes = Codes.of(table, users, items)
+    work = Numbering(table, codes, relations, types.to_list(), notes, path)
+    _refuse_interaction(work, interaction)
+    facts = _typed(work)
+    facts = _with_types_inferred(work, facts)
+    facts = _with_sources(work, facts, events, before)
+    facts, kinds = _relations_split(work, facts, interaction)
+    head, tail, names = _entity_ids(work, facts, users, items)
+    facts = _cleaned(work, replace(facts, head=head, tail=tail))
+    columns = (facts.head, facts.relation, facts.tail, facts.source)
+    return Facts(*(c.astype(np.int32) for c in columns)), kinds, names
+
+
+def _refuse_interaction(work: Numbering, interaction: str) -> None:
+    if interaction in work.relations:
+        row = int((work.table["relation"] == interaction).arg_max() or 0)
+        raise work.error(
+            f"a fact has the relation {interaction!r}, the name of the interaction itself",
+            row,
+            tuple(work.table[c][row] for c in ("head", "relation", "tail")),
+            "give such rows as interactions, or the interaction another name, "
+            "or held-out pairs would leak into the graph",
+        )
+
+
+def _typed(work: Numbering) -> Coded:
+    """The facts in codes, with the types that are given or known by name."""
+    table, codes, n = work.table, work.codes, len(work.table)
+    by_name = np.full(len(codes), UNKNOWN)
+    by_name[codes.users] = USER
+    by_name[codes.items] = ITEM
+    twice = np.intersect1d(codes.users, codes.items)
+    ends, kinds, used = {}, {}, 0
+    for side in ("head", "tail"):
+        ends[side] = codes.look_up(table[side])
+        kind = np.full(n, UNKNOWN)
+        if f"{side}_type" in table.columns:
+            column = table[f"{side}_type"].cast(pl.Enum(work.types)).to_physical()
+            kind = column.cast(pl.Int64).fill_null(UNKNOWN).to_numpy()
+        untyped = kind == UNKNOWN
+        if len(twice):
+            used += int(np.isin(ends[side][untyped], twice).sum())
+        kind = np.where(untyped, by_name[ends[side]], kind)
+        if OTHER in work.types:
+            kind = np.where(kind == work.types.index(OTHER), UNKNOWN, kind)
+        kinds[side] = kind
+    if used:
+        first = min(codes.table["name"].gather(twice))
+        work.notes.append(
+            Note("names in facts that are both a user and an item, taken as items", used, first)
+        )
+    numbers = pl.DataFrame({"name": work.relations}).with_row_index("code")
+    relation = _look_up(table["relation"].rename("name"), numbers)
+    source = np.full(n, -1)
+    if "source" in table.columns:
+        source = table["source"].cast(pl.Int64).fill_null(-1).to_numpy()
+    return Coded(
+        np.arange(n), ends["head"], ends["tail"], relation, kinds["head"], kinds["tail"], source
+    )
+
+
+def _with_types_inferred(work: Numbering, facts: Coded) -> Coded:
+    """Give entities of unknown type one: places of relations that share entities share a type.
+
+    A place is the head side or the tail side of a relation. The type is called after the
+    place with the most entities: ``has_brand`` names the type ``brand``, ``made_by_director``
+    the type ``director``.
+    """
+    heads, tails = facts.head_type == UNKNOWN, facts.tail_type == UNKNOWN
+    entity = np.concatenate([facts.head[heads], facts.tail[tails]])
+    if not len(entity):
+        return facts
+    place = np.concatenate([2 * facts.relation[heads], 2 * facts.relation[tails] + 1])
+    n, n_places = len(work.codes), 2 * len(work.relations)
+    ones = np.ones(len(entity), dtype=bool)
+    met = csr_matrix((ones, (entity, place)), shape=(n, n_places))  # each entity once per place
+    at = np.repeat(np.arange(n), np.diff(met.indptr))
+    links = coo_matrix((met.data, (at, met.indices + n)), shape=(n + n_places,) * 2)
+    _, group = connected_components(links, directed=False)
+    sizes = np.bincount(met.indices, minlength=n_places)
+    # The tail side names a type better than the head side; ties go to the name.
+    by_fitness = sorted(
+        np.flatnonzero(sizes).tolist(),
+        key=lambda p: (p % 2 == 0, -sizes[p], work.relations[p // 2]),
+    )
+    type_of_group: dict[int, int] = {}
+    for p in by_fitness:
+        if int(group[n + p]) not in type_of_group:
+            title = _TYPE_IN_RELATION.sub("", work.relations[p // 2])
+            title += "_head" if p % 2 == 0 else ""
+            while title in work.types:
+                title += "_"
+            type_of_group[int(group[n + p])] = len(work.types)
+            work.types.append(title)
+    lookup = np.full(int(group.max()) + 1, UNKNOWN)
+    lookup[list(type_of_group)] = list(type_of_group.values())
+    inferred = lookup[group]
+    return replace(
+        facts,
+        head_type=np.where(heads, inferred[facts.head], facts.head_type),
+        tail_type=np.where(tails, inferred[facts.tail], facts.tail_type),
+    )
+
+
+def _with_sources(
+    work: Numbering, facts: Coded, events: pl.DataFrame, before: pl.DataFrame
+) -> Coded:
+    """Sources as rows of the interactions that stayed; facts of the others go with them.
+
+    A fact between a user and an item that also interacted says no more than the
+    interaction: it takes that interaction as its source, so that it cannot leak it.
+    """
+    source, pair = facts.source, ["user", "item"]
+    kept_rows = events.select(pair).with_row_index("kept")
+    if (source >= 0).any():
+        kept = before.select(pair).join(kept_rows, on=pair, how="left", maintain_order="left")
+        to_kept = kept["kept"].cast(pl.Int64).fill_null(-1).to_numpy()
+        new = np.where(source >= 0, to_kept[source], -1)
+        lost = (source >= 0) & (new < 0)
+        work.note("facts known only from interactions left out", facts.row[lost])
+        facts = replace(facts, source=new).where(~lost)
+    forth = (facts.head_type == USER) & (facts.tail_type == ITEM)
+    back = (facts.head_type == ITEM) & (facts.tail_type == USER)
+    if (forth | back).any():
+        n = len(work.codes)
+        user = np.where(forth, facts.head, facts.tail)
+        item = np.where(forth, facts.tail, facts.head)
+        key = work.codes.look_up(events["user"]) * n + work.codes.look_up(events["item"])
+        own = _look_up(
+            pl.Series("name", np.where(forth | back, user * n + item, -1)),
+            pl.DataFrame({"name": key}).with_row_index("code"),
+        )
+        facts = replace(facts, source=np.where(own >= 0, own, facts.source))
+    return facts
+
+
+def _relations_split(
+    work: Numbering, facts: Coded, interaction: str
+) -> tuple[Coded, tuple[Relation, ...]]:
+    """One relation per (name, head type, tail type); where a name mixes types, it is split."""
+    n = len(work.types)
+    key = (facts.relation * n + facts.head_type) * n + facts.tail_type
+    kinds = pl.Series("name", key).unique(maintain_order=True)
+    rows = [(k // n // n, k // n % n, k % n) for k in kinds.to_list()]
+    relations, mixed = [Relation(interaction, "user", "item")], dict[str, list[str]]()
+    for base, head, tail in rows:
+        same = [row for row in rows if row[0] == base]
+        sides = [work.types[head]] if len({row[1] for row in same}) > 1 else []
+        sides += [work.types[tail]] if len({row[2] for row in same}) > 1 else []
+        name = work.relations[base]
+        title = name + (f"[{'>'.join(sides)}]" if sides else "")
+        relations.append(Relation(title, work.types[head], work.types[tail]))
+        if sides:
+            mixed.setdefault(name, []).append(title)
+    if mixed:
+        example = next(f"{name} into {', '.join(titles)}" for name, titles in mixed.items())
+        work.notes.append(Note("relations that mix types, split by type", len(mixed), example))
+    number = _look_up(
+        pl.Series("name", key), pl.DataFrame({"name": kinds}).with_row_index("code", offset=1)
+    )
+    return replace(facts, relation=number), tuple(relations)
+
+
+def _entity_ids(
+    work: Numbering, facts: Coded, users: Sequence[str], items: Sequence[str]
+) -> tuple[Array, Array, dict[str, list[str]]]:
+    """Heads and tails as entity ids: users, items, then the others type by type, each in
+    order of first appearance; and the names in this order."""
+    n = len(work.codes)
+    keys = [facts.head_type * n + facts.head, facts.tail_type * n + facts.tail]
+    others = pl.Series("name", np.concatenate(keys)).unique(maintain_order=True)
+    others = others.filter(others >= 2 * n)
+    text = work.codes.table["name"]
+    of_type = (
+        others.to_frame().with_columns(kind=others // n).partition_by("kind", maintain_order=True)
+    )
+    names = {"user": list(users), "item": list(items)} | {
+        work.types[part["kind"][0]]: text.gather(part["name"] % n).to_list() for part in of_type
+    }
+    order = [USER * n + work.codes.users, ITEM * n + work.codes.items]
+    order += [part["name"].to_numpy() for part in of_type]
+    ids = pl.DataFrame({"name": np.concatenate(order)}).with_row_index("code")
+    head, tail = (_look_up(pl.Series("name", key), ids) for key in keys)
+    for found, side in ((head, "head"), (tail, "tail")):
+        stray = np.flatnonzero(found < 0)
+        if len(stray):
+            row = int(facts.row[stray[0]])
+            kind = work.types[int(getattr(facts, f"{side}_type")[stray[0]])]
+            raise work.error(
+                f"a fact names a{'n' if kind == 'item' else ''} {kind} that does not exist",
+                row,
+                work.table[side][row],
+                f"list it among the {kind}s, or give it another type",
+            )
+    return head, tail, names
+
+
+def _cleaned(work: Numbering, facts: Coded) -> Coded:
+    """Facts without self-loops and without repetition from one source."""
+    loops = facts.head == facts.tail
+    work.note("facts that link an entity to itself left out", facts.row[loops])
+    facts = facts.where(~loops) if loops.any() else facts
+    if not len(facts):
+        return facts
+    n, n_relations = int(max(facts.head.max(), facts.tail.max())) + 1, int(facts.relation.max()) + 1
+    key = (facts.head * n_relations + facts.relation) * n + facts.tail
+    keys = pl.DataFrame({"key": key, "source": facts.source})
+    one_source = bool((facts.source == facts.source[0]).all())
+    new = (keys["key"] if one_source else keys.to_struct()).is_first_distinct().to_numpy()
+    work.note("repeated facts counted once", facts.row[~new])
+    return facts if new.all() else facts.where(new)
+
+
+def _look_up(values: pl.Series, table: pl.DataFrame) -> Array:
+    """The code of each value in a table of (name, code), -1 where it has none."""
+    found = values.to_frame("name").join(table, on="name", how="left", maintain_order="left")
+    return found["code"].cast(pl.Int64).fill_null(-1).to_numpy()

@@ -1,0 +1,154 @@
+"""The layout of KGAT and KGIN: train.txt, test.txt and kg_final.txt, all of them numbers.
+
+``train.txt`` and ``test.txt`` have lines of a user and that user's items (a user alone has
+none there); ``kg_final.txt`` has lines of head, relation, tail. Entities below the number of
+items are the items. ``user_list.txt``, ``item_list.txt``, ``entity_list.txt`` and
+``relation_list.txt`` (header ``org_id remap_id …``) give names; without them numbers are
+the names, entities called e7 and relations r7. Without ``item_list.txt`` the items are those
+up to the highest number in train and test.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+
+from loger.data import tables
+from loger.data.assemble import OTHER, assemble
+from loger.data.dataset import Dataset, Note
+from loger.errors import DataError
+
+
+def read(folder: Path, *, positive_from: float | None = None, name: str | None = None) -> Dataset:
+    """The data set of a folder in KGAT's layout."""
+    notes = list[Note]()
+    users, items, entities, relations = (
+        _read_list(tables.find(folder, f"{kind}_list.txt"))
+        for kind in ("user", "item", "entity", "relation")
+    )
+    events = pl.concat(
+        _read_pairs(tables.need(folder, f"{part}.txt"), users, items).with_columns(
+            part=pl.lit(part)
+        )
+        for part in ("train", "test")
+    )
+    if items is None:
+        items = _numbers("", int(events["item"].max()) + 1)  # type: ignore[arg-type]
+    if users is None:
+        users = _numbers("", int(events["user"].max()) + 1)  # type: ignore[arg-type]
+    events = events.drop_nulls("item")
+    path = tables.need(folder, "kg_final.txt")
+    facts = _read_graph(path, items, entities, relations)
+    if entities is not None:
+        named = entities.slice(len(items))
+        idle = named.filter(~named.is_in(pl.concat([facts["head"], facts["tail"]]).implode()))
+        if len(idle):
+            notes.append(Note("entities that are named but in no fact", len(idle), idle[0]))
+    return assemble(
+        name or folder.resolve().name,
+        events.with_columns(
+            users.gather(events["user"]).alias("user"), items.gather(events["item"]).alias("item")
+        ),
+        facts,
+        users=users,
+        items=items,
+        positive_from=positive_from,
+        notes=notes,
+        path=folder,
+        facts_path=path,
+    )
+
+
+def _numbers(prefix: str, n: int) -> pl.Series:
+    return pl.select(pl.format(prefix + "{}", pl.int_range(n)).alias("name")).to_series()
+
+
+def _read_list(path: Path | None) -> pl.Series | None:
+    """Names by number, from lines of a name, its number, and perhaps more."""
+    if path is None:
+        return None
+    lines = tables.read_lines(path).filter(pl.col("text").str.strip_chars() != "")
+    header = str(lines["text"][0]).split()
+    if header[:2] != ["org_id", "remap_id"]:
+        raise DataError(
+            "should begin with the header org_id remap_id",
+            path=path,
+            line=int(lines["line"][0]),
+            value=lines["text"][0][:80],
+            remedy="add the header; names come first, numbers second",
+        )
+    # A name may hold blanks: the columns after it are counted from the end.
+    row = pl.col("text").str.extract_groups(
+        r"^(.+?)\s+(\S+)" + r"\s+\S+" * (len(header) - 2) + r"\s*$"
+    )
+    rows = lines[1:].select(
+        "line", "text", row.struct.field("1").alias("name"), row.struct.field("2").alias("id")
+    )
+    tables.filled(rows, ["name"], path)
+    rows = tables.number(
+        rows,
+        "id",
+        pl.Int64,
+        path,
+        below=len(rows),
+        what="remap_id",
+        remedy="number the names from 0 without gaps",
+    )
+    again = rows.filter(~pl.col("id").is_first_distinct() | ~pl.col("name").is_first_distinct())
+    if len(again):
+        raise DataError(
+            "a name or number stands twice",
+            path=path,
+            line=int(again["line"][0]),
+            value=again["text"][0],
+            remedy="give each name a number of its own",
+        )
+    return rows.sort("id")["name"]
+
+
+def _read_pairs(path: Path, users: pl.Series | None, items: pl.Series | None) -> pl.DataFrame:
+    """User and item numbers; a user without items has a row with none."""
+    cells = tables.read_lists(path)
+    owner = cells.filter(pl.col("place") == 0).rename({"value": "user"})
+    rows = cells.filter(pl.col("place") > 0).rename({"value": "item"})
+    for column, names in (("user", users), ("item", items)):
+        limit = 2**31 if names is None else len(names)
+        remedy = "ids are numbers from 0" + ("" if names is None else f" of {column}_list.txt")
+        table = owner if column == "user" else rows
+        table = tables.number(table, column, pl.Int64, path, below=limit, remedy=remedy)
+        owner, rows = (table, rows) if column == "user" else (owner, table)
+    return owner.select("line", "user").join(
+        rows.select("line", "item"), on="line", how="left", maintain_order="left_right"
+    )
+
+
+def _read_graph(
+    path: Path, items: pl.Series, entities: pl.Series | None, relations: pl.Series | None
+) -> pl.DataFrame:
+    frame = tables.read_table(path, ("head", "relation", "tail"), separator=None)
+    known = {"head": entities, "relation": relations, "tail": entities}
+    for column, names in known.items():
+        limit = 2**31 if names is None else len(names)
+        file = "relation_list.txt" if column == "relation" else "entity_list.txt"
+        remedy = "ids are numbers from 0" + ("" if names is None else f" of {file}")
+        frame = tables.number(frame, column, pl.Int64, path, below=limit, remedy=remedy)
+    n = 1 + max(int(frame[c].max()) for c in ("head", "tail"))  # type: ignore[arg-type]
+    entities = _numbers("e", n) if entities is None else entities
+    titles = _numbers("r", int(frame["relation"].max()) + 1) if relations is None else relations  # type: ignore[arg-type]
+    # Of a relation that is named by an address, the last part says it all to a person.
+    names = pl.concat([items.rename("name"), entities.slice(len(items)).rename("name")])
+    short = titles.str.extract(r"([^/#]+)[/#]*$")
+    titles = short if short.n_unique() == len(titles) and not short.null_count() else titles
+    kind = {
+        side: pl.when(pl.col(side) < len(items)).then(pl.lit("item")).otherwise(pl.lit(OTHER))
+        for side in ("head", "tail")
+    }
+    return frame.select(
+        "line",
+        names.gather(frame["head"]).alias("head"),
+        titles.gather(frame["relation"]).alias("relation"),
+        names.gather(frame["tail"]).alias("tail"),
+        kind["head"].alias("head_type"),
+        kind["tail"].alias("tail_type"),
+    )

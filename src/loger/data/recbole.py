@@ -1,0 +1,214 @@
+"""RecBole's atomic files (hopwise has the same): .inter, .kg, .link, .item, .user.
+
+Tables separated by TABs whose header gives each column a type: token, token_seq, float,
+float_seq. ``name.train.inter``, ``name.valid.inter``, ``name.test.inter`` bring a split and
+go before ``name.inter``. ``.link`` says which entity of ``.kg`` an item is. Columns of
+``.item`` and ``.user`` become facts when their type is token or token_seq (the relation and
+the type of its tails are called like the column), labels when they are called name or
+title; float columns are noted, not read. An empty cell is a missing value.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+
+from loger.data import tables
+from loger.data.assemble import NO_FACTS, OTHER, assemble
+from loger.data.dataset import PARTS, Dataset, Note
+from loger.errors import DataError
+
+_TYPES = ("token", "token_seq", "float", "float_seq")
+_SPLIT = dict(zip((".train", ".valid", ".test"), PARTS, strict=True))
+
+
+def read(folder: Path, *, positive_from: float | None = None, name: str | None = None) -> Dataset:
+    """The data set that the atomic files of a folder hold."""
+    stem, notes = _stem(folder), list[Note]()
+    events, path = _read_interactions(folder, stem, notes)
+    links = _read_links(folder, stem)
+    facts, labels, names, kg = [], {}, {}, tables.find(folder, f"{stem}.kg")
+    if kg is not None:
+        facts.append(_read_graph(kg, links, notes))
+    for kind in ("item", "user"):
+        names[kind], labels[kind] = pl.Series([], dtype=pl.String), dict[str, str]()
+        source = tables.find(folder, f"{stem}.{kind}")
+        if source is not None:
+            some, names[kind], labels[kind] = _read_features(source, kind, notes)
+            facts.append(some)
+    return assemble(
+        name or stem,
+        events,
+        pl.concat(facts, how="diagonal") if facts else NO_FACTS,
+        users=names["user"],
+        items=pl.concat([names["item"].rename("item"), links["item"]]),
+        labels=labels,
+        positive_from=positive_from,
+        notes=notes,
+        path=path,
+        facts_path=kg,
+    )
+
+
+def _stem(folder: Path) -> str:
+    """The name of the data set: what its interaction files have before the first dot-part."""
+    stems = set()
+    for path in folder.iterdir():
+        plain = path.name.removesuffix(path.suffix if path.suffix in tables.COMPRESSIONS else "")
+        if plain.endswith(".inter"):
+            stem = plain.removesuffix(".inter")
+            stems.add(next((stem.removesuffix(s) for s in _SPLIT if stem.endswith(s)), stem))
+    if folder.resolve().name in stems:
+        return folder.resolve().name
+    if len(stems) != 1:
+        raise DataError(
+            "should hold the .inter file of one data set",
+            path=folder,
+            value=sorted(stems),
+            remedy="keep one data set per folder",
+        )
+    return stems.pop()
+
+
+def _read_interactions(folder: Path, stem: str, notes: list[Note]) -> tuple[pl.DataFrame, Path]:
+    split = {
+        p: part for s, part in _SPLIT.items() if (p := tables.find(folder, f"{stem}{s}.inter"))
+    }
+    whole = tables.find(folder, f"{stem}.inter")
+    if whole and split:
+        notes.append(Note("files not read, as the split files say the same", 1, whole.name))
+    frames = []
+    for path in split or [tables.need(folder, f"{stem}.inter")]:
+        frame, types = _read_atomic(path)
+        tokens = [c for c, t in types.items() if t == "token"]
+        user, item = _two_tokens(path, tokens)
+        columns = {"user": user, "item": item}
+        columns |= {o: t for o, t in (("rating", "rating"), ("time", "timestamp")) if t in types}
+        unread = [c for c in types if c not in columns.values()]
+        if unread:
+            notes.append(Note(f"columns of {path.name} that are not read", len(unread), unread[0]))
+        frame = frame.select("line", *(pl.col(t).alias(o) for o, t in columns.items()))
+        frame = tables.filled(frame, ["user", "item"], path)
+        if "rating" in columns:
+            frame = tables.number(frame, "rating", pl.Float64, path)
+        if "time" in columns:
+            frame = tables.times(frame, "time", path)
+        if split:
+            frame = frame.with_columns(pl.lit(split[path]).alias("part"))
+        frames.append(frame)
+        if frame.columns != frames[0].columns:
+            raise DataError(
+                "has other columns than the first of the split files",
+                path=path,
+                line=1,
+                value=list(types),
+                remedy="give all split files the same header",
+            )
+    return pl.concat(frames), path
+
+
+def _two_tokens(path: Path, tokens: list[str]) -> tuple[str, str]:
+    """Which columns name the user and the item: by name, else the first two tokens."""
+    if "user_id" in tokens and "item_id" in tokens:
+        return "user_id", "item_id"
+    if len(tokens) < 2:
+        raise DataError(
+            "needs a user and an item column of type token",
+            path=path,
+            line=1,
+            value=tokens,
+            remedy="write user_id:token and item_id:token into the header",
+        )
+    return tokens[0], tokens[1]
+
+
+def _read_links(folder: Path, stem: str) -> pl.DataFrame:
+    """Which entity each item is; an entity of two items, or an item of two entities, is refused."""
+    path = tables.find(folder, f"{stem}.link")
+    if path is None:
+        return pl.DataFrame(schema={"item": pl.String, "entity": pl.String})
+    frame, _ = _read_atomic(path)
+    frame = frame.select("line", pl.nth(1).alias("item"), pl.nth(2).alias("entity"))
+    tables.filled(frame, ["item", "entity"], path)
+    for column in ("item", "entity"):
+        again = frame.filter(~pl.col(column).is_first_distinct())
+        if len(again):
+            raise DataError(
+                f"the {column} is linked twice",
+                path=path,
+                line=int(again["line"][0]),
+                value=again[column][0],
+                remedy="link each item to one entity of its own",
+            )
+    return frame.drop("line")
+
+
+def _read_graph(path: Path, links: pl.DataFrame, notes: list[Note]) -> pl.DataFrame:
+    """The triples of .kg, linked entities under the names of their items."""
+    frame, types = _read_atomic(path)
+    if len(types) != 3:
+        raise DataError(
+            "should have the columns head_id, relation_id, tail_id",
+            path=path,
+            line=1,
+            value=list(types),
+            remedy="keep these three",
+        )
+    columns = ("head", "relation", "tail")
+    frame = frame.rename(dict(zip(types, columns, strict=True)))
+    tables.filled(frame, columns, path)
+    for side in ("head", "tail"):
+        item = links.rename({"item": "linked", "entity": side})
+        frame = frame.join(item, on=side, how="left", maintain_order="left")
+        kind = pl.when(pl.col("linked").is_null()).then(pl.lit(OTHER)).otherwise(pl.lit("item"))
+        frame = frame.with_columns(
+            kind.alias(f"{side}_type"), pl.coalesce("linked", side).alias(side)
+        ).drop("linked")
+    return frame
+
+
+def _read_features(
+    path: Path, kind: str, notes: list[Note]
+) -> tuple[pl.DataFrame, pl.Series, dict[str, str]]:
+    """Facts, names and labels from a table with one row per item or user."""
+    frame, types = _read_atomic(path)
+    key, *rest = types
+    frame = tables.filled(frame, [key], path)
+    labels, facts, unread = dict[str, str](), [], []
+    for column in rest:
+        given = frame.filter(pl.col(column).fill_null("") != "").select(
+            "line", pl.col(key).alias("head"), pl.col(column).alias("tail")
+        )
+        if types[column].startswith("float"):
+            unread.append(column)
+        elif column.lower().endswith(("name", "title")):
+            labels = dict(given.select("head", "tail").iter_rows())
+        else:
+            if types[column] == "token_seq":
+                words = pl.col("tail").str.extract_all(r"\S+")
+                given = given.with_columns(words).explode("tail")
+            facts.append(given.with_columns(relation=pl.lit(column), tail_type=pl.lit(column)))
+    if unread:
+        what = f"columns of numbers in {path.name} that are not read"
+        notes.append(Note(what, len(unread), unread[0]))
+    table = pl.concat(facts) if facts else NO_FACTS
+    return table.with_columns(head_type=pl.lit(kind)), frame[key], labels
+
+
+def _read_atomic(path: Path) -> tuple[pl.DataFrame, dict[str, str]]:
+    """A table and the types of its columns, from a header of ``name:type``."""
+    frame = tables.read_table(path, separator="\t")
+    types = dict[str, str]()
+    for column in frame.columns[1:]:
+        name, _, kind = column.rpartition(":")
+        if kind not in _TYPES or not name or name in types:
+            raise DataError(
+                "a column of the header should be name:type",
+                path=path,
+                line=int(frame["line"][0]) - 1,
+                value=column,
+                remedy=f"the type is one of {', '.join(_TYPES)}",
+            )
+        types[name] = kind
+    return frame.rename(dict(zip(frame.columns[1:], types, strict=True))), types

@@ -1,0 +1,127 @@
+"""Reviews with sentiment: ratings, and what each review says about which aspect.
+
+``rating.txt`` is user,item,rating,time. ``sentiment.txt`` is user,item,aspect:opinion:polarity,…:
+the mentions of one review. Each makes two facts, (user, mentions, feature) and
+(item, described_as, feature), known from that interaction only, so that a held-out review
+takes its mentions with it. ``also_viewed.txt`` and ``bought_together.txt`` are
+head,tail,tail,…; products that nobody rated are of type related_product.
+``item_short_names.txt`` gives labels. Mentions of a pair that has no rating are left out
+and noted.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+
+from loger.data import tables
+from loger.data.assemble import assemble
+from loger.data.dataset import Dataset, Note
+from loger.errors import DataError
+
+_RELATIONS = ("also_viewed", "bought_together")
+
+
+def read(folder: Path, *, positive_from: float | None = None, name: str | None = None) -> Dataset:
+    """The data set of a folder in this layout."""
+    notes = list[Note]()
+    path = tables.need(folder, "rating.txt")
+    events = tables.read_table(path, ("user", "item", "rating", "time"))
+    events = tables.filled(events, ("user", "item"), path)
+    events = tables.times(tables.number(events, "rating", pl.Float64, path), "time", path)
+    said = _read_mentions(tables.need(folder, "sentiment.txt"), events, notes)
+    facts = [
+        said.select("line", "file", "feature", "source", pl.col(kind).alias("head")).with_columns(
+            relation=pl.lit(relation), head_type=pl.lit(kind), tail_type=pl.lit("feature")
+        )
+        for kind, relation in (("user", "mentions"), ("item", "described_as"))
+    ]
+    facts = [table.rename({"feature": "tail"}) for table in facts]
+    items = events["item"].unique(maintain_order=True)
+    facts += [
+        _read_related(related, relation, items)
+        for relation in _RELATIONS
+        if (related := tables.find(folder, f"{relation}.txt"))
+    ]
+    features = said.select("feature", "label").unique("feature", maintain_order=True)
+    return assemble(
+        name or folder.resolve().name,
+        events,
+        pl.concat(facts, how="diagonal"),
+        interaction="purchase",
+        labels={
+            "item": tables.read_short_names(tables.find(folder, "item_short_names.txt")),
+            "feature": dict(features.iter_rows()),
+        },
+        positive_from=positive_from,
+        notes=notes,
+        path=path,
+        facts_path=folder,
+    )
+
+
+def _read_mentions(path: Path, events: pl.DataFrame, notes: list[Note]) -> pl.DataFrame:
+    """One row per mention: line, user, item, feature, its label, and the row of the rating."""
+    cells = tables.read_lists(path, ",")
+    heads = [
+        cells.filter(pl.col("place") == k).select("line", pl.col("value").alias(column))
+        for k, column in enumerate(("user", "item"))
+    ]
+    short = heads[0].filter(~pl.col("line").is_in(heads[1]["line"].implode()))
+    if len(short):
+        raise DataError(
+            "should be user,item,aspect:opinion:polarity,…",
+            path=path,
+            line=int(short["line"][0]),
+            value=short["user"][0],
+            remedy="complete the line or take it out",
+        )
+    pairs = heads[0].join(heads[1], on="line", maintain_order="left")
+    rows = events.select("user", "item").with_row_index("source")
+    rows = rows.unique(["user", "item"], keep="first", maintain_order=True)
+    pairs = pairs.join(rows, on=["user", "item"], how="left", maintain_order="left")
+    said = cells.filter(pl.col("place") >= 2).join(pairs, on="line", maintain_order="left")
+    said = _with_features(said, path).with_columns(file=pl.lit(path.name))
+    stray = said.filter(pl.col("source").is_null())
+    if len(stray):
+        example = f"{stray['user'][0]} {stray['item'][0]}, line {stray['line'][0]}"
+        notes.append(Note("mentions of pairs without a rating left out", len(stray), example))
+    return said.drop_nulls("source").with_columns(pl.col("source").cast(pl.Int64))
+
+
+def _with_features(said: pl.DataFrame, path: Path) -> pl.DataFrame:
+    """Mentions with the feature they name, as ``aspect|opinion|±1``, and its label."""
+    parts = said["value"].str.extract_groups(r"^([^:]+):([^:]+):([+-]?[01])$").struct
+    aspect, opinion, polarity = (parts.field(str(k)) for k in (1, 2, 3))
+    bad = said.filter(polarity.is_null())
+    if len(bad):
+        raise DataError(
+            "a mention should be aspect:opinion:polarity with a polarity of -1, 0 or 1",
+            path=path,
+            line=int(bad["line"][0]),
+            value=bad["value"][0],
+            remedy="correct the mention or take it out",
+        )
+    sign = polarity.cast(pl.Int8).cast(pl.String).replace("1", "+1")
+    mood = sign.replace({"+1": "good", "0": "neutral", "-1": "bad"})
+    return said.with_columns(
+        (aspect + "|" + opinion + "|" + sign).alias("feature"),
+        (aspect + ": " + opinion + " (" + mood + ")").alias("label"),
+    )
+
+
+def _read_related(path: Path, relation: str, items: pl.Series) -> pl.DataFrame:
+    """Facts between products, from lines of a head and its tails."""
+    cells = tables.read_lists(path, ",")
+    heads = cells.filter(pl.col("place") == 0).select("line", pl.col("value").alias("head"))
+    facts = cells.filter(pl.col("place") > 0).select("line", pl.col("value").alias("tail"))
+    facts = facts.join(heads, on="line", maintain_order="left")
+    kinds = (
+        pl.when(pl.col(side).is_in(items.implode()))
+        .then(pl.lit("item"))
+        .otherwise(pl.lit("related_product"))
+        .alias(f"{side}_type")
+        for side in ("head", "tail")
+    )
+    return facts.with_columns(*kinds, relation=pl.lit(relation), file=pl.lit(path.name))
