@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Literal, get_args
 
-from loger.data import tables
+from loger.data import plain, tables
 from loger.data.dataset import Dataset, Note, load_saved
 from loger.data.plain import ENDINGS
 from loger.data.splits import Split, split
@@ -52,8 +52,12 @@ def load(
     if format is not None and format not in get_args(Format):
         raise UnknownNameError("format", format, get_args(Format))
     if path.is_file():
-        from loger.data import plain
-
+        if format not in (None, "plain") or not set(ENDINGS) & set(path.suffixes):
+            raise DataError(
+                "is a file; only a table of interactions is read alone",
+                path=path,
+                remedy="give its folder",
+            )
         return plain.read(interactions=path, positive_from=positive_from, name=name)
     chosen = format or _recognised(path)
     if chosen == "saved":

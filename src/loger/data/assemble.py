@@ -49,12 +49,13 @@ def assemble(
     row that a fact is known from); columns line and file make messages more exact. ``users``
     and ``items`` fix the order of their ids and name those without interactions. ``labels``
     maps type → name → label, ``OTHER`` being all types but user and item. ``positive_from``
-    drops interactions rated lower. ``path`` and ``facts_path`` are for messages.
+    drops interactions rated lower, but neither users nor items. ``path`` and
+    ``facts_path`` are for messages.
     """
     found = list(notes)
     events = _events(interactions, positive_from, found, path)
-    user_names = names_in_order(users, events["user"])
-    item_names = names_in_order(items, events["item"])
+    user_names = names_in_order(users, interactions["user"])
+    item_names = names_in_order(items, interactions["item"])
     table, relations, names = numbered(
         facts, events, interactions, interaction, user_names, item_names, found, facts_path
     )

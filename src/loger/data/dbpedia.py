@@ -30,6 +30,7 @@ def read(
 ) -> Dataset:
     """The data set of a folder in this layout."""
     notes = list[Note]()
+    tables.need(folder, "train.txt")
     users = _read_map(tables.need(folder, "user.txt"), ("new_id", "uid"))["uid"]
     items = _read_map(tables.need(folder, "product.txt"), ("new_id", "pid"))["pid"]
     entities = _read_map(tables.need(folder, "e_map.txt"), ("eid", "name", "entity"))

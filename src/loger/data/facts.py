@@ -172,8 +172,8 @@ def _typed(work: Numbering) -> Coded:
         work.notes.append(
             Note("names in facts that are both a user and an item, taken as items", used, first)
         )
-    numbers = pl.DataFrame({"name": work.relations}).with_row_index("code")
-    relation = _look_up(table["relation"].rename("name"), numbers)
+    names = pl.DataFrame({"name": work.relations}, schema={"name": pl.String})
+    relation = _look_up(table["relation"], names.with_row_index("code"))
     source = np.full(n, -1)
     if "source" in table.columns:
         source = table["source"].cast(pl.Int64).fill_null(-1).to_numpy()

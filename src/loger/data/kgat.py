@@ -33,10 +33,14 @@ def read(folder: Path, *, positive_from: float | None = None, name: str | None =
         )
         for part in ("train", "test")
     )
-    if items is None:
-        items = _numbers("", int(events["item"].max()) + 1)  # type: ignore[arg-type]
-    if users is None:
-        users = _numbers("", int(events["user"].max()) + 1)  # type: ignore[arg-type]
+    if not events["item"].count():
+        raise DataError(
+            "no user in train.txt and test.txt has an item",
+            path=folder,
+            remedy="write lines of user item item …",
+        )
+    items = _numbers("", folder, events["item"].drop_nulls()) if items is None else items
+    users = _numbers("", folder, events["user"]) if users is None else users
     events = events.drop_nulls("item")
     path = tables.need(folder, "kg_final.txt")
     facts = _read_graph(path, items, entities, relations)
@@ -58,10 +62,6 @@ def read(folder: Path, *, positive_from: float | None = None, name: str | None =
         path=folder,
         facts_path=path,
     )
-
-
-def _numbers(prefix: str, n: int) -> pl.Series:
-    return pl.select(pl.format(prefix + "{}", pl.int_range(n)).alias("name")).to_series()
 
 
 def _read_list(path: Path | None) -> pl.Series | None:
@@ -110,45 +110,63 @@ def _read_list(path: Path | None) -> pl.Series | None:
 def _read_pairs(path: Path, users: pl.Series | None, items: pl.Series | None) -> pl.DataFrame:
     """User and item numbers; a user without items has a row with none."""
     cells = tables.read_lists(path)
-    owner = cells.filter(pl.col("place") == 0).rename({"value": "user"})
-    rows = cells.filter(pl.col("place") > 0).rename({"value": "item"})
-    for column, names in (("user", users), ("item", items)):
-        limit = 2**31 if names is None else len(names)
-        remedy = "ids are numbers from 0" + ("" if names is None else f" of {column}_list.txt")
-        table = owner if column == "user" else rows
-        table = tables.number(table, column, pl.Int64, path, below=limit, remedy=remedy)
-        owner, rows = (table, rows) if column == "user" else (owner, table)
-    return owner.select("line", "user").join(
-        rows.select("line", "item"), on="line", how="left", maintain_order="left_right"
-    )
+    owner = cells.filter(pl.col("place") == 0).select("line", pl.col("value").alias("user"))
+    rows = cells.filter(pl.col("place") > 0).select("line", pl.col("value").alias("item"))
+    owner = _numbered(owner, "user", path, users, "user_list.txt")
+    rows = _numbered(rows, "item", path, items, "item_list.txt")
+    return owner.join(rows, on="line", how="left", maintain_order="left_right")
 
 
 def _read_graph(
     path: Path, items: pl.Series, entities: pl.Series | None, relations: pl.Series | None
 ) -> pl.DataFrame:
+    """The facts of kg_final, items under the names they have as items."""
     frame = tables.read_table(path, ("head", "relation", "tail"), separator=None)
-    known = {"head": entities, "relation": relations, "tail": entities}
-    for column, names in known.items():
-        limit = 2**31 if names is None else len(names)
-        file = "relation_list.txt" if column == "relation" else "entity_list.txt"
-        remedy = "ids are numbers from 0" + ("" if names is None else f" of {file}")
-        frame = tables.number(frame, column, pl.Int64, path, below=limit, remedy=remedy)
-    n = 1 + max(int(frame[c].max()) for c in ("head", "tail"))  # type: ignore[arg-type]
-    entities = _numbers("e", n) if entities is None else entities
-    titles = _numbers("r", int(frame["relation"].max()) + 1) if relations is None else relations  # type: ignore[arg-type]
+    frame = _numbered(frame, "relation", path, relations, "relation_list.txt")
+    for side in ("head", "tail"):
+        frame = _numbered(frame, side, path, entities, "entity_list.txt")
+    if entities is None:
+        entities = _numbers("e", path, pl.concat([frame["head"], frame["tail"].rename("head")]))
+    if relations is None:
+        relations = _numbers("r", path, frame["relation"])
     # Of a relation that is named by an address, the last part says it all to a person.
+    short = relations.str.extract(r"([^/#]+)[/#]*$")
+    unclear = short.null_count() or short.n_unique() < len(relations)
+    titles = relations if unclear else short
     names = pl.concat([items.rename("name"), entities.slice(len(items)).rename("name")])
-    short = titles.str.extract(r"([^/#]+)[/#]*$")
-    titles = short if short.n_unique() == len(titles) and not short.null_count() else titles
-    kind = {
-        side: pl.when(pl.col(side) < len(items)).then(pl.lit("item")).otherwise(pl.lit(OTHER))
+    kinds = (
+        pl.when(pl.col(side) < len(items))
+        .then(pl.lit("item"))
+        .otherwise(pl.lit(OTHER))
+        .alias(f"{side}_type")
         for side in ("head", "tail")
-    }
+    )
     return frame.select(
         "line",
         names.gather(frame["head"]).alias("head"),
         titles.gather(frame["relation"]).alias("relation"),
         names.gather(frame["tail"]).alias("tail"),
-        kind["head"].alias("head_type"),
-        kind["tail"].alias("tail_type"),
+        *kinds,
     )
+
+
+def _numbered(
+    frame: pl.DataFrame, column: str, path: Path, names: pl.Series | None, file: str
+) -> pl.DataFrame:
+    """The frame with a column of numbers, within the list of names where there is one."""
+    limit = 2**31 if names is None else len(names)
+    remedy = "ids are numbers from 0" + ("" if names is None else f" of {file}")
+    return tables.number(frame, column, pl.Int64, path, below=limit, remedy=remedy)
+
+
+def _numbers(prefix: str, path: Path, used: pl.Series) -> pl.Series:
+    """Names for numbers without a list; a number far beyond the others is taken for an error."""
+    last = int(used.max() or 0)  # type: ignore[arg-type]
+    if last > 1_000 + 10 * used.n_unique():
+        raise DataError(
+            f"a number of {used.name} is far beyond the {used.n_unique()} that are used",
+            path=path,
+            value=last,
+            remedy="number from 0 without gaps, or give names in a list file",
+        )
+    return pl.select(pl.format(prefix + "{}", pl.int_range(last + 1)).alias("name")).to_series()

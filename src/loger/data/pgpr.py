@@ -36,8 +36,8 @@ def read(folder: Path, *, positive_from: float | None = None, name: str | None =
     items = _read_names(tables.need(folder, "product.txt"), unique=True)
     events = [
         _read_labels(path, users, items).with_columns(part=pl.lit(part))
-        for part in ("train", "test")
-        if (path := tables.find(folder, f"{part}_labels.txt"))
+        for part, look in (("train", tables.need), ("test", tables.find))
+        if (path := look(folder, f"{part}_labels.txt"))
     ]
     tables_of_facts = [
         _read_relation(path, folder, relation, tails, items, notes)

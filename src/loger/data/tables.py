@@ -278,7 +278,10 @@ def times(frame: pl.DataFrame, column: str, path: Path) -> pl.DataFrame:
 def filled(frame: pl.DataFrame, columns: Sequence[str], path: Path) -> pl.DataFrame:
     """The frame, after checking that none of these columns has an empty cell."""
     for column in columns:
-        bad = frame.filter(pl.col(column).is_null() | (pl.col(column) == ""))
+        empty = pl.col(column).is_null()
+        if frame.schema[column] == pl.String:
+            empty |= pl.col(column) == ""
+        bad = frame.filter(empty)
         if len(bad):
             raise DataError(
                 f"{column} is empty",

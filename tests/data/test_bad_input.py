@@ -1,0 +1,574 @@
+"""What people's files have in them: each kind is refused with its place and a remedy, or noted."""
+
+import gzip
+import io
+import re
+from typing import get_args
+
+import polars as pl
+import pytest
+
+from loger.data import Format, load, plain
+from loger.errors import DataError, UnknownNameError
+
+GOOD = "user,item,rating,time\nann,i1,5,10\nbob,i2,3,20\n"
+FACTS = "i1,has_brand,Acme\ni2,has_brand,Best\n"
+INTER = "user_id:token\titem_id:token\nu1\t1\n"
+PGPR = {
+    "users.txt": "A\nB\n",
+    "product.txt": "P0\nP1\n",
+    "brand.txt": "Acme\n",
+    "train_labels.txt": "0\t0\n1\t1\n",
+    "test_labels.txt": "0\t1\n",
+    "brand_p_b.txt": "0\n\n",
+}
+KGAT = {"train.txt": "0 0 1\n1 1\n", "test.txt": "1 0\n", "kg_final.txt": "0 0 2\n1 0 2\n"}
+DBPEDIA = {
+    "user.txt": "new_id\tuid\n0\t1\n",
+    "product.txt": "new_id\tpid\n0\t7\n",
+    "e_map.txt": "eid\tname\tentity\n0\tJaws\td/Jaws\n1\tAl\td/Al\n",
+    "r_map.txt": "id\tkb_relation\tname\n0\td/star\tstarred_by_actor\n",
+    "kg_final.txt": "entity_head\trelation\tentity_tail\n0\t0\t1\n",
+    "train.txt": "0\t0\t1\t5\n",
+}
+TOYS = {"rating.txt": "A,P0,5,1\n", "sentiment.txt": "A,P0,game:fun:1\n"}
+NT = "<a:i1> <a:by> <a:x> .\n"
+
+
+def parquet(**columns) -> bytes:
+    out = io.BytesIO()
+    pl.DataFrame(columns).write_parquet(out)
+    return out.getvalue()
+
+
+def table(text: str | bytes, name: str = "interactions.csv") -> dict:
+    return {"interactions.csv": GOOD} | {name: text}
+
+
+REFUSED = {
+    # name: (files, file and line, what the message says: value and remedy among it)
+    "truncated gzip": (
+        {"interactions.csv.gz": gzip.compress(GOOD.encode() * 50)[:-12]},
+        "interactions.csv.gz",
+        ["cannot be decompressed", "again"],
+    ),
+    "text called gzip": (
+        {"interactions.csv.gz": GOOD.encode()},
+        "interactions.csv.gz",
+        ["cannot be decompressed", "again"],
+    ),
+    "damaged gzip": (
+        {"interactions.csv.gz": gzip.compress(GOOD.encode())[:15] + b"\xff" * 30},
+        "interactions.csv.gz",
+        ["cannot be decompressed", "again"],
+    ),
+    "a row that is too short": (
+        table("user,item,rating\nann,i1,5\nbob,i2\n"),
+        "interactions.csv:3",
+        ["3 columns", "'bob,i2'", "every row"],
+    ),
+    "a row that is too long": (
+        table("i1,has_brand,Acme\ni2,has_brand,Best,more\n", "triples.csv"),
+        "triples.csv:2",
+        ["3 columns", "'i2,has_brand,Best,more'", "every row"],
+    ),
+    "trailing separator in one row": (
+        table("ann,i1\nbob,i2,\n"),
+        "interactions.csv:2",
+        ["2 columns", "'bob,i2,'"],
+    ),
+    "too many columns without a header": (
+        table("ann,i1,5,10,x\n"),
+        "interactions.csv:1",
+        ["2 to 4 columns", "user, item, rating, time", "has 5", "header"],
+    ),
+    "wrong separator": (
+        table("ann;i1;5\n"),
+        "interactions.csv:1",
+        ["separated by ','", "'ann;i1;5'", "has 1"],
+    ),
+    "header without the item column": (
+        table("user,movie\nann,i1\n"),
+        "interactions.csv:1",
+        ["no column item", "user, movie", "name the columns user, item"],
+    ),
+    "repeated header column": (
+        table("user,item,item\nann,i1,i2\n"),
+        "interactions.csv:1",
+        ["repeated column", "'item'", "name of its own"],
+    ),
+    "empty cell": (table("ann,i1\n,i2\n"), "interactions.csv:2", ["user is empty", "fill"]),
+    "empty cell in a triple": (
+        table("i1,has_brand,Acme\n\ni1,has_brand,\n", "triples.csv"),
+        "triples.csv:3",
+        ["tail is empty", "fill"],
+    ),
+    "empty file": (table(""), "interactions.csv", ["is empty", "rows"]),
+    "only blank lines": (table(" \n\n"), "interactions.csv", ["is empty", "rows"]),
+    "header only": (table("user,item\n"), "interactions.csv", ["no rows", "add rows"]),
+    "rating that is no number": (
+        table("ann,i1,five\n"),
+        "interactions.csv:1",
+        ["rating should be a finite number", "'five'", "write it as a number"],
+    ),
+    "NaN rating": (
+        table("ann,i1,4\nbob,i2,NaN\n"),
+        "interactions.csv:2",
+        ["rating should be a finite number", "'NaN'"],
+    ),
+    "infinite rating": (
+        table("user,item,rating\nann,i1,inf\n"),
+        "interactions.csv:2",
+        ["rating should be a finite number", "'inf'"],
+    ),
+    "missing rating": (
+        table("ann,i1,\nbob,i1,3\n"),
+        "interactions.csv:1",
+        ["rating should be a finite number", "''"],
+    ),
+    "time that is no number": (
+        table("ann,i1,5,2020-01-01\n"),
+        "interactions.csv:1",
+        ["time should be a number", "'2020-01-01'", "seconds since 1970"],
+    ),
+    "time beyond all measure": (
+        table("ann,i1,5,1e300\n"),
+        "interactions.csv:1",
+        ["time should be a number", "'1e300'"],
+    ),
+    "unknown part": (
+        table("user,item,part\nann,i1,train\nann,i2,tset\n"),
+        "interactions.csv:3",
+        ["not the name of a part", "'tset'", "train, validation or test"],
+    ),
+    "name that is not UTF-8": (
+        table(b"ann,i1\nJos\xe9,i2\n"),
+        "interactions.csv:2",
+        ["not UTF-8", "Jos\\xe9", "save the file as UTF-8"],
+    ),
+    "NUL byte": (table(b"ann,i1\nbob,\0i2\n"), "interactions.csv:2", ["NUL byte", "text"]),
+    "quote that is never closed": (
+        table('ann,i1\nbob,"i2\ncid,i3\n'),
+        "interactions.csv:2",
+        ["quoted cell", "one line"],
+    ),
+    "text after a quoted cell": (
+        table('ann,"i1"x\n'),
+        "interactions.csv:1",
+        ["text follows its quotes", '""'],
+    ),
+    "fact with the interaction's own name": (
+        table("i1,has_brand,Acme\nann,interacted,i2\n", "triples.csv"),
+        "triples.csv:2",
+        ["'interacted'", "'ann'", "leak", "another name"],
+    ),
+    "fact about an item that is nowhere": (
+        table("head,relation,tail,head_type\ni9,has_brand,Acme,item\n", "triples.csv"),
+        "triples.csv:2",
+        ["names an item that does not exist", "'i9'", "list it among the items"],
+    ),
+    "two tables of interactions": (
+        table(GOOD, "interactions.tsv"),
+        "shop",
+        ["both interactions.csv and interactions.tsv", "keep one"],
+    ),
+    "Parquet without a column": (
+        {"interactions.parquet": parquet(user=["a"], thing=["b"])},
+        "interactions.parquet",
+        ["no column item", "user, thing", "name the columns"],
+    ),
+    "Parquet with names of a wrong type": (
+        {"interactions.parquet": parquet(user=["a"], item=[1.5])},
+        "interactions.parquet",
+        ["column item should hold text", "Float64", "write it as text"],
+    ),
+    "Parquet with an empty cell": (
+        {"interactions.parquet": parquet(user=["a", None], item=["i", "j"])},
+        "interactions.parquet:2",
+        ["user is empty", "fill"],
+    ),
+    "Parquet with a NaN rating": (
+        {"interactions.parquet": parquet(user=["a"], item=["i"], rating=[float("nan")])},
+        "interactions.parquet:1",
+        ["rating should be a finite number", "nan"],
+    ),
+    "broken Parquet": (
+        {"interactions.parquet": parquet(user=["a"], item=["b"])[:60]},
+        "interactions.parquet",
+        ["cannot be read as Parquet", "again"],
+    ),
+    "Parquet without rows": (
+        {"interactions.parquet": parquet(user=[], item=[])},
+        "interactions.parquet",
+        ["has no rows"],
+    ),
+    "RecBole header without types": (
+        {"x.inter": "user_id\titem_id\nu\ti\n"},
+        "x.inter:1",
+        ["name:type", "'user_id'", "token"],
+    ),
+    "RecBole without an item column": (
+        {"x.inter": "user_id:token\trating:float\nu\t1\n"},
+        "x.inter:1",
+        ["item column", "user_id", "item_id:token"],
+    ),
+    "RecBole item linked twice": (
+        {"x.inter": INTER, "x.link": "item_id:token\tentity_id:token\n1\tm.1\n1\tm.2\n"},
+        "x.link:3",
+        ["item is linked twice", "'1'", "of its own"],
+    ),
+    "RecBole graph of two columns": (
+        {"x.inter": INTER, "x.kg": "head_id:token\ttail_id:token\nm.1\tm.2\n"},
+        "x.kg:1",
+        ["head_id, relation_id, tail_id", "keep these three"],
+    ),
+    "two RecBole data sets": (
+        {"x.inter": INTER, "y.inter": INTER},
+        "shop",
+        ["one data set", "'x', 'y'", "one data set per folder"],
+    ),
+    "RecBole split files that differ": (
+        {
+            "x.train.inter": INTER,
+            "x.test.inter": INTER.replace("\n", "\tr:float\n", 1)
+            .replace("1\n", "1\t2\n")
+            .replace("r:float", "rating:float"),
+        },
+        "x.test.inter:1",
+        ["other columns", "same header"],
+    ),
+    "PGPR user out of range": (
+        PGPR | {"test_labels.txt": "0\t1\n2\t0\n"},
+        "test_labels.txt:2",
+        ["user should be a whole number from 0 to 1", "'2'", "users.txt"],
+    ),
+    "PGPR item that is no number": (
+        PGPR | {"train_labels.txt": "0\t0\n1\tP1\n"},
+        "train_labels.txt:2",
+        ["item should be a whole number from 0 to 1", "'P1'", "product.txt"],
+    ),
+    "PGPR tail out of range": (
+        PGPR | {"brand_p_b.txt": "\n0 1\n"},
+        "brand_p_b.txt:2",
+        ["from 0 to 0", "'1'", "brand.txt"],
+    ),
+    "PGPR relation with more lines than products": (
+        PGPR | {"brand_p_b.txt": "0\n\n0\n"},
+        "brand_p_b.txt:3",
+        ["more lines than", "each product one line"],
+    ),
+    "PGPR product named twice": (
+        PGPR | {"product.txt": "P0\nP0\n"},
+        "product.txt:2",
+        ["stands twice", "'P0'", "name of its own"],
+    ),
+    "PGPR relation without its names": (
+        {k: v for k, v in PGPR.items() if k != "brand.txt"},
+        "shop",
+        ["brand.txt is missing", "put brand.txt"],
+    ),
+    "KGAT item that is no number": (
+        KGAT | {"train.txt": "0 0\n1 x\n"},
+        "train.txt:2",
+        ["item should be a whole number", "'x'", "numbers from 0"],
+    ),
+    "KGAT triple of two numbers": (
+        KGAT | {"kg_final.txt": "0 0 2\n1 0\n"},
+        "kg_final.txt:2",
+        ["3 columns", "'1 0'", "every row"],
+    ),
+    "KGAT entity that is not listed": (
+        KGAT | {"entity_list.txt": "org_id remap_id\na 0\nb 1\n"},
+        "kg_final.txt:1",
+        ["tail should be a whole number from 0 to 1", "'2'", "entity_list.txt"],
+    ),
+    "KGAT item of a split that is not listed": (
+        KGAT | {"item_list.txt": "org_id remap_id\na 0\n"},
+        "train.txt:1",
+        ["item should be a whole number from 0 to 0", "'1'", "item_list.txt"],
+    ),
+    "KGAT without any item": (
+        KGAT | {"train.txt": "0\n1\n", "test.txt": "0\n"},
+        "shop",
+        ["no user in train.txt and test.txt has an item", "user item item"],
+    ),
+    "PGPR without any item": (
+        PGPR | {"train_labels.txt": "0\n", "test_labels.txt": "1\n"},
+        "shop",
+        ["no interactions are left", "check"],
+    ),
+    "KGAT item far beyond the others": (
+        KGAT | {"test.txt": "1 2000000000\n"},
+        "shop",
+        ["item is far beyond", "2000000000", "without gaps"],
+    ),
+    "KGAT list with a gap": (
+        KGAT | {"user_list.txt": "org_id remap_id\nann 0\nbob 5\n"},
+        "user_list.txt:3",
+        ["remap_id should be a whole number from 0 to 1", "'5'", "without gaps"],
+    ),
+    "KGAT list without a header": (
+        KGAT | {"user_list.txt": "ann 0\nbob 1\n"},
+        "user_list.txt:1",
+        ["org_id remap_id", "'ann 0'", "add the header"],
+    ),
+    "KGAT number named twice": (
+        KGAT | {"user_list.txt": "org_id remap_id\nann 0\nbob 0\n"},
+        "user_list.txt:3",
+        ["stands twice", "'bob 0'", "of its own"],
+    ),
+    "DBpedia user of a split that is not in the map": (
+        DBPEDIA | {"test.txt": "1\t0\t1\t5\n"},
+        "test.txt:1",
+        ["user should be a whole number from 0 to 0", "'1'", "new_id of user.txt"],
+    ),
+    "DBpedia entity that is not in the map": (
+        DBPEDIA | {"kg_final.txt": "entity_head\trelation\tentity_tail\n0\t0\t1\n0\t0\t7\n"},
+        "kg_final.txt:3",
+        ["tail should be a whole number from 0 to 1", "'7'", "e_map.txt"],
+    ),
+    "DBpedia relation that is not in the map": (
+        DBPEDIA | {"kg_final.txt": "entity_head\trelation\tentity_tail\n0\t3\t1\n"},
+        "kg_final.txt:2",
+        ["relation should be a whole number from 0 to 0", "'3'", "r_map.txt"],
+    ),
+    "DBpedia map with other columns": (
+        DBPEDIA | {"e_map.txt": "id\ttitle\n0\tx\n"},
+        "e_map.txt:1",
+        ["eid name entity", "'id title'", "this order"],
+    ),
+    "DBpedia users without ages": (
+        DBPEDIA | {"users.txt": "uid\tgender\n1\tF\n"},
+        "users.txt:1",
+        ["no column age", "'uid gender'", "uid, gender, age"],
+    ),
+    "mention without polarity": (
+        TOYS | {"sentiment.txt": "A,P0,game:fun:1\nA,P0,game:fun\n"},
+        "sentiment.txt:2",
+        ["aspect:opinion:polarity", "'game:fun'", "correct the mention"],
+    ),
+    "review without an item": (
+        TOYS | {"sentiment.txt": "A\n"},
+        "sentiment.txt:1",
+        ["user,item", "'A'", "complete the line"],
+    ),
+    "empty cell in a list": (
+        TOYS | {"also_viewed.txt": "P0,P1\nP0,,P2\n"},
+        "also_viewed.txt:2",
+        ["value is empty", "fill"],
+    ),
+    "malformed N-Triples": (
+        {"interactions.csv": GOOD, "kg.nt": NT + "<a:i2> by <a:x> .\n"},
+        "kg.nt:2",
+        ["not N-Triples", "<a:i2> by <a:x> .", "correct the statement"],
+    ),
+    "malformed Turtle": (
+        {"interactions.csv": GOOD, "kg.ttl": "@prefix a: <a:> .\na:i1 a:by b:x .\n"},
+        "kg.ttl:2",
+        ["not Turtle", "a:i1 a:by b:x .", "correct the statement"],
+    ),
+    "RDF about nothing in the interactions": (
+        {"interactions.csv": GOOD, "kg.nt": "<a:z> <a:by> <a:x> .\n"},
+        "shop",
+        ["no item of the interactions", "'i1'", "links.csv"],
+    ),
+    "RDF name that fits two resources": (
+        {"interactions.csv": GOOD, "kg.nt": NT + "<b:i1> <a:by> <a:x> .\n"},
+        "shop",
+        ["'i1' is linked twice", "a:i1", "b:i1", "links.csv"],
+    ),
+    "RDF link without an address": (
+        {"interactions.csv": GOOD, "kg.nt": NT, "links.csv": "item,iri\ni1,\n"},
+        "links.csv:2",
+        ["iri is empty", "fill"],
+    ),
+    "folder of two formats": (
+        KGAT | {"interactions.csv": GOOD},
+        "shop",
+        ["several formats: kgat, plain", "train.txt", "format="],
+    ),
+    "folder of none": (
+        {"notes.md": "x"},
+        "shop",
+        ["recbole: *.inter", "kgat: train.txt, test.txt, kg_final.txt", "interactions.csv or"],
+    ),
+    "empty folder": ({}, "shop", ["no known format", "found: no files"]),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_bad_input_is_refused_with_place_value_and_remedy(kind, write):
+    files, place, words = REFUSED[kind]
+    folder = write(files)
+    where = folder if place == "shop" else folder / place
+    with pytest.raises(DataError) as caught:
+        load(folder)
+    message = str(caught.value)
+    assert message.startswith(f"{where}: ")
+    assert [word for word in words if word not in message] == []
+    assert caught.value.remedy
+
+
+NOTED = {
+    # name: (files, notes, facts left, interactions left)
+    "duplicate triples": (
+        table(FACTS + "i1,has_brand,Acme\n", "triples.csv"),
+        {"repeated facts counted once": 1},
+        2,
+        2,
+    ),
+    "self-loops": (
+        table(FACTS + "i1,like,i1\n", "triples.csv"),
+        {"facts that link an entity to itself left out": 1},
+        2,
+        2,
+    ),
+    "item without facts": (
+        table("i1,has_brand,Acme\n", "triples.csv"),
+        {"items without any fact": 1},
+        1,
+        2,
+    ),
+    "user without history": (
+        table("id\nann\nzoe\n", "users.csv"),
+        {"users without any interaction": 1},
+        0,
+        2,
+    ),
+    "relation that mixes types": (
+        table("i1,near,i2\ni1,near,Rome\ni2,near,Rome\n", "triples.csv"),
+        {"relations that mix types, split by type": 1},
+        3,
+        2,
+    ),
+    "pair in train and test": (
+        table("user,item,part\nann,i1,test\nann,i1,train\nann,i2,test\n"),
+        {"held-out pairs that stand in an earlier part too, left there": 1},
+        0,
+        2,
+    ),
+    "pair given twice": (
+        table("ann,i1\nann,i1\nann,i2\n"),
+        {"repeated interactions of one user and item merged": 1},
+        0,
+        2,
+    ),
+    "user with test rows only": (
+        table("user,item,part\nann,i1,train\nbob,i1,test\n"),
+        {"users with held-out interactions but none in train": 1},
+        0,
+        2,
+    ),
+    "name that is user and item": (
+        table("ann,i1\ni1,i2\n") | {"triples.csv": "i1,has_brand,Acme\ni2,has_brand,Acme\n"},
+        {"names in facts that are both a user and an item, taken as items": 1},
+        2,
+        2,
+    ),
+    "review that mentions nothing": (
+        {"rating.txt": "ann,P0,5,1\n", "sentiment.txt": "ann,P0\n"},
+        {},
+        0,
+        1,
+    ),
+    "CRLF": (table(GOOD.replace("\n", "\r\n")), {}, 0, 2),
+    "byte-order mark": (table("\ufeff" + GOOD), {}, 0, 2),
+    "blank lines": (table("\n" + GOOD.replace("\n", "\n  \n")), {}, 0, 2),
+    "no line end at the end": (table(GOOD.rstrip()), {}, 0, 2),
+    "blanks around cells": (table(GOOD.replace(",", " , ")), {}, 0, 2),
+    "trailing blanks between numbers": (
+        {"interactions.txt": "ann  i1 5 \nbob i2   3\n"},
+        {},
+        0,
+        2,
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", NOTED)
+def test_odd_input_is_handled_and_noted(kind, write, notes_of):
+    files, notes, facts, interactions = NOTED[kind]
+    dataset = load(write(files))
+    assert notes_of(dataset) == notes
+    assert len(dataset.facts) == facts
+    assert len(dataset.interactions) == interactions
+    assert dataset.vocabulary.names[0] == "ann"
+
+
+def test_notes_say_where_the_first_case_stands(write):
+    dataset = load(write(table(FACTS + "i2,has_brand,Best\n", "triples.csv")))
+    assert dataset.notes[0].example == "i2 has_brand Best, line 3"
+
+
+def test_the_earlier_part_keeps_a_pair_that_stands_in_two(write, pairs_of):
+    text = "user,item,part\nann,i1,test\nann,i1,train\n"
+    assert pairs_of(load(write(table(text)))) == [("ann", "i1", "train")]
+
+
+def test_mixed_relations_are_split_by_the_types_they_mix(write, facts_of):
+    text = "i1,near,i2\ni1,near,Rome\n"
+    assert facts_of(load(write(table(text, "triples.csv")))) == {
+        ("i1", "near[item]", "i2"),
+        ("i1", "near[near]", "Rome"),
+    }
+
+
+def test_quoted_cells_may_hold_separators_and_quotes(write, pairs_of):
+    text = 'user,item\n"Doe, Ann","12"" disc"\nbob,5" nail\n'
+    assert pairs_of(load(write(table(text)))) == [("Doe, Ann", '12" disc'), ("bob", '5" nail')]
+
+
+def test_quotes_in_tab_separated_tables_are_plain_signs(write, pairs_of):
+    folder = write({"interactions.tsv": 'ann\t"Weird Al"\n'})
+    assert pairs_of(load(folder)) == [("ann", '"Weird Al"')]
+
+
+def test_positive_from_without_ratings_is_refused(write):
+    with pytest.raises(DataError, match=r"interactions\.csv: positive_from needs ratings.*leave"):
+        load(write(table("ann,i1\n")), positive_from=4)
+
+
+def test_positive_from_that_drops_everything_is_refused(write):
+    with pytest.raises(DataError, match=r"interactions\.csv: no interactions are left.*check"):
+        load(write(table(GOOD)), positive_from=9)
+
+
+def test_positive_from_on_saved_data_is_refused(write, tmp_path):
+    load(write(table(GOOD))).save(tmp_path / "saved")
+    with pytest.raises(DataError, match="cannot be applied to a saved data set; apply it when"):
+        load(tmp_path / "saved", positive_from=1)
+
+
+def test_missing_folder_is_named(tmp_path):
+    with pytest.raises(DataError, match=re.escape(f"{tmp_path / 'no'}: there is no such folder")):
+        load(tmp_path / "no")
+
+
+def test_missing_file_is_named(tmp_path):
+    with pytest.raises(DataError, match=r"x\.csv: there is no such file.*; check the name"):
+        plain.read(interactions=tmp_path / "x.csv")
+
+
+@pytest.mark.parametrize("format", get_args(Format))
+def test_format_that_is_said_and_not_there_is_refused(format, write):
+    with pytest.raises(DataError, match="shop"):
+        load(write({"notes.md": "x"}), format=format)
+
+
+def test_single_file_of_another_format_is_refused(write):
+    folder = write({"x.inter": INTER})
+    with pytest.raises(DataError, match=r"x\.inter: .*give its folder"):
+        load(folder / "x.inter")
+    with pytest.raises(DataError, match=r"a\.csv: .*give its folder"):
+        load(write({"a.csv": GOOD}) / "a.csv", format="kgat")
+
+
+def test_misspelt_format_gets_the_nearest(write):
+    with pytest.raises(UnknownNameError, match="did you mean 'recbole'"):
+        load(write(table(GOOD)), format="recbol")
+
+
+def test_format_settles_a_folder_that_fits_several(write):
+    folder = write(KGAT | {"interactions.csv": GOOD})
+    assert load(folder, format="plain").n_users == 2
+    assert load(folder, format="kgat").interactions.parts is not None

@@ -1,0 +1,165 @@
+import bz2
+import lzma
+
+import numpy as np
+import polars as pl
+import pytest
+
+from loger.data import load, plain
+from loger.graph import Relation
+
+INTERACTIONS = "ann,i1,5,10\nann,i2,3,20\nbob,i2,4,30\n"
+TRIPLES = "i1,has_brand,Acme\ni2,has_brand,Best\nbob,knows,ann\n"
+
+
+def test_positional_columns_give_names_ratings_times_and_facts(write, facts_of, pairs_of):
+    dataset = load(write({"interactions.csv": INTERACTIONS, "triples.csv": TRIPLES}))
+    assert dataset.name == "shop"
+    assert pairs_of(dataset) == [("ann", "i1"), ("ann", "i2"), ("bob", "i2")]
+    assert dataset.interactions.ratings.tolist() == [5, 3, 4]
+    assert dataset.interactions.times.tolist() == [10, 20, 30]
+    assert dataset.interactions.parts is None
+    assert facts_of(dataset) == {
+        ("i1", "has_brand", "Acme"),
+        ("i2", "has_brand", "Best"),
+        ("bob", "knows", "ann"),
+    }
+    assert dataset.relations == (
+        Relation("interacted", "user", "item"),
+        Relation("has_brand", "item", "brand"),
+        Relation("knows", "user", "user"),
+    )
+    assert dataset.vocabulary.types == ("user", "item", "brand")
+    assert dataset.notes == ()
+
+
+def test_header_allows_any_order_and_unknown_columns_are_noted(write, pairs_of, notes_of):
+    text = "Timestamp,item_id,city,USER\n10,i1,Rome,ann\n20.9,i2,Rome,bob\n"
+    dataset = load(write({"interactions.csv": text}))
+    assert pairs_of(dataset) == [("ann", "i1"), ("bob", "i2")]
+    assert dataset.interactions.times.tolist() == [10, 20]
+    assert dataset.interactions.ratings is None
+    assert notes_of(dataset) == {"columns of interactions.csv that are not read": 1}
+
+
+def test_part_column_is_the_given_split(write, pairs_of):
+    text = "user,item,split\nann,i1,train\nann,i2,valid\nann,i3,TEST\n"
+    assert pairs_of(load(write({"interactions.csv": text}))) == [
+        ("ann", "i1", "train"),
+        ("ann", "i2", "validation"),
+        ("ann", "i3", "test"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "separator, name", [("\t", "tsv"), ("\t", "txt"), (",", "txt"), (" ", "txt")]
+)
+def test_separator_follows_the_ending_or_the_first_line(write, pairs_of, separator, name):
+    text = INTERACTIONS.replace(",", separator)
+    assert pairs_of(load(write({f"interactions.{name}": text}))) == [
+        ("ann", "i1"),
+        ("ann", "i2"),
+        ("bob", "i2"),
+    ]
+
+
+@pytest.mark.parametrize("pack, ending", [(bz2.compress, "bz2"), (lzma.compress, "xz")])
+def test_compressed_tables_read_like_plain_ones(write, pairs_of, pack, ending):
+    folder = write({f"interactions.csv.{ending}": pack(INTERACTIONS.encode())})
+    assert len(pairs_of(load(folder))) == 3
+
+
+def test_gzip_tables_read_like_plain_ones(write, facts_of):
+    folder = write({"interactions.csv.gz": INTERACTIONS, "kg.tsv.gz": "i1\tmade_by\tAcme\n"})
+    assert facts_of(load(folder)) == {("i1", "made_by", "Acme")}
+
+
+def test_given_types_are_kept_and_empty_ones_are_found_by_name(write):
+    triples = (
+        "head,head_type,relation,tail,tail_type\n"
+        "i1,,has_brand,Acme,maker\n"
+        "Acme,maker,based_in,Rome,\n"
+    )
+    dataset = load(write({"interactions.csv": INTERACTIONS, "triples.csv": triples}))
+    assert dataset.relations[1:] == (
+        Relation("has_brand", "item", "maker"),
+        Relation("based_in", "maker", "based_in"),
+    )
+
+
+def test_items_and_users_tables_fix_the_order_and_give_labels(write, notes_of):
+    dataset = load(
+        write(
+            {
+                "interactions.csv": INTERACTIONS,
+                "items.csv": "id,name\ni3,Third\ni2,\ni1,First\n",
+                "users.csv": "bob,Bob B.\nann,Ann\n",
+            }
+        )
+    )
+    words = dataset.vocabulary
+    assert words.names == ["bob", "ann", "i3", "i2", "i1"]
+    assert words.labels == ["Bob B.", "Ann", "Third", "i2", "First"]
+    assert notes_of(dataset) == {"items without any interaction": 1}
+
+
+def test_parquet_reads_numbers_as_names_and_dates_as_seconds(tmp_path, facts_of, pairs_of):
+    from datetime import datetime
+
+    pl.DataFrame(
+        {"user": [1, 2], "item": [7, 8], "time": [datetime(1970, 1, 1), datetime(1970, 1, 2)]}
+    ).write_parquet(tmp_path / "interactions.parquet")
+    pl.DataFrame(
+        {"head": [7, 8], "relation": ["has_brand"] * 2, "tail": ["Acme", "Acme"]},
+        schema_overrides={"tail": pl.Categorical},
+    ).write_parquet(tmp_path / "triples.parquet")
+    dataset = load(tmp_path)
+    assert pairs_of(dataset) == [("1", "7"), ("2", "8")]
+    assert dataset.interactions.times.tolist() == [0, 86400]
+    assert facts_of(dataset) == {("7", "has_brand", "Acme"), ("8", "has_brand", "Acme")}
+
+
+def test_named_files_are_read_from_anywhere(write, facts_of):
+    folder = write({"a.csv": INTERACTIONS, "b.tsv": "i1\tmade_by\tAcme\n"})
+    dataset = plain.read(
+        interactions=folder / "a.csv", triples=str(folder / "b.tsv"), interaction="like", name="x"
+    )
+    assert dataset.name == "x"
+    assert dataset.relations[0].name == "like"
+    assert facts_of(dataset) == {("i1", "made_by", "Acme")}
+    assert load(folder / "a.csv").n_items == 2
+
+
+def test_positive_from_leaves_out_low_ratings_and_says_how_many(write, pairs_of, notes_of):
+    dataset = load(write({"interactions.csv": INTERACTIONS}), positive_from=4)
+    assert pairs_of(dataset) == [("ann", "i1"), ("bob", "i2")]
+    assert notes_of(dataset) == {"interactions rated below 4 left out": 1}
+
+
+def test_users_and_items_without_a_positive_rating_stay_users_and_items(write, notes_of):
+    text = "ann,i1,5\nbob,i2,1\n"
+    folder = write({"interactions.csv": text, "triples.csv": "i2,has_brand,Acme\nbob,knows,ann\n"})
+    dataset = load(folder, positive_from=3)
+    assert dataset.vocabulary.names == ["ann", "bob", "i1", "i2", "Acme"]
+    assert dataset.vocabulary.types == ("user", "item", "brand")
+    assert notes_of(dataset) == {
+        "interactions rated below 3 left out": 1,
+        "items without any fact": 1,
+        "items without any interaction": 1,
+        "users without any interaction": 1,
+    }
+
+
+def test_user_item_facts_follow_the_interaction_they_repeat(write):
+    triples = "ann,reviewed,i1\nbob,reviewed,i1\n"
+    dataset = load(write({"interactions.csv": INTERACTIONS, "triples.csv": triples}))
+    assert dataset.facts.sources.tolist() == [0, -1]
+
+
+def test_saved_data_sets_load_as_they_were(write, tmp_path):
+    first = load(write({"interactions.csv": INTERACTIONS, "triples.csv": TRIPLES}))
+    first.save(tmp_path / "saved")
+    again = load(tmp_path / "saved")
+    rows = np.arange(len(first.interactions))
+    assert again.graph(rows).fingerprint == first.graph(rows).fingerprint
+    assert load(tmp_path / "saved", name="other").name == "other"
