@@ -14,6 +14,7 @@ from loger.errors import DataError, UnknownNameError
 GOOD = "user,item,rating,time\nann,i1,5,10\nbob,i2,3,20\n"
 FACTS = "i1,has_brand,Acme\ni2,has_brand,Best\n"
 INTER = "user_id:token\titem_id:token\nu1\t1\n"
+LINK = "item_id:token\tentity_id:token\n1\tm.1\n"
 PGPR = {
     "users.txt": "A\nB\n",
     "product.txt": "P0\nP1\n",
@@ -213,12 +214,17 @@ REFUSED = {
         ["item column", "user_id", "item_id:token"],
     ),
     "RecBole item linked twice": (
-        {"x.inter": INTER, "x.link": "item_id:token\tentity_id:token\n1\tm.1\n1\tm.2\n"},
+        {"x.inter": INTER, "x.link": LINK + "1\tm.2\n", "x.kg": "a:token\nb\n"},
         "x.link:3",
         ["item is linked twice", "'1'", "of its own"],
     ),
+    "RecBole graph without links": (
+        {"x.inter": INTER, "x.kg": "head_id:token\trelation_id:token\ttail_id:token\na\tb\tc\n"},
+        "shop",
+        ["x.link is missing", "put x.link"],
+    ),
     "RecBole graph of two columns": (
-        {"x.inter": INTER, "x.kg": "head_id:token\ttail_id:token\nm.1\tm.2\n"},
+        {"x.inter": INTER, "x.link": LINK, "x.kg": "head_id:token\ttail_id:token\nm.1\tm.2\n"},
         "x.kg:1",
         ["head_id, relation_id, tail_id", "keep these three"],
     ),

@@ -65,6 +65,14 @@ def test_places_that_share_entities_share_a_type_named_by_the_larger_tail():
     )
 
 
+def test_tails_name_a_type_even_where_more_heads_have_it():
+    rows = [("i0", "has_actor", "x"), *((name, "likes", "i1") for name in ("x", "y", "z"))]
+    assert built(rows).relations[1:] == (
+        Relation("has_actor", "item", "actor"),
+        Relation("likes", "actor", "item"),
+    )
+
+
 def test_inferred_types_do_not_take_a_name_that_is_given():
     rows = [("i0", "has_thing", "x", None, None), ("i0", "r", "y", None, "thing")]
     assert built(rows).relations[1:] == (

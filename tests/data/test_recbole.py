@@ -35,8 +35,8 @@ def test_atomic_files_become_facts_labels_and_interactions(write, facts_of, pair
     first_item = dataset.n_users
     assert dataset.vocabulary.labels[first_item : first_item + 3] == ["Toy Story", "Heat", "12"]
     assert notes_of(dataset) == {
-        "columns of numbers in shop.item that are not read": 1,
-        "columns of numbers in shop.user that are not read": 1,
+        "columns of shop.item that are not read": 1,
+        "columns of shop.user that are not read": 1,
         "items without any interaction": 1,
     }
 

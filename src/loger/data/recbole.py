@@ -5,7 +5,7 @@ float_seq. ``name.train.inter``, ``name.valid.inter``, ``name.test.inter`` bring
 go before ``name.inter``. ``.link`` says which entity of ``.kg`` an item is. Columns of
 ``.item`` and ``.user`` become facts when their type is token or token_seq (the relation and
 the type of its tails are called like the column), labels when they are called name or
-title; float columns are noted, not read. An empty cell is a missing value.
+title (the first such); float columns are noted, not read. An empty cell is a missing value.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ def read(folder: Path, *, positive_from: float | None = None, name: str | None =
     """The data set that the atomic files of a folder hold."""
     stem, notes = _stem(folder), list[Note]()
     events, path = _read_interactions(folder, stem, notes)
-    links = _read_links(folder, stem)
     facts, labels, names, kg = [], {}, {}, tables.find(folder, f"{stem}.kg")
+    links = pl.DataFrame(schema={"item": pl.String, "entity": pl.String})
     if kg is not None:
-        facts.append(_read_graph(kg, links, notes))
+        links = _read_links(tables.need(folder, f"{stem}.link"))
+        facts.append(_read_graph(kg, links))
     for kind in ("item", "user"):
         names[kind], labels[kind] = pl.Series([], dtype=pl.String), dict[str, str]()
         source = tables.find(folder, f"{stem}.{kind}")
@@ -123,11 +124,8 @@ def _two_tokens(path: Path, tokens: list[str]) -> tuple[str, str]:
     return tokens[0], tokens[1]
 
 
-def _read_links(folder: Path, stem: str) -> pl.DataFrame:
+def _read_links(path: Path) -> pl.DataFrame:
     """Which entity each item is; an entity of two items, or an item of two entities, is refused."""
-    path = tables.find(folder, f"{stem}.link")
-    if path is None:
-        return pl.DataFrame(schema={"item": pl.String, "entity": pl.String})
     frame, _ = _read_atomic(path)
     frame = frame.select("line", pl.nth(1).alias("item"), pl.nth(2).alias("entity"))
     tables.filled(frame, ["item", "entity"], path)
@@ -144,7 +142,7 @@ def _read_links(folder: Path, stem: str) -> pl.DataFrame:
     return frame.drop("line")
 
 
-def _read_graph(path: Path, links: pl.DataFrame, notes: list[Note]) -> pl.DataFrame:
+def _read_graph(path: Path, links: pl.DataFrame) -> pl.DataFrame:
     """The triples of .kg, linked entities under the names of their items."""
     frame, types = _read_atomic(path)
     if len(types) != 3:
@@ -165,7 +163,7 @@ def _read_graph(path: Path, links: pl.DataFrame, notes: list[Note]) -> pl.DataFr
         frame = frame.with_columns(
             kind.alias(f"{side}_type"), pl.coalesce("linked", side).alias(side)
         ).drop("linked")
-    return frame
+    return frame.with_columns(file=pl.lit(path.name))
 
 
 def _read_features(
@@ -180,9 +178,10 @@ def _read_features(
         given = frame.filter(pl.col(column).fill_null("") != "").select(
             "line", pl.col(key).alias("head"), pl.col(column).alias("tail")
         )
-        if types[column].startswith("float"):
+        says_name = column.lower().endswith(("name", "title"))
+        if types[column].startswith("float") or (says_name and labels):
             unread.append(column)
-        elif column.lower().endswith(("name", "title")):
+        elif says_name:
             labels = dict(given.select("head", "tail").iter_rows())
         else:
             if types[column] == "token_seq":
@@ -190,10 +189,10 @@ def _read_features(
                 given = given.with_columns(words).explode("tail")
             facts.append(given.with_columns(relation=pl.lit(column), tail_type=pl.lit(column)))
     if unread:
-        what = f"columns of numbers in {path.name} that are not read"
-        notes.append(Note(what, len(unread), unread[0]))
+        notes.append(Note(f"columns of {path.name} that are not read", len(unread), unread[0]))
     table = pl.concat(facts) if facts else NO_FACTS
-    return table.with_columns(head_type=pl.lit(kind)), frame[key], labels
+    table = table.with_columns(head_type=pl.lit(kind), file=pl.lit(path.name))
+    return table, frame[key], labels
 
 
 def _read_atomic(path: Path) -> tuple[pl.DataFrame, dict[str, str]]:
