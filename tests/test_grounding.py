@@ -20,13 +20,13 @@ def brute_matrix(graph, rules, users, items):
     return np.array([brute_counts(graph, rules, u, v) for u, v in zip(users, items, strict=True)])
 
 
-@pytest.fixture(params=["rows scanned", "hubs by bitmap"])
-def hubs(request, monkeypatch):
-    if request.param == "hubs by bitmap":
-        monkeypatch.setattr(graph_module, "HUB_EDGES", 1)
+@pytest.fixture(params=["slices", "bitmaps"])
+def segments_as(request, monkeypatch):
+    if request.param == "bitmaps":
+        monkeypatch.setattr(graph_module, "BITMAP_EDGES", 0)
 
 
-@pytest.mark.usefixtures("hubs")
+@pytest.mark.usefixtures("segments_as")
 def test_counts_equal_brute_force_on_every_pair():
     @given(graphs())
     def check(graph):
@@ -39,7 +39,7 @@ def test_counts_equal_brute_force_on_every_pair():
     check()
 
 
-@pytest.mark.usefixtures("hubs")
+@pytest.mark.usefixtures("segments_as")
 def test_strengths_equal_brute_force_on_every_pair():
     @given(graphs(), st.sampled_from([(1.0, 0.0), (0.5, 0.5), (0.0, 1.0)]), st.randoms())
     def check(graph, exponents, random):

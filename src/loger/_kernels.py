@@ -1,16 +1,17 @@
 """The compiled loops that count and weigh groundings; ``grounding`` is their only caller.
 
-All groundings of a user's pairs are counted together. Let a *prefix* be the relations of a
-rule less the last. The neighbours b of the items are marked; one walk from the user counts,
-for every marked b and prefix p, the walks x[b, p] that lead there; and each pair (u, v) is
-the sum of x[b, p] over the edges b –r→ v that can end a rule (p, r). A neighbour a of the
-user is walked through either by scanning its row against the marks or, where it is a hub,
-by asking its bitmap for each marked entity, whichever is shorter: so no hub costs more than
-the marks. What a simple path forbids, and what the pair itself is the only witness of
-(METHOD L2, L3), is left out or taken back exactly.
+All pairs of a user are counted together. Let a *prefix* be the relations of a rule less the
+last. Each edge b –r→ v that can be a last hop into one of the user's items is noted at b;
+then one walk from the user over all prefixes looks, wherever it comes to a noted entity,
+which pairs that completes. So a path is met once, with all its nodes in hand, and what a
+simple path forbids, or what only the pair itself is witness of (METHOD L2, L3), is skipped
+where it is met.
 
-The strength of a path is the product over its hops h –r→ t of out[deg_r(h)] · in[deg_r⁻¹(t)].
-These factors belong to nodes, not to edges, so they too are applied once per node.
+Hubs: neighbours under one relation are a sorted slice and, where that is long, also a bitmap.
+A walk through a hub costs the words of its bitmap; an item that is a hub itself is not noted
+at its many neighbours but met bitmap against bitmap, 64 entities at a time.
+
+The strength of a path is the product over its hops h –r→ t of out[deg_r(h)] · into[deg_r⁻¹(t)].
 """
 
 from __future__ import annotations
@@ -18,10 +19,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
+from numba import njit, types
+from numba.extending import intrinsic
 from numpy.typing import NDArray
-
-Ints = NDArray[np.int64]
 
 
 class Rows(NamedTuple):
@@ -32,31 +32,23 @@ class Rows(NamedTuple):
     segment_starts: NDArray[np.int64]
     tails: NDArray[np.int32]
     indptr: NDArray[np.int64]
-    pair_tails: NDArray[np.int32]
-    pair_relations: NDArray[np.uint16]
     origins: NDArray[np.int32]  # empty where the graph has none
-    hub_of: NDArray[np.int32]  # [entities]: row in hub_bits, or -1
-    hub_bits: NDArray[np.uint64]  # [hubs, entities / 64]
+    bitmap_of: NDArray[np.int64]  # [segments]: where the segment's bitmap begins, or -1
+    bitmaps: NDArray[np.uint64]
+    word_spans: NDArray[np.int64]  # [2 · relations, 2]: the words that a bitmap spans
     n_relations: int  # base relations
 
 
 class Plan(NamedTuple):
-    """A rule set, compiled. Slots number the prefixes that end in one entity type."""
+    """A rule set, compiled, with its prefixes numbered."""
 
-    first: NDArray[np.int64]  # [relations]: slot of prefix (r1), or -1
-    second: NDArray[np.int64]  # [relations, relations]: slot of prefix (r1, r2), or -1
+    first: NDArray[np.int64]  # [relations]: prefix (r1), or -1
+    second: NDArray[np.int64]  # [relations, relations]: prefix (r1, r2), or -1
     expands: NDArray[np.bool_]  # [relations]: is there a prefix (r1, ·)?
-    slots: NDArray[np.int64]  # [relations]: how many slots where it can be last; 0 if never
-    rule_of: NDArray[np.int64]  # [relations, slots]: rule by last relation and slot, or -1
-    entered: NDArray[np.int64]  # [relations, slots]: slots at whose end a relation stands; -1
-    combo_of: NDArray[np.int64]  # [relations, relations]: number of (r2, r3) in some rule, or -1
-    long_starts: NDArray[np.int64]  # [relations + 1]: rules of length 3 by r1, as slices of
-    long_rules: NDArray[np.int64]  # [long rules]: rule and
-    long_combos: NDArray[np.int64]  # [long rules]: combination (r2, r3)
-    stride: int  # most slots of any type
-    n_combos: int
+    ends: NDArray[np.bool_]  # [relations]: is it the last relation of a rule?
+    rule_of: NDArray[np.int32]  # [relations, prefixes]: rule by last relation and prefix, or -1
     n_rules: int
-    direct: bool  # are there rules of length 1?
+    direct: bool  # are there rules of length 1? Their empty prefix is number 0.
 
 
 class Weights(NamedTuple):
@@ -64,6 +56,42 @@ class Weights(NamedTuple):
 
     out: NDArray[np.float64]
     into: NDArray[np.float64]
+
+
+class Notes(NamedTuple):
+    """The last hops into a user's items, noted at the entities they leave from."""
+
+    noted: NDArray[np.uint64]  # bitmap of entities with notes
+    before: NDArray[np.int32]  # [words]: how many noted entities lie before the word
+    head: NDArray[np.int32]  # [noted entities]: the last note made there
+    next: NDArray[np.int32]  # [notes]: the one before it, or -1
+    what: NDArray[np.int32]  # [notes]: the user's pair · 2^16 + the last relation
+    entity: NDArray[np.int32]  # [notes]
+    weight: NDArray[np.float64]  # [notes]: factors of the last hop
+    big_pair: NDArray[np.int32]  # [big segments]: items' segments too long to be noted
+    big_segment: NDArray[np.int64]
+
+
+BIG = 4
+"""An item's segment of more edges than this times the words of its bitmap is not noted."""
+
+
+@intrinsic
+def _popcount(typing_context, word):  # type: ignore[no-untyped-def]  # noqa: ARG001
+    def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]  # noqa: ARG001
+        return builder.ctpop(args[0])
+
+    return types.int64(types.uint64), generate
+
+
+@intrinsic
+def _lowest(typing_context, word):  # type: ignore[no-untyped-def]  # noqa: ARG001
+    """The place of the lowest set bit."""
+
+    def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]  # noqa: ARG001
+        return builder.cttz(args[0], context.get_constant(types.boolean, False))
+
+    return types.int64(types.uint64), generate
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -92,355 +120,301 @@ def _first_at_least(values, lo, hi, x):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _bit(bits, entity):  # type: ignore[no-untyped-def]
-    return (bits[entity >> 6] >> np.uint64(entity & 63)) & np.uint64(1)
+def _set(bits, entity):  # type: ignore[no-untyped-def]
+    bits[entity >> 6] |= np.uint64(1) << np.uint64(entity & 63)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _is_set(bits, entity):  # type: ignore[no-untyped-def]
+    return (bits[entity >> 6] >> np.uint64(entity & 63)) & np.uint64(1) != np.uint64(0)
 
 
 @njit(cache=True, nogil=True)
-def round_trips(g, plan, weights, items):  # type: ignore[no-untyped-def]
-    """For each item v and combination (r2, r3): the trips v –r2→ b –r3→ v, counted and weighed.
+def _next_common(tails, i, i_end, j, j_end):  # type: ignore[no-untyped-def]
+    """From (i, j) on, where two ascending slices first hold the same entity; i = i_end if nowhere.
 
-    They are what a walk that comes upon v too early adds to x, and must give back.
+    Steps through the shorter slice and searches in the longer.
     """
+    while i < i_end and j < j_end:
+        if tails[i] < tails[j]:
+            far = i_end - i > 8 * (j_end - j)
+            i = _first_at_least(tails, i + 1, i_end, tails[j]) if far else i + 1
+        elif tails[j] < tails[i]:
+            far = j_end - j > 8 * (i_end - i)
+            j = _first_at_least(tails, j + 1, j_end, tails[i]) if far else j + 1
+        else:
+            return i, j
+    return i_end, j_end
+
+
+# ── pairs ───────────────────────────────────────────────────────────────────────────────
+
+
+@njit(cache=True, nogil=True)
+def _note(g, plan, weights, u, items, notes):  # type: ignore[no-untyped-def]
+    """Note the last hops into each of the items; how many big segments there are.
+
+    An edge known from the interaction of the pair alone is no evidence for it (L3). The user
+    itself is noted only for rules of length 1.
+    """
+    has_origins = len(g.origins) > 0
     weighted = len(weights.out) > 0
-    counts = np.zeros((len(items), plan.n_combos), dtype=np.int64)
-    strengths = np.zeros((len(items), plan.n_combos if weighted else 0))
+    n, n_big = 0, 0
     for k in range(len(items)):
         v = items[k]
-        lo, hi = g.indptr[v], g.indptr[v + 1]
-        while lo < hi:
-            b = g.pair_tails[lo]
-            end = lo + 1
-            while end < hi and g.pair_tails[end] == b:
-                end += 1
-            for i in range(lo, end):
-                r2 = np.int64(g.pair_relations[i])
-                for j in range(lo, end):
-                    back = np.int64(g.pair_relations[j])
-                    combo = plan.combo_of[r2, _inverse(back, g.n_relations)]
-                    if combo >= 0:
-                        counts[k, combo] += 1
-                        if weighted:
-                            strengths[k, combo] += _trip(g, weights, v, r2, b, back)
-            lo = end
-    return counts, strengths
-
-
-@njit(cache=True, nogil=True)
-def _trip(g, weights, v, r2, b, back):  # type: ignore[no-untyped-def]
-    """Weight of v –r2→ b –back⁻¹→ v."""
-    return (
-        weights.out[_degree(g, v, r2)]
-        * weights.into[_degree(g, b, _inverse(r2, g.n_relations))]
-        * weights.out[_degree(g, b, _inverse(back, g.n_relations))]
-        * weights.into[_degree(g, v, back)]
-    )
-
-
-@njit(cache=True, nogil=True)
-def _mark(g, plan, u, items, mark, bits, marked):  # type: ignore[no-untyped-def]
-    """Number every entity from which a last hop reaches one of the items; how many there are.
-
-    The user itself is marked only for rules of length 1: a simple path does not come back.
-    """
-    n = 0
-    for v in items:
         for s in range(g.row_segments[v], g.row_segments[v + 1]):
-            last = _inverse(np.int64(g.segment_relations[s]), g.n_relations)
-            if plan.slots[last] == 0:
+            back = np.int64(g.segment_relations[s])
+            last = _inverse(back, g.n_relations)
+            if not plan.ends[last]:
                 continue
-            for e in range(g.segment_starts[s], g.segment_starts[s + 1]):
-                b = g.tails[e]
-                if mark[b] < 0 and (b != u or plan.direct):
-                    mark[b] = n
-                    bits[b >> 6] |= np.uint64(1) << np.uint64(b & 63)
-                    marked[n] = b
-                    n += 1
-    return n
-
-
-@njit(cache=True, nogil=True)
-def _through(g, plan, weights, u, r1, a, weight, marks, x, xw):  # type: ignore[no-untyped-def]
-    """Add the walks u –r1→ a –r2→ b for all marked b and all r2 that continue a rule."""
-    mark, bits, marked, n = marks
-    stride = plan.stride
-    weighted = len(weights.out) > 0
-    hub = g.hub_of[a]
-    if hub >= 0 and 2 * n < g.indptr[a + 1] - g.indptr[a]:
-        hub_bits = g.hub_bits[hub]
-        for j in range(n):
-            b = marked[j]
-            if _bit(hub_bits, b) and b != u:
-                i = _first_at_least(g.pair_tails, g.indptr[a], g.indptr[a + 1], b)
-                while i < g.indptr[a + 1] and g.pair_tails[i] == b:
-                    r2 = np.int64(g.pair_relations[i])
-                    slot = plan.second[r1, r2]
-                    if slot >= 0:
-                        x[j * stride + slot] += 1
-                        if weighted:
-                            xw[j * stride + slot] += weight * weights.out[_degree(g, a, r2)]
-                    i += 1
-        return
-    for s in range(g.row_segments[a], g.row_segments[a + 1]):
-        slot = plan.second[r1, np.int64(g.segment_relations[s])]
-        if slot < 0:
-            continue
-        lo, hi = g.segment_starts[s], g.segment_starts[s + 1]
-        w = weight * weights.out[hi - lo] if weighted else 0.0
-        for e in range(lo, hi):
-            b = g.tails[e]
-            if _bit(bits, b) and b != u:
-                j = mark[b]
-                x[j * stride + slot] += 1
+            lo, hi = g.segment_starts[s], g.segment_starts[s + 1]
+            if _is_big(g, s):
+                notes.big_pair[n_big], notes.big_segment[n_big] = k, s
+                n_big += 1
+                if not plan.direct:
+                    continue
+                lo = _first_at_least(g.tails, lo, hi, u)  # of a big segment, only u itself
+                hi = lo + 1 if lo < hi and g.tails[lo] == u else lo
+            arrive = (
+                weights.into[g.segment_starts[s + 1] - g.segment_starts[s]] if weighted else 0.0
+            )
+            for e in range(lo, hi):
+                b = np.int64(g.tails[e])
+                if (has_origins and g.origins[e] == u) or (b == u and not plan.direct):
+                    continue
+                _set(notes.noted, b)
+                notes.entity[n], notes.what[n] = b, (k << 16) | last
                 if weighted:
-                    xw[j * stride + slot] += w
+                    notes.weight[n] = weights.out[_degree(g, b, last)] * arrive
+                n += 1
+    total = 0
+    for k in range(len(notes.noted)):
+        notes.before[k] = total
+        total += _popcount(notes.noted[k])
+    notes.head[:total] = -1
+    for i in range(n):
+        place = _place(notes, notes.entity[i])
+        notes.next[i] = notes.head[place]
+        notes.head[place] = i
+    return n_big
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _place(notes, entity):  # type: ignore[no-untyped-def]
+    """The place of a noted entity among all that are noted."""
+    word = notes.noted[entity >> 6]
+    below = word & ((np.uint64(1) << np.uint64(entity & 63)) - np.uint64(1))
+    return notes.before[entity >> 6] + _popcount(below)
 
 
 @njit(cache=True, nogil=True)
-def _walk(g, plan, weights, u, marks, x, xw):  # type: ignore[no-untyped-def]
-    """Fill x[b, p] with the number (and xw with the weight) of walks from u to each marked b.
+def _is_big(g, s):  # type: ignore[no-untyped-def]
+    """Whether a segment is met by its bitmap; not where an edge may be the pair's own."""
+    if g.bitmap_of[s] < 0:
+        return False
+    lo, hi = g.segment_starts[s], g.segment_starts[s + 1]
+    span = g.word_spans[np.int64(g.segment_relations[s])]
+    if hi - lo <= BIG * (span[1] - span[0]):
+        return False
+    if len(g.origins) > 0:
+        for e in range(lo, hi):
+            if g.origins[e] >= 0:
+                return False
+    return True
 
-    The user's own factor out[deg] belongs to r1 and is part of the weight; the factor of
-    arriving at b belongs to b and the prefix's last relation and is applied at the end.
+
+@njit(cache=True, nogil=True, inline="always")
+def _complete(plan, prefix, b, a, own, w, items, notes, out, outw):  # type: ignore[no-untyped-def]
+    """Count the paths that end over b, having come there by way of a.
+
+    Not for the item a itself, which a simple path does not pass, nor for the item ``own``
+    from whose interaction alone the first hop is known (-1 for none).
     """
-    mark, _, marked, n = marks
-    stride = plan.stride
-    weighted = len(weights.out) > 0
-    x[: n * stride] = 0
-    if weighted:
-        xw[: n * stride] = 0.0
-    if plan.direct and mark[u] >= 0:
-        x[mark[u] * stride] = 1
-        if weighted:
-            xw[mark[u] * stride] = 1.0
-    for s in range(g.row_segments[u], g.row_segments[u + 1]):
-        r1 = np.int64(g.segment_relations[s])
-        slot, expands = plan.first[r1], plan.expands[r1]
-        if slot < 0 and not expands:
-            continue
-        lo, hi = g.segment_starts[s], g.segment_starts[s + 1]
-        leave = weights.out[hi - lo] if weighted else 0.0
-        back = _inverse(r1, g.n_relations)
-        for e in range(lo, hi):
-            a = g.tails[e]
-            if slot >= 0 and mark[a] >= 0:
-                x[mark[a] * stride + slot] += 1
-                if weighted:
-                    xw[mark[a] * stride + slot] += leave
-            if expands:
-                w = leave * weights.into[_degree(g, a, back)] if weighted else 0.0
-                _through(g, plan, weights, u, r1, a, w, marks, x, xw)
-    if weighted:
-        for j in range(n):
-            b = marked[j]
-            for s in range(g.row_segments[b], g.row_segments[b + 1]):
-                into = _inverse(np.int64(g.segment_relations[s]), g.n_relations)
-                degree = g.segment_starts[s + 1] - g.segment_starts[s]
-                for k in range(plan.stride):
-                    slot = plan.entered[into, k]
-                    if slot < 0:
-                        break
-                    xw[j * stride + slot] *= weights.into[degree]
+    i = notes.head[_place(notes, b)]
+    while i >= 0:
+        k = notes.what[i] >> 16
+        rule = plan.rule_of[notes.what[i] & 0xFFFF, prefix]
+        if rule >= 0 and items[k] != a and items[k] != own:
+            out[k, rule] += 1
+            if len(outw) > 0:
+                outw[k, rule] += w * notes.weight[i]
+        i = notes.next[i]
 
 
 @njit(cache=True, nogil=True)
-def _collect(g, plan, weights, u, v, mark, x, xw, acc, accw, out, outw):  # type: ignore[no-untyped-def]
-    """Sum x over the last hops into v, by rule."""
-    stride = plan.stride
+def _through(g, plan, weights, u, r1, a, own, w1, items, notes, n_big, out, outw):  # type: ignore[no-untyped-def]
+    """Count the paths u –r1→ a –r2→ b –r3→ v for all r2 that continue a rule."""
     weighted = len(weights.out) > 0
-    has_origins = len(g.origins) > 0
-    for s in range(g.row_segments[v], g.row_segments[v + 1]):
-        back = np.int64(g.segment_relations[s])
-        last = _inverse(back, g.n_relations)
-        n = plan.slots[last]
-        if n == 0:
+    for s in range(g.row_segments[a], g.row_segments[a + 1]):
+        r2 = np.int64(g.segment_relations[s])
+        prefix = plan.second[r1, r2]
+        if prefix < 0:
             continue
-        acc[:n] = 0
-        accw[:n] = 0.0
+        back = _inverse(r2, g.n_relations)
         lo, hi = g.segment_starts[s], g.segment_starts[s + 1]
-        for e in range(lo, hi):
-            if has_origins and g.origins[e] == u:
-                continue
-            b = g.tails[e]
-            j = mark[b]
-            if j < 0:
-                continue
-            base = j * stride
-            for p in range(n):
-                acc[p] += x[base + p]
-            if weighted:
-                leave = weights.out[_degree(g, b, last)]
-                for p in range(n):
-                    accw[p] += xw[base + p] * leave
-        for p in range(n):
-            rule = plan.rule_of[last, p]
-            if rule >= 0 and acc[p] > 0:
-                out[rule] += acc[p]
-                if weighted:
-                    outw[rule] += accw[p] * weights.into[hi - lo]
-
-
-@njit(cache=True, nogil=True)
-def _take_back_round_trips(g, plan, weights, u, v, trips, tripsw, out, outw):  # type: ignore[no-untyped-def]
-    """Take back the walks u –r1→ v –r2→ b –r3→ v, which pass through their own end."""
-    weighted = len(weights.out) > 0
-    n = g.n_relations
-    lo, hi = g.indptr[u], g.indptr[u + 1]
-    at = _first_at_least(g.pair_tails, lo, hi, v)
-    home = _first_at_least(g.pair_tails, g.indptr[v], g.indptr[v + 1], u)
-    while at < hi and g.pair_tails[at] == v:
-        r1 = np.int64(g.pair_relations[at])
-        at += 1
-        if not plan.expands[r1]:
-            continue
-        w = 0.0
-        if weighted:
-            w = weights.out[_degree(g, u, r1)] * weights.into[_degree(g, v, _inverse(r1, n))]
-        for k in range(plan.long_starts[r1], plan.long_starts[r1 + 1]):
-            rule, combo = plan.long_rules[k], plan.long_combos[k]
-            out[rule] -= trips[combo]
-            if weighted:
-                outw[rule] -= w * tripsw[combo]
-        # The trips by way of u itself, or over a last hop that was left out, were not in x.
-        _give_back(g, plan, weights, u, v, r1, w, home, out, outw)
-
-
-@njit(cache=True, nogil=True)
-def _give_back(g, plan, weights, u, v, r1, w, home, out, outw):  # type: ignore[no-untyped-def]
-    """Undo the taking back of trips v –r2→ b –r3→ v that _collect had not counted."""
-    weighted = len(weights.out) > 0
-    has_origins = len(g.origins) > 0
-    n = g.n_relations
-    for s in range(g.row_segments[v], g.row_segments[v + 1]):
-        back = np.int64(g.segment_relations[s])
-        last = _inverse(back, n)
-        if plan.slots[last] == 0:
-            continue
-        lo, hi = g.segment_starts[s], g.segment_starts[s + 1]
-        if has_origins:
-            e = lo
+        w = w1 * weights.out[hi - lo] if weighted else 0.0
+        at = g.bitmap_of[s]
+        if at < 0:
+            for e in range(lo, hi):
+                b = np.int64(g.tails[e])
+                if _is_set(notes.noted, b) and b != u:
+                    w2 = w * weights.into[_degree(g, b, back)] if weighted else 0.0
+                    _complete(plan, prefix, b, a, own, w2, items, notes, out, outw)
         else:
-            e = _first_at_least(g.tails, lo, hi, u)
-            hi = min(hi, e + 1)
-        while e < hi:
-            b = g.tails[e]
-            if b == u or (has_origins and g.origins[e] == u):
-                i = home
-                if b != u:
-                    i = _first_at_least(g.pair_tails, g.indptr[v], g.indptr[v + 1], b)
-                while i < g.indptr[v + 1] and g.pair_tails[i] == b:
-                    r2 = np.int64(g.pair_relations[i])
-                    slot = plan.second[r1, r2]
-                    if slot >= 0 and slot < plan.slots[last]:
-                        rule = plan.rule_of[last, slot]
-                        if rule >= 0:
-                            out[rule] += 1
-                            if weighted:
-                                outw[rule] += w * _trip(g, weights, v, r2, b, back)
-                    i += 1
-            e += 1
+            first = g.word_spans[r2, 0]
+            for k in range(g.word_spans[r2, 1] - first):
+                word = g.bitmaps[at + k] & notes.noted[first + k]
+                while word != np.uint64(0):
+                    b = ((first + k) << 6) + _lowest(word)
+                    word &= word - np.uint64(1)
+                    if b != u:
+                        w2 = w * weights.into[_degree(g, b, back)] if weighted else 0.0
+                        _complete(plan, prefix, b, a, own, w2, items, notes, out, outw)
+        for j in range(n_big):
+            pair, q = notes.big_pair[j], notes.big_segment[j]
+            last = _inverse(np.int64(g.segment_relations[q]), g.n_relations)
+            rule = plan.rule_of[last, prefix]
+            if rule >= 0 and items[pair] != a and items[pair] != own:
+                if weighted:
+                    outw[pair, rule] += w * _meet_weight(g, weights, u, s, q)
+                out[pair, rule] += _meet_count(g, u, s, q)
 
 
 @njit(cache=True, nogil=True)
-def _take_back_own_facts(g, plan, weights, u, v, out, outw):  # type: ignore[no-untyped-def]
-    """Take back the walks whose first hop is known from the interaction (u, v) alone (L3)."""
+def _meet_count(g, u, s, q):  # type: ignore[no-untyped-def]
+    """How many entities other than u a segment s and a big segment q share."""
+    total = np.int64(0)
+    at, big = g.bitmap_of[s], g.bitmap_of[q]
+    span = g.word_spans[np.int64(g.segment_relations[q])]
+    shift = span[0] << 6
+    if at >= 0:
+        for k in range(span[1] - span[0]):
+            total += _popcount(g.bitmaps[at + k] & g.bitmaps[big + k])
+        if span[0] <= u >> 6 < span[1]:
+            k = (u >> 6) - span[0]
+            both = g.bitmaps[at + k] & g.bitmaps[big + k]
+            total -= np.int64((both >> np.uint64(u & 63)) & np.uint64(1))
+        return total
+    for e in range(g.segment_starts[s], g.segment_starts[s + 1]):
+        b = np.int64(g.tails[e])
+        if b != u and _is_set(g.bitmaps[big:], b - shift):
+            total += 1
+    return total
+
+
+@njit(cache=True, nogil=True)
+def _meet_weight(g, weights, u, s, q):  # type: ignore[no-untyped-def]
+    """Σ over shared entities b ≠ u of into[deg r2⁻¹(b)] · out[deg last(b)] · into[deg last⁻¹(v)]."""
+    total = 0.0
+    r2, back = np.int64(g.segment_relations[s]), np.int64(g.segment_relations[q])
+    i, end = g.segment_starts[s], g.segment_starts[s + 1]
+    j, j_end = g.segment_starts[q], g.segment_starts[q + 1]
+    arrive = weights.into[j_end - j]
+    i, j = _next_common(g.tails, i, end, j, j_end)
+    while i < end:
+        b = g.tails[i]
+        if b != u:
+            via = weights.into[_degree(g, b, _inverse(r2, g.n_relations))]
+            total += via * weights.out[_degree(g, b, _inverse(back, g.n_relations))]
+        i, j = _next_common(g.tails, i + 1, end, j + 1, j_end)
+    return total * arrive
+
+
+@njit(cache=True, nogil=True)
+def _walk(g, plan, weights, u, items, notes, n_big, out, outw):  # type: ignore[no-untyped-def]
+    """Walk from the user over all prefixes and count what completes a pair."""
+    has_origins = len(g.origins) > 0
     weighted = len(weights.out) > 0
-    n = g.n_relations
+    if plan.direct and _is_set(notes.noted, u):
+        _complete(plan, 0, u, -1, -1, 1.0, items, notes, out, outw)
     for s in range(g.row_segments[u], g.row_segments[u + 1]):
         r1 = np.int64(g.segment_relations[s])
-        if plan.first[r1] < 0 and not plan.expands[r1]:
+        prefix, expands = plan.first[r1], plan.expands[r1]
+        if prefix < 0 and not expands:
             continue
+        back = _inverse(r1, g.n_relations)
         lo, hi = g.segment_starts[s], g.segment_starts[s + 1]
         for e in range(lo, hi):
-            a = g.tails[e]
-            if g.origins[e] != v or a == v:
-                continue
-            w = 0.0
-            if weighted:
-                w = weights.out[hi - lo] * weights.into[_degree(g, a, _inverse(r1, n))]
-            for q in range(g.row_segments[v], g.row_segments[v + 1]):
-                last = _inverse(np.int64(g.segment_relations[q]), n)
-                if plan.slots[last] > 0:
-                    _take_back_by(g, plan, weights, u, v, r1, a, w, q, last, out, outw)
+            a = np.int64(g.tails[e])
+            own = np.int64(g.origins[e]) if has_origins else np.int64(-1)
+            w = weights.out[hi - lo] * weights.into[_degree(g, a, back)] if weighted else 0.0
+            if prefix >= 0 and _is_set(notes.noted, a):
+                _complete(plan, prefix, a, a, own, w, items, notes, out, outw)
+            if expands:
+                _through(g, plan, weights, u, r1, a, own, w, items, notes, n_big, out, outw)
+        if prefix >= 0:
+            _meet_directly(g, plan, weights, s, prefix, items, notes, n_big, out, outw)
 
 
 @njit(cache=True, nogil=True)
-def _take_back_by(g, plan, weights, u, v, r1, a, w, q, last, out, outw):  # type: ignore[no-untyped-def]
-    """Take back u –r1→ a (–last→ v) and u –r1→ a –r2→ b –last→ v over v's segment q."""
-    weighted = len(weights.out) > 0
-    n = g.n_relations
-    lo, hi = g.segment_starts[q], g.segment_starts[q + 1]
-    arrive = weights.into[hi - lo] if weighted else 0.0
-    row, row_end = g.indptr[a], g.indptr[a + 1]
-    hub = g.hub_of[a]
-    for e in range(lo, hi):
-        b = g.tails[e]
-        if b == u or g.origins[e] == u:
+def _meet_directly(g, plan, weights, s, prefix, items, notes, n_big, out, outw):  # type: ignore[no-untyped-def]
+    """Count the paths u –r1→ a –r2→ v of two hops into big segments, over u's segment s."""
+    has_origins = len(g.origins) > 0
+    r1 = np.int64(g.segment_relations[s])
+    lo, hi = g.segment_starts[s], g.segment_starts[s + 1]
+    for j in range(n_big):
+        pair, q = notes.big_pair[j], notes.big_segment[j]
+        back = np.int64(g.segment_relations[q])
+        rule = plan.rule_of[_inverse(back, g.n_relations), prefix]
+        if rule < 0:
             continue
-        if b == a:
-            slot = plan.first[r1]
-            rule = plan.rule_of[last, slot] if slot >= 0 else -1
-            if rule >= 0:
-                out[rule] -= 1
-                if weighted:
-                    outw[rule] -= w * weights.out[_degree(g, b, last)] * arrive
-            continue
-        if hub >= 0 and not _bit(g.hub_bits[hub], b):
-            continue
-        i = _first_at_least(g.pair_tails, row, row_end, b)
-        while i < row_end and g.pair_tails[i] == b:
-            r2 = np.int64(g.pair_relations[i])
-            slot = plan.second[r1, r2]
-            rule = plan.rule_of[last, slot] if slot >= 0 else -1
-            if rule >= 0:
-                out[rule] -= 1
-                if weighted:
-                    hop = (
-                        weights.out[_degree(g, a, r2)]
-                        * weights.into[_degree(g, b, _inverse(r2, n))]
+        i, at = _next_common(g.tails, lo, hi, g.segment_starts[q], g.segment_starts[q + 1])
+        while i < hi:
+            a = g.tails[i]
+            if not (has_origins and g.origins[i] == items[pair]):
+                out[pair, rule] += 1
+                if len(weights.out) > 0:
+                    first = (
+                        weights.out[hi - lo]
+                        * weights.into[_degree(g, a, _inverse(r1, g.n_relations))]
                     )
-                    outw[rule] -= w * hop * weights.out[_degree(g, b, last)] * arrive
-            i += 1
+                    leave = weights.out[_degree(g, a, _inverse(back, g.n_relations))]
+                    arrive = weights.into[g.segment_starts[q + 1] - g.segment_starts[q]]
+                    outw[pair, rule] += first * leave * arrive
+            i, at = _next_common(g.tails, i + 1, hi, at + 1, g.segment_starts[q + 1])
 
 
 @njit(cache=True, nogil=True)
-def ground_block(g, plan, weights, users, starts, items, trip_rows, trips, tripsw):  # type: ignore[no-untyped-def]
+def _most_notes(g, starts, items):  # type: ignore[no-untyped-def]
+    """Room for the notes, and for the big segments, of any one user of a block."""
+    edges, segments = np.int64(0), np.int64(0)
+    for i in range(len(starts) - 1):
+        n, m = np.int64(0), np.int64(0)
+        for k in range(starts[i], starts[i + 1]):
+            n += g.indptr[items[k] + 1] - g.indptr[items[k]]
+            m += g.row_segments[items[k] + 1] - g.row_segments[items[k]]
+        edges, segments = max(edges, n), max(segments, m)
+    return edges, segments
+
+
+@njit(cache=True, nogil=True)
+def ground_block(g, plan, weights, users, starts, items):  # type: ignore[no-untyped-def]
     """Counts and strengths for the pairs of a block of users, as compressed rows.
 
-    User ``users[i]`` has the pairs ``starts[i]:starts[i+1]``; ``items`` are entity ids and
-    ``trip_rows`` their rows in ``trips``.
+    User ``users[i]`` has the pairs ``starts[i]:starts[i+1]``; ``items`` are entity ids.
     """
     weighted = len(weights.out) > 0
     n_entities = len(g.indptr) - 1
-    mark = np.full(n_entities, -1, dtype=np.int32)
-    bits = np.zeros((n_entities >> 6) + 1, dtype=np.uint64)
-    marked = np.empty(n_entities, dtype=np.int32)
-    x = np.empty(1024 * plan.stride, dtype=np.int32)
-    xw = np.empty(1024 * plan.stride if weighted else 1)
-    acc, accw = np.empty(plan.stride, dtype=np.int64), np.empty(plan.stride)
+    room, big_room = _most_notes(g, starts, items)
+    notes = Notes(
+        np.zeros((n_entities >> 6) + 1, dtype=np.uint64),
+        np.empty((n_entities >> 6) + 1, dtype=np.int32),
+        np.empty(room, dtype=np.int32),
+        np.empty(room, dtype=np.int32),
+        np.empty(room, dtype=np.int32),
+        np.empty(room, dtype=np.int32),
+        np.empty(room if weighted else 0),
+        np.empty(big_room, dtype=np.int32),
+        np.empty(big_room, dtype=np.int64),
+    )
     out = np.zeros((len(items), plan.n_rules), dtype=np.int64)
-    outw = np.zeros((len(items), plan.n_rules) if weighted else (1, 1))
+    outw = np.zeros((len(items) if weighted else 0, plan.n_rules))
     for i in range(len(users)):
-        u = users[i]
-        own = items[starts[i] : starts[i + 1]]
-        n = _mark(g, plan, u, own, mark, bits, marked)
-        if n * plan.stride > len(x):
-            x = np.empty(2 * n * plan.stride, dtype=np.int32)
-            xw = np.empty(2 * n * plan.stride if weighted else 1)
-        _walk(g, plan, weights, u, (mark, bits, marked, n), x, xw)
-        for k in range(starts[i], starts[i + 1]):
-            v = items[k]
-            row, roww = out[k], outw[k if weighted else 0]
-            _collect(g, plan, weights, u, v, mark, x, xw, acc, accw, row, roww)
-            t = trip_rows[k]
-            _take_back_round_trips(
-                g, plan, weights, u, v, trips[t], tripsw[t] if weighted else roww, row, roww
-            )
-            if len(g.origins) > 0:
-                _take_back_own_facts(g, plan, weights, u, v, row, roww)
-        for j in range(n):
-            mark[marked[j]] = -1
-            bits[marked[j] >> 6] = np.uint64(0)
+        u, lo, hi = users[i], starts[i], starts[i + 1]
+        own, rows, rowsw = items[lo:hi], out[lo:hi], outw[lo:hi]
+        n_big = _note(g, plan, weights, u, own, notes)
+        _walk(g, plan, weights, u, own, notes, n_big, rows, rowsw)
+        notes.noted[:] = np.uint64(0)
     return _compress(out, outw, weighted)
 
 
@@ -684,7 +658,7 @@ def middle_pairs(g, u, v, r1, r2, r3, wanted, nodes):  # type: ignore[no-untyped
     Writes to ``nodes`` those whose place in the order is in ``wanted`` (ascending).
     """
     has_origins = len(g.origins) > 0
-    back_lo, back_hi = _segment(g, v, _inverse(r3, g.n_relations))
+    back, back_end = _segment(g, v, _inverse(r3, g.n_relations))
     lo, hi = _segment(g, u, r1)
     found, filled = 0, 0
     for e in range(lo, hi):
@@ -692,28 +666,13 @@ def middle_pairs(g, u, v, r1, r2, r3, wanted, nodes):  # type: ignore[no-untyped
         if a == v or (has_origins and g.origins[e] == v):
             continue
         j, end = _segment(g, a, r2)
-        i = back_lo
-        # Step through the shorter slice, search in the longer.
-        while i < back_hi and j < end:
-            if g.tails[i] < g.tails[j]:
-                i = (
-                    _first_at_least(g.tails, i + 1, back_hi, g.tails[j])
-                    if back_hi - i > 8 * (end - j)
-                    else i + 1
-                )
-            elif g.tails[j] < g.tails[i]:
-                j = (
-                    _first_at_least(g.tails, j + 1, end, g.tails[i])
-                    if end - j > 8 * (back_hi - i)
-                    else j + 1
-                )
-            else:
-                b = g.tails[i]
-                if b != u and not (has_origins and g.origins[i] == u):
-                    if filled < len(wanted) and wanted[filled] == found:
-                        nodes[filled, 0], nodes[filled, 1] = a, b
-                        filled += 1
-                    found += 1
-                i += 1
-                j += 1
+        i, j = _next_common(g.tails, back, back_end, j, end)
+        while i < back_end:
+            b = g.tails[i]
+            if b != u and not (has_origins and g.origins[i] == u):
+                if filled < len(wanted) and wanted[filled] == found:
+                    nodes[filled, 0], nodes[filled, 1] = a, b
+                    filled += 1
+                found += 1
+            i, j = _next_common(g.tails, i + 1, back_end, j + 1, end)
     return found

@@ -23,8 +23,8 @@ INTERACTION = 0
 
 INVERSE_MARK = "⁻¹"
 
-HUB_EDGES = 64
-"""Rows up to this length are scanned in any case; a bitmap would not pay."""
+BITMAP_EDGES = 64
+"""Segments up to this length are never kept as bitmaps: scanning them is as fast."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,8 @@ class KnowledgeGraph:
         key = (both_h * (2 * n_relations) + both_r) * n + both_t
         edge_origins = None
         if origins is None:
-            key = np.unique(key)
+            key.sort()
+            key = key[np.diff(key, prepend=-1) > 0]
         else:
             key, first = np.unique(key, return_index=True)
             user, item = (np.tile(np.asarray(x, dtype=np.int32), 2) for x in origins)
@@ -260,23 +261,33 @@ class KnowledgeGraph:
         return self.segment_starts[self.row_segments]
 
     @cached_property
-    def hubs(self) -> tuple[NDArray[np.int32], NDArray[np.uint64]]:
-        """Bitmaps of the neighbours of hubs: (row of each entity's bitmap or -1, bitmaps).
+    def word_spans(self) -> NDArray[np.int64]:
+        """For each relation and inverse, the words [from, to) of an entity bitmap in which its
+        tails' bits lie; [2 · relations, 2]."""
+        ends = [self.vocabulary.span(self.signature(r)[1]) for r in range(2 * len(self.relations))]
+        return np.array([(s.start >> 6, (s.stop + 63) >> 6) for s in ends], dtype=np.int64)
 
-        A hub has more than entities / 64 edges, so its bitmap takes at most twice the memory
-        of its row and answers "is t a neighbour" in one look.
+    @cached_property
+    def bitmaps(self) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+        """Long segments once more as bitmaps: (where each segment's begins or -1, words).
+
+        A bitmap spans the relation's ``word_spans``. A segment has one if it is longer than
+        that span, so the bitmap takes at most twice the memory of the segment, and two of
+        them are intersected 64 entities at a time.
         """
-        least = max(HUB_EDGES, self.n_entities // 64)
-        found = np.flatnonzero(np.diff(self.indptr) > least)
-        of = np.full(self.n_entities, -1, dtype=np.int32)
-        of[found] = np.arange(len(found))
-        words = self.n_entities // 64 + 1
-        bits = np.zeros((len(found), words), dtype=np.uint64)
-        for row, hub in zip(bits, found, strict=True):
-            member = np.zeros(words * 64, dtype=bool)
-            member[self.tails[self.indptr[hub] : self.indptr[hub + 1]]] = True
-            row[:] = np.packbits(member, bitorder="little").view(np.uint64)
-        return of, bits
+        spans = self.word_spans[self.segment_relations]
+        sizes = spans[:, 1] - spans[:, 0]
+        long = np.flatnonzero(np.diff(self.segment_starts) > np.maximum(sizes, BITMAP_EDGES))
+        ends = np.cumsum(sizes[long])
+        starts = np.full(len(self.segment_relations), -1)
+        starts[long] = ends - sizes[long]
+        words = np.zeros(int(ends[-1]) if len(long) else 0, dtype=np.uint64)
+        for s, end in zip(long, ends, strict=True):
+            member = np.zeros(sizes[s] * 64, dtype=bool)
+            tails = self.tails[self.segment_starts[s] : self.segment_starts[s + 1]]
+            member[tails - (spans[s, 0] << 6)] = True
+            words[end - sizes[s] : end] = np.packbits(member, bitorder="little").view(np.uint64)
+        return starts, words
 
     def degrees(self, relation: int) -> NDArray[np.int64]:
         """How many neighbours each entity has under a relation."""

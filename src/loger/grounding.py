@@ -22,7 +22,8 @@ from loger.graph import INTERACTION, KnowledgeGraph
 from loger.rules import Rule, RuleSet
 
 PAIRS_PER_BLOCK = 4096
-"""Small enough to bound memory (a dense block × rules), large enough to amortise a call."""
+"""Small enough to bound memory (a dense block × rules), large enough to amortise a call.
+Less than 2^15, because the kernel packs a pair's number into 16 bits."""
 
 USERS_PER_BLOCK = 32
 """For all items of a user; bounds the memory of the results under way."""
@@ -92,15 +93,12 @@ def ground(
     order = np.argsort(u, kind="stable")
     u, entities = u[order], v[order].astype(np.int64) + graph.n_users
     rows, plan, weights = _rows(graph), _plan(graph, rules), _weights(graph, walk)
-    unique, trip_rows = np.unique(entities, return_inverse=True)
-    trips = kernels.round_trips(rows, plan, weights, unique)
 
     def block(span: tuple[int, int]) -> tuple[NDArray[np.integer], ...]:
         lo, hi = span
         own, starts = np.unique(u[lo:hi].astype(np.int64), return_index=True)
         spans = np.append(starts, hi - lo)
-        pairs = (own, spans, entities[lo:hi], trip_rows[lo:hi])
-        return kernels.ground_block(rows, plan, weights, *pairs, *trips)
+        return kernels.ground_block(rows, plan, weights, own, spans, entities[lo:hi])
 
     blocks = _user_blocks(u, PAIRS_PER_BLOCK)
     results = list((engine or LocalEngine()).map("counting groundings", block, blocks))
@@ -167,18 +165,15 @@ def sample_paths(
 
 
 def _rows(graph: KnowledgeGraph) -> kernels.Rows:
-    hub_of, hub_bits = graph.hubs
     return kernels.Rows(
         graph.row_segments,
         graph.segment_relations,
         graph.segment_starts,
         graph.tails,
         graph.indptr,
-        graph.pair_tails,
-        graph.pair_relations,
         np.empty(0, dtype=np.int32) if graph.origins is None else graph.origins,
-        hub_of,
-        hub_bits,
+        *graph.bitmaps,
+        graph.word_spans,
         len(graph.relations),
     )
 
@@ -192,48 +187,27 @@ def _weights(graph: KnowledgeGraph, walk: Walk | None) -> kernels.Weights:
 
 
 def _plan(graph: KnowledgeGraph, rules: RuleSet) -> kernels.Plan:
-    """Number the prefixes within the type they end at, and index rules by them."""
+    """Number the prefixes and index the rules by them."""
     n = 2 * len(graph.relations)
+    prefixes = sorted({rule.relations[:-1] for rule in rules}, key=lambda p: (len(p), p))
     first, second = np.full(n, -1), np.full((n, n), -1)
-    prefixes: dict[str, dict[tuple[int, ...], int]] = {}
-    if any(len(rule) == 1 for rule in rules):
-        prefixes["user"] = {(): 0}  # the empty prefix ends at the user, as slot 0
-    for rule in rules:
-        known = prefixes.setdefault(rule.types[-2], {})
-        known.setdefault(rule.relations[:-1], len(known))
-    stride = max((len(known) for known in prefixes.values()), default=1)
-    rule_of, entered = np.full((n, stride), -1), np.full((n, stride), -1)
-    combo_of, slots = np.full((n, n), -1), np.zeros(n, dtype=np.int64)
+    rule_of = np.full((n, max(1, len(prefixes))), -1, dtype=np.int32)
+    for number, prefix in enumerate(prefixes):
+        if len(prefix) == 1:
+            first[prefix] = number
+        elif len(prefix) == 2:
+            second[prefix] = number
     for place, rule in enumerate(rules):
-        slot = prefixes[rule.types[-2]][rule.relations[:-1]]
-        if rule_of[rule.relations[-1], slot] >= 0:
+        cell = rule.relations[-1], prefixes.index(rule.relations[:-1])
+        if rule_of[cell] >= 0:
             raise LogerError(f"the rule {rule} is in the rule set twice")
-        rule_of[rule.relations[-1], slot] = place
-        slots[rule.relations[-1]] = len(prefixes[rule.types[-2]])
-        if len(rule) == 3 and combo_of[rule.relations[1:]] < 0:
-            combo_of[rule.relations[1:]] = combo_of.max() + 1
-    for known in prefixes.values():
-        for prefix, slot in known.items():
-            if len(prefix) == 1:
-                first[prefix] = slot
-            elif len(prefix) == 2:
-                second[prefix] = slot
-            if prefix:
-                entered[prefix[-1], np.argmin(entered[prefix[-1]])] = slot
-    long = sorted((r.relations[0], k) for k, r in enumerate(rules) if len(r) == 3)
+        rule_of[cell] = place
     return kernels.Plan(
         first=first,
         second=second,
         expands=(second >= 0).any(axis=1),
-        slots=slots,
+        ends=(rule_of >= 0).any(axis=1),
         rule_of=rule_of,
-        entered=entered,
-        combo_of=combo_of,
-        long_starts=np.searchsorted([r1 for r1, _ in long], np.arange(n + 1)),
-        long_rules=np.array([k for _, k in long], dtype=np.int64),
-        long_combos=np.array([combo_of[rules[k].relations[1:]] for _, k in long], dtype=np.int64),
-        stride=stride,
-        n_combos=int(combo_of.max(initial=-1)) + 1,
         n_rules=len(rules),
         direct=any(len(rule) == 1 for rule in rules),
     )
