@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
-from graphs import brute_counts, brute_paths, brute_strength, graphs
 from hypothesis import given
 from hypothesis import strategies as st
 
+from graphs import brute_counts, brute_paths, brute_strength, graphs
 from loger import graph as graph_module
 from loger.engine import LocalEngine
 from loger.errors import LogerError
@@ -97,7 +97,9 @@ def test_listed_paths_are_just_the_simple_paths_of_the_rule(graph, random):
     slow = list(brute_paths(graph, users[k], items[k]))
     for rule in rules:
         found = paths(graph, rule, users[k], items[k])
-        assert sorted(map(tuple, found.tolist())) == sorted(n for r, n in slow if r == rule.relations)
+        assert sorted(map(tuple, found.tolist())) == sorted(
+            n for r, n in slow if r == rule.relations
+        )
         assert count_paths(graph, rule, users[k], items[k]) == len(found)
 
 
@@ -164,10 +166,12 @@ def test_a_user_or_item_out_of_range_is_refused():
 
 def test_no_pairs_and_no_rules_are_fine():
     from graphs import build, vocabulary
-
     from loger.rules import RuleSet
 
     graph = build(vocabulary(2, 2, 1, 1), [(0, 0, 2), (1, 0, 2)])
-    assert ground(graph, candidates(graph), [], []).count_matrix.shape == (0, len(candidates(graph)))
+    assert ground(graph, candidates(graph), [], []).count_matrix.shape == (
+        0,
+        len(candidates(graph)),
+    )
     assert ground(graph, RuleSet(()), [0], [1]).count_matrix.shape == (1, 0)
     assert len(reach(graph, RuleSet(()), [0, 1])) == 0

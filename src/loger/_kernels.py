@@ -52,10 +52,12 @@ class Plan(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """Factors by degree; both empty when only counts are asked for."""
+    """Factors by degree; all empty when only counts are asked for."""
 
     out: NDArray[np.float64]
     into: NDArray[np.float64]
+    tail_degrees: NDArray[np.int32]  # [edges h –r→ t]: degree of t under r⁻¹
+    arrives: bool  # is any factor of ``into`` not 1?
 
 
 class Notes(NamedTuple):
@@ -77,18 +79,18 @@ BIG = 4
 
 
 @intrinsic
-def _popcount(typing_context, word):  # type: ignore[no-untyped-def]  # noqa: ARG001
-    def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]  # noqa: ARG001
+def _popcount(typing_context, word):  # type: ignore[no-untyped-def]
+    def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
         return builder.ctpop(args[0])
 
     return types.int64(types.uint64), generate
 
 
 @intrinsic
-def _lowest(typing_context, word):  # type: ignore[no-untyped-def]  # noqa: ARG001
+def _lowest(typing_context, word):  # type: ignore[no-untyped-def]
     """The place of the lowest set bit."""
 
-    def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]  # noqa: ARG001
+    def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
         return builder.cttz(args[0], context.get_constant(types.boolean, False))
 
     return types.int64(types.uint64), generate
@@ -147,6 +149,17 @@ def _next_common(tails, i, i_end, j, j_end):  # type: ignore[no-untyped-def]
     return i_end, j_end
 
 
+@njit(cache=True, nogil=True)
+def tail_degrees(g):  # type: ignore[no-untyped-def]
+    """For each edge h –r→ t the degree of t under r⁻¹."""
+    out = np.empty(len(g.tails), dtype=np.int32)
+    for s in range(len(g.segment_relations)):
+        back = _inverse(np.int64(g.segment_relations[s]), g.n_relations)
+        for e in range(g.segment_starts[s], g.segment_starts[s + 1]):
+            out[e] = _degree(g, g.tails[e], back)
+    return out
+
+
 # ── pairs ───────────────────────────────────────────────────────────────────────────────
 
 
@@ -185,7 +198,7 @@ def _note(g, plan, weights, u, items, notes):  # type: ignore[no-untyped-def]
                 _set(notes.noted, b)
                 notes.entity[n], notes.what[n] = b, (k << 16) | last
                 if weighted:
-                    notes.weight[n] = weights.out[_degree(g, b, last)] * arrive
+                    notes.weight[n] = weights.out[weights.tail_degrees[e]] * arrive
                 n += 1
     total = 0
     for k in range(len(notes.noted)):
@@ -258,7 +271,7 @@ def _through(g, plan, weights, u, r1, a, own, w1, items, notes, n_big, out, outw
             for e in range(lo, hi):
                 b = np.int64(g.tails[e])
                 if _is_set(notes.noted, b) and b != u:
-                    w2 = w * weights.into[_degree(g, b, back)] if weighted else 0.0
+                    w2 = w * weights.into[weights.tail_degrees[e]] if weighted else 0.0
                     _complete(plan, prefix, b, a, own, w2, items, notes, out, outw)
         else:
             first = g.word_spans[r2, 0]
@@ -268,7 +281,7 @@ def _through(g, plan, weights, u, r1, a, own, w1, items, notes, n_big, out, outw
                     b = ((first + k) << 6) + _lowest(word)
                     word &= word - np.uint64(1)
                     if b != u:
-                        w2 = w * weights.into[_degree(g, b, back)] if weighted else 0.0
+                        w2 = w * weights.into[_degree(g, b, back)] if weights.arrives else w
                         _complete(plan, prefix, b, a, own, w2, items, notes, out, outw)
         for j in range(n_big):
             pair, q = notes.big_pair[j], notes.big_segment[j]
@@ -304,7 +317,7 @@ def _meet_count(g, u, s, q):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _meet_weight(g, weights, u, s, q):  # type: ignore[no-untyped-def]
-    """Σ over shared entities b ≠ u of into[deg r2⁻¹(b)] · out[deg last(b)] · into[deg last⁻¹(v)]."""
+    """The weight of v's last hops in segment q over the entities that segment s shares with it."""
     total = 0.0
     r2, back = np.int64(g.segment_relations[s]), np.int64(g.segment_relations[q])
     i, end = g.segment_starts[s], g.segment_starts[s + 1]
@@ -332,12 +345,11 @@ def _walk(g, plan, weights, u, items, notes, n_big, out, outw):  # type: ignore[
         prefix, expands = plan.first[r1], plan.expands[r1]
         if prefix < 0 and not expands:
             continue
-        back = _inverse(r1, g.n_relations)
         lo, hi = g.segment_starts[s], g.segment_starts[s + 1]
         for e in range(lo, hi):
             a = np.int64(g.tails[e])
             own = np.int64(g.origins[e]) if has_origins else np.int64(-1)
-            w = weights.out[hi - lo] * weights.into[_degree(g, a, back)] if weighted else 0.0
+            w = weights.out[hi - lo] * weights.into[weights.tail_degrees[e]] if weighted else 0.0
             if prefix >= 0 and _is_set(notes.noted, a):
                 _complete(plan, prefix, a, a, own, w, items, notes, out, outw)
             if expands:
@@ -457,179 +469,197 @@ class Trie(NamedTuple):
     n_rules: int
 
 
+class Front(NamedTuple):
+    """Where walks stand: entities, and for all entities how many walks of what weight."""
+
+    entities: NDArray[np.int32]
+    counts: NDArray[np.int64]
+    weights: NDArray[np.float64]
+
+
+class Reached(NamedTuple):
+    """What one user's walks have reached so far."""
+
+    near: NDArray[np.bool_]  # [entities]: the user has an edge to it
+    sizes: NDArray[np.int64]  # [rules]: how many items each rule has reached
+    counts: NDArray[np.int64]  # [items, rules], or nothing if only sizes are asked for
+    strengths: NDArray[np.float64]  # [items, rules], or nothing
+    seen: NDArray[np.bool_]  # [items]
+    items: NDArray[np.int32]  # the items seen, in order of first sight
+    n: NDArray[np.int64]  # [1]: how many they are
+
+
 @njit(cache=True, nogil=True)
-def _push(g, weights, relation, avoid, front, n, x, xw, next_front, y, yw):  # type: ignore[no-untyped-def]
-    """Spread walks from the front over one relation, never onto ``avoid``; the new front's size."""
+def _new_front(n_entities, weighted):  # type: ignore[no-untyped-def]
+    return Front(
+        np.empty(n_entities, dtype=np.int32),
+        np.zeros(n_entities, dtype=np.int64),
+        np.zeros(n_entities if weighted else 1),
+    )
+
+
+@njit(cache=True, nogil=True)
+def _new_reached(n_entities, n_items, n_rules, sizes_only, weighted):  # type: ignore[no-untyped-def]
+    rows = 0 if sizes_only else n_items
+    return Reached(
+        np.zeros(n_entities, dtype=np.bool_),
+        np.zeros(n_rules, dtype=np.int64),
+        np.zeros((rows, n_rules), dtype=np.int64),
+        np.zeros((rows if weighted else 0, n_rules)),
+        np.zeros(n_items, dtype=np.bool_),
+        np.empty(n_items, dtype=np.int32),
+        np.zeros(1, dtype=np.int64),
+    )
+
+
+@njit(cache=True, nogil=True)
+def _push(g, weights, relation, avoid, here, n, there):  # type: ignore[no-untyped-def]
+    """Spread walks over one relation, never onto ``avoid``; the size of the new front."""
     weighted = len(weights.out) > 0
     size = 0
     for k in range(n):
-        a = front[k]
+        a = here.entities[k]
         for s in range(g.row_segments[a], g.row_segments[a + 1]):
             if g.segment_relations[s] != relation:
                 continue
             lo, hi = g.segment_starts[s], g.segment_starts[s + 1]
-            w = xw[a] * weights.out[hi - lo] if weighted else 0.0
+            w = here.weights[a] * weights.out[hi - lo] if weighted else 0.0
             for e in range(lo, hi):
                 b = g.tails[e]
                 if b == avoid:
                     continue
-                if y[b] == 0:
-                    next_front[size] = b
+                if there.counts[b] == 0:
+                    there.entities[size] = b
                     size += 1
-                y[b] += x[a]
+                there.counts[b] += here.counts[a]
                 if weighted:
-                    yw[b] += w
-    if weighted:
+                    there.weights[b] += w
+    if weights.arrives:
         back = _inverse(relation, g.n_relations)
         for k in range(size):
-            b = next_front[k]
-            yw[b] *= weights.into[_degree(g, b, back)]
+            b = there.entities[k]
+            there.weights[b] *= weights.into[_degree(g, b, back)]
     return size
 
 
 @njit(cache=True, nogil=True)
-def _ends(g, trie, weights, node, u, near, first_item, front, n, x, xw, work, rows):  # type: ignore[no-untyped-def]
-    """Take the last hops of all rules with this prefix and add them to the rows of the items."""
-    next_front, y, yw = work
-    out, outw, seen, touched, n_touched = rows
-    weighted = len(weights.out) > 0
+def _end(g, trie, weights, node, u, first_item, here, n, there, reached):  # type: ignore[no-untyped-def]
+    """Take the last hops of all rules with this prefix and put down what they reach."""
     for k in range(trie.end_starts[node], trie.end_starts[node + 1]):
         rule = trie.end_rules[k]
-        size = _push(g, weights, trie.end_relations[k], u, front, n, x, xw, next_front, y, yw)
+        size = _push(g, weights, trie.end_relations[k], u, here, n, there)
         for i in range(size):
-            v = next_front[i]
-            item = v - first_item
-            if not near[v]:
-                if not seen[item]:
-                    seen[item] = True
-                    touched[n_touched] = item
-                    n_touched += 1
-                out[item, rule] += y[v]
-                if weighted:
-                    outw[item, rule] += yw[v]
-            y[v] = 0
-            if weighted:
-                yw[v] = 0.0
-    return n_touched
+            v = there.entities[i]
+            if not reached.near[v]:
+                reached.sizes[rule] += 1
+                if len(reached.counts) > 0:
+                    item = v - first_item
+                    if not reached.seen[item]:
+                        reached.seen[item] = True
+                        reached.items[reached.n[0]] = item
+                        reached.n[0] += 1
+                    reached.counts[item, rule] += there.counts[v]
+                    if len(reached.strengths) > 0:
+                        reached.strengths[item, rule] += there.weights[v]
+        _clear(there, size)
+
+
+@njit(cache=True, nogil=True)
+def _reach(g, trie, weights, u, first_item, fronts, reached):  # type: ignore[no-untyped-def]
+    """Walk all rules from one user, to all items that the user has no edge to.
+
+    Such an item cannot be an inner node of its own path, so it is enough not to return to u;
+    items the user has an edge to need the care of ``ground_block``.
+    """
+    start, one, two = fronts
+    for e in range(g.indptr[u], g.indptr[u + 1]):
+        reached.near[g.tails[e]] = True
+    for s in range(g.row_segments[u], g.row_segments[u + 1]):
+        r1 = np.int64(g.segment_relations[s])
+        node = trie.root[r1]
+        if node < 0:
+            continue
+        start.entities[0], start.counts[u] = u, 1
+        if len(start.weights) > 1:
+            start.weights[u] = 1.0
+        n = _push(g, weights, r1, -1, start, 1, one)
+        _clear(start, 1)
+        _end(g, trie, weights, node, u, first_item, one, n, start, reached)
+        for c in range(trie.child_starts[node], trie.child_starts[node + 1]):
+            m = _push(g, weights, trie.child_relations[c], u, one, n, two)
+            _end(g, trie, weights, trie.child_nodes[c], u, first_item, two, m, start, reached)
+            _clear(two, m)
+        _clear(one, n)
+    for e in range(g.indptr[u], g.indptr[u + 1]):
+        reached.near[g.tails[e]] = False
+
+
+@njit(cache=True, nogil=True)
+def _clear(front, n):  # type: ignore[no-untyped-def]
+    for k in range(n):
+        front.counts[front.entities[k]] = 0
+        if len(front.weights) > 1:
+            front.weights[front.entities[k]] = 0.0
+
+
+@njit(cache=True, nogil=True)
+def reach_sizes(g, trie, weights, users, first_item, n_items):  # type: ignore[no-untyped-def]
+    """How many items, other than those the user has an edge to, each rule reaches; [users, rules]."""
+    n = len(g.indptr) - 1
+    fronts = (_new_front(n, False), _new_front(n, False), _new_front(n, False))
+    reached = _new_reached(n, n_items, trie.n_rules, True, False)
+    out = np.zeros((len(users), trie.n_rules), dtype=np.int64)
+    for i in range(len(users)):
+        _reach(g, trie, weights, users[i], first_item, fronts, reached)
+        out[i] = reached.sizes
+        reached.sizes[:] = 0
+    return out
 
 
 @njit(cache=True, nogil=True)
 def reach_block(g, trie, weights, users, first_item, n_items):  # type: ignore[no-untyped-def]
     """For a block of users: all items that some rule reaches and that the user has no edge to.
 
-    Returns (pairs per user, items, row ends, rules, counts, strengths). Items the user has
-    an edge to need the care of ``ground_block``.
+    Returns (pairs per user, items, row ends, rules, counts, strengths).
     """
     weighted = len(weights.out) > 0
     n = len(g.indptr) - 1
-    wide = n if weighted else 1
-    fronts = np.empty((3, n), dtype=np.int32)
-    x = np.zeros((3, n), dtype=np.int64)
-    xw = np.zeros((3, wide))
-    near = np.zeros(n, dtype=np.bool_)
-    out = np.zeros((n_items, trie.n_rules), dtype=np.int64)
-    outw = np.zeros((n_items, trie.n_rules) if weighted else (1, 1))
-    seen = np.zeros(n_items, dtype=np.bool_)
-    touched = np.empty(n_items, dtype=np.int32)
+    fronts = (_new_front(n, weighted), _new_front(n, weighted), _new_front(n, weighted))
+    reached = _new_reached(n, n_items, trie.n_rules, False, weighted)
     sizes = np.zeros(len(users), dtype=np.int64)
-    all_items, ends = np.empty(1024, dtype=np.int32), np.zeros(1025, dtype=np.int64)
+    items, ends = np.empty(1024, dtype=np.int32), np.zeros(1025, dtype=np.int64)
     rules, counts = np.empty(4096, dtype=np.int32), np.empty(4096, dtype=np.int64)
     strengths = np.empty(4096 if weighted else 0)
     n_pairs, n_cells = 0, 0
     for i in range(len(users)):
-        u = users[i]
-        n_touched = 0
-        for e in range(g.indptr[u], g.indptr[u + 1]):
-            near[g.tails[e]] = True
-        for s in range(g.row_segments[u], g.row_segments[u + 1]):
-            r1 = np.int64(g.segment_relations[s])
-            node = trie.root[r1]
-            if node < 0:
-                continue
-            fronts[0, 0], x[0, u] = u, 1
-            if weighted:
-                xw[0, u] = 1.0
-            m = _push(g, weights, r1, -1, fronts[0], 1, x[0], xw[0], fronts[1], x[1], xw[1])
-            x[0, u] = 0
-            if weighted:
-                xw[0, u] = 0.0
-            work = (fronts[0], x[0], xw[0])
-            rows = (out, outw, seen, touched, n_touched)
-            n_touched = _ends(
-                g, trie, weights, node, u, near, first_item, fronts[1], m, x[1], xw[1], work, rows
-            )
-            for c in range(trie.child_starts[node], trie.child_starts[node + 1]):
-                size = _push(
-                    g,
-                    weights,
-                    trie.child_relations[c],
-                    u,
-                    fronts[1],
-                    m,
-                    x[1],
-                    xw[1],
-                    fronts[2],
-                    x[2],
-                    xw[2],
-                )
-                rows = (out, outw, seen, touched, n_touched)
-                n_touched = _ends(
-                    g,
-                    trie,
-                    weights,
-                    trie.child_nodes[c],
-                    u,
-                    near,
-                    first_item,
-                    fronts[2],
-                    size,
-                    x[2],
-                    xw[2],
-                    work,
-                    rows,
-                )
-                _clear(fronts[2], size, x[2], xw[2], weighted)
-            _clear(fronts[1], m, x[1], xw[1], weighted)
-        for e in range(g.indptr[u], g.indptr[u + 1]):
-            near[g.tails[e]] = False
-        sizes[i] = n_touched
-        while n_pairs + n_touched > len(all_items):
-            all_items, ends = _doubled(all_items), _doubled(ends)
-        while n_cells + n_touched * trie.n_rules > len(rules):
+        _reach(g, trie, weights, users[i], first_item, fronts, reached)
+        found = np.sort(reached.items[: reached.n[0]])
+        sizes[i] = len(found)
+        while n_pairs + len(found) + 1 > len(items):
+            items, ends = _doubled(items), _doubled(ends)
+        while n_cells + reached.sizes.sum() > len(rules):
             rules, counts = _doubled(rules), _doubled(counts)
             if weighted:
                 strengths = _doubled(strengths)
-        found = np.sort(touched[:n_touched])
-        for k in range(n_touched):
-            item = found[k]
-            seen[item] = False
+        for item in found:
             for rule in range(trie.n_rules):
-                if out[item, rule] != 0:
-                    rules[n_cells], counts[n_cells] = rule, out[item, rule]
-                    out[item, rule] = 0
+                if reached.counts[item, rule] != 0:
+                    rules[n_cells], counts[n_cells] = rule, reached.counts[item, rule]
                     if weighted:
-                        strengths[n_cells] = outw[item, rule]
-                        outw[item, rule] = 0.0
+                        strengths[n_cells] = reached.strengths[item, rule]
                     n_cells += 1
-            all_items[n_pairs] = item
+            items[n_pairs] = item
             n_pairs += 1
             ends[n_pairs] = n_cells
-    return (
-        sizes,
-        all_items[:n_pairs].copy(),
-        ends[: n_pairs + 1].copy(),
-        rules[:n_cells].copy(),
-        counts[:n_cells].copy(),
-        strengths[: n_cells if weighted else 0].copy(),
-    )
-
-
-@njit(cache=True, nogil=True)
-def _clear(front, n, x, xw, weighted):  # type: ignore[no-untyped-def]
-    for k in range(n):
-        x[front[k]] = 0
-        if weighted:
-            xw[front[k]] = 0.0
+            reached.seen[item] = False
+            reached.counts[item] = 0
+            if weighted:
+                reached.strengths[item] = 0.0
+        reached.sizes[:] = 0
+        reached.n[0] = 0
+    cells = (rules[:n_cells].copy(), counts[:n_cells].copy())
+    kept = strengths[: n_cells if weighted else 0].copy()
+    return sizes, items[:n_pairs].copy(), ends[: n_pairs + 1].copy(), cells[0], cells[1], kept
 
 
 @njit(cache=True, nogil=True)

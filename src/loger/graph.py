@@ -299,7 +299,7 @@ class KnowledgeGraph:
 
     def neighbours(self, head: int, relation: int) -> NDArray[np.int32]:
         """Where a relation leads from an entity, ascending."""
-        s = self._segment(head, relation)
+        s = self.segment(head, relation)
         if s < 0:
             return self.tails[:0]
         return self.tails[self.segment_starts[s] : self.segment_starts[s + 1]]
@@ -346,14 +346,15 @@ class KnowledgeGraph:
 
     # ── inside ──────────────────────────────────────────────────────────────────────────
 
-    def _segment(self, head: int, relation: int) -> int:
+    def segment(self, head: int, relation: int) -> int:
+        """The segment of an entity's neighbours under a relation, or -1."""
         lo, hi = self.row_segments[head], self.row_segments[head + 1]
         s = lo + np.searchsorted(self.segment_relations[lo:hi], relation)
         return int(s) if s < hi and self.segment_relations[s] == relation else -1
 
     def _find(self, head: int, relation: int, tail: int) -> tuple[int, int, int]:
         """Positions of one directed edge: in ``tails``, among segments, in ``pair_tails``."""
-        s = self._segment(head, relation)
+        s = self.segment(head, relation)
         edge = -1
         if s >= 0:
             lo, hi = self.segment_starts[s], self.segment_starts[s + 1]

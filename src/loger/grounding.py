@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,6 +28,10 @@ Less than 2^15, because the kernel packs a pair's number into 16 bits."""
 
 USERS_PER_BLOCK = 32
 """For all items of a user; bounds the memory of the results under way."""
+
+
+Cells = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64], NDArray[np.float64]]
+"""Compressed rows as the kernels give them: row ends, rules, counts, strengths."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +99,12 @@ def ground(
     u, entities = u[order], v[order].astype(np.int64) + graph.n_users
     rows, plan, weights = _rows(graph), _plan(graph, rules), _weights(graph, walk)
 
-    def block(span: tuple[int, int]) -> tuple[NDArray[np.integer], ...]:
+    def block(span: tuple[int, int]) -> Cells:
         lo, hi = span
         own, starts = np.unique(u[lo:hi].astype(np.int64), return_index=True)
         spans = np.append(starts, hi - lo)
-        return kernels.ground_block(rows, plan, weights, own, spans, entities[lo:hi])
+        cells: Cells = kernels.ground_block(rows, plan, weights, own, spans, entities[lo:hi])
+        return cells
 
     blocks = _user_blocks(u, PAIRS_PER_BLOCK)
     results = list((engine or LocalEngine()).map("counting groundings", block, blocks))
@@ -125,20 +131,50 @@ def reach(
 
     def block(span: tuple[int, int]) -> Groundings:
         own = asked[span[0] : span[1]].astype(np.int64)
-        sizes, items, ends, *cells = kernels.reach_block(
+        sizes, items, ends, kinds, counts, strengths = kernels.reach_block(
             rows, trie, weights, own, graph.n_users, graph.n_items
         )
-        far = _joined(np.repeat(own, sizes), items, len(rules), [(ends, *cells)], walk is not None)
+        cells = [(ends, kinds, counts, strengths)]
+        far = _joined(np.repeat(own, sizes), items, len(rules), cells, walk is not None)
         near = ground(
             graph, rules, *_near_items(graph, own, observed), walk=walk, engine=LocalEngine(1)
         )
         return _merged(far, near, own)
 
-    spans = [
-        (k, min(k + USERS_PER_BLOCK, len(asked))) for k in range(0, len(asked), USERS_PER_BLOCK)
-    ]
-    parts = list((engine or LocalEngine()).map("reaching items", block, spans))
+    parts = list((engine or LocalEngine()).map("reaching items", block, _spans(len(asked))))
     return _stacked(parts, len(rules), walk is not None)
+
+
+def reach_sizes(
+    graph: KnowledgeGraph, rules: RuleSet, users: ArrayLike, *, engine: Engine | None = None
+) -> NDArray[np.int64]:
+    """How many items each rule reaches from each user, observed ones included; [users, rules].
+
+    The same as counting the rows of ``reach``, without holding them.
+    """
+    asked = _checked(graph.n_users, users, "user")
+    rows, trie, weights = _rows(graph), _trie(graph, rules), _weights(graph, None)
+
+    def block(span: tuple[int, int]) -> NDArray[np.int64]:
+        own = asked[span[0] : span[1]].astype(np.int64)
+        far = kernels.reach_sizes(rows, trie, weights, own, graph.n_users, graph.n_items)
+        pairs = _near_items(graph, own, observed=True)
+        near = ground(graph, rules, *pairs, engine=LocalEngine(1)).count_matrix > 0
+        place = np.searchsorted(own, pairs[0])
+        member = csr_array((np.ones(len(place), np.int64), (place, np.arange(len(place)))))
+        member.resize((len(own), len(place)))
+        sizes: NDArray[np.int64] = far + (member @ near.astype(np.int64)).toarray()
+        return sizes
+
+    if len(np.unique(asked)) < len(asked) or (np.diff(asked) < 0).any():
+        raise LogerError("users must be distinct and ascending")
+    blocks = (engine or LocalEngine()).map("measuring reach", block, _spans(len(asked)))
+    return np.concatenate([np.empty((0, len(rules)), dtype=np.int64), *blocks])
+
+
+def _spans(n: int) -> list[tuple[int, int]]:
+    """Blocks of users."""
+    return [(k, min(k + USERS_PER_BLOCK, n)) for k in range(0, n, USERS_PER_BLOCK)]
 
 
 def count_paths(graph: KnowledgeGraph, rule: Rule, user: int, item: int) -> int:
@@ -180,10 +216,17 @@ def _rows(graph: KnowledgeGraph) -> kernels.Rows:
 
 def _weights(graph: KnowledgeGraph, walk: Walk | None) -> kernels.Weights:
     if walk is None:
-        return kernels.Weights(np.empty(0), np.empty(0))
+        none = np.empty(0)
+        return kernels.Weights(none, none, none.astype(np.int32), False)
+    if graph not in _tail_degrees:
+        _tail_degrees[graph] = kernels.tail_degrees(_rows(graph))
     most = int(np.diff(graph.segment_starts).max(initial=1))
     degree = np.maximum(np.arange(most + 1), 1).astype(np.float64)
-    return kernels.Weights(degree**-walk.leave, degree**-walk.arrive)
+    factors = degree**-walk.leave, degree**-walk.arrive
+    return kernels.Weights(*factors, _tail_degrees[graph], walk.arrive != 0)
+
+
+_tail_degrees: WeakKeyDictionary[KnowledgeGraph, NDArray[np.int32]] = WeakKeyDictionary()
 
 
 def _plan(graph: KnowledgeGraph, rules: RuleSet) -> kernels.Plan:
@@ -205,8 +248,8 @@ def _plan(graph: KnowledgeGraph, rules: RuleSet) -> kernels.Plan:
     return kernels.Plan(
         first=first,
         second=second,
-        expands=(second >= 0).any(axis=1),
-        ends=(rule_of >= 0).any(axis=1),
+        expands=np.any(second >= 0, axis=1),
+        ends=np.any(rule_of >= 0, axis=1),
         rule_of=rule_of,
         n_rules=len(rules),
         direct=any(len(rule) == 1 for rule in rules),
@@ -228,10 +271,12 @@ def _trie(graph: KnowledgeGraph, rules: RuleSet) -> kernels.Trie:
     for place, rule in enumerate(rules):
         if len(rule) > 1:
             ends[node[rule.relations[:-1]]].append((rule.relations[-1], place))
-    return kernels.Trie(root, *_ragged(children), *_ragged(ends), n_rules=len(rules))
+    return kernels.Trie(root, *_ragged(children), *_ragged(ends), len(rules))
 
 
-def _ragged(lists: Sequence[Sequence[tuple[int, int]]]) -> tuple[NDArray[np.int64], ...]:
+def _ragged(
+    lists: Sequence[Sequence[tuple[int, int]]],
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     starts = np.concatenate([[0], np.cumsum([len(x) for x in lists])]).astype(np.int64)
     flat = np.array([pair for x in lists for pair in x], dtype=np.int64).reshape(-1, 2)
     return starts, np.ascontiguousarray(flat[:, 0]), np.ascontiguousarray(flat[:, 1])
@@ -276,7 +321,7 @@ def _joined(
     users: NDArray[np.integer],
     items: NDArray[np.integer],
     n_rules: int,
-    results: Sequence[tuple[NDArray[np.integer], ...]],
+    results: Sequence[Cells],
     weighted: bool,
 ) -> Groundings:
     """Blocks of compressed rows, one after another."""
@@ -376,7 +421,8 @@ def _short_paths(graph: KnowledgeGraph, rule: Rule, u: int, v: int) -> NDArray[n
     if len(rule) == 1:
         return first[first == v]
     last = _open_neighbours(graph, v, graph.inverse(rule.relations[1]), u)
-    return np.intersect1d(first, last, assume_unique=True)
+    both: NDArray[np.int32] = np.intersect1d(first, last, assume_unique=True)
+    return both
 
 
 def _open_neighbours(
@@ -386,5 +432,6 @@ def _open_neighbours(
     near = graph.neighbours(head, relation)
     if graph.origins is None or not len(near):
         return near
-    at = graph.segment_starts[graph._segment(head, relation)]
-    return near[graph.origins[at : at + len(near)] != other]
+    at = graph.segment_starts[graph.segment(head, relation)]
+    other_origin: NDArray[np.bool_] = graph.origins[at : at + len(near)] != other
+    return near[other_origin]

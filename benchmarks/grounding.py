@@ -1,0 +1,161 @@
+"""Counting all groundings of all observed pairs: ours, the sketch, and what others would do.
+
+    python benchmarks/grounding.py            # make bench-grounding
+
+1. Full size (METHOD 10, Cellphones): ours beside our own writing of the sketch of METHOD 4,
+   interleaved in one run, the same counts.
+2. A cut of users on the same full graph: ours beside SciPy sparse products, DuckDB joins and a
+   compiled nested-loop walk, the same counts, all on the same cores.
+3. Growth at 1×, 2×, 4× the size, each in a process of its own for its peak memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from generated import cellphones
+from loger.engine import LocalEngine
+from loger.graph import INTERACTION, KnowledgeGraph
+from loger.grounding import Walk, ground
+from loger.rules import RuleSet, candidates
+from rivals import by_duckdb, by_nested_loop, by_scipy, by_sketch
+
+
+def observed(graph: KnowledgeGraph) -> tuple[np.ndarray, np.ndarray]:
+    heads, relations, tails = graph.triples()
+    mine = relations == INTERACTION
+    return heads[mine], tails[mine] - graph.n_users
+
+
+def cut_of(users: np.ndarray, n: int, seed: int) -> np.ndarray:
+    """The pairs of n users drawn at random."""
+    chosen = np.random.default_rng(seed).choice(users.max() + 1, size=n, replace=False)
+    return np.flatnonzero(np.isin(users, chosen))
+
+
+def timed(call: Callable[[], np.ndarray]) -> tuple[float, np.ndarray]:
+    start = time.perf_counter()
+    out = call()
+    return time.perf_counter() - start, out
+
+
+def ours(graph: KnowledgeGraph, rules: RuleSet, users: np.ndarray, items: np.ndarray) -> np.ndarray:
+    return ground(graph, rules, users, items).count_matrix
+
+
+def full_size(graph: KnowledgeGraph, rules: RuleSet, repeats: int) -> None:
+    users, items = observed(graph)
+    warm = slice(0, 2000)
+    for call in (ours, by_sketch):
+        call(graph, rules, users[warm], items[warm])
+    times: dict[str, list[float]] = {"ours": [], "sketch": []}
+    for _ in range(repeats):
+        for name, call in (("ours", ours), ("sketch", by_sketch)):
+            seconds, counts = timed(lambda call=call: call(graph, rules, users, items))
+            times[name].append(seconds)
+            if name == "ours":
+                mine = counts
+        assert abs(mine - counts).sum() == 0, "the sketch counts differently"
+    seconds, _ = timed(lambda: ground(graph, rules, users, items, walk=Walk()).strength_matrix)
+    print(
+        f"\nAll observed pairs, {len(users):,} pairs × {len(rules)} rules, {mine.sum():,} groundings"
+    )
+    row("sketch of METHOD 4", min(times["sketch"]), 1.0)
+    row("ours", min(times["ours"]), min(times["sketch"]) / min(times["ours"]))
+    row("ours, with path strengths", seconds, min(times["sketch"]) / seconds)
+
+
+def cut(graph: KnowledgeGraph, rules: RuleSet, n_users: int) -> None:
+    users, items = observed(graph)
+    rows = cut_of(users, n_users, seed=1)
+    users, items = users[rows], items[rows]
+    by_nested_loop(graph, rules, users[:5], items[:5])  # compile
+    mine = min(timed(lambda: ours(graph, rules, users, items))[0] for _ in range(3))
+    counts = ours(graph, rules, users, items)
+    others = {}
+    for name, call in (
+        ("SciPy sparse products", by_scipy),
+        ("DuckDB joins", by_duckdb),
+        ("nested loop, compiled", by_nested_loop),
+    ):
+        others[name], found = timed(lambda call=call: call(graph, rules, users, items))
+        assert abs(found - counts).sum() == 0, f"{name} counts differently"
+    print(
+        f"\nThe {len(users):,} pairs of {n_users} users on the same graph, {counts.sum():,} groundings"
+    )
+    best = min(others.values())
+    for name, seconds in others.items():
+        row(name, seconds, best / seconds)
+    row("ours", mine, best / mine)
+
+
+def growth(scales: list[float]) -> None:
+    print("\nGrowth, each size in a process of its own")
+    print(
+        f"{'size':>6} {'triples':>12} {'groundings':>14} {'seconds':>9} {'× linear':>9} {'peak MiB':>9}"
+    )
+    base = None
+    for scale in scales:
+        line = subprocess.run(
+            [sys.executable, __file__, "--one", str(scale)],
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        one = json.loads(line)
+        base = base or one["seconds"] / scale
+        print(
+            f"{scale:>5g}× {one['triples']:>12,} {one['groundings']:>14,} {one['seconds']:>9.2f} "
+            f"{one['seconds'] / scale / base:>9.2f} {one['peak']:>9,.0f}"
+        )
+
+
+def one(scale: float) -> None:
+    graph = cellphones(scale)
+    rules = candidates(graph)
+    users, items = observed(graph)
+    ground(graph, rules, users[:2000], items[:2000])
+    seconds, counts = min(
+        (timed(lambda: ours(graph, rules, users, items)) for _ in range(2)), key=lambda x: x[0]
+    )
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    found = {
+        "triples": graph.n_triples,
+        "groundings": int(counts.sum()),
+        "seconds": seconds,
+        "peak": peak,
+    }
+    print(json.dumps(found))
+
+
+def row(name: str, seconds: float, ratio: float) -> None:
+    print(f"  {name:<28} {seconds:>9.3f} s   {ratio:>8.2f}×")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--users", type=int, default=300, help="users of the cut")
+    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--one", type=float, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        one(options.one)
+        return
+    graph = cellphones()
+    rules = candidates(graph)
+    print(f"{graph}\n{len(rules)} rules of up to 3 hops; {LocalEngine().workers} cores")
+    full_size(graph, rules, options.repeats)
+    cut(graph, rules, options.users)
+    growth([1, 2, 4])
+
+
+if __name__ == "__main__":
+    main()
