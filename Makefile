@@ -1,0 +1,58 @@
+# Everything here needs only Python >= 3.11, make and a shell; the rest is installed into .venv.
+# `make` alone lists what there is.
+
+PY := .venv/bin/python
+RUN_READY := .venv/ready
+DEV_READY := .venv/ready-dev
+DOCS_READY := .venv/ready-docs
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint format bench bench-grounding docs clean
+
+help: ## list these targets
+	@echo "loger: recommendations with reasons that are true"
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 24
+
+setup: $(DEV_READY) ## create .venv with everything for development
+
+demo: $(RUN_READY) ## show the library at work on a small invented shop
+	@.venv/bin/loger demo
+
+test: lint ## check style and types, run all tests
+	$(PY) -m pytest -n 2
+
+lint: $(DEV_READY) ## check style (ruff) and types (mypy)
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+
+format: $(DEV_READY) ## put the code into the house style
+	$(PY) -m ruff check --fix .
+	$(PY) -m ruff format .
+
+bench: bench-grounding ## run all benchmarks
+
+bench-grounding: $(DEV_READY) ## count groundings at full size, beside SciPy, DuckDB and others
+	$(PY) benchmarks/grounding.py
+
+docs: $(DOCS_READY) ## build the documentation into docs/_build
+	$(PY) -m sphinx -W --keep-going -q docs docs/_build
+	@echo "open docs/_build/index.html"
+
+clean: ## remove .venv and everything that was built
+	rm -rf .venv build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
+
+# A stamp is renewed only when the requirements change, so a second run starts at once.
+# What serves development serves running too.
+$(RUN_READY): pyproject.toml scripts/setup.sh
+	@scripts/setup.sh
+	@touch $@
+
+$(DEV_READY): pyproject.toml scripts/setup.sh
+	@scripts/setup.sh dev
+	@touch $(RUN_READY) $@
+
+$(DOCS_READY): pyproject.toml scripts/setup.sh
+	@scripts/setup.sh docs
+	@touch $(RUN_READY) $@

@@ -1,0 +1,72 @@
+"""The command line: parse, call, show. What is heavy to import stays inside the commands."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from loger import __version__
+from loger.cli import data, demo, rules
+from loger.errors import LogerError
+
+INTERRUPTED = 130  # 128 + SIGINT, as shells have it
+MISTAKE = 2
+
+
+class Guarded(TyperGroup):
+    """Turns what a person can mend into one line on stderr; bugs keep their traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; with --debug every error keeps its traceback."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            typer.echo("interrupted", err=True)
+            raise typer.Exit(INTERRUPTED) from None
+        except (LogerError, OSError) as error:
+            if ctx.params.get("debug") or isinstance(error, BrokenPipeError):
+                raise
+            typer.echo(f"error: {error}", err=True)
+            raise typer.Exit(MISTAKE) from None
+
+
+app = typer.Typer(
+    cls=Guarded,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"loger {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
+) -> None:
+    """Recommendations with reasons that are true, from interactions and a knowledge graph.
+
+    Start with [bold]loger demo[/bold], then look at data of your own with
+    [bold]loger data inspect FOLDER[/bold].
+    """
+
+
+app.command(name="demo")(demo.demo)
+app.command(name="rules")(rules.rules)
+app.add_typer(data.app, name="data")
+
+
+def main() -> None:
+    """The entry point of the ``loger`` command."""
+    app(prog_name="loger")

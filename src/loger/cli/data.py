@@ -1,0 +1,118 @@
+"""``loger data``: look at data sets and convert them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from loger.cli.options import AsJson, Format, PositiveFrom, Source, read
+from loger.errors import DataError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+app = typer.Typer(no_args_is_help=True, help="Look at data sets and convert them.")
+
+
+@app.command()
+def inspect(
+    path: Source, format: Format = None, positive_from: PositiveFrom = None, json: AsJson = False
+) -> None:
+    """Show what is in a data set: entities, relations, hubs, interactions, notes.
+
+    [dim]Examples:[/dim]
+      loger data inspect my-shop
+      loger data inspect ratings.csv --positive-from 4
+      loger data inspect my-shop --json | jq .relations
+    """
+    dataset = read(path, format, positive_from)
+    from loger.cli import show
+    from loger.cli.statistics import statistics
+
+    with show.working("counting"):
+        found = statistics(dataset)
+    if json:
+        show.as_json(found)
+    else:
+        draw(found, show.console())
+
+
+@app.command()
+def convert(
+    path: Source,
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The folder to write.")],
+    format: Format = None,
+    positive_from: PositiveFrom = None,
+    force: Annotated[bool, typer.Option("--force", help="Write into a non-empty folder.")] = False,
+    json: AsJson = False,
+) -> None:
+    """Write a data set as Parquet files, which load in seconds whatever it came from.
+
+    [dim]Example:[/dim]
+      loger data convert my-shop my-shop.loger
+    """
+    if out.is_dir() and any(out.iterdir()) and not force:
+        raise DataError("is not empty", path=out, remedy="give a new folder, or --force")
+    if out.is_file():
+        raise DataError("is a file", path=out, remedy="give a folder")
+    dataset = read(path, format, positive_from)
+    dataset.save(out)
+    files = {p.name: p.stat().st_size for p in sorted(out.glob("*.parquet"))}
+    from loger.cli import show
+
+    if json:
+        notes = [asdict(note) for note in dataset.notes]
+        told = {"name": dataset.name, "out": str(out), "files": files, "notes": notes}
+        show.as_json(told)
+        return
+    size = sum(files.values()) / 1e6
+    lines = [f"{dataset.name}: {len(files)} files, {size:.1f} MB in {out}", *dataset.notes]
+    for line in lines:
+        show.console().print(str(line), markup=False, soft_wrap=True)
+
+
+def draw(found: dict[str, Any], to: Console) -> None:
+    """Show the statistics of a data set."""
+    from rich.markup import escape
+
+    from loger.cli import show
+
+    to.print(
+        f"[bold]{escape(found['name'])}[/bold]: {found['users']:,} users, "
+        f"{found['items']:,} items, {found['interactions']:,} interactions "
+        f"({found['density']:.2%} of all pairs), {found['entities']:,} entities, "
+        f"{found['facts']:,} facts"
+    )
+    types = [(t["type"], t["entities"], t["example"]) for t in found["types"]]
+    to.print(show.table(["type", "entities", "for example"], types, "\nEntities"))
+    relations = [
+        (
+            r["relation"],
+            f"{r['head_type']} → {r['tail_type']}",
+            r["facts"],
+            r["per_head"],
+            r["per_tail"],
+            f"{r['hub']} ({r['hub_degree']:,})",
+        )
+        for r in found["relations"]
+    ]
+    columns = ["relation", "from → to", "facts", "per head", "per tail", "largest hub"]
+    to.print(show.table(columns, relations, "\nRelations"))
+    spread = [
+        (name, s["least"], s["median"], s["mean"], s["most"], s["none"])
+        for name, s in (("user", found["per_user"]), ("item", found["per_item"]))
+    ]
+    columns = ["per", "least", "median", "mean", "most", "with none"]
+    to.print(show.table(columns, spread, "\nInteractions"))
+    has = [name for name in ("ratings", "times") if found[name]]
+    if found["parts"]:
+        has.append("a split: " + ", ".join(f"{n:,} {part}" for part, n in found["parts"].items()))
+    to.print(f"with {', '.join(has)}" if has else "without ratings, times or a split")
+    if found["notes"]:
+        notes = [(n["count"], n["what"], n["example"]) for n in found["notes"]]
+        to.print(
+            show.table(["rows", "what was found and how it was handled", "first"], notes, "\nNotes")
+        )

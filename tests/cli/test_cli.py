@@ -1,0 +1,192 @@
+"""The command line: what it shows, what it gives to machines, and how it says no."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from loger import __version__
+from loger.cli import app, data
+
+INTERACTIONS = """user,item,rating,part
+ann,mug,5,train
+ann,tray,4,train
+bob,mug,5,train
+bob,tray,2,validation
+cyd,lamp,5,train
+"""
+TRIPLES = "head,relation,tail,tail_type\nmug,has_brand,Acme,brand\ntray,has_brand,Acme,brand\n"
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(a) for a in arguments])
+
+
+def parsed(*arguments: object) -> Any:
+    result = run(*arguments, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    place = tmp_path / "shop"
+    place.mkdir()
+    (place / "interactions.csv").write_text(INTERACTIONS)
+    (place / "triples.csv").write_text(TRIPLES)
+    return place
+
+
+@pytest.fixture(scope="module")
+def story() -> Any:
+    return parsed("demo")
+
+
+def test_demo_finds_all_planted_rules(story: Any) -> None:
+    planted = [rule for rule in story["rules"] if rule["remark"] == "planted"]
+    assert len(planted) == 5
+    assert planted == story["rules"][:5]
+
+
+def test_demo_shows_three_people_with_paths_between_them_and_the_items(story: Any) -> None:
+    assert len(story["people"]) == 3
+    for person in story["people"]:
+        assert person["history"]
+        for item in person["items"]:
+            assert item["label"] not in person["history"]
+            for reason in item["reasons"]:
+                assert reason["paths"] >= 1
+                assert reason["example"].startswith(person["name"])
+                assert reason["example"].endswith(item["label"])
+
+
+def test_demo_reaches_what_is_bought_later_far_better_than_chance(story: Any) -> None:
+    assert story["bought_later"] > 10 * story["bought_later_by_chance"]
+
+
+def test_demo_is_the_same_every_time(story: Any) -> None:
+    assert parsed("demo") == story
+
+
+def test_demo_ends_with_what_to_try_next() -> None:
+    shown = run("demo")
+    assert shown.exit_code == 0
+    assert "the true cause" in shown.stdout
+    assert "loger data inspect" in shown.stdout.split("Next")[-1]
+
+
+def test_inspect_shows_relations_with_their_types_and_hubs(folder: Path) -> None:
+    found = parsed("data", "inspect", folder)
+    assert (found["users"], found["items"], found["interactions"]) == (3, 3, 5)
+    brand = next(r for r in found["relations"] if r["relation"] == "has_brand")
+    assert (brand["head_type"], brand["tail_type"], brand["facts"]) == ("item", "brand", 2)
+    assert (brand["hub"], brand["hub_degree"]) == ("Acme", 2)
+    assert found["per_user"]["most"] == 2
+    shown = run("data", "inspect", folder).stdout
+    assert "item → brand" in shown
+    assert "Acme (2)" in shown
+
+
+def test_inspect_takes_a_threshold_and_a_single_file(folder: Path) -> None:
+    found = parsed("data", "inspect", folder / "interactions.csv", "--positive-from", 4)
+    assert found["interactions"] == 4
+    assert len(found["relations"]) == 1
+
+
+def test_inspect_shows_what_was_mended(folder: Path) -> None:
+    with (folder / "interactions.csv").open("a") as file:
+        file.write("ann,mug,5,train\n")
+    notes = parsed("data", "inspect", folder)["notes"]
+    assert len(notes) == 2
+    shown = run("data", "inspect", folder).stdout
+    assert all(note["what"] in shown for note in notes)
+
+
+def test_converted_data_is_the_same_data(folder: Path, tmp_path: Path) -> None:
+    told = parsed("data", "convert", folder, tmp_path / "out")
+    assert sum(told["files"].values()) > 0
+    before, after = (parsed("data", "inspect", p) for p in (folder, tmp_path / "out"))
+    assert [note["what"] for note in told["notes"]] == ["items without any fact"]
+    assert before | {"name": "out", "notes": []} == after
+
+
+def test_convert_does_not_write_into_a_full_folder_unless_forced(
+    folder: Path, tmp_path: Path
+) -> None:
+    refuses(("data", "convert", folder, folder), "is not empty")
+    refuses(("data", "convert", folder, folder / "triples.csv"), "is a file")
+    assert run("data", "convert", folder, folder, "--force").exit_code == 0
+
+
+def test_rules_shows_and_gives_the_kept_rules(folder: Path) -> None:
+    options = "--least-support", 1, "--least-lift", 0
+    found = parsed("rules", folder, *options)
+    kept = [rule for rule in found["rules"] if rule["kept"]]
+    assert kept
+    assert kept[0]["sentence"] in run("rules", folder, *options).stdout
+    assert sum(r["kept"] for r in parsed("rules", folder, *options, "--most", 1)["rules"]) == 1
+
+
+def test_rules_tells_why_rules_were_dropped(folder: Path) -> None:
+    assert "support below 50" in run("rules", folder, "--all").stdout
+    assert not any(rule["kept"] for rule in parsed("rules", folder)["rules"])
+
+
+def refuses(arguments: tuple[object, ...], why: str) -> None:
+    """The command fails with exit code 2 and one line on stderr."""
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith("error: ")
+    assert why in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert "Traceback" not in result.stderr
+
+
+def test_mistakes_get_one_line_and_exit_code_2(folder: Path, tmp_path: Path) -> None:
+    refuses(("data", "inspect", tmp_path / "nowhere"), "no such folder")
+    refuses(("rules", tmp_path / "nowhere"), "no such folder")
+    refuses(("data", "inspect", folder, "--format", "plan"), "did you mean 'plain'")
+    (folder / "interactions.csv").write_text("user,item,rating\nann,mug,five\n")
+    refuses(("data", "inspect", folder), "interactions.csv:2")
+
+
+def test_a_folder_of_no_known_format_is_told_what_was_looked_for(tmp_path: Path) -> None:
+    result = run("data", "inspect", tmp_path)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: ")
+    assert "interactions.csv" in result.stderr
+
+
+def test_a_folder_that_cannot_be_written_is_a_mistake(folder: Path) -> None:
+    refuses(("data", "convert", folder, folder / "triples.csv" / "out"), "triples.csv")
+
+
+def test_debug_keeps_the_traceback(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "loger", "--debug", "data", "inspect", str(tmp_path / "no")]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert "Traceback" in result.stderr
+    assert "DataError" in result.stderr
+
+
+def test_ctrl_c_is_one_line_and_exit_code_130(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(data, "read", interrupted)
+    result = run("data", "inspect", folder)
+    assert (result.exit_code, result.stderr) == (130, "interrupted\n")
+
+
+def test_version_and_usage() -> None:
+    assert run("--version").stdout == f"loger {__version__}\n"
+    assert run("data", "inspect").exit_code == 2
+    assert "demo" in run("--help").stdout
