@@ -96,3 +96,12 @@ def test_links_of_a_page_lead_somewhere(page: Path) -> None:
 )
 def test_examples_in_docstrings_are_true(module: str) -> None:
     assert doctest.testmod(import_module(module)).failed == 0
+
+
+def test_the_paper_map_names_functions_and_tests_that_exist() -> None:
+    text = (ROOT / "docs" / "paper-map.md").read_text(encoding="utf-8")
+    for file, _, test in re.findall(r"`(tests/[\w./]*)(::(\w+))?`", text):
+        assert (ROOT / file).exists(), file
+        assert not test or f"def {test}(" in (ROOT / file).read_text(encoding="utf-8"), test
+    for module, name in re.findall(r"`(graph|rules|mining|grounding|data)\.(\w+)`", text):
+        assert hasattr(import_module(f"loger.{module}"), name), f"{module}.{name}"
