@@ -1,11 +1,16 @@
 """The compiled loops that count and weigh groundings; ``grounding`` is their only caller.
 
 All pairs of a user are counted together. Let a *prefix* be the relations of a rule less the
-last. Each edge b –r→ v that can be a last hop into one of the user's items is noted at b;
-then one walk from the user over all prefixes looks, wherever it comes to a noted entity,
-which pairs that completes. So a path is met once, with all its nodes in hand, and what a
-simple path forbids, or what only the pair itself is witness of (METHOD L2, L3), is skipped
-where it is met.
+last. Each edge b –r→ v that can be a last hop into one of the user's items is noted at b; then
+the user's walks over all prefixes are followed to the noted entities. Where few notes share an
+entity, each walk that comes there is completed at once, path by path. Where many do, the walks
+x[b, p] are first counted for every noted b and prefix p, and then each note adds its x[b, p] to
+its pair for every rule (p, r): the work is that of the hops, however many paths they make.
+
+What a simple path forbids, or what only the pair itself is witness of (METHOD L2, L3), does
+not count: no walk enters u again; path by path, the item itself and the item that a first hop
+is known from are passed over; otherwise walks u → v → b → v are taken back from (u, v), and
+first hops with an origin are followed path by path all the same.
 
 Hubs: neighbours under one relation are a sorted slice and, where that is long, also a bitmap.
 A walk through a hub costs the words of its bitmap; an item that is a hub itself is not noted
@@ -36,6 +41,8 @@ class Rows(NamedTuple):
     bitmap_of: NDArray[np.int64]  # [segments]: where the segment's bitmap begins, or -1
     bitmaps: NDArray[np.uint64]
     word_spans: NDArray[np.int64]  # [2 · relations, 2]: the words that a bitmap spans
+    degrees: NDArray[np.int32]  # degree of e under r at [degree_starts[r] + e]
+    degree_starts: NDArray[np.int64]  # [2 · relations]
     n_relations: int  # base relations
 
 
@@ -47,6 +54,11 @@ class Plan(NamedTuple):
     expands: NDArray[np.bool_]  # [relations]: is there a prefix (r1, ·)?
     ends: NDArray[np.bool_]  # [relations]: is it the last relation of a rule?
     rule_of: NDArray[np.int32]  # [relations, prefixes]: rule by last relation and prefix, or -1
+    slot: NDArray[np.int64]  # [prefixes]: number among the prefixes that end at the same type
+    stride: int  # most slots of any type
+    end_starts: NDArray[np.int64]  # [relations + 1]: the rules that a relation ends, slices of
+    end_slots: NDArray[np.int64]  # the slots of their prefixes and
+    end_rules: NDArray[np.int64]  # their numbers
     n_rules: int
     direct: bool  # are there rules of length 1? Their empty prefix is number 0.
 
@@ -56,7 +68,6 @@ class Weights(NamedTuple):
 
     out: NDArray[np.float64]
     into: NDArray[np.float64]
-    tail_degrees: NDArray[np.int32]  # [edges h –r→ t]: degree of t under r⁻¹
     arrives: bool  # is any factor of ``into`` not 1?
 
 
@@ -65,14 +76,23 @@ class Notes(NamedTuple):
 
     noted: NDArray[np.uint64]  # bitmap of entities with notes
     before: NDArray[np.int32]  # [words]: how many noted entities lie before the word
-    head: NDArray[np.int32]  # [noted entities]: the last note made there
+    hit: NDArray[np.bool_]  # [noted entities]: has the walk come there?
+    depth: NDArray[np.int32]  # [noted entities]: how many notes are made there
+    head: NDArray[np.int32]  # [noted entities]: the last of them
     next: NDArray[np.int32]  # [notes]: the one before it, or -1
-    what: NDArray[np.int32]  # [notes]: the user's pair · 2^16 + the last relation
+    pair: NDArray[np.int32]  # [notes]: which of the user's pairs it completes
+    relation: NDArray[np.int32]  # [notes]: the last relation
     entity: NDArray[np.int32]  # [notes]
     weight: NDArray[np.float64]  # [notes]: factors of the last hop
     big_pair: NDArray[np.int32]  # [big segments]: items' segments too long to be noted
     big_segment: NDArray[np.int64]
+    sizes: NDArray[np.int64]  # how many notes, noted entities and big segments there are
+    x: NDArray[np.int32]  # [noted entities · slots]: walks from the user; only where hit
+    xw: NDArray[np.float64]  # [noted entities · slots]: their weight
 
+
+CROWDED = 6
+"""Paths are counted together, not singly, where a note on average has so many at its entity."""
 
 BIG = 4
 """An item's segment of more edges than this times the words of its bitmap is not noted."""
@@ -101,13 +121,10 @@ def _inverse(relation, n):  # type: ignore[no-untyped-def]
     return relation - n if relation >= n else relation + n
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def _degree(g, entity, relation):  # type: ignore[no-untyped-def]
-    """How many neighbours an entity has under a relation; rows have few segments."""
-    for s in range(g.row_segments[entity], g.row_segments[entity + 1]):
-        if g.segment_relations[s] == relation:
-            return g.segment_starts[s + 1] - g.segment_starts[s]
-    return 0
+    """How many neighbours an entity of the right type has under a relation."""
+    return g.degrees[g.degree_starts[relation] + entity]
 
 
 @njit(cache=True, nogil=True)
@@ -149,23 +166,12 @@ def _next_common(tails, i, i_end, j, j_end):  # type: ignore[no-untyped-def]
     return i_end, j_end
 
 
-@njit(cache=True, nogil=True)
-def tail_degrees(g):  # type: ignore[no-untyped-def]
-    """For each edge h –r→ t the degree of t under r⁻¹."""
-    out = np.empty(len(g.tails), dtype=np.int32)
-    for s in range(len(g.segment_relations)):
-        back = _inverse(np.int64(g.segment_relations[s]), g.n_relations)
-        for e in range(g.segment_starts[s], g.segment_starts[s + 1]):
-            out[e] = _degree(g, g.tails[e], back)
-    return out
-
-
 # ── pairs ───────────────────────────────────────────────────────────────────────────────
 
 
 @njit(cache=True, nogil=True)
 def _note(g, plan, weights, u, items, notes):  # type: ignore[no-untyped-def]
-    """Note the last hops into each of the items; how many big segments there are.
+    """Note the last hops into each of the items; whether paths are best counted together.
 
     An edge known from the interaction of the pair alone is no evidence for it (L3). The user
     itself is noted only for rules of length 1.
@@ -176,11 +182,11 @@ def _note(g, plan, weights, u, items, notes):  # type: ignore[no-untyped-def]
     for k in range(len(items)):
         v = items[k]
         for s in range(g.row_segments[v], g.row_segments[v + 1]):
-            back = np.int64(g.segment_relations[s])
-            last = _inverse(back, g.n_relations)
+            last = _inverse(np.int64(g.segment_relations[s]), g.n_relations)
             if not plan.ends[last]:
                 continue
             lo, hi = g.segment_starts[s], g.segment_starts[s + 1]
+            arrive = weights.into[hi - lo] if weighted else 0.0
             if _is_big(g, s):
                 notes.big_pair[n_big], notes.big_segment[n_big] = k, s
                 n_big += 1
@@ -188,28 +194,33 @@ def _note(g, plan, weights, u, items, notes):  # type: ignore[no-untyped-def]
                     continue
                 lo = _first_at_least(g.tails, lo, hi, u)  # of a big segment, only u itself
                 hi = lo + 1 if lo < hi and g.tails[lo] == u else lo
-            arrive = (
-                weights.into[g.segment_starts[s + 1] - g.segment_starts[s]] if weighted else 0.0
-            )
             for e in range(lo, hi):
                 b = np.int64(g.tails[e])
                 if (has_origins and g.origins[e] == u) or (b == u and not plan.direct):
                     continue
                 _set(notes.noted, b)
-                notes.entity[n], notes.what[n] = b, (k << 16) | last
+                notes.entity[n], notes.pair[n], notes.relation[n] = b, k, last
                 if weighted:
-                    notes.weight[n] = weights.out[weights.tail_degrees[e]] * arrive
+                    notes.weight[n] = weights.out[_degree(g, b, last)] * arrive
                 n += 1
     total = 0
     for k in range(len(notes.noted)):
         notes.before[k] = total
         total += _popcount(notes.noted[k])
+    notes.sizes[0], notes.sizes[1], notes.sizes[2] = n, total, n_big
     notes.head[:total] = -1
+    notes.depth[:total] = 0
+    crowd = 0
     for i in range(n):
         place = _place(notes, notes.entity[i])
         notes.next[i] = notes.head[place]
         notes.head[place] = i
-    return n_big
+        notes.depth[place] += 1
+        crowd += notes.depth[place]
+    together = 2 * crowd > CROWDED * n
+    if together:
+        notes.hit[:total] = False
+    return together
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -226,8 +237,8 @@ def _is_big(g, s):  # type: ignore[no-untyped-def]
     if g.bitmap_of[s] < 0:
         return False
     lo, hi = g.segment_starts[s], g.segment_starts[s + 1]
-    span = g.word_spans[np.int64(g.segment_relations[s])]
-    if hi - lo <= BIG * (span[1] - span[0]):
+    first, end = g.word_spans[np.int64(g.segment_relations[s])]
+    if hi - lo <= BIG * (end - first):
         return False
     if len(g.origins) > 0:
         for e in range(lo, hi):
@@ -237,16 +248,34 @@ def _is_big(g, s):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, inline="always")
+def _arrive(plan, prefix, b, w, notes):  # type: ignore[no-untyped-def]
+    """Count a walk that has come to the noted entity b by a prefix."""
+    place = np.int64(_place(notes, b))
+    base = place * plan.stride
+    weighted = len(notes.xw) > 0
+    if not notes.hit[place]:
+        notes.hit[place] = True
+        for p in range(plan.stride):
+            notes.x[base + p] = 0
+        if weighted:
+            for p in range(plan.stride):
+                notes.xw[base + p] = 0.0
+    notes.x[base + plan.slot[prefix]] += 1
+    if weighted:
+        notes.xw[base + plan.slot[prefix]] += w
+
+
+@njit(cache=True, nogil=True)
 def _complete(plan, prefix, b, a, own, w, items, notes, out, outw):  # type: ignore[no-untyped-def]
-    """Count the paths that end over b, having come there by way of a.
+    """Count the single paths that end over b, having come there by way of a.
 
     Not for the item a itself, which a simple path does not pass, nor for the item ``own``
-    from whose interaction alone the first hop is known (-1 for none).
+    from whose interaction alone the first hop is known.
     """
     i = notes.head[_place(notes, b)]
     while i >= 0:
-        k = notes.what[i] >> 16
-        rule = plan.rule_of[notes.what[i] & 0xFFFF, prefix]
+        k = notes.pair[i]
+        rule = plan.rule_of[notes.relation[i], prefix]
         if rule >= 0 and items[k] != a and items[k] != own:
             out[k, rule] += 1
             if len(outw) > 0:
@@ -255,8 +284,8 @@ def _complete(plan, prefix, b, a, own, w, items, notes, out, outw):  # type: ign
 
 
 @njit(cache=True, nogil=True)
-def _through(g, plan, weights, u, r1, a, own, w1, items, notes, n_big, out, outw):  # type: ignore[no-untyped-def]
-    """Count the paths u –r1→ a –r2→ b –r3→ v for all r2 that continue a rule."""
+def _through(g, plan, weights, u, r1, a, own, together, w1, items, notes, out, outw):  # type: ignore[no-untyped-def]
+    """Follow u –r1→ a –r2→ b for all r2 that continue a rule, to all noted b and big segments."""
     weighted = len(weights.out) > 0
     for s in range(g.row_segments[a], g.row_segments[a + 1]):
         r2 = np.int64(g.segment_relations[s])
@@ -271,100 +300,196 @@ def _through(g, plan, weights, u, r1, a, own, w1, items, notes, n_big, out, outw
             for e in range(lo, hi):
                 b = np.int64(g.tails[e])
                 if _is_set(notes.noted, b) and b != u:
-                    w2 = w * weights.into[weights.tail_degrees[e]] if weighted else 0.0
-                    _complete(plan, prefix, b, a, own, w2, items, notes, out, outw)
+                    w2 = w * weights.into[_degree(g, b, back)] if weights.arrives else w
+                    if together:
+                        _arrive(plan, prefix, b, w2, notes)
+                    else:
+                        _complete(plan, prefix, b, a, own, w2, items, notes, out, outw)
         else:
-            first = g.word_spans[r2, 0]
-            for k in range(g.word_spans[r2, 1] - first):
+            first, end = g.word_spans[r2]
+            for k in range(end - first):
                 word = g.bitmaps[at + k] & notes.noted[first + k]
                 while word != np.uint64(0):
                     b = ((first + k) << 6) + _lowest(word)
                     word &= word - np.uint64(1)
                     if b != u:
                         w2 = w * weights.into[_degree(g, b, back)] if weights.arrives else w
-                        _complete(plan, prefix, b, a, own, w2, items, notes, out, outw)
-        for j in range(n_big):
+                        if together:
+                            _arrive(plan, prefix, b, w2, notes)
+                        else:
+                            _complete(plan, prefix, b, a, own, w2, items, notes, out, outw)
+        for j in range(notes.sizes[2]):
             pair, q = notes.big_pair[j], notes.big_segment[j]
             last = _inverse(np.int64(g.segment_relations[q]), g.n_relations)
             rule = plan.rule_of[last, prefix]
             if rule >= 0 and items[pair] != a and items[pair] != own:
+                n, shared = _meet(g, weights, u, s, q)
+                out[pair, rule] += n
                 if weighted:
-                    outw[pair, rule] += w * _meet_weight(g, weights, u, s, q)
-                out[pair, rule] += _meet_count(g, u, s, q)
+                    outw[pair, rule] += w * shared
 
 
 @njit(cache=True, nogil=True)
-def _meet_count(g, u, s, q):  # type: ignore[no-untyped-def]
-    """How many entities other than u a segment s and a big segment q share."""
-    total = np.int64(0)
+def _meet(g, weights, u, s, q):  # type: ignore[no-untyped-def]
+    """How many entities b ≠ u a segment s and a big segment q share, and their weight.
+
+    The weight is Σ_b into[deg_r2⁻¹(b)] · out[deg_r3(b)], times into[deg_r3⁻¹(v)].
+    """
+    n, weight = np.int64(0), 0.0
+    weighted = len(weights.out) > 0
+    arrive = _inverse(np.int64(g.segment_relations[s]), g.n_relations)
+    leave = _inverse(np.int64(g.segment_relations[q]), g.n_relations)
     at, big = g.bitmap_of[s], g.bitmap_of[q]
-    span = g.word_spans[np.int64(g.segment_relations[q])]
-    shift = span[0] << 6
-    if at >= 0:
-        for k in range(span[1] - span[0]):
-            total += _popcount(g.bitmaps[at + k] & g.bitmaps[big + k])
-        if span[0] <= u >> 6 < span[1]:
-            k = (u >> 6) - span[0]
-            both = g.bitmaps[at + k] & g.bitmaps[big + k]
-            total -= np.int64((both >> np.uint64(u & 63)) & np.uint64(1))
-        return total
-    for e in range(g.segment_starts[s], g.segment_starts[s + 1]):
-        b = np.int64(g.tails[e])
-        if b != u and _is_set(g.bitmaps[big:], b - shift):
-            total += 1
-    return total
+    first, end = g.word_spans[np.int64(g.segment_relations[q])]
+    if at < 0:
+        bits = g.bitmaps[big : big + end - first]
+        for e in range(g.segment_starts[s], g.segment_starts[s + 1]):
+            b = np.int64(g.tails[e])
+            if b != u and _is_set(bits, b - (first << 6)):
+                n += 1
+                if weighted:
+                    into = weights.into[_degree(g, b, arrive)] if weights.arrives else 1.0
+                    weight += into * weights.out[_degree(g, b, leave)]
+    elif weighted:
+        for k in range(end - first):
+            word = g.bitmaps[at + k] & g.bitmaps[big + k]
+            while word != np.uint64(0):
+                b = ((first + k) << 6) + _lowest(word)
+                word &= word - np.uint64(1)
+                if b != u:
+                    n += 1
+                    into = weights.into[_degree(g, b, arrive)] if weights.arrives else 1.0
+                    weight += into * weights.out[_degree(g, b, leave)]
+    else:
+        for k in range(end - first):
+            n += _popcount(g.bitmaps[at + k] & g.bitmaps[big + k])
+        if first <= u >> 6 < end:
+            both = g.bitmaps[at + (u >> 6) - first] & g.bitmaps[big + (u >> 6) - first]
+            n -= np.int64((both >> np.uint64(u & 63)) & np.uint64(1))
+    if weighted:
+        weight *= weights.into[g.segment_starts[q + 1] - g.segment_starts[q]]
+    return n, weight
 
 
 @njit(cache=True, nogil=True)
-def _meet_weight(g, weights, u, s, q):  # type: ignore[no-untyped-def]
-    """The weight of v's last hops in segment q over the entities that segment s shares with it."""
-    total = 0.0
-    r2, back = np.int64(g.segment_relations[s]), np.int64(g.segment_relations[q])
-    i, end = g.segment_starts[s], g.segment_starts[s + 1]
-    j, j_end = g.segment_starts[q], g.segment_starts[q + 1]
-    arrive = weights.into[j_end - j]
-    i, j = _next_common(g.tails, i, end, j, j_end)
-    while i < end:
-        b = g.tails[i]
-        if b != u:
-            via = weights.into[_degree(g, b, _inverse(r2, g.n_relations))]
-            total += via * weights.out[_degree(g, b, _inverse(back, g.n_relations))]
-        i, j = _next_common(g.tails, i + 1, end, j + 1, j_end)
-    return total * arrive
-
-
-@njit(cache=True, nogil=True)
-def _walk(g, plan, weights, u, items, notes, n_big, out, outw):  # type: ignore[no-untyped-def]
-    """Walk from the user over all prefixes and count what completes a pair."""
+def _walk(g, plan, weights, u, together, items, notes, out, outw):  # type: ignore[no-untyped-def]
+    """Walk from the user over all prefixes."""
     has_origins = len(g.origins) > 0
     weighted = len(weights.out) > 0
     if plan.direct and _is_set(notes.noted, u):
-        _complete(plan, 0, u, -1, -1, 1.0, items, notes, out, outw)
+        if together:
+            _arrive(plan, 0, u, 1.0, notes)
+        else:
+            _complete(plan, 0, u, -1, -1, 1.0, items, notes, out, outw)
     for s in range(g.row_segments[u], g.row_segments[u + 1]):
         r1 = np.int64(g.segment_relations[s])
         prefix, expands = plan.first[r1], plan.expands[r1]
         if prefix < 0 and not expands:
             continue
+        back = _inverse(r1, g.n_relations)
         lo, hi = g.segment_starts[s], g.segment_starts[s + 1]
         for e in range(lo, hi):
             a = np.int64(g.tails[e])
             own = np.int64(g.origins[e]) if has_origins else np.int64(-1)
-            w = weights.out[hi - lo] * weights.into[weights.tail_degrees[e]] if weighted else 0.0
+            shared = together and own < 0
+            w = weights.out[hi - lo] * weights.into[_degree(g, a, back)] if weighted else 0.0
             if prefix >= 0 and _is_set(notes.noted, a):
-                _complete(plan, prefix, a, a, own, w, items, notes, out, outw)
+                if shared:
+                    _arrive(plan, prefix, a, w, notes)
+                else:
+                    _complete(plan, prefix, a, a, own, w, items, notes, out, outw)
             if expands:
-                _through(g, plan, weights, u, r1, a, own, w, items, notes, n_big, out, outw)
+                _through(g, plan, weights, u, r1, a, own, shared, w, items, notes, out, outw)
         if prefix >= 0:
-            _meet_directly(g, plan, weights, s, prefix, items, notes, n_big, out, outw)
+            _meet_directly(g, plan, weights, s, prefix, items, notes, out, outw)
 
 
 @njit(cache=True, nogil=True)
-def _meet_directly(g, plan, weights, s, prefix, items, notes, n_big, out, outw):  # type: ignore[no-untyped-def]
+def _collect(plan, notes, out, outw):  # type: ignore[no-untyped-def]
+    """Give every pair the walks that have come to the entities it is noted at."""
+    for i in range(notes.sizes[0]):
+        place = np.int64(_place(notes, notes.entity[i]))
+        if not notes.hit[place]:
+            continue
+        base, k, last = place * plan.stride, notes.pair[i], notes.relation[i]
+        for j in range(plan.end_starts[last], plan.end_starts[last + 1]):
+            walks = notes.x[base + plan.end_slots[j]]
+            if walks > 0:
+                out[k, plan.end_rules[j]] += walks
+                if len(outw) > 0:
+                    outw[k, plan.end_rules[j]] += (
+                        notes.xw[base + plan.end_slots[j]] * notes.weight[i]
+                    )
+
+
+@njit(cache=True, nogil=True)
+def _take_back(g, plan, weights, u, v, out, outw):  # type: ignore[no-untyped-def]
+    """Take back from the pair (u, v) the walks u –r1→ v –r2→ b –r3→ v, which are not simple.
+
+    Those by way of u, over an edge that is the pair's own, or over a first hop that was
+    followed path by path, had not been counted.
+    """
+    has_origins = len(g.origins) > 0
+    weighted = len(weights.out) > 0
+    for t in range(g.row_segments[u], g.row_segments[u + 1]):
+        r1 = np.int64(g.segment_relations[t])
+        if not plan.expands[r1]:
+            continue
+        lo, hi = g.segment_starts[t], g.segment_starts[t + 1]
+        e = _first_at_least(g.tails, lo, hi, v)
+        if e == hi or g.tails[e] != v or (has_origins and g.origins[e] >= 0):
+            continue
+        w1 = 0.0
+        if weighted:
+            w1 = weights.out[hi - lo] * weights.into[_degree(g, v, _inverse(r1, g.n_relations))]
+        for s in range(g.row_segments[v], g.row_segments[v + 1]):
+            prefix = plan.second[r1, np.int64(g.segment_relations[s])]
+            if prefix < 0:
+                continue
+            for q in range(g.row_segments[v], g.row_segments[v + 1]):
+                rule = plan.rule_of[
+                    _inverse(np.int64(g.segment_relations[q]), g.n_relations), prefix
+                ]
+                if rule >= 0 and not _is_big(g, q):
+                    n, shared = _round_trips(g, weights, u, s, q)
+                    out[rule] -= n
+                    if weighted:
+                        outw[rule] -= w1 * shared
+
+
+@njit(cache=True, nogil=True)
+def _round_trips(g, weights, u, s, q):  # type: ignore[no-untyped-def]
+    """Number and weight of the trips v –r2→ b –r3→ v out over segment s and home over q of v."""
+    has_origins = len(g.origins) > 0
+    weighted = len(weights.out) > 0
+    n, weight = np.int64(0), 0.0
+    i, end = g.segment_starts[q], g.segment_starts[q + 1]
+    if s == q and not weighted and not has_origins:
+        at = _first_at_least(g.tails, i, end, u)
+        return end - i - (1 if at < end and g.tails[at] == u else 0), weight
+    arrive = _inverse(np.int64(g.segment_relations[s]), g.n_relations)
+    leave = _inverse(np.int64(g.segment_relations[q]), g.n_relations)
+    j, j_end = g.segment_starts[s], g.segment_starts[s + 1]
+    scale = weights.out[j_end - j] * weights.into[end - i] if weighted else 0.0
+    i, j = _next_common(g.tails, i, end, j, j_end)
+    while i < end:
+        b = g.tails[i]
+        if b != u and not (has_origins and g.origins[i] == u):
+            n += 1
+            if weighted:
+                into = weights.into[_degree(g, b, arrive)] if weights.arrives else 1.0
+                weight += scale * into * weights.out[_degree(g, b, leave)]
+        i, j = _next_common(g.tails, i + 1, end, j + 1, j_end)
+    return n, weight
+
+
+@njit(cache=True, nogil=True)
+def _meet_directly(g, plan, weights, s, prefix, items, notes, out, outw):  # type: ignore[no-untyped-def]
     """Count the paths u –r1→ a –r2→ v of two hops into big segments, over u's segment s."""
     has_origins = len(g.origins) > 0
     r1 = np.int64(g.segment_relations[s])
     lo, hi = g.segment_starts[s], g.segment_starts[s + 1]
-    for j in range(n_big):
+    for j in range(notes.sizes[2]):
         pair, q = notes.big_pair[j], notes.big_segment[j]
         back = np.int64(g.segment_relations[q])
         rule = plan.rule_of[_inverse(back, g.n_relations), prefix]
@@ -408,9 +533,13 @@ def ground_block(g, plan, weights, users, starts, items):  # type: ignore[no-unt
     weighted = len(weights.out) > 0
     n_entities = len(g.indptr) - 1
     room, big_room = _most_notes(g, starts, items)
+    places = min(room, n_entities)
     notes = Notes(
         np.zeros((n_entities >> 6) + 1, dtype=np.uint64),
         np.empty((n_entities >> 6) + 1, dtype=np.int32),
+        np.empty(places, dtype=np.bool_),
+        np.empty(places, dtype=np.int32),
+        np.empty(places, dtype=np.int32),
         np.empty(room, dtype=np.int32),
         np.empty(room, dtype=np.int32),
         np.empty(room, dtype=np.int32),
@@ -418,14 +547,21 @@ def ground_block(g, plan, weights, users, starts, items):  # type: ignore[no-unt
         np.empty(room if weighted else 0),
         np.empty(big_room, dtype=np.int32),
         np.empty(big_room, dtype=np.int64),
+        np.zeros(3, dtype=np.int64),
+        np.empty(places * plan.stride, dtype=np.int32),
+        np.empty(places * plan.stride if weighted else 0),
     )
     out = np.zeros((len(items), plan.n_rules), dtype=np.int64)
-    outw = np.zeros((len(items) if weighted else 0, plan.n_rules))
+    outw, none = np.zeros((len(items) if weighted else 0, plan.n_rules)), np.empty(0)
     for i in range(len(users)):
         u, lo, hi = users[i], starts[i], starts[i + 1]
         own, rows, rowsw = items[lo:hi], out[lo:hi], outw[lo:hi]
-        n_big = _note(g, plan, weights, u, own, notes)
-        _walk(g, plan, weights, u, own, notes, n_big, rows, rowsw)
+        together = _note(g, plan, weights, u, own, notes)
+        _walk(g, plan, weights, u, together, own, notes, rows, rowsw)
+        if together:
+            _collect(plan, notes, rows, rowsw)
+            for k in range(len(own)):
+                _take_back(g, plan, weights, u, own[k], rows[k], rowsw[k] if weighted else none)
         notes.noted[:] = np.uint64(0)
     return _compress(out, outw, weighted)
 
@@ -604,7 +740,7 @@ def _clear(front, n):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def reach_sizes(g, trie, weights, users, first_item, n_items):  # type: ignore[no-untyped-def]
-    """How many items, other than those the user has an edge to, each rule reaches; [users, rules]."""
+    """How many items each rule reaches that the user has no edge to; [users, rules]."""
     n = len(g.indptr) - 1
     fronts = (_new_front(n, False), _new_front(n, False), _new_front(n, False))
     reached = _new_reached(n, n_items, trie.n_rules, True, False)

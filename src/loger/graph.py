@@ -289,6 +289,18 @@ class KnowledgeGraph:
             words[end - sizes[s] : end] = np.packbits(member, bitorder="little").view(np.uint64)
         return starts, words
 
+    @cached_property
+    def degree_table(self) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """All degrees for look-up: entity e of the right type has under relation r, or inverse
+        relation r, ``table[starts[r] + e]`` neighbours."""
+        spans = [self.vocabulary.span(self.signature(r)[0]) for r in range(2 * len(self.relations))]
+        ends = np.cumsum([len(s) for s in spans])
+        starts = ends - np.array([s.stop for s in spans])
+        heads = np.repeat(np.arange(self.n_entities), np.diff(self.row_segments))
+        table = np.zeros(int(ends[-1]), dtype=np.int32)
+        table[starts[self.segment_relations] + heads] = np.diff(self.segment_starts)
+        return table, starts
+
     def degrees(self, relation: int) -> NDArray[np.int64]:
         """How many neighbours each entity has under a relation."""
         out = np.zeros(self.n_entities, dtype=np.int64)

@@ -7,10 +7,10 @@ For an observed pair the counts are thus what they would be had it not been obse
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,8 +23,7 @@ from loger.graph import INTERACTION, KnowledgeGraph
 from loger.rules import Rule, RuleSet
 
 PAIRS_PER_BLOCK = 4096
-"""Small enough to bound memory (a dense block × rules), large enough to amortise a call.
-Less than 2^15, because the kernel packs a pair's number into 16 bits."""
+"""Small enough to bound memory (a dense block × rules), large enough to amortise a call."""
 
 USERS_PER_BLOCK = 32
 """For all items of a user; bounds the memory of the results under way."""
@@ -161,8 +160,8 @@ def reach_sizes(
         pairs = _near_items(graph, own, observed=True)
         near = ground(graph, rules, *pairs, engine=LocalEngine(1)).count_matrix > 0
         place = np.searchsorted(own, pairs[0])
-        member = csr_array((np.ones(len(place), np.int64), (place, np.arange(len(place)))))
-        member.resize((len(own), len(place)))
+        ones, columns = np.ones(len(place), np.int64), np.arange(len(place))
+        member = csr_array((ones, (place, columns)), shape=(len(own), len(place)))
         sizes: NDArray[np.int64] = far + (member @ near.astype(np.int64)).toarray()
         return sizes
 
@@ -210,23 +209,17 @@ def _rows(graph: KnowledgeGraph) -> kernels.Rows:
         np.empty(0, dtype=np.int32) if graph.origins is None else graph.origins,
         *graph.bitmaps,
         graph.word_spans,
+        *graph.degree_table,
         len(graph.relations),
     )
 
 
 def _weights(graph: KnowledgeGraph, walk: Walk | None) -> kernels.Weights:
     if walk is None:
-        none = np.empty(0)
-        return kernels.Weights(none, none, none.astype(np.int32), False)
-    if graph not in _tail_degrees:
-        _tail_degrees[graph] = kernels.tail_degrees(_rows(graph))
+        return kernels.Weights(np.empty(0), np.empty(0), False)
     most = int(np.diff(graph.segment_starts).max(initial=1))
     degree = np.maximum(np.arange(most + 1), 1).astype(np.float64)
-    factors = degree**-walk.leave, degree**-walk.arrive
-    return kernels.Weights(*factors, _tail_degrees[graph], walk.arrive != 0)
-
-
-_tail_degrees: WeakKeyDictionary[KnowledgeGraph, NDArray[np.int32]] = WeakKeyDictionary()
+    return kernels.Weights(degree**-walk.leave, degree**-walk.arrive, walk.arrive != 0)
 
 
 def _plan(graph: KnowledgeGraph, rules: RuleSet) -> kernels.Plan:
@@ -245,12 +238,23 @@ def _plan(graph: KnowledgeGraph, rules: RuleSet) -> kernels.Plan:
         if rule_of[cell] >= 0:
             raise LogerError(f"the rule {rule} is in the rule set twice")
         rule_of[cell] = place
+    slot, slots_of = np.zeros(len(prefixes), dtype=np.int64), Counter[str]()
+    for number, prefix in enumerate(prefixes):
+        end = graph.signature(prefix[-1])[1] if prefix else "user"
+        slot[number] = slots_of[end]
+        slots_of[end] += 1
+    last, prefix_of = np.nonzero(rule_of >= 0)  # by last relation
     return kernels.Plan(
         first=first,
         second=second,
         expands=np.any(second >= 0, axis=1),
         ends=np.any(rule_of >= 0, axis=1),
         rule_of=rule_of,
+        slot=slot,
+        stride=max(slots_of.values(), default=1),
+        end_starts=np.searchsorted(last, np.arange(n + 1)),
+        end_slots=slot[prefix_of],
+        end_rules=rule_of[last, prefix_of].astype(np.int64),
         n_rules=len(rules),
         direct=any(len(rule) == 1 for rule in rules),
     )
@@ -419,7 +423,8 @@ def _short_paths(graph: KnowledgeGraph, rule: Rule, u: int, v: int) -> NDArray[n
     """The middle nodes of a rule's paths of two hops; of one hop, v if the edge is there."""
     first = _open_neighbours(graph, u, rule.relations[0], v)
     if len(rule) == 1:
-        return first[first == v]
+        direct: NDArray[np.int32] = first[first == v]
+        return direct
     last = _open_neighbours(graph, v, graph.inverse(rule.relations[1]), u)
     both: NDArray[np.int32] = np.intersect1d(first, last, assume_unique=True)
     return both
