@@ -66,7 +66,8 @@ def full_size(graph: KnowledgeGraph, rules: RuleSet, repeats: int) -> None:
         assert abs(mine - counts).sum() == 0, "the sketch counts differently"
     seconds, _ = timed(lambda: ground(graph, rules, users, items, walk=Walk()).strength_matrix)
     print(
-        f"\nAll observed pairs, {len(users):,} pairs × {len(rules)} rules, {mine.sum():,} groundings"
+        f"\nAll observed pairs, {len(users):,} pairs × {len(rules)} rules, "
+        f"{mine.sum():,} groundings"
     )
     row("sketch of METHOD 4", min(times["sketch"]), 1.0)
     row("ours", min(times["ours"]), min(times["sketch"]) / min(times["ours"]))
@@ -89,7 +90,8 @@ def cut(graph: KnowledgeGraph, rules: RuleSet, n_users: int) -> None:
         others[name], found = timed(lambda call=call: call(graph, rules, users, items))
         assert abs(found - counts).sum() == 0, f"{name} counts differently"
     print(
-        f"\nThe {len(users):,} pairs of {n_users} users on the same graph, {counts.sum():,} groundings"
+        f"\nThe {len(users):,} pairs of {n_users} users on the same graph, "
+        f"{counts.sum():,} groundings"
     )
     best = min(others.values())
     for name, seconds in others.items():
@@ -100,7 +102,8 @@ def cut(graph: KnowledgeGraph, rules: RuleSet, n_users: int) -> None:
 def growth(scales: list[float]) -> None:
     print("\nGrowth, each size in a process of its own")
     print(
-        f"{'size':>6} {'triples':>12} {'groundings':>14} {'seconds':>9} {'× linear':>9} {'peak MiB':>9}"
+        f"{'size':>6} {'triples':>12} {'groundings':>14} {'seconds':>9} {'× linear':>9} "
+        f"{'peak MiB':>9}"
     )
     base = None
     for scale in scales:

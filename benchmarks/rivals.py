@@ -157,10 +157,11 @@ def by_sketch(
     block = 16_384
     parts = []
     for lo in range(0, len(users), block):
-        out = np.zeros((len(users[lo : lo + block]), len(rules)), dtype=np.int64)
+        us, vs = users[lo : lo + block], v[lo : lo + block]
+        out = np.zeros((len(us), len(rules)), dtype=np.int64)
         _sketch(
             graph.indptr, relations, graph.tails, graph.pair_tails, graph.pair_relations,
-            plan.first, plan.second, plan.rule_of, n, users[lo : lo + block], v[lo : lo + block], out,
+            plan.first, plan.second, plan.rule_of, n, us, vs, out,
         )  # fmt: skip
         parts.append(csr_array(out))
     from scipy.sparse import vstack
