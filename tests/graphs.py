@@ -8,7 +8,6 @@ import numpy as np
 from hypothesis import strategies as st
 
 from loger.graph import INTERACTION, KnowledgeGraph, Relation, Vocabulary
-from loger.rules import Rule
 
 RELATIONS = (
     Relation("purchase", "user", "item"),
@@ -19,6 +18,8 @@ RELATIONS = (
     Relation("described_as", "item", "word"),
     Relation("follows", "user", "user"),
 )
+
+MENTIONS = 4
 
 
 def vocabulary(users: int, items: int, brands: int, words: int) -> Vocabulary:
@@ -31,16 +32,32 @@ def graphs(draw: st.DrawFn, with_origins: bool | None = None) -> KnowledgeGraph:
     """Small dense graphs over all kinds of relations, many of them with origins."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     names = vocabulary(*(draw(st.integers(1, n)) for n in (6, 7, 3, 4)))
-    density = draw(st.sampled_from([0.1, 0.3, 0.6]))
-    triples = []
-    for r, relation in enumerate(RELATIONS):
-        for h in names.span(relation.head_type):
-            for t in names.span(relation.tail_type):
-                if h != t and rng.random() < density:
-                    triples.append((h, r, t))
+    triples = random_triples(names, rng, draw(st.sampled_from([0.1, 0.3, 0.6])))
     if draw(st.booleans()) if with_origins is None else with_origins:
         return with_random_origins(names, triples, rng)
     return build(names, triples)
+
+
+def hub_graph(seed: int, density: float, with_origins: bool) -> KnowledgeGraph:
+    """40 users, 12 items; all buy the first item and mention the first word."""
+    rng = np.random.default_rng(seed)
+    names = vocabulary(40, 12, 2, 3)
+    item, word = names.span("item").start, names.span("word").start
+    hubs = ((INTERACTION, item), (MENTIONS, word))
+    triples = {(u, r, t) for u in names.span("user") for r, t in hubs}
+    triples = sorted(triples.union(random_triples(names, rng, density)))
+    return with_random_origins(names, triples, rng) if with_origins else build(names, triples)
+
+
+def random_triples(names: Vocabulary, rng: np.random.Generator, density: float):
+    """Each fact that the relations allow, with the same probability."""
+    return [
+        (h, r, t)
+        for r, relation in enumerate(RELATIONS)
+        for h in names.span(relation.head_type)
+        for t in names.span(relation.tail_type)
+        if h != t and rng.random() < density
+    ]
 
 
 def build(names, triples, origins=None) -> KnowledgeGraph:
@@ -105,15 +122,44 @@ def brute_counts(graph: KnowledgeGraph, rules, user: int, item: int) -> list[int
     return [found[rule.relations] for rule in rules]
 
 
-def brute_strength(graph: KnowledgeGraph, rule: Rule, user, item, leave, arrive) -> float:
+def brute_strengths(graph: KnowledgeGraph, rules, user, item, leave, arrive) -> list[float]:
     """Σ over paths of Π over hops deg_r(h)^-leave · deg_r⁻¹(t)^-arrive, degrees of the graph."""
-    total = 0.0
+    total: Counter[tuple[int, ...]] = Counter()
     for relations, nodes in brute_paths(graph, user, item):
-        if relations != rule.relations:
-            continue
         product = 1.0
         for h, r, t in zip(nodes, relations, nodes[1:], strict=False):
             product *= float(len(graph.neighbours(h, r))) ** -leave
             product *= float(len(graph.neighbours(t, graph.inverse(r)))) ** -arrive
-        total += product
-    return total
+        total[relations] += product
+    return [total[rule.relations] for rule in rules]
+
+
+def matrices(graph: KnowledgeGraph) -> np.ndarray:
+    """One dense 0/1 matrix per relation and inverse; [2 · relations, entities, entities]."""
+    out = np.zeros((2 * len(graph.relations), graph.n_entities, graph.n_entities))
+    heads, relations, tails = (x.astype(np.int64) for x in graph.triples())
+    out[relations, heads, tails] = 1
+    out[relations + len(graph.relations), tails, heads] = 1
+    return out
+
+
+def dense_groundings(graph: KnowledgeGraph, rules, user: int, item: int, leave=0.0, arrive=0.0):
+    """Counts of simple paths, or with exponents their strengths, by dense products: a twin for
+    graphs that have too many paths to list. Checked against ``brute_counts`` itself."""
+    v = item + graph.n_users
+    edges = matrices(graph)
+    from_degree = np.maximum(edges.sum(axis=2), 1) ** -leave
+    to_degree = np.maximum(np.roll(edges.sum(axis=2), len(graph.relations), axis=0), 1) ** -arrive
+    if graph.has(user, INTERACTION, v):
+        edges = matrices(graph.without_interactions([user], [item]))
+    edges = edges * from_degree[:, :, None] * to_degree[:, None, :]
+    found = []
+    for *before, last in (rule.relations for rule in rules):
+        end = edges[last][:, v].copy()
+        front = np.zeros(graph.n_entities)
+        front[user] = 1
+        for r in before:  # an inner node is neither end; with three hops the two differ anyway
+            front = front @ edges[r]
+            front[[user, v]] = 0
+        found.append(float(front @ end))
+    return found

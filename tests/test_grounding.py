@@ -3,7 +3,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphs import brute_counts, brute_paths, brute_strength, graphs
+from graphs import (
+    brute_counts,
+    brute_paths,
+    brute_strengths,
+    dense_groundings,
+    edges_of,
+    graphs,
+    hub_graph,
+)
+from loger import _kernels as kernels
 from loger import graph as graph_module
 from loger.engine import LocalEngine
 from loger.errors import LogerError
@@ -48,11 +57,76 @@ def test_strengths_equal_brute_force_on_every_pair():
         found = ground(graph, rules, users, items, walk=Walk(*exponents))
         dense = found.strength_matrix.toarray()
         for row in random.sample(range(len(users)), min(6, len(users))):
-            for place, rule in enumerate(rules):
-                slow = brute_strength(graph, rule, users[row], items[row], *exponents)
-                assert dense[row, place] == pytest.approx(slow, rel=1e-9, abs=1e-12)
+            slow = brute_strengths(graph, rules, users[row], items[row], *exponents)
+            assert dense[row] == pytest.approx(slow, rel=1e-9, abs=1e-12)
 
     check()
+
+
+@given(graphs(), st.randoms())
+def test_the_twin_by_dense_products_agrees_with_the_twin_by_listing(graph, random):
+    rules = candidates(graph)
+    user, item = random.randrange(graph.n_users), random.randrange(graph.n_items)
+    assert dense_groundings(graph, rules, user, item) == brute_counts(graph, rules, user, item)
+    slow = brute_strengths(graph, rules, user, item, 0.5, 0.3)
+    assert dense_groundings(graph, rules, user, item, 0.5, 0.3) == pytest.approx(slow)
+
+
+def notes_at_an_entity(graph):
+    """With how many others, on average, a last hop into any item shares its entity, twice over:
+    what the kernel compares with CROWDED to choose between its two ways of counting."""
+    into = [b for v in range(graph.n_items) for _, b in edges_of(graph)[v + graph.n_users]]
+    depth = np.bincount(into)
+    return (depth * (depth + 1)).sum() / depth.sum()
+
+
+def big_segments(graph):
+    """How many items' segments are met by their bitmap rather than noted edge by edge."""
+    starts, _ = graph.bitmaps
+    words = np.diff(graph.word_spans, axis=1)[graph.segment_relations, 0]
+    big = (starts >= 0) & (np.diff(graph.segment_starts) > kernels.BIG * words)
+    of_items = graph.row_segments[[graph.n_users, graph.n_users + graph.n_items]]
+    return int(big[slice(*of_items)].sum())
+
+
+@pytest.mark.usefixtures("segments_as")
+@pytest.mark.parametrize("with_origins", [False, True], ids=["plain", "origins"])
+@pytest.mark.parametrize("density", [0.03, 0.6], ids=["path by path", "together"])
+def test_each_way_of_counting_agrees_with_dense_products(density, with_origins, request):
+    """The constants that choose the way are compiled in, so graphs are made to lie well to
+    either side of them: a thin graph is counted path by path and a dense one together, each
+    with its long segments as slices and, by the fixture, as bitmaps, big ones among them."""
+    for seed in range(3):
+        graph = hub_graph(seed, density, with_origins)
+        together = notes_at_an_entity(graph) / kernels.CROWDED
+        assert together > 1.5 if density > 0.5 else together < 0.75
+        assert (big_segments(graph) > 0) == ("bitmaps" in request.node.name)
+        rules = candidates(graph)
+        users, items = all_pairs(graph)
+        found = ground(graph, rules, users, items)
+        weighed = ground(graph, rules, users, items, walk=Walk(0.5, 0.3))
+        assert (found.count_matrix != weighed.count_matrix).nnz == 0
+        counts, strengths = found.count_matrix.toarray(), weighed.strength_matrix.toarray()
+        for row in np.random.default_rng(seed).choice(len(users), size=12, replace=False):
+            pair = users[row], items[row]
+            assert counts[row].tolist() == dense_groundings(graph, rules, *pair)
+            slow = dense_groundings(graph, rules, *pair, 0.5, 0.3)
+            assert strengths[row] == pytest.approx(slow, rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.usefixtures("segments_as")
+@pytest.mark.parametrize("with_origins", [False, True], ids=["plain", "origins"])
+def test_pairs_asked_together_count_as_pairs_asked_alone(with_origins):
+    """Alone, a pair has too few notes to be counted together; with all others it is."""
+    graph = hub_graph(7, 0.6, with_origins)
+    rules = candidates(graph)
+    users, items = all_pairs(graph)
+    whole = ground(graph, rules, users, items, walk=Walk(1.0, 0.5))
+    for row in range(0, len(users), 7):
+        alone = ground(graph, rules, users[row], items[row], walk=Walk(1.0, 0.5))
+        assert (alone.count_matrix != whole.count_matrix[[row]]).nnz == 0
+        found, same = whole.strength_matrix[[row]].toarray(), alone.strength_matrix.toarray()
+        assert found == pytest.approx(same, rel=1e-9)
 
 
 @given(graphs(), st.randoms())
