@@ -7,15 +7,20 @@ not count for a rule just because it was observed (METHOD L2, L3, and 3).
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import isnan, log
 
 import numpy as np
+from numpy.typing import NDArray
 
 from loger.engine import Engine, LocalEngine
 from loger.errors import LogerError
 from loger.graph import INTERACTION, KnowledgeGraph
 from loger.grounding import ground, reach_sizes
 from loger.rules import LONGEST, Rule, RuleSet, candidates
+
+LEAST_LIFT = 1e-9
+"""Lift is taken to be at least this in scores, whose logarithm it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +47,12 @@ class MiningConfig:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """How good a rule is, and whether and why it was kept."""
+    """How good a rule is, and whether and why it was kept.
+
+    What a rule reaches is measured only if its support suffices, and on a sample of users
+    if there are many: ``reached`` is 0 and ``precision`` and ``lift`` are NaN where it was
+    not measured, or where the rule reaches nothing from the users sampled.
+    """
 
     rule: Rule
     support: int
@@ -53,10 +63,13 @@ class Measure:
     """The share of reached pairs that are observed, on the sampled users."""
     lift: float
     """Precision over the share of all pairs that are observed."""
-    score: float
-    """support · log(lift), what rules are ranked by."""
-    kept: bool
-    why: str
+    kept: bool = False
+    why: str = ""
+
+    @property
+    def score(self) -> float:
+        """support · log(lift), what rules are ranked by; 0 where lift is not known."""
+        return 0.0 if isnan(self.lift) else self.support * log(max(self.lift, LEAST_LIFT))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,50 +93,69 @@ def mine(
 ) -> Mined:
     """Measure all candidate rules on the graph's own interactions and keep the best."""
     config = config or MiningConfig()
-    engine = engine or LocalEngine()
     heads, relations, tails = graph.triples()
     users, items = (x[relations == INTERACTION] for x in (heads, tails - graph.n_users))
     if not len(users):
         raise LogerError("the graph has no interactions to mine rules from")
+    least = max(config.least_support, config.support_share * len(users))
+    sample = _sample(graph.n_users, config)
+    if not np.isin(users, sample).any():
+        raise LogerError(
+            f"none of the {len(sample)} users sampled, of {graph.n_users}, has an interaction; "
+            f"raise sample_users"
+        )
     rules = candidates(graph, config.longest, config.shortest)
+    measures = _measured(graph, rules, users, items, sample, least, engine or LocalEngine())
+    judged = _judged(measures, least, config)
+    return Mined(RuleSet(tuple(m.rule for m in judged if m.kept)), judged, len(sample))
+
+
+def _measured(
+    graph: KnowledgeGraph,
+    rules: RuleSet,
+    users: NDArray[np.int32],
+    items: NDArray[np.int32],
+    sample: NDArray[np.int64],
+    least: float,
+    engine: Engine,
+) -> list[Measure]:
+    """Support of all rules on all observed pairs; of those that have enough of it, precision
+    and lift on the sampled users."""
     fired = ground(graph, rules, users, items, engine=engine).count_matrix > 0
     support = np.asarray(fired.sum(axis=0)).ravel()
-    # A rule that is dropped for its support need not be measured further.
-    least = max(config.least_support, config.support_share * len(users))
     able = np.flatnonzero(support >= least)
-    sample = _sample(graph.n_users, config)
-    reached, hits = np.zeros(len(rules), dtype=np.int64), np.zeros(len(rules), dtype=np.int64)
+    reached = np.zeros(len(rules), dtype=np.int64)
     reached[able] = reach_sizes(graph, rules.chosen(able), sample, engine=engine).sum(axis=0)
-    hits[:] = np.asarray(fired[np.isin(users, sample)].sum(axis=0)).ravel()
-    density = np.isin(users, sample).sum() / (len(sample) * graph.n_items)
-    precision = hits / np.maximum(reached, 1)
-    lift = precision / density if density else np.zeros(len(rules))
-    score = support * np.log(np.maximum(lift, 1e-9))
-    order = np.lexsort((np.arange(len(rules)), -score))
-    order = np.concatenate([order[np.isin(order, able)], order[~np.isin(order, able)]])
-    good = [k for k in order if support[k] >= least and lift[k] >= config.least_lift]
-    kept = set(good[: config.most])
-    measures = []
-    for k in order:
-        why = (
-            "kept"
-            if k in kept
-            else f"support below {least:g}"
-            if support[k] < least
-            else f"lift below {config.least_lift:g}"
-            if lift[k] < config.least_lift
-            else f"not among the best {config.most}"
-        )
-        measures.append(
-            Measure(
-                rules[k], int(support[k]), int(reached[k]), float(precision[k]), float(lift[k]),
-                float(score[k]) if support[k] >= least else 0.0, k in kept, why,
-            )
-        )  # fmt: skip
-    return Mined(rules.chosen(good[: config.most]), tuple(measures), len(sample))
+    sampled = np.isin(users, sample)
+    hits = np.asarray(fired[sampled].sum(axis=0)).ravel()
+    precision = np.divide(hits, reached, out=np.full(len(rules), np.nan), where=reached > 0)
+    lift = precision / (sampled.sum() / (len(sample) * graph.n_items))
+    columns = (support.tolist(), reached.tolist(), precision.tolist(), lift.tolist())
+    return [Measure(*row) for row in zip(rules, *columns, strict=True)]
 
 
-def _sample(n_users: int, config: MiningConfig) -> np.ndarray:
+def _judged(measures: list[Measure], least: float, config: MiningConfig) -> tuple[Measure, ...]:
+    """The measures with what became of each rule and why; those with enough support first,
+    best first, ties in the order of candidates."""
+    ranked = sorted(measures, key=lambda m: (m.support < least, -m.score, -m.support))
+    judged, room = list[Measure](), config.most
+    for m in ranked:
+        why = _fault(m, least, config) or ("" if room else f"not among the best {config.most}")
+        room -= not why
+        judged.append(replace(m, kept=not why, why=why or "kept"))
+    return tuple(judged)
+
+
+def _fault(measure: Measure, least: float, config: MiningConfig) -> str:
+    """What a rule lacks, or nothing."""
+    if measure.support < least:
+        return f"support below {least:g}"
+    if isnan(measure.lift):
+        return "reaches nothing from the users sampled"
+    return f"lift below {config.least_lift:g}" if measure.lift < config.least_lift else ""
+
+
+def _sample(n_users: int, config: MiningConfig) -> NDArray[np.int64]:
     """The users on which reach is measured, ascending."""
     if n_users <= config.sample_users:
         return np.arange(n_users)

@@ -14,14 +14,28 @@ LONGEST = 3
 
 _VERBS = {
     "purchase": "bought",
+    "buy": "bought",
     "watch": "watched",
+    "like": "liked",
+    "rate": "rated",
+    "view": "viewed",
+    "click": "clicked on",
+    "interacted": "interacted with",
     "mentions": "mentioned",
     "also_bought": "is bought along with",
     "also_buy": "is bought along with",
     "also_viewed": "is viewed along with",
     "also_view": "is viewed along with",
     "bought_together": "is bought together with",
+    "belong_to": "belongs to",
+    "part_of": "is part of",
+    "wrote_by": "is written by",
+    "cinematography_by": "has cinematography by",
 }
+"""What a head does, in the third person, where the relation's own name does not say it well."""
+
+_TO_YOU = {"has": "have", "is": "are", "does": "do"}
+_PREPOSITIONS = {"as", "by", "for", "from", "in", "of", "on", "to", "with"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,29 +59,64 @@ class Rule:
         >>> Rule((0, 1, 3), ("purchase", "has_brand", "has_brand⁻¹"),
         ...      ("user", "item", "brand", "item")).sentence()
         'you bought an item that has a brand that another item has'
+        >>> Rule((2, 0), ("follows⁻¹", "purchase"), ("user", "user", "item")).sentence()
+        'another user follows you, and that user bought an item'
         """
-        parts = ["you"]
+        text, join, subject = "", "", "you"
         for k, (name, (here, there)) in enumerate(
             zip(self.names, pairwise(self.types), strict=True)
         ):
-            inverse = name.endswith(INVERSE_MARK)
-            verb = _verb(name.removesuffix(INVERSE_MARK), here if inverse else there)
-            seen = there in self.types[: k + 1]
-            noun = ("another " if seen else _article(there)) + there.replace("_", " ")
-            that = "" if k == 0 else "that "
-            parts.append(f"{that}{noun} {verb}" if inverse else f"{that}{verb} {noun}")
-        return " ".join(parts)
+            noun = _noun(there, self.types[: k + 1].count(there))
+            if name.endswith(INVERSE_MARK):
+                verb = _verb(name.removesuffix(INVERSE_MARK), there, here)
+                clause = f"that {noun} {verb}" if subject == "that" else f"{noun} {verb} {subject}"
+                # The clause does not end with the noun, so the next has to name it again.
+                following = ", and ", f"that {_words(there)}"
+            else:
+                verb = _verb(name, here, there)
+                clause = f"{subject} {_to_you(verb) if subject == 'you' else verb} {noun}"
+                following = " ", "that"
+            text += join + clause
+            join, subject = following
+        return text
 
 
-def _verb(name: str, tail_type: str) -> str:
+def _words(name: str) -> str:
+    return name.split("[")[0].replace("_", " ")
+
+
+def _noun(entity_type: str, before: int) -> str:
+    """An entity of a type of which so many have been named before."""
+    article = "an" if entity_type[:1] in "aeio" else "a"
+    return f"{(article, 'another', 'a third')[min(before, 2)]} {_words(entity_type)}"
+
+
+def _verb(name: str, head_type: str, tail_type: str) -> str:
+    """What a head does to a tail, in the third person; the tail itself is not named."""
     plain = name.split("[")[0]
-    if plain.removeprefix("has_") == tail_type.split("[")[0]:
+    if plain.removeprefix("has_") == tail_type:
         return "has"
-    return _VERBS.get(plain, plain.replace("_", " "))
+    plain = plain.removesuffix(f"_{tail_type}")
+    first, _, rest = plain.partition("_")
+    if plain in _VERBS:
+        return _VERBS[plain]
+    # A movie is directed by someone; people act for themselves: they subscribed to something.
+    passive = rest == "by" or (first.endswith("ed") and rest in _PREPOSITIONS)
+    return ("is " if passive and head_type != "user" else "") + plain.replace("_", " ")
 
 
-def _article(noun: str) -> str:
-    return "an " if noun[:1] in "aeio" else "a "
+def _to_you(verb: str) -> str:
+    """A verb in the third person as it is said to you: follows → follow, has → have."""
+    first, space, rest = verb.partition(" ")
+    if first in _TO_YOU:
+        first = _TO_YOU[first]
+    elif first.endswith("ies"):
+        first = first.removesuffix("ies") + "y"
+    elif first.endswith(("ches", "shes", "sses", "xes", "zes")):
+        first = first.removesuffix("es")
+    elif first.endswith("s") and not first.endswith("ss"):
+        first = first.removesuffix("s")
+    return first + space + rest
 
 
 @dataclass(frozen=True, slots=True)

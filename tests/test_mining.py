@@ -1,0 +1,185 @@
+"""Rule mining: the planted rules on top, measures equal to counting by hand, all drops told."""
+
+import json
+from collections import Counter
+from itertools import combinations
+from math import isnan, log
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from graphs import build, dense_groundings, graphs, vocabulary
+from loger.cli.rules import measured
+from loger.data import split
+from loger.data.demo import PLANTED, shop
+from loger.errors import LogerError
+from loger.graph import INTERACTION
+from loger.mining import MiningConfig, mine
+from loger.rules import candidates
+
+EVERYTHING = MiningConfig(least_support=0, support_share=0, least_lift=0, most=10**6)
+
+
+@pytest.fixture(scope="module")
+def demo_graph():
+    return split(shop().dataset).graph
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2, 3])
+def test_planted_rules_come_out_on_top(seed):
+    mined = mine(split(shop(seed).dataset).graph)
+    assert {rule.names for rule in mined.rules.rules[: len(PLANTED)]} == set(PLANTED)
+
+
+def fires(graph, rules):
+    """Whether each rule has a simple path for each pair; [users, items, rules]."""
+    found = [
+        [dense_groundings(graph, rules, u, v) for v in range(graph.n_items)]
+        for u in range(graph.n_users)
+    ]
+    return np.array(found).reshape(graph.n_users, graph.n_items, len(rules)) > 0
+
+
+def observed(graph):
+    seen = np.zeros((graph.n_users, graph.n_items), dtype=bool)
+    for u in range(graph.n_users):
+        seen[u, graph.neighbours(u, INTERACTION) - graph.n_users] = True
+    return seen
+
+
+@settings(max_examples=30)
+@given(graphs())
+def test_measures_equal_those_counted_pair_by_pair(graph):
+    seen = observed(graph)
+    if not seen.any():
+        with pytest.raises(LogerError, match="no interactions to mine rules from"):
+            mine(graph, EVERYTHING)
+        return
+    rules = candidates(graph)
+    of_rule = dict(zip(rules, fires(graph, rules).transpose(2, 0, 1), strict=True))
+    mined = mine(graph, EVERYTHING)
+    assert {m.rule for m in mined.measures} == set(rules)
+    for m in mined.measures:
+        fired = of_rule[m.rule]
+        assert m.support == (fired & seen).sum()
+        assert m.reached == fired.sum()
+        if m.reached:
+            assert m.precision == pytest.approx(m.support / m.reached)
+            assert m.lift == pytest.approx(m.precision / seen.mean())
+        else:
+            assert isnan(m.precision) and isnan(m.lift)
+
+
+@settings(max_examples=20)
+@given(graphs(), st.integers(1, 3), st.integers(0, 5))
+def test_reach_is_measured_on_the_sampled_users_and_support_on_all(graph, n, seed):
+    config = MiningConfig(least_support=0, support_share=0, sample_users=n, seed=seed)
+    seen = observed(graph)
+    try:
+        mined = mine(graph, config)
+    except LogerError as error:
+        assert "no interactions" in str(error) or "raise sample_users" in str(error)
+        return
+    assert mined.sampled_users == min(n, graph.n_users)
+    assert mine(graph, config).measures[0].rule == mined.measures[0].rule
+    whole = {m.rule: m for m in mine(graph, EVERYTHING).measures}
+    some = {m.rule: m for m in mined.measures}
+    assert all(some[r].support == m.support for r, m in whole.items())
+    if n >= graph.n_users:
+        assert all(some[r].reached == m.reached for r, m in whole.items())
+        return
+    fired = fires(graph, whole)
+    reached = np.array([some[r].reached for r in whole])
+    possible = [
+        fired[list(users)].sum(axis=(0, 1))
+        for users in combinations(range(graph.n_users), n)
+        if seen[list(users)].any()
+    ]
+    assert any((reached == p).all() for p in possible)
+
+
+def test_the_seed_chooses_the_sample(demo_graph):
+    def reached(seed):
+        found = mine(demo_graph, MiningConfig(sample_users=50, seed=seed)).measures
+        return {m.rule: m.reached for m in found}
+
+    assert reached(0) == reached(0) != reached(1)
+
+
+def test_rules_are_kept_by_support_lift_and_rank(demo_graph):
+    plain = mine(demo_graph, EVERYTHING)
+    config = MiningConfig(least_support=300, support_share=0, least_lift=3, most=4)
+    mined = mine(demo_graph, config)
+    good = [m for m in plain.measures if m.support >= 300 and m.lift >= 3]
+    best = sorted(good, key=lambda m: -m.support * log(m.lift))
+    assert len(good) > 4
+    assert [m.rule for m in best[:4]] == list(mined.rules)
+    why = {m.rule: m.why for m in mined.measures}
+    for m in plain.measures:
+        expected = (
+            "support below 300"
+            if m.support < 300
+            else "lift below 3"
+            if m.lift < 3
+            else "kept"
+            if m.rule in list(mined.rules)
+            else "not among the best 4"
+        )
+        assert why[m.rule] == expected
+
+
+def test_the_least_support_is_the_larger_of_number_and_share(demo_graph):
+    n = int(demo_graph.degrees(INTERACTION)[: demo_graph.n_users].sum())
+    mined = mine(demo_graph, MiningConfig(least_support=10, support_share=0.1))
+    assert f"support below {0.1 * n:g}" in {m.why for m in mined.measures}
+    assert all(m.support >= 0.1 * n for m in mined.measures if m.kept)
+
+
+def test_lengths_are_as_asked(demo_graph):
+    config = MiningConfig(shortest=2, longest=2, least_support=1, least_lift=0)
+    assert {len(m.rule) for m in mine(demo_graph, config).measures} == {2}
+
+
+def test_reasons_add_up_and_the_summary_tells_them(demo_graph):
+    mined = mine(demo_graph, MiningConfig(most=3))
+    reasons = Counter(m.why for m in mined.measures)
+    assert reasons.total() == len(mined.measures) == len(candidates(demo_graph))
+    assert reasons["kept"] == len(mined.rules) == 3
+    first, *others = mined.summary().splitlines()
+    assert first == f"{len(mined.measures)} candidate rules, 3 kept"
+    told = {line.split(maxsplit=1)[1]: int(line.split()[0]) for line in others}
+    assert told == reasons
+
+
+def test_measures_are_best_first_and_the_kept_ones_in_the_order_of_the_rules(demo_graph):
+    mined = mine(demo_graph)
+    assert [m.rule for m in mined.measures if m.kept] == list(mined.rules)
+    able = [m for m in mined.measures if not m.why.startswith("support below")]
+    assert list(mined.measures[: len(able)]) == able
+    assert [m.score for m in able] == sorted((m.score for m in able), reverse=True)
+
+
+def test_what_was_not_measured_is_not_a_number_and_null_in_json(demo_graph):
+    mined = mine(demo_graph, MiningConfig(least_support=700))
+    dropped = [m for m in mined.measures if m.support < 700]
+    assert dropped and any(m.support for m in dropped)
+    for m in dropped:
+        assert (m.reached, m.score) == (0, 0.0)
+        assert isnan(m.precision) and isnan(m.lift)
+        plain = json.loads(json.dumps(measured(m), allow_nan=False))
+        assert plain["precision"] is plain["lift"] is None
+    json.dumps([measured(m) for m in mined.measures], allow_nan=False)
+
+
+def test_a_graph_without_interactions_is_an_error():
+    graph = build(vocabulary(1, 2, 1, 1), [(1, 3, 3)])
+    with pytest.raises(LogerError, match="the graph has no interactions to mine rules from"):
+        mine(graph)
+
+
+def test_a_sample_without_interactions_is_an_error():
+    graph = build(vocabulary(200, 2, 1, 1), [(0, 0, 200)])
+    with pytest.raises(LogerError, match="none of the 1 users sampled, of 200, has an inter"):
+        mine(graph, MiningConfig(sample_users=1, seed=0))

@@ -1,0 +1,149 @@
+"""Rules: all that the types allow and no others; errors that name the hop; plain English."""
+
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphs import build, graphs, vocabulary
+from loger.errors import LogerError, UnknownNameError
+from loger.graph import INTERACTION, INVERSE_MARK
+from loger.rules import LONGEST, Rule, RuleSet, candidates, make_rule, named_rules
+
+
+@pytest.fixture
+def graph():
+    """One fact of each relation."""
+    facts = [(0, 0, 2), (0, 1, 2), (2, 2, 3), (2, 3, 4), (0, 4, 5), (2, 5, 5), (0, 6, 1)]
+    return build(vocabulary(2, 2, 1, 1), facts)
+
+
+def allowed(graph, relations):
+    """Whether a sequence of relations leads from user to item, hop by hop."""
+    here = "user"
+    for r in relations:
+        head, tail = graph.signature(r)
+        if head != here:
+            return False
+        here = tail
+    return here == "item" and relations != (INTERACTION,)
+
+
+@given(graphs(), st.integers(1, LONGEST), st.integers(1, LONGEST))
+def test_candidates_are_all_sequences_that_the_types_allow(graph, longest, shortest):
+    _, relations, _ = graph.triples()
+    used = {int(r) for r in relations} | {graph.inverse(int(r)) for r in relations}
+    every = {
+        sequence
+        for length in range(shortest, longest + 1)
+        for sequence in product(sorted(used), repeat=length)
+        if allowed(graph, sequence)
+    }
+    found = [rule.relations for rule in candidates(graph, longest, shortest)]
+    assert set(found) == every
+    assert found == sorted(found, key=lambda r: (len(r), r))
+
+
+def test_relations_without_facts_make_no_candidates():
+    assert len(candidates(build(vocabulary(2, 2, 1, 1), []))) == 0
+    only = candidates(build(vocabulary(2, 2, 1, 1), [(0, 0, 2)]))
+    assert [r.names for r in only] == [("purchase", f"purchase{INVERSE_MARK}", "purchase")]
+
+
+@pytest.mark.parametrize(
+    ("relations", "message"),
+    [
+        ([], "a rule has 1 to 3 relations, got 0"),
+        ([0, 7, 0, 2], "a rule has 1 to 3 relations, got 4"),
+        ([0], "the rule purchase ⇒ purchase says nothing"),
+        ([0, 4], "mentions leads from user, not item"),
+        ([3], "has_brand leads from item, not user"),
+        ([4], "ends at word, not at item"),
+    ],
+)
+def test_what_is_no_rule_is_refused(graph, relations, message):
+    with pytest.raises(LogerError, match=message):
+        make_rule(graph, relations)
+
+
+def test_a_rule_has_the_names_and_types_of_its_relations(graph):
+    rule = make_rule(graph, [0, 3, 10])
+    assert rule.names == ("purchase", "has_brand", "has_brand⁻¹")
+    assert rule.types == ("user", "item", "brand", "item")
+    assert str(rule) == "user –purchase→ item –has_brand→ brand –has_brand⁻¹→ item"
+    assert len(rule) == 3
+
+
+def test_rules_by_name(graph):
+    rules = named_rules(graph, [("viewed",), ("mentions", "described_as^-1")])
+    assert [r.relations for r in rules] == [(1,), (4, 12)]
+    assert rules[1] == named_rules(graph, [("mentions", "described_as⁻¹")])[0]
+    assert rules.index(("mentions", "described_as⁻¹")) == 1
+    assert rules.chosen([1]).rules == (rules[1],)
+    assert str(rules).splitlines()[0] == "  0  user –viewed→ item"
+    with pytest.raises(UnknownNameError, match="no relation 'mention'; did you mean 'mentions'"):
+        named_rules(graph, [("mention", "described_as^-1")])
+    with pytest.raises(LogerError, match="no rule purchase among the 2 rules"):
+        rules.index(("purchase",))
+    with pytest.raises(LogerError, match="no rule"):
+        RuleSet(()).index(("viewed",))
+
+
+def said(*hops, start="user"):
+    """The sentence of a rule given as hops 'relation type', ⁻¹ for inverses."""
+    names, types = zip(*(hop.split() for hop in hops), strict=True)
+    return Rule(tuple(range(len(names))), names, (start, *types)).sentence()
+
+
+@pytest.mark.parametrize(
+    ("hops", "sentence"),
+    [
+        (["viewed item"], "you viewed an item"),
+        (["interacted item", "has_brand brand", "has_brand⁻¹ item"],
+         "you interacted with an item that has a brand that another item has"),
+        (["purchase item", "also_bought[item] item"],
+         "you bought an item that is bought along with another item"),
+        (["purchase item", "also_viewed item", "also_viewed item"],
+         "you bought an item that is viewed along with another item "
+         "that is viewed along with a third item"),
+        (["purchase item", "also_bought⁻¹ item"],
+         "you bought an item that another item is bought along with"),
+        (["purchase item", "purchase⁻¹ user", "purchase item"],
+         "you bought an item that another user bought, and that user bought another item"),
+        (["follows user", "purchase item"], "you follow another user that bought an item"),
+        (["follows⁻¹ user", "purchase item"],
+         "another user follows you, and that user bought an item"),
+        (["follows⁻¹ user", "follows⁻¹ user", "likes item"],
+         "another user follows you, and a third user follows that user, "
+         "and that user likes an item"),
+        (["follows user", "follows⁻¹ user", "likes item"],
+         "you follow another user that a third user follows, and that user likes an item"),
+        (["has_gender gender", "has_gender⁻¹ user", "watch item"],
+         "you have a gender that another user has, and that user watched an item"),
+        (["has_age age", "has_age⁻¹ user", "watch item"],
+         "you have an age that another user has, and that user watched an item"),
+        (["watches show", "watches⁻¹ user", "rated item"],
+         "you watch a show that another user watches, and that user rated an item"),
+        (["is_friend_of user", "carries item"],
+         "you are friend of another user that carries an item"),
+        (["carries item"], "you carry an item"),
+        (["subscribed_to brand", "has_brand⁻¹ item"],
+         "you subscribed to a brand that an item has"),
+        (["mentions feature", "described_as⁻¹ item"],
+         "you mentioned a feature that an item is described as"),
+        (["watch item", "directed_by_director director", "directed_by_director⁻¹ item"],
+         "you watched an item that is directed by a director that another item is directed by"),
+        (["watch item", "belong_to_category category", "belong_to_category⁻¹ item"],
+         "you watched an item that belongs to a category that another item belongs to"),
+        (["bought_by⁻¹ item"], "an item is bought by you"),
+    ],
+)  # fmt: skip
+def test_rules_are_said_in_plain_english(hops, sentence):
+    assert said(*hops) == sentence
+
+
+@given(graphs())
+def test_every_candidate_has_a_sentence_of_its_own(graph):
+    rules = candidates(graph)
+    assert len({rule.sentence() for rule in rules}) == len(rules)
