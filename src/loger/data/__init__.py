@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from loger.data import plain, tables
-from loger.data.dataset import Dataset, Note, load_saved
+from loger.data.dataset import MANIFEST, Dataset, Note, load_saved
 from loger.data.plain import ENDINGS
 from loger.data.splits import Split, split
 from loger.errors import DataError, UnknownNameError
@@ -20,7 +20,7 @@ Format = Literal["saved", "plain", "rdf", "recbole", "pgpr", "kgat", "dbpedia", 
 # Each need is a file name, or several of which one will do; * stands for any beginning.
 _TABLE = tuple(f"interactions{ending}" for ending in ENDINGS)
 _NEEDS: dict[Format, tuple[tuple[str, ...], ...]] = {
-    "saved": tuple((f"{n}.parquet",) for n in ("entities", "relations", "facts", "interactions")),
+    "saved": ((MANIFEST,),),
     "dbpedia": tuple((f"{n}.txt",) for n in ("train", "kg_final", "e_map", "r_map", "product")),
     "kgat": (("train.txt",), ("test.txt",), ("kg_final.txt",)),
     "pgpr": (("train_labels.txt",), ("users.txt",), ("product.txt",)),
