@@ -64,10 +64,7 @@ class Vocabulary:
 
     def span(self, entity_type: str) -> range:
         """The ids of all entities of a type."""
-        try:
-            k = self.types.index(entity_type)
-        except ValueError:
-            raise UnknownNameError("entity type", entity_type, self.types) from None
+        k = self._place(entity_type)
         return range(int(self.offsets[k]), int(self.offsets[k + 1]))
 
     def type_of(self, entity: int) -> str:
@@ -76,11 +73,17 @@ class Vocabulary:
 
     def id(self, entity_type: str, name: str) -> int:
         """The id of a named entity; an unknown name is an error with the nearest known one."""
-        ids = self._ids_by_type[self.types.index(entity_type)]
+        ids = self._ids_by_type[self._place(entity_type)]
         try:
             return ids[name]
         except KeyError:
             raise UnknownNameError(entity_type, name, ids) from None
+
+    def _place(self, entity_type: str) -> int:
+        try:
+            return self.types.index(entity_type)
+        except ValueError:
+            raise UnknownNameError("entity type", entity_type, self.types) from None
 
     @cached_property
     def _ids_by_type(self) -> list[dict[str, int]]:
@@ -406,13 +409,14 @@ def _check_triples(
         raise LogerError(f"relation 0 must lead from user to item, got {relations[0]}")
     if 2 * len(relations) > np.iinfo(np.uint16).max:
         raise LogerError(f"{len(relations):,} relations are too many; at most 32,767")
-    if not len(h):
-        return
-    if r.min() < 0 or r.max() >= len(relations):
-        raise LogerError(f"relation numbers must lie in 0 … {len(relations) - 1}")
-    spans = {name: vocabulary.span(name) for name in vocabulary.types}
+    unknown = np.flatnonzero((r < 0) | (r >= len(relations)))
+    if len(unknown):
+        raise LogerError(
+            f"triple {int(unknown[0])}: relation numbers must lie in 0 … {len(relations) - 1}, "
+            f"got {int(r[unknown[0]])}"
+        )
     for ids, side in ((h, "head_type"), (t, "tail_type")):
-        allowed = [spans[getattr(relation, side)] for relation in relations]
+        allowed = [vocabulary.span(getattr(relation, side)) for relation in relations]
         low = np.array([s.start for s in allowed])[r]
         high = np.array([s.stop for s in allowed])[r]
         wrong = np.flatnonzero((ids < low) | (ids >= high))
