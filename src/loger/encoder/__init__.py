@@ -1,5 +1,16 @@
 """KG encoders: f_θ of the paper, and adapters to the models of other libraries."""
 
+from loger.encoder.calibration import Calibration, calibrate
 from loger.encoder.protocol import Encoder, ExtraPairs
+from loger.encoder.retrieval import top_items
+from loger.encoder.transe import TransE, TransEConfig
 
-__all__ = ["Encoder", "ExtraPairs"]
+__all__ = [
+    "Calibration",
+    "Encoder",
+    "ExtraPairs",
+    "TransE",
+    "TransEConfig",
+    "calibrate",
+    "top_items",
+]

@@ -1,0 +1,97 @@
+"""Calibration: from an encoder's scores to probabilities q that can stand beside p (METHOD 2).
+
+S = q + α·p depends on the scale of q. So q = σ(a·s + b) is fitted on validation pairs against as
+many uniform unobserved items of the same users: q is the probability that, of the two, this is
+the observed one's kind.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from loger.data.splits import Split
+from loger.encoder.protocol import Encoder
+from loger.errors import LogerError
+
+Floats = NDArray[np.float64]
+BLOCK = 1024
+"""Users whose items are scored at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """q = σ(slope · s + intercept)."""
+
+    slope: float = 1.0
+    intercept: float = 0.0
+
+    def __call__(self, scores: NDArray[np.floating]) -> Floats:
+        """The probabilities of scores."""
+        out: Floats = expit(self.logit(scores))
+        return out
+
+    def logit(self, scores: NDArray[np.floating]) -> Floats:
+        """The calibrated scores before σ."""
+        return self.slope * np.asarray(scores, dtype=np.float64) + self.intercept
+
+
+def calibrate(encoder: Encoder, split: Split, seed: int = 0) -> Calibration:
+    """Fit the calibration of an encoder, trained on a split's graph, on its validation pairs."""
+    scores, labels = validation_scores(encoder, split, seed)
+    return fit_calibration(scores, labels)
+
+
+def validation_scores(
+    encoder: Encoder, split: Split, seed: int = 0
+) -> tuple[Floats, NDArray[np.bool_]]:
+    """Scores of all validation pairs and of as many unobserved ones, and which are which."""
+    users, items = split.pairs("validation")
+    if not len(users):
+        raise LogerError("calibration needs validation pairs, and the split has none")
+    others = split.unobserved(users, 1, seed)[:, 0]
+    order = np.argsort(users, kind="stable")
+    users, items, others = users[order], items[order], others[order]
+    seen, unseen = np.empty(len(users)), np.empty(len(users))
+    distinct, rows = np.unique(users, return_inverse=True)
+    for lo in range(0, len(distinct), BLOCK):
+        a, b = np.searchsorted(rows, [lo, lo + BLOCK])
+        block = encoder.score_items(distinct[lo : lo + BLOCK])
+        seen[a:b] = block[rows[a:b] - lo, items[a:b]]
+        unseen[a:b] = block[rows[a:b] - lo, others[a:b]]
+    labels = np.repeat([True, False], len(users))
+    return np.concatenate([seen, unseen]), labels
+
+
+def fit_calibration(scores: NDArray[np.floating], labels: NDArray[np.bool_]) -> Calibration:
+    """Maximum likelihood of σ(a·s + b) by Newton's method; targets as Platt (1999) softens them,
+    so that the fit exists even where scores separate the labels."""
+    s, spread = np.asarray(scores, dtype=np.float64), float(np.std(scores)) or 1.0
+    centre = float(np.mean(s))
+    x = np.stack([(s - centre) / spread, np.ones(len(s))], axis=1)
+    n_pos, n_neg = int(labels.sum()), int((~labels).sum())
+    target = np.where(labels, (n_pos + 1) / (n_pos + 2), 1 / (n_neg + 2))
+    w = np.zeros(2)
+    for _ in range(100):
+        p = expit(x @ w)
+        gradient = x.T @ (p - target)
+        curvature = (x * (p * (1 - p))[:, None]).T @ x + 1e-9 * np.eye(2)
+        step = np.linalg.solve(curvature, gradient)
+        step *= min(1.0, 5.0 / max(float(np.abs(step).max()), 1e-12))
+        w -= step
+        if np.abs(step).max() < 1e-10:
+            break
+    return Calibration(float(w[0] / spread), float(w[1] - w[0] * centre / spread))
+
+
+def calibration_error(
+    probabilities: NDArray[np.floating], labels: NDArray[np.bool_], bins: int = 15
+) -> float:
+    """Expected calibration error: mean |share observed − mean q| over bins of equal size by q."""
+    order = np.argsort(probabilities, kind="stable")
+    parts = np.array_split(order, bins)
+    gaps = [abs(labels[b].mean() - probabilities[b].mean()) * len(b) for b in parts if len(b)]
+    return float(np.sum(gaps) / len(order))

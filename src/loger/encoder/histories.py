@@ -1,0 +1,84 @@
+"""Entities as sums of rows: a user is the sum of its items, any other entity its own row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import embedding_bag
+
+
+@dataclass(frozen=True, eq=False)
+class Bags:
+    """For each of some entities the rows to add up, and with what weight.
+
+    Without ``starts`` each entity is one row.
+    """
+
+    rows: Tensor  # [parts]
+    starts: Tensor | None = None  # [entities]
+    owners: Tensor | None = None  # [parts]
+    weights: Tensor | None = None  # [parts]
+
+    def sum(self, table: Tensor) -> Tensor:
+        """The vectors of the entities; [entities, dimension]."""
+        if self.starts is None:
+            return table[self.rows]
+        assert self.weights is not None
+        return embedding_bag(
+            self.rows, table, self.starts, mode="sum", per_sample_weights=self.weights
+        )
+
+
+class Histories:
+    """Who has what: the items of each user, as bags of rows of the entity table."""
+
+    def __init__(
+        self,
+        users: NDArray[np.int64],
+        items: NDArray[np.int64],
+        n_users: int,
+        device: torch.device,
+        free: bool = False,
+    ) -> None:
+        order = np.lexsort((items, users))
+        self.items = items[order]
+        self.starts = np.concatenate([[0], np.cumsum(np.bincount(users, minlength=n_users))])
+        self.n_users, self.device, self.free = n_users, device, free
+
+    def bags(
+        self,
+        entities: NDArray[np.int64],
+        left_out: NDArray[np.int64] | None = None,
+        longest: int | None = None,
+        rng: np.random.Generator | None = None,
+    ) -> Bags:
+        """The bags of entities that are either all users or none.
+
+        ``left_out`` names for each an item that does not count; a history of more than
+        ``longest`` items is represented by so many of them, drawn by ``rng``.
+        """
+        if self.free or not len(entities) or entities[0] >= self.n_users:
+            return Bags(torch.from_numpy(entities).to(self.device))
+        first = self.starts[entities]
+        sizes = self.starts[entities + 1] - first
+        owners = np.repeat(np.arange(len(entities)), sizes)
+        ends = np.cumsum(sizes)
+        parts = np.arange(ends[-1] if len(ends) else 0) + np.repeat(first - (ends - sizes), sizes)
+        rows = self.items[parts]
+        if longest is not None and (sizes > longest).any():
+            assert rng is not None
+            # Each part stays with probability longest / size; sums keep their scale by 1/√n.
+            stays = rng.random(len(rows)) * sizes[owners] < longest
+            owners, rows = owners[stays], rows[stays]
+        if left_out is not None:
+            stays = rows != left_out[owners]
+            owners, rows = owners[stays], rows[stays]
+        counts = np.bincount(owners, minlength=len(entities))
+        weights = (1 / np.sqrt(np.maximum(counts, 1)))[owners].astype(np.float32)
+        starts = np.cumsum(counts) - counts
+        tensors = (torch.from_numpy(x).to(self.device) for x in (rows, starts, owners, weights))
+        return Bags(*tensors)
