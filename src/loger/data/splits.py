@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loger.data.dataset import TEST, TRAIN, VALIDATION, Dataset
-from loger.errors import DataError, LogerError
+from loger.errors import DataError, LogerError, UnknownNameError
 from loger.graph import KnowledgeGraph
 
 How = Literal["auto", "given", "time", "random"]
@@ -80,6 +80,8 @@ def split(
     latest interactions, ``random`` any of them; ``auto`` is the first of these that the
     data allow. Validation, unless given, is carved from train in the same way.
     """
+    if how not in get_args(How):
+        raise UnknownNameError("split", how, get_args(How))
     for name, share in (("test", test), ("validation", validation)):
         if not 0 <= share < 1:
             raise LogerError(f"{name} must be a share in [0, 1), got {share!r}")
