@@ -1,0 +1,34 @@
+"""Methods to compare with: one file each, all of them a ``Recommender``."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from loger.baselines.ease import EASE
+    from loger.baselines.ials import IALS
+    from loger.baselines.itemknn import ItemKNN
+    from loger.baselines.mostpop import MostPop
+    from loger.baselines.p3alpha import P3alpha, RP3beta
+    from loger.baselines.tuning import Tuned, tune
+
+__all__ = ["EASE", "IALS", "ItemKNN", "MostPop", "P3alpha", "RP3beta", "Tuned", "tune"]
+
+_HOMES = {
+    "EASE": "ease",
+    "IALS": "ials",
+    "ItemKNN": "itemknn",
+    "MostPop": "mostpop",
+    "P3alpha": "p3alpha",
+    "RP3beta": "p3alpha",
+    "Tuned": "tuning",
+    "tune": "tuning",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Load a method when it is first asked for: only some of them need PyTorch."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"loger.baselines.{_HOMES[name]}"), name)

@@ -1,0 +1,1 @@
+"""Measures of recommendations: pure functions on arrays, and the report made of them."""
