@@ -1,0 +1,375 @@
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import numpy as np
+import pytest
+import torch
+
+from loger.data.demo import shop
+from loger.data.splits import split
+from loger.encoder import ExtraPairs, TransE, TransEConfig
+from loger.encoder.histories import Histories
+from loger.encoder.rows import RowAdam
+from loger.encoder.transe import _Batch, _score, _stream
+from loger.errors import LogerError
+from loger.graph import INTERACTION
+
+SMALL = TransEConfig(dimension=16, epochs=2, batch=128)
+
+
+@pytest.fixture(scope="module")
+def parts():
+    return split(shop(seed=3, users=120, items=90).dataset)
+
+
+def replace(config, **changes):
+    from dataclasses import replace as change
+
+    return change(config, **changes)
+
+
+# ── the mathematics ──────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("distance", ["sphere", "squared", "l1"])
+@pytest.mark.parametrize("shape", [(4, 3), (2, 3, 3)])
+def test_scores_are_gamma_less_the_distance(distance, shape):
+    torch.manual_seed(0)
+    x = torch.randn(*shape[:-1], 5)
+    y = torch.randn(*shape[:-2], shape[-1], 5)
+    scores, _ = _score(x, y, 3.0, distance)
+    for place in np.ndindex(*shape):
+        a, b = x[place[:-1]], y[(*place[:-2], place[-1])]
+        if distance == "sphere":
+            a, b = a / a.norm(), b / b.norm()
+            slow = 3.0 - 3.0 / 2 * (a - b).square().sum()
+        else:
+            slow = 3.0 - ((a - b).abs().sum() if distance == "l1" else (a - b).square().sum())
+        assert scores[place].item() == pytest.approx(slow.item(), abs=1e-5)
+
+
+@pytest.mark.parametrize("distance", ["sphere", "squared", "l1"])
+def test_gradients_of_scores_agree_with_finite_differences(distance):
+    torch.manual_seed(1)
+    x, y = torch.randn(3, 4, dtype=torch.float64), torch.randn(5, 4, dtype=torch.float64)
+    slope = torch.randn(3, 5, dtype=torch.float64)
+    gx, gy = _score(x, y, 2.0, distance)[1](slope)
+    for table, gradient in ((x, gx), (y, gy)):
+        for place in np.ndindex(*table.shape):
+            kept = table[place].item()
+            ends = []
+            for step in (1e-6, -1e-6):
+                table[place] = kept + step
+                ends.append((_score(x, y, 2.0, distance)[0] * slope).sum().item())
+            table[place] = kept
+            assert gradient[place].item() == pytest.approx((ends[0] - ends[1]) / 2e-6, abs=1e-5)
+
+
+def whole_loss(encoder, batch, entities, relations, biases):
+    """The loss of a batch as autograd would see it: the obvious twin of ``_step``."""
+    config = encoder.config
+    given = encoder._histories.bags(
+        batch.given, batch.sought if batch.relation == INTERACTION else None
+    )
+    owners = torch.arange(len(batch.given)) if given.owners is None else given.owners
+    weights = torch.ones(len(given.rows)) if given.weights is None else given.weights
+    x = torch.zeros(len(batch.given), config.dimension, dtype=entities.dtype)
+    x = x.index_add(0, owners, entities[given.rows] * weights.unsqueeze(1))
+    candidates = torch.unique(torch.from_numpy(batch.sought))
+    positive = torch.searchsorted(candidates, torch.from_numpy(batch.sought))
+    y = entities[candidates]
+    if batch.head_sought:
+        y = y + relations[batch.relation]
+    else:
+        x = x + relations[batch.relation]
+    x, y = x / x.norm(dim=1, keepdim=True).clamp(min=1e-12), y / y.norm(dim=1, keepdim=True)
+    gamma = config.gamma if batch.relation == INTERACTION else config.fact_gamma
+    scores = gamma * x @ y.T
+    if not batch.head_sought:
+        scores = scores + biases[candidates, 0]
+    rows = torch.arange(len(positive))
+    if config.loss == "softmax":
+        if batch.relation == INTERACTION:
+            share = encoder._item_share[candidates - encoder.n_users_]
+            scores = scores - torch.log(1 - (1 - share) ** len(positive))
+        losses = -torch.log_softmax(scores, 1)[rows, positive]
+    else:
+        true = scores[rows, positive]
+        others = scores.clone()
+        others[rows, positive] = -torch.inf
+        share = torch.softmax(config.temperature * others, 1).detach()
+        wrong = torch.nn.functional.softplus(others)
+        losses = 0.5 * (torch.nn.functional.softplus(-true) + (share * wrong).sum(1))
+    if batch.weights is not None:
+        losses = losses * torch.from_numpy(batch.weights)
+    return losses.mean()
+
+
+@pytest.mark.parametrize("loss", ["softmax", "adversarial"])
+@pytest.mark.parametrize(
+    "name, head_sought",
+    [("purchase", False), ("has_feature", False), ("has_feature", True), ("mentions", False)],
+)
+def test_a_step_goes_down_the_gradient_of_the_loss(parts, loss, name, head_sought):
+    graph = parts.graph
+    relation = graph.relation_id(name)
+    encoder = TransE(replace(SMALL, loss=loss))
+    encoder._start(graph)
+    encoder._prepare(graph, None)
+    heads, tails = encoder._triples[relation]
+    rows = np.random.default_rng(0).choice(len(heads), 30, replace=False)
+    given, sought = (tails, heads) if head_sought else (heads, tails)
+    weights = np.linspace(0.2, 1, 30, dtype=np.float32) if relation == INTERACTION else None
+    batch = _Batch(relation, given[rows], sought[rows], weights, head_sought)
+    tables = [
+        t.table.clone().double() for t in (encoder.entities_, encoder.relations_, encoder.biases_)
+    ]
+    tables[1][relation] += 0.1  # a relation that is not zero, or its gradient says little
+    encoder.relations_.table[relation] += 0.1
+    for table in tables:
+        table.requires_grad_()
+    whole_loss(encoder, batch, *tables).backward()
+    recorded = {}
+
+    def record(name):
+        def update(rows, gradient, rate, owners=None, weights=None):
+            total = recorded.setdefault(name, torch.zeros_like(tables[name].detach()))
+            parts = gradient if owners is None else gradient[owners]
+            parts = parts if weights is None else parts * weights.unsqueeze(1)
+            total.index_add_(0, rows, parts.double())
+
+        return update
+
+    for name, rows in enumerate((encoder.entities_, encoder.relations_, encoder.biases_)):
+        rows.update = record(name)
+    encoder._step(batch, 0.01, np.random.default_rng(0))
+    for name, table in enumerate(tables):
+        found = recorded.get(name, torch.zeros_like(table))
+        assert torch.allclose(found, table.grad if table.grad is not None else found, atol=2e-6)
+
+
+def test_groups_choose_only_within_themselves(parts):
+    """A batch in groups has the loss of its groups taken one by one."""
+    graph = parts.graph
+    losses = []
+    for group in (None, 8):
+        encoder = TransE(replace(SMALL, group=group))
+        encoder._start(graph)
+        encoder._prepare(graph, None)
+        relation = graph.relation_id("has_feature")
+        heads, tails = encoder._triples[relation]
+        distinct = np.unique(tails, return_index=True)[1][:16]  # no tail twice, so none is masked
+        spans = [distinct] if group else [distinct[:8], distinct[8:]]
+        each = []
+        for rows in spans:
+            encoder._start(graph)
+            batch = _Batch(relation, heads[rows], tails[rows], None, False)
+            each.append(encoder._step(batch, 0.01, np.random.default_rng(0)))
+        losses.append(np.mean(each))
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
+def test_row_adam_touches_only_its_rows_and_both_ways_agree():
+    rng = np.random.default_rng(0)
+    start = torch.from_numpy(rng.standard_normal((9, 4)).astype(np.float32))
+    fused, plain = RowAdam(start.clone()), RowAdam(start.clone())
+    for step in range(5):
+        rows = torch.from_numpy(rng.integers(0, 6, 12))
+        gradient = torch.from_numpy(rng.standard_normal((7, 4)).astype(np.float32))
+        owners = torch.from_numpy(rng.integers(0, 7, 12))
+        weights = torch.from_numpy(rng.random(12).astype(np.float32))
+        fused.update(rows, gradient, 0.1, owners, weights)
+        # The same by the definition, row by row.
+        for row in torch.unique(rows):
+            g = sum(weights[k] * gradient[owners[k]] for k in range(12) if rows[k] == row)
+            plain.first[row] = 0.9 * plain.first[row] + 0.1 * g
+            plain.second[row] = 0.999 * plain.second[row] + 0.001 * (g * g).mean()
+            m = plain.first[row] / (1 - 0.9 ** (step + 1))
+            v = plain.second[row] / (1 - 0.999 ** (step + 1))
+            plain.table[row] -= 0.1 * m / v.sqrt()
+    assert torch.allclose(fused.table, plain.table, atol=1e-5)
+    assert torch.equal(fused.table[6:], start[6:])
+
+
+def test_a_user_is_the_sum_of_its_items_over_root_n_without_the_one_left_out():
+    users, items = np.array([0, 0, 0, 1]), np.array([2, 3, 4, 3])
+    histories = Histories(users, items, 2, torch.device("cpu"))
+    table = torch.eye(5)
+    plain = histories.bags(np.array([0, 1])).sum(table)
+    assert torch.allclose(plain[0], torch.tensor([0, 0, 1, 1, 1]) / 3**0.5)
+    assert torch.allclose(plain[1], table[3])
+    left = histories.bags(np.array([0, 1, 0]), np.array([3, 3, 9])).sum(table)
+    assert torch.allclose(left[0], torch.tensor([0, 0, 1, 0, 1]) / 2**0.5)
+    assert torch.equal(left[1], torch.zeros(5))
+    assert torch.allclose(left[2], plain[0])
+
+
+def test_long_histories_are_thinned_by_the_seed():
+    users, items = np.zeros(1000, dtype=np.int64), np.arange(1, 1001)
+    histories = Histories(users, items, 1, torch.device("cpu"))
+    sizes = [
+        len(histories.bags(np.array([0]), None, 64, np.random.default_rng(s)).rows)
+        for s in range(50)
+    ]
+    assert 50 < np.mean(sizes) < 78
+    assert len(set(sizes)) > 1
+
+
+def test_the_stream_of_a_relation_walks_through_all_its_triples():
+    whole = np.concatenate([_stream(0, 1, 10, start, 4) for start in range(0, 40, 4)])
+    assert (np.sort(whole.reshape(4, 10), axis=1) == np.arange(10)).all()
+    assert (whole != np.concatenate([_stream(1, 1, 10, s, 4) for s in range(0, 40, 4)])).any()
+
+
+# ── fitting ──────────────────────────────────────────────────────────────────────────────
+
+
+def equal_states(a, b):
+    return all(np.array_equal(a.state()[k], b.state()[k]) for k in a.state())
+
+
+def test_one_seed_gives_equal_bytes_and_another_does_not(parts):
+    first, again = TransE(SMALL).fit(parts.graph), TransE(SMALL).fit(parts.graph)
+    assert equal_states(first, again)
+    assert not equal_states(first, TransE(replace(SMALL, seed=1)).fit(parts.graph))
+
+
+def test_folding_in_a_users_own_history_gives_its_own_scores(parts):
+    encoder = TransE(SMALL).fit(parts.graph)
+    users, items = parts.pairs("train")
+    histories = [items[users == u] for u in range(5)]
+    assert np.allclose(encoder.fold_in(histories), encoder.score_items(range(5)), atol=1e-5)
+    empty = encoder.fold_in([np.empty(0, dtype=np.int64)])
+    assert np.isfinite(empty).all()
+
+
+def test_free_users_fit_too_but_cannot_be_folded_in(parts):
+    encoder = TransE(replace(SMALL, users="free")).fit(parts.graph)
+    with pytest.raises(LogerError, match="free users"):
+        encoder.fold_in([np.array([1])])
+
+
+@pytest.mark.parametrize("distance", ["squared", "l1"])
+def test_other_distances_learn_too(parts, distance):
+    config = replace(SMALL, distance=distance, gamma=4, fact_gamma=4, epochs=4)
+    encoder = TransE(config).fit(parts.graph)
+    users, items = parts.pairs("train")
+    scores = encoder.score_items(range(parts.dataset.n_users))
+    others = np.random.default_rng(0).integers(0, scores.shape[1], len(users))
+    assert (scores[users, items] > scores[users, others]).mean() > 0.6
+
+
+def test_an_extra_pair_of_full_weight_rises_and_one_of_no_weight_does_not(parts):
+    n = parts.dataset.n_users
+    users = np.arange(n, dtype=np.int32)
+    items = np.full(n, 7, dtype=np.int32)
+
+    def rank(weight):
+        weights = np.full(n, weight, dtype=np.float32)
+        encoder = TransE(SMALL).fit(parts.graph, extra=ExtraPairs(users, items, weights))
+        scores = encoder.score_items(users)
+        return (scores > scores[:, 7:8]).sum(axis=1).mean()
+
+    assert rank(1.0) < 0.5 * rank(0.0)
+
+
+def test_a_warm_fit_goes_on_from_where_it_was(parts):
+    with pytest.raises(LogerError, match="fit before"):
+        TransE(SMALL).fit(parts.graph, warm=True)
+    encoder = TransE(SMALL).fit(parts.graph)
+    before = encoder.score_items(range(20))
+    encoder.fit(parts.graph, warm=True)
+    after = encoder.score_items(range(20))
+    assert not np.array_equal(before, after)
+    assert np.corrcoef(before.ravel(), after.ravel())[0, 1] > 0.5
+
+
+def test_a_saved_state_scores_the_same_and_a_foreign_one_is_refused(parts):
+    encoder = TransE(SMALL).fit(parts.graph)
+    again = TransE(SMALL).load_state(parts.graph, encoder.state())
+    assert np.array_equal(encoder.score_items(range(9)), again.score_items(range(9)))
+    with pytest.raises(LogerError, match="does not fit"):
+        TransE(replace(SMALL, dimension=8)).load_state(parts.graph, encoder.state())
+
+
+# ── checkpoints ──────────────────────────────────────────────────────────────────────────
+
+
+def test_an_interrupted_fit_goes_on_and_ends_with_the_same_bytes(parts, tmp_path):
+    config = replace(SMALL, epochs=4)
+    whole = TransE(config).fit(parts.graph)
+    steps = iter(range(10**6))
+
+    def interrupt(what, done, total):
+        if next(steps) == int(0.6 * total):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        TransE(config).fit(parts.graph, checkpoint=tmp_path, progress=interrupt)
+    seen = []
+    again = TransE(config).fit(
+        parts.graph, checkpoint=tmp_path, progress=lambda what, done, total: seen.append(done)
+    )
+    assert seen[0] > 0, "the second fit began anew"
+    assert equal_states(whole, again)
+
+
+def test_a_checkpoint_of_another_fit_or_a_broken_one_is_not_taken_up(parts, tmp_path):
+    TransE(SMALL).fit(parts.graph, checkpoint=tmp_path)
+    other = replace(SMALL, rate=0.02)
+    plain = TransE(other).fit(parts.graph)
+    assert equal_states(plain, TransE(other).fit(parts.graph, checkpoint=tmp_path))
+    for file in tmp_path.iterdir():
+        file.write_bytes(file.read_bytes()[:100])
+    assert equal_states(plain, TransE(other).fit(parts.graph, checkpoint=tmp_path))
+
+
+KILLED = """
+    import sys
+    import numpy as np
+    from loger.data.demo import shop
+    from loger.data.splits import split
+    from loger.encoder import TransE, TransEConfig
+
+    graph = split(shop(seed=3, users=120, items=90).dataset).graph
+    config = TransEConfig(dimension=16, epochs=30, batch=128)
+    print("ready", flush=True)
+    encoder = TransE(config).fit(graph, checkpoint=sys.argv[1] if len(sys.argv) > 1 else None)
+    np.savez(sys.argv[2], **encoder.state()) if len(sys.argv) > 2 else None
+    print("done", flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_killed_at_ten_random_moments_a_fit_ends_with_the_same_bytes(tmp_path):
+    script = tmp_path / "fit.py"
+    script.write_text(textwrap.dedent(KILLED))
+
+    def run(name, seconds=None):
+        """Fit in a process of its own; how long it took, or None if it was killed."""
+        command = [sys.executable, str(script), str(tmp_path / name), str(tmp_path / f"{name}.npz")]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout.readline() == "ready\n"
+            begun = time.perf_counter()
+            try:
+                process.wait(timeout=seconds)
+            except subprocess.TimeoutExpired:
+                process.send_signal(signal.SIGKILL)
+                return None
+            return time.perf_counter() - begun
+
+    length = run("whole")
+    rng = np.random.default_rng(0)
+    kills = 0
+    while kills < 10:
+        if run("killed", float(rng.uniform(0, 0.25 * length))) is None:
+            kills += 1
+        else:  # it ended before the kill: begin anew, so that ten kills are ten kills
+            (tmp_path / "killed" / "encoder.checkpoint.safetensors").unlink()
+    run("killed")
+    with np.load(tmp_path / "whole.npz") as whole, np.load(tmp_path / "killed.npz") as killed:
+        assert set(whole) == set(killed)
+        assert all(np.array_equal(whole[k], killed[k]) for k in whole)
