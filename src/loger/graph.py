@@ -134,34 +134,39 @@ class KnowledgeGraph:
         """
         h, r, t = (np.asarray(x, dtype=np.int64) for x in (heads, relation_ids, tails))
         _check_triples(vocabulary, relations, h, r, t)
-        n, n_relations = len(vocabulary), len(relations)
-        both_h, both_t = np.concatenate([h, t]), np.concatenate([t, h])
-        both_r = np.concatenate([r, r + n_relations])
-        # One integer per edge sorts far faster than three columns do.
-        key = (both_h * (2 * n_relations) + both_r) * n + both_t
+        n, kinds = len(vocabulary), 2 * len(relations)
+        # One integer per edge sorts far faster than three columns do. Worked on in place: with
+        # ten million edges each such array takes 80 MB.
+        key = np.concatenate([(h * kinds + r) * n + t, (t * kinds + r + len(relations)) * n + h])
         edge_origins = None
         if origins is None:
             key.sort()
-            key = key[np.diff(key, prepend=-1) > 0]
+            key = key[_changes(key)]
         else:
             key, first = np.unique(key, return_index=True)
-            user, item = (np.tile(np.asarray(x, dtype=np.int32), 2) for x in origins)
-            other = np.where(both_h == user, item, np.where(both_h == item, user, -1))
-            edge_origins = np.where(user < 0, -1, other)[first].astype(np.int32)
-        by_relation, tail = np.divmod(key, n)
-        head, relation = np.divmod(by_relation, 2 * n_relations)
-        starts = np.flatnonzero(np.diff(by_relation, prepend=-1))
-        pair_key = np.sort((head * n + tail) * (2 * n_relations) + relation)
-        pair, pair_relation = np.divmod(pair_key, 2 * n_relations)
+            edge_origins = _edge_origins(h, t, *origins)[first]
+        tail = (key % n).astype(np.int32)
+        key //= n  # head and relation
+        starts = np.flatnonzero(_changes(key))
+        head, relation = np.divmod(key[starts], kinds)
+        starts = np.append(starts, len(key))
+        key //= kinds
+        key *= n
+        key += tail
+        key *= kinds
+        key += np.repeat(relation.astype(np.uint16), np.diff(starts))
+        key.sort()
+        pair_relation = (key % kinds).astype(np.uint16)
+        key //= kinds
         return cls(
             vocabulary=vocabulary,
             relations=tuple(relations),
-            row_segments=np.searchsorted(head[starts], np.arange(n + 1)).astype(np.int64),
-            segment_relations=relation[starts].astype(np.uint16),
-            segment_starts=np.append(starts, len(key)).astype(np.int64),
-            tails=tail.astype(np.int32),
-            pair_tails=(pair % n).astype(np.int32),
-            pair_relations=pair_relation.astype(np.uint16),
+            row_segments=np.searchsorted(head, np.arange(n + 1)).astype(np.int64),
+            segment_relations=relation.astype(np.uint16),
+            segment_starts=starts.astype(np.int64),
+            tails=tail,
+            pair_tails=(key % n).astype(np.int32),
+            pair_relations=pair_relation,
             origins=edge_origins,
         )
 
@@ -397,6 +402,21 @@ class KnowledgeGraph:
             (head, int(self.segment_relations[s]), int(self.tails[e]))
             for e, s in zip(edges, segments, strict=True)
         ]
+
+
+def _changes(values: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Whether each of some sorted values differs from the one before."""
+    new = np.ones(len(values), dtype=bool)
+    np.not_equal(values[1:], values[:-1], out=new[1:])
+    return new
+
+
+def _edge_origins(h: Ints, t: Ints, users: ArrayLike, items: ArrayLike) -> NDArray[np.int32]:
+    """The other end of the interaction that each edge, then each inverse edge, is known from."""
+    user, item = (np.tile(np.asarray(x, dtype=np.int32), 2) for x in (users, items))
+    head = np.concatenate([h, t])
+    other = np.where(head == user, item, np.where(head == item, user, -1))
+    return np.where(user < 0, -1, other).astype(np.int32)
 
 
 def _check_triples(

@@ -21,7 +21,7 @@ from loger.rules import candidates, named_rules
 PARTS = ("train", "validation", "test")
 
 
-def reviews(parts=("train", "test", "train", "train", "validation")) -> Dataset:
+def reviews(parts=("train", "test", "train", "train", "validation"), more=()) -> Dataset:
     """Five reviews, the second and the last held out, what they say, and other facts.
 
     ann: mug (big) | tray (big, red); bob: mug (big), lamp (red) | tray (old).
@@ -44,7 +44,7 @@ def reviews(parts=("train", "test", "train", "train", "validation")) -> Dataset:
         # Said of pairs of user and item, in either direction: some of them interact.
         ("ann", "viewed", "tray", None), ("ann", "viewed", "lamp", None),
         ("ann", "viewed", "mug", None), ("tray", "shown_to", "bob", None),
-        ("mug", "shown_to", "ann", None),
+        ("mug", "shown_to", "ann", None), *more,
     ]  # fmt: skip
     facts = pl.DataFrame(
         told,
@@ -216,9 +216,9 @@ def test_l2_listed_paths_are_simple():
 # ── L3: nor does what is known from the pair's own interaction alone ────────────────────
 
 
-def review_counts(parts):
+def review_counts(parts, more=()):
     """n((mentions, described_as⁻¹)) by pair, on the training graph."""
-    data = reviews(parts)
+    data = reviews(parts, more)
     graph = split(data, validation=0).graph
     rules = named_rules(graph, [("mentions", "described_as⁻¹")])
     words = data.vocabulary
@@ -234,7 +234,7 @@ def review_counts(parts):
 
 
 def test_l3_a_review_does_not_support_its_own_pair():
-    count = review_counts(["train", "train", "train", "train", "train"])
+    count = review_counts(["train"] * 5)
     assert count("bob", "lamp") == 0  # red: said by bob, and of lamp, in their review alone
     # old: likewise; but big: bob says it of mug and ann of tray, and red: bob says it of lamp.
     assert count("bob", "tray") == 2
@@ -243,15 +243,24 @@ def test_l3_a_review_does_not_support_its_own_pair():
 def test_l3_one_edge_from_elsewhere_is_not_enough():
     """The strict form (docs/adr/0003): ann says "red" only of tray, which has it anyway. Had
     the pair not been observed, ann would not have said it, so it is no reason."""
-    count = review_counts(["train", "train", "train", "train", "train"])
+    count = review_counts(["train"] * 5)
     assert count("ann", "tray") == 0  # big: of tray only from this review; red: as above
     # bob, in turn, says "big" of mug alone, and mug has it from ann as well: no reason either.
     assert count("bob", "mug") == 0
 
 
 def test_l3_what_another_review_tells_too_is_a_reason():
-    count = review_counts(["train", "train", "train", "train", "train"])
+    count = review_counts(["train"] * 5)
     assert count("ann", "mug") == 1  # big: ann says it of tray too, and bob says it of mug
+
+
+def test_l3_what_is_known_in_any_case_is_a_reason():
+    said = [("bob", "mentions", "wide", 2), ("bob", "mentions", "wide", 3)]
+    has = [("lamp", "described_as", "wide", 3), ("lamp", "described_as", "wide", None)]
+    count = review_counts(["train"] * 5, said + has)
+    assert count("bob", "lamp") == 1  # wide: bob says it of mug too, and lamp simply has it
+    assert review_counts(["train"] * 5, said + has[:1])("bob", "lamp") == 0
+    assert review_counts(["train"] * 5, said[1:] + has)("bob", "lamp") == 0
 
 
 def test_l3_a_fact_left_with_one_source_by_the_split_is_known_from_it_alone():
