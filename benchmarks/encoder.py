@@ -1,0 +1,294 @@
+"""Training and retrieval of the encoder: ours beside the authors' way and other libraries.
+
+    python benchmarks/encoder.py              # make bench-encoder
+
+1. Triples per second of a training step at the size of the paper's Cellphones set (169 k
+   entities, 3.1 M triples), d = 100, with equal negatives per positive, all in one run and
+   turn by turn; what share of this machine's matrix-product peak our default step reaches.
+2. Growth of a whole epoch at 1×, 2×, 4× the triples.
+3. Seconds to a given validation NDCG@10 on amazon-beauty, where the data are at hand.
+4. Top 50 for all users: ours beside a blocked NumPy product and argpartition, same result.
+
+Libraries that are not installed are named and passed over: pip install 'loger[bench,kge]'.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from generated import cellphones
+from loger.data import Split, load, split
+from loger.encoder import TransE, TransEConfig, top_items
+from loger.encoder.retrieval import observed
+from loger.encoder.transe import _Batch
+from loger.graph import KnowledgeGraph
+
+DIMENSION = 100
+Step = Callable[[], int]  # one training step; how many positives it learned from
+
+
+def authors_way(graph: KnowledgeGraph, negatives: int, batch: int = 512) -> Step:
+    """Dense Adam over the whole table, own negatives for each positive, L1 (METHOD 2, [A])."""
+    entities = torch.nn.Embedding(graph.n_entities, DIMENSION)
+    relations = torch.nn.Embedding(len(graph.relations), DIMENSION)
+    adam = torch.optim.Adam([*entities.parameters(), *relations.parameters()], lr=1e-4)
+    triples = torch.tensor(np.stack(graph.triples()).astype(np.int64).T)
+    softplus = torch.nn.functional.softplus
+
+    def step() -> int:
+        h, r, t = triples[torch.randint(0, len(triples), (batch,))].T
+        wrong = torch.randint(0, graph.n_entities, (batch, negatives))
+        x = entities(h) + relations(r)
+        good = 12 - (x - entities(t)).abs().sum(1)
+        bad = 12 - (x[:, None] - entities(wrong)).abs().sum(2)
+        share = torch.softmax(bad, 1).detach()
+        loss = 0.5 * (softplus(-good).mean() + (share * softplus(bad)).sum(1).mean())
+        adam.zero_grad()
+        loss.backward()
+        adam.step()
+        return batch
+
+    return step
+
+
+def ours(graph: KnowledgeGraph, config: TransEConfig) -> Step:
+    """Our step over the batches of an epoch as fit would take them."""
+    encoder = TransE(config)
+    encoder._start(graph)
+    encoder._prepare(graph, None)
+    batches = list(encoder._batches(0, False))
+    rng = np.random.default_rng(0)
+    turn = iter(range(10**9))
+
+    def step() -> int:
+        batch: _Batch = batches[next(turn) % len(batches)]
+        encoder._step(batch, 1e-3, rng)
+        return len(batch.given)
+
+    return step
+
+
+def pykeen(graph: KnowledgeGraph, negatives: int, batch: int) -> Step:
+    """PyKEEN's TransE with its own negative sampler, loss and Adam."""
+    from pykeen.losses import NSSALoss
+    from pykeen.models import TransE as Model
+    from pykeen.sampling import BasicNegativeSampler
+    from pykeen.triples import CoreTriplesFactory
+
+    triples = torch.tensor(np.stack(graph.triples()).astype(np.int64).T)
+    factory = CoreTriplesFactory(triples, graph.n_entities, len(graph.relations))
+    model = Model(triples_factory=factory, embedding_dim=DIMENSION, loss=NSSALoss())
+    adam = torch.optim.Adam(model.get_grad_params(), lr=1e-3)
+    sampler = BasicNegativeSampler(mapped_triples=triples, num_negs_per_pos=negatives)
+
+    def step() -> int:
+        chosen = triples[torch.randint(0, len(triples), (batch,))]
+        wrong, _ = sampler.sample(chosen)
+        good = model.score_hrt(chosen)
+        bad = model.score_hrt(wrong.view(-1, 3)).view(batch, negatives)
+        loss = model.loss.process_slcwa_scores(good, bad)
+        adam.zero_grad()
+        loss.backward()
+        adam.step()
+        model.post_parameter_update()
+        return batch
+
+    return step
+
+
+def pyg(graph: KnowledgeGraph, negatives: int, batch: int) -> Step:
+    """PyG's TransE, sparse gradients and SparseAdam.
+
+    It draws one negative per positive, so more of them means giving a positive repeatedly.
+    """
+    from torch_geometric.nn import TransE as Model
+
+    model = Model(graph.n_entities, len(graph.relations), DIMENSION, sparse=True)
+    adam = torch.optim.SparseAdam(list(model.parameters()), lr=1e-3)
+    h, r, t = (torch.from_numpy(x.astype(np.int64)) for x in graph.triples())
+
+    def step() -> int:
+        rows = torch.randint(0, len(h), (batch,)).repeat_interleave(negatives)
+        adam.zero_grad()
+        model.loss(h[rows], r[rows], t[rows]).backward()
+        adam.step()
+        return batch
+
+    return step
+
+
+def rates(steps: dict[str, Step], seconds: float) -> dict[str, float]:
+    """Triples per second of each, measured turn by turn so that all meet the same weather."""
+    done = dict.fromkeys(steps, 0)
+    spent = dict.fromkeys(steps, 0.0)
+    for step in steps.values():
+        step()
+    while min(spent.values()) < seconds:
+        for name, step in steps.items():
+            if spent[name] >= seconds:
+                continue
+            start = time.perf_counter()
+            while time.perf_counter() - start < seconds / 5:
+                done[name] += step()
+            spent[name] += time.perf_counter() - start
+    return {name: done[name] / spent[name] for name in steps}
+
+
+def throughput(graph: KnowledgeGraph, seconds: float) -> None:
+    steps: dict[str, Step] = {
+        "authors' way, 50 negatives": authors_way(graph, 50),
+        "ours, 50 negatives": ours(graph, TransEConfig(batch=8160, group=51)),
+        "ours, 1 negative": ours(graph, TransEConfig(batch=8192, group=2)),
+        "ours, default (in-batch, ~1,000 negatives)": ours(graph, TransEConfig()),
+    }
+    for name, make in {
+        "PyKEEN, 50 negatives, batch 512": lambda: pykeen(graph, 50, 512),
+        "PyKEEN, 50 negatives, batch 8,192": lambda: pykeen(graph, 50, 8192),
+        "PyG, 50 negatives, batch 512": lambda: pyg(graph, 50, 512),
+        "PyG, 1 negative, batch 8,192": lambda: pyg(graph, 1, 8192),
+    }.items():
+        try:
+            steps[name] = make()
+        except ImportError as error:
+            print(f"  {name}: not installed ({error.name})")
+    found = rates(steps, seconds)
+    base = found["authors' way, 50 negatives"]
+    print(
+        f"\nTraining, {graph.n_entities:,} entities, {graph.n_triples:,} triples, d = {DIMENSION}"
+    )
+    for name, rate in sorted(found.items(), key=lambda x: x[1]):
+        print(f"  {name:<44} {rate:>10,.0f} triples/s   {rate / base:>7.1f} × authors' way")
+    for negatives in ("50 negatives", "1 negative"):
+        others = [v for k, v in found.items() if k.startswith("Py") and f" {negatives}" in k]
+        if others:
+            ratio = found[f"ours, {negatives}"] / max(others)
+            print(f"  ours / best library at {negatives}: {ratio:.1f}×")
+    peak = matrix_peak()
+    flops = 6 * 1024 * DIMENSION  # per triple of the default step: three products of two flops
+    share = found["ours, default (in-batch, ~1,000 negatives)"] * flops / peak
+    print(f"  matrix-product peak {peak / 1e9:,.0f} GFLOP/s; our default step reaches {share:.0%}")
+
+
+def matrix_peak() -> float:
+    """FLOP/s of a large float32 product, the best of a few."""
+    a = torch.randn(2048, 2048)
+    best = 0.0
+    for _ in range(8):
+        start = time.perf_counter()
+        a @ a
+        best = max(best, 2 * 2048**3 / (time.perf_counter() - start))
+    return best
+
+
+def growth(scales: list[float]) -> None:
+    print("\nGrowth: one epoch of the default fit; memory is this process's peak so far")
+    base = None
+    for scale in scales:
+        graph = cellphones(scale)
+        encoder = TransE(TransEConfig(epochs=1))
+        start = time.perf_counter()
+        encoder.fit(graph)
+        seconds = time.perf_counter() - start
+        base = base or seconds / scale
+        linear = seconds / scale / base
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        size = f"{scale:g}×  {graph.n_triples:>12,} triples"
+        print(f"  {size}  {seconds:>8.1f} s  {linear:.2f} × linear  {memory:.2f} GiB")
+
+
+def retrieval(graph: KnowledgeGraph, k: int = 50) -> None:
+    encoder = TransE(TransEConfig())
+    encoder._start(graph)
+    encoder._prepare(graph, None)
+    encoder._settle()
+    users = np.arange(graph.n_users)
+    top_items(encoder, graph, users[:100], k)
+    x = encoder.entities_.table[: graph.n_users].numpy()
+    y = encoder.entities_.table[graph.n_users : graph.n_users + graph.n_items].numpy()
+    x = x / np.linalg.norm(x, axis=1, keepdims=True).clip(1e-12)
+    y = encoder.config.gamma * y / np.linalg.norm(y, axis=1, keepdims=True).clip(1e-12)
+
+    def plain() -> np.ndarray:
+        out = np.empty((len(users), k), dtype=np.int64)
+        for lo in range(0, len(users), 512):
+            scores = x[lo : lo + 512] @ y.T
+            scores[observed(graph, users[lo : lo + 512])] = -np.inf
+            best = np.argpartition(-scores, k, axis=1)[:, :k]
+            order = np.argsort(-np.take_along_axis(scores, best, 1), axis=1, kind="stable")
+            out[lo : lo + 512] = np.take_along_axis(best, order, 1)
+        return out
+
+    start = time.perf_counter()
+    mine, _ = top_items(encoder, graph, users, k)
+    own = time.perf_counter() - start
+    start = time.perf_counter()
+    theirs = plain()
+    other = time.perf_counter() - start
+    # The same items; where scores agree to the last bits, either order is right.
+    same = np.mean(np.sort(mine, axis=1) == np.sort(theirs, axis=1))
+    work = 2 * len(users) * graph.n_items * DIMENSION
+    print(f"\nTop {k} of {graph.n_items:,} items for {len(users):,} users")
+    print(f"  NumPy product + argpartition {other:>8.2f} s")
+    print(f"  ours                         {own:>8.2f} s   {other / own:.1f}×, {same:.4%} equal")
+    print(f"  the product alone at peak    {work / matrix_peak():>8.2f} s")
+
+
+def time_to_quality(target: float) -> None:
+    folder = Path(__file__).resolve().parents[2] / "shared" / "data" / "amazon-beauty"
+    if not folder.is_dir():
+        print(f"\nTime to quality: no data at {folder}")
+        return
+    parts = split(load(folder))
+    print(f"\nTime to NDCG@10 of {target:g} % on validation, amazon-beauty")
+    for epochs in (1, 2, 4, 8):
+        start = time.perf_counter()
+        encoder = TransE(TransEConfig(epochs=epochs)).fit(parts.graph)
+        seconds = time.perf_counter() - start
+        found = validation_ndcg(encoder, parts)
+        print(f"  ours, {epochs} epochs: {found:.2f} % after {seconds:.0f} s")
+        if found >= target:
+            break
+
+
+def validation_ndcg(encoder: TransE, parts: Split, k: int = 10) -> float:
+    """NDCG@k on validation, all items ranked, in percent."""
+    users, items = parts.pairs("validation")
+    order = np.argsort(users, kind="stable")
+    users, items = users[order], items[order]
+    asked = np.unique(users)
+    lists, _ = top_items(encoder, parts.graph, asked, k)
+    gain = 1 / np.log2(np.arange(k) + 2)
+    total = 0.0
+    for row, u in zip(lists, asked, strict=True):
+        wanted = items[np.searchsorted(users, u) : np.searchsorted(users, u, side="right")]
+        hits = np.isin(row, wanted)
+        total += (hits * gain).sum() / gain[: min(k, len(wanted))].sum()
+    return 100 * total / len(asked)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=20, help="per method of the throughput")
+    parser.add_argument("--target", type=float, default=7.0, help="validation NDCG@10 in percent")
+    parser.add_argument("--only", choices=["throughput", "growth", "quality", "retrieval"])
+    options = parser.parse_args()
+    torch.manual_seed(0)
+    if options.only in (None, "growth"):  # first, so that its memory is its own
+        growth([1, 2, 4])
+    if options.only in (None, "throughput"):
+        throughput(cellphones(), options.seconds)
+    if options.only in (None, "retrieval"):
+        retrieval(cellphones())
+    if options.only in (None, "quality"):
+        time_to_quality(options.target)
+
+
+if __name__ == "__main__":
+    main()
