@@ -10,8 +10,8 @@ from loger.engine import Engine, LocalEngine, Progress, silent
 from loger.graph import INTERACTION, KnowledgeGraph
 from loger.topk import top_k
 
-CELLS_PER_BLOCK = 16 << 20
-"""Scores held at a time: 64 MiB."""
+CELLS_PER_BLOCK = 4 << 20
+"""Scores held at a time: 16 MiB, so that they are chosen from before they leave the cache."""
 
 
 def top_items(

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple, Self
 
@@ -286,6 +287,7 @@ class TransE:
     @torch.no_grad()
     def _settle(self) -> None:
         """Write the users' sums into the table: from here on they are entities like others."""
+        self.__dict__.pop("_answers", None)
         for lo in range(0, 0 if self.config.users == "free" else self.n_users_, 4096):
             users = np.arange(lo, min(lo + 4096, self.n_users_))
             bags = self._histories.bags(users)
@@ -308,11 +310,22 @@ class TransE:
 
     @torch.no_grad()
     def _score_items(self, vectors: Tensor) -> Floats:
-        items = slice(self.n_users_, self.n_users_ + self.n_items_)
         x = vectors + self.relations_.table[INTERACTION]
-        y = self.entities_.table[items]
-        scores, _ = _score(x, y, self.config.gamma, self.config.distance)
-        return scores.add_(self.biases_.table[items, 0]).cpu().numpy()
+        items = slice(self.n_users_, self.n_users_ + self.n_items_)
+        if self.config.distance != "sphere":
+            scores, _ = _score(
+                x, self.entities_.table[items], self.config.gamma, self.config.distance
+            )
+            return scores.add_(self.biases_.table[items, 0]).cpu().numpy()
+        # γ and the bias as part of the product: one pass over the scores, however many.
+        scaled = self.config.gamma * _unit(x)[0]
+        return (torch.cat([scaled, torch.ones_like(x[:, :1])], 1) @ self._answers.mT).cpu().numpy()
+
+    @cached_property
+    def _answers(self) -> Tensor:
+        """Unit vectors of all items with their biases; [items, dimension + 1]."""
+        items = slice(self.n_users_, self.n_users_ + self.n_items_)
+        return torch.cat([_unit(self.entities_.table[items])[0], self.biases_.table[items]], 1)
 
     @torch.no_grad()
     def score_triples(self, heads: ArrayLike, relations: ArrayLike, tails: ArrayLike) -> Floats:
@@ -343,6 +356,7 @@ class TransE:
             if name not in state or state[name].shape != tuple(tensor.shape):
                 raise LogerError(f"this is no state of a TransE on this graph: {name} does not fit")
             tensor.copy_(torch.from_numpy(np.array(state[name])))
+        self.__dict__.pop("_answers", None)
         return self
 
 
