@@ -35,7 +35,7 @@ class IALS:
     name = "iALS"
     GRID: ClassVar[Mapping[str, Sequence[Any]]] = {
         "unobserved": (0.003, 0.03, 0.3),
-        "l2": (0.001, 0.003, 0.01, 0.03),
+        "l2": (0.001, 0.003, 0.01),
     }
 
     users_: Floats  # [users, dimensions]
@@ -105,7 +105,8 @@ class IALS:
                 gram = seen.mT @ seen  # [rows, d, d]
                 gram.diagonal(dim1=1, dim2=2).add_(diagonal)
                 out[chosen] = _solved(gram, seen.sum(1))
-        return out @ basis.T
+        turned_back: torch.Tensor = out @ basis.T
+        return turned_back
 
 
 def _solved(matrices: torch.Tensor, right: torch.Tensor) -> torch.Tensor:

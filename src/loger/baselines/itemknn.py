@@ -31,7 +31,7 @@ class ItemKNN:
     name = "ItemKNN"
     GRID: ClassVar[Mapping[str, Sequence[Any]]] = {
         "neighbours": (20, 100, 500),
-        "shrink": (0.0, 3.0, 10.0, 50.0),
+        "shrink": (0.0, 3.0, 10.0),
     }
 
     history_: PairMatrix  # [users, items]

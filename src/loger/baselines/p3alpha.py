@@ -31,16 +31,15 @@ class RP3beta:
 
     name = "RP3β"
     GRID: ClassVar[Mapping[str, Sequence[Any]]] = {
-        "alpha": (0.4, 0.7, 1.0, 1.3),
-        "beta": (0.1, 0.3, 0.5, 0.7),
-        "neighbours": (100, None),
+        "alpha": (0.7, 1.0, 1.3, 1.6),
+        "beta": (0.1, 0.2, 0.4, 0.6),
     }
 
     walk_: PairMatrix  # [users, items]: p(u→i)^α
     ends_: PairMatrix  # [items, items]: W
 
     def __init__(
-        self, *, alpha: float = 1.0, beta: float = 0.5, neighbours: int | None = None
+        self, *, alpha: float = 1.0, beta: float = 0.2, neighbours: int | None = None
     ) -> None:
         if alpha < 0 or beta < 0 or (neighbours is not None and neighbours < 1):
             raise LogerError(
@@ -79,8 +78,8 @@ class P3alpha:
 
     name = "P3α"
     GRID: ClassVar[Mapping[str, Sequence[Any]]] = {
-        "alpha": (0.4, 0.7, 1.0, 1.3, 1.6),
-        "neighbours": (100, 500, None),
+        "alpha": (0.7, 1.0, 1.3, 1.6),
+        "neighbours": (100, None),
     }
 
     def __init__(self, *, alpha: float = 1.0, neighbours: int | None = None) -> None:
