@@ -95,18 +95,10 @@ class Report:
 
     def compare(self, first: str, second: str, metric: str = "ndcg") -> Comparison:
         """The difference of two models with its interval and significance."""
-        difference = (self._of(first, metric) - self._of(second, metric))[:, None]
-        columns = (self._column(name, metric) for name in (first, second))
-        resampled = np.subtract(*(self._resampled[:, c] for c in columns))
-        return Comparison(
-            first,
-            second,
-            metric,
-            float(difference.mean()),
-            *self._ends(resampled),
-            p=float(sign_flip(difference, 10 * self.samples, self.seed)[0]),
-            p_wilcoxon=float(wilcoxon(difference)[0]),
-        )
+        key = (first, second, metric)
+        if key not in self._compared:
+            self._compared[key] = self._compare(*key)
+        return self._compared[key]
 
     # ── for people and files ────────────────────────────────────────────────────────────
 
@@ -164,6 +156,25 @@ class Report:
         """Resampled means of all models and metrics at once; [samples, models · metrics]."""
         columns = [self.values[model][metric] for model in self.models for metric in METRICS]
         return resampled_means(np.stack(columns, axis=1), self.samples, self.seed)
+
+    @cached_property
+    def _compared(self) -> dict[tuple[str, str, str], Comparison]:
+        """Comparisons made so far: each flips many signs, and tables ask again."""
+        return {}
+
+    def _compare(self, first: str, second: str, metric: str) -> Comparison:
+        difference = (self._of(first, metric) - self._of(second, metric))[:, None]
+        columns = (self._column(name, metric) for name in (first, second))
+        resampled = np.subtract(*(self._resampled[:, c] for c in columns))
+        return Comparison(
+            first,
+            second,
+            metric,
+            float(difference.mean()),
+            *self._ends(resampled),
+            p=float(sign_flip(difference, 10 * self.samples, self.seed)[0]),
+            p_wilcoxon=float(wilcoxon(difference)[0]),
+        )
 
     def _column(self, model: str, metric: str) -> int:
         return self.models.index(model) * len(METRICS) + METRICS.index(metric)
