@@ -17,15 +17,22 @@ FEATURES, RELATED, BRANDS, CATEGORIES, PRICES, STYLES = 40_000, 12_000, 3_000, 4
 STYLE_KINDS = 18
 
 
-def _popular(rng: np.random.Generator, order: np.ndarray, size: int, skew: float) -> np.ndarray:
-    """Draws from an order of entities with probability ∝ (rank + 10)^-skew."""
-    weights = (np.arange(len(order)) + 10.0) ** -skew
+def _popular(
+    rng: np.random.Generator, order: np.ndarray, size: int, skew: float, head: float
+) -> np.ndarray:
+    """Draws from an order of entities with probability ∝ (rank + head)^-skew."""
+    weights = (np.arange(len(order)) + head) ** -skew
     ends = np.cumsum(weights) / weights.sum()
     return order[np.searchsorted(ends, rng.random(size))]
 
 
-def cellphones(scale: float = 1.0, seed: int = 0) -> KnowledgeGraph:
-    """The graph at a multiple of the size: more entities and as many more triples."""
+def cellphones(scale: float = 1.0, seed: int = 0, larger_hubs: bool = False) -> KnowledgeGraph:
+    """The graph at a multiple of the size: more entities and as many more triples.
+
+    Degrees stay as they are, so that there are more hubs; with ``larger_hubs`` the hubs have
+    more neighbours instead, and the groundings grow faster than the graph.
+    """
+    head = 10.0 if larger_hubs else 10.0 * scale
     rng = np.random.default_rng([seed, int(scale * 1000)])
     sizes = {
         "user": USERS, "item": ITEMS, "feature": FEATURES, "related": RELATED,
@@ -47,11 +54,11 @@ def cellphones(scale: float = 1.0, seed: int = 0) -> KnowledgeGraph:
 
     def some(kind: str, thousands: float, skew: float = 0.0) -> np.ndarray:
         """So many × scale draws of one type, by popularity."""
-        return _popular(rng, order[kind], int(thousands * 1000 * scale), skew)
+        return _popular(rng, order[kind], int(thousands * 1000 * scale), skew, head)
 
     # Each user buys once, the rest by activity; repetitions fall away.
     buyers = np.concatenate([np.arange(sizes["user"]), some("user", 560, 0.35)])
-    bought = _popular(rng, order["item"], len(buyers), 0.8)
+    bought = _popular(rng, order["item"], len(buyers), 0.8, head)
     add("purchase", "user", "item", buyers, bought)
     add("mentions", "user", "feature", some("user", 1010, 0.35), some("feature", 1010, 1.05))
     add("has_feature", "item", "feature", some("item", 540, 0.4), some("feature", 540, 1.05))
@@ -59,7 +66,7 @@ def cellphones(scale: float = 1.0, seed: int = 0) -> KnowledgeGraph:
     add("also_view", "item", "item", some("item", 120, 0.3), some("item", 120, 0.5))
     add("also_buy_other", "item", "related", some("item", 60, 0.3), some("related", 60, 0.5))
     every = np.arange(sizes["item"])
-    add("has_brand", "item", "brand", every, _popular(rng, order["brand"], len(every), 0.9))
+    add("has_brand", "item", "brand", every, _popular(rng, order["brand"], len(every), 0.9, head))
     add("has_price", "item", "price", every, rng.integers(sizes["price"], size=len(every)))
     add("has_category", "item", "category", some("item", 190), some("category", 190, 1.0))
     for k in range(STYLE_KINDS):

@@ -22,7 +22,7 @@ from loger.errors import LogerError
 from loger.graph import INTERACTION, KnowledgeGraph
 from loger.rules import Rule, RuleSet
 
-PAIRS_PER_BLOCK = 4096
+PAIRS_PER_BLOCK = 1024
 """Small enough to bound memory (a dense block × rules), large enough to amortise a call."""
 
 USERS_PER_BLOCK = 32

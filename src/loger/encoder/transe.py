@@ -22,6 +22,7 @@ choice of default was made on validation; docs/results.md has the figures.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -118,17 +119,22 @@ class TransE:
         begun = self._tensors() if warm else None
         saved = Checkpoint(checkpoint, graph.fingerprint, self.config, extra, begun)
         first = saved.resume(self._tensors())
-        for epoch in range(first, epochs):
-            batches = list(self._batches(epoch, warm))
-            for k, batch in enumerate(batches):
-                done = (epoch + k / len(batches)) / epochs
-                rate = self.config.rate + done * (self.config.final_rate - self.config.rate)
-                self._step(batch, rate, np.random.default_rng([self.config.seed, epoch, k]))
-                progress("training the encoder", epoch * len(batches) + k, epochs * len(batches))
-            saved.save(epoch + 1, self._tensors())
+        with _one_thread():
+            for epoch in range(first, epochs):
+                self._epoch(epoch, epochs, warm, progress)
+                saved.save(epoch + 1, self._tensors())
         progress("training the encoder", 1, 1)
         self._settle()
         return self
+
+    def _epoch(self, epoch: int, epochs: int, warm: bool, progress: Progress) -> None:
+        """Go through the batches of one epoch, at a learning rate that falls over all epochs."""
+        batches = list(self._batches(epoch, warm))
+        for k, batch in enumerate(batches):
+            done = (epoch + k / len(batches)) / epochs
+            rate = self.config.rate + done * (self.config.final_rate - self.config.rate)
+            self._step(batch, rate, np.random.default_rng([self.config.seed, epoch, k]))
+            progress("training the encoder", epoch * len(batches) + k, epochs * len(batches))
 
     def _tensors(self) -> dict[str, Tensor]:
         """All that training changes."""
@@ -390,6 +396,19 @@ def _score(x: Tensor, y: Tensor, gamma: float, distance: Distance) -> tuple[Tens
         return gx, gy
 
     return scores.detach().clone(), in_l1
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Matrix products on one core: the products of a batch are small, threads that wait for each
+    other on a busy machine cost 10 to 30 times what they gain on an idle one (docs/adr/0006), and
+    one core gives the same bytes whatever the machine has."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _unit(x: Tensor) -> tuple[Tensor, Tensor]:
