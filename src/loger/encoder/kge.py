@@ -1,0 +1,271 @@
+"""Any embedding model of PyKEEN (Ali et al. 2021) as an encoder: RotatE, DistMult, ComplEx, …
+
+PyKEEN defines the model: its vectors, initial values, constraints, regularisation and score
+f(h, r, t). Batches, negatives, loss and steps are ours (``training``), for the library's loop has
+neither weights nor typed negatives, steps over whole tables and seeds globally. Models differ
+much in the scale of f, so
+
+    s(h, r, t) = exp(g_r) · (f(h, r, t) − μ) / σ + bias_t,
+
+where μ and σ are mean and deviation of f over random triples before training, and g and bias are
+learned. ``docs/adr/0005-encoder-adapters.md`` says why PyKEEN.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor, nn
+
+from loger.encoder.checkpoint import Checkpoint
+from loger.encoder.protocol import ExtraPairs, Floats
+from loger.encoder.training import (
+    Batch,
+    Parameters,
+    Triples,
+    chosen_device,
+    configured,
+    entity_ids,
+    load_arrays,
+    module_arrays,
+    softmax_loss,
+    train,
+)
+from loger.engine import Progress, silent
+from loger.errors import LogerError, UnknownNameError
+from loger.graph import INTERACTION, KnowledgeGraph
+
+CELLS_PER_BLOCK = 8 << 20
+"""Numbers that most models form on the way to a block of scores: users × items × dimension."""
+
+
+@dataclass(frozen=True, slots=True)
+class KGEConfig:
+    """Settings of an adapted model."""
+
+    model: str = "RotatE"
+    """The name of a PyKEEN model, in any spelling that PyKEEN takes."""
+    dimension: int = 100
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """More arguments for the PyKEEN class, such as ``{"scoring_fct_norm": 2}`` for TransE."""
+    epochs: int = 20
+    warm_epochs: int = 4
+    batch: int = 1024
+    negatives: int = 64
+    """Shared by a batch. Most models pay for each with a pass over all vectors of the batch."""
+    facts_per_interaction: float = 1.0
+    """Facts per epoch, as a multiple of the interactions."""
+    head_share: float = 0.5
+    """Share of the batches of facts in which the head is to be found, not the tail."""
+    rate: float = 1e-2
+    final_rate: float = 1e-3
+    """The learning rate falls linearly from the one to the other."""
+    seed: int = 0
+    device: str | None = None
+    """Where to train; None takes a GPU if there is one."""
+
+
+class KGE:
+    """An encoder by the name of a PyKEEN model: ``KGE("RotatE", dimension=64)``."""
+
+    def __init__(self, model: str = "RotatE", **settings: Any) -> None:
+        self.config = configured(KGEConfig, {"model": model, **settings})
+        self._resolver = _pykeen("models").model_resolver
+        try:
+            self.name: str = self._resolver.lookup(model).__name__
+        except KeyError:
+            known = [c.__name__ for c in self._resolver.lookup_dict.values()]
+            raise UnknownNameError("PyKEEN model", model, known) from None
+        self.device = chosen_device(self.config.device)
+
+    def __repr__(self) -> str:
+        return f"KGE({self.name!r}, dimension={self.config.dimension})"
+
+    # ── fitting ─────────────────────────────────────────────────────────────────────────
+
+    def fit(
+        self,
+        graph: KnowledgeGraph,
+        *,
+        extra: ExtraPairs | None = None,
+        warm: bool = False,
+        checkpoint: Path | None = None,
+        progress: Progress = silent,
+    ) -> Self:
+        """Learn from a graph; see ``Encoder.fit``."""
+        if not warm:
+            self._start(graph)
+        elif not hasattr(self, "module_"):
+            raise LogerError("a warm fit needs a fit before it")
+        begun = self.state() if warm else None
+        saved = Checkpoint(checkpoint, "KGE", graph.fingerprint, self.config, extra, begun)
+        self.module_.train()
+        train(
+            Parameters(self.module_),
+            Triples(graph, extra),
+            self.config,
+            self._loss,
+            epochs=self.config.warm_epochs if warm else self.config.epochs,
+            warm=warm,
+            saved=saved,
+            progress=progress,
+            after_step=self.module_.model.post_parameter_update,
+        )
+        self.module_.eval()
+        return self
+
+    def _start(self, graph: KnowledgeGraph) -> None:
+        """Let PyKEEN build the model, with its first values, for a graph."""
+        self.n_users_, self.n_items_ = graph.n_users, graph.n_items
+        columns = [np.asarray(x, dtype=np.int64) for x in graph.triples()]
+        factory = _pykeen("triples").CoreTriplesFactory(
+            torch.from_numpy(np.stack(columns, axis=1)),
+            num_entities=graph.n_entities,
+            num_relations=len(graph.relations),
+        )
+        with _private_randomness():
+            try:
+                model = self._resolver.make(
+                    self.name,
+                    triples_factory=factory,
+                    embedding_dim=self.config.dimension,
+                    random_seed=self.config.seed,
+                    **self.config.options,
+                )
+            except (TypeError, ValueError, AssertionError, AttributeError) as error:
+                raise LogerError(
+                    f"PyKEEN cannot build {self.name} from entities, relations, triples and "
+                    f"{dict(self.config.options)!r}: {str(error) or type(error).__name__}; "
+                    "give what it asks for as options={…} or choose another model"
+                ) from error
+            model.post_parameter_update()
+            self.module_ = _Scorer(model, graph.n_entities, len(graph.relations)).to(self.device)
+            self.module_.standardise(np.random.default_rng([self.config.seed, 0xE4C0]))
+        self.module_.eval()
+
+    def _loss(self, batch: Batch, rng: np.random.Generator) -> Tensor:
+        given, sought, negatives = (
+            entity_ids(x, self.device) for x in (batch.given, batch.sought, batch.negatives)
+        )
+        relation = torch.full_like(given, batch.relation)
+        heads, tails = (sought, given) if batch.head_sought else (given, sought)
+        positives = self.module_(heads, relation, tails)
+        against = self.module_.against(given, relation, negatives, batch.head_sought)
+        loss = softmax_loss(batch, positives, against)
+        penalty: Tensor = self.module_.model.collect_regularization_term()
+        return loss + penalty
+
+    # ── scoring ─────────────────────────────────────────────────────────────────────────
+
+    @torch.no_grad()
+    def score_items(self, users: ArrayLike) -> Floats:
+        """Scores of all items for a block of users; see ``Encoder.score_items``."""
+        asked = entity_ids(users, self.device)
+        items = torch.arange(self.n_users_, self.n_users_ + self.n_items_, device=self.device)
+        size = max(1, CELLS_PER_BLOCK // (max(1, self.n_items_) * self.config.dimension))
+        out = np.empty((len(asked), self.n_items_), dtype=np.float32)
+        for lo in range(0, len(asked), size):
+            part = asked[lo : lo + size]
+            relation = torch.full_like(part, INTERACTION)
+            out[lo : lo + size] = self.module_.against(part, relation, items, False).cpu().numpy()
+        return out
+
+    @torch.no_grad()
+    def score_triples(self, heads: ArrayLike, relations: ArrayLike, tails: ArrayLike) -> Floats:
+        """Scores of triples; see ``Encoder.score_triples``."""
+        h, r, t = (entity_ids(x, self.device) for x in (heads, relations, tails))
+        size = max(1, CELLS_PER_BLOCK // self.config.dimension)
+        out = np.empty(len(h), dtype=np.float32)
+        for lo in range(0, len(h), size):
+            part = (x[lo : lo + size] for x in (h, r, t))
+            out[lo : lo + size] = self.module_(*part).cpu().numpy()
+        return out
+
+    # ── keeping ─────────────────────────────────────────────────────────────────────────
+
+    def state(self) -> dict[str, NDArray[np.generic]]:
+        """All that was learned. A warm fit starts new moments, from here or from memory alike."""
+        return module_arrays(self.module_)
+
+    def load_state(self, graph: KnowledgeGraph, state: Mapping[str, NDArray[np.generic]]) -> Self:
+        """Take over what ``state`` gave."""
+        self._start(graph)
+        load_arrays(self.module_, state, f"a {self.name}")
+        return self
+
+
+class _Scorer(nn.Module):
+    """A PyKEEN model with the scale and the biases that make its scores logits."""
+
+    centre: Tensor
+    spread: Tensor
+
+    def __init__(self, model: Any, n_entities: int, n_relations: int) -> None:
+        super().__init__()
+        self.model = model
+        self.log_scale = nn.Embedding(n_relations, 1, _weight=torch.zeros(n_relations, 1))
+        self.bias = nn.Embedding(n_entities, 1, _weight=torch.zeros(n_entities, 1))
+        self.register_buffer("centre", torch.zeros(1))
+        self.register_buffer("spread", torch.ones(1))
+
+    @torch.no_grad()
+    def standardise(self, rng: np.random.Generator, n: int = 4096) -> None:
+        """Set μ and σ by the scores of random triples."""
+        ends = (self.bias.num_embeddings, self.log_scale.num_embeddings, self.bias.num_embeddings)
+        triples = np.stack([rng.integers(end, size=n) for end in ends], axis=1)
+        self.eval()
+        raw = self.model.score_hrt(torch.from_numpy(triples).to(self.bias.weight.device))
+        self.centre.fill_(float(raw.mean()))
+        self.spread.fill_(max(float(raw.std()), 1e-6))
+
+    def forward(self, heads: Tensor, relations: Tensor, tails: Tensor) -> Tensor:
+        """Scores of triples; [triples]."""
+        raw = self.model.score_hrt(torch.stack([heads, relations, tails], dim=1))[:, 0]
+        scale = self.log_scale(relations)[:, 0].exp() / self.spread
+        scores: Tensor = (raw - self.centre) * scale + self.bias(tails)[:, 0]
+        return scores
+
+    def against(self, given: Tensor, relations: Tensor, sought: Tensor, heads: bool) -> Tensor:
+        """Scores of given entities with each of the sought, which are heads or tails."""
+        if heads:
+            raw = self.model.score_h(torch.stack([relations, given], dim=1), heads=sought)
+            bias = self.bias(given)
+        else:
+            raw = self.model.score_t(torch.stack([given, relations], dim=1), tails=sought)
+            bias = self.bias(sought).T
+        scale = self.log_scale(relations).exp() / self.spread
+        scores: Tensor = (raw - self.centre) * scale + bias  # [given, sought]
+        return scores
+
+
+def _pykeen(part: str) -> Any:
+    """A part of PyKEEN, which is imported when it is first needed: that takes seconds."""
+    try:
+        return import_module(f"pykeen.{part}")
+    except ModuleNotFoundError as error:
+        if error.name != "pykeen":
+            raise
+        raise LogerError(
+            "this encoder needs PyKEEN, which is not installed; pip install 'loger[kge]'"
+        ) from None
+
+
+@contextmanager
+def _private_randomness() -> Iterator[None]:
+    """PyKEEN seeds the generators of torch, numpy and random for all; put them back after."""
+    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    with torch.random.fork_rng():
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy)  # noqa: NPY002
