@@ -12,6 +12,9 @@ from loger.errors import LogerError
 ROWS_PER_SPAN = 64
 """Rows that one worker chooses from at a time."""
 
+STRETCH = 64
+"""Columns of which only the largest is looked at first."""
+
 
 def top_k(
     scores: NDArray[np.float32],
@@ -49,43 +52,44 @@ def top_k(
 def _choose(scores, items, values):  # type: ignore[no-untyped-def]
     """Fill in the best of each row; False if a score is NaN.
 
-    A buffer keeps what beats the k-th best so far, so nearly all of a row is only compared.
+    A row is cut into stretches. The k-th largest of their maxima is a bar that at least k
+    scores reach, so that only the few stretches that reach it are looked into.
     """
     n, k = scores.shape[1], items.shape[1]
-    room = 4 * k + 64
-    best, place = np.empty(room, dtype=np.float32), np.empty(room, dtype=np.int32)
+    tops = np.empty((n + STRETCH - 1) // STRETCH, dtype=np.float32)
+    best, place = np.empty(n, dtype=np.float32), np.empty(n, dtype=np.int32)
     for i in range(len(scores)):
         row = scores[i]
-        filled, bar = 0, np.float32(-np.inf)
-        for lo in range(0, n, 64):
-            hi = min(lo + 64, n)
-            above, strange = 0, 0
-            for j in range(lo, hi):
-                above += row[j] > bar
-                strange += row[j] != row[j]
-            if strange > 0:
-                return False
-            if above == 0:
-                continue
-            if filled + above > room:
-                filled = _shrink(best, place, filled, k)
-                bar = max(bar, best[k - 1]) if filled == k else bar
-            for j in range(lo, hi):
-                if row[j] > bar:
-                    best[filled], place[filled] = row[j], j
-                    filled += 1
-        filled = _shrink(best, place, filled, k)
+        if not _stretch_maxima(row, tops):
+            return False
+        bar = np.float32(-np.inf)
+        if len(tops) > k:
+            bar = np.partition(tops, len(tops) - k)[len(tops) - k]
+        filled = 0
+        for s in range(len(tops)):
+            if tops[s] >= bar:
+                for j in range(s * STRETCH, min((s + 1) * STRETCH, n)):
+                    if row[j] >= bar and row[j] > -np.inf:
+                        best[filled], place[filled] = row[j], j
+                        filled += 1
+        order = np.argsort(-best[:filled], kind="mergesort")  # stable: equal ones stay by place
         for j in range(k):
-            items[i, j] = place[j] if j < filled else -1
-            values[i, j] = best[j] if j < filled else np.float32(-np.inf)
+            items[i, j] = place[order[j]] if j < filled else -1
+            values[i, j] = best[order[j]] if j < filled else np.float32(-np.inf)
     return True
 
 
-@njit(cache=True, nogil=True)
-def _shrink(best, place, filled, k):  # type: ignore[no-untyped-def]
-    """Sort the buffer by falling value, then by place, and cut it to k."""
-    order = np.argsort(-best[:filled], kind="mergesort")  # stable, and a buffer's places ascend
-    n = min(k, filled)
-    values, places = best[order[:n]], place[order[:n]]
-    best[:n], place[:n] = values, places
-    return n
+@njit(cache=True, nogil=True, fastmath={"nnan", "nsz", "reassoc"})
+def _stretch_maxima(row, tops):  # type: ignore[no-untyped-def]
+    """The largest of each stretch, many columns at a time; False if there is a NaN."""
+    bits = row.view(np.int32)
+    strange = np.int32(0)
+    for s in range(len(tops)):
+        part = row[s * STRETCH : (s + 1) * STRETCH]
+        largest = np.float32(-np.inf)
+        for x in part:
+            largest = max(largest, x)
+        tops[s] = largest
+    for b in bits:  # by bits, as the flags above let the compiler forget that NaN exists
+        strange |= np.int32((b & 0x7FFFFFFF) > 0x7F800000)
+    return strange == 0

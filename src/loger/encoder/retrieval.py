@@ -6,12 +6,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from loger.encoder.protocol import Encoder
-from loger.engine import Engine, LocalEngine, Progress, silent
+from loger.encoder.threads import one_thread
+from loger.engine import Engine, LocalEngine
 from loger.graph import INTERACTION, KnowledgeGraph
 from loger.topk import top_k
 
 CELLS_PER_BLOCK = 4 << 20
-"""Scores held at a time: 16 MiB, so that they are chosen from before they leave the cache."""
+"""Scores that a worker holds at a time: 16 MiB, so that they are not far when chosen from."""
 
 
 def top_items(
@@ -21,23 +22,20 @@ def top_items(
     k: int,
     *,
     engine: Engine | None = None,
-    progress: Progress = silent,
 ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
     """For each user the k best items it has no interaction with, and their scores; [users, k]."""
     asked = np.asarray(users, dtype=np.int64)
-    engine = engine or LocalEngine()
     size = max(1, CELLS_PER_BLOCK // max(1, graph.n_items))
-    items = np.empty((len(asked), k), dtype=np.int32)
-    values = np.empty((len(asked), k), dtype=np.float32)
-    for lo in range(0, len(asked), size):
-        progress("retrieving items", lo, len(asked))
-        own = asked[lo : lo + size]
-        known = observed(graph, own)
-        items[lo : lo + size], values[lo : lo + size] = top_k(
-            encoder.score_items(own), k, known, engine
-        )
-    progress("retrieving items", len(asked), len(asked))
-    return items, values
+
+    def block(own: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        return top_k(encoder.score_items(own), k, observed(graph, own), engine=LocalEngine(1))
+
+    blocks = [asked[lo : lo + size] for lo in range(0, len(asked), size)]
+    with one_thread():
+        found = list((engine or LocalEngine()).map("retrieving items", block, blocks))
+    items = [np.empty((0, k), dtype=np.int32), *(i for i, _ in found)]
+    values = [np.empty((0, k), dtype=np.float32), *(v for _, v in found)]
+    return np.concatenate(items), np.concatenate(values)
 
 
 def observed(

@@ -22,7 +22,6 @@ choice of default was made on validation; docs/results.md has the figures.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -38,6 +37,7 @@ from loger.encoder.checkpoint import Checkpoint
 from loger.encoder.histories import Bags, Histories
 from loger.encoder.protocol import ExtraPairs, Floats
 from loger.encoder.rows import RowAdam
+from loger.encoder.threads import one_thread
 from loger.engine import Progress, silent
 from loger.errors import LogerError
 from loger.graph import INTERACTION, KnowledgeGraph
@@ -119,7 +119,7 @@ class TransE:
         begun = self._tensors() if warm else None
         saved = Checkpoint(checkpoint, graph.fingerprint, self.config, extra, begun)
         first = saved.resume(self._tensors())
-        with _one_thread():
+        with one_thread():
             for epoch in range(first, epochs):
                 self._epoch(epoch, epochs, warm, progress)
                 saved.save(epoch + 1, self._tensors())
@@ -396,19 +396,6 @@ def _score(x: Tensor, y: Tensor, gamma: float, distance: Distance) -> tuple[Tens
         return gx, gy
 
     return scores.detach().clone(), in_l1
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Matrix products on one core: the products of a batch are small, threads that wait for each
-    other on a busy machine cost 10 to 30 times what they gain on an idle one (docs/adr/0006), and
-    one core gives the same bytes whatever the machine has."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _unit(x: Tensor) -> tuple[Tensor, Tensor]:
