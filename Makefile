@@ -7,7 +7,7 @@ DEV_READY := .venv/ready-dev
 DOCS_READY := .venv/ready-docs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format bench bench-grounding docs clean
+.PHONY: help setup demo test lint format bench bench-grounding bench-encoder docs clean
 
 help: ## list these targets
 	@echo "loger: recommendations with reasons that are true"
@@ -30,10 +30,14 @@ format: $(DEV_READY) ## put the code into the house style
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
 
-bench: bench-grounding ## run all benchmarks
+bench: bench-grounding bench-encoder ## run all benchmarks
 
 bench-grounding: $(DEV_READY) ## count groundings at full size, beside SciPy, DuckDB and others
 	$(PY) benchmarks/grounding.py
+
+bench-encoder: $(DEV_READY) ## train and retrieve at full size, beside the authors' way, PyKEEN and PyG
+	$(PY) benchmarks/encoder.py
+	$(PY) benchmarks/encoder_quality.py
 
 docs: $(DOCS_READY) ## build the documentation into docs/_build
 	$(PY) -m sphinx -W --keep-going -q docs docs/_build
