@@ -37,7 +37,7 @@ def test_known_items_are_left_out_first():
 
 
 def test_a_score_that_is_no_number_is_an_error():
-    with pytest.raises(LogerError, match="NaN"):
+    with pytest.raises(LogerError, match="column 1 of row 0 is not a number"):
         top_k(np.array([[1.0, np.nan]], dtype=np.float32), 1)
     with pytest.raises(LogerError, match="at least 1"):
         top_k(np.array([[1.0]], dtype=np.float32), 0)

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from loger.data.splits import Part, Split
 from loger.engine import Engine, LocalEngine, Progress, silent
 from loger.errors import LogerError
+from loger.topk import top_k
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int32]
@@ -23,12 +24,7 @@ PairMatrix: TypeAlias = "sp.csr_array[np.float32, tuple[int, int]]"
 
 BLOCK_BYTES = 64 << 20
 """Memory of one block of users while it is ranked; a few blocks are under way at a time."""
-_CELL_BYTES = 16  # a score, what it was computed from, its place in the order, a copy of that
-
-_GROUP = 64  # items per maximum in ``top_k``; by trial, anything from 32 to 128 does
-
-_NEVER = int(np.float32(-np.inf).view(np.int32)) ^ 0x7FFFFFFF
-"""The place of -inf in the order of scores: what has it is not recommended."""
+_CELL_BYTES = 8  # a score and its copy
 
 
 class Recommender(Protocol):
@@ -75,42 +71,6 @@ def part_matrix(split: Split, *parts: Part) -> PairMatrix:
     )
 
 
-def top_k(scores: Floats, masked: tuple[ArrayLike, ArrayLike] | None, k: int) -> Ints:
-    """The k best items of each row, best first, exactly; [rows, k].
-
-    ``masked`` are (rows, items) to leave out first. Ties go to the lower item id. Where
-    fewer than k items are left, or their score is -inf, the list ends in -1.
-
-    >>> top_k(np.array([[1, 3, 3, 2]], dtype=np.float32), ([0], [1]), 4)
-    array([[ 2,  3,  0, -1]], dtype=int32)
-    """
-    if k < 1:
-        raise LogerError(f"k must be at least 1, got {k!r}")
-    scores = np.asarray(scores, dtype=np.float32)
-    n_rows, n_items = scores.shape
-    if np.isnan(scores).any():
-        row, item = np.argwhere(np.isnan(scores))[0]
-        raise LogerError(f"the score of item {item} in row {row} is not a number")
-    # Floats as integers of the same order: -0 becomes 0, and negative ones count backwards.
-    bits = (scores + np.float32(0)).view(np.int32)
-    order = bits ^ ((bits >> 31) & 0x7FFFFFFF)
-    if masked is not None:
-        order[np.asarray(masked[0]), np.asarray(masked[1])] = _NEVER
-    # All that reach a bar which k items surely reach, of those that only equal it the first
-    # k; at most k groups of items are left.
-    bar = np.maximum(_sure_bar(order, k), _NEVER + 1)
-    rows, items = np.divmod(np.flatnonzero(order >= bar[:, None]), n_items)
-    equal = np.flatnonzero(order[rows, items] == bar[rows])
-    surplus = equal[_places(rows[equal], n_rows) >= k]
-    rows, items = np.delete(rows, surplus), np.delete(items, surplus)
-    best_first = np.lexsort((items, ~order[rows, items], rows))
-    rows, items = rows[best_first], items[best_first]
-    places = _places(rows, n_rows)
-    out = np.full((n_rows, k), -1, dtype=np.int32)
-    out[rows[places < k], places[places < k]] = items[places < k]
-    return out
-
-
 def ranked(
     recommender: Recommender,
     users: ArrayLike,
@@ -130,7 +90,7 @@ def ranked(
     size = max(1, BLOCK_BYTES // (_CELL_BYTES * max(1, n_items)))
 
     def rank(block: NDArray[np.integer]) -> Ints:
-        scores = np.asarray(recommender.score(block), dtype=np.float32)
+        scores = np.array(recommender.score(block), dtype=np.float32)  # a copy, to write into
         if scores.shape != (len(block), n_items):
             raise LogerError(
                 f"{recommender.name} gave scores of shape {scores.shape} for {len(block)} users "
@@ -141,32 +101,12 @@ def ranked(
             among = np.full_like(scores, -np.inf)
             among[rows, items] = scores[rows, items]
             scores = among
-        return top_k(scores, _pairs_of(known, block), k)
+        return top_k(scores, k, _pairs_of(known, block), engine=LocalEngine(1))[0]
 
     blocks = [users[start : start + size] for start in range(0, len(users), size)]
     engine = LocalEngine() if engine is None else engine
     lists = list(engine.map(f"ranking {recommender.name}", rank, blocks))
     return np.concatenate(lists) if lists else np.empty((0, k), dtype=np.int32)
-
-
-def _sure_bar(order: Ints, k: int) -> Ints:
-    """For each row a value that at least k items reach: the k-th best of maxima of groups.
-
-    Selecting the k-th best of all items is many times slower where most scores are equal.
-    """
-    n_rows, n_items = order.shape
-    if n_items <= k:
-        return np.full(n_rows, _NEVER, dtype=np.int32)
-    size = min(_GROUP, n_items // k)
-    groups = n_items // size
-    grouped = order[:, : groups * size].reshape(n_rows, groups, size)
-    return np.partition(grouped.max(axis=2), -k, axis=1)[:, -k]
-
-
-def _places(rows: NDArray[np.integer], n_rows: int) -> NDArray[np.int64]:
-    """The place of each entry within its row, 0 for the first; rows ascend."""
-    starts: NDArray[np.int64] = np.searchsorted(rows, np.arange(n_rows))
-    return np.asarray(np.arange(len(rows)) - starts[rows], dtype=np.int64)
 
 
 def _pairs_of(

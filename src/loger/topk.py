@@ -44,7 +44,8 @@ def top_k(
     spans = [slice(i, i + ROWS_PER_SPAN) for i in range(0, len(scores), ROWS_PER_SPAN)]
     # One engine's worth of threads is enough: a caller that runs blocks itself passes its own.
     if not all((engine or LocalEngine()).map("choosing the best", choose, spans)):
-        raise LogerError("a score is not a number (NaN): the order would mean nothing")
+        row, column = np.argwhere(np.isnan(scores))[0]
+        raise LogerError(f"the score in column {column} of row {row} is not a number")
     return items, values
 
 
