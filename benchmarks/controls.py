@@ -1,11 +1,11 @@
 """The controls of METHOD 10 on the real data: as measured there, and tuned on validation.
 
-    python benchmarks/controls.py [--data FOLDER] [--sets NAME ...] [--out FOLDER] [--untuned]
+    python benchmarks/controls.py [--sets NAME ...] [--methods NAME ...] [--out FOLDER] [--untuned]
 
 Each method is tuned on validation over its own grid, fitted once more on train and validation,
 and evaluated on test by full ranking at 10. With --untuned the settings of METHOD 10 instead:
 MostPop, P3α with α = 1, EASE^R with λ = 100. One method's result is kept in --out as soon as
-it is there.
+it is there. Times are wall-clock and mean little on a busy machine.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from loger.metrics.report import Report
 
 SETS = ("amazon-beauty", "amazon-cellphones", "amazon-toys", "ml1m")
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
-METHODS: tuple[Any, ...] = (MostPop, ItemKNN, P3alpha, RP3beta, IALS, EASE)
+METHODS: dict[str, Any] = {m.__name__: m for m in (MostPop, ItemKNN, P3alpha, RP3beta, IALS, EASE)}
 MEASURED: tuple[Callable[[], Any], ...] = (MostPop, P3alpha, EASE)
 
 
@@ -38,7 +38,7 @@ def one(make: Callable[..., Any], parts: Split, tuned: bool) -> tuple[Report, st
     fitted = time.perf_counter()
     report = evaluate([model], whole)
     times = (chosen - start, fitted - chosen, time.perf_counter() - fitted)
-    told = ", ".join(f"{k}={v}" for k, v in settings.items()) or "as in METHOD 10"
+    told = ", ".join(f"{k}={v}" for k, v in settings.items()) or "default settings"
     spent = " / ".join(f"{seconds:.0f}" for seconds in times)
     return report, f"{model.name}: {told}; {spent} s to tune / fit / evaluate"
 
@@ -60,14 +60,15 @@ def joined(reports: list[Report]) -> Report:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, default=SHARED)
-    parser.add_argument("--sets", nargs="*", default=SETS)
+    parser.add_argument("--sets", nargs="*", choices=SETS, default=list(SETS))
+    parser.add_argument("--methods", nargs="*", choices=METHODS, default=list(METHODS))
     parser.add_argument("--out", type=Path, help="folder for per-user values and JSON")
     parser.add_argument("--untuned", action="store_true", help="the settings of METHOD 10")
     chosen = parser.parse_args()
     for name in chosen.sets:
         parts = split(load(chosen.data / name))
         reports: list[Report] = []
-        for make in MEASURED if chosen.untuned else METHODS:
+        for make in MEASURED if chosen.untuned else [METHODS[m] for m in chosen.methods]:
             report, told = one(make, parts, tuned=not chosen.untuned)
             reports.append(report)
             print(f"{name}: {told}", flush=True)

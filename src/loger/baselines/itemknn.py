@@ -30,8 +30,8 @@ class ItemKNN:
 
     name = "ItemKNN"
     GRID: ClassVar[Mapping[str, Sequence[Any]]] = {
-        "neighbours": (20, 100, 500),
-        "shrink": (0.0, 3.0, 10.0),
+        "neighbours": (50, 200, 1000),
+        "shrink": (0.0, 10.0, 100.0),
     }
 
     history_: PairMatrix  # [users, items]

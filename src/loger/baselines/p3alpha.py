@@ -31,8 +31,8 @@ class RP3beta:
 
     name = "RP3β"
     GRID: ClassVar[Mapping[str, Sequence[Any]]] = {
-        "alpha": (0.7, 1.0, 1.3, 1.6),
-        "beta": (0.1, 0.2, 0.4, 0.6),
+        "alpha": (0.4, 0.7, 1.0, 1.3),
+        "beta": (0.1, 0.3, 0.6, 0.9),
     }
 
     walk_: PairMatrix  # [users, items]: p(u→i)^α
@@ -78,7 +78,7 @@ class P3alpha:
 
     name = "P3α"
     GRID: ClassVar[Mapping[str, Sequence[Any]]] = {
-        "alpha": (0.7, 1.0, 1.3, 1.6),
+        "alpha": (0.4, 0.7, 1.0, 1.3),
         "neighbours": (100, None),
     }
 
