@@ -14,6 +14,7 @@ learned. ``docs/adr/0005-encoder-adapters.md`` says why PyKEEN.
 from __future__ import annotations
 
 import random
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -250,7 +251,11 @@ class _Scorer(nn.Module):
 def _pykeen(part: str) -> Any:
     """A part of PyKEEN, which is imported when it is first needed: that takes seconds."""
     try:
-        return import_module(f"pykeen.{part}")
+        with warnings.catch_warnings():
+            # It takes PyG along where that is installed, which torch warns of.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            import_module("pykeen")
+            return import_module(f"pykeen.{part}")
     except ModuleNotFoundError as error:
         if error.name != "pykeen":
             raise
