@@ -111,7 +111,7 @@ class KGE:
         saved = Checkpoint(checkpoint, "KGE", graph.fingerprint, self.config, extra, begun)
         self.module_.train()
         train(
-            Parameters(self.module_),
+            Parameters(self.module_, proportional="model"),
             Triples(graph, extra),
             self.config,
             self._loss,
@@ -148,9 +148,10 @@ class KGE:
                     f"{dict(self.config.options)!r}: {str(error) or type(error).__name__}; "
                     "give what it asks for as options={…} or choose another model"
                 ) from error
-            model.post_parameter_update()
+            model.post_parameter_update()  # hold the model's constraints
             self.module_ = _Scorer(model, graph.n_entities, len(graph.relations)).to(self.device)
             self.module_.standardise(np.random.default_rng([self.config.seed, 0xE4C0]))
+            model.post_parameter_update()  # forget what was derived from the first values
         self.module_.eval()
 
     def _loss(self, batch: Batch, rng: np.random.Generator) -> Tensor:

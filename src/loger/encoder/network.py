@@ -6,7 +6,7 @@ inverse relation r,
     x⁽⁰⁾ = e,    x⁽ᵏ⁾_h = e_h + Σ_r w_r · mean_{t ∈ N_r(h)} x⁽ᵏ⁻¹⁾_t,
 
 linear as in LightGCN, normalised per relation as in R-GCN (Schlichtkrull et al. 2018), with one
-learned weight w_r for each direction of each relation. Users have no vector of their own unless
+learned weight w_r > 0 for each direction of each relation. Users have no vector of their own unless
 ``users="free"``: they are what they bought and wrote.
 
 Score. s(h, r, t) = γ_r · cos(x_h ∘ d_r, x_t) + bias_t, with d_r and γ_r learned.
@@ -190,7 +190,7 @@ class GNN:
     def _weights(self, hop: _Draws) -> Tensor:
         """What each draw counts for; [draws]."""
         relations = entity_ids(hop.relations, self.device)
-        weights = embedding(relations, self.module_.weight.weight)[:, 0]
+        weights = embedding(relations, self.module_.log_weight.weight)[:, 0].exp()
         return weights * torch.from_numpy(hop.shares).to(self.device)
 
     @torch.no_grad()
@@ -198,7 +198,8 @@ class GNN:
         """Propagate over all edges; from here on scores need the result alone."""
         own = self.module_.vectors.weight.cpu().numpy()
         sizes = np.diff(graph.segment_starts)
-        weights = self.module_.weight.weight[:, 0].cpu().numpy()[graph.segment_relations] / sizes
+        weights = self.module_.log_weight.weight[:, 0].exp().cpu().numpy()
+        weights = weights[graph.segment_relations] / sizes
         edges = (np.repeat(weights.astype(np.float32), sizes), graph.tails, graph.indptr)
         matrix = csr_array(edges, shape=(graph.n_entities, graph.n_entities))
         x = own
@@ -249,8 +250,8 @@ class _Layers(nn.Module):
         super().__init__()
         n, d = vectors.shape
         self.vectors = nn.Embedding(n, d, _weight=torch.from_numpy(vectors))  # e
-        halves = torch.full((2 * n_relations, 1), 0.5)
-        self.weight = nn.Embedding(2 * n_relations, 1, _weight=halves)  # w
+        halves = torch.full((2 * n_relations, 1), float(np.log(0.5)))
+        self.log_weight = nn.Embedding(2 * n_relations, 1, _weight=halves)  # ln w
         self.diagonal = nn.Embedding(n_relations, d, _weight=torch.ones(n_relations, d))
         start = torch.full((n_relations, 1), float(np.log(gamma)))
         self.log_gamma = nn.Embedding(n_relations, 1, _weight=start)

@@ -125,9 +125,11 @@ class Parameters:
     """The parameters of a module with their moments, stepped by row-wise Adam.
 
     Embeddings get sparse gradients, so that a step touches only the rows that a batch used.
+    Steps of the part called ``proportional`` are in proportion to the size of its values when
+    the fit starts, for whoever defined it chose their scale as well.
     """
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, proportional: str | None = None) -> None:
         for part in module.modules():
             if isinstance(part, nn.Embedding):
                 part.sparse = True
@@ -137,7 +139,10 @@ class Parameters:
             for name, p in module.named_parameters()
             if p.requires_grad
         }
-        self.sizes = {name: _size(adam.table) for name, adam in self.moments.items()}
+        self.sizes = {
+            name: _size(adam.table) if name.split(".")[0] == proportional else 1.0
+            for name, adam in self.moments.items()
+        }
 
     def tensors(self) -> dict[str, Tensor]:
         """All that training changes; the tensors are the state itself, not copies."""
