@@ -102,7 +102,7 @@ def test_scores_have_the_shapes_of_the_protocol_and_agree(
 
 @every_encoder
 def test_finds_held_out_purchases_far_better_than_chance(make: Make, parts: Split) -> None:
-    encoder = make(epochs=10).fit(parts.graph)
+    encoder = make(epochs=16).fit(parts.graph)
     users, items = parts.pairs("validation")
     asked = np.unique(users)
     found, _ = top_items(encoder, parts.graph, asked, 20)
