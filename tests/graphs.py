@@ -122,16 +122,29 @@ def brute_counts(graph: KnowledgeGraph, rules, user: int, item: int) -> list[int
     return [found[rule.relations] for rule in rules]
 
 
-def brute_strengths(graph: KnowledgeGraph, rules, user, item, leave, arrive) -> list[float]:
-    """Σ over paths of Π over hops deg_r(h)^-leave · deg_r⁻¹(t)^-arrive, degrees of the graph."""
+def brute_strengths(graph: KnowledgeGraph, rules, user, item, walk) -> list[float]:
+    """Σ over paths of Π over hops deg_r(h)^-leave · deg_r⁻¹(t)^-arrive, degrees of the graph,
+    times (1 + later interactions of the user)^-recency of a first hop that is one."""
     total: Counter[tuple[int, ...]] = Counter()
     for relations, nodes in brute_paths(graph, user, item):
+        first, middle, last = walk.leaves
         product = 1.0
-        for h, r, t in zip(nodes, relations, nodes[1:], strict=False):
+        for k, (h, r, t) in enumerate(zip(nodes, relations, nodes[1:], strict=False)):
+            leave = last if k == len(relations) - 1 else first if k == 0 else middle
             product *= float(len(graph.neighbours(h, r))) ** -leave
-            product *= float(len(graph.neighbours(t, graph.inverse(r)))) ** -arrive
+            product *= float(len(graph.neighbours(t, graph.inverse(r)))) ** -walk.arrive
+            if k == 0 and r == INTERACTION and graph.times is not None:
+                product *= (1.0 + brute_later(graph, h, t)) ** -walk.recency
         total[relations] += product
     return [total[rule.relations] for rule in rules]
+
+
+def brute_later(graph: KnowledgeGraph, user: int, item: int) -> int:
+    """How many interactions of the user are later than the one with an item."""
+    at = graph.segment_starts[graph.segment(user, INTERACTION)]
+    items = graph.neighbours(user, INTERACTION).tolist()
+    times = graph.times[at : at + len(items)]
+    return int((times > times[items.index(item)]).sum())
 
 
 def matrices(graph: KnowledgeGraph) -> np.ndarray:

@@ -387,3 +387,25 @@ def test_full_size_loads_in_seconds_and_stays_below_one_gib(tmp_path, capsys):
     assert (told["facts"], told["edges"]) == (4_600_000, 9_200_000)
     assert told["CPU"] < 20  # about 1 s; not by the clock, as other work may go on beside
     assert told["MiB"] < 1024
+
+
+def test_later_counts_the_users_later_interactions_and_ties_share_a_place():
+    words = Vocabulary({"user": ["ann", "ben"], "item": ["a", "b", "c", "d"]})
+    relations = [Relation("purchase", "user", "item"), Relation("saw", "user", "item")]
+    heads, kinds, tails = [0, 0, 0, 0, 1, 0], [0, 0, 0, 0, 0, 1], [2, 3, 4, 5, 2, 2]
+    graph = KnowledgeGraph.from_triples(words, relations, heads, kinds, tails)
+    assert graph.later is None
+    users, items = np.array([0, 0, 0, 0, 1, 0]), np.array([0, 1, 2, 3, 0, 0])
+    timed = graph.timed(users, items, np.array([1, 7, 7, 9, 5, 4]))  # ann bought a twice
+    assert timed.later.tolist() == [3, 1, 1, 0, 0, 0]
+    less = timed.without_interactions([0], [3])
+    assert less.later.tolist() == [2, 0, 0, 0, 0]
+    assert timed.fingerprint != graph.fingerprint
+
+
+def test_an_interaction_without_a_time_is_refused():
+    words = Vocabulary({"user": ["ann"], "item": ["a", "b"]})
+    relations = [Relation("purchase", "user", "item")]
+    graph = KnowledgeGraph.from_triples(words, relations, [0, 0], [0, 0], [1, 2])
+    with pytest.raises(LogerError, match="1 pairs with times, 2 interactions"):
+        graph.timed(np.array([0]), np.array([1]), np.array([3]))

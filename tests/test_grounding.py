@@ -20,6 +20,23 @@ from loger.grounding import Walk, count_paths, ground, paths, reach, sample_path
 from loger.rules import candidates
 
 
+WALKS = [
+    Walk(1.0, 0.0),
+    Walk(0.5, 0.5),
+    Walk(0.0, 1.0),
+    Walk((0.3, 0.7, 1.5), 0.2),
+    Walk((0.0, 0.25, 0.5), recency=1.0),
+    Walk(0.5, 0.5, recency=0.7),
+]
+
+
+def with_times(graph, random):
+    """The graph with a time for each interaction, many of them the same."""
+    edges, users = graph.interactions
+    times = np.array([random.randrange(4) for _ in edges], dtype=np.int64)
+    return graph.timed(users, graph.tails[edges] - graph.n_users, times)
+
+
 def all_pairs(graph):
     users, items = np.meshgrid(np.arange(graph.n_users), np.arange(graph.n_items), indexing="ij")
     return users.ravel(), items.ravel()
@@ -50,14 +67,15 @@ def test_counts_equal_brute_force_on_every_pair():
 
 @pytest.mark.usefixtures("segments_as")
 def test_strengths_equal_brute_force_on_every_pair():
-    @given(graphs(), st.sampled_from([(1.0, 0.0), (0.5, 0.5), (0.0, 1.0)]), st.randoms())
-    def check(graph, exponents, random):
+    @given(graphs(), st.sampled_from(WALKS), st.randoms())
+    def check(graph, walk, random):
+        graph = with_times(graph, random)
         rules = candidates(graph)
         users, items = all_pairs(graph)
-        found = ground(graph, rules, users, items, walk=Walk(*exponents))
+        found = ground(graph, rules, users, items, walk=walk)
         dense = found.strength_matrix.toarray()
         for row in random.sample(range(len(users)), min(6, len(users))):
-            slow = brute_strengths(graph, rules, users[row], items[row], *exponents)
+            slow = brute_strengths(graph, rules, users[row], items[row], walk)
             assert dense[row] == pytest.approx(slow, rel=1e-9, abs=1e-12)
 
     check()
@@ -68,7 +86,7 @@ def test_the_twin_by_dense_products_agrees_with_the_twin_by_listing(graph, rando
     rules = candidates(graph)
     user, item = random.randrange(graph.n_users), random.randrange(graph.n_items)
     assert dense_groundings(graph, rules, user, item) == brute_counts(graph, rules, user, item)
-    slow = brute_strengths(graph, rules, user, item, 0.5, 0.3)
+    slow = brute_strengths(graph, rules, user, item, Walk(0.5, 0.3))
     assert dense_groundings(graph, rules, user, item, 0.5, 0.3) == pytest.approx(slow)
 
 
@@ -140,10 +158,10 @@ def test_an_observed_pair_counts_as_if_it_had_not_been_observed(graph, random):
         assert (with_edge == ground(without, rules, users[k], items[k]).count_matrix).all()
 
 
-@given(graphs())
-def test_reach_gives_the_same_numbers_as_pairs(graph):
+@given(graphs(), st.sampled_from(WALKS), st.randoms())
+def test_reach_gives_the_same_numbers_as_pairs(graph, walk, random):
+    graph = with_times(graph, random)
     rules = candidates(graph)
-    walk = Walk(0.7, 0.2)
     users, items = all_pairs(graph)
     by_pairs = ground(graph, rules, users, items, walk=walk)
     by_reach = reach(graph, rules, np.arange(graph.n_users), walk=walk, observed=True)

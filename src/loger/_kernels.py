@@ -16,7 +16,9 @@ Hubs: neighbours under one relation are a sorted slice and, where that is long, 
 A walk through a hub costs the words of its bitmap; an item that is a hub itself is not noted
 at its many neighbours but met bitmap against bitmap, 64 entities at a time.
 
-The strength of a path is the product over its hops h –r→ t of out[deg_r(h)] · into[deg_r⁻¹(t)].
+The strength of a path is the product over its hops h –r→ t of out[deg_r(h)] · into[deg_r⁻¹(t)],
+where ``out`` is another table for the first, the middle and the last hop (a rule of one hop has
+only a last one, a rule of two no middle one), times what the first edge itself is worth.
 """
 
 from __future__ import annotations
@@ -66,9 +68,13 @@ class Plan(NamedTuple):
 class Weights(NamedTuple):
     """Factors by degree; all empty when only counts are asked for."""
 
-    out: NDArray[np.float64]
+    first: NDArray[np.float64]
+    middle: NDArray[np.float64]
+    last: NDArray[np.float64]
     into: NDArray[np.float64]
     arrives: bool  # is any factor of ``into`` not 1?
+    edges: NDArray[np.float64]  # [users' edges]: a factor of each as first hop; or nothing
+    none: NDArray[np.float64]  # nothing
 
 
 class Notes(NamedTuple):
@@ -127,6 +133,13 @@ def _degree(g, entity, relation):  # type: ignore[no-untyped-def]
     return g.degrees[g.degree_starts[relation] + entity]
 
 
+@njit(cache=True, nogil=True, inline="always")
+def _first_hop(weights, edge, degree, met):  # type: ignore[no-untyped-def]
+    """What a user's edge is worth, one of so many, to an entity that so many lead to."""
+    w = weights.first[degree] * weights.into[met]
+    return w * weights.edges[edge] if len(weights.edges) > 0 else w
+
+
 @njit(cache=True, nogil=True)
 def _first_at_least(values, lo, hi, x):  # type: ignore[no-untyped-def]
     while lo < hi:
@@ -177,7 +190,7 @@ def _note(g, plan, weights, u, items, notes):  # type: ignore[no-untyped-def]
     itself is noted only for rules of length 1.
     """
     has_origins = len(g.origins) > 0
-    weighted = len(weights.out) > 0
+    weighted = len(weights.last) > 0
     n, n_big = 0, 0
     for k in range(len(items)):
         v = items[k]
@@ -201,7 +214,7 @@ def _note(g, plan, weights, u, items, notes):  # type: ignore[no-untyped-def]
                 _set(notes.noted, b)
                 notes.entity[n], notes.pair[n], notes.relation[n] = b, k, last
                 if weighted:
-                    notes.weight[n] = weights.out[_degree(g, b, last)] * arrive
+                    notes.weight[n] = weights.last[_degree(g, b, last)] * arrive
                 n += 1
     total = 0
     for k in range(len(notes.noted)):
@@ -286,7 +299,7 @@ def _complete(plan, prefix, b, a, own, w, items, notes, out, outw):  # type: ign
 @njit(cache=True, nogil=True)
 def _through(g, plan, weights, u, r1, a, own, together, w1, items, notes, out, outw):  # type: ignore[no-untyped-def]
     """Follow u –r1→ a –r2→ b for all r2 that continue a rule, to all noted b and big segments."""
-    weighted = len(weights.out) > 0
+    weighted = len(weights.last) > 0
     for s in range(g.row_segments[a], g.row_segments[a + 1]):
         r2 = np.int64(g.segment_relations[s])
         prefix = plan.second[r1, r2]
@@ -294,7 +307,7 @@ def _through(g, plan, weights, u, r1, a, own, together, w1, items, notes, out, o
             continue
         back = _inverse(r2, g.n_relations)
         lo, hi = g.segment_starts[s], g.segment_starts[s + 1]
-        w = w1 * weights.out[hi - lo] if weighted else 0.0
+        w = w1 * weights.middle[hi - lo] if weighted else 0.0
         at = g.bitmap_of[s]
         if at < 0:
             for e in range(lo, hi):
@@ -336,7 +349,7 @@ def _meet(g, weights, u, s, q):  # type: ignore[no-untyped-def]
     The weight is Σ_b into[deg_r2⁻¹(b)] · out[deg_r3(b)], times into[deg_r3⁻¹(v)].
     """
     n, weight = np.int64(0), 0.0
-    weighted = len(weights.out) > 0
+    weighted = len(weights.last) > 0
     arrive = _inverse(np.int64(g.segment_relations[s]), g.n_relations)
     leave = _inverse(np.int64(g.segment_relations[q]), g.n_relations)
     at, big = g.bitmap_of[s], g.bitmap_of[q]
@@ -349,7 +362,7 @@ def _meet(g, weights, u, s, q):  # type: ignore[no-untyped-def]
                 n += 1
                 if weighted:
                     into = weights.into[_degree(g, b, arrive)] if weights.arrives else 1.0
-                    weight += into * weights.out[_degree(g, b, leave)]
+                    weight += into * weights.last[_degree(g, b, leave)]
     elif weighted:
         for k in range(end - first):
             word = g.bitmaps[at + k] & g.bitmaps[big + k]
@@ -359,7 +372,7 @@ def _meet(g, weights, u, s, q):  # type: ignore[no-untyped-def]
                 if b != u:
                     n += 1
                     into = weights.into[_degree(g, b, arrive)] if weights.arrives else 1.0
-                    weight += into * weights.out[_degree(g, b, leave)]
+                    weight += into * weights.last[_degree(g, b, leave)]
     else:
         for k in range(end - first):
             n += _popcount(g.bitmaps[at + k] & g.bitmaps[big + k])
@@ -375,7 +388,7 @@ def _meet(g, weights, u, s, q):  # type: ignore[no-untyped-def]
 def _walk(g, plan, weights, u, together, items, notes, out, outw):  # type: ignore[no-untyped-def]
     """Walk from the user over all prefixes."""
     has_origins = len(g.origins) > 0
-    weighted = len(weights.out) > 0
+    weighted = len(weights.last) > 0
     if plan.direct and _is_set(notes.noted, u):
         if together:
             _arrive(plan, 0, u, 1.0, notes)
@@ -392,7 +405,7 @@ def _walk(g, plan, weights, u, together, items, notes, out, outw):  # type: igno
             a = np.int64(g.tails[e])
             own = np.int64(g.origins[e]) if has_origins else np.int64(-1)
             shared = together and own < 0
-            w = weights.out[hi - lo] * weights.into[_degree(g, a, back)] if weighted else 0.0
+            w = _first_hop(weights, e, hi - lo, _degree(g, a, back)) if weighted else 0.0
             if prefix >= 0 and _is_set(notes.noted, a):
                 if shared:
                     _arrive(plan, prefix, a, w, notes)
@@ -430,7 +443,7 @@ def _take_back(g, plan, weights, u, v, out, outw):  # type: ignore[no-untyped-de
     followed path by path, had not been counted.
     """
     has_origins = len(g.origins) > 0
-    weighted = len(weights.out) > 0
+    weighted = len(weights.last) > 0
     for t in range(g.row_segments[u], g.row_segments[u + 1]):
         r1 = np.int64(g.segment_relations[t])
         if not plan.expands[r1]:
@@ -441,7 +454,7 @@ def _take_back(g, plan, weights, u, v, out, outw):  # type: ignore[no-untyped-de
             continue
         w1 = 0.0
         if weighted:
-            w1 = weights.out[hi - lo] * weights.into[_degree(g, v, _inverse(r1, g.n_relations))]
+            w1 = _first_hop(weights, e, hi - lo, _degree(g, v, _inverse(r1, g.n_relations)))
         for s in range(g.row_segments[v], g.row_segments[v + 1]):
             prefix = plan.second[r1, np.int64(g.segment_relations[s])]
             if prefix < 0:
@@ -461,7 +474,7 @@ def _take_back(g, plan, weights, u, v, out, outw):  # type: ignore[no-untyped-de
 def _round_trips(g, weights, u, s, q):  # type: ignore[no-untyped-def]
     """Number and weight of the trips v –r2→ b –r3→ v out over segment s and home over q of v."""
     has_origins = len(g.origins) > 0
-    weighted = len(weights.out) > 0
+    weighted = len(weights.last) > 0
     n, weight = np.int64(0), 0.0
     i, end = g.segment_starts[q], g.segment_starts[q + 1]
     if s == q and not weighted and not has_origins:
@@ -470,7 +483,7 @@ def _round_trips(g, weights, u, s, q):  # type: ignore[no-untyped-def]
     arrive = _inverse(np.int64(g.segment_relations[s]), g.n_relations)
     leave = _inverse(np.int64(g.segment_relations[q]), g.n_relations)
     j, j_end = g.segment_starts[s], g.segment_starts[s + 1]
-    scale = weights.out[j_end - j] * weights.into[end - i] if weighted else 0.0
+    scale = weights.middle[j_end - j] * weights.into[end - i] if weighted else 0.0
     i, j = _next_common(g.tails, i, end, j, j_end)
     while i < end:
         b = g.tails[i]
@@ -478,7 +491,7 @@ def _round_trips(g, weights, u, s, q):  # type: ignore[no-untyped-def]
             n += 1
             if weighted:
                 into = weights.into[_degree(g, b, arrive)] if weights.arrives else 1.0
-                weight += scale * into * weights.out[_degree(g, b, leave)]
+                weight += scale * into * weights.last[_degree(g, b, leave)]
         i, j = _next_common(g.tails, i + 1, end, j + 1, j_end)
     return n, weight
 
@@ -500,12 +513,10 @@ def _meet_directly(g, plan, weights, s, prefix, items, notes, out, outw):  # typ
             a = g.tails[i]
             if not (has_origins and g.origins[i] == items[pair]):
                 out[pair, rule] += 1
-                if len(weights.out) > 0:
-                    first = (
-                        weights.out[hi - lo]
-                        * weights.into[_degree(g, a, _inverse(r1, g.n_relations))]
-                    )
-                    leave = weights.out[_degree(g, a, _inverse(back, g.n_relations))]
+                if len(weights.last) > 0:
+                    met = _degree(g, a, _inverse(r1, g.n_relations))
+                    first = _first_hop(weights, i, hi - lo, met)
+                    leave = weights.last[_degree(g, a, _inverse(back, g.n_relations))]
                     arrive = weights.into[g.segment_starts[q + 1] - g.segment_starts[q]]
                     outw[pair, rule] += first * leave * arrive
             i, at = _next_common(g.tails, i + 1, hi, at + 1, g.segment_starts[q + 1])
@@ -530,7 +541,7 @@ def ground_block(g, plan, weights, users, starts, items):  # type: ignore[no-unt
 
     User ``users[i]`` has the pairs ``starts[i]:starts[i+1]``; ``items`` are entity ids.
     """
-    weighted = len(weights.out) > 0
+    weighted = len(weights.last) > 0
     n_entities = len(g.indptr) - 1
     room, big_room = _most_notes(g, starts, items)
     places = min(room, n_entities)
@@ -649,9 +660,12 @@ def _new_reached(n_entities, n_items, n_rules, sizes_only, weighted):  # type: i
 
 
 @njit(cache=True, nogil=True)
-def _push(g, weights, relation, avoid, here, n, there):  # type: ignore[no-untyped-def]
-    """Spread walks over one relation, never onto ``avoid``; the size of the new front."""
-    weighted = len(weights.out) > 0
+def _push(g, weights, out, edges, relation, avoid, here, n, there):  # type: ignore[no-untyped-def]
+    """Spread walks over one relation, never onto ``avoid``; the size of the new front.
+
+    ``out`` is the table of this hop, ``edges`` factors of single edges or nothing.
+    """
+    weighted = len(weights.last) > 0
     size = 0
     for k in range(n):
         a = here.entities[k]
@@ -659,7 +673,7 @@ def _push(g, weights, relation, avoid, here, n, there):  # type: ignore[no-untyp
             if g.segment_relations[s] != relation:
                 continue
             lo, hi = g.segment_starts[s], g.segment_starts[s + 1]
-            w = here.weights[a] * weights.out[hi - lo] if weighted else 0.0
+            w = here.weights[a] * out[hi - lo] if weighted else 0.0
             for e in range(lo, hi):
                 b = g.tails[e]
                 if b == avoid:
@@ -669,7 +683,7 @@ def _push(g, weights, relation, avoid, here, n, there):  # type: ignore[no-untyp
                     size += 1
                 there.counts[b] += here.counts[a]
                 if weighted:
-                    there.weights[b] += w
+                    there.weights[b] += w * edges[e] if len(edges) > 0 else w
     if weights.arrives:
         back = _inverse(relation, g.n_relations)
         for k in range(size):
@@ -683,7 +697,8 @@ def _end(g, trie, weights, node, u, first_item, here, n, there, reached):  # typ
     """Take the last hops of all rules with this prefix and put down what they reach."""
     for k in range(trie.end_starts[node], trie.end_starts[node + 1]):
         rule = trie.end_rules[k]
-        size = _push(g, weights, trie.end_relations[k], u, here, n, there)
+        last = trie.end_relations[k]
+        size = _push(g, weights, weights.last, weights.none, last, u, here, n, there)
         for i in range(size):
             v = there.entities[i]
             if not reached.near[v]:
@@ -718,11 +733,12 @@ def _reach(g, trie, weights, u, first_item, fronts, reached):  # type: ignore[no
         start.entities[0], start.counts[u] = u, 1
         if len(start.weights) > 1:
             start.weights[u] = 1.0
-        n = _push(g, weights, r1, -1, start, 1, one)
+        n = _push(g, weights, weights.first, weights.edges, r1, -1, start, 1, one)
         _clear(start, 1)
         _end(g, trie, weights, node, u, first_item, one, n, start, reached)
         for c in range(trie.child_starts[node], trie.child_starts[node + 1]):
-            m = _push(g, weights, trie.child_relations[c], u, one, n, two)
+            r2 = trie.child_relations[c]
+            m = _push(g, weights, weights.middle, weights.none, r2, u, one, n, two)
             _end(g, trie, weights, trie.child_nodes[c], u, first_item, two, m, start, reached)
             _clear(two, m)
         _clear(one, n)
@@ -758,7 +774,7 @@ def reach_block(g, trie, weights, users, first_item, n_items):  # type: ignore[n
 
     Returns (pairs per user, items, row ends, rules, counts, strengths).
     """
-    weighted = len(weights.out) > 0
+    weighted = len(weights.last) > 0
     n = len(g.indptr) - 1
     fronts = (_new_front(n, weighted), _new_front(n, weighted), _new_front(n, weighted))
     reached = _new_reached(n, n_items, trie.n_rules, False, weighted)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -102,6 +102,8 @@ class KnowledgeGraph:
 
     ``origins`` guards leakage (METHOD L3): for an edge that is known from a single
     interaction (u, v) alone, it holds v on edges that leave u and u on edges that leave v.
+    ``times`` holds when each interaction was, where that is known, on the edges that leave
+    users; other edges of users have a time of no meaning.
     """
 
     vocabulary: Vocabulary
@@ -113,6 +115,7 @@ class KnowledgeGraph:
     pair_tails: NDArray[np.int32]  # [edges], sorted by (head, tail, relation)
     pair_relations: NDArray[np.uint16]  # [edges]
     origins: NDArray[np.int32] | None = None  # [edges], in the order of tails; -1 for none
+    times: NDArray[np.int64] | None = None  # [users' edges], in the order of tails
 
     # ── building ────────────────────────────────────────────────────────────────────────
 
@@ -200,7 +203,53 @@ class KnowledgeGraph:
             pair_tails=np.delete(self.pair_tails, pair),
             pair_relations=np.delete(self.pair_relations, pair),
             origins=None if self.origins is None else np.delete(self.origins, edge),
+            times=None
+            if self.times is None
+            else np.delete(self.times, edge[edge < len(self.times)]),
         )
+
+    def timed(self, users: Ints, items: Ints, times: Ints) -> KnowledgeGraph:
+        """The graph with the times of its interactions; of a pair's several, the latest.
+
+        Items are numbered from 0 among items, and every interaction must have a time.
+        """
+        of_edge = np.zeros(int(self.indptr[self.n_users]), dtype=np.int64)
+        order = np.lexsort((times, items, users))
+        u, v, t = users[order], items[order], np.asarray(times)[order]
+        last = np.append((u[1:] != u[:-1]) | (v[1:] != v[:-1]), True)[: len(u)]
+        own, _ = self.interactions
+        if int(last.sum()) != len(own):
+            raise LogerError(f"{int(last.sum()):,} pairs with times, {len(own):,} interactions")
+        of_edge[own] = t[last]
+        return replace(self, times=of_edge)
+
+    @cached_property
+    def interactions(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """The interactions by user and item, as (their edges' places in ``tails``, their users)."""
+        segments = np.flatnonzero(self.segment_relations == INTERACTION)
+        users = np.searchsorted(self.row_segments, segments, side="right") - 1
+        starts, ends = self.segment_starts[segments], self.segment_starts[segments + 1]
+        sizes = ends - starts
+        within = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        edges = np.repeat(starts, sizes) + within
+        return edges.astype(np.int64), np.repeat(users, sizes).astype(np.int32)
+
+    @cached_property
+    def later(self) -> NDArray[np.int32] | None:
+        """For each edge that leaves a user by an interaction, how many of the user's
+        interactions came after it; 0 on other edges. None where times are not known."""
+        if self.times is None:
+            return None
+        edges, users = self.interactions
+        order = np.lexsort((-self.times[edges], users))
+        user, time = users[order], self.times[edges][order]
+        tied = np.concatenate([[False], (user[1:] == user[:-1]) & (time[1:] == time[:-1])])
+        # Latest first; those at the same time share the place of the first of them.
+        first = np.maximum.accumulate(np.where(tied, -1, np.arange(len(order))))
+        place = first - np.searchsorted(user, user)
+        out = np.zeros(len(self.times), dtype=np.int32)
+        out[edges[order]] = place
+        return out
 
     def without_interactions(self, users: Sequence[int], items: Sequence[int]) -> KnowledgeGraph:
         """The graph as if these interactions had never been seen.
@@ -355,6 +404,8 @@ class KnowledgeGraph:
             digest.update(np.ascontiguousarray(array).tobytes())
         if self.origins is not None:
             digest.update(self.origins.tobytes())
+        if self.times is not None:
+            digest.update(self.times.tobytes())
         return digest.hexdigest()
 
     def __repr__(self) -> str:

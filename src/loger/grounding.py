@@ -35,11 +35,22 @@ Cells = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64], NDArray[n
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """How a path's strength falls with degrees: each hop h –r→ t of a path multiplies it by
-    deg_r(h)^-leave · deg_r⁻¹(t)^-arrive (METHOD 5, ``walk``, where leave is β and arrive 0)."""
+    """How a path's strength falls with degrees and age (METHOD 5, ``walk``).
 
-    leave: float = 1.0
+    Each hop h –r→ t multiplies it by deg_r(h)^-leave · deg_r⁻¹(t)^-arrive. ``leave`` is one
+    exponent for all hops (METHOD's β), or three for the first, the middle and the last hop;
+    a rule of one hop has only a last one, a rule of two no middle one. Where the graph knows
+    times, a first hop over an interaction also counts (1 + the user's later ones)^-recency.
+    """
+
+    leave: float | tuple[float, float, float] = 1.0
     arrive: float = 0.0
+    recency: float = 0.0
+
+    @property
+    def leaves(self) -> tuple[float, float, float]:
+        """The exponents of the first, the middle and the last hop."""
+        return self.leave if isinstance(self.leave, tuple) else (self.leave,) * 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,11 +226,17 @@ def _rows(graph: KnowledgeGraph) -> kernels.Rows:
 
 
 def _weights(graph: KnowledgeGraph, walk: Walk | None) -> kernels.Weights:
+    none = np.empty(0)
     if walk is None:
-        return kernels.Weights(np.empty(0), np.empty(0), False)
+        return kernels.Weights(none, none, none, none, False, none, none)
     most = int(np.diff(graph.segment_starts).max(initial=1))
     degree = np.maximum(np.arange(most + 1), 1).astype(np.float64)
-    return kernels.Weights(degree**-walk.leave, degree**-walk.arrive, walk.arrive != 0)
+    first, middle, last = (degree**-leave for leave in walk.leaves)
+    edges: NDArray[np.float64] = none
+    if walk.recency and graph.later is not None:
+        edges = (1.0 + graph.later).astype(np.float64) ** -walk.recency
+    into = degree**-walk.arrive
+    return kernels.Weights(first, middle, last, into, walk.arrive != 0, edges, none)
 
 
 def _plan(graph: KnowledgeGraph, rules: RuleSet) -> kernels.Plan:

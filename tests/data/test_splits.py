@@ -140,7 +140,8 @@ def test_l1_the_training_graph_is_that_of_data_without_the_held_out_rows():
             np.int32
         ),
     )
-    events = Interactions(data.interactions.users[kept], data.interactions.items[kept])
+    whole = data.interactions
+    events = Interactions(whole.users[kept], whole.items[kept], whole.times[kept])
     alone = replace(data, facts=facts, interactions=events)
     assert (data.facts.sources[~known] >= 0).any()
     assert alone.graph(np.arange(len(kept))).fingerprint == parts.graph.fingerprint

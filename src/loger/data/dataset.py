@@ -108,15 +108,19 @@ class Dataset:
         heads = np.concatenate([facts.heads[kept], events.users[chosen]])
         tails = np.concatenate([facts.tails[kept], events.items[chosen] + first_item])
         kinds = np.concatenate([facts.relations[kept], np.full(len(chosen), INTERACTION)])
-        if (facts.sources < 0).all():
-            return KnowledgeGraph.from_triples(self.vocabulary, self.relations, heads, kinds, tails)
-        sources = np.concatenate([facts.sources[kept], np.full(len(chosen), -1)])
-        heads, kinds, tails, sources = _single_sources(heads, kinds, tails, sources)
-        user = np.where(sources < 0, -1, events.users[sources])
-        item = np.where(sources < 0, -1, events.items[sources] + first_item)
-        return KnowledgeGraph.from_triples(
-            self.vocabulary, self.relations, heads, kinds, tails, origins=(user, item)
+        origins = None
+        if (facts.sources >= 0).any():
+            sources = np.concatenate([facts.sources[kept], np.full(len(chosen), -1)])
+            heads, kinds, tails, sources = _single_sources(heads, kinds, tails, sources)
+            user = np.where(sources < 0, -1, events.users[sources])
+            item = np.where(sources < 0, -1, events.items[sources] + first_item)
+            origins = (user, item)
+        graph = KnowledgeGraph.from_triples(
+            self.vocabulary, self.relations, heads, kinds, tails, origins=origins
         )
+        if events.times is None:
+            return graph
+        return graph.timed(events.users[chosen], events.items[chosen], events.times[chosen])
 
     # ── the format of our own, for data too large to read from text each time ──────────
 
