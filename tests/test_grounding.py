@@ -19,7 +19,6 @@ from loger.errors import LogerError
 from loger.grounding import Walk, count_paths, ground, paths, reach, sample_paths
 from loger.rules import candidates
 
-
 WALKS = [
     Walk(1.0, 0.0),
     Walk(0.5, 0.5),

@@ -141,7 +141,7 @@ def test_l1_the_training_graph_is_that_of_data_without_the_held_out_rows():
         ),
     )
     whole = data.interactions
-    events = Interactions(whole.users[kept], whole.items[kept], whole.times[kept])
+    events = Interactions(whole.users[kept], whole.items[kept], times=whole.times[kept])
     alone = replace(data, facts=facts, interactions=events)
     assert (data.facts.sources[~known] >= 0).any()
     assert alone.graph(np.arange(len(kept))).fingerprint == parts.graph.fingerprint
