@@ -1,4 +1,4 @@
-"""The compiled loops that count and weigh groundings; ``grounding`` is their only caller.
+"""The compiled loops that count, weigh and add up groundings; ``grounding`` calls them.
 
 All pairs of a user are counted together. Let a *prefix* be the relations of a rule less the
 last. Each edge b –r→ v that can be a last hop into one of the user's items is noted at b; then
@@ -819,6 +819,111 @@ def _doubled(array):  # type: ignore[no-untyped-def]
     out = np.empty(2 * len(array), dtype=array.dtype)
     out[: len(array)] = array
     return out
+
+
+# ── the logit of all items of a user ────────────────────────────────────────────────────
+
+SET, MULTISET, COUNT, WALK, LOGWALK = range(5)
+"""The features of METHOD 5 and the logarithm of ``walk``, in the order of ``logic.FEATURES``."""
+
+
+class Formula(NamedTuple):
+    """Σ_l w_l φ_l, as the loops read it."""
+
+    feature: int
+    weights: NDArray[np.float64]  # [rules]
+    scales: NDArray[np.float64]  # [rules]: the strength that is one unit of ``walk``
+
+
+class Sums(NamedTuple):
+    """What a user's items have gathered."""
+
+    seen: NDArray[np.bool_]  # [items]
+    items: NDArray[np.int32]  # the items seen, in order of first sight
+    n: NDArray[np.int64]  # [1]: how many they are
+    above: NDArray[np.float64]  # [items]: Σ w φ, before a mean is taken
+    below: NDArray[np.float64]  # [items]: what to divide by where φ is a mean
+
+
+@njit(cache=True, nogil=True)
+def _add_up(g, trie, weights, formula, node, u, first_item, near, here, n, there, sums):  # type: ignore[no-untyped-def]
+    """Take the last hops of all rules with this prefix and add what they are worth."""
+    for k in range(trie.end_starts[node], trie.end_starts[node + 1]):
+        rule, last = trie.end_rules[k], trie.end_relations[k]
+        w, scale = formula.weights[rule], formula.scales[rule]
+        size = _push(g, weights, weights.last, weights.none, last, u, here, n, there)
+        for i in range(size):
+            v = there.entities[i]
+            if near[v]:
+                continue
+            item = v - first_item
+            if not sums.seen[item]:
+                sums.seen[item] = True
+                sums.items[sums.n[0]] = item
+                sums.n[0] += 1
+            if formula.feature == SET:
+                sums.above[item] += w
+                sums.below[item] += 1
+            elif formula.feature == MULTISET:
+                sums.above[item] += w * there.counts[v]
+                sums.below[item] += there.counts[v]
+            elif formula.feature == COUNT:
+                sums.above[item] += w * np.log1p(np.float64(there.counts[v]))
+            elif formula.feature == WALK:
+                sums.above[item] += w * there.weights[v] / scale
+            else:
+                sums.above[item] += w * np.log1p(there.weights[v] / scale)
+        _clear(there, size)
+
+
+@njit(cache=True, nogil=True)
+def logit_block(g, trie, weights, formula, users, first_item, out):  # type: ignore[no-untyped-def]
+    """Write Σ_l w_l φ_l to ``out`` [users, items] for all items that the user has no edge to.
+
+    The same walks as ``_reach``; each rule is added up as soon as it is complete.
+    """
+    weighted = len(weights.last) > 0
+    n_entities, n_items = len(g.indptr) - 1, out.shape[1]
+    start, one, two = (
+        _new_front(n_entities, weighted),
+        _new_front(n_entities, weighted),
+        _new_front(n_entities, weighted),
+    )
+    near = np.zeros(n_entities, dtype=np.bool_)
+    sums = Sums(
+        np.zeros(n_items, dtype=np.bool_),
+        np.empty(n_items, dtype=np.int32),
+        np.zeros(1, dtype=np.int64),
+        np.zeros(n_items),
+        np.zeros(n_items),
+    )
+    for row in range(len(users)):
+        u = users[row]
+        near[g.tails[g.indptr[u] : g.indptr[u + 1]]] = True
+        for s in range(g.row_segments[u], g.row_segments[u + 1]):
+            r1 = np.int64(g.segment_relations[s])
+            node = trie.root[r1]
+            if node < 0:
+                continue
+            start.entities[0], start.counts[u] = u, 1
+            if weighted:
+                start.weights[u] = 1.0
+            n = _push(g, weights, weights.first, weights.edges, r1, -1, start, 1, one)
+            _clear(start, 1)
+            _add_up(g, trie, weights, formula, node, u, first_item, near, one, n, start, sums)
+            for c in range(trie.child_starts[node], trie.child_starts[node + 1]):
+                child, r2 = trie.child_nodes[c], trie.child_relations[c]
+                m = _push(g, weights, weights.middle, weights.none, r2, u, one, n, two)
+                _add_up(g, trie, weights, formula, child, u, first_item, near, two, m, start, sums)
+                _clear(two, m)
+            _clear(one, n)
+        near[g.tails[g.indptr[u] : g.indptr[u + 1]]] = False
+        for k in range(sums.n[0]):
+            item = sums.items[k]
+            mean = formula.feature <= MULTISET
+            out[row, item] = sums.above[item] / sums.below[item] if mean else sums.above[item]
+            sums.above[item], sums.below[item], sums.seen[item] = 0.0, 0.0, False
+        sums.n[0] = 0
 
 
 # ── the paths themselves ────────────────────────────────────────────────────────────────

@@ -147,7 +147,7 @@ def reach(
         cells = [(ends, kinds, counts, strengths)]
         far = _joined(np.repeat(own, sizes), items, len(rules), cells, walk is not None)
         near = ground(
-            graph, rules, *_near_items(graph, own, observed), walk=walk, engine=LocalEngine(1)
+            graph, rules, *near_items(graph, own, observed), walk=walk, engine=LocalEngine(1)
         )
         return _merged(far, near, own)
 
@@ -168,7 +168,7 @@ def reach_sizes(
     def block(span: tuple[int, int]) -> NDArray[np.int64]:
         own = asked[span[0] : span[1]].astype(np.int64)
         far = kernels.reach_sizes(rows, trie, weights, own, graph.n_users, graph.n_items)
-        pairs = _near_items(graph, own, observed=True)
+        pairs = near_items(graph, own, observed=True)
         near = ground(graph, rules, *pairs, engine=LocalEngine(1)).count_matrix > 0
         place = np.searchsorted(own, pairs[0])
         ones, columns = np.ones(len(place), np.int64), np.arange(len(place))
@@ -180,6 +180,54 @@ def reach_sizes(
         raise LogerError("users must be distinct and ascending")
     blocks = (engine or LocalEngine()).map("measuring reach", block, _spans(len(asked)))
     return np.concatenate([np.empty((0, len(rules)), dtype=np.int64), *blocks])
+
+
+def logits(
+    graph: KnowledgeGraph,
+    rules: RuleSet,
+    users: ArrayLike,
+    formula: kernels.Formula,
+    *,
+    walk: Walk | None = None,
+    engine: Engine | None = None,
+) -> NDArray[np.float32]:
+    """Σ_l w_l φ_l of all items that the user has no interaction with; [users, items].
+
+    The same as summing over the rows of ``reach``, without holding them. Items that no rule
+    reaches have 0, and so have the user's own.
+    """
+    asked = _checked(graph.n_users, users, "user").astype(np.int64)
+    rows, trie, weights = _rows(graph), _trie(graph, rules), _weights(graph, walk)
+    out = np.zeros((len(asked), graph.n_items), dtype=np.float32)
+
+    def block(span: tuple[int, int]) -> None:
+        own, part = asked[span[0] : span[1]], out[span[0] : span[1]]
+        kernels.logit_block(rows, trie, weights, formula, own, graph.n_users, part)
+
+    for _ in (engine or LocalEngine()).map("scoring by rules", block, _spans(len(asked))):
+        pass
+    return out
+
+
+def near_items(
+    graph: KnowledgeGraph, users: NDArray[np.int64], observed: bool
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """The items that each user has an edge to; observed interactions only if asked for."""
+    near = np.flatnonzero(
+        [graph.signature(r) == ("user", "item") for r in range(2 * len(graph.relations))]
+    )
+    if not observed and len(near) == 1:  # the interaction is the only way from user to item
+        none = np.empty(0, dtype=np.int32)
+        return none, none
+    of_user = []
+    for u in users:
+        row = graph.pair_tails[graph.indptr[u] : graph.indptr[u + 1]]
+        items = np.unique(row[(row >= graph.n_users) & (row < graph.n_users + graph.n_items)])
+        if not observed:
+            items = np.setdiff1d(items, graph.neighbours(int(u), INTERACTION))
+        of_user.append(items - graph.n_users)
+    owners = np.repeat(users, [len(x) for x in of_user]).astype(np.int32)
+    return owners, np.concatenate([np.empty(0, dtype=np.int32), *of_user]).astype(np.int32)
 
 
 def _spans(n: int) -> list[tuple[int, int]]:
@@ -391,21 +439,6 @@ def _stacked(parts: Sequence[Groundings], n_rules: int, weighted: bool) -> Groun
         for p in parts
     ]
     return _joined(users, items, n_rules, rows, weighted)
-
-
-def _near_items(
-    graph: KnowledgeGraph, users: NDArray[np.int64], observed: bool
-) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """The items that each user has an edge to; observed interactions only if asked for."""
-    of_user = []
-    for u in users:
-        row = graph.pair_tails[graph.indptr[u] : graph.indptr[u + 1]]
-        items = np.unique(row[(row >= graph.n_users) & (row < graph.n_users + graph.n_items)])
-        if not observed:
-            items = np.setdiff1d(items, graph.neighbours(int(u), INTERACTION))
-        of_user.append(items - graph.n_users)
-    owners = np.repeat(users, [len(x) for x in of_user]).astype(np.int32)
-    return owners, np.concatenate([np.empty(0, dtype=np.int32), *of_user]).astype(np.int32)
 
 
 def _merged(far: Groundings, near: Groundings, users: NDArray[np.int64]) -> Groundings:

@@ -12,6 +12,7 @@ from loger.data.demo import shop
 from loger.data.splits import split
 from loger.encoder import ExtraPairs, TransE, TransEConfig
 from loger.encoder.histories import Histories
+from loger.encoder.retrieval import score_users
 from loger.encoder.rows import RowAdam
 from loger.encoder.transe import _Batch, _score, _stream
 from loger.errors import LogerError
@@ -239,17 +240,31 @@ def test_one_seed_gives_equal_bytes_and_another_does_not(parts):
 
 def test_folding_in_a_users_own_history_gives_its_own_scores(parts):
     encoder = TransE(SMALL).fit(parts.graph)
-    users, items = parts.pairs("train")
-    histories = [items[users == u] for u in range(5)]
-    assert np.allclose(encoder.fold_in(histories), encoder.score_items(range(5)), atol=1e-5)
-    empty = encoder.fold_in([np.empty(0, dtype=np.int64)])
-    assert np.isfinite(empty).all()
+    folded = score_users(encoder, parts.graph, range(5))
+    assert np.allclose(folded, encoder.score_items(range(5)), atol=1e-5)
+    none = np.empty(0, dtype=np.int64)
+    assert np.isfinite(encoder.fold_in(none, none, none.astype(float), 1)).all()
+
+
+def test_folding_in_counts_items_by_their_weights_and_old_ones_less(parts):
+    encoder = TransE(SMALL).fit(parts.graph)
+    one, items = np.zeros(2, dtype=np.int64), np.array([3, 8])
+    tilted = encoder.fold_in(one, items, np.array([1.0, 0.0]), 1)
+    assert np.allclose(tilted, encoder.fold_in(one[:1], items[:1], np.ones(1), 1), atol=1e-5)
+    plain, recent = (score_users(encoder, parts.graph, [0], recency=r) for r in (0.0, 50.0))
+    u, v = parts.pairs("train")
+    times = parts.dataset.interactions.times[parts.train]
+    latest = v[u == 0][times[u == 0] == times[u == 0].max()]
+    alone = encoder.fold_in(np.zeros(len(latest), int), latest, np.ones(len(latest)), 1)
+    assert np.allclose(recent, alone, atol=1e-4)
+    assert not np.allclose(plain, recent, atol=1e-2)
 
 
 def test_free_users_fit_too_but_cannot_be_folded_in(parts):
     encoder = TransE(replace(SMALL, users="free")).fit(parts.graph)
     with pytest.raises(LogerError, match="free users"):
-        encoder.fold_in([np.array([1])])
+        encoder.fold_in(np.array([0]), np.array([1]), np.ones(1), 1)
+    assert np.array_equal(score_users(encoder, parts.graph, [1]), encoder.score_items([1]))
 
 
 @pytest.mark.parametrize("distance", ["squared", "l1"])

@@ -305,14 +305,36 @@ class TransE:
         """Scores of all items for a block of users; see ``Encoder.score_items``."""
         return self._score_items(self.entities_.table[self._ids(users)])
 
-    def fold_in(self, histories: Sequence[NDArray[np.integer]]) -> Floats:
-        """Scores of all items for users that are known only by their items; [users, items]."""
-        if self.config.users == "free":
+    @property
+    def folds_in(self) -> bool:
+        """Whether a user's vector is made of its history."""
+        return self.config.users == "history"
+
+    def fold_in(
+        self,
+        owners: NDArray[np.integer],
+        items: NDArray[np.integer],
+        weights: NDArray[np.floating],
+        n_users: int,
+    ) -> Floats:
+        """Scores of all items for users known by their items alone; [users, items].
+
+        User ``owners[k]``, owners ascending, has ``items[k]``, which counts ``weights[k]``.
+        """
+        if not self.folds_in:
             raise LogerError("an encoder with free users cannot fold in new ones")
-        users = np.repeat(np.arange(len(histories)), [len(h) for h in histories])
-        items = np.concatenate([np.empty(0, np.int64), *histories]).astype(np.int64)
-        folded = Histories(users, items + self.n_users_, len(histories), self.device)
-        return self._score_items(folded.bags(np.arange(len(histories))).sum(self.entities_.table))
+        sizes = np.bincount(owners, minlength=n_users)
+        scale = 1 / np.sqrt(np.maximum(sizes, 1))[owners]
+        rows, starts, scaled = (
+            torch.from_numpy(x).to(self.device)
+            for x in (
+                items.astype(np.int64) + self.n_users_,
+                (np.cumsum(sizes) - sizes).astype(np.int64),
+                (weights * scale).astype(np.float32),
+            )
+        )
+        bags = Bags(rows, starts, weights=scaled)
+        return self._score_items(bags.sum(self.entities_.table))
 
     @torch.no_grad()
     def _score_items(self, vectors: Tensor) -> Floats:

@@ -1,0 +1,241 @@
+"""Markov logic: features of groundings, probability, likelihoods and their gradients (METHOD 5).
+
+For a pair i with groundings of the rules l, logit p_i = Σ_l w_l φ_il + w₀, where φ is one of
+
+- ``set``: 1[n_l > 0] / |L_i|, Eq. 1 of the paper;
+- ``multiset``: n_l / Σ n, what the authors' code computes;
+- ``count``: log(1 + n_l), with a prior w₀: more evidence never counts against;
+- ``walk``: x_l / s_l, strength of the paths in units of what is usual for the rule;
+- ``logwalk``: log(1 + x_l / s_l), the default: strength with diminishing returns.
+
+The first two are means and have no prior: adding a path of a good rule can lower p. The others
+add up over rules; within a rule each path's share of φ is its share of n or x, which is what
+Aumann and Shapley's axioms give for a function of a sum. The item's popularity may be a second
+unit clause: + w_pop · log(1 + interactions of v).
+
+All functions here are pure: arrays in, arrays out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import minimize
+from scipy.sparse import csr_array
+from scipy.special import expit
+
+from loger import _kernels as kernels
+from loger.engine import Engine, LocalEngine
+from loger.errors import UnknownNameError
+from loger.graph import INTERACTION, KnowledgeGraph
+from loger.grounding import Groundings, Walk, ground, logits, near_items
+from loger.rules import RuleSet
+
+Feature = Literal["set", "multiset", "count", "walk", "logwalk"]
+FEATURES: tuple[Feature, ...] = get_args(Feature)
+"""In the order of the kernels' numbers."""
+
+Floats = NDArray[np.float64]
+Valued = tuple[float, Floats]
+"""A value and its gradient."""
+
+
+def additive(feature: Feature) -> bool:
+    """Whether a feature adds up over rules, and so has a prior w₀."""
+    return feature not in ("set", "multiset")
+
+
+def weighs(feature: Feature) -> bool:
+    """Whether a feature is of strengths, not counts."""
+    return feature in ("walk", "logwalk")
+
+
+def features(found: Groundings, feature: Feature, scales: ArrayLike | None = None) -> csr_array:
+    """φ of pairs, as a sparse matrix pairs × rules; ``scales`` are the s_l of strengths."""
+    if feature not in FEATURES:
+        raise UnknownNameError("feature", feature, FEATURES)
+    if weighs(feature):
+        x = found.strength_matrix
+        if scales is not None:
+            x.data = x.data / np.asarray(scales, dtype=np.float64)[x.indices]
+        x.data = np.log1p(x.data) if feature == "logwalk" else x.data
+        return x
+    n = found.count_matrix.astype(np.float64)
+    if feature == "count":
+        n.data = np.log1p(n.data)
+        return n
+    if feature == "set":
+        n.data = np.ones_like(n.data)
+    below = np.asarray(n.sum(axis=1)).ravel()
+    n.data /= np.repeat(below, np.diff(n.indptr))
+    return n
+
+
+def probability(phi: csr_array, weights: ArrayLike, prior: float = 0.0) -> Floats:
+    """p = σ(φ·w + w₀); where no rule fires that is σ(w₀), and 0.5 without a prior."""
+    out: Floats = expit(phi @ np.asarray(weights, dtype=np.float64) + prior)
+    return out
+
+
+def pseudo_likelihood(
+    parameters: Floats, phi: csr_array, targets: Floats, l2: float = 0.0, prior: bool = True
+) -> Valued:
+    """Σ_i [t_i log p_i + (1 − t_i) log(1 − p_i)] − ½λ‖w‖² and its gradient (Eq. 2 and 3).
+
+    t is 1 for observed pairs and q for hidden ones. With ``prior`` the last parameter is w₀,
+    which λ leaves alone.
+    """
+    w = parameters[:-1] if prior else parameters
+    z = phi @ w + (parameters[-1] if prior else 0.0)
+    value = float(np.sum(targets * z - np.logaddexp(0.0, z)) - 0.5 * l2 * w @ w)
+    rest = targets - expit(z)
+    gradient = phi.T @ rest - l2 * w
+    return value, np.append(gradient, rest.sum()) if prior else gradient
+
+
+def listwise(
+    parameters: Floats,
+    phi: csr_array | Floats,
+    starts: NDArray[np.int64],
+    hits: NDArray[np.int64],
+    l2: float = 0.0,
+) -> Valued:
+    """Mean log-likelihood of the hits, each among its user's candidates, and its gradient.
+
+    Row i of ``phi`` is a candidate of user k where starts[k] ≤ i < starts[k+1]; every user has
+    candidates. p(i) = softmax over the user's candidates of φ·w. A user's m hits weigh 1/√m
+    each. λ is of the mean: ½λ‖w‖² is taken off.
+    """
+    users = np.searchsorted(starts, hits, side="right") - 1
+    weight = 1 / np.sqrt(np.bincount(users, minlength=len(starts) - 1)[users])
+    weight /= weight.sum()
+    z = phi @ parameters
+    sizes = np.diff(starts)
+    z -= np.repeat(np.maximum.reduceat(z, starts[:-1]), sizes)
+    share = np.exp(z)
+    total = np.add.reduceat(share, starts[:-1])
+    value = float(weight @ (z[hits] - np.log(total[users])) - 0.5 * l2 * parameters @ parameters)
+    mass = np.bincount(users, weight, minlength=len(starts) - 1)
+    pull = -share * np.repeat(mass / total, sizes)
+    np.add.at(pull, hits, weight)
+    return value, phi.T @ pull - l2 * parameters
+
+
+def maximise(
+    function: Callable[[Floats], Valued], start: Floats, positive: NDArray[np.bool_] | None = None
+) -> Floats:
+    """The parameters at the maximum of a concave function, from a warm start, by L-BFGS-B.
+
+    Those marked ``positive`` are kept at 0 or above.
+    """
+
+    def downhill(x: Floats) -> Valued:
+        value, gradient = function(x)
+        return -value, -gradient
+
+    kept = np.zeros(len(start), dtype=bool) if positive is None else positive
+    bounds = [(0.0, None) if low else (None, None) for low in kept]
+    options = {"maxiter": 500, "ftol": 1e-10, "gtol": 1e-8, "maxcor": 20}
+    found = minimize(  # type: ignore[call-overload]
+        downhill, start, jac=True, bounds=bounds, method="L-BFGS-B", options=options
+    )
+    best: Floats = found.x
+    return best
+
+
+def ascend(function: Callable[[Floats], Valued], start: Floats, rate: float, steps: int) -> Floats:
+    """Plain gradient ascent, as the paper's M-step is published."""
+    x = start.astype(np.float64)
+    for _ in range(steps):
+        x = x + rate * function(x)[1]
+    return x
+
+
+def typical_strengths(found: Groundings) -> Floats:
+    """s_l: the median strength of each rule where it fires; 1 for a rule that never does."""
+    assert found.strengths is not None
+    order = np.lexsort((found.strengths, found.rules))
+    ends = np.searchsorted(found.rules[order], np.arange(found.n_rules + 1))
+    middle = (ends[:-1] + ends[1:]) // 2
+    fires = ends[1:] > ends[:-1]
+    out = np.ones(found.n_rules)
+    out[fires] = found.strengths[order[middle[fires]]]
+    return out
+
+
+@dataclass(frozen=True, eq=False)
+class Logic:
+    """The learned logic model: logit p(u, v) = Σ_l w_l φ_l(u, v) + w₀ + w_pop · log(1 + pop(v))."""
+
+    rules: RuleSet
+    weights: Floats  # [rules]
+    feature: Feature = "logwalk"
+    walk: Walk | None = None
+    scales: Floats | None = None  # [rules]; None for features of counts
+    prior: float = 0.0
+    popularity: float = 0.0  # w_pop
+
+    def unit(self, graph: KnowledgeGraph) -> Floats:
+        """What the unit clauses give each item: w₀ + w_pop · log(1 + pop(v)); [items]."""
+        return self.prior + self.popularity * log_popularity(graph)
+
+    def ground(
+        self,
+        graph: KnowledgeGraph,
+        users: ArrayLike,
+        items: ArrayLike,
+        engine: Engine | None = None,
+    ) -> Groundings:
+        """The groundings of pairs, weighed if the feature needs it."""
+        return ground(graph, self.rules, users, items, walk=self.walk, engine=engine)
+
+    def contributions(self, found: Groundings) -> csr_array:
+        """w_l φ_l of each pair and rule; pairs × rules."""
+        phi = features(found, self.feature, self.scales)
+        phi.data = phi.data * self.weights[phi.indices]
+        return phi
+
+    def pair_logits(self, graph: KnowledgeGraph, found: Groundings) -> Floats:
+        """logit p of pairs that have been grounded."""
+        rules = np.asarray(self.contributions(found).sum(axis=1)).ravel()
+        return rules + self.unit(graph)[found.items]
+
+    def logits(
+        self, graph: KnowledgeGraph, users: ArrayLike, engine: Engine | None = None
+    ) -> NDArray[np.float32]:
+        """logit p of all items for a block of users; [users, items].
+
+        An observed pair is scored as if it had not been observed, like any other.
+        """
+        own = np.asarray(users, dtype=np.int64)
+        alone = LocalEngine(1) if engine is None else engine
+        out = logits(graph, self.rules, own, self._formula, walk=self.walk, engine=alone)
+        distinct, place = np.unique(own, return_inverse=True)
+        near_users, near = near_items(graph, distinct, observed=True)
+        if len(near):
+            found = self.ground(graph, near_users, near, alone)
+            told = np.asarray(self.contributions(found).sum(axis=1)).ravel()
+            rows = np.searchsorted(distinct, near_users)
+            ends = np.searchsorted(rows, np.arange(len(distinct) + 1))
+            for k, d in enumerate(place):
+                span = slice(ends[d], ends[d + 1])
+                out[k, near[span]] = told[span]
+        out += self.unit(graph).astype(np.float32)
+        return out
+
+    @property
+    def _formula(self) -> kernels.Formula:
+        scales = np.ones(len(self.rules)) if self.scales is None else self.scales
+        return kernels.Formula(FEATURES.index(self.feature), self.weights, scales)
+
+
+def log_popularity(graph: KnowledgeGraph) -> Floats:
+    """log(1 + interactions) of each item of a graph."""
+    inverse = graph.inverse(INTERACTION)
+    degrees = graph.degrees(inverse)[graph.n_users : graph.n_users + graph.n_items]
+    out: Floats = np.log1p(degrees)
+    return out
