@@ -324,7 +324,9 @@ class TransE:
         if not self.folds_in:
             raise LogerError("an encoder with free users cannot fold in new ones")
         sizes = np.bincount(owners, minlength=n_users)
-        scale = 1 / np.sqrt(np.maximum(sizes, 1))[owners]
+        # 1/√n where all count 1; in general what keeps the length of a sum of unlike vectors.
+        lengths = np.sqrt(np.bincount(owners, weights**2, minlength=n_users))
+        scale = 1 / np.maximum(lengths, 1e-12)[owners]
         rows, starts, scaled = (
             torch.from_numpy(x).to(self.device)
             for x in (
