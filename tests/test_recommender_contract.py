@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from loger.baselines import EASE, IALS, ItemKNN, MostPop, P3alpha, RP3beta
+from loger.baselines import CKE, EASE, IALS, KGAT, HeteroEmbed, ItemKNN, MostPop, P3alpha, RP3beta
 from loger.data import Split, split
 from loger.data.demo import shop
 from loger.engine import LocalEngine
@@ -23,6 +23,9 @@ RECOMMENDERS: dict[str, Callable[[], Recommender]] = {
     "RP3beta": RP3beta,
     "EASE": EASE,
     "IALS": lambda: IALS(dimensions=8, sweeps=3),
+    "HeteroEmbed": lambda: HeteroEmbed(dimension=8, epochs=2, negatives=32),
+    "CKE": lambda: CKE(dimension=8, epochs=2),
+    "KGAT": lambda: KGAT(dimension=8, layers=(8, 4), epochs=2, pretraining=1),
 }
 STOPS_ON_VALIDATION: set[str] = set()
 """Those that may look at validation, to know when to stop."""

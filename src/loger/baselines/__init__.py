@@ -6,19 +6,37 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from loger.baselines.cke import CKE
     from loger.baselines.ease import EASE
+    from loger.baselines.heteroembed import HeteroEmbed
     from loger.baselines.ials import IALS
     from loger.baselines.itemknn import ItemKNN
+    from loger.baselines.kgat import KGAT
     from loger.baselines.mostpop import MostPop
     from loger.baselines.p3alpha import P3alpha, RP3beta
     from loger.baselines.tuning import Tuned, tune
 
-__all__ = ["EASE", "IALS", "ItemKNN", "MostPop", "P3alpha", "RP3beta", "Tuned", "tune"]
+__all__ = [
+    "CKE",
+    "EASE",
+    "IALS",
+    "KGAT",
+    "HeteroEmbed",
+    "ItemKNN",
+    "MostPop",
+    "P3alpha",
+    "RP3beta",
+    "Tuned",
+    "tune",
+]
 
 _HOMES = {
+    "CKE": "cke",
     "EASE": "ease",
+    "HeteroEmbed": "heteroembed",
     "IALS": "ials",
     "ItemKNN": "itemknn",
+    "KGAT": "kgat",
     "MostPop": "mostpop",
     "P3alpha": "p3alpha",
     "RP3beta": "p3alpha",

@@ -1,0 +1,238 @@
+"""HeteroEmbed (ECFKG): users, items and facts in one space of translations, ranked by a product."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from loger.baselines.matching import PathMatcher
+from loger.baselines.sampling import Noise, relation_batches
+from loger.data.splits import Split
+from loger.encoder.rows import RowAdam
+from loger.encoder.threads import one_thread
+from loger.encoder.training import chosen_device, configured, entity_ids
+from loger.engine import Progress, silent
+from loger.errors import LogerError
+from loger.graph import INTERACTION, KnowledgeGraph
+from loger.paths import Reasons
+from loger.recommender import Floats, part_matrix
+
+Ids = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class HeteroEmbedConfig:
+    """Settings of HeteroEmbed; defaults without a source were chosen on validation."""
+
+    dimension: int = 100
+    """As in PGPR, which starts from these vectors."""
+    noise: float = 5.0
+    """k, what the negatives of one positive weigh together (5 in the paper)."""
+    negatives: int = 512
+    """Drawn for a batch, and shared by it: k is spread over all of them."""
+    power: float = 0.75
+    """Negatives are drawn ∝ frequency^power, for each relation apart (as in the paper)."""
+    correction: float = 1.0
+    """1: noise-contrastive estimation; 0: negative sampling as in word2vec."""
+    facts_per_interaction: float = 2.0
+    """Facts per epoch, as a multiple of the interactions, shared among relations ∝ √size."""
+    l2: float = 1e-3
+    """Pull of the vectors in a step towards 0."""
+    epochs: int = 20
+    batch: int = 1024
+    rate: float = 1e-2
+    final_rate: float = 1e-3
+    """The learning rate falls linearly from the one to the other."""
+    seed: int = 0
+    device: str | None = None
+    """Where to train; None takes a GPU if there is one."""
+
+
+class _Relation(NamedTuple):
+    """The triples of a relation or inverse relation, and what they are learned against."""
+
+    heads: Ids
+    tails: Ids
+    first: int  # of the entities that tails may be
+    biases: int  # where the biases of those begin
+    noise: Noise
+
+
+class HeteroEmbed:
+    """Ai, Azizi, Chen & Zhang, Algorithms 2018, "Learning Heterogeneous Knowledge Base
+    Embeddings for Explainable Recommendation".
+
+    Every relation, purchases too, is a translation: s(h, r, t) = ⟨h + r, t⟩ + b_rt. With t' drawn
+    from P_r ∝ frequency^0.75 among the tails of r, k of them for each triple, the loss is
+
+        −log σ(s(h,r,t) − log k P_r(t)) − Σ_t' log σ(−(s(h,r,t') − log k P_r(t'))),
+
+    noise-contrastive estimation, under which s estimates log P(t | h, r); the paper leaves the
+    logarithms out (``correction=0``), and what it then ranks by is no probability of an item but
+    a ratio to its noise. Users are ranked items by ⟨u + r_ui, v⟩ + b_v.
+
+    Reasons are found after the fact, as in the paper: of all simple paths of up to three hops
+    from user to item, those of the largest Π σ(s) over their facts.
+    """
+
+    name = "HeteroEmbed"
+    GRID: ClassVar[Mapping[str, Sequence[Any]]] = {"l2": (3e-4, 1e-3, 3e-3), "epochs": (10, 20)}
+
+    entities_: RowAdam  # [entities, dimension]
+    relations_: RowAdam  # [relations, dimension]
+    biases_: RowAdam  # [biases, 1]: b_rt, relation after relation
+    _matcher: PathMatcher | None
+
+    def __init__(self, **settings: Any) -> None:
+        self.config = configured(HeteroEmbedConfig, settings)
+        c = self.config
+        if min(c.dimension, c.epochs, c.batch, c.negatives) < 1 or c.noise <= 0 or c.l2 < 0:
+            raise LogerError(
+                "dimension, epochs, batch and negatives must be at least 1, noise above 0 and l2 "
+                f"at least 0; got {c!r}"
+            )
+        self.device = chosen_device(c.device)
+
+    # ── fitting ─────────────────────────────────────────────────────────────────────────
+
+    def fit(self, split: Split, *, progress: Progress = silent) -> Self:
+        """Learn all triples of the training graph together."""
+        graph = split.graph
+        self._graph, self._known = graph, part_matrix(split, "train")
+        self._matcher = None
+        learned = self._start(graph)
+        with one_thread():
+            for epoch in range(self.config.epochs):
+                self._epoch(learned, epoch, progress)
+        progress(self.name, 1, 1)
+        return self
+
+    def _start(self, graph: KnowledgeGraph) -> list[_Relation]:
+        """Sort triples by relation, count their tails and draw the first vectors."""
+        heads, relations, tails = (x.astype(np.int64) for x in graph.triples())
+        learned: list[_Relation] = []
+        logs: list[NDArray[np.float64]] = []
+        for r in range(len(graph.relations)):
+            h, t = heads[relations == r], tails[relations == r]
+            span = graph.vocabulary.span(graph.signature(r)[1])
+            noise = Noise(np.bincount(t - span.start, minlength=len(span)), self.config.power)
+            learned.append(_Relation(h, t, span.start, sum(map(len, logs)), noise))
+            least = noise.shares[noise.shares > 0].min()
+            logs.append(np.log(np.maximum(noise.shares, least)))
+        rng = np.random.default_rng([self.config.seed, 0x4E7E])
+        shape = (graph.n_entities, self.config.dimension)
+        vectors = rng.standard_normal(shape, dtype=np.float32) * np.float32(0.1)
+        shifts = rng.standard_normal((len(learned), shape[1]), dtype=np.float32) * np.float32(0.1)
+        # b_rt starts at what explains all of the noise: every s begins as log P_r(t).
+        biases = (self.config.correction * np.concatenate(logs)).astype(np.float32)[:, None]
+        self.entities_, self.relations_, self.biases_ = (
+            RowAdam(torch.from_numpy(x).to(self.device)) for x in (vectors, shifts, biases)
+        )
+        self._bias_starts = np.array([x.biases - x.first for x in learned])
+        return learned
+
+    def _epoch(self, learned: Sequence[_Relation], epoch: int, progress: Progress) -> None:
+        """Go through all interactions and as many facts as the settings say."""
+        c = self.config
+        rng = np.random.default_rng([c.seed, 0xEC4, epoch])
+        sizes = [len(x.heads) for x in learned]
+        batches = relation_batches(sizes, c.batch, c.facts_per_interaction, rng)
+        for k, (r, rows) in enumerate(batches):
+            progress(self.name, epoch * len(batches) + k, c.epochs * len(batches))
+            done = (epoch + k / len(batches)) / c.epochs
+            noise = learned[r].noise.draw(c.negatives, rng)
+            self._step(r, learned[r], rows, noise, c.rate + done * (c.final_rate - c.rate))
+
+    def _step(self, r: int, learned: _Relation, rows: Ids, noise: Ids, rate: float) -> None:
+        """One update of all rows that a batch touches, down the gradient of the mean loss."""
+        c, table = self.config, self.entities_.table
+        heads = entity_ids(learned.heads[rows], self.device)
+        places = learned.tails[rows] - learned.first
+        tails = entity_ids(learned.tails[rows], self.device)
+        others = entity_ids(noise + learned.first, self.device)
+        own, theirs = (entity_ids(x + learned.biases, self.device) for x in (places, noise))
+        x, y, z = table[heads] + self.relations_.table[r], table[tails], table[others]
+        good = (x * y).sum(1) + self.biases_.table[own, 0]  # [triples]
+        bad = x @ z.mT + self.biases_.table[theirs, 0]  # [triples, negatives]
+        good -= self._shift(learned, places)
+        bad -= self._shift(learned, noise)
+        each = c.noise / len(noise)
+        slope = torch.sigmoid(-good).div_(-len(rows)).unsqueeze(1)  # of the loss, [triples, 1]
+        slopes = torch.sigmoid(bad).mul_(each / len(rows))  # [triples, negatives]
+        gx = slope * y + slopes @ z
+        gradient = torch.cat([gx, slope * x, slopes.mT @ x])
+        touched = torch.cat([heads, tails, others])
+        if c.l2:
+            pulled = torch.cat([table[heads], y, z])
+            weights = torch.full((len(touched), 1), c.l2 / len(rows), device=self.device)
+            weights[2 * len(rows) :] *= each
+            gradient += weights * pulled
+        self.entities_.update(touched, gradient, rate)
+        here = torch.tensor([r], device=self.device)
+        self.relations_.update(here, gx.sum(0, keepdim=True), rate)
+        biases = torch.cat([slope, slopes.sum(0).unsqueeze(1)])
+        self.biases_.update(torch.cat([own, theirs]), biases, rate)
+
+    def _shift(self, learned: _Relation, places: Ids) -> Tensor:
+        """correction · log k P_r(t) of tails by their place."""
+        logs = np.log(self.config.noise * learned.noise.shares[places])
+        shifts = (self.config.correction * logs).astype(np.float32)
+        return torch.from_numpy(shifts).to(self.device)
+
+    # ── scoring ─────────────────────────────────────────────────────────────────────────
+
+    @torch.no_grad()
+    def score(self, users: ArrayLike) -> Floats:
+        """⟨u + r_ui, v⟩ + b_v; [users, items]."""
+        graph, table = self._graph, self.entities_.table
+        x = table[entity_ids(users, self.device)] + self.relations_.table[INTERACTION]
+        items = table[graph.n_users : graph.n_users + graph.n_items]
+        biases = self.biases_.table[: graph.n_items, 0]  # interactions are the first relation
+        out: Floats = (x @ items.mT).add_(biases).cpu().numpy()
+        return out
+
+    @torch.no_grad()
+    def fact_scores(self, heads: ArrayLike, relations: ArrayLike, tails: ArrayLike) -> Floats:
+        """⟨h + r, t⟩ + b_rt of triples of base relations."""
+        h, r, t = (entity_ids(x, self.device) for x in (heads, relations, tails))
+        starts = torch.from_numpy(self._bias_starts).to(self.device)
+        x = self.entities_.table[h] + self.relations_.table[r]
+        scores = (x * self.entities_.table[t]).sum(1) + self.biases_.table[starts[r] + t, 0]
+        out: Floats = scores.cpu().numpy()
+        return out
+
+    # ── reasons ─────────────────────────────────────────────────────────────────────────
+
+    def reasons(self, users: ArrayLike, k: int, paths: int = 1) -> list[list[Reasons]]:
+        """The k best items of each user, each with its likeliest paths; see ``GivesReasons``."""
+        if self._matcher is None:
+            self._matcher = PathMatcher(self._graph, self._edge_logs())
+        return self._matcher.reasons(self, self._known, users, k, paths)
+
+    def _edge_logs(self) -> Floats:
+        """log σ(s) of each edge; an inverse edge has that of its fact."""
+        graph = self._graph
+        count = len(graph.relations)
+        relation = np.repeat(graph.segment_relations, np.diff(graph.segment_starts)).astype(
+            np.int64
+        )
+        head = np.repeat(np.arange(graph.n_entities), np.diff(graph.indptr))
+        back = relation >= count
+        facts = (
+            np.where(back, graph.tails, head),
+            np.where(back, relation - count, relation),
+            np.where(back, head, graph.tails),
+        )
+        size = 1 << 17
+        parts = [
+            self.fact_scores(*(x[k : k + size] for x in facts)) for k in range(0, len(head), size)
+        ]
+        scores = np.concatenate([np.empty(0, np.float32), *parts])
+        out: Floats = -np.logaddexp(np.float32(0), -scores)
+        return out

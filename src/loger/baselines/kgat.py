@@ -1,0 +1,293 @@
+"""KGAT: vectors that flow along the knowledge graph, as much over each edge as attention says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor, nn
+from torch.nn.functional import embedding, leaky_relu, logsigmoid, normalize
+
+from loger.baselines.cke import CKE
+from loger.baselines.matching import PathMatcher
+from loger.baselines.propagation import (
+    Edges,
+    Flow,
+    Neighbourhood,
+    all_edges,
+    flow_matrix,
+    row_softmax,
+    some_edges,
+)
+from loger.baselines.sampling import Unseen, relation_batches
+from loger.data.splits import Split
+from loger.encoder.threads import one_thread
+from loger.encoder.training import Parameters, chosen_device, configured, entity_ids
+from loger.engine import Progress, silent
+from loger.errors import LogerError
+from loger.graph import KnowledgeGraph
+from loger.paths import Reasons
+from loger.recommender import Floats, PairMatrix, part_matrix
+
+Ids = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class KGATConfig:
+    """Settings of KGAT; defaults without a source were chosen on validation."""
+
+    dimension: int = 64
+    """Of the vectors that flow (as in the paper)."""
+    layers: Sequence[int] = (64, 32, 16)
+    """Widths of what comes out of each layer (as in the paper)."""
+    neighbours: int | None = 8
+    """So many edges of each entity, drawn anew for each epoch, carry vectors in training; None
+    takes all of them, at several times the cost. After training all of them count."""
+    pretraining: int = 10
+    """Epochs of CKE from which the vectors start; the paper starts from BPR-MF. 0: at random."""
+    dropout: float = 0.1
+    """Share of what comes out of a layer that is dropped in training (as in the paper)."""
+    facts_per_interaction: float = 1.0
+    """Facts per epoch, as a multiple of the interactions, shared among relations ∝ √size."""
+    l2: float = 1e-3
+    """λ of the vectors in a batch."""
+    epochs: int = 10
+    batch: int = 2048
+    rate: float = 3e-3
+    final_rate: float = 3e-4
+    """The learning rate falls linearly from the one to the other."""
+    seed: int = 0
+    device: str | None = None
+    """Where to train; None takes a GPU if there is one."""
+
+
+class KGAT:
+    """Wang, He, Cao, Liu & Chua, KDD 2019, "KGAT: Knowledge Graph Attention Network for
+    Recommendation".
+
+    Attention of an edge among those of its head, and what flows over it into the head:
+
+        π(h, r, t) = softmax_t((W_r e_t)ᵀ tanh(W_r e_h + e_r)),   e_N(h) = Σ π(h, r, t) e_t.
+
+    A layer (bi-interaction) makes of e and e_N
+
+        e' = LeakyReLU(W₁(e + e_N) + b₁) + LeakyReLU(W₂(e ⊙ e_N) + b₂),
+
+    and score(u, v) is the product of what u and v are in all layers, one beside the other, each
+    but the first of unit length. Learned in turn, epoch by epoch, are BPR, through which the
+    attention stands still, and TransR, −log σ(d(h, r, t') − d(h, r, t)) with
+    d(h, r, t) = ‖W_r e_h + e_r − W_r e_t‖²; then attention is worked out anew.
+
+    Where it differs: a batch propagates only to the entities it needs, and in training over a
+    few neighbours of each, drawn anew for each epoch (``neighbours``); vectors start from CKE.
+    Reasons are the simple paths of up to three hops with the largest product of attentions.
+    """
+
+    name = "KGAT"
+    GRID: ClassVar[Mapping[str, Sequence[Any]]] = {"l2": (1e-3, 1e-2), "epochs": (10, 20)}
+
+    vectors_: Tensor  # [entities, dimension + widths], of all layers
+    attention_: Floats  # [edges], in the order of the graph's
+    _matcher: PathMatcher | None
+
+    def __init__(self, **settings: Any) -> None:
+        self.config = configured(KGATConfig, settings)
+        c = self.config
+        drawn = 1 if c.neighbours is None else c.neighbours
+        least = min(c.dimension, c.epochs, c.batch, drawn, *c.layers)
+        if least < 1 or c.l2 < 0 or c.pretraining < 0 or not 0 <= c.dropout < 1:
+            raise LogerError(
+                "dimension, layers, neighbours, epochs and batch must be at least 1, l2 and "
+                f"pretraining at least 0 and dropout in [0, 1); got {c!r}"
+            )
+        self.device = chosen_device(c.device)
+
+    # ── fitting ─────────────────────────────────────────────────────────────────────────
+
+    def fit(self, split: Split, *, progress: Progress = silent) -> Self:
+        """Learn pairs and facts in turn, and propagate over the whole graph at last."""
+        c, graph = self.config, split.graph
+        self._graph, self._known, self._matcher = graph, part_matrix(split, "train"), None
+        edges = all_edges(graph)
+        network = _Network(graph, c).to(self.device)
+        if c.pretraining:
+            start = {"epochs": c.pretraining, "dimension": c.dimension, "seed": c.seed}
+            network.begin_from(CKE(**start, device=c.device).fit(split, progress=progress))
+        parameters, unseen = Parameters(network), Unseen(self._known)
+        with one_thread():
+            for epoch in range(c.epochs):
+                rng = np.random.default_rng([c.seed, 0x4A7, epoch])
+                progress(self.name, epoch, c.epochs)
+                drawn = edges if c.neighbours is None else some_edges(edges, c.neighbours, rng)
+                flow = flow_matrix(drawn, network.attention(graph, drawn))
+                rate = c.rate + epoch / c.epochs * (c.final_rate - c.rate)
+                self._learn_pairs(network, parameters, flow, unseen, rate, rng)
+                self._learn_facts(network, parameters, rate, rng)
+            self.attention_ = network.attention(graph, edges)
+            with torch.no_grad():
+                whole = flow_matrix(edges, self.attention_)
+                everyone = np.arange(graph.n_entities)
+                self.vectors_ = network(Neighbourhood(whole, everyone, len(c.layers)))
+        progress(self.name, c.epochs, c.epochs)
+        return self
+
+    def _learn_pairs(
+        self,
+        network: _Network,
+        parameters: Parameters,
+        flow: PairMatrix,
+        unseen: Unseen,
+        rate: float,
+        rng: np.random.Generator,
+    ) -> None:
+        """BPR over all training pairs."""
+        c, n_users = self.config, self._graph.n_users
+        own = self._known.tocoo().coords
+        order = rng.permutation(len(own[0]))
+        for rows in (order[k : k + c.batch] for k in range(0, len(order), c.batch)):
+            users = own[0][rows].astype(np.int64)
+            items = own[1][rows] + n_users
+            others = unseen.draw(users, rng) + n_users
+            asked, places = np.unique(np.concatenate([users, items, others]), return_inverse=True)
+            around = Neighbourhood(flow, asked, len(c.layers))
+            x = network(around, c.dropout, rng)
+            u, v, w = embedding(entity_ids(places, self.device), x).view(3, len(rows), -1)
+            loss = -logsigmoid((u * (v - w)).sum(1)).mean()
+            size = 0.5 * (u.square() + v.square() + w.square()).sum() / len(rows)
+            (loss + c.l2 * size).backward()
+            parameters.step(rate)
+
+    def _learn_facts(
+        self, network: _Network, parameters: Parameters, rate: float, rng: np.random.Generator
+    ) -> None:
+        """TransR over interactions and facts, from head to tail and back."""
+        c, graph = self.config, self._graph
+        count = len(graph.relations)
+        heads, relations, tails = (x.astype(np.int64) for x in graph.triples())
+        places = [np.flatnonzero(relations == r) for r in range(count)]
+        sizes = [len(x) for x in places]
+        for r, rows in relation_batches(sizes, c.batch, c.facts_per_interaction, rng):
+            mine = places[r][rows]
+            h, t, way = heads[mine], tails[mine], r
+            if rng.random() < 0.5:
+                h, t, way = t, h, graph.inverse(r)
+            span = graph.vocabulary.span(graph.signature(way)[1])
+            others = rng.integers(span.start, span.stop, size=len(h))
+            ids = (entity_ids(x, self.device) for x in (h, t, others))
+            loss, size = network.facts(way, *ids)
+            (loss + c.l2 * size).backward()  # type: ignore[no-untyped-call]
+            parameters.step(rate)
+
+    # ── scoring ─────────────────────────────────────────────────────────────────────────
+
+    @torch.no_grad()
+    def score(self, users: ArrayLike) -> Floats:
+        """⟨u, v⟩ over all layers; [users, items]."""
+        n = self._graph.n_users
+        items = self.vectors_[n : n + self._graph.n_items]
+        out: Floats = (self.vectors_[entity_ids(users, self.device)] @ items.mT).cpu().numpy()
+        return out
+
+    def reasons(self, users: ArrayLike, k: int, paths: int = 1) -> list[list[Reasons]]:
+        """The k best items of each user, each with the paths of the largest product of
+        attentions; see ``GivesReasons``."""
+        if self._matcher is None:
+            logs = np.log(np.maximum(self.attention_, np.finfo(np.float32).tiny))
+            self._matcher = PathMatcher(self._graph, np.minimum(logs, 0))
+        return self._matcher.reasons(self, self._known, users, k, paths)
+
+
+# ── the network ─────────────────────────────────────────────────────────────────────────
+
+
+class _Network(nn.Module):
+    """What is learned."""
+
+    def __init__(self, graph: KnowledgeGraph, config: KGATConfig) -> None:
+        super().__init__()
+        rng = np.random.default_rng([config.seed, 0x4A70])
+        d, n = config.dimension, 2 * len(graph.relations)
+
+        def normal(*shape: int, scale: float = 0.1) -> Tensor:
+            return torch.from_numpy(
+                rng.standard_normal(shape, dtype=np.float32) * np.float32(scale)
+            )
+
+        self.vectors = nn.Embedding(graph.n_entities, d, _weight=normal(graph.n_entities, d))
+        self.relations = nn.Embedding(n, d, _weight=normal(n, d))
+        same = torch.eye(d).flatten().repeat(n, 1)
+        self.projections = nn.Embedding(n, d * d, _weight=same)  # W_r
+        widths = [d, *config.layers]
+        self.sums = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
+        self.products = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
+        for layer in (*self.sums, *self.products):
+            assert isinstance(layer, nn.Linear)
+            wide = (2 / sum(layer.weight.shape)) ** 0.5  # Xavier, as in the paper
+            layer.weight.data = normal(*layer.weight.shape, scale=wide)
+            layer.bias.data.zero_()
+
+    @torch.no_grad()
+    def begin_from(self, cke: CKE) -> None:
+        """Take over the vectors of users, items and entities, and the relations."""
+        own = cke.vectors_
+        n_users, n_items = len(own.users.weight), len(own.items.weight)
+        self.vectors.weight[:n_users] = own.users.weight
+        self.vectors.weight[n_users:] = own.entities.weight
+        self.vectors.weight[n_users : n_users + n_items] += own.items.weight
+        count = len(own.relations.weight)
+        self.relations.weight[:count] = own.relations.weight
+        self.relations.weight[count:] = -own.relations.weight
+        self.projections.weight.copy_(own.projections.weight.repeat(2, 1))
+
+    def forward(
+        self, around: Neighbourhood, dropout: float = 0.0, rng: np.random.Generator | None = None
+    ) -> Tensor:
+        """The vectors of all layers of the entities asked for; [asked, dimension + widths]."""
+        device = self.vectors.weight.device
+        x = self.vectors(entity_ids(around.rows[0], device))
+        outs = [x]
+        for k, flow in enumerate(around.flows):
+            after = entity_ids(np.searchsorted(around.rows[k], around.rows[k + 1]), device)
+            near: Tensor = Flow.apply(x, flow)  # type: ignore[no-untyped-call]
+            own = embedding(after, x)
+            x = leaky_relu(self.sums[k](own + near)) + leaky_relu(self.products[k](own * near))
+            if dropout and rng is not None:
+                kept = rng.random(x.shape, dtype=np.float32) >= dropout
+                x = x * torch.from_numpy(kept).to(device) / (1 - dropout)
+            outs = [embedding(after, out) for out in outs] + [normalize(x)]
+        return torch.cat(outs, dim=1)
+
+    def facts(self, r: int, heads: Tensor, tails: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
+        """TransR of facts of one relation, each against one other tail; and their size."""
+        h, t, o = (self.vectors(x) for x in (heads, tails, others))
+        here = torch.tensor([r], device=heads.device)
+        shift = self.relations(here)
+        projection = self.projections(here).view(h.shape[1], h.shape[1])
+        near = ((h - t) @ projection + shift).square().sum(1)
+        far = ((h - o) @ projection + shift).square().sum(1)
+        size = 0.5 * (h.square() + t.square() + o.square()).sum() / len(h)
+        return -logsigmoid(far - near).mean(), size
+
+    @torch.no_grad()
+    def attention(self, graph: KnowledgeGraph, edges: Edges) -> Floats:
+        """π of edges, which adds up to 1 over the edges of each head."""
+        heads, d = edges.heads, self.vectors.weight.shape[1]
+        scores = np.empty(len(heads), dtype=np.float32)
+        for r in np.unique(edges.relations).tolist():
+            mine = np.flatnonzero(edges.relations == r)
+            projection = self.projections.weight[r].view(d, d)
+            from_, to = (graph.vocabulary.span(t) for t in graph.signature(r))
+            x = self.vectors.weight[from_.start : from_.stop] @ projection
+            x = torch.tanh(x + self.relations.weight[r])
+            y = self.vectors.weight[to.start : to.stop] @ projection
+            for k in range(0, len(mine), 1 << 17):
+                part = mine[k : k + (1 << 17)]
+                h = entity_ids(heads[part] - from_.start, x.device)
+                t = entity_ids(edges.tails[part] - to.start, x.device)
+                scores[part] = (x[h] * y[t]).sum(1).cpu().numpy()
+        return row_softmax(scores, edges.indptr)
