@@ -15,6 +15,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from loger._kernels import _first_at_least, _inverse, _next_common, _segment
+from loger.graph import KnowledgeGraph
 
 
 class Edges(NamedTuple):
@@ -26,6 +27,18 @@ class Edges(NamedTuple):
     tails: NDArray[np.int32]
     origins: NDArray[np.int32]  # empty where the graph has none
     n_relations: int  # base relations
+
+
+def edges_of(graph: KnowledgeGraph) -> Edges:
+    """A graph as the compiled walks read it."""
+    return Edges(
+        graph.row_segments,
+        graph.segment_relations,
+        graph.segment_starts,
+        graph.tails,
+        np.empty(0, dtype=np.int32) if graph.origins is None else graph.origins,
+        len(graph.relations),
+    )
 
 
 class Tree(NamedTuple):

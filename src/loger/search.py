@@ -127,7 +127,7 @@ class PathSearch:
         self, graph: KnowledgeGraph, rules: RuleSet, config: SearchConfig | None = None
     ) -> None:
         self.graph, self.rules, self.config = graph, rules, config or SearchConfig()
-        self._edges = edges_of(graph)
+        self._edges = _hops.edges_of(graph)
         self._tree, self._below = _tree(rules)
         self._place = {rule.relations: k for k, rule in enumerate(rules)}
 
@@ -285,18 +285,6 @@ class PathSearch:
             and _hops._leads(self._edges, entities[1], first, v, u)
             and _hops._leads(self._edges, entities[-2], relations[-1], u, v)
         )
-
-
-def edges_of(graph: KnowledgeGraph) -> _hops.Edges:
-    """A graph as the compiled walks read it."""
-    return _hops.Edges(
-        graph.row_segments,
-        graph.segment_relations,
-        graph.segment_starts,
-        graph.tails,
-        np.empty(0, dtype=np.int32) if graph.origins is None else graph.origins,
-        len(graph.relations),
-    )
 
 
 def _tree(rules: RuleSet) -> tuple[_hops.Tree, NDArray[np.bool_]]:
