@@ -49,7 +49,7 @@ def _tables(encoder: Encoder) -> tuple[Floats, Floats]:
         with torch.no_grad():
             parts = model.entity_representations[0](), model.relation_representations[0]()
         real = [torch.view_as_real(t) if t.is_complex() else t for t in parts]
-        entities, relations = (_floats(t.cpu().flatten(1).numpy()) for t in real)
+        entities, relations = (_floats(t.detach().cpu().flatten(1).numpy()) for t in real)
         return entities, relations
     raise LogerError(
         f"{type(encoder).__name__} has no tables of vectors that are known here; paths can be "
