@@ -1,0 +1,107 @@
+"""The paper's baselines on the real data: ranking quality, and the time it takes.
+
+    python benchmarks/baselines.py --methods HeteroEmbed CKE KGAT          # test, as results.md
+    python benchmarks/baselines.py --part validation --data amazon-beauty --methods CKE --set l2=0.1
+
+Each method has its default settings, which were chosen with ``--part validation``; on test it is
+fitted on the whole published train set (``split.refit()``). The seed is that of the model. With
+``--out`` the per-user values of each run are kept as Parquet; with ``--reasons N`` so many users
+are given paths for their ten items, and timed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from ast import literal_eval
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import loger.baselines
+from loger.data import Split, load, split
+from loger.evaluate import evaluate
+
+DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+SETS = ("amazon-beauty", "amazon-cellphones", "amazon-toys", "ml1m")
+METRICS = ("ndcg", "recall", "hit_rate", "precision")
+
+
+def value(text: str) -> object:
+    """A number or the like, or the text itself."""
+    try:
+        return literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def line(means: Any, spreads: Any) -> str:
+    cells = zip(METRICS, means, spreads, strict=True)
+    return "  ".join(f"{m} {100 * v:5.2f} ± {100 * h:.2f}" for m, v, h in cells)
+
+
+def one(model: Any, parts: Split, options: argparse.Namespace, told: str) -> list[float]:
+    """Fit, evaluate and print; the means."""
+    start = time.perf_counter()
+    model.fit(parts)
+    fitted = time.perf_counter()
+    report = evaluate([model], parts, options.part, protocol=options.protocol)
+    done = time.perf_counter()
+    means = [report.mean(model.name, m) for m in METRICS]
+    half = [np.ptp(report.interval(model.name, m)) / 2 for m in METRICS]
+    times = f"fit {fitted - start:.0f} s, evaluation {done - fitted:.0f} s"
+    print(f"  {told}  {line(means, half)}  {times}", flush=True)
+    if options.out:
+        options.out.mkdir(parents=True, exist_ok=True)
+        report.write_users(options.out / f"{told.replace(' ', '-')}.parquet")
+    if options.reasons and hasattr(model, "reasons"):
+        explain(model, parts, options.reasons)
+    return means
+
+
+def explain(model: Any, parts: Split, n: int) -> None:
+    """Time the reasons of n users, and say how many of their items have one."""
+    users = np.unique(parts.pairs("test")[0])[:n]
+    model.reasons(users[:2], 10)
+    start = time.perf_counter()
+    given = [x for reasons in model.reasons(users, 10) for x in reasons]
+    seconds = time.perf_counter() - start
+    share = np.mean([bool(x.paths) for x in given])
+    lengths = np.bincount([len(p) for x in given for p in x.paths], minlength=4)[1:]
+    each = 1000 * seconds / len(users)
+    print(f"    reasons: {each:.2f} ms per user; {share:.1%} of items have a path; hops {lengths}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", nargs="+", choices=SETS, default=list(SETS))
+    parser.add_argument("--methods", nargs="+", default=["HeteroEmbed", "CKE", "KGAT"])
+    parser.add_argument("--part", choices=["validation", "test"], default="test")
+    parser.add_argument("--protocol", choices=["full", "sampled-100"], default="full")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="settings")
+    parser.add_argument("--out", type=Path, help="folder for per-user values")
+    parser.add_argument("--reasons", type=int, default=0, metavar="N", help="users to explain to")
+    options = parser.parse_args()
+    settings = {k: value(v) for k, v in (s.split("=", 1) for s in options.set)}
+    print(f"{options.protocol} ranking @10 on {options.part}, % ± half a 95 % interval over users")
+    for name in options.data:
+        parts = split(load(DATA / name))
+        parts = parts.refit() if options.part == "test" else parts
+        for method in options.methods:
+            make = getattr(loger.baselines, method)
+            rows = [
+                one(make(seed=seed, **settings), parts, options, f"{name} {method} seed {seed}")
+                for seed in options.seeds
+            ]
+            if len(rows) > 1:
+                spread = np.std(rows, axis=0, ddof=1)
+                means = np.mean(rows, axis=0)
+                print(
+                    f"  {name} {method} mean    {line(means, spread)}  (± over seeds)", flush=True
+                )
+
+
+if __name__ == "__main__":
+    main()
