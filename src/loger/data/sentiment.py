@@ -30,7 +30,7 @@ def read(folder: Path, *, positive_from: float | None = None, name: str | None =
     events = tables.read_table(path, ("user", "item", "rating", "time"))
     events = tables.filled(events, ("user", "item"), path)
     events = tables.times(tables.number(events, "rating", pl.Float64, path), "time", path)
-    said = _read_mentions(tables.need(folder, "sentiment.txt"), events, notes)
+    said = read_mentions(tables.need(folder, "sentiment.txt"), events, notes)
     facts = [
         said.select("line", "file", "feature", "source", pl.col(kind).alias("head")).with_columns(
             relation=pl.lit(relation), head_type=pl.lit(kind), tail_type=pl.lit("feature")
@@ -61,7 +61,7 @@ def read(folder: Path, *, positive_from: float | None = None, name: str | None =
     )
 
 
-def _read_mentions(path: Path, events: pl.DataFrame, notes: list[Note]) -> pl.DataFrame:
+def read_mentions(path: Path, events: pl.DataFrame, notes: list[Note]) -> pl.DataFrame:
     """One row per mention: line, user, item, feature, its label, and the row of the rating."""
     cells = tables.read_lists(path, ",")
     heads = [
