@@ -123,20 +123,29 @@ def brute_counts(graph: KnowledgeGraph, rules, user: int, item: int) -> list[int
 
 
 def brute_strengths(graph: KnowledgeGraph, rules, user, item, walk) -> list[float]:
-    """Σ over paths of Π over hops deg_r(h)^-leave · deg_r⁻¹(t)^-arrive, degrees of the graph,
-    times (1 + later interactions of the user)^-recency of a first hop that is one."""
+    """Σ over paths of Π over hops as ``Walk`` says, degrees of the graph."""
     total: Counter[tuple[int, ...]] = Counter()
     for relations, nodes in brute_paths(graph, user, item):
-        first, middle, last = walk.leaves
         product = 1.0
         for k, (h, r, t) in enumerate(zip(nodes, relations, nodes[1:], strict=False)):
-            leave = last if k == len(relations) - 1 else first if k == 0 else middle
-            product *= float(len(graph.neighbours(h, r))) ** -leave
-            product *= float(len(graph.neighbours(t, graph.inverse(r)))) ** -walk.arrive
+            product *= float(len(graph.neighbours(h, r))) ** -brute_exponent(
+                graph, walk, r, k == 0 and len(relations) > 1
+            )
+            if k == len(relations) - 1 and r != INTERACTION:
+                product *= float(len(graph.neighbours(t, graph.inverse(r)))) ** -walk.arrive
             if k == 0 and r == INTERACTION and graph.times is not None:
                 product *= (1.0 + brute_later(graph, h, t)) ** -walk.recency
         total[relations] += product
     return [total[rule.relations] for rule in rules]
+
+
+def brute_exponent(graph: KnowledgeGraph, walk, relation: int, first: bool) -> float:
+    """The power of the degree that a hop leaves; the one hop of a short rule is a last hop."""
+    if first:
+        return walk.first
+    if relation == INTERACTION:
+        return walk.user
+    return walk.item if relation == graph.inverse(INTERACTION) else walk.fact
 
 
 def brute_later(graph: KnowledgeGraph, user: int, item: int) -> int:
@@ -156,23 +165,31 @@ def matrices(graph: KnowledgeGraph) -> np.ndarray:
     return out
 
 
-def dense_groundings(graph: KnowledgeGraph, rules, user: int, item: int, leave=0.0, arrive=0.0):
+def dense_groundings(graph: KnowledgeGraph, rules, user: int, item: int, walk=None):
     """Counts of simple paths, or with exponents their strengths, by dense products: a twin for
     graphs that have too many paths to list. Checked against ``brute_counts`` itself."""
     v = item + graph.n_users
     edges = matrices(graph)
-    from_degree = np.maximum(edges.sum(axis=2), 1) ** -leave
-    to_degree = np.maximum(np.roll(edges.sum(axis=2), len(graph.relations), axis=0), 1) ** -arrive
+    degree = np.maximum(edges.sum(axis=2), 1)  # [relations, entities]
     if graph.has(user, INTERACTION, v):
         edges = matrices(graph.without_interactions([user], [item]))
-    edges = edges * from_degree[:, :, None] * to_degree[:, None, :]
     found = []
     for *before, last in (rule.relations for rule in rules):
-        end = edges[last][:, v].copy()
+        leaves = (1.0, *(1.0 for _ in before))
+        if walk is not None:
+            hops = [*before, last]
+            leaves = [
+                degree[r] ** -brute_exponent(graph, walk, r, k == 0 and len(hops) > 1)
+                for k, r in enumerate(hops)
+            ]
+        end = edges[last][:, v] * leaves[-1]
+        if walk is not None and last != INTERACTION:
+            end = end * degree[graph.inverse(last)][v] ** -walk.arrive
         front = np.zeros(graph.n_entities)
         front[user] = 1
-        for r in before:  # an inner node is neither end; with three hops the two differ anyway
-            front = front @ edges[r]
+        for r, leave in zip(before, leaves, strict=False):
+            # An inner node is neither end; with three hops the two differ anyway.
+            front = (front * leave) @ edges[r]
             front[[user, v]] = 0
         found.append(float(front @ end))
     return found

@@ -20,12 +20,10 @@ from loger.grounding import Walk, count_paths, ground, paths, reach, sample_path
 from loger.rules import candidates
 
 WALKS = [
-    Walk(1.0, 0.0),
-    Walk(0.5, 0.5),
-    Walk(0.0, 1.0),
-    Walk((0.3, 0.7, 1.5), 0.2),
-    Walk((0.0, 0.25, 0.5), recency=1.0),
-    Walk(0.5, 0.5, recency=0.7),
+    Walk(),
+    Walk.uniform(0.5),
+    Walk(0.3, 0.7, 1.5, 0.9, arrive=0.6),
+    Walk(0.0, 0.25, 0.5, 0.5, arrive=0.5, recency=1.0),
 ]
 
 
@@ -85,8 +83,8 @@ def test_the_twin_by_dense_products_agrees_with_the_twin_by_listing(graph, rando
     rules = candidates(graph)
     user, item = random.randrange(graph.n_users), random.randrange(graph.n_items)
     assert dense_groundings(graph, rules, user, item) == brute_counts(graph, rules, user, item)
-    slow = brute_strengths(graph, rules, user, item, Walk(0.5, 0.3))
-    assert dense_groundings(graph, rules, user, item, 0.5, 0.3) == pytest.approx(slow)
+    slow = brute_strengths(graph, rules, user, item, WALKS[2])
+    assert dense_groundings(graph, rules, user, item, WALKS[2]) == pytest.approx(slow)
 
 
 def notes_at_an_entity(graph):
@@ -121,13 +119,13 @@ def test_each_way_of_counting_agrees_with_dense_products(density, with_origins, 
         rules = candidates(graph)
         users, items = all_pairs(graph)
         found = ground(graph, rules, users, items)
-        weighed = ground(graph, rules, users, items, walk=Walk(0.5, 0.3))
+        weighed = ground(graph, rules, users, items, walk=WALKS[2])
         assert (found.count_matrix != weighed.count_matrix).nnz == 0
         counts, strengths = found.count_matrix.toarray(), weighed.strength_matrix.toarray()
         for row in np.random.default_rng(seed).choice(len(users), size=12, replace=False):
             pair = users[row], items[row]
             assert counts[row].tolist() == dense_groundings(graph, rules, *pair)
-            slow = dense_groundings(graph, rules, *pair, 0.5, 0.3)
+            slow = dense_groundings(graph, rules, *pair, WALKS[2])
             assert strengths[row] == pytest.approx(slow, rel=1e-9, abs=1e-12)
 
 
@@ -138,9 +136,9 @@ def test_pairs_asked_together_count_as_pairs_asked_alone(with_origins):
     graph = hub_graph(7, 0.6, with_origins)
     rules = candidates(graph)
     users, items = all_pairs(graph)
-    whole = ground(graph, rules, users, items, walk=Walk(1.0, 0.5))
+    whole = ground(graph, rules, users, items, walk=WALKS[2])
     for row in range(0, len(users), 7):
-        alone = ground(graph, rules, users[row], items[row], walk=Walk(1.0, 0.5))
+        alone = ground(graph, rules, users[row], items[row], walk=WALKS[2])
         assert (alone.count_matrix != whole.count_matrix[[row]]).nnz == 0
         found, same = whole.strength_matrix[[row]].toarray(), alone.strength_matrix.toarray()
         assert found == pytest.approx(same, rel=1e-9)

@@ -189,7 +189,7 @@ def test_typical_strength_is_the_upper_median_where_a_rule_fires():
 def test_logits_of_all_items_are_those_of_the_pairs_one_by_one(graph, feature):
     rules = candidates(graph)
     rng = np.random.default_rng(0)
-    walk = Walk((0.0, 0.25, 0.5)) if weighs(feature) else None
+    walk = Walk(0.0, 0.25, 0.5, 0.5, arrive=0.5) if weighs(feature) else None
     scales = 0.5 + rng.random(len(rules)) if weighs(feature) else None
     weights = rng.normal(size=len(rules))
     logic = Logic(rules, weights, feature, walk, scales, prior=-1.0, popularity=0.3)
@@ -225,8 +225,8 @@ def test_contributions_add_up_to_the_logit():
 
     graph = hub_graph(1, 0.3, False)
     rules = candidates(graph)
-    found = reach(graph, rules, [0, 1], walk=Walk(1.0))
-    scales = typical_strengths(ground(graph, rules, found.users, found.items, walk=Walk(1.0)))
-    logic = Logic(rules, np.ones(len(rules)), "logwalk", Walk(1.0), scales, prior=0.5)
+    found = reach(graph, rules, [0, 1], walk=Walk())
+    scales = typical_strengths(ground(graph, rules, found.users, found.items, walk=Walk()))
+    logic = Logic(rules, np.ones(len(rules)), "logwalk", Walk(), scales, prior=0.5)
     parts = np.asarray(logic.contributions(found).sum(axis=1)).ravel()
     assert parts + 0.5 == pytest.approx(logic.pair_logits(graph, found), abs=1e-12)

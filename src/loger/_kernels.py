@@ -16,9 +16,9 @@ Hubs: neighbours under one relation are a sorted slice and, where that is long, 
 A walk through a hub costs the words of its bitmap; an item that is a hub itself is not noted
 at its many neighbours but met bitmap against bitmap, 64 entities at a time.
 
-The strength of a path is the product over its hops h –r→ t of out[deg_r(h)] · into[deg_r⁻¹(t)],
-where ``out`` is another table for the first, the middle and the last hop (a rule of one hop has
-only a last one, a rule of two no middle one), times what the first edge itself is worth.
+The strength of a path is the product over its hops h –r→ t of a power of deg_r(h), which may be
+another for first hops, times a power of deg_r⁻¹(v) on the last hop, times what the first edge
+itself is worth.
 """
 
 from __future__ import annotations
@@ -68,11 +68,10 @@ class Plan(NamedTuple):
 class Weights(NamedTuple):
     """Factors by degree; all empty when only counts are asked for."""
 
-    first: NDArray[np.float64]
-    middle: NDArray[np.float64]
-    last: NDArray[np.float64]
-    into: NDArray[np.float64]
-    arrives: bool  # is any factor of ``into`` not 1?
+    powers: NDArray[np.float64]  # [exponents, degrees]; an exponent is known by its row
+    first: NDArray[np.int64]  # [relations]: of the degree that a first hop leaves
+    leave: NDArray[np.int64]  # [relations]: of the degree that a later hop leaves
+    into: NDArray[np.int64]  # [relations]: of the degree of v under the last hop's inverse
     edges: NDArray[np.float64]  # [users' edges]: a factor of each as first hop; or nothing
     none: NDArray[np.float64]  # nothing
 
@@ -134,10 +133,16 @@ def _degree(g, entity, relation):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _first_hop(weights, edge, degree, met):  # type: ignore[no-untyped-def]
-    """What a user's edge is worth, one of so many, to an entity that so many lead to."""
-    w = weights.first[degree] * weights.into[met]
+def _first_hop(weights, relation, edge, degree):  # type: ignore[no-untyped-def]
+    """What a user's edge is worth, one of so many."""
+    w = weights.powers[weights.first[relation], degree]
     return w * weights.edges[edge] if len(weights.edges) > 0 else w
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _leave(g, weights, entity, relation):  # type: ignore[no-untyped-def]
+    """What it is worth to leave an entity over a relation, not as a first hop."""
+    return weights.powers[weights.leave[relation], _degree(g, entity, relation)]
 
 
 @njit(cache=True, nogil=True)
@@ -190,7 +195,7 @@ def _note(g, plan, weights, u, items, notes):  # type: ignore[no-untyped-def]
     itself is noted only for rules of length 1.
     """
     has_origins = len(g.origins) > 0
-    weighted = len(weights.last) > 0
+    weighted = len(weights.leave) > 0
     n, n_big = 0, 0
     for k in range(len(items)):
         v = items[k]
@@ -199,7 +204,7 @@ def _note(g, plan, weights, u, items, notes):  # type: ignore[no-untyped-def]
             if not plan.ends[last]:
                 continue
             lo, hi = g.segment_starts[s], g.segment_starts[s + 1]
-            arrive = weights.into[hi - lo] if weighted else 0.0
+            arrive = weights.powers[weights.into[last], hi - lo] if weighted else 0.0
             if _is_big(g, s):
                 notes.big_pair[n_big], notes.big_segment[n_big] = k, s
                 n_big += 1
@@ -214,7 +219,7 @@ def _note(g, plan, weights, u, items, notes):  # type: ignore[no-untyped-def]
                 _set(notes.noted, b)
                 notes.entity[n], notes.pair[n], notes.relation[n] = b, k, last
                 if weighted:
-                    notes.weight[n] = weights.last[_degree(g, b, last)] * arrive
+                    notes.weight[n] = _leave(g, weights, b, last) * arrive
                 n += 1
     total = 0
     for k in range(len(notes.noted)):
@@ -299,25 +304,23 @@ def _complete(plan, prefix, b, a, own, w, items, notes, out, outw):  # type: ign
 @njit(cache=True, nogil=True)
 def _through(g, plan, weights, u, r1, a, own, together, w1, items, notes, out, outw):  # type: ignore[no-untyped-def]
     """Follow u –r1→ a –r2→ b for all r2 that continue a rule, to all noted b and big segments."""
-    weighted = len(weights.last) > 0
+    weighted = len(weights.leave) > 0
     for s in range(g.row_segments[a], g.row_segments[a + 1]):
         r2 = np.int64(g.segment_relations[s])
         prefix = plan.second[r1, r2]
         if prefix < 0:
             continue
-        back = _inverse(r2, g.n_relations)
         lo, hi = g.segment_starts[s], g.segment_starts[s + 1]
-        w = w1 * weights.middle[hi - lo] if weighted else 0.0
+        w = w1 * weights.powers[weights.leave[r2], hi - lo] if weighted else 0.0
         at = g.bitmap_of[s]
         if at < 0:
             for e in range(lo, hi):
                 b = np.int64(g.tails[e])
                 if _is_set(notes.noted, b) and b != u:
-                    w2 = w * weights.into[_degree(g, b, back)] if weights.arrives else w
                     if together:
-                        _arrive(plan, prefix, b, w2, notes)
+                        _arrive(plan, prefix, b, w, notes)
                     else:
-                        _complete(plan, prefix, b, a, own, w2, items, notes, out, outw)
+                        _complete(plan, prefix, b, a, own, w, items, notes, out, outw)
         else:
             first, end = g.word_spans[r2]
             for k in range(end - first):
@@ -326,11 +329,10 @@ def _through(g, plan, weights, u, r1, a, own, together, w1, items, notes, out, o
                     b = ((first + k) << 6) + _lowest(word)
                     word &= word - np.uint64(1)
                     if b != u:
-                        w2 = w * weights.into[_degree(g, b, back)] if weights.arrives else w
                         if together:
-                            _arrive(plan, prefix, b, w2, notes)
+                            _arrive(plan, prefix, b, w, notes)
                         else:
-                            _complete(plan, prefix, b, a, own, w2, items, notes, out, outw)
+                            _complete(plan, prefix, b, a, own, w, items, notes, out, outw)
         for j in range(notes.sizes[2]):
             pair, q = notes.big_pair[j], notes.big_segment[j]
             last = _inverse(np.int64(g.segment_relations[q]), g.n_relations)
@@ -346,12 +348,11 @@ def _through(g, plan, weights, u, r1, a, own, together, w1, items, notes, out, o
 def _meet(g, weights, u, s, q):  # type: ignore[no-untyped-def]
     """How many entities b ≠ u a segment s and a big segment q share, and their weight.
 
-    The weight is Σ_b into[deg_r2⁻¹(b)] · out[deg_r3(b)], times into[deg_r3⁻¹(v)].
+    The weight is that of the last hop b –r3→ v, added up over b.
     """
     n, weight = np.int64(0), 0.0
-    weighted = len(weights.last) > 0
-    arrive = _inverse(np.int64(g.segment_relations[s]), g.n_relations)
-    leave = _inverse(np.int64(g.segment_relations[q]), g.n_relations)
+    weighted = len(weights.leave) > 0
+    last = _inverse(np.int64(g.segment_relations[q]), g.n_relations)
     at, big = g.bitmap_of[s], g.bitmap_of[q]
     first, end = g.word_spans[np.int64(g.segment_relations[q])]
     if at < 0:
@@ -361,8 +362,7 @@ def _meet(g, weights, u, s, q):  # type: ignore[no-untyped-def]
             if b != u and _is_set(bits, b - (first << 6)):
                 n += 1
                 if weighted:
-                    into = weights.into[_degree(g, b, arrive)] if weights.arrives else 1.0
-                    weight += into * weights.last[_degree(g, b, leave)]
+                    weight += _leave(g, weights, b, last)
     elif weighted:
         for k in range(end - first):
             word = g.bitmaps[at + k] & g.bitmaps[big + k]
@@ -371,8 +371,7 @@ def _meet(g, weights, u, s, q):  # type: ignore[no-untyped-def]
                 word &= word - np.uint64(1)
                 if b != u:
                     n += 1
-                    into = weights.into[_degree(g, b, arrive)] if weights.arrives else 1.0
-                    weight += into * weights.last[_degree(g, b, leave)]
+                    weight += _leave(g, weights, b, last)
     else:
         for k in range(end - first):
             n += _popcount(g.bitmaps[at + k] & g.bitmaps[big + k])
@@ -380,7 +379,7 @@ def _meet(g, weights, u, s, q):  # type: ignore[no-untyped-def]
             both = g.bitmaps[at + (u >> 6) - first] & g.bitmaps[big + (u >> 6) - first]
             n -= np.int64((both >> np.uint64(u & 63)) & np.uint64(1))
     if weighted:
-        weight *= weights.into[g.segment_starts[q + 1] - g.segment_starts[q]]
+        weight *= weights.powers[weights.into[last], g.segment_starts[q + 1] - g.segment_starts[q]]
     return n, weight
 
 
@@ -388,7 +387,7 @@ def _meet(g, weights, u, s, q):  # type: ignore[no-untyped-def]
 def _walk(g, plan, weights, u, together, items, notes, out, outw):  # type: ignore[no-untyped-def]
     """Walk from the user over all prefixes."""
     has_origins = len(g.origins) > 0
-    weighted = len(weights.last) > 0
+    weighted = len(weights.leave) > 0
     if plan.direct and _is_set(notes.noted, u):
         if together:
             _arrive(plan, 0, u, 1.0, notes)
@@ -399,13 +398,12 @@ def _walk(g, plan, weights, u, together, items, notes, out, outw):  # type: igno
         prefix, expands = plan.first[r1], plan.expands[r1]
         if prefix < 0 and not expands:
             continue
-        back = _inverse(r1, g.n_relations)
         lo, hi = g.segment_starts[s], g.segment_starts[s + 1]
         for e in range(lo, hi):
             a = np.int64(g.tails[e])
             own = np.int64(g.origins[e]) if has_origins else np.int64(-1)
             shared = together and own < 0
-            w = _first_hop(weights, e, hi - lo, _degree(g, a, back)) if weighted else 0.0
+            w = _first_hop(weights, r1, e, hi - lo) if weighted else 0.0
             if prefix >= 0 and _is_set(notes.noted, a):
                 if shared:
                     _arrive(plan, prefix, a, w, notes)
@@ -443,7 +441,7 @@ def _take_back(g, plan, weights, u, v, out, outw):  # type: ignore[no-untyped-de
     followed path by path, had not been counted.
     """
     has_origins = len(g.origins) > 0
-    weighted = len(weights.last) > 0
+    weighted = len(weights.leave) > 0
     for t in range(g.row_segments[u], g.row_segments[u + 1]):
         r1 = np.int64(g.segment_relations[t])
         if not plan.expands[r1]:
@@ -454,7 +452,7 @@ def _take_back(g, plan, weights, u, v, out, outw):  # type: ignore[no-untyped-de
             continue
         w1 = 0.0
         if weighted:
-            w1 = _first_hop(weights, e, hi - lo, _degree(g, v, _inverse(r1, g.n_relations)))
+            w1 = _first_hop(weights, r1, e, hi - lo)
         for s in range(g.row_segments[v], g.row_segments[v + 1]):
             prefix = plan.second[r1, np.int64(g.segment_relations[s])]
             if prefix < 0:
@@ -474,24 +472,26 @@ def _take_back(g, plan, weights, u, v, out, outw):  # type: ignore[no-untyped-de
 def _round_trips(g, weights, u, s, q):  # type: ignore[no-untyped-def]
     """Number and weight of the trips v –r2→ b –r3→ v out over segment s and home over q of v."""
     has_origins = len(g.origins) > 0
-    weighted = len(weights.last) > 0
+    weighted = len(weights.leave) > 0
     n, weight = np.int64(0), 0.0
     i, end = g.segment_starts[q], g.segment_starts[q + 1]
     if s == q and not weighted and not has_origins:
         at = _first_at_least(g.tails, i, end, u)
         return end - i - (1 if at < end and g.tails[at] == u else 0), weight
-    arrive = _inverse(np.int64(g.segment_relations[s]), g.n_relations)
-    leave = _inverse(np.int64(g.segment_relations[q]), g.n_relations)
+    out, last = np.int64(g.segment_relations[s]), np.int64(g.segment_relations[q])
+    last = _inverse(last, g.n_relations)
     j, j_end = g.segment_starts[s], g.segment_starts[s + 1]
-    scale = weights.middle[j_end - j] * weights.into[end - i] if weighted else 0.0
+    scale = 0.0
+    if weighted:
+        scale = weights.powers[weights.leave[out], j_end - j]
+        scale *= weights.powers[weights.into[last], end - i]
     i, j = _next_common(g.tails, i, end, j, j_end)
     while i < end:
         b = g.tails[i]
         if b != u and not (has_origins and g.origins[i] == u):
             n += 1
             if weighted:
-                into = weights.into[_degree(g, b, arrive)] if weights.arrives else 1.0
-                weight += scale * into * weights.last[_degree(g, b, leave)]
+                weight += scale * _leave(g, weights, b, last)
         i, j = _next_common(g.tails, i + 1, end, j + 1, j_end)
     return n, weight
 
@@ -513,11 +513,12 @@ def _meet_directly(g, plan, weights, s, prefix, items, notes, out, outw):  # typ
             a = g.tails[i]
             if not (has_origins and g.origins[i] == items[pair]):
                 out[pair, rule] += 1
-                if len(weights.last) > 0:
-                    met = _degree(g, a, _inverse(r1, g.n_relations))
-                    first = _first_hop(weights, i, hi - lo, met)
-                    leave = weights.last[_degree(g, a, _inverse(back, g.n_relations))]
-                    arrive = weights.into[g.segment_starts[q + 1] - g.segment_starts[q]]
+                if len(weights.leave) > 0:
+                    first = _first_hop(weights, r1, i, hi - lo)
+                    last = _inverse(back, g.n_relations)
+                    leave = _leave(g, weights, a, last)
+                    home = g.segment_starts[q + 1] - g.segment_starts[q]
+                    arrive = weights.powers[weights.into[last], home]
                     outw[pair, rule] += first * leave * arrive
             i, at = _next_common(g.tails, i + 1, hi, at + 1, g.segment_starts[q + 1])
 
@@ -541,7 +542,7 @@ def ground_block(g, plan, weights, users, starts, items):  # type: ignore[no-unt
 
     User ``users[i]`` has the pairs ``starts[i]:starts[i+1]``; ``items`` are entity ids.
     """
-    weighted = len(weights.last) > 0
+    weighted = len(weights.leave) > 0
     n_entities = len(g.indptr) - 1
     room, big_room = _most_notes(g, starts, items)
     places = min(room, n_entities)
@@ -660,12 +661,12 @@ def _new_reached(n_entities, n_items, n_rules, sizes_only, weighted):  # type: i
 
 
 @njit(cache=True, nogil=True)
-def _push(g, weights, out, edges, relation, avoid, here, n, there):  # type: ignore[no-untyped-def]
+def _push(g, weights, rows, edges, relation, avoid, here, n, there):  # type: ignore[no-untyped-def]
     """Spread walks over one relation, never onto ``avoid``; the size of the new front.
 
-    ``out`` is the table of this hop, ``edges`` factors of single edges or nothing.
+    ``rows`` are the exponents of this hop, ``edges`` factors of single edges or nothing.
     """
-    weighted = len(weights.last) > 0
+    weighted = len(weights.leave) > 0
     size = 0
     for k in range(n):
         a = here.entities[k]
@@ -673,7 +674,7 @@ def _push(g, weights, out, edges, relation, avoid, here, n, there):  # type: ign
             if g.segment_relations[s] != relation:
                 continue
             lo, hi = g.segment_starts[s], g.segment_starts[s + 1]
-            w = here.weights[a] * out[hi - lo] if weighted else 0.0
+            w = here.weights[a] * weights.powers[rows[relation], hi - lo] if weighted else 0.0
             for e in range(lo, hi):
                 b = g.tails[e]
                 if b == avoid:
@@ -684,11 +685,18 @@ def _push(g, weights, out, edges, relation, avoid, here, n, there):  # type: ign
                 there.counts[b] += here.counts[a]
                 if weighted:
                     there.weights[b] += w * edges[e] if len(edges) > 0 else w
-    if weights.arrives:
+    return size
+
+
+@njit(cache=True, nogil=True)
+def _push_last(g, weights, relation, avoid, here, n, there):  # type: ignore[no-untyped-def]
+    """Spread walks over the last relation of a rule, onto items."""
+    size = _push(g, weights, weights.leave, weights.none, relation, avoid, here, n, there)
+    if len(weights.leave) > 0 and weights.into[relation] > 0:
         back = _inverse(relation, g.n_relations)
         for k in range(size):
-            b = there.entities[k]
-            there.weights[b] *= weights.into[_degree(g, b, back)]
+            v = there.entities[k]
+            there.weights[v] *= weights.powers[weights.into[relation], _degree(g, v, back)]
     return size
 
 
@@ -698,7 +706,7 @@ def _end(g, trie, weights, node, u, first_item, here, n, there, reached):  # typ
     for k in range(trie.end_starts[node], trie.end_starts[node + 1]):
         rule = trie.end_rules[k]
         last = trie.end_relations[k]
-        size = _push(g, weights, weights.last, weights.none, last, u, here, n, there)
+        size = _push_last(g, weights, last, u, here, n, there)
         for i in range(size):
             v = there.entities[i]
             if not reached.near[v]:
@@ -738,7 +746,7 @@ def _reach(g, trie, weights, u, first_item, fronts, reached):  # type: ignore[no
         _end(g, trie, weights, node, u, first_item, one, n, start, reached)
         for c in range(trie.child_starts[node], trie.child_starts[node + 1]):
             r2 = trie.child_relations[c]
-            m = _push(g, weights, weights.middle, weights.none, r2, u, one, n, two)
+            m = _push(g, weights, weights.leave, weights.none, r2, u, one, n, two)
             _end(g, trie, weights, trie.child_nodes[c], u, first_item, two, m, start, reached)
             _clear(two, m)
         _clear(one, n)
@@ -774,7 +782,7 @@ def reach_block(g, trie, weights, users, first_item, n_items):  # type: ignore[n
 
     Returns (pairs per user, items, row ends, rules, counts, strengths).
     """
-    weighted = len(weights.last) > 0
+    weighted = len(weights.leave) > 0
     n = len(g.indptr) - 1
     fronts = (_new_front(n, weighted), _new_front(n, weighted), _new_front(n, weighted))
     reached = _new_reached(n, n_items, trie.n_rules, False, weighted)
@@ -851,7 +859,7 @@ def _add_up(g, trie, weights, formula, node, u, first_item, near, here, n, there
     for k in range(trie.end_starts[node], trie.end_starts[node + 1]):
         rule, last = trie.end_rules[k], trie.end_relations[k]
         w, scale = formula.weights[rule], formula.scales[rule]
-        size = _push(g, weights, weights.last, weights.none, last, u, here, n, there)
+        size = _push_last(g, weights, last, u, here, n, there)
         for i in range(size):
             v = there.entities[i]
             if near[v]:
@@ -882,7 +890,7 @@ def logit_block(g, trie, weights, formula, users, first_item, out):  # type: ign
 
     The same walks as ``_reach``; each rule is added up as soon as it is complete.
     """
-    weighted = len(weights.last) > 0
+    weighted = len(weights.leave) > 0
     n_entities, n_items = len(g.indptr) - 1, out.shape[1]
     start, one, two = (
         _new_front(n_entities, weighted),
@@ -913,7 +921,7 @@ def logit_block(g, trie, weights, formula, users, first_item, out):  # type: ign
             _add_up(g, trie, weights, formula, node, u, first_item, near, one, n, start, sums)
             for c in range(trie.child_starts[node], trie.child_starts[node + 1]):
                 child, r2 = trie.child_nodes[c], trie.child_relations[c]
-                m = _push(g, weights, weights.middle, weights.none, r2, u, one, n, two)
+                m = _push(g, weights, weights.leave, weights.none, r2, u, one, n, two)
                 _add_up(g, trie, weights, formula, child, u, first_item, near, two, m, start, sums)
                 _clear(two, m)
             _clear(one, n)

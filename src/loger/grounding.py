@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -37,20 +37,27 @@ Cells = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64], NDArray[n
 class Walk:
     """How a path's strength falls with degrees and age (METHOD 5, ``walk``).
 
-    Each hop h –r→ t multiplies it by deg_r(h)^-leave · deg_r⁻¹(t)^-arrive. ``leave`` is one
-    exponent for all hops (METHOD's β), or three for the first, the middle and the last hop;
-    a rule of one hop has only a last one, a rule of two no middle one. Where the graph knows
-    times, a first hop over an interaction also counts (1 + the user's later ones)^-recency.
+    Each hop h –r→ t divides it by deg_r(h) to a power that depends on what is left, and the
+    last hop also by a power of deg_r⁻¹(v). Where the graph knows times, a first hop over an
+    interaction is divided by (1 + the user's later ones)^recency as well.
     """
 
-    leave: float | tuple[float, float, float] = 1.0
+    first: float = 1.0
+    """The user, over any relation."""
+    item: float = 1.0
+    """An item, to those who interacted with it."""
+    user: float = 1.0
+    """Another user, to what it interacted with."""
+    fact: float = 1.0
+    """Any entity, over a fact."""
     arrive: float = 0.0
+    """The recommended item, by the facts that lead to it; interactions that do are not counted."""
     recency: float = 0.0
 
-    @property
-    def leaves(self) -> tuple[float, float, float]:
-        """The exponents of the first, the middle and the last hop."""
-        return self.leave if isinstance(self.leave, tuple) else (self.leave,) * 3
+    @classmethod
+    def uniform(cls, beta: float) -> Walk:
+        """METHOD's walk: 1/deg^β of every hop."""
+        return cls(beta, beta, beta, beta)
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +88,19 @@ class Groundings:
             raise LogerError("these groundings were counted without a walk; pass walk=Walk(...)")
         shape = (len(self), self.n_rules)
         return csr_array((self.strengths, self.rules, self.indptr), shape=shape)
+
+    def spread(
+        self,
+        there: NDArray[np.bool_],
+        users: NDArray[np.integer],
+        items: NDArray[np.integer],
+    ) -> Groundings:
+        """Pairs of which those marked ``there`` are these, in order; for others no rule fires."""
+        sizes = np.zeros(len(there), dtype=np.int64)
+        sizes[there] = np.diff(self.indptr)
+        indptr = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        pairs = (users.astype(np.int32), items.astype(np.int32))
+        return replace(self, users=pairs[0], items=pairs[1], indptr=indptr)
 
     def per_user(self, n_users: int) -> csr_array:
         """n_l(u): the counts of each user's pairs added up; users × rules."""
@@ -152,7 +172,7 @@ def reach(
         return _merged(far, near, own)
 
     parts = list((engine or LocalEngine()).map("reaching items", block, _spans(len(asked))))
-    return _stacked(parts, len(rules), walk is not None)
+    return stacked(parts, len(rules), walk is not None)
 
 
 def reach_sizes(
@@ -274,17 +294,21 @@ def _rows(graph: KnowledgeGraph) -> kernels.Rows:
 
 
 def _weights(graph: KnowledgeGraph, walk: Walk | None) -> kernels.Weights:
-    none = np.empty(0)
+    none, nowhere = np.empty(0), np.empty(0, dtype=np.int64)
     if walk is None:
-        return kernels.Weights(none, none, none, none, False, none, none)
+        return kernels.Weights(np.empty((0, 0)), nowhere, nowhere, nowhere, none, none)
     most = int(np.diff(graph.segment_starts).max(initial=1))
     degree = np.maximum(np.arange(most + 1), 1).astype(np.float64)
-    first, middle, last = (degree**-leave for leave in walk.leaves)
+    exponents = np.array([0.0, walk.first, walk.item, walk.user, walk.fact, walk.arrive])
+    powers = degree ** -exponents[:, None]  # [exponents, degrees]
+    n = len(graph.relations)
+    leave, into = np.full(2 * n, 4), np.full(2 * n, 5 if walk.arrive else 0)
+    leave[INTERACTION], leave[INTERACTION + n] = 3, 2
+    into[INTERACTION] = 0
     edges: NDArray[np.float64] = none
     if walk.recency and graph.later is not None:
         edges = (1.0 + graph.later).astype(np.float64) ** -walk.recency
-    into = degree**-walk.arrive
-    return kernels.Weights(first, middle, last, into, walk.arrive != 0, edges, none)
+    return kernels.Weights(powers, np.full(2 * n, 1), leave, into, edges, none)
 
 
 def _plan(graph: KnowledgeGraph, rules: RuleSet) -> kernels.Plan:
@@ -411,11 +435,11 @@ def _reordered(found: Groundings, order: NDArray[np.integer]) -> Groundings:
     """Row k of ``found`` is put back to place ``order[k]``."""
     back = np.empty_like(order)
     back[order] = np.arange(len(order))
-    return _taken(found, back)
+    return taken(found, back)
 
 
-def _taken(found: Groundings, rows: NDArray[np.integer]) -> Groundings:
-    """The rows at these places."""
+def taken(found: Groundings, rows: NDArray[np.integer]) -> Groundings:
+    """The pairs at these places."""
     sizes = np.diff(found.indptr)[rows]
     indptr = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     cells = np.repeat(found.indptr[rows] - indptr[:-1], sizes) + np.arange(indptr[-1])
@@ -430,7 +454,8 @@ def _taken(found: Groundings, rows: NDArray[np.integer]) -> Groundings:
     )
 
 
-def _stacked(parts: Sequence[Groundings], n_rules: int, weighted: bool) -> Groundings:
+def stacked(parts: Sequence[Groundings], n_rules: int, weighted: bool) -> Groundings:
+    """Pairs of the same rules, one set after another."""
     none = np.empty(0, dtype=np.int32)
     users = np.concatenate([none, *(p.users for p in parts)])
     items = np.concatenate([none, *(p.items for p in parts)])
@@ -443,11 +468,11 @@ def _stacked(parts: Sequence[Groundings], n_rules: int, weighted: bool) -> Groun
 
 def _merged(far: Groundings, near: Groundings, users: NDArray[np.int64]) -> Groundings:
     """Two sets of pairs as one, by the place of the user and then by item; empty rows dropped."""
-    near = _taken(near, np.flatnonzero(np.diff(near.indptr)))
-    both = _stacked([far, near], far.n_rules, far.strengths is not None)
+    near = taken(near, np.flatnonzero(np.diff(near.indptr)))
+    both = stacked([far, near], far.n_rules, far.strengths is not None)
     place = np.zeros(int(users.max(initial=0)) + 1, dtype=np.int64)
     place[users] = np.arange(len(users))
-    return _taken(both, np.lexsort((both.items, place[both.users])))
+    return taken(both, np.lexsort((both.items, place[both.users])))
 
 
 def _listed(

@@ -12,7 +12,7 @@ from loger.data.demo import shop
 from loger.data.splits import split
 from loger.encoder import ExtraPairs, TransE, TransEConfig
 from loger.encoder.histories import Histories
-from loger.encoder.retrieval import score_users
+from loger.encoder.folding import score_users
 from loger.encoder.rows import RowAdam
 from loger.encoder.transe import _Batch, _score, _stream
 from loger.errors import LogerError

@@ -1,0 +1,547 @@
+"""EM (METHOD 5): the encoder proposes hidden pairs, the rules judge them, and each learns.
+
+    fit the encoder on G
+    repeat:  M-step   weights of the rules from observed and hidden pairs
+             E-step   H⁺: the hidden pairs that the rules believe in; train the encoder on G ∪ H⁺
+    last M-step
+
+The paper's M-step maximises a pseudo-likelihood over O ∪ H (``likelihood="pseudo"``). The default
+maximises the likelihood of held-out interactions, each among its user's best candidates
+(``"listwise"``): ranking is what the weights are for, and neither the graph nor the encoder knows
+those interactions, so what a rule is worth to them is what it is worth to new ones. Rounds stop
+when they no longer help other held-out users.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, hstack
+
+from loger.encoder.calibration import Calibration, fit_calibration
+from loger.encoder.folding import history, score_users
+from loger.encoder.protocol import Encoder, ExtraPairs
+from loger.encoder.threads import one_thread
+from loger.engine import Engine, LocalEngine, Progress, silent
+from loger.errors import LogerError
+from loger.graph import KnowledgeGraph
+from loger.grounding import Groundings, Walk, reach, stacked, taken
+from loger.logic import (
+    Feature,
+    Floats,
+    Logic,
+    additive,
+    ascend,
+    features,
+    listwise,
+    log_popularity,
+    maximise,
+    pseudo_likelihood,
+    typical_strengths,
+    weighs,
+)
+from loger.metrics import ranking
+from loger.rules import RuleSet
+from loger.topk import top_k
+
+WALK = Walk(first=0.0, item=0.25, user=0.5, fact=0.5, arrive=0.5)
+"""Exponents that validation chose on the Amazon sets (docs/results.md)."""
+Fusion = Literal["logit", "sum", "logic"]
+Pairs = tuple[NDArray[np.int32], NDArray[np.int32]]
+BLOCK = 64
+"""Users that are grounded or scored at a time."""
+DEPTH = 10
+"""Length of the lists by which rounds and settings are compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class EMConfig:
+    """Settings of the logic model and of EM; the defaults are those that validation chose."""
+
+    feature: Feature = "logwalk"
+    walk: Walk = WALK
+    """How a path's strength falls with degrees and, where times are known, age."""
+    popularity: bool = True
+    """Whether the item's popularity is a second unit clause."""
+    likelihood: Literal["listwise", "pseudo"] = "listwise"
+    fusion: Fusion = "logit"
+    """S = logit p + w_enc·s (``logit``), q + α·p as in the paper (``sum``), or p alone."""
+    alpha: float = 0.3
+    """α of the paper."""
+    l2: float = 1e-3
+    rounds: int = 2
+    """The most rounds of EM; the paper has 4, 2 and 3."""
+    early_stop: bool = True
+    """Whether a round that does not help held-out users is the last, and is taken back."""
+    hidden: int = 50
+    """|H| per user: so many items of highest q, and as many uniform ones."""
+    most_extra: int = 50
+    """The most pairs of a user in H⁺."""
+    tau: float = 0.5
+    """τ: a hidden pair with p ≥ τ is believed."""
+    rate: float = 1e-5
+    steps: int = 0
+    """Steps of gradient ascent at that rate, as published; 0 solves to the optimum."""
+    fit_users: int = 6000
+    """Users whose held-out interactions the listwise likelihood is of …"""
+    judge_users: int = 4000
+    """… and others on whom rounds and settings are judged."""
+    screen_users: int = 1500
+    """Users on whom all rules are tried; those of no weight are not looked at again."""
+    rule_candidates: int = 40
+    """Each rule's best items are candidates in the listwise likelihood, …"""
+    main_candidates: int = 100
+    """… and so many of the encoder and of rules over other users."""
+    seed: int = 0
+
+    @property
+    def weighing(self) -> Walk | None:
+        """The walk, if the feature needs it."""
+        return self.walk if weighs(self.feature) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What one round of EM came to."""
+
+    number: int
+    bound_before: float
+    bound: float
+    """The objective of the M-step, with the weights it began and ended with."""
+    hidden: int
+    """How many pairs the encoder proposed."""
+    extra: int
+    """|H⁺| of the E-step before."""
+    ndcg: float
+    recall: float
+    """On the held-out users that judge; NaN if there are none."""
+
+
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """The logic model, how it stands beside the encoder, and how it came about."""
+
+    logic: Logic
+    encoder_weight: float
+    """w_enc, the weight of the encoder's score in logits."""
+    calibration: Calibration
+    """q = σ(a·s + b)."""
+    trace: tuple[Round, ...] = ()
+
+    def scores(
+        self,
+        config: EMConfig,
+        encoder: Encoder,
+        graph: KnowledgeGraph,
+        users: NDArray[np.int64],
+        logic_graph: KnowledgeGraph | None = None,
+    ) -> NDArray[np.float32]:
+        """S of all items for a block of users (METHOD 6); [users, items]."""
+        told = self.logic.logits(logic_graph or graph, users)
+        if config.fusion == "logic":
+            return told
+        s = score_users(encoder, graph, users, config.walk.recency)
+        return fuse(config, told, s, self.encoder_weight, self.calibration)
+
+
+def fuse(
+    config: EMConfig,
+    logit: NDArray[np.floating],
+    s: NDArray[np.floating],
+    encoder_weight: float,
+    calibration: Calibration,
+) -> NDArray[np.float32]:
+    """S of logits of p and scores of the encoder."""
+    if config.fusion == "sum":
+        p = 1 / (1 + np.exp(-logit.astype(np.float64)))
+        return (calibration(s) + config.alpha * p).astype(np.float32)
+    out: NDArray[np.float32] = logit + np.float32(encoder_weight) * s
+    return out
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """Candidates of some users, by user, for the listwise likelihood."""
+
+    found: Groundings
+    starts: NDArray[np.int64]  # [users + 1]
+    hits: NDArray[np.int64]  # rows that are held-out interactions
+    encoder: NDArray[np.float32]  # [rows]: the encoder's scores
+
+
+class EM:
+    """One problem: a graph, an encoder fitted on it, rules, and interactions it does not know."""
+
+    def __init__(
+        self,
+        graph: KnowledgeGraph,
+        encoder: Encoder,
+        rules: RuleSet,
+        held_out: Pairs,
+        config: EMConfig,
+        *,
+        logic_graph: KnowledgeGraph | None = None,
+        engine: Engine | None = None,
+        progress: Progress = silent,
+    ) -> None:
+        if not len(rules):
+            raise LogerError("no rule was found; lower MiningConfig.least_support or least_lift")
+        self.graph, self.encoder, self.rules, self.config = graph, encoder, rules, config
+        self.logic_graph = logic_graph or graph
+        self.engine, self.progress = engine or LocalEngine(progress=progress), progress
+        users, items = held_out
+        shape = (graph.n_users, graph.n_items)
+        ones = np.ones(len(users), dtype=np.int8)
+        self.held_out = csr_array((ones, (users, items)), shape=shape)
+        order = np.random.default_rng([config.seed, 0xE3]).permutation(
+            np.unique(users).astype(np.int64)
+        )
+        cut = min(config.fit_users, int(np.ceil(0.6 * len(order))))
+        self.fitting = np.sort(order[:cut])
+        self.judging = np.sort(order[cut : cut + config.judge_users])
+        self.everyone = np.sort(order[: config.fit_users])
+
+    # ── the loop ────────────────────────────────────────────────────────────────────────
+
+    def run(self) -> Learned:
+        """Alternate M- and E-steps; the model of the best round by held-out users."""
+        config = self.config
+        learned, before, after = self.m_step(None)
+        sizes = (0, 0)
+        trace = [self._round(0, learned, before, after, sizes)]
+        for number in range(1, config.rounds + 1):
+            previous, state = learned, self.encoder.state()
+            extra, n_hidden = self.believed(learned)
+            self.e_step(extra)
+            learned, before, after = self.m_step(previous)
+            sizes = (n_hidden, len(extra.users))
+            trace.append(self._round(number, learned, before, after, sizes))
+            if config.early_stop and not trace[-1].ndcg > trace[-2].ndcg:
+                self.encoder.load_state(self.graph, state)
+                learned = previous
+                break
+        return replace(learned, trace=tuple(trace))
+
+    def e_step(self, extra: ExtraPairs) -> None:
+        """Train the encoder on G ∪ H⁺, from where it stands."""
+        self.encoder.fit(self.graph, extra=extra, warm=True, progress=self.progress)
+
+    def m_step(self, start: Learned | None) -> tuple[Learned, float, float]:
+        """The best weights for what is observed and what the encoder believes; the objective
+        before and after."""
+        if self.config.likelihood == "pseudo":
+            return self._m_step_pseudo(start)
+        return self._m_step_listwise(start)
+
+    # ── M-step by the likelihood of held-out items among candidates ─────────────────────
+
+    def _m_step_listwise(self, start: Learned | None) -> tuple[Learned, float, float]:
+        if start is None:
+            rules = self.rules
+            if len(self.fitting) > self.config.screen_users:
+                few = self.fitting[:: max(1, len(self.fitting) // self.config.screen_users)]
+                tried = self._fitted(rules, self.pool(rules, few), None)[0]
+                rules = rules.chosen(np.flatnonzero(tried.logic.weights > 0))
+        else:
+            rules = start.logic.rules
+        if not len(rules):  # nothing helps held-out users; keep one, at weight 0
+            rules = self.rules.chosen([0])
+        learned, before, after = self._fitted(rules, self.pool(rules, self.fitting), start)
+        return self._calibrated(learned), before, after
+
+    def final(self, learned: Learned) -> Learned:
+        """The weights once more from all held-out users, when nothing is left to choose."""
+        if self.config.likelihood == "pseudo" or np.array_equal(self.everyone, self.fitting):
+            return learned
+        pool = self.pool(learned.logic.rules, self.everyone)
+        again = self._fitted(learned.logic.rules, pool, learned)[0]
+        return replace(self._calibrated(again), trace=learned.trace)
+
+    def _fitted(
+        self, rules: RuleSet, pool: Pool, start: Learned | None
+    ) -> tuple[Learned, float, float]:
+        """The weights of rules, popularity and encoder that make the hits most likely."""
+        config = self.config
+        if not len(pool.hits):
+            raise LogerError(
+                "no held-out interaction is among the candidates, so nothing can be learned "
+                "from them; is the graph connected to the items of validation?"
+            )
+        scales = typical_strengths(pool.found) if weighs(config.feature) else None
+        if start is not None:
+            scales = start.logic.scales
+        phi = features(pool.found, config.feature, scales)
+        unit = log_popularity(self.graph)[pool.found.items] * config.popularity
+        beside = pool.encoder * (config.fusion != "logic")
+        columns = hstack([phi, csr_array(np.stack([unit, beside], axis=1))], format="csr")
+        width = len(rules)
+        first = np.zeros(width + 2)
+        if start is not None:
+            first[:] = [*start.logic.weights, start.logic.popularity, start.encoder_weight]
+
+        def objective(w: Floats) -> tuple[float, Floats]:
+            return listwise(w, columns, pool.starts, pool.hits, config.l2)
+
+        positive = np.ones(width + 2, dtype=bool)
+        positive[width] = False  # what is popular may count against
+        w = maximise(objective, first, positive)
+        logic = Logic(
+            rules, w[:width], config.feature, config.weighing, scales, popularity=float(w[width])
+        )
+        learned = Learned(logic, float(w[width + 1]), Calibration())
+        return learned, objective(first)[0], objective(w)[0]
+
+    def pool(self, rules: RuleSet, users: NDArray[np.int64]) -> Pool:
+        """The candidates of users: each rule's best, the encoder's best, nothing observed."""
+        blocks = [users[k : k + BLOCK] for k in range(0, len(users), BLOCK)]
+        with one_thread():
+            parts = list(
+                self.engine.map("gathering candidates", lambda own: self._pool(rules, own), blocks)
+            )
+        found = stacked([p.found for p in parts], len(rules), self.config.weighing is not None)
+        rows = np.cumsum([0, *(len(p.found) for p in parts)])
+        return Pool(
+            found,
+            np.concatenate([[0], *(p.starts[1:] + at for p, at in zip(parts, rows, strict=False))]),
+            np.concatenate([p.hits + at for p, at in zip(parts, rows, strict=False)]),
+            np.concatenate([p.encoder for p in parts]),
+        )
+
+    def _pool(self, rules: RuleSet, own: NDArray[np.int64]) -> Pool:
+        config, n_items = self.config, self.graph.n_items
+        found = reach(
+            self.logic_graph,
+            rules,
+            own,
+            walk=config.weighing or Walk.uniform(0.0),
+            engine=LocalEngine(1),
+        )
+        place = np.searchsorted(own, found.users)
+        keys = place.astype(np.int64) * n_items + found.items  # ascending
+        s = score_users(self.encoder, self.graph, own, config.walk.recency)
+        mine, _ = top_k(s.copy(), config.main_candidates, history(self.graph, own), LocalEngine(1))
+        owners = np.repeat(np.arange(len(own), dtype=np.int64), mine.shape[1])
+        by_encoder = (owners * n_items + mine.ravel())[mine.ravel() >= 0]
+        chosen = np.union1d(keys[self._best_rows(found, rules)], by_encoder)
+        at = np.minimum(np.searchsorted(keys, chosen), max(len(keys) - 1, 0))
+        known = keys[at] == chosen if len(keys) else np.zeros(len(chosen), dtype=bool)
+        rows, items = np.divmod(chosen, n_items)
+        kept = taken(found, at[known]).spread(known, own[rows], items)
+        if config.weighing is None:
+            kept = replace(kept, strengths=None)
+        hits = self.held_out[own[rows], items]
+        starts = np.searchsorted(rows, np.arange(len(own) + 1))
+        return Pool(kept, starts, np.flatnonzero(np.asarray(hits)), s[rows, items])
+
+    def _best_rows(self, found: Groundings, rules: RuleSet) -> NDArray[np.int64]:
+        """The pairs that are among the best of their user by some rule."""
+        assert found.strengths is not None
+        pair = np.repeat(np.arange(len(found)), np.diff(found.indptr))
+        group = found.users[pair].astype(np.int64) * len(rules) + found.rules
+        order = np.lexsort((pair, -found.strengths, group))
+        sorted_group = group[order]
+        rank = np.arange(len(order)) - np.searchsorted(sorted_group, sorted_group)
+        others = [len(rule) == 3 and rule.types[2] == "user" for rule in rules]
+        most = np.where(others, self.config.main_candidates, self.config.rule_candidates)
+        return np.unique(pair[order[rank < most[found.rules[order]]]])
+
+    def _calibrated(self, learned: Learned) -> Learned:
+        """The model with weights scaled, and a prior, so that p and q are probabilities.
+
+        That is, of held-out pairs against as many uniform unobserved ones.
+        """
+        users, items = self._sample_of_held_out()
+        others = self._uniform(users, 1, 0xCA1)[1]
+        labels = np.repeat([True, False], [len(users), len(others[others >= 0])])
+        u = np.concatenate([users, users[others >= 0]])
+        v = np.concatenate([items, others[others >= 0]])
+        found = learned.logic.ground(self.logic_graph, u, v, self.engine)
+        s = self._encoder_scores(u, v)
+        q = fit_calibration(s, labels)
+        if not additive(self.config.feature) or self.config.likelihood == "pseudo":
+            return replace(learned, calibration=q)
+        p = fit_calibration(learned.logic.pair_logits(self.logic_graph, found), labels)
+        scale = p.slope if p.slope > 0 else 1.0
+        logic = replace(
+            learned.logic,
+            weights=learned.logic.weights * scale,
+            popularity=learned.logic.popularity * scale,
+            prior=p.intercept,
+        )
+        return Learned(logic, learned.encoder_weight * scale, q, learned.trace)
+
+    def _sample_of_held_out(self) -> Pairs:
+        """Held-out pairs of the fitting users."""
+        part = self.held_out[self.fitting]
+        users = np.repeat(self.fitting, np.diff(part.indptr))
+        return users.astype(np.int32), part.indices.astype(np.int32)
+
+    def _encoder_scores(self, users: NDArray[np.integer], items: NDArray[np.integer]) -> Floats:
+        """The encoder's scores of pairs."""
+        out = np.empty(len(users))
+        distinct, place = np.unique(users, return_inverse=True)
+        order = np.argsort(place, kind="stable")
+        ends = np.searchsorted(place[order], np.arange(len(distinct) + 1))
+        with one_thread():
+            for lo in range(0, len(distinct), BLOCK):
+                hi = min(lo + BLOCK, len(distinct))
+                s = score_users(self.encoder, self.graph, distinct[lo:hi], self.config.walk.recency)
+                rows = order[ends[lo] : ends[hi]]
+                out[rows] = s[place[rows] - lo, items[rows]]
+        return out
+
+    # ── M-step as in the paper ──────────────────────────────────────────────────────────
+
+    def _m_step_pseudo(self, start: Learned | None) -> tuple[Learned, float, float]:
+        """Σ_O log p + Σ_H [q log p + (1 − q) log(1 − p)] − ½λ‖w‖², by w."""
+        config = self.config
+        draft = start or self._calibrated(self._blank())
+        heads, relations, tails = self.graph.triples()
+        own = relations == 0
+        users, items = heads[own], tails[own] - self.graph.n_users
+        hidden_users, hidden_items, q = self.hidden(draft.calibration)
+        u, v = np.concatenate([users, hidden_users]), np.concatenate([items, hidden_items])
+        targets = np.concatenate([np.ones(len(users)), q])
+        found = draft.logic.ground(self.logic_graph, u, v, self.engine)
+        scales = draft.logic.scales
+        if weighs(config.feature) and start is None:
+            scales = typical_strengths(found)
+        phi = features(found, config.feature, scales)
+        prior = additive(config.feature)
+        first = draft.logic.weights.astype(np.float64)
+        first = np.append(first, draft.logic.prior) if prior else first
+
+        def objective(w: Floats) -> tuple[float, Floats]:
+            return pseudo_likelihood(w, phi, targets, config.l2, prior)
+
+        if config.steps:
+            w = ascend(objective, first, config.rate, config.steps)
+        else:
+            w = maximise(objective, first)
+        logic = Logic(
+            self.rules,
+            w[: len(self.rules)],
+            config.feature,
+            config.weighing,
+            scales,
+            prior=float(w[-1]) if prior else 0.0,
+        )
+        entropy = -_sum_x_log_x(q) - _sum_x_log_x(1 - q)
+        learned = self._calibrated(Learned(logic, draft.calibration.slope, draft.calibration))
+        learned = replace(learned, encoder_weight=learned.calibration.slope)
+        return learned, objective(first)[0] + entropy, objective(w)[0] + entropy
+
+    def _blank(self) -> Learned:
+        """No weights yet."""
+        scales = np.ones(len(self.rules)) if weighs(self.config.feature) else None
+        logic = Logic(
+            self.rules, np.zeros(len(self.rules)), self.config.feature, self.config.weighing, scales
+        )
+        return Learned(logic, 1.0, Calibration())
+
+    # ── E-step ──────────────────────────────────────────────────────────────────────────
+
+    def proposed(self) -> tuple[NDArray[np.int32], NDArray[np.int32], Floats]:
+        """The items of highest q of each user, none observed, best first, and their scores."""
+        everyone = np.arange(self.graph.n_users)
+
+        def best(own: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+            s = score_users(self.encoder, self.graph, own, self.config.walk.recency)
+            return top_k(s, self.config.hidden, history(self.graph, own), LocalEngine(1))
+
+        blocks = [everyone[k : k + BLOCK] for k in range(0, len(everyone), BLOCK)]
+        with one_thread():
+            lists = list(self.engine.map("looking for hidden pairs", best, blocks))
+        items = np.concatenate([i.ravel() for i, _ in lists])
+        scores = np.concatenate([s.ravel() for _, s in lists]).astype(np.float64)
+        users = np.repeat(everyone, self.config.hidden).astype(np.int32)
+        there = items >= 0
+        return users[there], items[there], scores[there]
+
+    def hidden(self, q: Calibration) -> tuple[NDArray[np.int32], NDArray[np.int32], Floats]:
+        """H of the paper's M-step: what the encoder proposes and as many uniform pairs, with q."""
+        users, items, scores = self.proposed()
+        u, v = self._uniform(np.arange(self.graph.n_users), self.config.hidden, 0x417)
+        u, v = u[v >= 0], v[v >= 0]
+        q_of = q(np.concatenate([scores, self._encoder_scores(u, v)]))
+        return np.concatenate([users, u]), np.concatenate([items, v]), q_of
+
+    def _uniform(
+        self, users: NDArray[np.integer], n: int, stream: int
+    ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """For each user n items drawn uniformly; -1 where the user has it in the graph."""
+        rng = np.random.default_rng([self.config.seed, stream])
+        owners = np.repeat(users, n).astype(np.int64)
+        items = rng.integers(self.graph.n_items, size=len(owners))
+        edges, heads = self.graph.interactions
+        have = heads.astype(np.int64) * self.graph.n_items
+        have = have + self.graph.tails[edges] - self.graph.n_users  # ascending
+        keys = owners * self.graph.n_items + items
+        at = np.minimum(np.searchsorted(have, keys), max(len(have) - 1, 0))
+        items[have[at] == keys] = -1
+        return owners.astype(np.int32), items.astype(np.int32)
+
+    def believed(self, learned: Learned) -> tuple[ExtraPairs, int]:
+        """H⁺ = {i ∈ H : a rule fires, p_i ≥ τ}, weighted by p, and how many were proposed."""
+        config = self.config
+        users, items, _ = self.proposed()
+        n_hidden = len(users)
+        kept = np.arange(len(users)) - np.searchsorted(users, users) < config.most_extra
+        users, items = users[kept], items[kept]
+        found = learned.logic.ground(self.logic_graph, users, items, self.engine)
+        p = 1 / (1 + np.exp(-learned.logic.pair_logits(self.logic_graph, found)))
+        good = (np.diff(found.indptr) > 0) & (p >= config.tau)
+        weights = p[good].astype(np.float32)
+        real = len(self.graph.interactions[0])
+        weights *= np.float32(min(1.0, real / max(float(weights.sum()), 1e-9)))
+        return ExtraPairs(users[good], items[good], weights), n_hidden
+
+    # ── judging ─────────────────────────────────────────────────────────────────────────
+
+    def _round(
+        self, number: int, learned: Learned, before: float, after: float, sizes: tuple[int, int]
+    ) -> Round:
+        ndcg, recall = self.judged(
+            lambda own: learned.scores(self.config, self.encoder, self.graph, own, self.logic_graph)
+        )
+        return Round(number, before, after, *sizes, ndcg, recall)
+
+    def judged(
+        self, score: Callable[[NDArray[np.int64]], NDArray[np.float32]]
+    ) -> tuple[float, float]:
+        """Mean NDCG and Recall over the held-out users that judge, ranking all items."""
+        if not len(self.judging):
+            return float("nan"), float("nan")
+        rows = list(self._lists(score))
+        lists = np.concatenate(rows)
+        part = self.held_out[self.judging]
+        places = np.repeat(np.arange(len(self.judging)), np.diff(part.indptr))
+        hits = ranking.hits(lists, places, part.indices)
+        n = np.diff(part.indptr)
+        return float(ranking.ndcg(hits, n).mean()), float(ranking.recall(hits, n).mean())
+
+    def _lists(
+        self, score: Callable[[NDArray[np.int64]], NDArray[np.float32]]
+    ) -> Iterator[NDArray[np.int32]]:
+        def best(own: NDArray[np.int64]) -> NDArray[np.int32]:
+            scores = np.array(score(own), dtype=np.float32)
+            return top_k(scores, DEPTH, history(self.graph, own), LocalEngine(1))[0]
+
+        users = self.judging.astype(np.int64)
+        blocks = [users[k : k + BLOCK] for k in range(0, len(users), BLOCK)]
+        with one_thread():
+            yield from self.engine.map("judging", best, blocks)
+
+
+def kept_rounds(trace: tuple[Round, ...], early_stop: bool) -> int:
+    """How many rounds of a trace the model is of."""
+    taken_back = early_stop and len(trace) > 1 and not trace[-1].ndcg > trace[-2].ndcg
+    return len(trace) - 1 - taken_back
+
+
+def _sum_x_log_x(x: Floats) -> float:
+    return float(np.sum(x * np.log(np.maximum(x, 1e-300))))

@@ -1,0 +1,73 @@
+"""Users as a graph knows them, whatever the encoder was trained on."""
+
+from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from loger.encoder.protocol import Encoder, Floats
+from loger.graph import INTERACTION, KnowledgeGraph
+
+
+@runtime_checkable
+class FoldsIn(Protocol):
+    """An encoder that can make a user's vector from its items."""
+
+    @property
+    def folds_in(self) -> bool:
+        """Whether its settings let it."""
+        ...
+
+    def fold_in(
+        self,
+        owners: NDArray[np.integer],
+        items: NDArray[np.integer],
+        weights: NDArray[np.floating],
+        n_users: int,
+    ) -> Floats:
+        """Scores of all items for users that have these items; [users, items]."""
+        ...
+
+
+def score_users(
+    encoder: Encoder, graph: KnowledgeGraph, users: ArrayLike, recency: float = 0.0
+) -> Floats:
+    """Scores of all items for a block of users as a graph knows them; [users, items].
+
+    An encoder whose users are their histories gets those of this graph: users that came later
+    or changed need no training. There an item counts (1 + the user's later interactions)^-recency,
+    where the graph knows times. Of other encoders the scores are those they learned.
+    """
+    own = np.asarray(users, dtype=np.int64)
+    if not (isinstance(encoder, FoldsIn) and encoder.folds_in):
+        return encoder.score_items(own)
+    owners, edges = history_edges(graph, own)
+    weights: NDArray[np.floating] = np.ones(len(edges))
+    if recency and graph.later is not None:
+        weights = (1.0 + graph.later[edges]) ** -recency
+    return encoder.fold_in(owners, graph.tails[edges] - graph.n_users, weights, len(own))
+
+
+def history_edges(
+    graph: KnowledgeGraph, users: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The interactions of some users as (place among them, place among the graph's edges)."""
+    # The interaction is relation 0, so it is the first segment of a user's row, if any.
+    segments = graph.row_segments[users]
+    has = segments < graph.row_segments[users + 1]
+    has[has] = graph.segment_relations[segments[has]] == INTERACTION
+    starts = np.where(has, graph.segment_starts[segments], 0)
+    sizes = np.where(has, graph.segment_starts[segments + has] - starts, 0)
+    ends = np.cumsum(sizes)
+    edges = np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - (ends - sizes), sizes)
+    return np.repeat(np.arange(len(users)), sizes), edges
+
+
+def history(
+    graph: KnowledgeGraph, users: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The interactions of some users as (place among them, item)."""
+    owners, edges = history_edges(graph, users)
+    return owners, graph.tails[edges].astype(np.int64) - graph.n_users
