@@ -1,14 +1,18 @@
+import threading
+
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from loger.data.demo import shop
 from loger.data.splits import split
-from loger.encoder import TransE, TransEConfig, top_items
+from loger.encoder import TransE, TransEConfig, retrieval, top_items
+from loger.engine import LocalEngine
 from loger.errors import LogerError
-from loger.topk import top_k
+from loger.topk import RunningBest, top_k
 
 FEW = st.sampled_from([-np.inf, -1.0, 0.0, 0.5, 2.0])  # many ties
 SHAPES = st.tuples(st.integers(1, 4), st.integers(1, 300))
@@ -30,6 +34,30 @@ def test_random_rows_longer_than_any_buffer():
     assert (items == np.argsort(-scores, kind="stable", axis=1)[:, :50]).all()
 
 
+@given(
+    SHAPES.flatmap(lambda s: arrays(np.float32, s, elements=FEW)),
+    st.integers(1, 5),
+    st.integers(1, 100),
+)
+def test_columns_that_come_piece_by_piece_give_the_lists_of_all_at_once(scores, k, width):
+    best = RunningBest(len(scores), k)
+    for lo in range(0, scores.shape[1], width):
+        piece = scores[:, lo : lo + width].copy()
+        best.offer(piece, lo)
+        piece[:] = 9  # what was offered may be written over
+    for found, expected in zip(best.lists(), top_k(scores.copy(), k), strict=True):
+        assert (found == expected).all()
+
+
+def test_a_later_piece_that_is_no_number_is_named_by_its_place():
+    best = RunningBest(2, 1)
+    best.offer(np.ones((2, 100), dtype=np.float32))
+    piece = np.zeros((2, 100), dtype=np.float32)
+    piece[1, 70] = np.nan
+    with pytest.raises(LogerError, match="column 170 of row 1 is not a number"):
+        best.offer(piece, 100)
+
+
 def test_known_items_are_left_out_first():
     scores = np.array([[3, 2, 1], [1, 2, 3]], dtype=np.float32)
     items, _ = top_k(scores, 2, (np.array([0, 1, 1]), np.array([0, 2, 1])))
@@ -43,9 +71,16 @@ def test_a_score_that_is_no_number_is_an_error():
         top_k(np.array([[1.0]], dtype=np.float32), 0)
 
 
-def test_top_items_of_an_encoder_equal_brute_force_and_leave_training_items_out():
+@pytest.mark.parametrize("distance", ["sphere", "squared"])  # by tiles, and by whole rows
+@pytest.mark.parametrize("tile", [(512, 1024), (3, 7)])
+def test_top_items_of_an_encoder_equal_brute_force_and_leave_training_items_out(
+    distance, tile, monkeypatch
+):
     parts = split(shop(seed=2, users=100, items=80).dataset)
-    encoder = TransE(TransEConfig(dimension=16, epochs=1)).fit(parts.graph)
+    config = TransEConfig(dimension=16, epochs=1, distance=distance)
+    encoder = TransE(config).fit(parts.graph)
+    monkeypatch.setattr(retrieval, "USERS_PER_TILE", tile[0])
+    monkeypatch.setattr(retrieval, "ITEMS_PER_TILE", tile[1])
     users = np.array([5, 3, 99, 3])
     items, values = top_items(encoder, parts.graph, users, 7)
     scores = encoder.score_items(users)
@@ -54,4 +89,35 @@ def test_top_items_of_an_encoder_equal_brute_force_and_leave_training_items_out(
         scores[row, train_items[train_users == u]] = -np.inf
     order = np.argsort(-scores, kind="stable", axis=1)[:, :7]
     assert (items == order).all()
-    assert (values == np.take_along_axis(scores, order, axis=1)).all()
+    np.testing.assert_allclose(values, np.take_along_axis(scores, order, axis=1), rtol=1e-5)
+
+
+def test_items_of_equal_scores_come_in_their_order_across_tiles(monkeypatch):
+    parts = split(shop(seed=2, users=30, items=60).dataset)
+    encoder = TransE(TransEConfig(dimension=4, epochs=1)).fit(parts.graph)
+    first, n = parts.graph.n_users, parts.graph.n_items
+    encoder.entities_.table[first : first + n] = encoder.entities_.table[first].clone()
+    encoder.biases_.table[first : first + n] = 0
+    encoder.__dict__.pop("_answers", None)
+    monkeypatch.setattr(retrieval, "ITEMS_PER_TILE", 8)
+    items, _ = top_items(encoder, parts.graph, [4], 20)
+    rows, seen = retrieval.observed(parts.graph, np.array([4]))
+    assert len(rows) > 0
+    assert items[0].tolist() == np.setdiff1d(np.arange(n), seen)[:20].tolist()
+
+
+def test_each_worker_computes_its_product_on_one_core(monkeypatch):
+    seen = []
+    parts = split(shop(seed=2, users=30, items=60).dataset)
+    encoder = TransE(TransEConfig(dimension=4, epochs=1)).fit(parts.graph)
+    set_threads = torch.set_num_threads
+
+    def noted(n):
+        seen.append((threading.get_ident(), n))
+        set_threads(n)
+
+    monkeypatch.setattr(torch, "set_num_threads", noted)
+    monkeypatch.setattr(retrieval, "USERS_PER_TILE", 5)
+    top_items(encoder, parts.graph, np.arange(30), 3, engine=LocalEngine(2))
+    own = threading.get_ident()
+    assert any(thread != own and n == 1 for thread, n in seen)

@@ -13,7 +13,10 @@ ROWS_PER_SPAN = 64
 """Rows that one worker chooses from at a time."""
 
 STRETCH = 64
-"""Columns of which only the largest is looked at first."""
+"""Columns that are compared with a row's bar at once."""
+
+ROOM = 4
+"""A row keeps up to so many times k candidates before it is cut down to k."""
 
 
 def top_k(
@@ -30,67 +33,108 @@ def top_k(
     >>> top_k(np.array([[1, 3, 3, 2]], dtype=np.float32), 4, (np.array([0]), np.array([1])))[0]
     array([[ 2,  3,  0, -1]], dtype=int32)
     """
-    if k < 1:
-        raise LogerError(f"k must be at least 1, got {k!r}")
     if known is not None:
         scores[known] = -np.inf
-    items = np.empty((len(scores), k), dtype=np.int32)
-    values = np.empty((len(scores), k), dtype=np.float32)
 
-    def choose(span: slice) -> bool:
-        ordered: bool = _choose(scores[span], items[span], values[span])
-        return ordered
+    def choose(span: slice) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        best = RunningBest(len(scores[span]), k)
+        best.offer(scores[span], first_row=span.start)
+        return best.lists()
 
     spans = [slice(i, i + ROWS_PER_SPAN) for i in range(0, len(scores), ROWS_PER_SPAN)]
     # One engine's worth of threads is enough: a caller that runs blocks itself passes its own.
-    if not all((engine or LocalEngine()).map("choosing the best", choose, spans)):
-        row, column = np.argwhere(np.isnan(scores))[0]
-        raise LogerError(f"the score in column {column} of row {row} is not a number")
-    return items, values
+    nothing = RunningBest(0, k).lists()
+    found = [nothing, *(engine or LocalEngine()).map("choosing the best", choose, spans)]
+    return np.concatenate([i for i, _ in found]), np.concatenate([v for _, v in found])
+
+
+class RunningBest:
+    """The k best columns of each row, of scores that come a few columns at a time.
+
+    A score is compared with the row's bar, the k-th best so far, and seldom passes it: after n
+    columns in random order, with probability k/n. So a block of scores can be chosen from while
+    it is in cache, and then be written over by the next.
+    """
+
+    def __init__(self, rows: int, k: int) -> None:
+        if k < 1:
+            raise LogerError(f"k must be at least 1, got {k!r}")
+        self.k = k
+        self._values = np.empty((rows, ROOM * k), dtype=np.float32)
+        self._columns = np.empty((rows, ROOM * k), dtype=np.int32)
+        self._sizes = np.zeros(rows, dtype=np.int64)
+        self._bars = np.full(rows, -np.inf, dtype=np.float32)
+
+    def offer(self, scores: NDArray[np.float32], first_column: int = 0, first_row: int = 0) -> None:
+        """Take in the scores of further columns, which come after all that came before.
+
+        ``first_row`` only serves to name the place of a score that is not a number.
+        """
+        kept = self._values, self._columns, self._sizes, self._bars
+        if not _offer(scores, first_column, self.k, *kept):
+            row, column = np.argwhere(np.isnan(scores))[0] + [first_row, first_column]
+            raise LogerError(f"the score in column {column} of row {row} is not a number")
+
+    def lists(self) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """The k best columns and their scores, best first; -1 and -inf where there are fewer."""
+        items = np.full((len(self._sizes), self.k), -1, dtype=np.int32)
+        values = np.full((len(self._sizes), self.k), -np.inf, dtype=np.float32)
+        _sort(self._values, self._columns, self._sizes, items, values)
+        return items, values
 
 
 @njit(cache=True, nogil=True)
-def _choose(scores, items, values):  # type: ignore[no-untyped-def]
-    """Fill in the best of each row; False if a score is NaN.
-
-    A row is cut into stretches. The k-th largest of their maxima is a bar that at least k
-    scores reach, so that only the few stretches that reach it are looked into.
-    """
-    n, k = scores.shape[1], items.shape[1]
-    tops = np.empty((n + STRETCH - 1) // STRETCH, dtype=np.float32)
-    best, place = np.empty(n, dtype=np.float32), np.empty(n, dtype=np.int32)
+def _offer(scores, first, k, values, columns, sizes, bars):  # type: ignore[no-untyped-def]
+    """Keep what is above each row's bar; False if a score is NaN."""
+    n = scores.shape[1]
     for i in range(len(scores)):
-        row = scores[i]
-        if not _stretch_maxima(row, tops):
-            return False
-        bar = np.float32(-np.inf)
-        if len(tops) > k:
-            bar = np.partition(tops, len(tops) - k)[len(tops) - k]
-        filled = 0
-        for s in range(len(tops)):
-            if tops[s] >= bar:
-                for j in range(s * STRETCH, min((s + 1) * STRETCH, n)):
-                    if row[j] >= bar and row[j] > -np.inf:
-                        best[filled], place[filled] = row[j], j
-                        filled += 1
-        order = np.argsort(-best[:filled], kind="mergesort")  # stable: equal ones stay by place
-        for j in range(k):
-            items[i, j] = place[order[j]] if j < filled else -1
-            values[i, j] = best[order[j]] if j < filled else np.float32(-np.inf)
+        row, size, bar = scores[i], sizes[i], bars[i]
+        for start in range(0, n, STRETCH):
+            stop = start + STRETCH
+            if stop <= n:
+                # No branch and a fixed length, so that the compiler compares many at a time.
+                above = np.int32(0)
+                for j in range(STRETCH):
+                    above += np.int32(not (row[start + j] <= bar))  # NaN is above everything
+                if above == 0:
+                    continue
+            for j in range(start, min(stop, n)):
+                x = row[j]
+                if not (x <= bar):  # an equal one comes later, so it has the higher number
+                    if x != x:
+                        return False
+                    values[i, size], columns[i, size] = x, first + j
+                    size += 1
+                    if size == values.shape[1]:
+                        bar = _cut_down(values[i], columns[i], k)
+                        size = k
+        sizes[i], bars[i] = size, bar
     return True
 
 
-@njit(cache=True, nogil=True, fastmath={"nnan", "nsz", "reassoc"})
-def _stretch_maxima(row, tops):  # type: ignore[no-untyped-def]
-    """The largest of each stretch, many columns at a time; False if there is a NaN."""
-    bits = row.view(np.int32)
-    strange = np.int32(0)
-    for s in range(len(tops)):
-        part = row[s * STRETCH : (s + 1) * STRETCH]
-        largest = np.float32(-np.inf)
-        for x in part:
-            largest = max(largest, x)
-        tops[s] = largest
-    for b in bits:  # by bits, as the flags above let the compiler forget that NaN exists
-        strange |= np.int32((b & 0x7FFFFFFF) > 0x7F800000)
-    return strange == 0
+@njit(cache=True, nogil=True)
+def _cut_down(values, columns, k):  # type: ignore[no-untyped-def]
+    """Move the k best to the front, in the order of their columns; the least of them."""
+    n = len(values)
+    bar = np.partition(values, n - k)[n - k]
+    equal = k  # so many that equal the bar have a place: the first ones
+    for x in values:
+        equal -= x > bar
+    kept = 0
+    for j in range(n):
+        x = values[j]
+        if x > bar or (x == bar and equal > 0):
+            equal -= x == bar
+            values[kept], columns[kept] = x, columns[j]
+            kept += 1
+    return bar
+
+
+@njit(cache=True, nogil=True)
+def _sort(values, columns, sizes, items, best):  # type: ignore[no-untyped-def]
+    """Write out the best of what was kept, in order."""
+    for i in range(len(sizes)):
+        # Stable: equal ones stay by column, in which order they were kept.
+        order = np.argsort(-values[i, : sizes[i]], kind="mergesort")
+        for j in range(min(items.shape[1], sizes[i])):
+            items[i, j], best[i, j] = columns[i, order[j]], values[i, order[j]]

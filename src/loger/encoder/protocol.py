@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -64,4 +64,13 @@ class Encoder(Protocol):
 
     def load_state(self, graph: KnowledgeGraph, state: Mapping[str, NDArray[np.generic]]) -> Self:
         """Take over what ``state`` gave."""
+        ...
+
+
+@runtime_checkable
+class Product(Protocol):
+    """An encoder whose scores may be a matrix product, so that retrieval need not hold them all."""
+
+    def as_product(self, users: ArrayLike) -> tuple[Floats, Floats] | None:
+        """Vectors of users and of all items whose product is ``score_items``, if there are any."""
         ...

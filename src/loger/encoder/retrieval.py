@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
 
-from loger.encoder.protocol import Encoder
+from loger.encoder.protocol import Encoder, Product
 from loger.encoder.threads import one_thread
 from loger.engine import Engine, LocalEngine
 from loger.graph import INTERACTION, KnowledgeGraph
-from loger.topk import top_k
+from loger.topk import RunningBest, top_k
 
 CELLS_PER_BLOCK = 4 << 20
-"""Scores that a worker holds at a time: 16 MiB, so that they are not far when chosen from."""
+"""Scores that a worker holds at a time, of an encoder that gives them all: 16 MiB."""
+
+USERS_PER_TILE, ITEMS_PER_TILE = 512, 1024
+"""Scores that are computed and chosen from before the next, of an encoder whose scores are a
+product: 2 MiB, which stay in cache. Measured; half or twice as many are within 5 %."""
+
+Lists = tuple[NDArray[np.int32], NDArray[np.float32]]
 
 
 def top_items(
@@ -22,41 +29,50 @@ def top_items(
     k: int,
     *,
     engine: Engine | None = None,
-) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-    """For each user the k best items it has no interaction with, and their scores; [users, k]."""
+) -> Lists:
+    """For each user the k best items it has no interaction with, and their scores; [users, k].
+
+    Equal scores are ordered by item. The scores are those of ``score_items`` but for the last
+    bits, which depend on how many are computed at a time.
+    """
     asked = np.asarray(users, dtype=np.int64)
-    size = max(1, CELLS_PER_BLOCK // max(1, graph.n_items))
+    product = encoder.as_product(asked) if isinstance(encoder, Product) else None
+    size = USERS_PER_TILE if product else max(1, CELLS_PER_BLOCK // max(1, graph.n_items))
 
-    def block(own: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        return top_k(encoder.score_items(own), k, observed(graph, own), engine=LocalEngine(1))
+    def block(span: slice) -> Lists:
+        known = observed(graph, asked[span])
+        with one_thread():
+            if product is not None:
+                return _best_of_product(product[0][span], product[1], k, known)
+            return top_k(encoder.score_items(asked[span]), k, known, engine=LocalEngine(1))
 
-    blocks = [asked[lo : lo + size] for lo in range(0, len(asked), size)]
+    spans = [slice(lo, lo + size) for lo in range(0, len(asked), size)]
     with one_thread():
-        found = list((engine or LocalEngine()).map("retrieving items", block, blocks))
+        found = list((engine or LocalEngine()).map("retrieving items", block, spans))
     items = [np.empty((0, k), dtype=np.int32), *(i for i, _ in found)]
     values = [np.empty((0, k), dtype=np.float32), *(v for _, v in found)]
     return np.concatenate(items), np.concatenate(values)
 
 
-def score_users(
-    encoder: Encoder, graph: KnowledgeGraph, users: ArrayLike, recency: float = 0.0
-) -> NDArray[np.float32]:
-    """Scores of all items for a block of users as a graph knows them; [users, items].
-
-    An encoder whose users are their histories gets those of this graph, whatever it was
-    trained on: users that came later or changed need no training. There an item counts
-    (1 + the user's later interactions)^-recency, where the graph knows times.
-    """
-    own = np.asarray(users, dtype=np.int64)
-    if not getattr(encoder, "folds_in", False):
-        return encoder.score_items(own)
-    owners, edges = observed_edges(graph, own)
-    weights: NDArray[np.floating] = np.ones(len(edges))
-    if recency and graph.later is not None:
-        weights = (1.0 + graph.later[edges]) ** -recency
-    items = graph.tails[edges] - graph.n_users
-    folded: NDArray[np.float32] = encoder.fold_in(owners, items, weights, len(own))  # type: ignore[attr-defined]
-    return folded
+def _best_of_product(
+    users: NDArray[np.float32],
+    items: NDArray[np.float32],
+    k: int,
+    known: tuple[NDArray[np.int64], NDArray[np.int64]],
+) -> Lists:
+    """The k best columns of users · itemsᵀ, tile by tile: all scores are never held at once."""
+    best = RunningBest(len(users), k)
+    rows, columns = (part[np.argsort(known[1], kind="stable")] for part in known)
+    x, y = torch.from_numpy(users), torch.from_numpy(items).mT
+    room = torch.empty(len(users) * min(ITEMS_PER_TILE, len(items)))
+    for lo in range(0, len(items), ITEMS_PER_TILE):
+        part = y[:, lo : lo + ITEMS_PER_TILE]
+        tile = room[: len(users) * part.shape[1]].view(len(users), -1)
+        scores = torch.mm(x, part, out=tile).numpy()
+        here = slice(*np.searchsorted(columns, [lo, lo + ITEMS_PER_TILE]))
+        scores[rows[here], columns[here] - lo] = -np.inf
+        best.offer(scores, lo)
+    return best.lists()
 
 
 def observed(

@@ -16,6 +16,9 @@ def one_thread() -> Iterator[None]:
     10 to 30 times what they gain on an idle one (docs/adr/0006). Work that is wide enough for
     all cores runs in blocks on the engine instead. And one core gives the same bytes whatever
     machine it is in.
+
+    It holds for the thread that enters it alone, as MKL counts per thread: what runs on the
+    engine's threads enters it there.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(1)

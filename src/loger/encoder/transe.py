@@ -21,7 +21,7 @@ choice of default was made on validation; docs/results.md has the figures.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -340,16 +340,27 @@ class TransE:
 
     @torch.no_grad()
     def _score_items(self, vectors: Tensor) -> Floats:
-        x = vectors + self.relations_.table[INTERACTION]
-        items = slice(self.n_users_, self.n_users_ + self.n_items_)
         if self.config.distance != "sphere":
+            x = vectors + self.relations_.table[INTERACTION]
+            items = slice(self.n_users_, self.n_users_ + self.n_items_)
             scores, _ = _score(
                 x, self.entities_.table[items], self.config.gamma, self.config.distance
             )
             return scores.add_(self.biases_.table[items, 0]).cpu().numpy()
-        # γ and the bias as part of the product: one pass over the scores, however many.
-        scaled = self.config.gamma * _unit(x)[0]
-        return (torch.cat([scaled, torch.ones_like(x[:, :1])], 1) @ self._answers.mT).cpu().numpy()
+        return (self._questions(vectors) @ self._answers.mT).cpu().numpy()
+
+    @torch.no_grad()
+    def as_product(self, users: ArrayLike) -> tuple[Floats, Floats] | None:
+        """Vectors whose product is ``score_items``, on the sphere and without a GPU."""
+        if self.config.distance != "sphere" or self.device.type != "cpu":
+            return None
+        vectors = self.entities_.table[self._ids(users)]
+        return self._questions(vectors).numpy(), self._answers.numpy()
+
+    def _questions(self, vectors: Tensor) -> Tensor:
+        """Users on the sphere, scaled by γ, and 1: the bias is part of the product."""
+        x = vectors + self.relations_.table[INTERACTION]
+        return torch.cat([self.config.gamma * _unit(x)[0], torch.ones_like(x[:, :1])], 1)
 
     @cached_property
     def _answers(self) -> Tensor:
