@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from loger.cli import build
 from loger.cli.options import AsJson, Format, PositiveFrom, Source, read
 from loger.errors import DataError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-app = typer.Typer(no_args_is_help=True, help="Look at data sets and convert them.")
+app = typer.Typer(no_args_is_help=True, help="Look at data sets, convert and build them.")
+app.add_typer(build.app, name="build")
 
 
 @app.command()

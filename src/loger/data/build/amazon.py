@@ -12,12 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from shutil import rmtree
+from typing import get_args
 
 import polars as pl
 
 from loger.data.assemble import assemble
 from loger.data.build import catalogue, parts, said
-from loger.data.build.aspects import Extractor, mentions
+from loger.data.build.aspects import Extractor
 from loger.data.build.cores import core
 from loger.data.build.lines import Tally
 from loger.data.build.parts import Parts
@@ -29,6 +30,9 @@ RELATIONS = (
     "mentions", "has_feature", "has_brand", "has_category", "has_price",
     "also_buy", "also_view", "has_style", "like_style",
 )  # fmt: skip
+
+PATTERNS = "loger.data.build.aspects:mentions"
+"""The extractor that comes with loger."""
 
 
 @dataclass(frozen=True)
@@ -80,10 +84,9 @@ def build(
     *,
     work: Path | str,
     config: AmazonConfig | None = None,
-    extractor: Extractor | str | None = mentions,
+    extractor: Extractor | str | None = PATTERNS,
     mentions_file: Path | str | None = None,
     strict: bool = False,
-    keep_work: bool = True,
     workers: int = 1,
     name: str | None = None,
     progress: Progress = silent,
@@ -127,9 +130,16 @@ def build(
         path=Path(reviews),
     )
     progress("making the graph", 3, 3)
-    if not keep_work:
-        rmtree(work)
     return dataset
+
+
+def clear(work: Path) -> None:
+    """Take away the parts that were kept for a build to go on; nothing else that lies there."""
+    for kind in get_args(parts.Kind):
+        for folder in work.glob(f"{kind}-????????"):
+            rmtree(folder)
+    if work.is_dir() and not any(work.iterdir()):
+        work.rmdir()
 
 
 def _maker(

@@ -1,0 +1,146 @@
+"""``loger data build``: knowledge graphs from raw reviews, or from the tables of a shop."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from loger.cli.options import AsJson, PositiveFrom
+from loger.errors import DataError
+
+if TYPE_CHECKING:
+    from loger.data import Dataset
+
+app = typer.Typer(no_args_is_help=True, help="Build data sets from raw reviews or tables.")
+
+Out = Annotated[Path, typer.Option(metavar="FOLDER", help="The folder to write.")]
+Force = Annotated[bool, typer.Option("--force", help="Write into a non-empty folder.")]
+Name = Annotated[str | None, typer.Option(help="A name for the data set.", show_default=False)]
+
+
+def setting(help: str, **more: Any) -> Any:
+    """An option that is not set unless given; the defaults are the library's."""
+    return typer.Option(help=help, show_default=False, **more)
+
+
+@app.command()
+def amazon(
+    reviews: Annotated[Path, typer.Option(metavar="FILE", help="Reviews, one JSON per line.")],
+    out: Out,
+    meta: Annotated[Path | None, setting("The catalogue, one JSON per line.")] = None,
+    preset: Annotated[
+        str | None, setting("Settings of the paper: cellphones, grocery or automotive.")
+    ] = None,
+    user_core: Annotated[int | None, setting("Items that a user must have (5).")] = None,
+    item_core: Annotated[int | None, setting("Users that an item must have (5).")] = None,
+    positive_from: PositiveFrom = None,
+    least_mentions: Annotated[
+        int | None, setting("Reviews that a feature must occur in (5).")
+    ] = None,
+    least_styles: Annotated[int | None, setting("Reviews that a style must occur in (5).")] = None,
+    least_items: Annotated[
+        int | None, setting("Items that a brand, category or outside product must have (2).")
+    ] = None,
+    hub_share: Annotated[
+        float | None, setting("Leave out what more than this share of items or users have (0.5).")
+    ] = None,
+    most_related: Annotated[
+        int | None, setting("also_buy and also_view links taken per item (50).")
+    ] = None,
+    category_levels: Annotated[int | None, setting("Levels of the category tree (5).")] = None,
+    price_bins: Annotated[int | None, setting("Price quantiles per category (5).")] = None,
+    leave_out: Annotated[list[str] | None, setting("A relation that is not wanted.")] = None,
+    extractor: Annotated[
+        str | None, setting("Another miner of texts, as module:function; 'none' mines nothing.")
+    ] = None,
+    mentions: Annotated[
+        Path | None, setting("Mentions mined elsewhere: user,item,aspect:opinion:polarity,…")
+    ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Broken lines are errors.")] = False,
+    work: Annotated[
+        Path | None,
+        setting("Keep mined parts here for later builds (FOLDER.work, removed)."),
+    ] = None,
+    workers: Annotated[int | None, setting("Processes that mine (one per core).")] = None,
+    name: Name = None,
+    force: Force = False,
+    json: AsJson = False,
+) -> None:
+    """Build a knowledge graph from Amazon's reviews, in the layout of 2018 or of 2023.
+
+    Interrupted, it goes on where it was when called again. Lines that cannot be used are
+    left out, counted by kind, and told.
+
+    [dim]Examples:[/dim]
+      loger data build amazon --reviews R.json.gz --meta M.json.gz --out shop.loger
+      loger data build amazon --reviews Automotive_5.json.gz --meta meta_Automotive.json.gz
+        --preset automotive --out automotive.loger
+    """
+    given: dict[str, Any] = {
+        "user_core": user_core, "item_core": item_core, "positive_from": positive_from,
+        "least_mentions": least_mentions, "least_styles": least_styles, "least_items": least_items,
+        "hub_share": hub_share, "most_related": most_related, "category_levels": category_levels,
+        "price_bins": price_bins, "leave_out": tuple(leave_out) if leave_out else None,
+    }  # fmt: skip
+    check_out(out, force)
+    from loger.cli import show
+    from loger.data.build import amazon as builder
+    from loger.data.build.presets import preset as named
+
+    chosen = None if preset is None else named(preset)
+    config = builder.AmazonConfig() if chosen is None else chosen.config
+    config = replace(config, **{k: v for k, v in given.items() if v is not None})
+    with show.engine("reading") as engine:
+        dataset = builder.build(
+            reviews,
+            meta,
+            work=work or out.with_name(out.name + ".work"),
+            config=config,
+            extractor=(None if extractor == "none" else extractor)
+            if extractor
+            else builder.mentions,
+            mentions_file=mentions,
+            strict=strict,
+            workers=workers or os.cpu_count() or 1,
+            name=name or preset,
+            progress=engine.progress,
+        )
+    dataset.save(out)
+    if work is None:
+        builder.clear(out.with_name(out.name + ".work"))
+    tell(dataset, out, json, None if chosen is None else asdict(chosen.paper))
+
+
+def check_out(out: Path, force: bool) -> None:
+    """The folder to write must be new, empty, or meant to be overwritten."""
+    if out.is_dir() and any(out.iterdir()) and not force:
+        raise DataError("is not empty", path=out, remedy="give a new folder, or --force")
+    if out.is_file():
+        raise DataError("is a file", path=out, remedy="give a folder")
+
+
+def tell(dataset: Dataset, out: Path, json: bool, paper: dict[str, int] | None = None) -> None:
+    """Show what was built, beside the paper's figures if there are any, and what was mended."""
+    from loger.cli import show
+    from loger.data.build.presets import count
+
+    ours = asdict(count(dataset))
+    if json:
+        notes = [asdict(note) for note in dataset.notes]
+        names = [relation.name for relation in dataset.relations]
+        told = {"name": dataset.name, "out": str(out), "statistics": ours, "paper": paper}
+        show.as_json(told | {"relations": names, "notes": notes})
+        return
+    to = show.console()
+    columns = ["", "here"] + ([] if paper is None else ["in the paper"])
+    rows = [[f"#{k}", n, *([] if paper is None else [paper[k]])] for k, n in ours.items()]
+    to.print(show.table(columns, rows, dataset.name))
+    if dataset.notes:
+        notes_table = [(n.count, n.what, n.example) for n in dataset.notes]
+        head = ["rows", "what was found and how it was handled", "first"]
+        to.print(show.table(head, notes_table, "\nNotes"))
+    to.print(f"\nwritten to {out}; next: loger data inspect {out}", markup=False, soft_wrap=True)
