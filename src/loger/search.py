@@ -18,8 +18,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from loger import _hops
+from loger.engine import LocalEngine
 from loger.errors import LogerError
 from loger.graph import KnowledgeGraph
+from loger.grounding import ground
 from loger.paths import Path
 from loger.rules import LONGEST, RuleSet
 
@@ -285,6 +287,34 @@ class PathSearch:
             and _hops._leads(self._edges, entities[1], first, v, u)
             and _hops._leads(self._edges, entities[-2], relations[-1], u, v)
         )
+
+
+def random_paths(
+    graph: KnowledgeGraph,
+    rules: RuleSet,
+    user: int,
+    items: ArrayLike,
+    n: int,
+    rng: np.random.Generator,
+) -> list[tuple[Path, ...]]:
+    """For each item at most n of all groundings of all rules, drawn evenly, none twice."""
+    asked = np.atleast_1d(np.asarray(items, dtype=np.int64))
+    found = ground(graph, rules, np.full(len(asked), user), asked, engine=LocalEngine(1))
+    edges, out = _hops.edges_of(graph), []
+    for item, lo, hi in zip(asked, found.indptr[:-1], found.indptr[1:], strict=True):
+        ends = np.cumsum(found.counts[lo:hi])
+        total = int(ends[-1]) if hi > lo else 0
+        paths = []
+        for place in rng.choice(total, size=min(n, total), replace=False) if total else ():
+            cell = int(np.searchsorted(ends, place, side="right"))
+            relations = rules[int(found.rules[lo + cell])].relations
+            within = place - (ends[cell] - found.counts[lo + cell])
+            row = np.array([[*relations, *[-1] * (LONGEST - len(relations))]])
+            ids = np.array([len(relations)]), np.array([user]), np.array([item + graph.n_users])
+            nodes = _hops.nth_paths(edges, row, *ids, np.array([within]))[0]
+            paths.append(Path(tuple(nodes[: len(relations) + 1].tolist()), relations))
+        out.append(tuple(paths))
+    return out
 
 
 def _tree(rules: RuleSet) -> tuple[_hops.Tree, NDArray[np.bool_]]:

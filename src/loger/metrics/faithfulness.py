@@ -259,6 +259,12 @@ def _above(scores: ArrayLike, item: int, known: ArrayLike, k: int) -> float:
     return -5e-324 if gap == 0 and rank(s, item, known) >= k else gap
 
 
+def mean_of_known(values: Sequence[float]) -> float:
+    """The mean of those that are not NaN; NaN if none is."""
+    known = [v for v in values if not np.isnan(v)]
+    return float(np.mean(known)) if known else float("nan")
+
+
 # ── where the truth is known ────────────────────────────────────────────────────────────
 
 
