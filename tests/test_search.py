@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from graphs import brute_paths, graphs
 from loger.errors import LogerError
-from loger.grounding import ground, paths
+from loger.grounding import Walk, ground, paths
 from loger.rules import RuleSet, candidates
-from loger.search import ALGORITHM_1, EXHAUSTIVE, PathSearch, SearchConfig
+from loger.search import ALGORITHM_1, EXHAUSTIVE, PathSearch, SearchConfig, path_strengths
 
 
 class Taste:
@@ -135,6 +135,21 @@ def test_algorithm_1_of_full_width_finds_all_and_of_its_own_width_may_miss(graph
     for item in items:
         assert as_set(wide, item) == as_set(every, item)
         assert as_set(narrow, item) <= as_set(every, item)
+
+
+WALKS = [Walk(), Walk(0.3, 0.7, 1.5, 0.9, arrive=0.6), Walk(0.0, 0.25, 0.5, 0.5, 0.5, 1.0)]
+
+
+@given(graphs(), st.randoms(use_true_random=False), st.sampled_from(WALKS))
+def test_strengths_of_paths_add_up_to_those_of_their_rule(graph, random, walk):
+    rules, user = drawn_rules(graph, random), random.randrange(graph.n_users)
+    items = np.arange(graph.n_items)
+    found = PathSearch(graph, rules).every(user, items)
+    alone = path_strengths(graph, found, walk)
+    added = np.zeros((len(items), len(rules)))
+    np.add.at(added, (found.targets, found.places), alone)
+    whole = ground(graph, rules, np.full(len(items), user), items, walk=walk).strength_matrix
+    assert added == pytest.approx(whole.toarray(), rel=1e-9, abs=1e-12)
 
 
 def test_two_searches_give_the_same_and_bad_numbers_are_refused():

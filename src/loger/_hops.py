@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from loger._kernels import _first_at_least, _inverse, _next_common, _segment
 from loger.graph import KnowledgeGraph
+from loger.rules import LONGEST, RuleSet
 
 
 class Edges(NamedTuple):
@@ -39,6 +40,14 @@ def edges_of(graph: KnowledgeGraph) -> Edges:
         np.empty(0, dtype=np.int32) if graph.origins is None else graph.origins,
         len(graph.relations),
     )
+
+
+def relation_table(rules: RuleSet) -> NDArray[np.int64]:
+    """The relations of rules, -1 after the end of each; [rules, LONGEST]."""
+    table = np.full((len(rules), LONGEST), -1, dtype=np.int64)
+    for k, rule in enumerate(rules):
+        table[k, : len(rule)] = rule.relations
+    return table
 
 
 class Tree(NamedTuple):

@@ -131,10 +131,8 @@ def training_paths(
     cells = cells[np.clip(at, starts[pairs], starts[pairs + 1] - 1)]  # rounding may reach over
     places = (rng.random(len(pairs)) * found.counts[cells]).astype(np.int64)
     chosen = found.rules[cells].astype(np.int64)
-    table = np.full((len(rules), LONGEST), -1, dtype=np.int64)
-    for k, rule in enumerate(rules):
-        table[k, : len(rule)] = rule.relations
-    relations, lengths = table[chosen], (table[chosen] >= 0).sum(axis=1)
+    relations = _hops.relation_table(rules)[chosen]
+    lengths = (relations >= 0).sum(axis=1)
     owners, ends_at = users[pairs], items[pairs] + graph.n_users
     edges = _hops.edges_of(graph)
     entities = _hops.nth_paths(edges, relations, lengths, owners, ends_at, places)
