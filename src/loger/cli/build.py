@@ -100,9 +100,7 @@ def amazon(
             meta,
             work=work or out.with_name(out.name + ".work"),
             config=config,
-            extractor=(None if extractor == "none" else extractor)
-            if extractor
-            else builder.mentions,
+            extractor=None if extractor == "none" else extractor or builder.PATTERNS,
             mentions_file=mentions,
             strict=strict,
             workers=workers or os.cpu_count() or 1,
