@@ -119,6 +119,7 @@ def training_paths(
             f"a reasoner follows rules of positive weight; got {len(rules)} rules and weights "
             f"of shape {w.shape}, {int((w > 0).sum())} of them positive"
         )
+    w /= w.max()
     rng = np.random.default_rng([config.seed, 0x9A7B])
     users, items = _drawn_pairs(graph, config, rng)
     found = ground(graph, rules, users, items, engine=engine)
