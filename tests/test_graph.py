@@ -409,3 +409,66 @@ def test_an_interaction_without_a_time_is_refused():
     graph = KnowledgeGraph.from_triples(words, relations, [0, 0], [0, 0], [1, 2])
     with pytest.raises(LogerError, match="1 pairs with times, 2 interactions"):
         graph.timed(np.array([0]), np.array([1]), np.array([3]))
+
+
+@given(graphs(with_origins=False), st.randoms())
+def test_plus_gives_the_graph_that_had_the_interactions_from_the_start(graph, random):
+    pairs = [(u, v) for u in range(graph.n_users) for v in range(graph.n_items)]
+    new = random.sample(pairs, min(4, len(pairs)))
+    h, r, t = (x.astype(int).tolist() for x in graph.triples())
+    both = {*zip(h, r, t, strict=True), *((u, INTERACTION, v + graph.n_users) for u, v in new)}
+    whole = build(graph.vocabulary, sorted(both))
+    users, items = zip(*new, strict=True)
+    assert graph.plus(users, items).fingerprint == whole.fingerprint
+    assert graph.plus(users, items).pair_tails.tolist() == whole.pair_tails.tolist()
+    assert graph.plus(users, items).pair_relations.tolist() == whole.pair_relations.tolist()
+
+
+@given(graphs(), st.randoms())
+def test_what_plus_adds_without_interactions_takes_away(graph, random):
+    free = [
+        (u, v)
+        for u in range(graph.n_users)
+        for v in range(graph.n_items)
+        if not graph.has(u, INTERACTION, v + graph.n_users)
+    ]
+    if free:
+        users, items = zip(*random.sample(free, min(3, len(free))), strict=True)
+        back = graph.plus(users, items).without_interactions(users, items)
+        assert back.fingerprint == graph.fingerprint
+
+
+def test_plus_puts_untimed_interactions_last_and_timed_ones_where_they_belong():
+    words = Vocabulary({"user": ["ann", "ben"], "item": ["a", "b", "c", "d"]})
+    relations = [Relation("purchase", "user", "item")]
+    graph = KnowledgeGraph.from_triples(words, relations, [0, 0, 1], [0] * 3, [2, 5, 3])
+    graph = graph.timed(np.array([0, 0, 1]), np.array([0, 3, 1]), np.array([10, 20, 30]))
+    assert graph.plus([0], [1]).later.tolist() == [2, 0, 1, 0]
+    assert graph.plus([0, 0], [2, 1], [15, 5]).later.tolist() == [2, 3, 1, 0, 0]
+    assert graph.plus([0], [0]) is graph
+
+
+def test_new_users_come_last_and_nothing_else_changes():
+    words = Vocabulary({"user": ["ann"], "item": ["a", "b"], "brand": ["x"]})
+    relations = [Relation("purchase", "user", "item"), Relation("has", "item", "brand")]
+    graph = KnowledgeGraph.from_triples(words, relations, [0, 1, 2], [0, 1, 1], [1, 3, 3])
+    grown = graph.with_users(["ben", "cat"])
+    assert [grown.vocabulary.names[i] for i in range(grown.n_users)] == ["ann", "ben", "cat"]
+    moved = {
+        h + 2 * (h > 0): [(r, t + 2 * (t > 0)) for r, t in e] for h, e in edges_of(graph).items()
+    }
+    assert edges_of(grown) == {1: [], 2: [], **moved}
+    assert grown.plus([2], [1]).has(2, 0, 4)
+    with pytest.raises(LogerError, match="new and distinct"):
+        graph.with_users(["ann"])
+
+
+@given(graphs(), st.integers(1, 3), st.integers(0, 9))
+def test_a_sampled_graph_has_few_neighbours_and_only_facts(graph, most, seed):
+    less = graph.sampled(most, seed)
+    assert (np.diff(less.segment_starts) <= most).all()
+    assert all(set(edges) <= set(edges_of(graph)[h]) for h, edges in edges_of(less).items())
+    assert less.fingerprint == graph.sampled(most, seed).fingerprint
+    sizes = np.diff(graph.segment_starts)
+    if (sizes <= most).all():
+        assert less.fingerprint == graph.fingerprint

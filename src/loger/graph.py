@@ -73,11 +73,15 @@ class Vocabulary:
 
     def id(self, entity_type: str, name: str) -> int:
         """The id of a named entity; an unknown name is an error with the nearest known one."""
-        ids = self._ids_by_type[self._place(entity_type)]
+        ids = self.ids(entity_type)
         try:
             return ids[name]
         except KeyError:
             raise UnknownNameError(entity_type, name, ids) from None
+
+    def ids(self, entity_type: str) -> Mapping[str, int]:
+        """The ids of all entities of a type by name."""
+        return self._ids_by_type[self._place(entity_type)]
 
     def _place(self, entity_type: str) -> int:
         try:
@@ -207,6 +211,116 @@ class KnowledgeGraph:
             if self.times is None
             else np.delete(self.times, edge[edge < len(self.times)]),
         )
+
+    def plus(
+        self,
+        users: Sequence[int],
+        items: Sequence[int],
+        times: Sequence[int] | None = None,
+    ) -> KnowledgeGraph:
+        """The graph with some interactions more; one that is there already changes nothing.
+
+        Users and items must be known; items are numbered from 0 among items. Where the graph
+        knows times, an interaction without one is later than all others of its user. Like
+        ``without`` this costs a few copies of the arrays, no sort.
+        """
+        u, v = np.asarray(users, dtype=np.int64), np.asarray(items, dtype=np.int64)
+        first = np.unique(u * self.n_items + v, return_index=True)[1]
+        pairs = zip(u[first].tolist(), (v[first] + self.n_users).tolist(), strict=True)
+        there = np.array([self.has(a, INTERACTION, b) for a, b in pairs], dtype=bool)
+        first = first[~there]
+        if not len(first):
+            return self
+        head = np.concatenate([u[first], v[first] + self.n_users])
+        tail = np.concatenate([v[first] + self.n_users, u[first]])
+        kind = np.repeat([INTERACTION, self.inverse(INTERACTION)], len(first))
+        grown, place = self._inserted(head, kind, tail)
+        if self.times is None:
+            return grown
+        order = np.argsort(place[: len(first)], kind="stable")
+        own = place[: len(first)][order]
+        when = np.asarray(times, np.int64)[first][order] if times is not None else None
+        if when is None:
+            when = np.full(len(own), self.times.max(initial=0) + 1, dtype=np.int64)
+        return replace(grown, times=np.insert(self.times, own, when))
+
+    def with_users(self, names: Sequence[str]) -> KnowledgeGraph:
+        """The graph with some users more, who have no facts yet; the last users from now on."""
+        n, k, words = self.n_users, len(names), self.vocabulary
+        known = [x for x in names if x in words.ids("user")]
+        if known or len(set(names)) < k:
+            raise LogerError(f"users must be new and distinct, got {(known or list(names))[:3]}")
+        spans = {t: words.span(t) for t in words.types}
+        of_type = {t: [words.names[i] for i in span] for t, span in spans.items()}
+        labels = {t: [words.labels[i] for i in span] for t, span in spans.items()}
+        of_type["user"] += names
+        labels["user"] += names
+
+        def moved(ids: NDArray[np.int32]) -> NDArray[np.int32]:
+            return np.where(ids >= n, ids + k, ids).astype(np.int32)
+
+        return replace(
+            self,
+            vocabulary=Vocabulary(of_type, labels),
+            row_segments=np.insert(self.row_segments, n, np.full(k, self.row_segments[n])),
+            tails=moved(self.tails),
+            pair_tails=moved(self.pair_tails),
+            origins=None if self.origins is None else moved(self.origins),
+        )
+
+    def _inserted(
+        self, heads: Ints, relations: Ints, tails: Ints
+    ) -> tuple[KnowledgeGraph, NDArray[np.int64]]:
+        """The graph with directed edges more, none of them there yet, and where in ``tails``
+        each goes; ``times`` are left to the caller."""
+        n, kinds = self.n_entities, 2 * len(self.relations)
+        of_edge = np.repeat(np.arange(n, dtype=np.int64), np.diff(self.indptr))
+        segment = of_edge * kinds + np.repeat(self.segment_relations, np.diff(self.segment_starts))
+        key = segment * n + self.tails
+        new = (heads * kinds + relations) * n + tails
+        place = np.searchsorted(key, new)
+        order = np.argsort(new, kind="stable")
+        segment = np.insert(segment, place[order], new[order] // n)
+        starts = np.flatnonzero(_changes(segment))
+        head, relation = np.divmod(segment[starts], kinds)
+        pair_key = (of_edge * n + self.pair_tails) * kinds + self.pair_relations
+        pairs = np.sort((heads * n + tails) * kinds + relations)
+        at = np.searchsorted(pair_key, pairs)
+        pair_relations = (pairs % kinds).astype(np.uint16)
+        grown = replace(
+            self,
+            row_segments=np.searchsorted(head, np.arange(n + 1)).astype(np.int64),
+            segment_relations=relation.astype(np.uint16),
+            segment_starts=np.append(starts, len(segment)).astype(np.int64),
+            tails=np.insert(self.tails, place[order], tails[order]),
+            pair_tails=np.insert(self.pair_tails, at, pairs // kinds % n),
+            pair_relations=np.insert(self.pair_relations, at, pair_relations),
+            origins=None if self.origins is None else np.insert(self.origins, place[order], -1),
+            times=None,
+        )
+        return grown, place
+
+    def sampled(self, most: int, seed: int) -> KnowledgeGraph:
+        """The graph with no more than so many neighbours of an entity under a relation.
+
+        METHOD 4's "sample nodes", as the paper has it: where there are more, so many are
+        drawn without replacement, and a fact stays if each of its ends has drawn it.
+        """
+        rng = np.random.default_rng([seed, 0x5A3])
+        sizes = np.diff(self.segment_starts)
+        drawn = np.ones(len(self.tails), dtype=bool)
+        for s in np.flatnonzero(sizes > most):
+            part = drawn[self.segment_starts[s] : self.segment_starts[s + 1]]
+            part[rng.permutation(sizes[s])[most:]] = False
+        head = np.repeat(np.arange(self.n_entities), np.diff(self.indptr))
+        relation = np.repeat(self.segment_relations, sizes)
+        gone = np.flatnonzero(~drawn)
+        base = relation[gone] < len(self.relations)
+        h = np.where(base, head[gone], self.tails[gone])
+        t = np.where(base, self.tails[gone], head[gone])
+        r = relation[gone].astype(np.int64) % len(self.relations)
+        facts = np.unique(np.stack([h, r, t], axis=1), axis=0)
+        return self.without(*facts.T.tolist()) if len(facts) else self
 
     def timed(self, users: Ints, items: Ints, times: Ints) -> KnowledgeGraph:
         """The graph with the times of its interactions; of a pair's several, the latest.

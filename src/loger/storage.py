@@ -1,0 +1,177 @@
+"""Bundles: a directory with a manifest, arrays as safetensors, tables as Parquet; never pickle.
+
+The manifest is written last and names every file with its checksum, so a bundle that is
+damaged, half written or of another kind is refused with a reason. Arrays are mapped, not read:
+several processes that open one bundle share its memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from safetensors.numpy import save_file
+
+from loger.errors import DataError
+from loger.graph import KnowledgeGraph, Relation, Vocabulary
+
+MANIFEST = "manifest.json"
+VERSION = 1
+"""Of the format; raised when an older reader would misread a bundle."""
+
+_TYPES = {
+    "F64": np.float64,
+    "F32": np.float32,
+    "I64": np.int64,
+    "I32": np.int32,
+    "I16": np.int16,
+    "I8": np.int8,
+    "U64": np.uint64,
+    "U32": np.uint32,
+    "U16": np.uint16,
+    "U8": np.uint8,
+    "BOOL": np.bool_,
+}
+
+Arrays = Mapping[str, NDArray[np.generic]]
+
+
+@dataclass(frozen=True, eq=False)
+class Bundle:
+    """What a bundle holds: facts about it, named groups of arrays, named tables."""
+
+    about: Mapping[str, Any]
+    arrays: Mapping[str, Arrays]
+    tables: Mapping[str, pl.DataFrame]
+
+
+def write(folder: Path | str, kind: str, bundle: Bundle) -> None:
+    """Write a bundle; one that was there before is gone as soon as writing begins."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / MANIFEST).unlink(missing_ok=True)
+    checksums = {}
+    for name, group in bundle.arrays.items():
+        path = folder / f"{name}.safetensors"
+        save_file({k: np.ascontiguousarray(v) for k, v in group.items()}, path)
+        checksums[path.name] = _checksum(path)
+    for name, table in bundle.tables.items():
+        path = folder / f"{name}.parquet"
+        table.write_parquet(path)
+        checksums[path.name] = _checksum(path)
+    manifest = {"kind": kind, "version": VERSION, "files": checksums, **bundle.about}
+    text = json.dumps(manifest, ensure_ascii=False, indent=2, sort_keys=True)
+    (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
+
+
+def read(folder: Path | str, kind: str) -> Bundle:
+    """Open a bundle of a kind, its files checked against the manifest."""
+    folder = Path(folder)
+    about = manifest(folder, kind)
+    arrays, tables = {}, {}
+    for name, checksum in about["files"].items():
+        path = folder / name
+        if not path.is_file():
+            raise DataError("is missing from the bundle", path=path, remedy="fit and save again")
+        if _checksum(path) != checksum:
+            raise DataError(
+                "is not what the manifest says: the file was damaged or changed",
+                path=path,
+                remedy="copy the bundle again, or fit and save again",
+            )
+        if path.suffix == ".safetensors":
+            arrays[path.stem] = mapped(path)
+        else:
+            tables[path.stem] = pl.read_parquet(path)
+    return Bundle(about, arrays, tables)
+
+
+def manifest(folder: Path | str, kind: str) -> dict[str, Any]:
+    """The manifest of a bundle, refused unless it is of this kind and format."""
+    path = Path(folder) / MANIFEST
+    remedy = f"give a folder that holds a {kind} bundle"
+    try:
+        about = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise DataError("there is no bundle here", path=path, remedy=remedy) from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise DataError(f"is no manifest ({error})", path=path, remedy=remedy) from None
+    if not isinstance(about, dict) or about.get("kind") != kind:
+        found = about.get("kind") if isinstance(about, dict) else about
+        raise DataError(f"is of kind {found!r}, not {kind!r}", path=path, remedy=remedy)
+    if about.get("version") != VERSION:
+        raise DataError(
+            f"has format version {about.get('version')!r}; this loger reads {VERSION}",
+            path=path,
+            remedy="save it again with this version of loger",
+        )
+    files = about.get("files")
+    # A name with a folder in it would lead out of the bundle.
+    if not isinstance(files, dict) or any(Path(name).name != name for name in files):
+        raise DataError("names files outside the bundle", path=path, remedy=remedy)
+    return about
+
+
+def mapped(path: Path) -> dict[str, NDArray[np.generic]]:
+    """The arrays of a safetensors file, mapped into memory, not to be written to."""
+    with path.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(size))
+    whole = np.memmap(path, dtype=np.uint8, mode="r", offset=8 + size)
+    out = {}
+    for name, entry in header.items():
+        if name == "__metadata__":
+            continue
+        lo, hi = entry["data_offsets"]
+        values: NDArray[np.generic] = np.asarray(whole[lo:hi]).view(_TYPES[entry["dtype"]])
+        out[name] = values.reshape(entry["shape"])
+    return out
+
+
+GRAPH_ARRAYS = (
+    "row_segments",
+    "segment_relations",
+    "segment_starts",
+    "tails",
+    "pair_tails",
+    "pair_relations",
+)
+
+
+def graph_parts(graph: KnowledgeGraph) -> tuple[Arrays, dict[str, pl.DataFrame]]:
+    """A graph as arrays and tables of a bundle."""
+    words = graph.vocabulary
+    kinds = np.repeat(np.arange(len(words.types)), np.diff(words.offsets))
+    arrays = {name: getattr(graph, name) for name in GRAPH_ARRAYS}
+    for name in ("origins", "times"):
+        if getattr(graph, name) is not None:
+            arrays[name] = getattr(graph, name)
+    columns = {"type": pl.Series(words.types)[kinds], "name": words.names, "label": words.labels}
+    rows = [(r.name, r.head_type, r.tail_type) for r in graph.relations]
+    relations = pl.DataFrame(rows, schema=["name", "head_type", "tail_type"], orient="row")
+    return arrays, {"entities": pl.DataFrame(columns), "relations": relations}
+
+
+def graph_of(bundle: Bundle, group: str, types: Sequence[str]) -> KnowledgeGraph:
+    """The graph that ``graph_parts`` took apart; types without entities are named too."""
+    entities = bundle.tables["entities"]
+    parts = {t: entities.filter(pl.col("type") == t) for t in types}
+    words = Vocabulary(
+        {t: part["name"].to_list() for t, part in parts.items()},
+        {t: part["label"].to_list() for t, part in parts.items()},
+    )
+    relations = tuple(Relation(*row) for row in bundle.tables["relations"].iter_rows())
+    arrays: Any = bundle.arrays[group]
+    return KnowledgeGraph(words, relations, **arrays)
+
+
+def _checksum(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
