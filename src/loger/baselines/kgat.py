@@ -50,6 +50,9 @@ class KGATConfig:
     takes all of them, at several times the cost. After training all of them count."""
     pretraining: int = 10
     """Epochs of CKE from which the vectors start; the paper starts from BPR-MF. 0: at random."""
+    negatives: int = 8
+    """Items that a user does not have, for each it has: of as many drawn for a batch as it has
+    pairs (1 in the paper)."""
     dropout: float = 0.1
     """Share of what comes out of a layer that is dropped in training (as in the paper)."""
     facts_per_interaction: float = 1.0
@@ -99,11 +102,11 @@ class KGAT:
         self.config = configured(KGATConfig, settings)
         c = self.config
         drawn = 1 if c.neighbours is None else c.neighbours
-        least = min(c.dimension, c.epochs, c.batch, drawn, *c.layers)
+        least = min(c.dimension, c.epochs, c.batch, c.negatives, drawn, *c.layers)
         if least < 1 or c.l2 < 0 or c.pretraining < 0 or not 0 <= c.dropout < 1:
             raise LogerError(
-                "dimension, layers, neighbours, epochs and batch must be at least 1, l2 and "
-                f"pretraining at least 0 and dropout in [0, 1); got {c!r}"
+                "dimension, layers, neighbours, negatives, epochs and batch must be at least 1, "
+                f"l2 and pretraining at least 0 and dropout in [0, 1); got {c!r}"
             )
         self.device = chosen_device(c.device)
 
@@ -152,14 +155,16 @@ class KGAT:
         for rows in (order[k : k + c.batch] for k in range(0, len(order), c.batch)):
             users = own[0][rows].astype(np.int64)
             items = own[1][rows] + n_users
-            others = unseen.draw(users, rng) + n_users
+            pool = rng.integers(self._graph.n_items, size=len(rows))
+            others = unseen.draw(np.repeat(users, c.negatives), rng, pool) + n_users
             asked, places = np.unique(np.concatenate([users, items, others]), return_inverse=True)
             around = Neighbourhood(flow, asked, len(c.layers))
-            x = network(around, c.dropout, rng)
-            u, v, w = embedding(entity_ids(places, self.device), x).view(3, len(rows), -1)
-            loss = -logsigmoid((u * (v - w)).sum(1)).mean()
-            size = 0.5 * (u.square() + v.square() + w.square()).sum() / len(rows)
-            (loss + c.l2 * size).backward()
+            x = embedding(entity_ids(places, self.device), network(around, c.dropout, rng))
+            u, v, w = x[: len(rows)], x[len(rows) : 2 * len(rows)], x[2 * len(rows) :]
+            bad = (w.view(len(rows), c.negatives, -1) @ u.unsqueeze(2)).squeeze(2)
+            loss = -logsigmoid((u * v).sum(1, keepdim=True) - bad).mean()
+            size = u.square().sum() + v.square().sum() + w.square().sum() / c.negatives
+            (loss + c.l2 * 0.5 * size / len(rows)).backward()  # type: ignore[no-untyped-call]
             parameters.step(rate)
 
     def _learn_facts(

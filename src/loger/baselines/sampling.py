@@ -65,10 +65,13 @@ class Unseen:
         self.n_items, self.rounds = known.shape[1], rounds
         self._have = np.sort(owners * self.n_items + known.indices)
 
-    def draw(self, users: NDArray[np.integer], rng: np.random.Generator) -> Ids:
-        """An item for each entry of ``users``."""
+    def draw(
+        self, users: NDArray[np.integer], rng: np.random.Generator, pool: Ids | None = None
+    ) -> Ids:
+        """An item for each entry of ``users``, of a pool or of all items."""
         own = users.astype(np.int64) * self.n_items
-        items = rng.integers(self.n_items, size=len(users))
+        among = np.arange(self.n_items) if pool is None else pool
+        items = among[rng.integers(len(among), size=len(users))]
         again = np.arange(len(users))
         for _ in range(self.rounds if len(self._have) else 0):
             keys = own[again] + items[again]
@@ -76,5 +79,5 @@ class Unseen:
             again = again[self._have[found] == keys]
             if not len(again):
                 break
-            items[again] = rng.integers(self.n_items, size=len(again))
+            items[again] = among[rng.integers(len(among), size=len(again))]
         return items
