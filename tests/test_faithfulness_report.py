@@ -185,6 +185,11 @@ def test_the_report_tells_meant_reasons_from_random_ones(demo_shop):
     assert meant["comprehensiveness"].mean > 1.5 * random["comprehensiveness"].mean
     assert meant["flip"].mean > random["flip"].mean
     assert meant["flip_compared"].mean > meant["flip_random_paths"].mean
+    ratio = meant["flip_compared"].mean / meant["flip_random_paths"].mean
+    assert meant.ratios["flip_compared / flip_random_paths"] == pytest.approx(ratio)
+    way = meant["random"].mean - meant["floor"].mean
+    place = meant.ratios["js_f, from floor to control"]
+    assert meant["floor"].mean + place * way == pytest.approx(meant["js_f"].mean)
     assert meant["changed_by_permuting"].mean > 0.3
     assert meant["decomposition_error"].mean <= 1e-9
     assert meant["floor"].mean < meant["random"].mean

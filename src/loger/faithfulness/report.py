@@ -99,6 +99,24 @@ class FaithfulnessReport:
         low, high = np.quantile(resampled, [tail, 1 - tail])
         return Mean(float(values.mean()), float(low), float(high), len(values))
 
+    @property
+    def ratios(self) -> dict[str, float]:
+        """The deletion flip rate over that of each control, and how far each divergence has come
+        on the way from its floor (0) to its control (1); only those that are defined."""
+        out = {}
+        flip = self["flip_compared"]
+        for control in ("flip_random_paths", "flip_user_edges"):
+            other = self[control]
+            if flip is not None and other is not None and other.mean > 0:
+                out[f"flip_compared / {control}"] = flip.mean / other.mean
+        floor = self["floor"]
+        for line, control in (("js_f", "random"), ("js_w", "random_w")):
+            here, end = self[line], self[control]
+            if floor is not None and here is not None and end is not None:
+                way = end.mean - floor.mean
+                out[f"{line}, from floor to control"] = (here.mean - floor.mean) / way
+        return out
+
     def as_dict(self) -> dict[str, Any]:
         """Everything but the values of single users, for JSON."""
         lines = {line: self[line] for line in LINES}
@@ -108,6 +126,7 @@ class FaithfulnessReport:
             "users": self.n_users,
             "config": asdict(self.config),
             "lines": {k: None if m is None else asdict(m) for k, m in lines.items()},
+            "ratios": self.ratios,
         }
 
     def to_json(self) -> str:
@@ -125,4 +144,5 @@ class FaithfulnessReport:
                 rows.append(f"{title:<62} {m.mean:.3g}")
             else:
                 rows.append(f"{title:<62} {m.mean:.3f} [{m.low:.3f}, {m.high:.3f}] n = {m.users}")
+        rows += [f"{title:<62} {ratio:.2f}" for title, ratio in self.ratios.items()]
         return "\n".join(rows)
