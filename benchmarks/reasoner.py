@@ -2,10 +2,11 @@
 
     python benchmarks/reasoner.py [--set NAME] [--users N] [--epochs N] [--paper] [--keep FOLDER]
 
-Rules are mined and weigh log(lift) each, so that the figures need no EM; the items to explain are
-the ten best of the logic model with these weights. Contributions of single paths are exact: a
-rule's share of the logit, divided among its paths by strength. Single thread, warm. The fit of
-encoder and reasoner is kept in --keep and taken up from there.
+NAME is a folder of the shared data, or demo. Rules are mined and weigh log(lift) each, so that the
+figures need no EM; the items to explain are the ten best of the logic model with these weights.
+Contributions of single paths are exact: a rule's share of the logit, divided among its paths by
+strength. Single thread, warm. The fit of encoder and reasoner is kept in --keep and taken up
+from there.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from loger.data import load, split
+from loger.data.demo import shop
 from loger.encoder import TransE
 from loger.encoder.vectors import vectors
 from loger.engine import LocalEngine
@@ -105,7 +107,8 @@ def main() -> None:
     parser.add_argument("--paper", action="store_true")
     parser.add_argument("--keep", type=Path)
     options = parser.parse_args()
-    parts = split(load(SHARED / options.set)).refit()
+    data = shop().dataset if options.set == "demo" else load(SHARED / options.set)
+    parts = split(data).refit()
     graph = parts.graph
     mined = mine(graph)
     rules = mined.rules
