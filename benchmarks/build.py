@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 
 from loger.data.build import invented
+from loger.data.build.parts import LINES
 
 
 def resident(pid: int) -> int:
@@ -85,7 +86,9 @@ def main() -> None:
     seconds, peak = build(reviews, meta, first, given.workers)
     print(f"built in {seconds:.0f} s, peak {peak / 2**30:.2f} GiB, bytes {digest(first)}")
     if given.kill:
-        seconds, _ = build(reviews, meta, again, given.workers, kill_after=10)
+        half = max(1, given.reviews // LINES["reviews"] // 2)
+        seconds, _ = build(reviews, meta, again, given.workers, kill_after=half)
+        assert not again.exists(), "it was over before it was killed"
         print(f"killed after {seconds:.0f} s")
         seconds, peak = build(reviews, meta, again, given.workers)
         same = "the same bytes" if digest(first) == digest(again) else "OTHER BYTES"

@@ -14,12 +14,17 @@ from loger.errors import DataError
 
 if TYPE_CHECKING:
     from loger.data import Dataset
+    from loger.data.build.mapping import TableMapping
 
 app = typer.Typer(no_args_is_help=True, help="Build data sets from raw reviews or tables.")
 
 Out = Annotated[Path, typer.Option(metavar="FOLDER", help="The folder to write.")]
 Force = Annotated[bool, typer.Option("--force", help="Write into a non-empty folder.")]
 Name = Annotated[str | None, typer.Option(help="A name for the data set.", show_default=False)]
+
+
+UNFINISHED = ("entities", "relations", "facts", "interactions")
+"""Files of a data set that is not whole without its manifest."""
 
 
 def setting(help: str, **more: Any) -> Any:
@@ -115,7 +120,9 @@ def amazon(
 
 def check_out(out: Path, force: bool) -> None:
     """The folder to write must be new, empty, or meant to be overwritten."""
-    if out.is_dir() and any(out.iterdir()) and not force:
+    files = {file.name for file in out.iterdir()} if out.is_dir() else set()
+    # What a build that was killed while it wrote has left behind is no reason to stop.
+    if files and not files <= {f"{stem}.parquet" for stem in UNFINISHED} and not force:
         raise DataError("is not empty", path=out, remedy="give a new folder, or --force")
     if out.is_file():
         raise DataError("is a file", path=out, remedy="give a folder")
@@ -142,3 +149,93 @@ def tell(dataset: Dataset, out: Path, json: bool, paper: dict[str, int] | None =
         head = ["rows", "what was found and how it was handled", "first"]
         to.print(show.table(head, notes_table, "\nNotes"))
     to.print(f"\nwritten to {out}; next: loger data inspect {out}", markup=False, soft_wrap=True)
+
+
+@app.command()
+def table(
+    out: Out,
+    interactions: Annotated[
+        Path | None, setting("Who took what: CSV, TSV, Parquet or JSON lines.", metavar="FILE")
+    ] = None,
+    items: Annotated[Path | None, setting("What there is to take.", metavar="FILE")] = None,
+    users: Annotated[Path | None, setting("Who they are.", metavar="FILE")] = None,
+    mapping: Annotated[
+        Path | None, setting("A mapping to follow, in place of a proposed one.", metavar="TOML")
+    ] = None,
+    user: Annotated[str | None, setting("The column that names the user.")] = None,
+    item: Annotated[str | None, setting("The column that names the item.")] = None,
+    propose: Annotated[
+        bool, typer.Option("--propose", help="Only write the mapping, to be edited.")
+    ] = False,
+    extractor: Annotated[str | None, setting("Another miner of texts, as module:function.")] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Broken rows are errors.")] = False,
+    name: Name = None,
+    force: Force = False,
+    json: AsJson = False,
+) -> None:
+    """Build a knowledge graph from the tables of any shop.
+
+    Proposes what each column becomes, shows it, and writes it to FOLDER.toml; edit that and
+    build again with --mapping FOLDER.toml for what the guess got wrong.
+
+    [dim]Examples:[/dim]
+      loger data build table --interactions orders.csv --items items.csv --out shop.loger
+      loger data build table --mapping shop.loger.toml --out shop.loger --force
+    """
+    if not propose:
+        check_out(out, force)
+    if (mapping is None) == (interactions is None):
+        raise DataError("give either --interactions or --mapping", remedy="see --help")
+    from loger.cli import show
+    from loger.data.build import frames
+    from loger.data.build import mapping as mappings
+    from loger.data.build import table as builder
+    from loger.data.build.parts import named_extractor
+    from loger.data.build.propose import propose as guess
+
+    extract = named_extractor(extractor) if extractor else None
+    with show.working("reading the tables"):
+        if mapping is None:
+            paths = (interactions, items, users)
+            read = [None if path is None else frames.read(path) for path in paths]
+            title = name or out.name.split(".")[0]
+            assert read[0] is not None
+            chosen = guess(*read, name=title, files=paths, user=user, item=item)  # type: ignore[arg-type]
+            mapping = out.with_name(out.name + ".toml")
+            mappings.write(chosen, mapping)
+        else:
+            read = [None, None, None]
+            chosen = mappings.read(mapping)
+            chosen = replace(chosen, name=name or chosen.name)
+    if not json:
+        draw(chosen, mapping)
+    if propose:
+        if json:
+            show.as_json(asdict(chosen))
+        return
+    with show.working("making the graph"):
+        more = {} if extract is None else {"extractor": extract}
+        dataset = builder.build(chosen, *read, strict=strict, **more)
+    dataset.save(out)
+    tell(dataset, out, json)
+
+
+def draw(mapping: TableMapping, path: Path) -> None:
+    """Show a mapping."""
+    from loger.cli import show
+
+    said = mapping.interactions
+    roles = {"user": said.user, "item": said.item, "rating": said.rating, "time": said.time}
+    rows = [("interactions", c, role, "", "") for role, c in roles.items() if c]
+    for what in ("items", "users"):
+        things = getattr(mapping, what)
+        if things is not None:
+            rows.append((what, things.id, "id", "", ""))
+            if things.label:
+                rows.append((what, things.label, "label", "", ""))
+    rows += [(t, c.column, c.take, c.relation, c.why) for t, c in mapping.columns()]
+    order = ("interactions", "items", "users")
+    rows.sort(key=lambda row: order.index(row[0]))
+    to = show.console()
+    to.print(show.table(["table", "column", "taken as", "relation", "why"], rows, "Mapping"))
+    to.print(f"in {path}; edit it and build with --mapping {path}\n", markup=False, soft_wrap=True)

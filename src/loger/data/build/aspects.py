@@ -185,14 +185,26 @@ class Patterns:
             "feeling": f"(?P<before>{lead})(?P<opinions>{any_of('happy', 'unhappy')})"
             f"{any_of('preposition')}{front}",
         }
-        self._compiled = [(name, re.compile(pattern)) for name, pattern in patterns.items()]
+        # What a pattern cannot do without: most texts have no word of it, and are passed over.
+        triggers = {
+            "attribute": opinion, "made": any_of("made"), "predicate": opinion,
+            "verdict": any_of("verdict"), "failure": any_of("fails", "fails-with"),
+            "manner": manner, "liking": liking, "feeling": any_of("happy", "unhappy"),
+        }  # fmt: skip
+        self._compiled = [
+            (name, re.compile(pattern), frozenset(triggers[name][1:-1]))
+            for name, pattern in patterns.items()
+        ]
 
     def mentions(self, text: str) -> list[Mention]:
         """The mentions of a text, each once, in their order by pattern and place."""
         tokens = _TOKEN.findall(plain_text(text).lower().replace("’", "'"))
         signs = "".join([self.signs.get(t) or self._sign(t) for t in tokens])
         found: dict[Mention, None] = {}
-        for name, pattern in self._compiled:
+        present = set(signs)
+        for name, pattern, trigger in self._compiled:
+            if present.isdisjoint(trigger):
+                continue
             for match in pattern.finditer(signs):
                 for mention in self._read(name, match, tokens):
                     found[mention] = None

@@ -1,0 +1,145 @@
+"""Tables of any shop as frames: CSV, TSV, Parquet, JSON lines, or frames of polars and pandas.
+
+Each has a column ``line`` for messages: the line of a text file, the number of the row elsewhere.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from loger.data import tables
+from loger.errors import DataError
+
+ENDINGS = (".csv", ".tsv", ".txt", ".parquet", ".jsonl", ".ndjson", ".json")
+_SEPARATORS = ",;\t|"
+
+
+def read(source: Path | str | object) -> pl.DataFrame:
+    """The table at a path, or of a frame that is in memory already; with ``line``."""
+    if isinstance(source, str | Path):
+        return _read_file(Path(source))
+    if isinstance(source, pl.LazyFrame):
+        source = source.collect()
+    if isinstance(source, pl.DataFrame):
+        frame = source
+    elif hasattr(source, "columns") and hasattr(source, "__getitem__"):
+        columns: Any = source  # pandas, or what looks like it
+        # Through Python's own values: needs no pyarrow, and missing values become null.
+        data = {str(c): [_plain(v) for v in columns[c].tolist()] for c in columns.columns}
+        frame = pl.DataFrame(data, strict=False)
+    else:
+        raise DataError(
+            "is neither a path nor a frame", value=type(source).__name__, remedy="give a file name"
+        )
+    return frame.drop("line", strict=False).with_row_index("line", offset=1)
+
+
+def _plain(value: Any) -> Any:
+    """A value of a pandas column; NaN, NaT and NA, which differ from themselves, are None."""
+    try:
+        missing = value is None or bool(value != value)
+    except (TypeError, ValueError):  # NA has no truth, arrays have many
+        missing = type(value).__name__ == "NAType"
+    if missing:
+        return None
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def _read_file(path: Path) -> pl.DataFrame:
+    name = path.name.lower()
+    for packed in tables.COMPRESSIONS[1:]:
+        name = name.removesuffix(packed)
+    if not name.endswith(ENDINGS):
+        raise DataError(
+            "is not a table that can be read", path=path, remedy=f"give one of {', '.join(ENDINGS)}"
+        )
+    if name.endswith(".parquet"):
+        return tables.read_parquet(path)
+    if name.endswith((".jsonl", ".ndjson", ".json")):
+        return _read_json(path)
+    return _read_delimited(path)
+
+
+def _read_json(path: Path) -> pl.DataFrame:
+    text = tables.read_text(path)
+    rows = []
+    for line, cell in enumerate(text.split("\n"), 1):
+        if not cell.strip():
+            continue
+        try:
+            row = json.loads(cell)
+        except ValueError as error:
+            row = str(error)
+        if not isinstance(row, dict):
+            raise DataError(
+                "should be one JSON object",
+                path=path,
+                line=line,
+                value=cell[:80],
+                remedy="write one object per line",
+            )
+        rows.append({k: v for k, v in row.items() if k != "line"} | {"line": line})
+    frame = pl.DataFrame(rows, infer_schema_length=None, strict=False)
+    nested = [c for c, kind in frame.schema.items() if isinstance(kind, pl.Struct)]
+    return frame.drop(nested)
+
+
+def _read_delimited(path: Path) -> pl.DataFrame:
+    """A table with a header; cells in quotes may hold separators and ends of lines."""
+    text = tables.read_text(path)
+    head = text[: text.index("\n")] if "\n" in text else text
+    separator = max(_SEPARATORS, key=head.count) if any(s in head for s in _SEPARATORS) else ","
+    if '"' not in text:  # columnar, and a row is a line
+        _check_names(path, [name.strip() for name in head.split(separator)])
+        return _blanked(tables.read_table(path, separator=separator))
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
+    try:
+        names = [name.strip() for name in next(rows)]
+        _check_names(path, names)
+        lines, cells = list[int](), list[list[str]]()
+        before = rows.line_num
+        for row in rows:
+            if row:
+                if len(row) != len(names):
+                    raise DataError(
+                        f"should have {len(names)} columns separated by {separator!r}",
+                        path=path,
+                        line=before + 1,
+                        value=separator.join(row)[:80],
+                        remedy="give every row the columns of the header",
+                    )
+                lines.append(before + 1)
+                cells.append(row)
+            before = rows.line_num
+    except csv.Error as error:
+        raise DataError(
+            f"cannot be read ({error})", path=path, line=rows.line_num, remedy="mend the line"
+        ) from None
+    if not cells:
+        raise DataError("has a header but no rows", path=path, remedy="add rows below the header")
+    frame = pl.DataFrame(cells, schema=dict.fromkeys(names, pl.String), orient="row")
+    return _blanked(frame.with_columns(pl.Series("line", lines, dtype=pl.Int64)))
+
+
+def _blanked(frame: pl.DataFrame) -> pl.DataFrame:
+    """The frame with stripped cells, empty ones null."""
+    text = pl.col(pl.String).str.strip_chars()
+    return frame.with_columns(pl.when(text != "").then(text).name.keep())
+
+
+def _check_names(path: Path, names: list[str]) -> None:
+    wrong = [n for n in names if n in ("", "line") or names.count(n) > 1]
+    if wrong:
+        raise DataError(
+            "the header has a column name that is empty, repeated, or 'line'",
+            path=path,
+            line=1,
+            value=wrong[0],
+            remedy="give every column a name of its own",
+        )
