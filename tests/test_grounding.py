@@ -16,7 +16,15 @@ from loger import _kernels as kernels
 from loger import graph as graph_module
 from loger.engine import LocalEngine
 from loger.errors import LogerError
-from loger.grounding import Walk, count_paths, ground, paths, reach, sample_paths
+from loger.grounding import (
+    Walk,
+    count_paths,
+    ground,
+    paths,
+    reach,
+    sample_paths,
+    strongest_paths,
+)
 from loger.rules import candidates
 
 WALKS = [
@@ -264,3 +272,27 @@ def test_no_pairs_and_no_rules_are_fine():
     )
     assert ground(graph, RuleSet(()), [0], [1]).count_matrix.shape == (1, 0)
     assert len(reach(graph, RuleSet(()), [0, 1])) == 0
+
+
+@given(graphs(), st.sampled_from([None, *WALKS]), st.integers(1, 4), st.randoms())
+def test_the_strongest_paths_are_those_of_all_paths_weighed_one_by_one(graph, walk, n, random):
+    graph = with_times(graph, random)
+    rules = candidates(graph)
+    users, items = all_pairs(graph)
+    pick = random.randrange(len(users))
+    u, v = int(users[pick]), int(items[pick])
+    one = np.full(len(rules), u), np.full(len(rules), v)
+    nodes, strengths = strongest_paths(graph, rules, np.arange(len(rules)), *one, n, walk)
+    found = ground(graph, rules, [u], [v], walk=walk or Walk.uniform(0.0))
+    total = found.strength_matrix.toarray()[0]
+    for k, rule in enumerate(rules):
+        every = paths(graph, rule, u, v)
+        chosen = [row[row >= 0].tolist() for row in nodes[k][: min(n, len(every))]]
+        between = [row[1:-1].tolist() for row in every]
+        assert all(x in between for x in chosen) and len({*map(tuple, chosen)}) == len(chosen)
+        assert (strengths[k][len(every) :] == 0).all()
+        if n >= len(every):
+            assert strengths[k].sum() == pytest.approx(total[k])
+        if walk is None:
+            assert chosen == between[:n]
+        assert (np.diff(strengths[k]) <= 0).all()

@@ -971,3 +971,58 @@ def middle_pairs(g, u, v, r1, r2, r3, wanted, nodes):  # type: ignore[no-untyped
                 found += 1
             i, j = _next_common(g.tails, i + 1, back_end, j + 1, end)
     return found
+
+
+@njit(cache=True, nogil=True)
+def _offer(strength, a, b, nodes, strengths):  # type: ignore[no-untyped-def]
+    """Keep a path if it is among the strongest; of equals the one that came first."""
+    k = len(strengths) - 1
+    if not strength > strengths[k]:
+        return
+    while k > 0 and strength > strengths[k - 1]:
+        strengths[k] = strengths[k - 1]
+        nodes[k, 0], nodes[k, 1] = nodes[k - 1, 0], nodes[k - 1, 1]
+        k -= 1
+    strengths[k] = strength
+    nodes[k, 0], nodes[k, 1] = a, b
+
+
+@njit(cache=True, nogil=True)
+def strongest_paths(g, weights, users, items, rules, nodes, strengths):  # type: ignore[no-untyped-def]
+    """The strongest groundings of a rule for each of some pairs, strongest first.
+
+    ``users`` and ``items`` are entity ids, ``rules`` [pairs, 3] relations, -1 where a rule is
+    shorter. Fills ``nodes`` [pairs, paths, 2], the entities between the ends, -1 for none,
+    and ``strengths`` [pairs, paths]; where there are fewer paths, strengths are 0.
+    """
+    has_origins = len(g.origins) > 0
+    for i in range(len(users)):
+        u, v, r1, r2, r3 = users[i], items[i], rules[i, 0], rules[i, 1], rules[i, 2]
+        last = r3 if r3 >= 0 else r2 if r2 >= 0 else r1
+        back, back_end = _segment(g, v, _inverse(last, g.n_relations))
+        arrive = weights.powers[weights.into[last], back_end - back]
+        lo, hi = _segment(g, u, r1)
+        if r2 < 0:
+            e = _first_at_least(g.tails, lo, hi, v)
+            if e < hi and g.tails[e] == v and not (has_origins and g.origins[e] == v):
+                _offer(_leave(g, weights, u, r1) * arrive, -1, -1, nodes[i], strengths[i])
+            continue
+        for e in range(lo, hi):
+            a = g.tails[e]
+            if a == v or (has_origins and g.origins[e] == v):
+                continue
+            w = _first_hop(weights, r1, e, hi - lo) * arrive
+            if r3 < 0:
+                j = _first_at_least(g.tails, back, back_end, a)
+                known = j < back_end and g.tails[j] == a
+                if known and a != u and not (has_origins and g.origins[j] == u):
+                    _offer(w * _leave(g, weights, a, r2), a, -1, nodes[i], strengths[i])
+                continue
+            at, end = _segment(g, a, r2)
+            w *= weights.powers[weights.leave[r2], end - at]
+            j, at = _next_common(g.tails, back, back_end, at, end)
+            while j < back_end:
+                b = g.tails[j]
+                if b != u and not (has_origins and g.origins[j] == u):
+                    _offer(w * _leave(g, weights, b, r3), a, b, nodes[i], strengths[i])
+                j, at = _next_common(g.tails, j + 1, back_end, at + 1, end)

@@ -207,12 +207,14 @@ class EM:
 
     # ── the loop ────────────────────────────────────────────────────────────────────────
 
-    def run(self) -> Learned:
-        """Alternate M- and E-steps; the model of the best round by held-out users."""
+    def run(self, first: Learned | None = None) -> Learned:
+        """Alternate M- and E-steps; the model of the best round by held-out users.
+
+        ``first`` is what ``start`` gave, if that has been done.
+        """
         config = self.config
-        learned, before, after = self.m_step(None)
-        sizes = (0, 0)
-        trace = [self._round(0, learned, before, after, sizes)]
+        learned = first or self.start()
+        trace = list(learned.trace)
         for number in range(1, config.rounds + 1):
             previous, state = learned, self.encoder.state()
             extra, n_hidden = self.believed(learned)
@@ -220,11 +222,17 @@ class EM:
             learned, before, after = self.m_step(previous)
             sizes = (n_hidden, len(extra.users))
             trace.append(self._round(number, learned, before, after, sizes))
+            self.progress("rounds of EM", number, config.rounds)
             if config.early_stop and not trace[-1].ndcg > trace[-2].ndcg:
                 self.encoder.load_state(self.graph, state)
                 learned = previous
                 break
         return replace(learned, trace=tuple(trace))
+
+    def start(self) -> Learned:
+        """The first M-step, with the encoder as it was fitted on G alone: round 0."""
+        learned, before, after = self.m_step(None)
+        return replace(learned, trace=(self._round(0, learned, before, after, (0, 0)),))
 
     def e_step(self, extra: ExtraPairs) -> None:
         """Train the encoder on G ∪ H⁺, from where it stands."""

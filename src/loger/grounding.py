@@ -20,7 +20,7 @@ from loger import _kernels as kernels
 from loger.engine import Engine, LocalEngine
 from loger.errors import LogerError
 from loger.graph import INTERACTION, KnowledgeGraph
-from loger.rules import Rule, RuleSet
+from loger.rules import LONGEST, Rule, RuleSet
 
 PAIRS_PER_BLOCK = 1024
 """Small enough to bound memory (a dense block × rules), large enough to amortise a call."""
@@ -273,6 +273,32 @@ def sample_paths(
     total = count_paths(graph, rule, user, item)
     wanted = np.sort(rng.choice(total, size=min(n, total), replace=False))
     return _listed(graph, rule, user, item, wanted)[1]
+
+
+def strongest_paths(
+    graph: KnowledgeGraph,
+    rules: RuleSet,
+    places: NDArray[np.integer],
+    users: NDArray[np.integer],
+    items: NDArray[np.integer],
+    n: int,
+    walk: Walk | None = None,
+) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+    """The n strongest groundings of the rule at ``places[i]`` for the pair (users[i], items[i]).
+
+    Returns the entities between the ends, [pairs, n, 2] with -1 for none, and the strengths,
+    [pairs, n], strongest first, 0 where there are fewer. Without a walk all are of strength 1.
+    Of equal strengths those come first that ``paths`` lists first.
+    """
+    relations = np.full((len(rules), LONGEST), -1, dtype=np.int64)
+    for row, rule in zip(relations, rules, strict=True):
+        row[: len(rule)] = rule.relations
+    nodes = np.full((len(users), n, 2), -1, dtype=np.int32)
+    strengths = np.zeros((len(users), n))
+    u, v = users.astype(np.int64), items.astype(np.int64) + graph.n_users
+    weights = _weights(graph, walk or Walk.uniform(0.0))
+    kernels.strongest_paths(_rows(graph), weights, u, v, relations[places], nodes, strengths)
+    return nodes, strengths
 
 
 # ── rule sets and graphs as the kernels read them ───────────────────────────────────────

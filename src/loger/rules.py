@@ -68,13 +68,13 @@ class Rule:
         ):
             noun = _noun(there, self.types[: k + 1].count(there))
             if name.endswith(INVERSE_MARK):
-                verb = _verb(name.removesuffix(INVERSE_MARK), there, here)
+                verb = verb_of(name.removesuffix(INVERSE_MARK), there, here)
                 clause = f"that {noun} {verb}" if subject == "that" else f"{noun} {verb} {subject}"
                 # The clause does not end with the noun, so the next has to name it again.
                 following = ", and ", f"that {_words(there)}"
             else:
-                verb = _verb(name, here, there)
-                clause = f"{subject} {_to_you(verb) if subject == 'you' else verb} {noun}"
+                verb = verb_of(name, here, there)
+                clause = f"{subject} {to_you(verb) if subject == 'you' else verb} {noun}"
                 following = " ", "that"
             text += join + clause
             join, subject = following
@@ -91,7 +91,7 @@ def _noun(entity_type: str, before: int) -> str:
     return f"{(article, 'another', 'a third')[min(before, 2)]} {_words(entity_type)}"
 
 
-def _verb(name: str, head_type: str, tail_type: str) -> str:
+def verb_of(name: str, head_type: str, tail_type: str) -> str:
     """What a head does to a tail, in the third person; the tail itself is not named."""
     plain = name.split("[")[0]
     if plain.removeprefix("has_") == tail_type:
@@ -105,7 +105,7 @@ def _verb(name: str, head_type: str, tail_type: str) -> str:
     return ("is " if passive and head_type != "user" else "") + plain.replace("_", " ")
 
 
-def _to_you(verb: str) -> str:
+def to_you(verb: str) -> str:
     """A verb in the third person as it is said to you: follows → follow, has → have."""
     first, space, rest = verb.partition(" ")
     if first in _TO_YOU:

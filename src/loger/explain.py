@@ -1,0 +1,565 @@
+"""Explanations: the parts that a score is made of, read off the computation itself (METHOD 7).
+
+    S = embedding + logic,    logit p = prior + popularity + Σ_l w_l φ_l
+
+With the default fusion, logic is logit p; with the paper's, embedding is q and logic α·p. A rule's
+part is w_l φ_l, and a path's part of it is its share of the rule's strength (of the count, where
+the feature is of counts): all parts add up, and none is made up afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from loger.em import EMConfig, Learned, fuse
+from loger.encoder.folding import history, score_users
+from loger.encoder.protocol import Encoder
+from loger.graph import KnowledgeGraph
+from loger.grounding import Groundings, strongest_paths
+from loger.logic import log_popularity
+from loger.paths import Path, Reasons
+from loger.rules import Rule
+from loger.sentences import path_sentence
+
+NO_PATH = "no rule leads here: this comes from the embedding and popularity alone"
+
+
+class _Config(Protocol):
+    @property
+    def em(self) -> EMConfig: ...
+
+
+class Fitted(Protocol):
+    """What an explanation is read off: a fitted LOGER."""
+
+    graph_: KnowledgeGraph
+    logic_graph_: KnowledgeGraph
+    encoder_: Encoder
+    learned_: Learned
+
+    @property
+    def config_(self) -> _Config:
+        """The settings it was fitted with."""
+        ...
+
+    def score(self, users: Any) -> NDArray[np.float32]:
+        """S of all items for users by number."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RulePart:
+    """What a rule adds to logit p of a pair."""
+
+    rule: Rule
+    weight: float
+    paths: int
+    """n_l: how many paths fire."""
+    contribution: float
+    """w_l φ_l."""
+
+
+@dataclass(frozen=True, slots=True)
+class PathPart:
+    """What one path adds to logit p of a pair."""
+
+    path: Path
+    rule: Rule
+    contribution: float
+    share: float
+    """Its share of the rule's contribution."""
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why an item has its score for a user; the parts add up to it."""
+
+    graph: KnowledgeGraph
+    user: int
+    item: int
+    score: float
+    """S, in double precision."""
+    embedding: float
+    """What the encoder gives: w_enc·s, or q with the paper's fusion."""
+    logic: float
+    """What the logic gives: logit p, or α·p with the paper's fusion."""
+    logit: float
+    """logit p = prior + popularity + Σ of the rules."""
+    prior: float
+    popularity: float
+    q: float
+    p: float
+    rank: int
+    """Its place among the items that the user does not have, from 1."""
+    rank_without_logic: int
+    rules: tuple[RulePart, ...]
+    """All rules that fire, the largest contribution first."""
+    paths: tuple[PathPart, ...]
+    """The paths that contribute most, the largest first."""
+
+    @property
+    def logic_share(self) -> float:
+        """How much of S above an item without any evidence is due to rules, in [0, 1]."""
+        rules = sum(abs(part.contribution) for part in self.rules)
+        whole = rules + abs(self.embedding) + abs(self.popularity)
+        return rules / whole if whole else 0.0
+
+    @property
+    def decomposition_error(self) -> float:
+        """|Σ of the parts − logit p|: what METHOD 8 asks to be at most 1e-6."""
+        parts = sum(part.contribution for part in self.rules)
+        return abs(self.prior + self.popularity + parts - self.logit)
+
+    def sentences(self, verbs: Mapping[str, str] | None = None) -> list[str]:
+        """Each path in plain English; ``verbs`` says what a relation's head does to its tail."""
+        return [path_sentence(self.graph, part.path, verbs) for part in self.paths]
+
+    def because(self, verbs: Mapping[str, str] | None = None) -> str:
+        """The first reason as a sentence, or that there is none."""
+        told = self.sentences(verbs)
+        return "because " + told[0] if told else NO_PATH
+
+    def reasons(self) -> Reasons:
+        """The record as any recommender with reasons gives it."""
+        paths, weights = (
+            tuple(part.path for part in self.paths),
+            tuple(part.contribution for part in self.paths),
+        )
+        return Reasons(self.item, self.score, paths, weights)
+
+    def as_dict(self, verbs: Mapping[str, str] | None = None) -> dict[str, Any]:
+        """The record for machines, names for numbers; ``SCHEMA`` describes it."""
+        words, first = self.graph.vocabulary, self.graph.n_users
+        item = self.item + first
+        return {
+            "user": words.names[self.user],
+            "item": words.names[item],
+            "label": words.labels[item],
+            "score": self.score,
+            "rank": self.rank,
+            "rank_without_logic": self.rank_without_logic,
+            "embedding": self.embedding,
+            "logic": self.logic,
+            "logit": self.logit,
+            "prior": self.prior,
+            "popularity": self.popularity,
+            "p": self.p,
+            "q": self.q,
+            "logic_share": self.logic_share,
+            "because": self.because(verbs),
+            "rules": [
+                {
+                    "rule": str(part.rule),
+                    "sentence": part.rule.sentence(),
+                    "relations": list(part.rule.names),
+                    "weight": part.weight,
+                    "paths": part.paths,
+                    "contribution": part.contribution,
+                }
+                for part in self.rules
+            ],
+            "paths": [
+                {
+                    "rule": str(part.rule),
+                    "contribution": part.contribution,
+                    "share": part.share,
+                    "sentence": sentence,
+                    "entities": [self._entity(e) for e in part.path.entities],
+                    "relations": [self.graph.relation_name(r) for r in part.path.relations],
+                }
+                for part, sentence in zip(self.paths, self.sentences(verbs), strict=True)
+            ],
+        }
+
+    def _entity(self, entity: int) -> dict[str, str]:
+        words = self.graph.vocabulary
+        return {
+            "name": words.names[entity],
+            "label": words.labels[entity],
+            "type": words.type_of(entity),
+        }
+
+    def __str__(self) -> str:
+        words = self.graph.vocabulary
+        label = words.labels[self.item + self.graph.n_users]
+        lines = [f"{label} for {words.labels[self.user]}: {self.score:.3f}, rank {self.rank}"]
+        lines += [f"  {self.embedding:+.3f}  embedding"]
+        lines += [f"  {self.prior:+.3f}  prior", f"  {self.popularity:+.3f}  popularity"]
+        lines += [
+            f"  {part.contribution:+.3f}  {part.rule.sentence()} ({part.paths:,} paths)"
+            for part in self.rules
+        ]
+        lines += ["  " + (f"because {s}" if k == 0 else s) for k, s in enumerate(self.sentences())]
+        return "\n".join(lines if self.paths else [*lines, "  " + NO_PATH])
+
+
+def explain(
+    model: Fitted, users: NDArray[np.integer], items: NDArray[np.integer], paths: int = 3
+) -> list[Explanation]:
+    """Explanations of pairs, in the given order, with up to so many paths each."""
+    if not len(users):
+        return []
+    return _Explainer(model, users.astype(np.int64), items.astype(np.int64), paths).all()
+
+
+class _Explainer:
+    """Explains a batch of pairs together, so that each step is one pass over all of them."""
+
+    def __init__(
+        self,
+        model: Fitted,
+        users: NDArray[np.int64],
+        items: NDArray[np.int64],
+        paths: int,
+    ) -> None:
+        self.model, self.users, self.items, self.most = model, users, items, paths
+        self.logic, self.graph = model.learned_.logic, model.logic_graph_
+
+    @cached_property
+    def found(self) -> Groundings:
+        return self.logic.ground(self.graph, self.users, self.items)
+
+    def all(self) -> list[Explanation]:
+        parts = self.logic.contributions(self.found)
+        sums = np.asarray(parts.sum(axis=1)).ravel()
+        unit = self.logic.popularity * log_popularity(self.graph)[self.items]
+        logit = sums + self.logic.prior + unit
+        s, ranks, bare = self.places()
+        embedding, logic_part = self.fused(s, logit)
+        chains = self.chains(parts.data)
+        told = []
+        for i in range(len(self.users)):
+            lo, hi = self.found.indptr[i], self.found.indptr[i + 1]
+            order = lo + np.argsort(-np.abs(parts.data[lo:hi]), kind="stable")
+            told.append(
+                Explanation(
+                    self.model.graph_,
+                    int(self.users[i]),
+                    int(self.items[i]),
+                    float(embedding[i] + logic_part[i]),
+                    float(embedding[i]),
+                    float(logic_part[i]),
+                    float(logit[i]),
+                    self.logic.prior,
+                    float(unit[i]),
+                    float(self.model.learned_.calibration(s[i : i + 1])[0]),
+                    float(expit(logit[i])),
+                    int(ranks[i]),
+                    int(bare[i]),
+                    tuple(self.rule_part(c, parts.data) for c in order),
+                    tuple(chains[i]),
+                )
+            )
+        return told
+
+    def rule_part(self, cell: int, contributions: NDArray[np.float64]) -> RulePart:
+        rule = int(self.found.rules[cell])
+        return RulePart(
+            self.logic.rules[rule],
+            float(self.logic.weights[rule]),
+            int(self.found.counts[cell]),
+            float(contributions[cell]),
+        )
+
+    def fused(
+        self, s: NDArray[np.float64], logit: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The two parts of S, in double precision."""
+        settings, learned = self.model.config_.em, self.model.learned_
+        if settings.fusion == "sum":
+            return learned.calibration(s), settings.alpha * expit(logit)
+        if settings.fusion == "logic":
+            return np.zeros(len(s)), logit
+        return learned.encoder_weight * s, logit
+
+    def places(
+        self,
+    ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
+        """The encoder's scores of the pairs; the ranks of the items by S and by them alone."""
+        model, settings = self.model, self.model.config_.em
+        s = np.empty(len(self.users))
+        ranks, bare = np.empty((2, len(self.users)), dtype=np.int64)
+        distinct, place = np.unique(self.users, return_inverse=True)
+        order = np.argsort(place, kind="stable")
+        ends = np.searchsorted(place[order], np.arange(len(distinct) + 1))
+        for lo in range(0, len(distinct), 64):
+            own = distinct[lo : lo + 64]
+            rows = order[ends[lo] : ends[min(lo + 64, len(distinct))]]
+            encoder = score_users(model.encoder_, model.graph_, own, settings.walk.recency)
+            logits = self.logic.logits(model.logic_graph_, own)
+            learned = model.learned_
+            whole = logits
+            if settings.fusion != "logic":
+                whole = fuse(settings, logits, encoder, learned.encoder_weight, learned.calibration)
+            at, mine = place[rows] - lo, self.items[rows]
+            s[rows] = encoder[at, mine]
+            known = history(model.graph_, own)
+            ranks[rows] = _ranks(whole, known, at, mine)
+            bare[rows] = _ranks(encoder, known, at, mine)
+        return s, ranks, bare
+
+    def chains(self, contributions: NDArray[np.float64]) -> list[list[PathPart]]:
+        """The paths of each pair that contribute most, the largest first."""
+        found, n = self.found, self.most
+        pair = np.repeat(np.arange(len(found)), np.diff(found.indptr))
+        useful = np.flatnonzero(contributions > 0)
+        nodes, strengths = strongest_paths(
+            self.graph,
+            self.logic.rules,
+            found.rules[useful],
+            self.users[pair[useful]],
+            self.items[pair[useful]],
+            n,
+            self.logic.walk,
+        )
+        total = found.counts if found.strengths is None else found.strengths
+        shares = strengths / np.maximum(total[useful], 1e-300)[:, None]
+        worth = shares * contributions[useful][:, None]
+        rows = np.repeat(pair[useful], n)
+        order = np.lexsort((np.arange(len(rows)), -worth.ravel(), rows))
+        order = order[worth.ravel()[order] > 0]
+        out: list[list[PathPart]] = [[] for _ in range(len(found))]
+        for k in order.tolist():
+            cell, which = divmod(k, n)
+            chain = out[int(rows[k])]
+            if len(chain) == n:
+                continue
+            rule = self.logic.rules[int(found.rules[useful[cell]])]
+            inner = nodes[cell, which][: len(rule) - 1].tolist()
+            i = int(rows[k])
+            ends = int(self.users[i]), int(self.items[i]) + self.graph.n_users
+            path = Path((ends[0], *inner, ends[1]), rule.relations)
+            chain.append(
+                PathPart(path, rule, float(worth[cell, which]), float(shares[cell, which]))
+            )
+        return out
+
+
+def _ranks(
+    scores: NDArray[np.float32],
+    known: tuple[NDArray[np.int64], NDArray[np.int64]],
+    rows: NDArray[np.int64],
+    items: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    """Places from 1 of items among those not known; ties go to the lower number."""
+    mine = scores[rows, items]
+    free = scores.copy()
+    free[known] = -np.inf
+    out = np.empty(len(rows), dtype=np.int64)
+    for k, (row, item, value) in enumerate(zip(rows, items, mine, strict=True)):
+        above = np.count_nonzero(free[row] > value)
+        tied = np.count_nonzero(free[row, :item] == value)
+        out[k] = 1 + above + tied
+    return out
+
+
+@dataclass(frozen=True)
+class WhyNot:
+    """What keeps an item out of a user's list."""
+
+    explanation: Explanation
+    k: int
+    last: Explanation | None
+    """The last item of the list; None if the list is shorter than k."""
+    silent: tuple[RulePart, ...]
+    """Rules that do not fire for the item though they do for the list, with what they give
+    there on average; the largest first."""
+    owned: bool
+    """Whether the user has the item already."""
+
+    @classmethod
+    def of(cls, model: Any, user: int, item: int, k: int) -> WhyNot:
+        """Compare an item with the k that the user gets."""
+        lists, _ = model.top([user], k)
+        best = lists[0][lists[0] >= 0].astype(np.int64)
+        pairs = np.append(best, item)
+        *others, mine = explain(model, np.full(len(pairs), user), pairs)
+        fires = {part.rule for part in mine.rules}
+        gives: dict[Rule, list[RulePart]] = {}
+        for other in others:
+            for part in other.rules:
+                gives.setdefault(part.rule, []).append(part)
+        silent = [
+            RulePart(rule, parts[0].weight, 0, sum(p.contribution for p in parts) / len(others))
+            for rule, parts in gives.items()
+            if rule not in fires
+        ]
+        silent.sort(key=lambda part: -part.contribution)
+        _, own = history(model.graph_, np.array([user]))
+        last = others[-1] if len(others) == k else None
+        return cls(mine, k, last, tuple(silent), item in own.tolist())
+
+    @property
+    def gap(self) -> float:
+        """How far its score is below the last of the list; negative if it is in it."""
+        return self.last.score - self.explanation.score if self.last else 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """The record for machines."""
+        return {
+            "explanation": self.explanation.as_dict(),
+            "k": self.k,
+            "gap": self.gap,
+            "owned": self.owned,
+            "last": self.last.as_dict() if self.last else None,
+            "silent": [
+                {
+                    "rule": str(part.rule),
+                    "sentence": part.rule.sentence(),
+                    "weight": part.weight,
+                    "gives_on_average": part.contribution,
+                }
+                for part in self.silent
+            ],
+        }
+
+    def __str__(self) -> str:
+        words, e = self.explanation.graph.vocabulary, self.explanation
+        label = words.labels[e.item + e.graph.n_users]
+        if self.owned:
+            return f"{label} is left out because {words.labels[e.user]} has it already"
+        if e.rank <= self.k:
+            return f"{label} is in the list, at rank {e.rank}"
+        lines = [f"{label} is at rank {e.rank}, {self.gap:.3f} below the last of {self.k}"]
+        lines += [
+            f"  {part.contribution:+.3f}  would be usual in the list from: {part.rule.sentence()}"
+            for part in self.silent
+        ]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """A user's list with other interactions, beside the list as it is."""
+
+    graph: KnowledgeGraph
+    user: int
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    scores: tuple[float, ...]
+    """Of the items after."""
+
+    @classmethod
+    def of(cls, model: Any, changed: Any, user: int, k: int) -> WhatIf:
+        """The lists of two models for one user."""
+        before, _ = model.top([user], k)
+        after, scores = changed.top([user], k)
+        there = after[0] >= 0
+        return cls(
+            model.graph_,
+            user,
+            tuple(int(v) for v in before[0] if v >= 0),
+            tuple(after[0][there].tolist()),
+            tuple(float(s) for s in scores[0][there]),
+        )
+
+    @property
+    def gone(self) -> list[int]:
+        """Items that leave the list."""
+        return [v for v in self.before if v not in self.after]
+
+    @property
+    def new(self) -> list[int]:
+        """Items that enter it."""
+        return [v for v in self.after if v not in self.before]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The record for machines."""
+        return {
+            "user": self.graph.vocabulary.names[self.user],
+            "before": self._names(self.before),
+            "after": self._names(self.after),
+            "scores": list(self.scores),
+            "gone": self._names(self.gone),
+            "new": self._names(self.new),
+        }
+
+    def _names(self, items: Iterable[int]) -> list[str]:
+        names, first = self.graph.vocabulary.names, self.graph.n_users
+        return [names[v + first] for v in items]
+
+    def __str__(self) -> str:
+        labels, first = self.graph.vocabulary.labels, self.graph.n_users
+        place = {v: k for k, v in enumerate(self.before)}
+        lines = []
+        for k, v in enumerate(self.after):
+            move = "new" if v not in place else f"{place[v] - k:+d}" if place[v] != k else ""
+            lines.append(f"{k + 1:3d}  {labels[v + first]}  {move}".rstrip())
+        lines += [f"  –  {labels[v + first]}  gone" for v in self.gone]
+        return "\n".join(lines)
+
+
+SCHEMA: dict[str, Any] = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "title": "Explanation of a recommended item",
+    "type": "object",
+    "additionalProperties": False,
+    "required": [
+        "user", "item", "label", "score", "rank", "rank_without_logic", "embedding", "logic",
+        "logit", "prior", "popularity", "p", "q", "logic_share", "because", "rules", "paths",
+    ],
+    "properties": {
+        **{name: {"type": "string"} for name in ("user", "item", "label", "because")},
+        **{
+            name: {"type": "number"}
+            for name in (
+                "score", "embedding", "logic", "logit", "prior", "popularity", "p", "q",
+                "logic_share",
+            )
+        },
+        **{name: {"type": "integer", "minimum": 1} for name in ("rank", "rank_without_logic")},
+        "rules": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "additionalProperties": False,
+                "required": [
+                    "rule", "sentence", "relations", "weight", "paths", "contribution",
+                ],
+                "properties": {
+                    "rule": {"type": "string"},
+                    "sentence": {"type": "string"},
+                    "relations": {"type": "array", "items": {"type": "string"}},
+                    "weight": {"type": "number"},
+                    "paths": {"type": "integer", "minimum": 1},
+                    "contribution": {"type": "number"},
+                },
+            },
+        },
+        "paths": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "additionalProperties": False,
+                "required": [
+                    "rule", "contribution", "share", "sentence", "entities", "relations",
+                ],
+                "properties": {
+                    "rule": {"type": "string"},
+                    "contribution": {"type": "number"},
+                    "share": {"type": "number", "minimum": 0, "maximum": 1.000001},
+                    "sentence": {"type": "string"},
+                    "entities": {
+                        "type": "array",
+                        "items": {
+                            "type": "object",
+                            "required": ["name", "label", "type"],
+                            "properties": {
+                                name: {"type": "string"} for name in ("name", "label", "type")
+                            },
+                        },
+                    },
+                    "relations": {"type": "array", "items": {"type": "string"}},
+                },
+            },
+        },
+    },
+}  # fmt: skip
+"""JSON schema of ``Explanation.as_dict``."""
