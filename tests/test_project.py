@@ -29,6 +29,7 @@ LAYERS = [
     {"explain", "search"},
     {"model", "baselines"},
     {"evaluate", "faithfulness"},
+    {"compare"},
     {"cli", "web"},
     {"__main__"},
 ]

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from loger.baselines.kgat import KGAT
     from loger.baselines.mostpop import MostPop
     from loger.baselines.p3alpha import P3alpha, RP3beta
+    from loger.baselines.pgpr import PGPR
     from loger.baselines.tuning import Tuned, tune
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "EASE",
     "IALS",
     "KGAT",
+    "PGPR",
     "HeteroEmbed",
     "ItemKNN",
     "MostPop",
@@ -39,6 +41,7 @@ _HOMES = {
     "KGAT": "kgat",
     "MostPop": "mostpop",
     "P3alpha": "p3alpha",
+    "PGPR": "pgpr",
     "RP3beta": "p3alpha",
     "Tuned": "tuning",
     "tune": "tuning",

@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from loger import __version__
-from loger.cli import data, demo, rules
+from loger.cli import compare, data, demo, rules
 from loger.errors import LogerError
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells have it
@@ -64,6 +64,7 @@ def root(
 
 app.command(name="demo")(demo.demo)
 app.command(name="rules")(rules.rules)
+app.command(name="compare")(compare.compare)
 app.add_typer(data.app, name="data")
 
 

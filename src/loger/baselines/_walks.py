@@ -1,0 +1,146 @@
+"""The compiled loops of walkers over the graph: which steps there are, and which are best."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from loger.graph import KnowledgeGraph
+
+
+class Rows(NamedTuple):
+    """The arrays of a graph by which its edges are walked."""
+
+    row_segments: NDArray[np.int64]
+    segment_relations: NDArray[np.uint16]
+    segment_starts: NDArray[np.int64]
+    tails: NDArray[np.int32]
+
+
+def rows_of(graph: KnowledgeGraph) -> Rows:
+    """The arrays of a graph."""
+    return Rows(graph.row_segments, graph.segment_relations, graph.segment_starts, graph.tails)
+
+
+@njit(cache=True, nogil=True, fastmath=True)
+def _dot(a, b):  # type: ignore[no-untyped-def]
+    total = np.float32(0)
+    for j in range(len(a)):
+        total += a[j] * b[j]
+    return total
+
+
+@njit(cache=True, nogil=True)
+def find_steps(rows, visited, owners, scores, vectors, towards, first_item, loop, steps, ends):  # type: ignore[no-untyped-def]
+    """Write the steps of each state: relations into ``steps``, where they lead into ``ends``.
+
+    The state of row i has walked ``visited[i]`` and belongs to user ``owners[i]`` of a block.
+    Step 0 is to stay; the others come by relation, then entity, and lead to nothing visited.
+    If they are more than there is room for, the best stay: an item by ``scores[user, item]``, any
+    other entity by the product of its vector with ``towards[user]``. How many there are of each.
+    """
+    n, room = ends.shape
+    counts = np.empty(n, dtype=np.int64)
+    n_items = scores.shape[1]
+    longest = 0
+    for i in range(n):
+        here = visited[i, -1]
+        low = rows.segment_starts[rows.row_segments[here]]
+        longest = max(longest, rows.segment_starts[rows.row_segments[here + 1]] - low)
+    found_r, found_t = np.empty(longest, dtype=np.int32), np.empty(longest, dtype=np.int32)
+    worth = np.empty(longest, dtype=np.float32)
+    for i in range(n):
+        here = visited[i, -1]
+        m = 0
+        for s in range(rows.row_segments[here], rows.row_segments[here + 1]):
+            for e in range(rows.segment_starts[s], rows.segment_starts[s + 1]):
+                tail, new = rows.tails[e], True
+                for v in visited[i]:
+                    new = new and v != tail
+                if new:
+                    found_r[m], found_t[m] = rows.segment_relations[s], tail
+                    m += 1
+        steps[i, 0], ends[i, 0] = loop, here
+        if m < room:
+            for j in range(m):
+                steps[i, j + 1], ends[i, j + 1] = found_r[j], found_t[j]
+            counts[i] = m + 1
+            continue
+        u = owners[i]
+        for j in range(m):
+            item = found_t[j] - first_item
+            if 0 <= item < n_items:
+                worth[j] = scores[u, item]
+            else:
+                worth[j] = _dot(towards[u], vectors[found_t[j]])
+        bar = np.partition(worth[:m], m - room + 1)[m - room + 1]
+        equal = room - 1  # how many that just reach the bar there is room for
+        for j in range(m):
+            equal -= worth[j] > bar
+        k = 1
+        for j in range(m):
+            if worth[j] > bar or (worth[j] == bar and equal > 0):
+                equal -= worth[j] == bar
+                steps[i, k], ends[i, k] = found_r[j], found_t[j]
+                k += 1
+        counts[i] = k
+    return counts
+
+
+@njit(cache=True, nogil=True)
+def step_products(queries, vectors, ends, counts):  # type: ignore[no-untyped-def]
+    """The product of each state's query with the vectors of its steps' ends; [states, steps]."""
+    out = np.zeros(ends.shape, dtype=np.float32)
+    for i in range(len(counts)):
+        for j in range(counts[i]):
+            out[i, j] = _dot(queries[i], vectors[ends[i, j]])
+    return out
+
+
+@njit(cache=True, nogil=True, fastmath=True)
+def step_sums(slopes, vectors, ends, counts):  # type: ignore[no-untyped-def]
+    """The way back: for each state the sum of its ends' vectors, weighted by ``slopes``."""
+    out = np.zeros((len(counts), vectors.shape[1]), dtype=np.float32)
+    for i in range(len(counts)):
+        total = out[i]
+        for j in range(counts[i]):
+            w, vector = slopes[i, j], vectors[ends[i, j]]
+            for d in range(len(total)):
+                total[d] += w * vector[d]
+    return out
+
+
+@njit(cache=True, nogil=True)
+def best_steps(of_entity, of_relation, vectors, steps, ends, counts, width):  # type: ignore[no-untyped-def]
+    """The most probable steps of each state: (places among its steps or -1, log probability).
+
+    The logit of a step by r to e is ``of_relation[i, r]`` + ``of_entity[i]`` · ``vectors[e]``; of
+    equal ones the first comes first. Both are [states, width].
+    """
+    n = len(counts)
+    places = np.full((n, width), -1, dtype=np.int64)
+    logs = np.full((n, width), -np.inf, dtype=np.float32)
+    logits = np.empty(ends.shape[1], dtype=np.float32)
+    for i in range(n):
+        most = np.float32(-np.inf)
+        for j in range(counts[i]):
+            logits[j] = of_relation[i, steps[i, j]] + _dot(of_entity[i], vectors[ends[i, j]])
+            most = max(most, logits[j])
+        total = np.float32(0)
+        kept = 0
+        for j in range(counts[i]):
+            x = logits[j]
+            total += np.exp(x - most)
+            if kept == width and x <= logs[i, width - 1]:
+                continue
+            k = min(kept, width - 1)
+            while k > 0 and logs[i, k - 1] < x:
+                logs[i, k], places[i, k] = logs[i, k - 1], places[i, k - 1]
+                k -= 1
+            logs[i, k], places[i, k] = x, j
+            kept = min(kept + 1, width)
+        logs[i, :kept] -= most + np.log(total)
+    return places, logs
