@@ -73,7 +73,7 @@ class EMConfig:
     alpha: float = 0.3
     """α of the paper."""
     l2: float = 1e-3
-    rounds: int = 2
+    rounds: int = 1
     """The most rounds of EM; the paper has 4, 2 and 3."""
     early_stop: bool = True
     """Whether a round that does not help held-out users is the last, and is taken back."""

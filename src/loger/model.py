@@ -23,6 +23,7 @@ from loger.data.splits import Split
 from loger.em import EM, EMConfig, Learned, Round, kept_rounds
 from loger.encoder import Calibration, Encoder, TransE, TransEConfig
 from loger.encoder.folding import history
+from loger.encoder.threads import one_thread
 from loger.engine import Engine, LocalEngine, Progress, silent
 from loger.errors import LogerError, UnknownNameError
 from loger.explain import Explanation, WhatIf, WhyNot
@@ -272,7 +273,8 @@ class LOGER:
             return top_k(scores, k, history(self.graph_, part), LocalEngine(1))
 
         blocks = [own[lo : lo + BLOCK] for lo in range(0, len(own), BLOCK)]
-        found = list(self.engine.map("ranking", block, blocks))
+        with one_thread():
+            found = list(self.engine.map("ranking", block, blocks))
         none = (np.empty((0, k), dtype=np.int32), np.empty((0, k), dtype=np.float32))
         items = np.concatenate([none[0], *(i for i, _ in found)])
         return items, np.concatenate([none[1], *(s for _, s in found)])

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from loger.encoder.protocol import Encoder, Floats
+from loger.encoder.threads import one_thread
 from loger.graph import INTERACTION, KnowledgeGraph
 
 
@@ -41,6 +42,13 @@ def score_users(
     where the graph knows times. Of other encoders the scores are those they learned.
     """
     own = np.asarray(users, dtype=np.int64)
+    with one_thread():  # this runs on the engine's threads
+        return _scored(encoder, graph, own, recency)
+
+
+def _scored(
+    encoder: Encoder, graph: KnowledgeGraph, own: NDArray[np.int64], recency: float
+) -> Floats:
     if not (isinstance(encoder, FoldsIn) and encoder.folds_in):
         return encoder.score_items(own)
     owners, edges = history_edges(graph, own)

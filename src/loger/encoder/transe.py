@@ -63,6 +63,9 @@ class TransEConfig:
     temperature: float = 1.0
     """T of the adversarial loss."""
     epochs: int = 8
+    most_interactions: int = 3_500_000
+    """Fewer epochs, but at least two, where all of them would visit more interactions than this:
+    `ml1m` is best after 4 (validation NDCG@10 13.36 against 13.18 after 8)."""
     warm_epochs: int = 2
     """Epochs of a fit that starts warm, as in the E-step."""
     batch: int = 1024
@@ -115,7 +118,7 @@ class TransE:
         elif not hasattr(self, "entities_"):
             raise LogerError("a warm fit needs a fit before it")
         self._prepare(graph, extra)
-        epochs = self.config.warm_epochs if warm else self.config.epochs
+        epochs = self.config.warm_epochs if warm else self._epochs()
         begun = self._tensors() if warm else None
         saved = Checkpoint(checkpoint, graph.fingerprint, self.config, extra, begun)
         first = saved.resume(self._tensors())
@@ -126,6 +129,12 @@ class TransE:
         progress("training the encoder", 1, 1)
         self._settle()
         return self
+
+    def _epochs(self) -> int:
+        """How often a fit that does not start warm goes through the interactions."""
+        n = max(1, len(self._interactions[0]))
+        fewer = max(2, round(self.config.most_interactions / n))
+        return min(self.config.epochs, fewer)
 
     def _epoch(self, epoch: int, epochs: int, warm: bool, progress: Progress) -> None:
         """Go through the batches of one epoch, at a learning rate that falls over all epochs."""

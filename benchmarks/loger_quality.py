@@ -1,0 +1,143 @@
+"""LOGER on the real data sets: default, paper, and what each part is worth.
+
+    python benchmarks/loger_quality.py                                 # as docs/results.md quotes
+    python benchmarks/loger_quality.py --sets amazon-beauty --seeds 0 --variants default encoder
+
+Every variant is fitted on train, chosen on validation, refitted on both, and measured once on
+test. Per-user values go to OUT/SET.VARIANT.SEED.PROTOCOL.parquet; a run that is there already is
+not made again. Encoders are shared between variants through checkpoints.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from loger.baselines.encoder import EncoderAlone
+from loger.data import load, split
+from loger.data.splits import Split
+from loger.em import EMConfig
+from loger.encoder.folding import score_users
+from loger.evaluate import evaluate
+from loger.mining import MiningConfig
+from loger.model import LOGER, LOGERConfig
+
+DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+SETS = ("amazon-beauty", "amazon-cellphones", "amazon-toys", "ml1m")
+METRICS = ("ndcg", "recall", "hit_rate", "precision")
+
+
+def em(**settings: object) -> Callable[[int], LOGERConfig]:
+    return lambda seed: LOGERConfig(em=replace(EMConfig(), **settings), seed=seed)
+
+
+VARIANTS: dict[str, Callable[[int], LOGERConfig]] = {
+    "default": lambda seed: LOGERConfig(seed=seed),
+    "logic": em(fusion="logic", rounds=0),
+    "paper": lambda seed: LOGERConfig.paper(seed=seed),
+    "no-em": em(rounds=0),
+    "set": em(feature="set", rounds=0),
+    "multiset": em(feature="multiset", rounds=0),
+    "count": em(feature="count", rounds=0),
+    "walk": em(feature="walk", rounds=0),
+    "sum": em(fusion="sum", alpha=4.0, rounds=0),
+    "no-popularity": em(popularity=False, rounds=0),
+    "two-hops": lambda seed: LOGERConfig(
+        mining=MiningConfig(longest=2), em=EMConfig(rounds=0), seed=seed
+    ),
+    "three-hops": lambda seed: LOGERConfig(
+        mining=MiningConfig(shortest=3), em=EMConfig(rounds=0), seed=seed
+    ),
+    "shuffled-kg": em(rounds=0),
+    **{f"extra-{n}": em(rounds=1, early_stop=False, most_extra=n) for n in (10, 20, 30, 40, 50)},
+}
+
+
+class Encoder(EncoderAlone):
+    """The encoder of a fitted LOGER alone, with the recency that it chose."""
+
+    def __init__(self, model: LOGER) -> None:
+        super().__init__(name="encoder")
+        self.model = model
+
+    def score(self, users: object) -> np.ndarray:
+        m = self.model
+        return score_users(m.encoder_, m.graph_, users, m.config_.em.walk.recency)
+
+
+def shuffled(parts: Split, seed: int = 0) -> Split:
+    """The split of the same interactions with every fact led to another tail of its relation."""
+    facts = parts.dataset.facts
+    tails = facts.tails.copy()
+    rng = np.random.default_rng(seed)
+    for r in np.unique(facts.relations):
+        rows = np.flatnonzero(facts.relations == r)
+        tails[rows] = tails[rng.permutation(rows)]
+    keep = facts.heads != tails
+    columns = {c: getattr(facts, c)[keep] for c in ("heads", "relations", "sources")}
+    dataset = replace(parts.dataset, facts=replace(facts, tails=tails[keep], **columns))
+    return replace(parts, dataset=dataset)
+
+
+def run(name: str, variant: str, seed: int, out: Path, scratch: Path) -> None:
+    target = out / f"{name}.{variant}.{seed}.json"
+    if target.exists():
+        return
+    parts = split(load(DATA / name))
+    data = shuffled(parts) if variant == "shuffled-kg" else parts
+    kind = variant if variant in ("paper", "shuffled-kg") else "shared"
+    start = time.perf_counter()
+    model = LOGER(VARIANTS[variant](seed), name=variant)
+    model.fit(data, checkpoint=scratch / f"{name}.{kind}.{seed}")
+    seconds = time.perf_counter() - start
+    models = [model, Encoder(model)] if variant in ("default", "paper") else [model]
+    start = time.perf_counter()
+    model.top(np.arange(model.graph_.n_users), 10)
+    ranking = time.perf_counter() - start
+    told: dict[str, object] = {
+        "set": name, "variant": variant, "seed": seed, "fit_seconds": seconds,
+        "rank_all_seconds": ranking, "rules": len(model.rules_),
+        "recency": model.config_.em.walk.recency,
+        "tried": [list(row) for row in model.tried_],
+        "trace": [[r.number, r.bound, r.extra, r.ndcg] for r in model.trace_],
+    }  # fmt: skip
+    protocols = ("full", "sampled-100") if variant in ("default", "paper") else ("full",)
+    for protocol in protocols:
+        candidates = out / f"{name}.candidates.parquet" if protocol != "full" else None
+        report = evaluate(models, parts, protocol=protocol, candidates=candidates)
+        for m in models:
+            label = "encoder-of-paper" if m.name == "encoder" and variant == "paper" else m.name
+            values = report.values[m.name]
+            told[f"{protocol}.{label}"] = {k: float(v.mean()) for k, v in values.items()}
+            table = pl.DataFrame({"user": report.users, **values})
+            table.write_parquet(out / f"{name}.{label}.{seed}.{protocol}.parquet")
+    target.write_text(json.dumps(told, indent=1))
+    full = told[f"full.{variant}"]
+    assert isinstance(full, dict)
+    cells = "  ".join(f"{m} {100 * full[m]:6.2f}" for m in METRICS)
+    print(f"{name:18s} {variant:14s} seed {seed}  {cells}  fit {seconds:.0f} s", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sets", nargs="+", default=list(SETS))
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--variants", nargs="+", default=list(VARIANTS), choices=list(VARIANTS))
+    parser.add_argument("--out", type=Path, default=Path("results"))
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    for name in options.sets:
+        for seed in options.seeds:
+            for variant in options.variants:
+                run(name, variant, seed, options.out, options.out / "checkpoints")
+
+
+if __name__ == "__main__":
+    main()
