@@ -3,6 +3,7 @@
 from loger.faithfulness.control import RandomPaths
 from loger.faithfulness.deletion import actions_of
 from loger.faithfulness.measuring import Probes, faithfulness_report, planted_cases
+from loger.faithfulness.probing import loger_probes, permuted
 from loger.faithfulness.report import FaithfulnessConfig, FaithfulnessReport, Mean
 
 __all__ = [
@@ -13,5 +14,7 @@ __all__ = [
     "RandomPaths",
     "actions_of",
     "faithfulness_report",
+    "loger_probes",
+    "permuted",
     "planted_cases",
 ]

@@ -35,8 +35,8 @@ class Probes:
     weights: ArrayLike | None = None
     """Rule weights w; without them Q_w is made of the weights of emitted paths."""
     rescore: Rescore | None = None
-    decompose: Callable[[int, int], tuple[ArrayLike, float]] | None = None
-    """(user, item) → the contributions shown and the logit they should add up to."""
+    decompose: Callable[[int, Sequence[int]], Sequence[tuple[ArrayLike, float]]] | None = None
+    """(user, items) → for each the contributions shown and the logit they should add up to."""
     permuted: GivesReasons | None = None
     """The same recommender with its rule weights permuted."""
     explain: Callable[[int, int, int], Sequence[Path]] | None = None
@@ -192,7 +192,7 @@ def _of_paths(
         valid.append([measures.is_valid(path, graph, user, item) for item, path in pairs])
         along.append([path.relations in sequences for _, path in pairs])
         if probes.decompose is not None:
-            parts = [probes.decompose(user, r.item) for r in own if r.paths]
+            parts = probes.decompose(user, [r.item for r in own if r.paths])
             errors.append([abs(float(np.sum(np.asarray(c))) - total) for c, total in parts])
     return {
         "validity": np.array([measures.mean_of_known(v) for v in valid]),
