@@ -24,6 +24,7 @@ Extractor = Callable[[str], Iterable[Mention]]
 
 _TOKEN = re.compile(r"[a-z]+(?:['-][a-z]+)*|\d+(?:[.,]\d+)*|[.,;:!?()&/\n]")
 _TAG = re.compile(r"<[^<>]{0,200}>")
+_BREAK = re.compile(r"</?(?:br|p|div|li|ul|td|tr|h\d)\b[^<>]{0,200}>", re.IGNORECASE)
 _KNOWN_AT_MOST = 500_000  # words remembered; reviews have no end of misspellings
 _OPINIONS = {"good", "bad"}
 _BASE = {
@@ -50,7 +51,7 @@ _ENDINGS = (
 def plain_text(text: str) -> str:
     """Text without markup and entities, as a person would see it."""
     if "<" in text:
-        text = _TAG.sub(" \n ", text)
+        text = _TAG.sub("", _BREAK.sub(" \n ", text))
     return unescape(text) if "&" in text else text
 
 
