@@ -20,7 +20,7 @@ LAYERS = [
     {"engine"},
     {"graph"},
     {"rules", "paths", "data", "storage"},
-    {"metrics"},
+    {"metrics", "sentences"},
     {"_kernels", "topk"},
     {"_hops"},
     {"encoder", "grounding"},
