@@ -1,12 +1,13 @@
 """What the path reasoner costs and saves beside plain enumeration, and what Algorithm 1 misses.
 
-    python benchmarks/reasoner.py [--set NAME] [--users N] [--epochs N] [--paper] [--keep FOLDER]
+    python benchmarks/reasoner.py [--set NAME] [--users N] [--epochs N] [--paper] [--untrained]
+                                  [--keep FOLDER]
 
 NAME is a folder of the shared data, or demo. Rules are mined and weigh log(lift) each, so that the
 figures need no EM; the items to explain are the ten best of the logic model with these weights.
 Contributions of single paths are exact: a rule's share of the logit, divided among its paths by
 strength. Single thread, warm. The fit of encoder and reasoner is kept in --keep and taken up
-from there.
+from there. With --untrained neither is trained: then only times and misses of paths mean anything.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import numpy as np
 
 from loger.data import load, split
 from loger.data.demo import shop
-from loger.encoder import TransE
+from loger.encoder import TransE, TransEConfig
 from loger.encoder.vectors import vectors
 from loger.engine import LocalEngine
 from loger.graph import KnowledgeGraph
@@ -105,6 +106,7 @@ def main() -> None:
     parser.add_argument("--users", type=int, default=200)
     parser.add_argument("--epochs", type=int, default=ReasonerConfig().epochs)
     parser.add_argument("--paper", action="store_true")
+    parser.add_argument("--untrained", action="store_true")
     parser.add_argument("--keep", type=Path)
     options = parser.parse_args()
     data = shop().dataset if options.set == "demo" else load(SHARED / options.set)
@@ -115,11 +117,13 @@ def main() -> None:
     lift = {m.rule.relations: m.lift for m in mined.measures}
     weights = np.array([np.log(lift[rule.relations]) for rule in rules])
     start = time.perf_counter()
-    encoder = TransE().fit(graph, checkpoint=options.keep)
+    settings = TransEConfig(epochs=0) if options.untrained else TransEConfig()
+    encoder = TransE(settings).fit(graph, checkpoint=options.keep)
     print(
         f"{options.set}: {graph}, {len(rules)} rules; encoder {time.perf_counter() - start:.0f} s"
     )
-    config = replace(PAPER if options.paper else ReasonerConfig(), epochs=options.epochs)
+    epochs = 0 if options.untrained else options.epochs
+    config = replace(PAPER if options.paper else ReasonerConfig(), epochs=epochs)
     start = time.perf_counter()
     reasoner = Reasoner(config).fit(
         graph, rules, weights, *vectors(encoder, graph), checkpoint=options.keep
