@@ -8,7 +8,14 @@ import torch
 
 from loger.baselines import CKE, KGAT, HeteroEmbed
 from loger.baselines.cke import item_facts
-from loger.baselines.propagation import Neighbourhood, all_edges, flow_matrix, some_edges
+from loger.baselines.propagation import (
+    Neighbourhood,
+    all_edges,
+    edge_keys,
+    flow_matrix,
+    some_edges,
+    without_pairs,
+)
 from loger.baselines.sampling import Noise, Unseen, relation_batches
 from loger.data import split
 from loger.data.demo import shop
@@ -216,6 +223,23 @@ def test_propagation_to_some_entities_equals_that_of_the_whole_graph_and_so_do_g
     fast = torch.autograd.grad((got * aim).sum(), parameters)
     for one, two in zip(fast, torch.autograd.grad((slow * aim).sum(), parameters), strict=True):
         np.testing.assert_allclose(one.to_dense(), two, rtol=1e-3, atol=1e-4)
+
+
+def test_a_pair_in_training_is_propagated_as_if_it_had_no_edge():
+    edges = all_edges(GRAPH)
+    attention = np.random.default_rng(0).random(len(edges.tails)).astype(np.float32)
+    attention /= np.repeat(np.add.reduceat(attention, edges.indptr[:-1]), np.diff(edges.indptr))
+    flow = flow_matrix(edges, attention)
+    users, items = (x[:9].astype(np.int64) for x in PARTS.pairs("train"))
+    items = items + GRAPH.n_users
+    slow = flow.toarray()
+    for u, v in [*zip(users, items, strict=True), (7, 60)]:
+        slow[u, v] = slow[v, u] = 0
+    slow /= np.maximum(slow.sum(axis=1, keepdims=True), 1e-9)
+    pairs = np.append(users, 7), np.append(items, 60)  # the last one perhaps without an edge
+    got = without_pairs(flow, edge_keys(flow), *pairs)
+    np.testing.assert_allclose(got.toarray(), slow, atol=1e-5)
+    assert flow.toarray()[users, items].all()  # the flow itself is as it was
 
 
 def test_drawn_edges_are_edges_and_not_too_many_of_each():

@@ -32,11 +32,11 @@ class CKEConfig:
     """Of all vectors, those of relations too."""
     negatives: int = 4
     """Items that a user does not have, drawn for each it has."""
-    facts_per_interaction: float = 1.0
+    facts_per_interaction: float = 4.0
     """Facts per epoch, as a multiple of the interactions, shared among relations ∝ √size."""
-    l2: float = 1e-2
+    l2: float = 0.2
     """λ of the vectors in a batch."""
-    epochs: int = 20
+    epochs: int = 15
     batch: int = 1024
     rate: float = 1e-2
     final_rate: float = 1e-3
@@ -61,10 +61,7 @@ class CKE:
     """
 
     name = "CKE"
-    GRID: ClassVar[Mapping[str, Sequence[Any]]] = {
-        "l2": (3e-3, 1e-2, 3e-2),
-        "facts_per_interaction": (0.5, 1.0),
-    }
+    GRID: ClassVar[Mapping[str, Sequence[Any]]] = {"l2": (0.1, 0.2, 0.4)}
 
     vectors_: _Vectors
 

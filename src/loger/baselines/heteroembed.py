@@ -40,9 +40,9 @@ class HeteroEmbedConfig:
     """Negatives are drawn ∝ frequency^power, for each relation apart (as in the paper)."""
     correction: float = 1.0
     """1: noise-contrastive estimation; 0: negative sampling as in word2vec."""
-    facts_per_interaction: float = 2.0
+    facts_per_interaction: float = 3.0
     """Facts per epoch, as a multiple of the interactions, shared among relations ∝ √size."""
-    l2: float = 1e-3
+    l2: float = 0.05
     """Pull of the vectors in a step towards 0."""
     epochs: int = 20
     batch: int = 1024
@@ -82,7 +82,7 @@ class HeteroEmbed:
     """
 
     name = "HeteroEmbed"
-    GRID: ClassVar[Mapping[str, Sequence[Any]]] = {"l2": (3e-4, 1e-3, 3e-3), "epochs": (10, 20)}
+    GRID: ClassVar[Mapping[str, Sequence[Any]]] = {"l2": (0.02, 0.05, 0.1)}
 
     entities_: RowAdam  # [entities, dimension]
     relations_: RowAdam  # [relations, dimension]

@@ -20,9 +20,11 @@ from loger.baselines.propagation import (
     Flow,
     Neighbourhood,
     all_edges,
+    edge_keys,
     flow_matrix,
     row_softmax,
     some_edges,
+    without_pairs,
 )
 from loger.baselines.sampling import Unseen, relation_batches
 from loger.data.splits import Split
@@ -86,8 +88,10 @@ class KGAT:
     attention stands still, and TransR, −log σ(d(h, r, t') − d(h, r, t)) with
     d(h, r, t) = ‖W_r e_h + e_r − W_r e_t‖²; then attention is worked out anew.
 
-    Where it differs: a batch propagates only to the entities it needs, and in training over a
-    few neighbours of each, drawn anew for each epoch (``neighbours``); vectors start from CKE.
+    Where it differs: in learning (u, v) nothing flows over their own edge (METHOD L2), so that a
+    purchase does not explain itself; a batch propagates only to the entities it needs, and in
+    training over a few neighbours of each, drawn anew for each epoch (``neighbours``); vectors
+    start from CKE.
     Reasons are the simple paths of up to three hops with the largest product of attentions.
     """
 
@@ -151,14 +155,15 @@ class KGAT:
         """BPR over all training pairs."""
         c, n_users = self.config, self._graph.n_users
         own = self._known.tocoo().coords
-        order = rng.permutation(len(own[0]))
+        order, keys = rng.permutation(len(own[0])), edge_keys(flow)
         for rows in (order[k : k + c.batch] for k in range(0, len(order), c.batch)):
             users = own[0][rows].astype(np.int64)
-            items = own[1][rows] + n_users
+            items = own[1][rows].astype(np.int64) + n_users
             pool = rng.integers(self._graph.n_items, size=len(rows))
             others = unseen.draw(np.repeat(users, c.negatives), rng, pool) + n_users
             asked, places = np.unique(np.concatenate([users, items, others]), return_inverse=True)
-            around = Neighbourhood(flow, asked, len(c.layers))
+            open_flow = without_pairs(flow, keys, users, items)
+            around = Neighbourhood(open_flow, asked, len(c.layers))
             x = embedding(entity_ids(places, self.device), network(around, c.dropout, rng))
             u, v, w = x[: len(rows)], x[len(rows) : 2 * len(rows)], x[2 * len(rows) :]
             bad = (w.view(len(rows), c.negatives, -1) @ u.unsqueeze(2)).squeeze(2)

@@ -54,6 +54,30 @@ def flow_matrix(edges: Edges, attention: Floats) -> PairMatrix:
     return out
 
 
+def edge_keys(flow: PairMatrix) -> Ids:
+    """One ascending number for each entry of a flow, head · entities + tail."""
+    n = flow.shape[0]
+    heads = np.repeat(np.arange(n, dtype=np.int64), np.diff(flow.indptr))
+    return heads * n + flow.indices
+
+
+def without_pairs(flow: PairMatrix, keys: Ids, users: Ids, items: Ids) -> PairMatrix:
+    """A flow as if these pairs had no edge, either way; what else flows into them makes up for it.
+
+    ``keys`` are those of ``edge_keys``. An entity that had no other edge gets nothing.
+    """
+    n = flow.shape[0]
+    wanted = np.concatenate([users * n + items, items * n + users])
+    found = np.minimum(np.searchsorted(keys, wanted), max(len(keys) - 1, 0))
+    gone = np.unique(found[keys[found] == wanted]) if len(keys) else found[:0]
+    left = np.ones(n, dtype=np.float64)
+    np.subtract.at(left, keys[gone] // n, flow.data[gone].astype(np.float64))
+    scale = np.where(left > 1e-4, 1 / np.maximum(left, 1e-4), 0).astype(np.float32)
+    data = flow.data * np.repeat(scale, np.diff(flow.indptr))
+    data[gone] = 0
+    return sp.csr_array((data, flow.indices, flow.indptr), shape=flow.shape)
+
+
 class Neighbourhood:
     """The entities that each layer needs so that the last one has those asked for.
 
