@@ -19,6 +19,7 @@ from loger.baselines import (
     ItemKNN,
     MostPop,
     P3alpha,
+    RippleNet,
     RP3beta,
 )
 from loger.data import Split, split
@@ -38,6 +39,7 @@ RECOMMENDERS: dict[str, Callable[[], Recommender]] = {
     "HeteroEmbed": lambda: HeteroEmbed(dimension=8, epochs=2, negatives=32),
     "CKE": lambda: CKE(dimension=8, epochs=2),
     "KGAT": lambda: KGAT(dimension=8, layers=(8, 4), epochs=2, pretraining=1),
+    "RippleNet": lambda: RippleNet(dimension=8, epochs=2, memories=8),
     "PGPR": lambda: PGPR(encoder=TransEConfig(dimension=8, epochs=1), hidden=(16, 8), epochs=1),
 }
 ONLY_BY_PATHS = {"PGPR"}

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from loger.baselines.mostpop import MostPop
     from loger.baselines.p3alpha import P3alpha, RP3beta
     from loger.baselines.pgpr import PGPR
+    from loger.baselines.ripplenet import RippleNet
     from loger.baselines.tuning import Tuned, tune
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "MostPop",
     "P3alpha",
     "RP3beta",
+    "RippleNet",
     "Tuned",
     "tune",
 ]
@@ -43,6 +45,7 @@ _HOMES = {
     "P3alpha": "p3alpha",
     "PGPR": "pgpr",
     "RP3beta": "p3alpha",
+    "RippleNet": "ripplenet",
     "Tuned": "tuning",
     "tune": "tuning",
 }

@@ -144,3 +144,56 @@ def best_steps(of_entity, of_relation, vectors, steps, ends, counts, width):  # 
             kept = min(kept + 1, width)
         logs[i, :kept] -= most + np.log(total)
     return places, logs
+
+
+@njit(cache=True, nogil=True)
+def ripple_sets(rows, users, draws, nodes, steps, parents):  # type: ignore[no-untyped-def]
+    """Draw each user's memories: ``nodes[u, h, i]`` = (head, tail) of memory i of hop h,
+    ``steps`` its relation, ``parents`` the memory of the hop before it goes on from.
+
+    Memories of hop 0 leave the user's items, those of others the tails before. An entity's
+    relations are equally likely, and so are the tails under one; none is on the way already.
+    ``draws`` are uniform, [users, hops, memories, 3]. What cannot be drawn stays -1.
+    """
+    hops, size = steps.shape[1:]
+    way = np.empty(hops + 2, dtype=np.int64)
+    for k in range(len(users)):
+        u = users[k]
+        first = rows.row_segments[u]
+        if first == rows.row_segments[u + 1] or rows.segment_relations[first] != 0:
+            continue  # no history
+        begin, end = rows.segment_starts[first], rows.segment_starts[first + 1]
+        for h in range(hops):
+            for i in range(size):
+                x = draws[k, h, i]
+                parent = int(x[0] * size) if h else -1
+                if h and nodes[k, h - 1, parent, 1] < 0:
+                    continue
+                head = rows.tails[begin + int(x[0] * (end - begin))]
+                if h:
+                    head = nodes[k, h - 1, parent, 1]
+                length, back = 1, parent
+                way[0] = u
+                for g in range(h - 1, -1, -1):
+                    way[length] = nodes[k, g, back, 0]
+                    back = parents[k, g, back]
+                    length += 1
+                way[length] = head
+                low, high = rows.row_segments[head], rows.row_segments[head + 1]
+                s = low + int(x[1] * (high - low))
+                lo, hi = rows.segment_starts[low], rows.segment_starts[high]
+                e = rows.segment_starts[s]
+                e += int(x[2] * (rows.segment_starts[s + 1] - e))
+                for _ in range(hi - lo):  # on from there to the first edge that leads on
+                    new = True
+                    for j in range(length + 1):
+                        new = new and way[j] != rows.tails[e]
+                    if new:
+                        while s < high and rows.segment_starts[s + 1] <= e:
+                            s += 1
+                        while rows.segment_starts[s] > e:
+                            s -= 1
+                        nodes[k, h, i, 0], nodes[k, h, i, 1] = head, rows.tails[e]
+                        steps[k, h, i], parents[k, h, i] = rows.segment_relations[s], parent
+                        break
+                    e = lo if e + 1 == hi else e + 1
