@@ -178,6 +178,33 @@ def test_both_protocols_come_from_one_fit_and_share_candidates(tmp_path):
     assert sampled["MostPop"]["ndcg"].mean() > both.reports["full"].mean("MostPop", "ndcg")
 
 
+def test_who_learns_from_validation_gets_it_apart_and_is_not_judged_on_it(tmp_path):
+    seen = []
+
+    class Looking(Counting):
+        def fit(self, split, *, progress=lambda *_: None):
+            seen.append(len(split.validation))
+            return super().fit(split, progress=progress)
+
+    class Made(Method):
+        def maker(self):
+            return Looking
+
+    registry = {"apart": Made("", refits=True), "joined": Made("")}
+    compare(parts(), ["apart", "joined"], tmp_path, registry=registry, samples=20)
+    assert seen == [len(parts().validation), 0]
+    with pytest.raises(LogerError, match="apart learns from validation; evaluate it on test"):
+        compare(parts(), ["apart"], tmp_path, registry=registry, samples=20, part="validation")
+
+
+def test_settings_of_loger_go_where_they_belong():
+    made = METHODS["loger"].maker()(seed=3, rounds=1, sample_nodes=7)
+    assert (made.config.em.rounds, made.config.sample_nodes, made.config.em.seed) == (1, 7, 3)
+    assert METHODS["loger-paper"].maker()(rounds=2).config.em.rounds == 2
+    with pytest.raises(UnknownNameError, match="'round'; did you mean 'rounds'"):
+        METHODS["loger"].maker()(round=1)
+
+
 def test_two_of_one_title_are_told_apart(tmp_path):
     registry = REGISTRY | {"again": Here("Counting")}
     report = compare(parts(), ["counting", "again"], tmp_path, registry=registry, samples=20)

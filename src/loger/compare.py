@@ -13,7 +13,7 @@ import logging
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -51,6 +51,10 @@ class Method:
     """Whether its whole grid takes minutes: then it is tuned on the data at hand. Of others
     the defaults were chosen on the validation parts of the Amazon sets."""
 
+    refits: bool = False
+    """Whether its fit itself learns from validation, in the way it must, and then joins it to
+    train; it cannot be evaluated on validation."""
+
     def maker(self) -> Callable[..., Recommender]:
         """What makes it, given settings."""
         module, _, name = self.home.partition(":")
@@ -68,19 +72,22 @@ def encoder_alone(seed: int = 0, **settings: Any) -> Recommender:
 
 
 def loger(seed: int = 0, **settings: Any) -> Recommender:
-    """LOGER with its defaults, or with settings of LOGERConfig."""
+    """LOGER with its defaults, or with settings of EMConfig or LOGERConfig."""
+    from loger.em import EMConfig
     from loger.encoder.training import configured
+    from loger.model import LOGER, LOGERConfig
 
-    model = import_module("loger.model")
-    made: Recommender = model.LOGER(configured(model.LOGERConfig, {"seed": seed, **settings}))
-    return made
+    whole = {field.name for field in fields(LOGERConfig)}
+    own = {name: value for name, value in settings.items() if name in whole}
+    em = {name: value for name, value in settings.items() if name not in whole}
+    return LOGER(LOGERConfig(**{"em": configured(EMConfig, em), "seed": seed, **own}))
 
 
-def loger_paper(seed: int = 0, **settings: Any) -> Recommender:
+def loger_paper(seed: int = 0, rounds: int = 4) -> Recommender:
     """LOGER by the paper's own choices."""
-    model = import_module("loger.model")
-    made: Recommender = model.LOGER(model.LOGERConfig.paper(seed=seed, **settings))
-    return made
+    from loger.model import LOGER, LOGERConfig
+
+    return LOGER(LOGERConfig.paper(rounds=rounds, seed=seed), name="LOGER (paper)")
 
 
 METHODS: Mapping[str, Method] = {
@@ -96,8 +103,8 @@ METHODS: Mapping[str, Method] = {
     "kgat": Method("baselines.kgat:KGAT"),
     "heteroembed": Method("baselines.heteroembed:HeteroEmbed"),
     "pgpr": Method("baselines.pgpr:PGPR"),
-    "loger": Method("compare:loger"),
-    "loger-paper": Method("compare:loger_paper"),
+    "loger": Method("compare:loger", refits=True),
+    "loger-paper": Method("compare:loger_paper", refits=True),
 }
 """All methods by the names that ``loger compare`` knows them by."""
 
@@ -209,6 +216,8 @@ class _Bench:
         self, name: str, method: Method, given: Mapping[str, Any], progress: Progress
     ) -> Result:
         """What a method reached: read from the folder, or found out and written there."""
+        if method.refits and self.part == "validation":
+            raise LogerError(f"{name} learns from validation; evaluate it on test")
         make = method.maker()
         drawn = {"seed": self.seed} if method.seeded else {}
         grid = (
@@ -237,7 +246,8 @@ class _Bench:
         clock.append(time.perf_counter())
         chosen = {**given, **found.settings}
         whole = self.split.refit() if self.part == "test" else self.split
-        fitted = make(**drawn, **chosen).fit(whole, progress=told)
+        seen = self.split if method.refits else whole
+        fitted = make(**drawn, **chosen).fit(seen, progress=told)
         clock.append(time.perf_counter())
         reports = {p: self.evaluated(fitted, whole, p, told) for p in self.protocols}
         clock.append(time.perf_counter())
