@@ -86,6 +86,10 @@ def test_plain_cases(text: str, right: set[Mention]) -> None:
     assert set(mentions(text)) == right
 
 
+def test_no_text_takes_for_ever() -> None:
+    assert mentions("right pretty super long light " * 100) is not None
+
+
 @given(st.text(max_size=200))
 def test_any_text_gives_whole_mentions(text: str) -> None:
     for aspect, opinion, polarity in mentions(text):

@@ -50,6 +50,7 @@ _ITEM = [
 _RATING = ["rating", "stars", "score", "overall", "grade", "points"]
 _TIME = ["time", "date", "timestamp", "datetime", "created", "ordered", "purchased", "when", "day"]
 _PART = ["part", "split", "fold"]
+_REVIEW = ["review", "comment", "feedback", "text", "opinion", "body", "summary"]
 _LABEL = ["title", "name", "label", "headline"]
 _POINTS = ["similar", "related", "also", "variant", "parent", "replac", "accessor", "bundl"]
 _LINK = re.compile(r"^(https?://|www\.)|@.+\.|\.(jpe?g|png|gif|pdf)$")
@@ -182,8 +183,9 @@ def _parts(values: pl.Series) -> bool:
 def _of_event(column: Column, values: pl.Series) -> Column:
     """What a column of the interactions becomes: texts are reviews; numbers are left out, for
     a quantity or a total says little of the item."""
-    if column.take == "keywords":
-        return replace(column, take="aspects", relation="", type="", why="texts, so reviews")
+    words = mean(cells(values).drop_nulls().str.count_matches(r"\S+"))
+    if column.take == "keywords" or (_named(column.column, _REVIEW) and words >= 2):
+        return Column(column.column, "aspects", why="texts, so reviews")
     if column.take in ("bins", "items") or all_are(as_numbers(values), values):
         return Column(column.column, "leave out", why="numbers of single interactions")
     return column

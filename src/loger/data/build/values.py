@@ -12,7 +12,7 @@ _DATES = (
     "%m/%d/%Y", "%m/%d/%Y %H:%M", "%d/%m/%Y", "%d/%m/%Y %H:%M",
 )  # fmt: skip
 _MONEY = r"^[$€£]?\s*([+-]?\d[\d,]*\.?\d*(?:[eE][+-]?\d+)?)\s*[$€£%]?$"
-_ZONE = r"(\.\d+)?\s*(Z|[+-]\d\d:?\d\d)?$"
+_ZONE = r"(:\d\d)(?:\.\d+)?\s*(?:Z|[+-]\d\d:?\d\d)?$"
 
 
 def mean(values: pl.Series) -> float:
@@ -55,7 +55,7 @@ def as_moments(values: pl.Series) -> pl.Series:
     best = as_numbers(values).floor().cast(pl.Int64, strict=False)
     if values.dtype != pl.String:
         return best
-    bare = cells(values).str.replace("T", " ", literal=True).str.replace(_ZONE, "")
+    bare = cells(values).str.replace("T", " ", literal=True).str.replace(_ZONE, "$1")
     for form in _DATES:
         found = bare.str.to_datetime(form, strict=False, exact=True).dt.epoch("s")
         if found.null_count() < best.null_count():

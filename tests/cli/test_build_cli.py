@@ -1,0 +1,122 @@
+"""``loger data build``: two commands from raw files to something to look at."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from loger.cli import app
+from loger.data import load
+from loger.data.build import invented
+from loger.data.build.amazon import AmazonConfig
+
+SMALL = invented.Sizes(users=80, items=40, reviews=700, words=30)
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(a) for a in arguments])
+
+
+@pytest.fixture
+def raw(tmp_path: Path) -> tuple[Path, Path]:
+    return invented.write(tmp_path, sizes=SMALL)
+
+
+def amazon(raw: tuple[Path, Path], out: Path, *more: object) -> Result:
+    reviews, meta = raw
+    files = ("--reviews", reviews, "--meta", meta, "--out", out)
+    return run("data", "build", "amazon", *files, "--workers", 1, *more)
+
+
+def test_amazon_builds_what_inspect_reads_and_leaves_no_parts(
+    raw: tuple[Path, Path], tmp_path: Path
+) -> None:
+    out = tmp_path / "shop.loger"
+    made = amazon(raw, out, "--json")
+    assert made.exit_code == 0, made.output
+    told: dict[str, Any] = json.loads(made.stdout)
+    inspected = json.loads(run("data", "inspect", out, "--json").stdout)
+    assert told["statistics"]["triples"] == inspected["facts"]
+    assert {n["what"] for n in told["notes"]} == {n["what"] for n in inspected["notes"]}
+    assert load(out).n_users == told["statistics"]["users"]
+    assert not out.with_name("shop.loger.work").exists()
+
+
+def test_a_preset_shows_the_papers_figures_beside_ours(
+    raw: tuple[Path, Path], tmp_path: Path
+) -> None:
+    shown = amazon(raw, tmp_path / "o", "--preset", "automotive", "--user-core", 2)
+    assert shown.exit_code == 0, shown.output
+    row = next(line.split() for line in shown.stdout.splitlines() if "#triples" in line)
+    assert row[-1] == "4,580,318"
+    unknown = amazon(raw, tmp_path / "p", "--preset", "groceries")
+    assert unknown.exit_code == 2
+    assert "did you mean 'grocery'" in unknown.output
+
+
+def test_parts_that_are_kept_serve_the_next_build(raw: tuple[Path, Path], tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    assert amazon(raw, tmp_path / "a", "--work", work).exit_code == 0
+    kept = {p: p.stat().st_mtime_ns for p in work.rglob("*.parquet")}
+    assert kept
+    assert amazon(raw, tmp_path / "b", "--work", work, "--user-core", 3).exit_code == 0
+    assert {p: p.stat().st_mtime_ns for p in work.rglob("*.parquet")} == kept
+
+
+def test_strict_and_a_full_folder_end_with_one_line(raw: tuple[Path, Path], tmp_path: Path) -> None:
+    strict = amazon(raw, tmp_path / "o", "--strict")
+    assert strict.exit_code == 2
+    assert strict.output.startswith(f"error: {raw[0]}:")
+    full = tmp_path / "full"
+    full.mkdir()
+    (full / "mine.txt").write_text("mine")
+    assert "is not empty" in amazon(raw, full).output
+    (full / "mine.txt").rename(full / "facts.parquet")  # what a killed build leaves
+    assert amazon(raw, full).exit_code == 0
+
+
+def test_the_defaults_that_the_help_names_are_the_librarys() -> None:
+    shown = " ".join(run("data", "build", "amazon", "--help").output.split())
+    for setting in fields(AmazonConfig):
+        if isinstance(setting.default, int | float):
+            option = "--" + setting.name.replace("_", "-")
+            if option != "--least-priced":
+                assert option in shown
+                assert f"({setting.default})" in shown.partition(f" {option} ")[2][:200], option
+
+
+ORDERS = "customer,product,day\n" + "".join(
+    f"c{k % 8},p{(k * 7) % 12},2024-01-{k % 27 + 1:02d}\n" for k in range(60)
+)
+ITEMS = "product,title,brand,price\n" + "".join(
+    f"p{k},Thing {k},B{k % 3},{k * 1.5}\n" for k in range(12)
+)
+
+
+def test_tables_of_a_shop_nobody_has_seen_take_one_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("orders.csv").write_text(ORDERS)
+    Path("items.csv").write_text(ITEMS)
+    given = ("--interactions", "orders.csv", "--items", "items.csv", "--out", "shop.loger")
+    only = run("data", "build", "table", *given, "--propose")
+    assert only.exit_code == 0, only.output
+    assert "has_brand" in only.stdout
+    assert not Path("shop.loger").exists()
+    text = Path("shop.loger.toml").read_text().replace("has_brand", "made_by")
+    Path("shop.loger.toml").write_text(text)
+    again = ("--mapping", "shop.loger.toml", "--out", "shop.loger", "--json")
+    told = json.loads(run("data", "build", "table", *again).stdout)
+    assert "made_by" in told["relations"]
+    assert load("shop.loger").n_items == 12
+    fresh = run("data", "build", "table", *given, "--force")
+    assert "has_brand" in fresh.stdout
+    assert (
+        "either --interactions or --mapping" in run("data", "build", "table", "--out", "x").output
+    )
