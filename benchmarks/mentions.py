@@ -71,8 +71,8 @@ def compare(out: Path) -> None:
         low, high = np.quantile(resampled_means((a - b)[:, None], 1000, 0), [0.025, 0.975])
         p = float(sign_flip((a - b)[:, None], 10_000, 0)[0])
         print(
-            f"{metric:10s} with {100 * a.mean():6.2f}  without {100 * b.mean():6.2f}  "
-            f"difference {100 * (a - b).mean():+.2f} ({100 * low:+.2f} … {100 * high:+.2f}), p {p:.4f}"
+            f"{metric:10s} with {100 * a.mean():6.2f}  without {100 * b.mean():6.2f}  difference "
+            f"{100 * (a - b).mean():+.2f} ({100 * low:+.2f} … {100 * high:+.2f}), p {p:.4f}"
         )
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from importlib.resources import files
+from itertools import chain, islice
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Literal
@@ -135,15 +136,18 @@ def _worked(
         for block in blocks(path, size):
             yield block, _place(folder, block.number, "json").exists()
 
-    if workers <= 1:
-        for block, done in undone():
+    rest: Iterator[tuple[Block, bool]] = undone()
+    first_two = list(islice(rest, 2))
+    rest = chain(first_two, rest)
+    if workers <= 1 or len(first_two) < 2:  # processes take longer to start than a block to mine
+        for block, done in rest:
             yield block.number if done else mine(block)
             progress(what, min(block.at, total), total)
         return
     # Spawned, not forked: polars has threads, and a fork would copy their locks.
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         waiting: deque[tuple[Future[int], int]] = deque()
-        for block, done in undone():
+        for block, done in rest:
             future: Future[int] = Future()
             if done:
                 future.set_result(block.number)
