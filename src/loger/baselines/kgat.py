@@ -55,16 +55,16 @@ class KGATConfig:
     negatives: int = 8
     """Items that a user does not have, for each it has: of as many drawn for a batch as it has
     pairs (1 in the paper)."""
-    dropout: float = 0.1
-    """Share of what comes out of a layer that is dropped in training (as in the paper)."""
+    dropout: float = 0.0
+    """Share of what comes out of a layer that is dropped in training (0.1 in the paper)."""
     facts_per_interaction: float = 1.0
     """Facts per epoch, as a multiple of the interactions, shared among relations ∝ √size."""
-    l2: float = 1e-3
+    l2: float = 0.1
     """λ of the vectors in a batch."""
     epochs: int = 10
     batch: int = 2048
-    rate: float = 3e-3
-    final_rate: float = 3e-4
+    rate: float = 1e-2
+    final_rate: float = 1e-3
     """The learning rate falls linearly from the one to the other."""
     seed: int = 0
     device: str | None = None
@@ -96,7 +96,7 @@ class KGAT:
     """
 
     name = "KGAT"
-    GRID: ClassVar[Mapping[str, Sequence[Any]]] = {"l2": (1e-3, 1e-2), "epochs": (10, 20)}
+    GRID: ClassVar[Mapping[str, Sequence[Any]]] = {"l2": (0.03, 0.1, 0.3)}
 
     vectors_: Tensor  # [entities, dimension + widths], of all layers
     attention_: Floats  # [edges], in the order of the graph's
