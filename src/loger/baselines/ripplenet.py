@@ -187,17 +187,10 @@ class RippleNet:
         """R_i h_i of memories; [users, memories, d]."""
         flat, kinds = heads.reshape(-1, heads.shape[-1]), relations.ravel()
         order = np.argsort(kinds, kind="stable")
-        ends = np.searchsorted(kinds[order], np.arange(len(self.relations_) + 1))
-        there = torch.from_numpy(order).to(self.device)
-        sorted_heads = flat[there]
-        parts = [  # relation by relation; those without a relation come first and count nothing
-            sorted_heads[: ends[0]],
-            *(
-                sorted_heads[ends[k] : ends[k + 1]] @ self.relations_[k].T
-                for k in range(len(self.relations_))
-                if ends[k] < ends[k + 1]
-            ),
-        ]
+        # Relation by relation; memories that there are not come first and are left as they are.
+        sizes = np.bincount(kinds + 1, minlength=len(self.relations_) + 1).tolist()
+        absent, *of = torch.split(flat[torch.from_numpy(order).to(self.device)], sizes)
+        parts = [absent, *(x @ matrix.T for x, matrix in zip(of, self.relations_, strict=True))]
         back = torch.from_numpy(np.argsort(order, kind="stable")).to(self.device)
         return torch.cat(parts)[back].view_as(heads)
 
