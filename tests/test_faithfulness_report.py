@@ -251,7 +251,7 @@ def test_loger_itself_can_be_asked_everything(demo_shop):
     action = actions_of(refit.graph, user)[0]
     taken = model.changed(user, [item], []).score([user])[0]
     assert probes.rescore(user, action) == pytest.approx(taken, abs=1e-5)
-    config = FaithfulnessConfig(k=5, users=12, probed=4)
+    config = FaithfulnessConfig(k=5, paths=1, users=12, probed=6)
     report = faithfulness_report(model, refit, model.rules_, config, probes=probes)
     assert [line for line in LINES if report[line] is None] == []
     assert report["decomposition_error"].mean <= 1e-6

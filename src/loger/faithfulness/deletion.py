@@ -31,6 +31,8 @@ class _Probe:
     flip_compared: list[float] = field(default_factory=list)
     flip_random_paths: list[float] = field(default_factory=list)
     flip_user_edges: list[float] = field(default_factory=list)
+    flip_with_others: list[float] = field(default_factory=list)
+    flip_other_paths: list[float] = field(default_factory=list)
     counterfactual_found: list[float] = field(default_factory=list)
     counterfactual_size: list[float] = field(default_factory=list)
 
@@ -87,12 +89,17 @@ def _probe(
         out.comprehensiveness.append(measures.lost_lead(before, after, r.item, known))
         rest = rescore(user, [fact for fact in own if fact not in facts])
         out.insufficiency.append(measures.lost_lead(before, rest, r.item, known))
-        (others,) = random_paths(graph, rules, user, [r.item], len(r.paths) + 1, rng)
-        if len(others) > len(r.paths) and len(own) >= len(facts):
+        n = len(r.paths)
+        (drawn,) = random_paths(graph, rules, user, [r.item], 2 * n, rng)
+        if len(drawn) > n and len(own) >= len(facts):
             chosen = rng.choice(len(own), size=len(facts), replace=False)
             out.flip_compared.append(flip)
-            out.flip_random_paths.append(flips(measures.facts_of(others[:-1], graph)))
+            out.flip_random_paths.append(flips(measures.facts_of(drawn[:n], graph)))
             out.flip_user_edges.append(flips([own[k] for k in np.sort(chosen)]))
+        others = [path for path in drawn if path not in r.paths][:n]
+        if len(others) == n:
+            out.flip_with_others.append(flip)
+            out.flip_other_paths.append(flips(measures.facts_of(others, graph)))
         if place < config.counterfactuals:
             fewest = measures.minimal_counterfactual(
                 actions_of(graph, user), lambda gone: rescore(user, gone), r.item, known, config.k

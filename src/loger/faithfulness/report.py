@@ -31,6 +31,8 @@ LINES: dict[str, str] = {
     "flip_compared": "deletion flip rate where both controls are defined",
     "flip_random_paths": "  control: random paths of the same pair",
     "flip_user_edges": "  control: random facts of the user",
+    "flip_with_others": "deletion flip rate where as many other paths exist",
+    "flip_other_paths": "  control: as many random paths that were not shown",
     "counterfactual_found": "first items that some of the user's actions carry",
     "counterfactual_size": "  how many actions",
     "recovered_rule": "planted reasons recovered: rule of the first path",
@@ -104,11 +106,14 @@ class FaithfulnessReport:
         """The deletion flip rate over that of each control, and how far each divergence has come
         on the way from its floor (0) to its control (1); only those that are defined."""
         out = {}
-        flip = self["flip_compared"]
-        for control in ("flip_random_paths", "flip_user_edges"):
-            other = self[control]
+        for rate, control in (
+            ("flip_compared", "flip_random_paths"),
+            ("flip_compared", "flip_user_edges"),
+            ("flip_with_others", "flip_other_paths"),
+        ):
+            flip, other = self[rate], self[control]
             if flip is not None and other is not None and other.mean > 0:
-                out[f"flip_compared / {control}"] = flip.mean / other.mean
+                out[f"{rate} / {control}"] = flip.mean / other.mean
         floor = self["floor"]
         for line, control in (("js_f", "random"), ("js_w", "random_w")):
             here, end = self[line], self[control]
