@@ -65,6 +65,9 @@ def amazon(
     mentions: Annotated[
         Path | None, setting("Mentions mined elsewhere: user,item,aspect:opinion:polarity,…")
     ] = None,
+    parts: Annotated[
+        Path | None, setting("A split made elsewhere: a table of user, item and part.")
+    ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Broken lines are errors.")] = False,
     work: Annotated[
         Path | None,
@@ -107,6 +110,7 @@ def amazon(
             config=config,
             extractor=None if extractor == "none" else extractor or builder.PATTERNS,
             mentions_file=mentions,
+            parts_file=parts,
             strict=strict,
             workers=workers or os.cpu_count() or 1,
             name=name or preset,

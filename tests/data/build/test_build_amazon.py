@@ -449,6 +449,24 @@ def test_mentions_mined_elsewhere_take_the_place_of_texts(
         made([said("u", "i", "Great case.")], mentions_file=given)
 
 
+def test_a_split_made_elsewhere_is_taken(made: Any, tmp_path: Path, notes_of: Notes) -> None:
+    given = tmp_path / "parts.csv"
+    given.write_text("user,item,part\nu,a,train\nu,b,test\nv,zzz,test\n")
+    reviews = [said("u", "a", "Great case."), said("u", "b", "The lid is ugly."), said("v", "a")]
+    dataset = made(reviews, parts_file=given)
+    parted = split(dataset, "given", validation=0)
+    assert (len(parted.train), len(parted.test)) == (1, 1)
+    told = notes_of(dataset)
+    assert told["reviews that parts.csv gives no part left out"] == 1
+    assert told["pairs of parts.csv without a review left out"] == 1
+    names = [r.name for r in dataset.relations]
+    item = dataset.vocabulary.names.index("b")
+    assert len(parted.graph.neighbours(item, names.index("has_feature"))) == 0
+    given.write_text("user,item\nu,a\n")
+    with pytest.raises(DataError, match="has no column part"):
+        made(reviews, parts_file=given)
+
+
 def test_the_same_content_in_both_layouts_is_the_same_data(tmp_path: Path) -> None:
     only_2018 = ("also_buy", "also_view", "has_style", "like_style")
     config = AmazonConfig(user_core=3, item_core=3, least_priced=5, leave_out=only_2018)

@@ -23,6 +23,7 @@ from loger.data.build.cores import core
 from loger.data.build.lines import Tally
 from loger.data.build.parts import Parts
 from loger.data.dataset import Dataset, Note
+from loger.data.plain import read_interactions
 from loger.engine import Progress, silent
 from loger.errors import DataError, LogerError, UnknownNameError
 
@@ -86,6 +87,7 @@ def build(
     config: AmazonConfig | None = None,
     extractor: Extractor | str | None = PATTERNS,
     mentions_file: Path | str | None = None,
+    parts_file: Path | str | None = None,
     strict: bool = False,
     workers: int = 1,
     name: str | None = None,
@@ -98,7 +100,8 @@ def build(
     ``workers`` > 1 blocks are mined in processes of their own, so a script must guard its
     main part by ``if __name__ == "__main__"``. ``extractor`` mines the texts: a function, or
     its name as module:function; None mines nothing. ``mentions_file`` holds mentions that
-    were mined elsewhere, as lines user,item,aspect:opinion:polarity,…
+    were mined elsewhere, as lines user,item,aspect:opinion:polarity,…; ``parts_file`` a split
+    made elsewhere, as a table of user, item and part.
     """
     config, work = config or AmazonConfig(), Path(work)
     if mentions_file is not None or {"mentions", "has_feature"} <= set(config.leave_out):
@@ -111,6 +114,8 @@ def build(
     products = None if meta is None else make("products", Path(meta), "")
     notes = _notes(found) + ([] if products is None else _notes(products))
     events = _events(found, config, notes)
+    if parts_file is not None:
+        events = _with_parts(events, Path(parts_file), notes)
     progress("making the graph", 0, 3)
     facts, features = said.facts(found, events, config, notes, mentions_file)
     progress("making the graph", 1, 3)
@@ -122,7 +127,7 @@ def build(
     progress("making the graph", 2, 3)
     dataset = assemble(
         name or Path(reviews).name.split(".")[0],
-        events.select("user", "item", "rating", "time", "line"),
+        events.drop("row"),
         pl.concat(facts, how="diagonal") if facts else pl.DataFrame(schema=said.FACTS),
         interaction="purchase",
         labels=labels,
@@ -174,6 +179,26 @@ def _events(found: Parts, config: AmazonConfig, notes: list[Note]) -> pl.DataFra
             remedy="lower --user-core and --item-core",
         )
     return events
+
+
+def _with_parts(events: pl.DataFrame, path: Path, notes: list[Note]) -> pl.DataFrame:
+    """The reviews with the part of each pair, as a file says it; others are left out."""
+    given = read_interactions(path, notes)
+    if "part" not in given.columns:
+        raise DataError(
+            "has no column part",
+            path=path,
+            remedy="give user,item,part with train, validation, test",
+        )
+    given = given.select("user", "item", "part").unique(["user", "item"], maintain_order=True)
+    joined = events.join(given, on=["user", "item"], how="left", maintain_order="left")
+    without = joined.filter(pl.col("part").is_null())
+    _note(notes, f"reviews that {path.name} gives no part left out", without)
+    strange = given.join(events, on=["user", "item"], how="anti", maintain_order="left")
+    if len(strange):
+        first = f"{strange['user'][0]} {strange['item'][0]}"
+        notes.append(Note(f"pairs of {path.name} without a review left out", len(strange), first))
+    return joined.drop_nulls("part")
 
 
 def _notes(found: Parts) -> list[Note]:
