@@ -1,0 +1,159 @@
+"""EM: pools hold what they should, the M-step climbs, H⁺ is what the rules believe in."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from loger.data.demo import shop
+from loger.data.splits import split
+from loger.em import EM, EMConfig, Round, fuse, kept_rounds
+from loger.encoder import Calibration, TransE, TransEConfig
+from loger.encoder.folding import history, score_users
+from loger.errors import LogerError
+from loger.grounding import ground
+from loger.logic import FEATURES
+from loger.mining import mine
+from loger.rules import RuleSet
+
+
+@pytest.fixture(scope="module")
+def parts():
+    return split(shop(seed=1, users=200, items=150).dataset)
+
+
+@pytest.fixture(scope="module")
+def encoder(parts):
+    return TransE(TransEConfig(dimension=16, epochs=3)).fit(parts.graph)
+
+
+@pytest.fixture(scope="module")
+def rules(parts):
+    return mine(parts.graph).rules
+
+
+def problem(parts, encoder, rules, **settings):
+    return EM(parts.graph, encoder, rules, parts.pairs("validation"), EMConfig(**settings))
+
+
+def test_a_pool_has_no_observed_item_and_the_right_groundings_and_hits(parts, encoder, rules):
+    em = problem(parts, encoder, rules)
+    pool = em.pool(rules, em.fitting[:20])
+    found, graph = pool.found, parts.graph
+    assert (np.diff(pool.starts) > 0).all() and pool.starts[-1] == len(found)
+    again = ground(graph, rules, found.users, found.items, walk=em.config.walk)
+    assert np.array_equal(again.indptr, found.indptr)
+    assert np.allclose(again.strengths, found.strengths)
+    held = set(zip(*(x.tolist() for x in parts.pairs("validation")), strict=True))
+    for row, pair in enumerate(zip(found.users.tolist(), found.items.tolist(), strict=True)):
+        assert not graph.has(pair[0], 0, pair[1] + graph.n_users)
+        assert (pair in held) == (row in pool.hits)
+    scores = score_users(encoder, graph, em.fitting[:20])
+    owner = np.searchsorted(em.fitting[:20], found.users)
+    assert np.allclose(pool.encoder, scores[owner, found.items], atol=1e-5)
+
+
+def test_a_pool_has_each_rules_best_items(parts, encoder, rules):
+    em = problem(parts, encoder, rules, rule_candidates=2, main_candidates=1)
+    users = em.fitting[:10]
+    pool = em.pool(rules, users)
+    pooled = set(zip(pool.found.users.tolist(), pool.found.items.tolist(), strict=True))
+    items = np.arange(parts.graph.n_items)
+    for u in users.tolist():
+        own = set(history(parts.graph, np.array([u]))[1].tolist())
+        x = ground(parts.graph, rules, np.full(len(items), u), items, walk=em.config.walk)
+        x = x.strength_matrix.toarray()
+        x[sorted(own)] = 0
+        for rule in range(len(rules)):
+            best = np.argsort(-x[:, rule], kind="stable")[0]
+            if x[best, rule] > 0:
+                assert (u, int(best)) in pooled
+
+
+@pytest.mark.parametrize("likelihood", ["listwise", "pseudo"])
+def test_the_m_step_never_lowers_its_objective(parts, encoder, rules, likelihood):
+    em = problem(parts, encoder, rules, likelihood=likelihood, rounds=0)
+    learned = em.start()
+    first = learned.trace[0]
+    assert first.bound >= first.bound_before
+    _, before, after = em.m_step(learned)
+    assert after >= before - 1e-9 * abs(before)
+
+
+def test_gradient_ascent_climbs_too_but_less_than_the_optimum(parts, encoder, rules):
+    settings = {"likelihood": "pseudo", "feature": "set", "l2": 0.0, "rounds": 0}
+    best = problem(parts, encoder, rules, **settings).start().trace[0]
+    slow = problem(parts, encoder, rules, steps=20, rate=1e-5, **settings).start().trace[0]
+    assert slow.bound_before < slow.bound < best.bound
+
+
+def test_believed_pairs_fire_have_p_of_tau_and_weigh_no_more_than_the_real_ones(
+    parts, encoder, rules
+):
+    em = problem(parts, encoder, rules, rounds=0, tau=0.6, most_extra=5)
+    learned = em.start()
+    extra, proposed = em.believed(learned)
+    graph = parts.graph
+    assert 0 < len(extra.users) < proposed
+    assert np.bincount(extra.users).max() <= 5
+    assert extra.weights.sum() <= len(graph.interactions[0]) + 1e-3
+    found = learned.logic.ground(graph, extra.users, extra.items)
+    assert (np.diff(found.indptr) > 0).all()
+    p = 1 / (1 + np.exp(-learned.logic.pair_logits(graph, found)))
+    assert (p >= 0.6).all()
+    for u, v in zip(extra.users, extra.items, strict=True):
+        assert not graph.has(int(u), 0, int(v) + graph.n_users)
+
+
+def test_a_round_that_does_not_help_is_taken_back(parts, rules):
+    encoder = TransE(TransEConfig(dimension=16, epochs=3)).fit(parts.graph)
+    before = encoder.state()
+    em = problem(parts, encoder, rules, rounds=1)
+    values = iter([(0.5, 0.5), (0.4, 0.4)])  # the second round is worse
+    em.judged = lambda _: next(values)
+    learned = em.run()
+    assert len(learned.trace) == 2
+    assert kept_rounds(learned.trace, True) == 0
+    assert all(np.array_equal(before[k], encoder.state()[k]) for k in before)
+    values = iter([(0.5, 0.5), (0.6, 0.6)])
+    learned = em.run()
+    assert kept_rounds(learned.trace, True) == 1
+    assert not all(np.array_equal(before[k], encoder.state()[k]) for k in before)
+
+
+def test_rounds_are_kept_all_without_early_stop():
+    worse = (Round(0, 0, 0, 0, 0, 0.5, 0.5), Round(1, 0, 0, 0, 0, 0.4, 0.4))
+    assert kept_rounds(worse, early_stop=False) == 1
+    assert kept_rounds(worse[:1], early_stop=True) == 0
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+def test_every_feature_learns_and_judges_better_than_chance(parts, encoder, rules, feature):
+    em = problem(parts, encoder, rules, feature=feature, rounds=0, fusion="logic")
+    learned = em.start()
+    assert learned.trace[0].recall > 3 * 10 / parts.graph.n_items
+    assert (learned.logic.weights >= 0).all()
+
+
+def test_fitting_and_judging_users_do_not_overlap(parts, encoder, rules):
+    em = problem(parts, encoder, rules)
+    assert not set(em.fitting) & set(em.judging)
+    assert len(em.judging) > 0
+
+
+def test_fusions_are_their_formulas():
+    logit, s = np.array([[0.5, -1.0]], np.float32), np.array([[2.0, 0.0]], np.float32)
+    q = Calibration(2.0, -1.0)
+    told = fuse(EMConfig(), logit, s, 3.0, q)
+    assert told == pytest.approx(np.array([[6.5, -1.0]]))
+    told = fuse(replace(EMConfig(), fusion="sum", alpha=0.3), logit, s, 3.0, q)
+    sigma = [1 / (1 + np.exp(-x)) for x in (3.0, 0.5, -1.0, -1.0)]
+    slow = [[sigma[0] + 0.3 * sigma[1], sigma[2] + 0.3 * sigma[3]]]
+    assert told == pytest.approx(np.array(slow), abs=1e-6)
+
+
+def test_no_rules_is_an_error_that_says_what_to_do(parts, encoder):
+    with pytest.raises(LogerError, match="least_support"):
+        problem(parts, encoder, RuleSet(()))

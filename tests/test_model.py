@@ -1,0 +1,359 @@
+"""LOGER as people use it: fit, recommend, explain, what if, save and load."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import pytest
+
+from loger.data.demo import shop
+from loger.data.splits import split
+from loger.em import EMConfig
+from loger.encoder import TransEConfig
+from loger.encoder.folding import history
+from loger.encoder.network import GNN
+from loger.errors import DataError, LogerError, UnknownNameError
+from loger.explain import NO_PATH, explain
+from loger.model import LOGER, LOGERConfig, with_setting
+
+SMALL = LOGERConfig(encoder=TransEConfig(dimension=16, epochs=3))
+
+
+@pytest.fixture(scope="module")
+def demo():
+    return shop(seed=0)
+
+
+@pytest.fixture(scope="module")
+def parts(demo):
+    return split(demo.dataset)
+
+
+@pytest.fixture(scope="module")
+def few():
+    """A split for what fits many times."""
+    return split(shop(seed=2, users=120, items=100).dataset)
+
+
+@pytest.fixture(scope="module")
+def model(parts):
+    return LOGER().fit(parts)
+
+
+@pytest.fixture(scope="module")
+def paper(parts):
+    config = replace(LOGERConfig.paper(rounds=1), encoder=TransEConfig(dimension=16, epochs=3))
+    return LOGER(config, name="paper").fit(parts)
+
+
+def names_of(model, items):
+    return [model.graph_.vocabulary.names[v + model.graph_.n_users] for v in items]
+
+
+# ── ranking ──────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("which", ["model", "paper"])
+def test_the_top_is_that_of_scoring_every_pair_by_itself(which, request):
+    model = request.getfixturevalue(which)
+    users = np.arange(0, 600, 40)
+    items, scores = model.top(users, 10)
+    every = np.arange(model.graph_.n_items)
+    for u, row, values in zip(users.tolist(), items, scores, strict=True):
+        told = explain(model, np.full(len(every), u), every, paths=1)
+        own = set(history(model.graph_, np.array([u]))[1].tolist())
+        slow = sorted(
+            (e for e in told if e.item not in own), key=lambda e: (-np.float32(e.score), e.item)
+        )[:10]
+        assert values == pytest.approx([e.score for e in slow], abs=2e-5)
+        assert [e.rank for e in told if e.item == row[0]] == [1]
+
+
+def test_own_items_are_never_recommended_and_lists_are_sorted(model):
+    table = model.recommend(k=10)
+    assert table.height == 6000
+    for u in range(0, 600, 50):
+        name = model.graph_.vocabulary.names[u]
+        mine = table.filter(pl.col("user") == name)
+        own = names_of(model, history(model.graph_, np.array([u]))[1])
+        assert not set(mine["item"]) & set(own)
+        assert mine["score"].is_sorted(descending=True)
+        assert mine["rank"].to_list() == list(range(1, 11))
+
+
+def test_only_items_that_are_asked_for_are_ranked(model):
+    among = np.zeros(model.graph_.n_items, dtype=bool)
+    among[[3, 7]] = True
+    items, _ = model.top([0], 5, among)
+    assert set(items[0].tolist()) <= {3, 7, -1}
+
+
+def test_a_model_that_was_not_fitted_says_so():
+    with pytest.raises(LogerError, match="not been fitted"):
+        LOGER().rules_  # noqa: B018
+
+
+def test_a_split_without_validation_is_refused_with_a_remedy(demo):
+    with pytest.raises(LogerError, match=r"validation=0\.1"):
+        LOGER().fit(split(demo.dataset, validation=0.0))
+
+
+def test_an_unknown_user_is_named_with_the_nearest(model):
+    name = model.graph_.vocabulary.names[0]
+    with pytest.raises(UnknownNameError, match=name):
+        model.recommend(name[:-1])
+
+
+# ── the planted rules are found, and are the reasons ─────────────────────────────────────
+
+
+def test_reasons_recover_the_planted_cause_of_test_purchases(demo, parts, model):
+    """The bar: of the test purchases that a planted rule caused, that rule is the largest
+    contribution for at least 80 %."""
+    right = total = 0
+    users, items = parts.pairs("test")
+    causes = demo.causes[parts.test]
+    caused = causes >= 0
+    told = explain(model, users[caused].astype(np.int64), items[caused].astype(np.int64), 1)
+    for cause, e in zip(causes[caused], told, strict=True):
+        total += 1
+        right += bool(e.rules) and e.rules[0].rule.names == tuple(demo.planted[cause])
+    assert total > 300
+    assert right / total >= 0.8, f"{right} of {total}"
+
+
+# ── explanations ─────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("which", ["model", "paper"])
+def test_the_parts_add_up_and_paths_are_facts_of_their_rule(which, request):
+    model = request.getfixturevalue(which)
+    users = np.arange(0, 600, 10)
+    items, scores = model.top(users, 5)
+    told = explain(model, np.repeat(users, 5), items.ravel(), paths=500)
+    for e, score in zip(told, scores.ravel(), strict=True):
+        assert e.decomposition_error <= 1e-9
+        assert e.embedding + e.logic == pytest.approx(e.score, abs=1e-12)
+        assert e.score == pytest.approx(score, abs=1e-4)
+        for part in e.rules:
+            paths = [p for p in e.paths if p.rule == part.rule]
+            if part.contribution > 0 and part.paths <= 400:
+                assert len(paths) == part.paths
+                assert sum(p.contribution for p in paths) == pytest.approx(part.contribution)
+        for part in e.paths:
+            assert part.path.exists(model.graph_) and part.path.is_simple()
+            assert part.path.relations == part.rule.relations
+            assert part.path.entities[0] == e.user
+            assert part.path.entities[-1] == e.item + model.graph_.n_users
+
+
+def test_the_first_path_is_the_one_that_contributes_most(model):
+    for e in explain(model, np.zeros(5, int), model.top([0], 5)[0][0].astype(int), paths=100):
+        worth = [p.contribution for p in e.paths]
+        assert worth == sorted(worth, reverse=True)
+
+
+def test_two_calls_give_equal_bytes(model):
+    user = model.graph_.vocabulary.names[3]
+    item = model.recommend(user, 1)["item"][0]
+    first, again = (json.dumps(model.explain(user, item).as_dict()) for _ in range(2))
+    assert first == again
+
+
+def test_the_record_keeps_to_its_schema(model):
+    jsonschema = pytest.importorskip("jsonschema")
+    from loger.explain import SCHEMA
+
+    user = model.graph_.vocabulary.names[3]
+    for item in model.recommend(user, 5)["item"]:
+        jsonschema.validate(model.explain(user, item).as_dict(), SCHEMA)
+
+
+def test_an_item_without_a_path_says_so(model):
+    graph = model.graph_
+    # A user without history has no rule that fires over its own purchases.
+    alone = model.with_interactions([("somebody", names_of(model, [0])[0])])
+    empty = alone.changed(alone.graph_.vocabulary.id("user", "somebody"), [0], [])
+    u = empty.graph_.vocabulary.id("user", "somebody")
+    told = explain(empty, np.array([u]), np.array([5]))[0]
+    assert told.rules == () and told.paths == ()
+    assert told.because() == NO_PATH
+    assert told.reasons().paths == ()
+    assert graph.n_users + 1 == empty.graph_.n_users
+
+
+def test_verbs_can_be_overridden(model):
+    user = model.graph_.vocabulary.names[0]
+    e = model.explain(user, model.recommend(user, 1)["item"][0])
+    assert e.because().startswith("because you bought")
+    assert e.because({"purchase": "owns"}).startswith("because you own ")
+
+
+# ── what if, why not, new users ──────────────────────────────────────────────────────────
+
+
+def test_what_if_equals_the_model_on_a_graph_built_anew(parts, model):
+    """The bar: exactly what a rebuild of the graph without those edges gives."""
+    refit = parts.refit()
+    events = parts.dataset.interactions
+    for u in (0, 17, 300):
+        own = history(model.graph_, np.array([u]))[1]
+        row = refit.train[(events.users[refit.train] == u) & (events.items[refit.train] == own[0])]
+        rebuilt = parts.dataset.graph(np.setdiff1d(refit.train, row))
+        changed = model.changed(u, [int(own[0])], [])
+        assert changed.graph_.fingerprint == rebuilt.fingerprint
+        assert np.array_equal(changed.score([u]), model._on(rebuilt).score([u]))
+
+
+def test_what_if_tells_what_is_gone_and_what_is_new(model):
+    user = model.graph_.vocabulary.names[0]
+    own = names_of(model, history(model.graph_, np.array([0]))[1])
+    told = model.what_if(user, remove=own[:1])
+    assert set(told.before) - set(told.after) == set(told.gone)
+    assert told.as_dict()["before"] == model.recommend(user)["item"].to_list()
+    nothing = model.what_if(user)
+    assert nothing.before == nothing.after
+    added = model.what_if(user, add=[model.recommend(user, 1)["item"][0]])
+    assert added.before[0] not in added.after  # it is owned now
+
+
+def test_why_not_gives_the_rank_the_gap_and_the_silent_rules(model):
+    user = model.graph_.vocabulary.names[0]
+    order = model.recommend(user, 50)["item"].to_list()
+    told = model.why_not(user, order[30], k=10)
+    assert told.explanation.rank == 31
+    assert told.gap > 0
+    fires = {part.rule for part in told.explanation.rules}
+    assert not fires & {part.rule for part in told.silent}
+    assert "rank 31" in str(told)
+    assert "is in the list" in str(model.why_not(user, order[2], k=10))
+    own = names_of(model, history(model.graph_, np.array([0]))[1][:1])
+    assert "has it already" in str(model.why_not(user, own[0]))
+
+
+def test_a_new_user_with_the_history_of_an_old_one_gets_the_same_list(model):
+    """Rules over the user's own purchases and the encoder need nothing but them."""
+    u = next(
+        u
+        for u in range(600)
+        if {
+            int(r)
+            for r in model.graph_.segment_relations[
+                model.graph_.row_segments[u] : model.graph_.row_segments[u + 1]
+            ]
+        }
+        == {0}
+    )
+    own = names_of(model, history(model.graph_, np.array([u]))[1])
+    fewer = model.changed(u, history(model.graph_, np.array([u]))[1].tolist(), [])
+    grown = fewer.with_interactions([("twin", v) for v in own])
+    assert grown.recommend("twin")["item"].to_list() == (
+        model.recommend(model.graph_.vocabulary.names[u])["item"].to_list()
+    )
+
+
+def test_new_interactions_change_the_list_without_training(model):
+    user = model.graph_.vocabulary.names[5]
+    best = model.recommend(user, 1)["item"][0]
+    later = model.with_interactions([(user, best)])
+    assert best not in later.recommend(user)["item"].to_list()
+    assert later.encoder_ is model.encoder_
+
+
+# ── keeping ──────────────────────────────────────────────────────────────────────────────
+
+
+def test_two_fits_with_one_seed_give_byte_equal_bundles_and_another_seed_does_not(few, tmp_path):
+    for folder, seed in (("a", 0), ("b", 0), ("c", 1)):
+        LOGER(replace(SMALL, seed=seed)).fit(few).save(tmp_path / folder)
+    for file in (tmp_path / "a").iterdir():
+        assert file.read_bytes() == (tmp_path / "b" / file.name).read_bytes(), file.name
+    weights = "encoder.safetensors"
+    assert (tmp_path / "a" / weights).read_bytes() != (tmp_path / "c" / weights).read_bytes()
+
+
+@pytest.mark.parametrize("which", ["model", "paper"])
+def test_a_saved_model_comes_back_and_scores_the_same(which, request, tmp_path):
+    model = request.getfixturevalue(which)
+    model.save(tmp_path)
+    back = LOGER.load(tmp_path)
+    assert np.array_equal(back.score([0, 5]), model.score([0, 5]))
+    assert back.trace_ == model.trace_
+    assert str(back.rules_) == str(model.rules_)
+    user = model.graph_.vocabulary.names[4]
+    item = model.recommend(user, 1)["item"][0]
+    assert back.explain(user, item).as_dict() == model.explain(user, item).as_dict()
+
+
+def test_a_damaged_bundle_is_refused(model, tmp_path):
+    model.save(tmp_path)
+    path = tmp_path / "logic.safetensors"
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    with pytest.raises(DataError, match="damaged"):
+        LOGER.load(tmp_path)
+
+
+def test_all_users_go_to_parquet(model, tmp_path):
+    model.recommend_all(tmp_path / "all.parquet", k=3)
+    assert pl.read_parquet(tmp_path / "all.parquet").equals(model.recommend(k=3))
+
+
+def test_an_interrupted_fit_takes_up_the_encoder_where_it_was(few, tmp_path):
+    whole = LOGER(SMALL).fit(few)
+
+    class StopError(Exception):
+        pass
+
+    def stop(what, done, total):
+        if what == "training the encoder" and done > 0.8 * total:
+            raise StopError
+
+    with pytest.raises(StopError):
+        LOGER(SMALL).fit(few, checkpoint=tmp_path, progress=stop)
+    again = LOGER(SMALL).fit(few, checkpoint=tmp_path)
+    assert np.array_equal(whole.score([0, 1]), again.score([0, 1]))
+
+
+# ── settings ─────────────────────────────────────────────────────────────────────────────
+
+
+def test_tuning_keeps_the_best_of_what_it_tried(few):
+    model = LOGER(SMALL).fit(few, tune={"feature": ("set", "logwalk"), "recency": (0.0, 2.0)})
+    best = {}
+    for name, value, ndcg in model.tried_:
+        if name not in best or ndcg > best[name][1]:
+            best[name] = value, ndcg
+    assert model.config_.em.feature == best["feature"][0]
+    assert model.config_.em.walk.recency == best["recency"][0]
+    assert len(model.tried_) == 4
+
+
+def test_an_unknown_setting_is_named_with_the_nearest():
+    with pytest.raises(UnknownNameError, match="recency"):
+        with_setting(EMConfig(), "recencyy", 1.0)
+
+
+def test_the_paper_preset_is_as_published(paper):
+    assert all(len(rule) == 3 for rule in paper.rules_)
+    assert (np.diff(paper.logic_graph_.segment_starts) <= 100).all()
+    em = paper.config_.em
+    assert (em.feature, em.fusion, em.alpha, em.tau, em.likelihood) == (
+        "set", "sum", 0.3, 0.5, "pseudo",
+    )  # fmt: skip
+
+
+def test_any_encoder_is_a_two_line_change(few, tmp_path):
+    model = LOGER(encoder=lambda: GNN(dimension=8, epochs=1)).fit(few, tune={})
+    assert model.recommend(model.graph_.vocabulary.names[0], 3).height == 3
+    model.save(tmp_path)
+    assert np.allclose(LOGER.load(tmp_path).score([0]), model.score([0]), atol=1e-5)
+
+
+def test_importance_is_weight_times_share_of_the_users_paths(model):
+    table = model.importance(model.graph_.vocabulary.names[0])
+    n = table["n"].to_numpy()
+    assert n.sum() > 0
+    assert table["importance"].to_numpy() == pytest.approx(table["weight"].to_numpy() * n / n.sum())
