@@ -208,7 +208,6 @@ def table(
             mapping = out.with_name(out.name + ".toml")
             mappings.write(chosen, mapping)
         else:
-            read = [None, None, None]
             chosen = mappings.read(mapping)
             chosen = replace(chosen, name=name or chosen.name)
     if not json:
@@ -219,7 +218,7 @@ def table(
         return
     with show.working("making the graph"):
         more = {} if extract is None else {"extractor": extract}
-        dataset = builder.build(chosen, *read, strict=strict, **more)
+        dataset = builder.build(chosen, strict=strict, **more)
     dataset.save(out)
     tell(dataset, out, json)
 

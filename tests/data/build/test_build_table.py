@@ -253,6 +253,19 @@ def test_lines_are_counted_through_cells_of_several_lines(tmp_path: Path) -> Non
     assert frames.read(path)["line"].to_list() == [2, 4]
 
 
+def test_a_column_called_line_and_nested_json_are_kept_under_other_names(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("id,line\na,7\n")
+    (tmp_path / "t.jsonl").write_text(
+        '{"id": "a", "line": 7, "made": {"by": "x", "in": ["y", 1]}}\n'
+    )
+    pl.DataFrame({"id": ["a"], "line": [7]}).write_parquet(tmp_path / "t.parquet")
+    for source in ("t.csv", "t.jsonl", "t.parquet"):
+        frame = frames.read(tmp_path / source)
+        assert (str(frame["line_"][0]), frame["line"][0] in (1, 2)) == ("7", True)
+    nested = frames.read(tmp_path / "t.jsonl")
+    assert (nested["made.by"][0], nested["made.in"].to_list()) == ("x", [["y", "1"]])
+
+
 @pytest.mark.parametrize(
     ("name", "content", "match"),
     [

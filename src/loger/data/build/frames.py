@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,12 @@ def read(source: Path | str | object) -> pl.DataFrame:
         raise DataError(
             "is neither a path nor a frame", value=type(source).__name__, remedy="give a file name"
         )
-    return frame.drop("line", strict=False).with_row_index("line", offset=1)
+    return _free(frame).with_row_index("line", offset=1)
+
+
+def _free(frame: pl.DataFrame) -> pl.DataFrame:
+    """The frame with a column ``line`` of its own called ``line_``."""
+    return frame.rename({"line": "line_"}, strict=False)
 
 
 def _plain(value: Any) -> Any:
@@ -60,7 +66,11 @@ def _read_file(path: Path) -> pl.DataFrame:
             "is not a table that can be read", path=path, remedy=f"give one of {', '.join(ENDINGS)}"
         )
     if name.endswith(".parquet"):
-        return tables.read_parquet(path)
+        frame = tables.read_parquet(path)
+        if "line" in pl.read_parquet_schema(io.BytesIO(tables.read_bytes(path))):
+            own = pl.read_parquet(io.BytesIO(tables.read_bytes(path)), columns=["line"])
+            frame = frame.with_columns(own["line"].alias("line_"))
+        return frame
     if name.endswith((".jsonl", ".ndjson", ".json")):
         return _read_json(path)
     return _read_delimited(path)
@@ -84,10 +94,22 @@ def _read_json(path: Path) -> pl.DataFrame:
                 value=cell[:80],
                 remedy="write one object per line",
             )
-        rows.append({k: v for k, v in row.items() if k != "line"} | {"line": line})
-    frame = pl.DataFrame(rows, infer_schema_length=None, strict=False)
-    nested = [c for c, kind in frame.schema.items() if isinstance(kind, pl.Struct)]
-    return frame.drop(nested)
+        flat = {"line_" if k == "line" else k: v for k, v in _flat(row)}
+        rows.append(flat | {"line": line})
+    return pl.DataFrame(rows, infer_schema_length=None, strict=False)
+
+
+def _flat(row: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """The values of a JSON object, those of objects within it under name.name; what a list
+    holds of objects and lists becomes their JSON."""
+    for key, value in row.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{before}{key}.")
+        elif isinstance(value, list):
+            nested = (json.dumps(v) if isinstance(v, dict | list) else v for v in value)
+            yield f"{before}{key}", [None if v is None else str(v) for v in nested]
+        else:
+            yield f"{before}{key}", value
 
 
 def _read_delimited(path: Path) -> pl.DataFrame:
@@ -95,13 +117,15 @@ def _read_delimited(path: Path) -> pl.DataFrame:
     text = tables.read_text(path)
     head = text[: text.index("\n")] if "\n" in text else text
     separator = max(_SEPARATORS, key=head.count) if any(s in head for s in _SEPARATORS) else ","
-    if '"' not in text:  # columnar, and a row is a line
-        _check_names(path, [name.strip() for name in head.split(separator)])
+    names = [name.strip() for name in head.split(separator)]
+    if '"' not in text and "line" not in names:  # columnar, and a row is a line
+        _check_names(path, names)
         return _blanked(tables.read_table(path, separator=separator))
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
     try:
         names = [name.strip() for name in next(rows)]
         _check_names(path, names)
+        names = ["line_" if name == "line" else name for name in names]
         lines, cells = list[int](), list[list[str]]()
         before = rows.line_num
         for row in rows:
@@ -134,10 +158,10 @@ def _blanked(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _check_names(path: Path, names: list[str]) -> None:
-    wrong = [n for n in names if n in ("", "line") or names.count(n) > 1]
+    wrong = [n for n in names if n == "" or names.count(n) > 1]
     if wrong:
         raise DataError(
-            "the header has a column name that is empty, repeated, or 'line'",
+            "the header has a column name that is empty or repeated",
             path=path,
             line=1,
             value=wrong[0],

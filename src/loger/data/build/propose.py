@@ -13,6 +13,7 @@ from loger.data.build.aspects import singular
 from loger.data.build.mapping import Column, Events, Kind, TableMapping, Things
 from loger.data.build.values import (
     FEW,
+    SEPARATORS,
     all_are,
     are_dates,
     as_moments,
@@ -218,6 +219,16 @@ def _guess(frame: pl.DataFrame, column: str, ids: pl.Series) -> Column:
     return Column(column, take, f"has_{kind}", kind, separator, why=why)
 
 
+def _pointing(text: pl.Series, ids: pl.Series) -> tuple[float, str]:
+    """The largest share of values that are ids, and the sign that divides them for it."""
+    known, best = ids.implode(), (mean(text.is_in(ids.implode())), "")
+    for sign in SEPARATORS:
+        if text.str.contains(sign, literal=True).any():
+            parts = text.str.split(sign).explode().str.strip_chars()
+            best = max(best, (mean(parts.is_in(known)), sign))
+    return best
+
+
 def _looks(values: pl.Series, name: str, ids: pl.Series) -> tuple[Kind, str, str]:
     """The way to take a column, the reason, and the separator of its cells."""
     text = cells(values).drop_nulls()
@@ -226,17 +237,18 @@ def _looks(values: pl.Series, name: str, ids: pl.Series) -> tuple[Kind, str, str
         return "leave out", "empty" if not n else "one value only", ""
     if mean(text.str.contains(_LINK.pattern)) > 0.5:
         return "leave out", "links or addresses", ""
-    separator = separator_of(values)
-    split = text.str.split(separator).explode().str.strip_chars() if separator else text
-    inside = mean(split.is_in(ids.implode())) if len(ids) else 0.0
     amounts = as_numbers(values).drop_nulls()
     plain_numbers = all_are(as_numbers(values), values)
-    if inside >= _SHARED and (_named(name, _POINTS) or not plain_numbers):
-        return "items", f"{inside:.0%} of the values are ids of items", separator
+    if len(ids) and (_named(name, _POINTS) or not plain_numbers):
+        share, sign = _pointing(text, ids)
+        if share >= _SHARED:
+            return "items", f"{share:.0%} of the values are ids of items", sign
+    separator = separator_of(values)
     if separator:
+        split = text.str.split(separator).explode().str.strip_chars()
         return "list", f"{split.n_unique():,} values, several in a cell", separator
     if plain_numbers:
-        if distinct <= FEW:
+        if distinct <= FEW and values.dtype.is_integer() | text.str.contains(r"^-?\d+$").all():
             return "entity", f"{distinct} numbers in {n:,} rows", ""
         return "bins", f"numbers from {min(amounts):g} to {max(amounts):g}", ""
     if are_dates(values):
@@ -244,6 +256,6 @@ def _looks(values: pl.Series, name: str, ids: pl.Series) -> tuple[Kind, str, str
     words = mean(text.str.count_matches(r"\S+"))
     if words >= _TEXT:
         return "keywords", f"texts of {words:.0f} words on average", ""
-    if distinct <= max(FEW, n // 2):
+    if distinct <= max(min(FEW, n - 1), n // 2):
         return "entity", f"{distinct:,} values in {n:,} rows", ""
     return "leave out", f"{distinct:,} values in {n:,} rows: too few are shared", ""

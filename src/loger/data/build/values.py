@@ -6,7 +6,9 @@ import polars as pl
 
 FEW = 12
 """Numbers of so many values or fewer are kinds rather than amounts."""
-_SEPARATORS = ("|", ";", ", ", ",", " / ")
+SEPARATORS = {"|": 0.8, ";": 0.8, ", ": 0.5, ",": 0.5, " / ": 0.5}
+"""Signs that may divide values in a cell, and the share of what they divide that may be distinct:
+a comma also stands in sentences, so its values must come again."""
 _DATES = (
     "%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%d", "%Y/%m/%d", "%d.%m.%Y", "%d.%m.%Y %H:%M",
     "%m/%d/%Y", "%m/%d/%Y %H:%M", "%d/%m/%Y", "%d/%m/%Y %H:%M",
@@ -84,12 +86,12 @@ def separator_of(values: pl.Series) -> str:
     if values.dtype != pl.String or all_are(as_moments(values), values):
         return ""
     text = cells(values).drop_nulls()
-    for sign in _SEPARATORS:
+    for sign, distinct in SEPARATORS.items():
         if mean(text.str.contains(sign, literal=True)) < 0.2:
             continue
         parts = text.str.split(sign).explode().str.strip_chars()
         words = mean(parts.str.count_matches(r"\S+"))
-        if words <= 3 and parts.n_unique() <= len(parts) / 2:
+        if words <= 3 and parts.n_unique() <= distinct * len(parts):
             return sign
     return ""
 
