@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from loger import __version__
-from loger.cli import compare, data, demo, rules
+from loger.cli import ask, compare, data, demo, evaluate, fit, rules, serve
 from loger.errors import LogerError
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells have it
@@ -35,7 +35,7 @@ class Guarded(TyperGroup):
 app = typer.Typer(
     cls=Guarded,
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -63,8 +63,15 @@ def root(
 
 
 app.command(name="demo")(demo.demo)
+app.command(name="fit")(fit.fit)
+app.command(name="recommend")(ask.recommend)
+app.command(name="explain")(ask.explain)
+app.command(name="why-not")(ask.why_not)
+app.command(name="what-if")(ask.what_if)
 app.command(name="rules")(rules.rules)
+app.command(name="evaluate")(evaluate.evaluate)
 app.command(name="compare")(compare.compare)
+app.command(name="serve")(serve.serve)
 app.add_typer(data.app, name="data")
 
 

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from loger.cli import build
-from loger.cli.options import AsJson, Format, PositiveFrom, Source, read
+from loger.cli.options import (
+    AsJson,
+    Format,
+    How,
+    PositiveFrom,
+    Source,
+    TestShare,
+    ValidationShare,
+    read,
+)
 from loger.errors import DataError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-app = typer.Typer(no_args_is_help=True, help="Look at data sets, convert and build them.")
+    from loger.data import Dataset
+
+app = typer.Typer(no_args_is_help=True, help="Look at data sets, convert, split and build them.")
 app.add_typer(build.app, name="build")
 
 
@@ -56,11 +67,58 @@ def convert(
     [dim]Example:[/dim]
       loger data convert my-shop my-shop.loger
     """
+    _check_out(out, force)
+    dataset = read(path, format, positive_from)
+    _save(dataset, out, json)
+
+
+@app.command()
+def split(
+    path: Source,
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The folder to write.")],
+    how: How = "auto",
+    test: TestShare = 0.2,
+    validation: ValidationShare = 0.1,
+    seed: Annotated[int, typer.Option(help="For a random split.")] = 0,
+    format: Format = None,
+    positive_from: PositiveFrom = None,
+    force: Annotated[bool, typer.Option("--force", help="Write into a non-empty folder.")] = False,
+    json: AsJson = False,
+) -> None:
+    """Write a data set with a split, so that all who read it hold out the same interactions.
+
+    Each user's latest interactions are held out where there are times, else any; a split
+    that the data brings is kept, unless --split says otherwise.
+
+    [dim]Example:[/dim]
+      loger data split my-shop my-shop.split --split random --seed 7
+    """
+    _check_out(out, force)
+    dataset = read(path, format, positive_from)
+    import numpy as np
+
+    from loger.data import split as divide
+    from loger.data.dataset import PARTS
+
+    parts = divide(dataset, how, test=test, validation=validation, seed=seed)  # type: ignore[arg-type]
+    marks = np.empty(len(dataset.interactions), dtype=np.int8)
+    for k, name in enumerate(PARTS):
+        marks[getattr(parts, name)] = k
+    events = replace(dataset.interactions, parts=marks)
+    sizes = {name: len(getattr(parts, name)) for name in PARTS}
+    _save(replace(dataset, interactions=events), out, json, sizes)
+
+
+def _check_out(out: Path, force: bool) -> None:
+    """The folder to write must be new, empty, or meant to be overwritten."""
     if out.is_dir() and any(out.iterdir()) and not force:
         raise DataError("is not empty", path=out, remedy="give a new folder, or --force")
     if out.is_file():
         raise DataError("is a file", path=out, remedy="give a folder")
-    dataset = read(path, format, positive_from)
+
+
+def _save(dataset: Dataset, out: Path, json: bool, parts: dict[str, int] | None = None) -> None:
+    """Write a data set and tell what was written."""
     dataset.save(out)
     files = {p.name: p.stat().st_size for p in sorted(out.glob("*.parquet"))}
     from loger.cli import show
@@ -68,10 +126,12 @@ def convert(
     if json:
         notes = [asdict(note) for note in dataset.notes]
         told = {"name": dataset.name, "out": str(out), "files": files, "notes": notes}
-        show.as_json(told)
+        show.as_json(told if parts is None else told | {"parts": parts})
         return
     size = sum(files.values()) / 1e6
     lines = [f"{dataset.name}: {len(files)} files, {size:.1f} MB in {out}", *dataset.notes]
+    if parts is not None:
+        lines.append(", ".join(f"{n:,} {part}" for part, n in parts.items()))
     for line in lines:
         show.console().print(str(line), markup=False, soft_wrap=True)
 

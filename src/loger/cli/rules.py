@@ -1,19 +1,23 @@
-"""``loger rules``: which rules hold in a data set."""
+"""``loger rules``: which rules hold in a data set, or what those of a model weigh."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from loger.cli.options import AsJson, Format, PositiveFrom, Source, read
+from loger.cli.options import AsJson, Format, PositiveFrom, named, opened, read
+from loger.errors import LogerError
 
 if TYPE_CHECKING:
     from loger.mining import Measure
 
 
 def rules(
-    path: Source,
+    path: Annotated[
+        Path, typer.Argument(metavar="PATH", help="A data set in any format, or a bundle.")
+    ],
     most: Annotated[int, typer.Option(min=1, help="Keep at most so many rules.")] = 50,
     longest: Annotated[int, typer.Option(min=1, max=3, help="The most hops of a rule.")] = 3,
     least_support: Annotated[
@@ -26,18 +30,29 @@ def rules(
     every: Annotated[bool, typer.Option("--all", help="Show dropped rules too, and why.")] = False,
     format: Format = None,
     positive_from: PositiveFrom = None,
+    user: Annotated[
+        str | None,
+        typer.Option(help="Of a model: how much each rule matters to a user.", show_default=False),
+    ] = None,
     json: AsJson = False,
 ) -> None:
-    """Mine rules on the training part of a data set; best first.
+    """Show the rules of a data set, mined on its training part, or of a fitted model; best first.
 
     support: observed pairs that the rule reaches; precision: the share of reached pairs
-    that are observed; lift: precision over that of chance.
+    that are observed; lift: precision over that of chance. The rules of a model come with
+    their weights; of the options only --most, --all and --user are for them.
 
     [dim]Examples:[/dim]
       loger rules my-shop --most 10
       loger rules my-shop --all
+      loger rules my-shop.bundle --user ann
       loger rules my-shop --json
     """
+    if is_bundle(path):
+        _of_model(path, most, every, user, json)
+        return
+    if user is not None:
+        raise LogerError(f"--user is for bundles, and {path} is none; fit one with loger fit")
     dataset = read(path, format, positive_from)
     from loger.cli import show
     from loger.data import split
@@ -59,6 +74,36 @@ def rules(
     if shown:
         to.print(show.rule_table(shown, f"Rules of {dataset.name}"))
     to.print(mined.summary(), markup=False)
+
+
+def is_bundle(path: Path) -> bool:
+    """Whether a folder holds a model, not data."""
+    return (path / "manifest.json").is_file() and (path / "logic.safetensors").is_file()
+
+
+def _of_model(path: Path, most: int, every: bool, user: str | None, json: bool) -> None:
+    """Show the rules of a model with their weights, and what they are to a user."""
+    model = opened(path)
+    from loger.cli import show
+
+    told = model.rule_table()
+    columns = ["weight", "sentence"]
+    if user is not None:
+        own = model.importance(named(model, "user", user)).drop("weight")
+        told = told.join(own, on="rule").sort("importance", descending=True, maintain_order=True)
+        columns = ["importance", "n", *columns]
+    rows = told.to_dicts()
+    if not every:
+        rows = [row for row in rows if row["weight"] > 0][:most]
+    if json:
+        show.as_json({"name": model.name, "rules": rows})
+        return
+    cells = [[f"{v:.3f}" if isinstance(v := row[c], float) else v for c in columns] for row in rows]
+    titles = {"sentence": "rule", "n": "paths in the history"}
+    to = show.console()
+    to.print(show.table([titles.get(c, c) for c in columns], cells, f"Rules of {path}"))
+    if len(rows) < len(told):
+        to.print(f"{len(told) - len(rows)} more have no weight or are beyond --most; see --all")
 
 
 def measured(measure: Measure) -> dict[str, Any]:

@@ -11,13 +11,21 @@ from typing import Any
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
+from rich.tree import Tree
 
 from loger.engine import LocalEngine
 from loger.graph import INVERSE_MARK
 
-_NUMBER = re.compile(r"[\d,.]+%?|–")
+_NUMBER = re.compile(r"[+-]?[\d,.]+%?|–")
 COMPILING = "compiling (the first time, about half a minute)"
 PIPED_WIDTH = 110
 """Columns when stdout is not a terminal, where rich would take 80."""
@@ -48,16 +56,25 @@ def engine(before: str) -> Iterator[LocalEngine]:
     ``before`` says what goes on until the first step reports.
     """
     aside = Console(stderr=True)
-    columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
     tasks: dict[str, TaskID] = {}
     with Progress(*columns, console=aside, transient=True, disable=not aside.is_terminal) as bars:
         start = bars.add_task(before, total=None)
 
         def progress(what: str, done: int, total: int) -> None:
             if what not in tasks:
-                tasks[what] = bars.add_task(what, total=total)
+                tasks[what] = bars.add_task(escape(what), total=total)
                 bars.update(start, visible=False)
-            bars.update(tasks[what], completed=done, total=total)
+            task = bars.tasks[bars.task_ids.index(tasks[what])]
+            if done < task.completed:  # the same step, once more
+                bars.reset(tasks[what], total=total)
+            bars.update(tasks[what], completed=done, total=total, visible=done < total)
 
         yield LocalEngine(progress=progress)
 
@@ -113,3 +130,41 @@ def path(labels: Sequence[str], names: Sequence[str]) -> str:
         plain = name.removesuffix(INVERSE_MARK)
         text += f" –{plain}→ {label}" if plain == name else f" ←{plain}– {label}"
     return text
+
+
+def explanation(told: dict[str, Any], of: str = "") -> Tree:
+    """An explanation as a tree: the parts that add up to the score, then the paths."""
+    whose = f" for [bold]{escape(of)}[/bold]" if of else ""
+    head = f"[bold]{escape(told['label'])}[/bold]{whose}: score {told['score']:.3f}"
+    out = Tree(f"{head}, rank {told['rank']:,} (by the embedding alone {bare(told):,})")
+    parts = out.add("the score is the sum of")
+    if abs(told["logic"] - told["logit"]) < 1e-9:  # the default fusion: every part is in S
+        parts.add(f"{told['embedding']:+.3f}  embedding")
+        logit = parts
+    else:
+        parts.add(f"{told['embedding']:+.3f}  q, the embedding's probability")
+        logit = parts.add(f"{told['logic']:+.3f}  α·p, of logit p = {told['logit']:+.3f}, made of")
+    logit.add(f"{told['prior']:+.3f}  prior")
+    logit.add(f"{told['popularity']:+.3f}  popularity")
+    for rule in told["rules"]:
+        n = f"{rule['paths']:,} path{'s' if rule['paths'] != 1 else ''}"
+        logit.add(f"{rule['contribution']:+.3f}  {escape(rule['sentence'])} [dim]({n})[/dim]")
+    if not told["paths"]:
+        out.add(escape(told["because"]))
+        return out
+    because = out.add("because")
+    for chain in told["paths"]:
+        because.add(path_line(chain))
+    return out
+
+
+def bare(told: dict[str, Any]) -> int:
+    """The rank that the embedding alone would give."""
+    return int(told["rank_without_logic"])
+
+
+def path_line(chain: dict[str, Any]) -> str:
+    """What a path adds, its sentence, and below it the path itself."""
+    labels = [entity["label"] for entity in chain["entities"]]
+    drawn = escape(path(labels, chain["relations"]))
+    return f"{chain['contribution']:+.3f}  {escape(chain['sentence'])}\n[dim]{drawn}[/dim]"

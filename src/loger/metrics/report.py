@@ -54,7 +54,7 @@ class Comparison:
     p_wilcoxon: float
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Report:
     """Values of several models for the same users, and what follows from them.
 
@@ -99,6 +99,14 @@ class Report:
         if key not in self._compared:
             self._compared[key] = self._compare(*key)
         return self._compared[key]
+
+    def __repr__(self) -> str:
+        models = ", ".join(self.models)
+        what = f"{self.dataset}, {self.part}, {self.protocol}, k = {self.k}"
+        return f"Report({what}, {len(self.users):,} users: {models})"
+
+    def __str__(self) -> str:
+        return self.table()
 
     # ── for people and files ────────────────────────────────────────────────────────────
 

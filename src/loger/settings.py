@@ -1,0 +1,118 @@
+"""Settings from a TOML file or from ``path=value`` texts, onto frozen config dataclasses.
+
+An unknown name is an error with the nearest one, a wrong type one that says which was expected;
+both name the path into the structure, such as ``em.walk.recency``.
+
+>>> from loger.mining import MiningConfig
+>>> overridden(MiningConfig(), {"most": 10}).most
+10
+>>> overridden(MiningConfig(), {"msot": 10}, where="mining")
+Traceback (most recent call last):
+loger.errors.UnknownNameError: there is no setting 'mining.msot'; did you mean 'mining.most'?
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from loger.errors import DataError, LogerError, UnknownNameError
+
+Config = TypeVar("Config")
+
+
+def read_toml(path: Path | str) -> dict[str, Any]:
+    """The tables of a TOML file."""
+    path = Path(path)
+    try:
+        with path.open("rb") as file:
+            return tomllib.load(file)
+    except FileNotFoundError:
+        raise DataError("there is no such file", path=path, remedy="check the path") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise DataError(f"is not TOML ({error})", path=path, remedy="mend that line") from None
+
+
+def overridden(base: Config, values: Mapping[str, Any], where: str = "") -> Config:
+    """The config with some settings changed; a nested config takes a mapping of its own."""
+    hints = get_type_hints(type(base))
+    known = [f.name for f in fields(base)]  # type: ignore[arg-type]
+    changed = {}
+    for name, value in values.items():
+        at = f"{where}.{name}" if where else name
+        if name not in known:
+            raise UnknownNameError("setting", at, [f"{where}.{k}" if where else k for k in known])
+        now = getattr(base, name)
+        if is_dataclass(now):
+            if not isinstance(value, Mapping):
+                raise LogerError(f"{at} must be a table of settings, got {value!r}")
+            changed[name] = overridden(now, value, at)
+        else:
+            changed[name] = _checked(hints[name], value, at)
+    return replace(base, **changed)  # type: ignore[type-var]
+
+
+def parsed(texts: Iterable[str]) -> dict[str, Any]:
+    """Texts ``path.to.setting=value`` as nested mappings; values are written as in TOML.
+
+    >>> parsed(["em.rounds=3", "em.walk.recency=0.5", "em.fusion=sum"])
+    {'em': {'rounds': 3, 'walk': {'recency': 0.5}, 'fusion': 'sum'}}
+    """
+    out: dict[str, Any] = {}
+    for text in texts:
+        path, equals, value = text.partition("=")
+        *tables, name = path.strip().split(".")
+        if not equals or not name or not all(tables):
+            raise LogerError(f"a setting is written PATH=VALUE, such as em.rounds=3, got {text!r}")
+        here = out
+        for table in tables:
+            here = here.setdefault(table, {})
+            if not isinstance(here, dict):
+                raise LogerError(f"{path} is set inside {table}, which has a value already")
+        here[name] = _value(value.strip())
+    return out
+
+
+def merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested mappings united; where both have a value, the second's."""
+    out = dict(first)
+    for name, value in second.items():
+        old = out.get(name)
+        both = isinstance(old, Mapping) and isinstance(value, Mapping)
+        out[name] = merged(old, value) if both else value  # type: ignore[arg-type]
+    return out
+
+
+def _value(text: str) -> Any:
+    """A value as TOML writes it; what is none is a text, and so is what has no quotes."""
+    if text == "none":  # TOML has no word for it
+        return None
+    try:
+        return tomllib.loads(f"x = {text}")["x"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _checked(hint: Any, value: Any, at: str) -> Any:
+    """The value, if it is of the type that a field declares."""
+    options = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    for option in options:
+        if get_origin(option) is Literal:
+            if value in get_args(option):
+                return value
+            if isinstance(value, str):
+                raise UnknownNameError(f"value of {at}", value, get_args(option))
+        elif option is float and isinstance(value, int) and not isinstance(value, bool):
+            return float(value)
+        elif option is NoneType and value == "none":
+            return None
+        elif isinstance(option, type) and type(value) is option:
+            return value
+    names = " or ".join(
+        "none" if o is NoneType else getattr(o, "__name__", str(o)) for o in options
+    )
+    raise LogerError(f"{at} must be {' or '.join(names)}, got {value!r}")
