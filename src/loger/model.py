@@ -9,6 +9,7 @@ stage knows; then both are made anew with them, and ranking is over all items, e
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import asdict, dataclass, field, fields, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -377,6 +378,21 @@ class LOGER:
         users = [graph.vocabulary.id("user", u) for u, _ in named]
         items = [self._item(v) for _, v in named]
         return self._on(graph.plus(users, items, times))
+
+    def with_users(self, names: Sequence[str]) -> LOGER:
+        """The model with some users more, who have no interactions yet."""
+        return self._on(self.graph_.with_users(names))
+
+    def without_rules(self, places: Iterable[int]) -> LOGER:
+        """The model in which some rules, by their place, weigh nothing."""
+        off = sorted(set(places))
+        if off and not 0 <= off[0] <= off[-1] < len(self.rules_):
+            raise LogerError(f"rules are 0 … {len(self.rules_) - 1}, got {off[-1]}")
+        weights = self.weights_.copy()
+        weights[off] = 0.0
+        other = copy(self)
+        other.learned_ = replace(self.learned_, logic=replace(self.logic_, weights=weights))
+        return other
 
     def _on(self, graph: KnowledgeGraph) -> LOGER:
         """The same model on another graph of the same items."""

@@ -59,8 +59,9 @@ def write(folder: Path | str, kind: str, bundle: Bundle) -> None:
     (folder / MANIFEST).unlink(missing_ok=True)
     checksums = {}
     for name, group in bundle.arrays.items():
-        path = folder / f"{name}.safetensors"
-        save_file({k: np.ascontiguousarray(v) for k, v in group.items()}, path)
+        path, part = folder / f"{name}.safetensors", folder / f"{name}.part"
+        save_file({k: np.ascontiguousarray(v) for k, v in group.items()}, part)
+        part.replace(path)  # a process that has the old file mapped keeps it
         checksums[path.name] = _checksum(path)
     for name, table in bundle.tables.items():
         path = folder / f"{name}.parquet"

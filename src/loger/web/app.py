@@ -1,0 +1,73 @@
+"""The server as an ASGI app: the API, the web app, documentation, metrics."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from anyio import to_thread
+from fastapi import FastAPI
+from starlette.responses import FileResponse, Response
+from starlette.staticfiles import StaticFiles
+
+from loger import __version__
+from loger.web import problems
+from loger.web.config import VARIABLE, ServeConfig
+from loger.web.guard import Guard
+from loger.web.metrics import Metrics
+from loger.web.routes import router
+from loger.web.service import Service
+
+STATIC = Path(__file__).parent / "static"
+ABOUT = """Recommendations with reasons that are true. Names identify users and items; every error
+has the shape `{"error": {"status", "code", "message", "fields"}}`. Where the server has an API key,
+give it in the header `X-API-Key`."""
+
+
+def create_app(config: ServeConfig) -> FastAPI:
+    """The app over a bundle, which is loaded here: one that is damaged is an error at once."""
+    metrics = Metrics()
+    service = Service(config, metrics)
+
+    @asynccontextmanager
+    async def life(_: FastAPI) -> AsyncIterator[None]:
+        to_thread.current_default_thread_limiter().total_tokens = config.threads
+        service.start()
+        yield
+        service.stop()
+
+    app = FastAPI(
+        title="loger",
+        version=__version__,
+        description=ABOUT,
+        openapi_url="/v1/openapi.json",
+        docs_url=None,  # the pages that FastAPI makes load from elsewhere
+        redoc_url=None,
+        lifespan=life,
+    )
+    app.state.service = service
+    problems.install(app)
+    app.include_router(router)
+
+    @app.get("/metrics", include_in_schema=False)
+    def numbers() -> Response:
+        return Response(metrics.text(), media_type=metrics.content_type)
+
+    @app.get("/", include_in_schema=False)
+    async def page() -> FileResponse:
+        return FileResponse(STATIC / "index.html")
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> FileResponse:
+        return FileResponse(STATIC / "docs.html")
+
+    app.mount("/static", StaticFiles(directory=STATIC), name="static")
+    app.add_middleware(Guard, config=config, metrics=metrics)
+    return app
+
+
+def from_environment() -> FastAPI:
+    """The app of a worker process that ``loger serve`` started."""
+    return create_app(ServeConfig.from_json(os.environ[VARIABLE]))

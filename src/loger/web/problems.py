@@ -1,0 +1,90 @@
+"""The one JSON shape of every error: ``{"error": {"status", "code", "message", "fields"}}``."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+
+from loger.errors import LogerError
+
+log = logging.getLogger("loger.web")
+CODES = {
+    400: "bad_request",
+    401: "unauthorized",
+    403: "forbidden",
+    404: "not_found",
+    405: "method_not_allowed",
+    413: "too_large",
+    422: "invalid",
+    500: "internal",
+    503: "unavailable",
+}
+
+
+class ProblemError(LogerError):
+    """An answer that is an error, with its status."""
+
+    def __init__(self, status: int, message: str, code: str | None = None) -> None:
+        self.status, self.code = status, code
+        super().__init__(message)
+
+
+def answer(
+    status: int,
+    message: str,
+    code: str | None = None,
+    fields: Sequence[dict[str, str]] = (),
+    headers: dict[str, str] | None = None,
+) -> JSONResponse:
+    """An error as every error looks."""
+    error: dict[str, Any] = {
+        "status": status,
+        "code": code or CODES.get(status, "error"),
+        "message": _clean(message),
+        "fields": list(fields),
+    }
+    return JSONResponse({"error": error}, status, headers)
+
+
+def _clean(text: str) -> str:
+    """The text without what UTF-8 cannot hold, which a request may have smuggled in."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def install(app: FastAPI) -> None:
+    """Give every error of an app the one shape."""
+
+    @app.exception_handler(ProblemError)
+    async def _problem(_: Request, error: ProblemError) -> JSONResponse:
+        return answer(error.status, str(error), error.code)
+
+    @app.exception_handler(LogerError)
+    async def _mistake(_: Request, error: LogerError) -> JSONResponse:
+        return answer(422, str(error))
+
+    @app.exception_handler(RequestValidationError)
+    async def _invalid(_: Request, error: RequestValidationError) -> JSONResponse:
+        fields = [
+            {"where": _clean(".".join(map(str, e["loc"]))), "problem": _clean(str(e["msg"]))}
+            for e in error.errors()
+        ]
+        first = fields[0] if fields else {"where": "request", "problem": "is not valid"}
+        return answer(422, f"{first['where']}: {first['problem']}", fields=fields)
+
+    @app.exception_handler(HTTPException)
+    async def _http(_: Request, error: HTTPException) -> JSONResponse:
+        status = error.status_code
+        said = str(error.detail) or HTTPStatus(status).phrase
+        return answer(status, said, headers=dict(error.headers or {}))
+
+    @app.exception_handler(Exception)
+    async def _bug(request: Request, error: Exception) -> JSONResponse:
+        log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+        return answer(500, "the server failed to answer; its log says why")

@@ -1,0 +1,310 @@
+"""What requests may say and answers do say; the OpenAPI document is made of these."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+MOST = 100
+"""Items of a list, results of a search, filters."""
+MOST_PATHS = 10
+MOST_HISTORY = 1_000
+NAME = 512
+"""Characters of a name."""
+
+Name = Annotated[str, Field(min_length=1, max_length=NAME)]
+K = Annotated[int, Field(ge=1, le=MOST, description="How many items.")]
+Paths = Annotated[int, Field(ge=0, le=MOST_PATHS, description="How many paths for each item.")]
+Filter = Annotated[
+    str,
+    Field(
+        min_length=3,
+        max_length=NAME,
+        pattern="^[^:]+:",
+        description="`type:name`, such as `category:lamps`, or `item:name` for one item.",
+    ),
+]
+Filters = Annotated[list[Filter], Field(max_length=MOST)]
+Items = Annotated[list[Name], Field(max_length=MOST_HISTORY)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Who(_Strict):
+    """A known user, or a new one by history; and what is to be different about either."""
+
+    user: Name | None = Field(default=None, description="A known user.")
+    history: Items | None = Field(
+        default=None, description="Instead of a user: the items of a new one, oldest first."
+    )
+    remove: Items = Field(default=[], description="Items of the user that are to count no more.")
+    add: Items = Field(default=[], description="Items that are to count as if the user had them.")
+    without_rules: list[Annotated[int, Field(ge=0, le=2**31)]] = Field(
+        default=[], max_length=MOST_HISTORY, description="Rules, by id, that are to weigh nothing."
+    )
+
+
+class AskList(Who):
+    """For a list of recommendations."""
+
+    k: K = 10
+    paths: Paths = 3
+    explain: bool = Field(default=True, description="Whether each item comes with its explanation.")
+    include: Filters = Field(
+        default=[], description="Only items that are, or belong to, one of these."
+    )
+    exclude: Filters = Field(
+        default=[], description="No items that are, or belong to, one of these."
+    )
+
+
+class AskItem(Who):
+    """About one item."""
+
+    item: Name
+    paths: Paths = 3
+
+
+class AskWhyNot(Who):
+    """Why an item is not in a list of k."""
+
+    item: Name
+    k: K = 10
+
+
+class Entity(BaseModel):
+    """Anything that has a name."""
+
+    name: str
+    label: str
+    type: str
+
+
+class Found(BaseModel):
+    """What a search found."""
+
+    results: list[Entity]
+    more: bool = Field(description="Whether there are more than were asked for.")
+
+
+class HistoryItem(BaseModel):
+    """An item that a user has."""
+
+    item: str
+    label: str
+    time: int | None = Field(description="When, in seconds since 1970; null if not known.")
+
+
+class History(BaseModel):
+    """The items of a user, the latest first."""
+
+    user: str
+    label: str
+    items: list[HistoryItem]
+
+
+class RulePart(BaseModel):
+    """What a rule adds to a score."""
+
+    rule: str
+    sentence: str
+    relations: list[str]
+    weight: float
+    paths: int = Field(ge=1)
+    contribution: float
+
+
+class PathPart(BaseModel):
+    """What a path adds to a score."""
+
+    rule: str
+    contribution: float
+    share: float = Field(ge=0)
+    sentence: str
+    entities: list[Entity]
+    relations: list[str]
+
+
+class Explanation(BaseModel):
+    """Why an item has its score: embedding + logic = score, and logit = prior + popularity +
+    the contributions of the rules; with the default fusion, logic is logit."""
+
+    user: str
+    item: str
+    label: str
+    score: float
+    rank: int = Field(ge=1, description="Among all items that the user does not have.")
+    rank_without_logic: int = Field(ge=1)
+    embedding: float
+    logic: float
+    logit: float
+    prior: float
+    popularity: float
+    p: float
+    q: float
+    logic_share: float
+    because: str
+    rules: list[RulePart]
+    paths: list[PathPart]
+
+
+class Recommendation(BaseModel):
+    """One item of a list."""
+
+    rank: int = Field(ge=1)
+    item: str
+    label: str
+    score: float
+    explanation: Explanation | None
+
+
+class Recommendations(BaseModel):
+    """A list, the best first."""
+
+    user: str
+    items: list[Recommendation]
+
+
+class SilentRule(BaseModel):
+    """A rule that does not fire for an item, with what it gives the listed ones on average."""
+
+    rule: str
+    sentence: str
+    weight: float
+    gives_on_average: float
+
+
+class WhyNot(BaseModel):
+    """What keeps an item out of a list."""
+
+    explanation: Explanation
+    k: int
+    gap: float = Field(description="How far its score is below the last of the list.")
+    owned: bool
+    last: Explanation | None
+    silent: list[SilentRule]
+    text: str
+
+
+class Moved(Recommendation):
+    """One item of the list after a change."""
+
+    before: int | None = Field(description="Its rank before; null if it was not in the list.")
+
+
+class Gone(BaseModel):
+    """An item that left the list."""
+
+    item: str
+    label: str
+    before: int
+
+
+class WhatIf(BaseModel):
+    """A list after a change, beside the list before."""
+
+    user: str
+    before: list[str]
+    after: list[Moved]
+    gone: list[Gone]
+
+
+class Rule(BaseModel):
+    """A rule; its id holds until the bundle is loaded anew."""
+
+    id: int
+    rule: str
+    sentence: str
+    relations: list[str]
+    types: list[str]
+    weight: float
+
+
+class Rules(BaseModel):
+    """All rules, the largest weight first."""
+
+    rules: list[Rule]
+
+
+class Example(BaseModel):
+    """A path along a rule to something that a user really has."""
+
+    sentence: str
+    entities: list[Entity]
+    relations: list[str]
+
+
+class RuleExamples(Rule):
+    """A rule with paths along it."""
+
+    examples: list[Example]
+
+
+class Importance(BaseModel):
+    """How much a rule matters to a user: its weight × its share of the paths to the history."""
+
+    id: int
+    rule: str
+    sentence: str
+    weight: float
+    paths: int
+    importance: float
+
+
+class Profile(BaseModel):
+    """The rules of a user, the most important first."""
+
+    user: str
+    rules: list[Importance]
+
+
+class Health(BaseModel):
+    """That the server works, and with what."""
+
+    status: str
+    version: str
+    fingerprint: str
+    loaded: float
+
+
+class About(BaseModel):
+    """The model and the data behind it."""
+
+    version: str
+    fingerprint: str
+    users: int
+    items: int
+    facts: int
+    rules: int
+    types: list[str]
+    interaction: str
+    fusion: str
+    takes_new_users: bool
+    most: int
+    most_paths: int
+    most_history: int
+
+
+class Reloaded(BaseModel):
+    """What came of a wish to reload."""
+
+    changed: bool
+    fingerprint: str
+
+
+class ErrorBody(BaseModel):
+    """What went wrong."""
+
+    status: int
+    code: str
+    message: str
+    fields: list[dict[str, str]]
+
+
+class Error(BaseModel):
+    """The shape of every error."""
+
+    error: ErrorBody
