@@ -51,7 +51,18 @@ def test_importing_loger_loads_nothing_heavy() -> None:
 
 
 def test_asking_for_help_loads_nothing_heavy() -> None:
-    some = ["data inspect", "rules", "demo", "fit", "recommend", "evaluate", "study", "compare"]
+    some = [
+        "data inspect",
+        "data build amazon",
+        "data build table",
+        "rules",
+        "demo",
+        "fit",
+        "recommend",
+        "evaluate",
+        "study",
+        "compare",
+    ]
     for command in ([], ["data"], *(line.split() for line in some)):
         # Each line of -X importtime ends in "| <indent>module".
         told = python("-X", "importtime", "-m", "loger", *command, "--help").stderr
