@@ -27,6 +27,7 @@ SMALL = {
     "encoder": TransEConfig(dimension=16, epochs=3),
     "rules": MiningConfig(least_support=5),
     "hidden": (32, 16),
+    "entropy": 1e-3,
     "batch": 16,
 }
 USERS = np.arange(GRAPH.n_users)
