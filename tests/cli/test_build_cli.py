@@ -7,6 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -120,3 +121,41 @@ def test_tables_of_a_shop_nobody_has_seen_take_one_command(
     assert (
         "either --interactions or --mapping" in run("data", "build", "table", "--out", "x").output
     )
+
+
+def wine_shop(folder: Path) -> dict[str, str]:
+    """Three tables of a shop whose customers keep to one grape; gives the grape of each wine."""
+    rng = np.random.default_rng(0)
+    grapes = ["Riesling", "Merlot", "Syrah", "Malbec"]
+    wines = [(f"W{k}", f"Wine {k}", grapes[k % 4], f"{5 + k / 2:.2f}") for k in range(100)]
+    people = [(f"c{k}", ["DE", "FR"][k % 2]) for k in range(120)]
+    orders = []
+    for k, (person, _) in enumerate(people):
+        own = [w[0] for w in wines if w[2] == grapes[k % 4]]
+        bought = [*rng.choice(own, 8, replace=False), *rng.choice([w[0] for w in wines], 2)]
+        orders += [(person, wine, f"2023-{m + 1:02d}-01") for m, wine in enumerate(bought)]
+    for name, head, rows in (
+        ("orders", "customer,wine,day", orders),
+        ("wines", "wine,title,grape,price", wines),
+        ("people", "customer,country", people),
+    ):
+        lines = [head, *(",".join(row) for row in rows)]
+        (folder / f"{name}.csv").write_text("\n".join(lines) + "\n")
+    return {wine: grape for wine, _, grape, _ in wines}
+
+
+@pytest.mark.slow
+def test_two_commands_lead_from_three_tables_to_explained_recommendations(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    grape = wine_shop(tmp_path)
+    tables = ("--interactions", "orders.csv", "--items", "wines.csv", "--users", "people.csv")
+    built = run("data", "build", "table", *tables, "--out", "shop.loger", "--fit", "shop.bundle")
+    assert built.exit_code == 0, built.output
+    told = run("recommend", "shop.bundle", "--user", "c1", "--explain", "-k", 5)
+    assert told.exit_code == 0, told.output
+    assert "has_grape→ Merlot ←has_grape" in " ".join(told.stdout.split())
+    lists = json.loads(run("recommend", "shop.bundle", "--user", "c1", "-k", 5, "--json").stdout)
+    items = [item["item"] for item in lists[0]["items"]]
+    assert sum(grape[item] == "Merlot" for item in items) >= 4

@@ -20,6 +20,15 @@ app = typer.Typer(no_args_is_help=True, help="Build data sets from raw reviews o
 
 Out = Annotated[Path, typer.Option(metavar="FOLDER", help="The folder to write.")]
 Force = Annotated[bool, typer.Option("--force", help="Write into a non-empty folder.")]
+Fit = Annotated[
+    Path | None,
+    typer.Option(
+        "--fit",
+        metavar="BUNDLE",
+        help="Fit LOGER on it at once, with all defaults.",
+        show_default=False,
+    ),
+]
 Name = Annotated[str | None, typer.Option(help="A name for the data set.", show_default=False)]
 
 
@@ -74,6 +83,7 @@ def amazon(
         setting("Keep mined parts here for later builds (FOLDER.work, removed)."),
     ] = None,
     workers: Annotated[int | None, setting("Processes that mine (one per core).")] = None,
+    fit: Fit = None,
     name: Name = None,
     force: Force = False,
     json: AsJson = False,
@@ -95,6 +105,7 @@ def amazon(
         "price_bins": price_bins, "leave_out": tuple(leave_out) if leave_out else None,
     }  # fmt: skip
     check_out(out, force)
+    check_fit(fit, force, json)
     from loger.cli import show
     from loger.data.build import amazon as builder
     from loger.data.build.presets import preset as named
@@ -120,6 +131,7 @@ def amazon(
     if work is None:
         builder.clear(out.with_name(out.name + ".work"))
     tell(dataset, out, json, None if chosen is None else asdict(chosen.paper))
+    fit_too(out, fit, force)
 
 
 def check_out(out: Path, force: bool) -> None:
@@ -130,6 +142,24 @@ def check_out(out: Path, force: bool) -> None:
         raise DataError("is not empty", path=out, remedy="give a new folder, or --force")
     if out.is_file():
         raise DataError("is a file", path=out, remedy="give a folder")
+
+
+def check_fit(bundle: Path | None, force: bool, json: bool) -> None:
+    """What would stop the fit is told before anything is built."""
+    from loger.cli import fit
+
+    if bundle is not None:
+        fit.check_out(bundle, force)
+        if json:
+            raise DataError("--fit and --json do not go together", remedy="loger fit has --json")
+
+
+def fit_too(out: Path, bundle: Path | None, force: bool) -> None:
+    """Fit a model on what was built, if asked: the command after this one is ``recommend``."""
+    from loger.cli import fit
+
+    if bundle is not None:
+        fit.fit(out, bundle, force=force)
 
 
 def tell(dataset: Dataset, out: Path, json: bool, paper: dict[str, int] | None = None) -> None:
@@ -173,6 +203,7 @@ def table(
     ] = False,
     extractor: Annotated[str | None, setting("Another miner of texts, as module:function.")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Broken rows are errors.")] = False,
+    fit: Fit = None,
     name: Name = None,
     force: Force = False,
     json: AsJson = False,
@@ -185,9 +216,11 @@ def table(
     [dim]Examples:[/dim]
       loger data build table --interactions orders.csv --items items.csv --out shop.loger
       loger data build table --mapping shop.loger.toml --out shop.loger --force
+      loger data build table --interactions o.csv --items i.csv --out shop.loger --fit shop.bundle
     """
     if not propose:
         check_out(out, force)
+        check_fit(fit, force, json)
     if (mapping is None) == (interactions is None):
         raise DataError("give either --interactions or --mapping", remedy="see --help")
     from loger.cli import show
@@ -221,6 +254,7 @@ def table(
         dataset = builder.build(chosen, strict=strict, **more)
     dataset.save(out)
     tell(dataset, out, json)
+    fit_too(out, fit, force)
 
 
 def draw(mapping: TableMapping, path: Path) -> None:
