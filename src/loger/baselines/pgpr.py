@@ -52,13 +52,13 @@ class PGPRConfig:
     the Amazon sets, those are 30, and this gives as many as there."""
     hidden: tuple[int, int] = (256, 128)
     """512 and 256 in the original; half of that serves as well."""
-    epochs: int = 5
+    epochs: int = 6
     batch: int = 64
     """Users that walk at a time …"""
     walks: int = 4
     """… and how often each of them does."""
     rate: float = 1e-3
-    entropy: float = 0.1
+    entropy: float = 0.06
     """Weight of the policy's entropy in the loss; 0.001 in the original, where dropout does part
     of the work."""
     discount: float = 0.99
