@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from loger.model import LOGER
 
 CONTROLS = "mostpop,itemknn,ease"
-EXAMPLES = 3
+EXAMPLES = 4
 
 
 def evaluate(

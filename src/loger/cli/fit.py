@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 INTERRUPTED = 130
 HOW = "fit.json"
 """Beside the bundle's own files: what it was fitted on, and what tuning tried."""
-FEW = 5000
+FEW = 2000
 """Training pairs below which a rule may have less support than METHOD 3 asks for."""
 
 

@@ -1,143 +1,148 @@
-"""The story of the demo as plain values: shop, split, rules, and what they reach for whom."""
+"""The story of the demo as plain values: shop, evaluation, rules, three people, a what-if."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loger.cli import show
-from loger.cli.rules import measured
+from loger.cli.evaluate import CONTROLS, faithfulness, measured
 from loger.cli.statistics import statistics
-from loger.data import Split, split
+from loger.data import Split
 from loger.data.dataset import PARTS
 from loger.data.demo import BRAND, FEATURE, SOCIAL, Demo
-from loger.data.splits import Part
-from loger.engine import Engine
-from loger.graph import KnowledgeGraph
-from loger.grounding import Groundings, Walk, paths, reach
-from loger.mining import Mined, mine
+from loger.engine import LocalEngine
+from loger.explain import Explanation, explain
 
-LATER: tuple[Part, ...] = ("validation", "test")
+if TYPE_CHECKING:
+    from loger.faithfulness import FaithfulnessReport
+    from loger.metrics.report import Report
+    from loger.model import LOGER
+
 FIRST = 3
 """How many items are shown for a person."""
-
-
-def tell(made: Demo, engine: Engine) -> dict[str, Any]:
-    """Find out everything that the demo shows about a shop."""
-    parts = split(made.dataset, "time")
-    mined = mine(parts.graph, engine=engine)
-    ranked = _ranked(parts, mined, engine)
-    later, top = _pairs(parts, *LATER), ranked.places < FIRST
-    return {
-        "statistics": statistics(made.dataset),
-        "split": {part: len(getattr(parts, part)) for part in PARTS},
-        "rules": _rules(made, mined),
-        "summary": mined.summary(),
-        "people": [_person(u, made, parts, mined, ranked) for u in _people(made, ranked)],
-        "bought_later": float(ranked.later[top].mean()),
-        "bought_later_by_chance": float(later.mean() / (1 - _pairs(parts, "train").mean())),
-    }
+PROBED = 20
+"""Users whose reasons are put to the test."""
+TESTED = ("flip", "flip_user_edges", "recovered_rule", "recovered_path", "decomposition_error")
 
 
 @dataclass(frozen=True, eq=False)
-class _Ranked:
-    """What the rules reach; per row its place in the user's list and whether bought later."""
+class Story:
+    """What the demo found out, and what its report is made of."""
 
-    found: Groundings
-    places: NDArray[np.int64]
-    later: NDArray[np.bool_]
-
-
-def _ranked(parts: Split, mined: Mined, engine: Engine) -> _Ranked:
-    """All items that the rules reach, by Σ over rules of precision · path strength."""
-    graph = parts.graph
-    found = reach(graph, mined.rules, np.arange(graph.n_users), walk=Walk(), engine=engine)
-    precision = np.array([m.precision for m in mined.measures if m.kept])
-    score = found.strength_matrix @ precision
-    order = np.lexsort((found.items, -score, found.users))
-    owners = found.users[order]
-    places = np.empty(len(order), dtype=np.int64)
-    places[order] = np.arange(len(order)) - np.searchsorted(owners, owners)
-    return _Ranked(found, places, _pairs(parts, *LATER)[found.users, found.items])
+    told: dict[str, Any]
+    report: Report
+    faithfulness: list[FaithfulnessReport]
 
 
-def _pairs(parts: Split, *names: Part) -> NDArray[np.bool_]:
-    """Whether a user bought an item in one of these parts; [users, items]."""
-    out = np.zeros((parts.dataset.n_users, parts.dataset.n_items), dtype=bool)
-    for name in names:
-        out[parts.pairs(name)] = True
-    return out
+def tell(made: Demo, parts: Split, model: LOGER, engine: LocalEngine) -> Story:
+    """Find out everything that the demo shows about a shop and a model fitted on it."""
+    report = measured(model, parts, CONTROLS.split(","), engine)
+    trust = faithfulness(model, parts, engine, 10, PROBED, 0, made)
+    engine.progress("asking about three people", 0, 1)
+    lists, _ = model.top(np.arange(parts.dataset.n_users), FIRST)
+    later = np.zeros((parts.dataset.n_users, parts.dataset.n_items), dtype=bool)
+    later[parts.pairs("test")] = True
+    hits = np.take_along_axis(later, lists.astype(np.int64), axis=1)
+    people = [_person(u, made, parts, model, lists[u], later[u]) for u in _people(made, hits)]
+    told = {
+        "statistics": statistics(made.dataset),
+        "split": {part: len(getattr(parts, part)) for part in PARTS},
+        "rules": _rules(made, model),
+        "models": {
+            name: [report.mean(name, "ndcg"), *report.interval(name, "ndcg")]
+            for name in report.models
+        },
+        "faithfulness": {
+            line: None if (m := trust[0][line]) is None else m.mean for line in TESTED
+        },
+        "people": people,
+        "bought_later": float(hits.mean()),
+        "bought_later_by_chance": float(later.mean()),
+        "what_if": _what_if(model, people),
+    }
+    engine.progress("asking about three people", 1, 1)
+    return Story(told, report, trust)
 
 
-def _rules(made: Demo, mined: Mined) -> list[dict[str, Any]]:
-    """The kept rules, those marked that really cause purchases."""
+def _rules(made: Demo, model: LOGER) -> list[dict[str, Any]]:
+    """The rules by weight, those marked that really cause purchases."""
+    planted = {str(rule) for rule in model.rules_ if rule.names in made.planted}
     return [
-        measured(m) | {"remark": "planted" if m.rule.names in made.planted else ""}
-        for m in mined.measures
-        if m.kept
+        row | {"remark": "planted" if row["rule"] in planted else ""}
+        for row in model.rule_table().to_dicts()
     ]
 
 
-def _people(made: Demo, ranked: _Ranked) -> list[int]:
+def _people(made: Demo, hits: NDArray[np.bool_]) -> list[int]:
     """Of three groups the first user who bought one of the first items later, if any did."""
-    hit = np.zeros(len(made.groups), dtype=bool)
-    hit[ranked.found.users[ranked.later & (ranked.places < FIRST)]] = True
     groups = [np.flatnonzero(made.groups == group) for group in (BRAND, FEATURE, SOCIAL)]
-    return [int(users[np.argmax(hit[users])]) for users in groups]
+    return [int(users[np.argmax(hits[users].any(axis=1))]) for users in groups]
 
 
-def _person(user: int, made: Demo, parts: Split, mined: Mined, ranked: _Ranked) -> dict[str, Any]:
-    """One user's history, and the first items with the rules and paths that lead to them."""
-    labels, first_item = parts.graph.vocabulary.labels, parts.graph.n_users
-    owners, items = parts.pairs("train")
+def _person(
+    user: int,
+    made: Demo,
+    parts: Split,
+    model: LOGER,
+    items: NDArray[np.int32],
+    later: NDArray[np.bool_],
+) -> dict[str, Any]:
+    """One user's history, and the first items with the rules and paths that make their score."""
+    words, first_item = parts.dataset.vocabulary, parts.dataset.n_users
+    known = parts.refit()
+    owners, bought = known.pairs("train")
     times = parts.dataset.interactions.times
     assert times is not None  # the shop dates its purchases
     mine = np.flatnonzero(owners == user)
-    mine = mine[np.argsort(times[parts.train[mine]])]
-    found = ranked.found
-    rows = np.flatnonzero((found.users == user) & (ranked.places < FIRST))
+    mine = mine[np.argsort(times[known.train[mine]])]
+    asked = items[items >= 0].astype(np.int64)
     return {
-        "name": labels[user],
-        "history": [labels[first_item + v] for v in items[mine]],
+        "name": words.labels[user],
+        "history": [words.labels[first_item + v] for v in bought[mine]],
         "items": [
-            {
-                "label": labels[first_item + found.items[row]],
-                "bought_later": bool(ranked.later[row]),
-                "reasons": _reasons(parts.graph, mined, found, row, _cause(made, found, row)),
+            e.as_dict()
+            | {
+                "bought_later": bool(later[e.item]),
+                "reasons": [_reason(e, k, _cause(made, user, e.item)) for k in range(len(e.paths))],
             }
-            for row in rows[np.argsort(ranked.places[rows])]
+            for e in explain(model, np.full(len(asked), user), asked)
         ],
     }
 
 
-def _cause(made: Demo, found: Groundings, row: int) -> tuple[str, ...]:
+def _cause(made: Demo, user: int, item: int) -> tuple[str, ...]:
     """The planted rule that caused a purchase; () if it was not made, or for no reason."""
     events = made.dataset.interactions
-    pair = (events.users == found.users[row]) & (events.items == found.items[row])
-    causes = made.causes[pair]
+    causes = made.causes[(events.users == user) & (events.items == item)]
     return made.planted[causes[0]] if len(causes) and causes[0] >= 0 else ()
 
 
-def _reasons(
-    graph: KnowledgeGraph, mined: Mined, found: Groundings, row: int, cause: tuple[str, ...]
-) -> list[dict[str, Any]]:
-    """For each rule that reaches the item: how many paths, one of them, and whether it is true."""
-    user, item = int(found.users[row]), int(found.items[row])
-    reasons = []
-    for cell in range(found.indptr[row], found.indptr[row + 1]):
-        rule = mined.rules[int(found.rules[cell])]
-        path = paths(graph, rule, user, item)[0]
-        labels = [graph.vocabulary.labels[int(node)] for node in path]
-        reasons.append(
-            {
-                "sentence": rule.sentence(),
-                "relations": list(rule.names),
-                "paths": int(found.counts[cell]),
-                "true_cause": rule.names == cause,
-                "example": show.path(labels, rule.names),
-            }
-        )
-    return reasons
+def _reason(told: Explanation, k: int, cause: tuple[str, ...]) -> dict[str, Any]:
+    """One path: what it adds, its sentence, the path, and whether its rule is the true cause."""
+    part, labels = told.paths[k], told.graph.vocabulary.labels
+    names = [told.graph.relation_name(r) for r in part.path.relations]
+    return {
+        "contribution": part.contribution,
+        "sentence": told.sentences()[k],
+        "example": show.path([labels[e] for e in part.path.entities], names),
+        "true_cause": part.rule.names == cause,
+    }
+
+
+def _what_if(model: LOGER, people: list[dict[str, Any]]) -> dict[str, Any]:
+    """What becomes of the first person's list without the purchase behind its first reason."""
+    words = model.graph_.vocabulary
+    for person in people:
+        for chain in person["items"][0]["paths"]:
+            second = chain["entities"][1]
+            if second["type"] == "item":
+                user = person["items"][0]["user"]
+                told = model.what_if(user, [second["name"]], k=5).as_dict()
+                label = {name: words.labels[words.id("item", name)] for name in
+                         {*told["before"], *told["after"]}}  # fmt: skip
+                return told | {"removed": second["name"], "labels": label}
+    return {}

@@ -10,12 +10,12 @@ from typing import Any
 
 from loger.em import Round
 from loger.faithfulness.report import LINES, FaithfulnessReport, Mean
-from loger.metrics.report import METRICS, SHOWN, Report
+from loger.metrics.report import SHOWN, Report
 from loger.report import plots
 
 TITLES = {
     "ndcg": "NDCG", "recall": "Recall", "hit_rate": "HR", "precision": "Precision",
-    "ndcg_retrieved": "NDCG (retrieved)", "novelty": "Novelty",
+    "novelty": "Novelty",
 }  # fmt: skip
 Cell = str | float | int
 
@@ -94,7 +94,7 @@ def _metrics(report: Report) -> str:
             rows.append((model, 100 * report.mean(model, metric), 100 * low, 100 * high))
         name = f"{TITLES[metric]}@{report.k}, %"
         out.append(_figure(plots.dots(rows, name), name))
-    columns = ["", *(f"{TITLES[m]}@{report.k}" for m in METRICS), "coverage", "p"]
+    columns = ["", *(f"{TITLES[m]}@{report.k}" for m in TITLES), "coverage", "p"]
     body = [_metric_row(report, model) for model in report.models]
     note = (
         f"Means over users in percent (novelty in bits) with {report.level:.0%} bootstrap "
@@ -108,7 +108,7 @@ def _metrics(report: Report) -> str:
 
 def _metric_row(report: Report, model: str) -> list[Cell]:
     best, row = report.best(), [model]
-    for metric in METRICS:
+    for metric in TITLES:
         scale = 1 if metric == "novelty" else 100
         low, high = report.interval(model, metric)
         mean = report.mean(model, metric)
@@ -141,7 +141,8 @@ def _examples(examples: Sequence[Mapping[str, Any]]) -> str:
             + (f"<ul>{reasons}</ul>" if reasons else f"<p>{escape(e['because'])}</p>")
             + _table(["part", "of the score"], rows)
         )
-    return "".join(f'<div class="keep">{text}</div>' for text in out)
+    kept = "".join(f'<div class="keep">{text}</div>' for text in out)
+    return f'<div class="pair">{kept}</div>' if out else ""
 
 
 def _faithfulness(reports: Sequence[FaithfulnessReport]) -> str:
@@ -274,9 +275,9 @@ h2{font-size:1.25rem;margin:2.8rem 0 .8rem;padding-top:.8rem;border-top:1px soli
 h3{font-size:1rem;margin:1.4rem 0 .3rem}
 nav,.note,figcaption{color:var(--soft);font-size:.875rem}
 a{color:var(--strong)}
-.pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(27rem,1fr));gap:1rem 2rem}
+.pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(26rem,1fr));gap:1rem 2rem}
 figure{margin:0 0 1rem}
-svg{width:100%;height:auto;display:block;max-width:56rem}
+svg{width:100%;height:auto;display:block;max-width:52rem}
 svg text{font:14px system-ui,sans-serif;fill:var(--ink)}
 svg text.small{font-size:12px;fill:var(--soft)}
 svg text.value{font-weight:600;font-size:13px}

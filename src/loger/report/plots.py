@@ -11,15 +11,17 @@ from html import escape
 from math import ceil, floor, isfinite, log10
 
 WIDTH = 760
+HALF = 470
+"""Width of plots that stand two in a row."""
 ROW = 26
-LEFT = 150
+LEFT = 110
 """Room for names at the left of dots and lines."""
 
 
 def dots(rows: Sequence[tuple[str, float, float, float]], title: str, unit: str = "") -> str:
     """Means with their intervals, one row each, on a common axis that begins at zero."""
     ticks = _ticks(0.0, max((high for _, _, _, high in rows), default=1.0))
-    x = _scale(0.0, ticks[-1], LEFT, WIDTH - 70)
+    x = _scale(0.0, ticks[-1], LEFT, HALF - 60)
     height = ROW * len(rows) + 40
     parts = [_grid(ticks, x, 8, height - 28, unit)]
     for k, (name, mean, low, high) in enumerate(rows):
@@ -29,7 +31,7 @@ def dots(rows: Sequence[tuple[str, float, float, float]], title: str, unit: str 
         parts.append(f'<line class="{tone}" x1="{x(low)}" x2="{x(high)}" y1="{y}" y2="{y}"/>')
         parts.append(f'<circle class="{tone}" cx="{x(mean)}" cy="{y}" r="5"/>')
         parts.append(_text(x(high) + 8, y + 4, f"{mean:.2f}", "start", "value"))
-    return _svg(height, parts, title)
+    return _svg(HALF, height, parts, title)
 
 
 def bars(rows: Sequence[tuple[str, float]], title: str = "") -> str:
@@ -44,7 +46,7 @@ def bars(rows: Sequence[tuple[str, float]], title: str = "") -> str:
         parts.append(_text(8, y, name, "start"))
         parts.append(f'<rect class="bar" x="8" y="{y + 6}" {size} rx="2"/>')
         parts.append(_text(end + 8, y + 15, f"{value:.2f}", "start", "value"))
-    return _svg(40 * len(rows) + 12, parts, title)
+    return _svg(WIDTH, 40 * len(rows) + 12, parts, title)
 
 
 def lines(
@@ -60,15 +62,13 @@ def lines(
     known += [v for ends in band or () for v in ends]
     ticks = _ticks(min(known, default=0.0), max(known, default=1.0))
     y = _scale(ticks[0], ticks[-1], height - 46, top)
-    x = _scale(0, max(1, len(xs) - 1), 86, WIDTH - 130)
+    x = _scale(0, max(1, len(xs) - 1), 70, HALF - 90)
     parts = []
     for tick in ticks:
-        parts.append(
-            f'<line class="grid" x1="70" x2="{WIDTH - 114}" y1="{y(tick)}" y2="{y(tick)}"/>'
-        )
-        parts.append(_text(62, y(tick) + 4, f"{tick:g}", "end", "small"))
+        parts.append(f'<line class="grid" x1="56" x2="{HALF - 74}" y1="{y(tick)}" y2="{y(tick)}"/>')
+        parts.append(_text(50, y(tick) + 4, f"{tick:g}", "end", "small"))
     parts += [_text(x(k), height - 26, name, "middle", "small") for k, name in enumerate(xs)]
-    parts.append(_text((86 + WIDTH - 130) / 2, height - 6, below, "middle", "small"))
+    parts.append(_text((70 + HALF - 90) / 2, height - 6, below, "middle", "small"))
     if band is not None:
         there = [f"{x(k)},{y(high)}" for k, (_, high) in enumerate(band)]
         back = [f"{x(k)},{y(low)}" for k, (low, _) in reversed(list(enumerate(band)))]
@@ -81,7 +81,7 @@ def lines(
         parts += [f'<circle class="{tone}" cx="{a}" cy="{b}" r="4"/>' for a, b in points]
         if points:
             parts.append(_text(points[-1][0] + 10, points[-1][1] + 4, name, "start", "small"))
-    return _svg(height, parts, title)
+    return _svg(HALF, height, parts, title)
 
 
 def between(rows: Sequence[tuple[str, float, float, float]], title: str) -> str:
@@ -95,12 +95,12 @@ def between(rows: Sequence[tuple[str, float, float, float]], title: str) -> str:
         parts.append(_text(LEFT - 12, y + 4, name, "end"))
         ends = f'x1="{x(least)}" x2="{x(control)}" y1="{y}" y2="{y}"'
         parts.append(f'<line class="plain" {ends}/>')
-        for at, word in ((least, "floor"), (control, "control")):
+        for at, word, side in ((least, "floor", "start"), (control, "control", "middle")):
             parts.append(f'<circle class="plain" cx="{x(at)}" cy="{y}" r="4"/>')
-            parts.append(_text(x(at), y + 20, f"{word} {at:.3f}", "middle", "small"))
+            parts.append(_text(x(at), y + 20, f"{word} {at:.3f}", side, "small"))
         parts.append(f'<circle class="strong" cx="{x(value)}" cy="{y}" r="6"/>')
         parts.append(_text(x(value), y - 12, f"{value:.3f}", "middle", "value"))
-    return _svg(height, parts, title)
+    return _svg(WIDTH, height, parts, title)
 
 
 def _grid(ticks: Sequence[float], x: _Scale, top: float, bottom: float, unit: str) -> str:
@@ -145,6 +145,6 @@ def _text(x: float, y: float, text: str, anchor: str, tone: str = "name") -> str
     return f'<text class="{tone}" x="{x}" y="{y}" text-anchor="{anchor}">{escape(text)}</text>'
 
 
-def _svg(height: float, parts: Sequence[str], title: str) -> str:
-    head = f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(title)}">'
+def _svg(width: float, height: float, parts: Sequence[str], title: str) -> str:
+    head = f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(title)}">'
     return f"{head}<title>{escape(title)}</title>{''.join(parts)}</svg>"
