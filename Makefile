@@ -7,7 +7,7 @@ DEV_READY := .venv/ready-dev
 DOCS_READY := .venv/ready-docs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format bench bench-grounding bench-encoder docs clean
+.PHONY: help setup demo test lint format bench bench-grounding bench-encoder bench-build docs clean
 
 help: ## list these targets
 	@echo "loger: recommendations with reasons that are true"
@@ -19,7 +19,7 @@ demo: $(RUN_READY) ## show the library at work on a small invented shop
 	@.venv/bin/loger demo
 
 test: lint ## check style and types, run all tests
-	$(PY) -m pytest -n 2
+	OMP_NUM_THREADS=1 $(PY) -m pytest -n 2
 
 lint: $(DEV_READY) ## check style (ruff) and types (mypy)
 	$(PY) -m ruff check .
@@ -30,7 +30,7 @@ format: $(DEV_READY) ## put the code into the house style
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
 
-bench: bench-grounding bench-encoder ## run all benchmarks
+bench: bench-grounding bench-encoder bench-build ## run all benchmarks
 
 bench-grounding: $(DEV_READY) ## count groundings at full size, beside SciPy, DuckDB and others
 	$(PY) benchmarks/grounding.py
@@ -38,6 +38,9 @@ bench-grounding: $(DEV_READY) ## count groundings at full size, beside SciPy, Du
 bench-encoder: $(DEV_READY) ## train and retrieve at full size, beside the authors' way, PyKEEN and PyG
 	$(PY) benchmarks/encoder.py
 	$(PY) benchmarks/encoder_quality.py
+
+bench-build: $(DEV_READY) ## a million raw reviews to a data set, killed and resumed
+	$(PY) benchmarks/build.py --kill
 
 docs: $(DOCS_READY) ## build the documentation into docs/_build
 	$(PY) -m sphinx -W --keep-going -q docs docs/_build

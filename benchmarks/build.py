@@ -36,11 +36,12 @@ def resident(pid: int) -> int:
 
 
 def build(
-    reviews: Path, meta: Path, out: Path, workers: int, kill_after: int = 0
+    reviews: Path, meta: Path, out: Path, workers: int, core: int, kill_after: int = 0
 ) -> tuple[float, int]:
     """Seconds and peak bytes of one build; killed when so many parts are there, if asked."""
     command = [sys.executable, "-m", "loger", "data", "build", "amazon", "--reviews", str(reviews)]
     command += ["--meta", str(meta), "--out", str(out), "--workers", str(workers), "--json"]
+    command += ["--user-core", str(core), "--item-core", str(core)]
     start, peak = time.perf_counter(), 0
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
     work = out.with_name(out.name + ".work")
@@ -69,6 +70,7 @@ def main() -> None:
     arguments.add_argument("--items", type=int, default=100_000)
     arguments.add_argument("--users", type=int, default=150_000)
     arguments.add_argument("--workers", type=int, default=2)
+    arguments.add_argument("--core", type=int, default=5, help="1 keeps every review")
     arguments.add_argument("--layout", choices=("2018", "2023"), default="2018")
     arguments.add_argument("--folder", type=Path, default=Path("/tmp/loger-build"))
     arguments.add_argument("--kill", action="store_true", help="also kill and resume")
@@ -83,14 +85,14 @@ def main() -> None:
     for out in (first, again):
         for place in (out, out.with_name(out.name + ".work")):
             shutil.rmtree(place, ignore_errors=True)
-    seconds, peak = build(reviews, meta, first, given.workers)
+    seconds, peak = build(reviews, meta, first, given.workers, given.core)
     print(f"built in {seconds:.0f} s, peak {peak / 2**30:.2f} GiB, bytes {digest(first)}")
     if given.kill:
         half = max(1, given.reviews // LINES["reviews"] // 2)
-        seconds, _ = build(reviews, meta, again, given.workers, kill_after=half)
+        seconds, _ = build(reviews, meta, again, given.workers, given.core, kill_after=half)
         assert not again.exists(), "it was over before it was killed"
         print(f"killed after {seconds:.0f} s")
-        seconds, peak = build(reviews, meta, again, given.workers)
+        seconds, peak = build(reviews, meta, again, given.workers, given.core)
         same = "the same bytes" if digest(first) == digest(again) else "OTHER BYTES"
         print(f"resumed and built in {seconds:.0f} s, peak {peak / 2**30:.2f} GiB: {same}")
 

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import pandas as pd
 import polars as pl
 import pytest
 
@@ -18,6 +17,8 @@ from loger.data.build.propose import propose
 from loger.data.build.table import build
 from loger.data.build.values import as_moments, as_numbers, cells, separator_of
 from loger.errors import DataError, UnknownNameError
+
+pd = pytest.importorskip("pandas")
 
 Names = Callable[[Dataset], set[tuple[str, str, str]]]
 Notes = Callable[[Dataset], dict[str, int]]
