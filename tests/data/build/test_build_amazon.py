@@ -435,6 +435,15 @@ def test_another_extractor_can_be_brought(made: Any, facts_of: Names) -> None:
         made([said("u", "i")], extractor=lambda text: [])
 
 
+def stumbling(text: str) -> list[tuple[str, str, int]]:
+    return [("lid", "tight")] if "lid" in text else []  # type: ignore[list-item]
+
+
+def test_an_extractor_that_fails_is_told_with_the_line(made: Any) -> None:
+    with pytest.raises(LogerError, match="failed on line 2"):
+        made([said("u", "i", "a pot"), said("v", "i", "a lid")], extractor=stumbling)
+
+
 def test_mentions_mined_elsewhere_take_the_place_of_texts(
     made: Any, tmp_path: Path, facts_of: Names, notes_of: Notes
 ) -> None:

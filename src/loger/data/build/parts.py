@@ -12,6 +12,7 @@ import json
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -29,7 +30,7 @@ from loger.data.build.aspects import Extractor
 from loger.data.build.layouts import BrokenLineError
 from loger.data.build.lines import ENDS_EARLY, Block, Tally, blocks
 from loger.engine import Progress
-from loger.errors import DataError
+from loger.errors import DataError, LogerError
 
 Kind = Literal["reviews", "products"]
 LINES = {"reviews": 20_000, "products": 20_000}
@@ -144,6 +145,24 @@ def _worked(
             yield block.number if done else mine(block)
             progress(what, min(block.at, total), total)
         return
+    try:
+        yield from _in_processes(
+            mine, rest, workers, lambda at: progress(what, min(at, total), total)
+        )
+    except BrokenProcessPool:
+        raise LogerError(
+            "a process that was mining has died, perhaps for want of memory; the same command goes "
+            'on where it was, with fewer workers (a script needs `if __name__ == "__main__":`)'
+        ) from None
+
+
+def _in_processes(
+    mine: Callable[[Block], int],
+    rest: Iterator[tuple[Block, bool]],
+    workers: int,
+    done_to: Callable[[int], None],
+) -> Iterator[int]:
+    """Mine blocks in processes; gives their numbers in order."""
     # Spawned, not forked: polars has threads, and a fork would copy their locks.
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         waiting: deque[tuple[Future[int], int]] = deque()
@@ -157,10 +176,10 @@ def _worked(
             while len(waiting) > 2 * workers:
                 first, at = waiting.popleft()
                 yield first.result()
-                progress(what, min(at, total), total)
+                done_to(at)
         for first, at in waiting:
             yield first.result()
-            progress(what, min(at, total), total)
+            done_to(at)
 
 
 def _mine(kind: Kind, folder: Path, extractor: str, block: Block) -> int:
@@ -189,10 +208,21 @@ def _reviews(block: Block, tally: Tally, extractor: str) -> list[tuple[Any, ...]
         except BrokenLineError as kind:
             tally.add(str(kind), line, raw[:80].decode("utf-8", "replace").strip())
             continue
-        said = [] if extract is None else [feature(*m) for m in extract(found.text)]
+        said = [] if extract is None else _said(extract, found.text, line)
         styles = [f"{k}\t{v}" for k, v in found.styles.items()]
         rows.append((line, found.user, found.item, found.rating, found.time, styles, said))
     return rows
+
+
+def _said(extract: Extractor, text: str, line: int) -> list[str]:
+    """The features of a text; whatever an extractor does wrong is told with the line."""
+    try:
+        return [feature(*mention) for mention in extract(text)]
+    except Exception as error:
+        raise LogerError(
+            f"the extractor failed on line {line} ({error!r}); it must take any text and give "
+            f"(aspect, opinion, polarity) tuples"
+        ) from error
 
 
 def _products(block: Block, tally: Tally) -> list[tuple[Any, ...]]:
