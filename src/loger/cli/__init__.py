@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from loger import __version__
-from loger.cli import ask, compare, data, demo, evaluate, fit, rules, serve
+from loger.cli import ask, compare, data, demo, evaluate, fit, rules, serve, study
 from loger.errors import LogerError
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells have it
@@ -72,6 +72,7 @@ app.command(name="rules")(rules.rules)
 app.command(name="evaluate")(evaluate.evaluate)
 app.command(name="compare")(compare.compare)
 app.command(name="serve")(serve.serve)
+app.add_typer(study.app, name="study")
 app.add_typer(data.app, name="data")
 
 

@@ -1,0 +1,174 @@
+"""The study as web pages for raters: plain HTML forms, no script, no names of methods."""
+
+from __future__ import annotations
+
+import logging
+from html import escape
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+from loger.errors import LogerError
+from loger.study.store import LONGEST_NAME, Study, Task
+
+log = logging.getLogger(__name__)
+MOST_BYTES = 10_000
+"""The longest answer that is read."""
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+
+
+def serve(study: Study, host: str = "127.0.0.1", port: int = 8010) -> ThreadingHTTPServer:
+    """A server of the study, bound but not yet running; port 0 takes any that is free."""
+
+    class Handler(_Pages):
+        pass
+
+    Handler.study = study
+    return ThreadingHTTPServer((host, port), Handler)
+
+
+class _Pages(BaseHTTPRequestHandler):
+    """Who are you? Rank these. Thank you."""
+
+    study: Study
+    timeout = 30
+
+    def do_GET(self) -> None:
+        """Show the first page, or a rater's next task."""
+        url = urlsplit(self.path)
+        if url.path == "/":
+            self._send(HTTPStatus.OK, welcome(self.study))
+        elif url.path == "/rank":
+            rater = parse_qs(url.query).get("rater", [""])[0].strip()
+            if not 0 < len(rater) <= LONGEST_NAME:
+                self._send(HTTPStatus.BAD_REQUEST, welcome(self.study, "Please give a name."))
+            else:
+                self._send(HTTPStatus.OK, self._next(rater))
+        else:
+            self._send(HTTPStatus.NOT_FOUND, _html("Not here", '<p><a href="/">Begin</a></p>'))
+
+    def do_POST(self) -> None:
+        """Keep an answer and go on to the next task."""
+        size = self.headers.get("Content-Length", "")
+        if urlsplit(self.path).path != "/answer":
+            self._send(HTTPStatus.NOT_FOUND, _html("Not here", '<p><a href="/">Begin</a></p>'))
+            return
+        if not size.isdigit() or int(size) > MOST_BYTES:
+            self._send(HTTPStatus.BAD_REQUEST, _html("Too long", "<p>That was no answer.</p>"))
+            return
+        form = parse_qs(self.rfile.read(int(size)).decode("utf-8", "replace"))
+        rater = form.get("rater", [""])[0].strip()
+        try:
+            task = int(form.get("task", [""])[0])
+            n = len(self.study.tasks[task].shown) if task >= 0 else 0
+            ranks = [int(form.get(f"rank{k}", ["0"])[0]) for k in range(n)]
+            self.study.answer(rater, task, ranks)
+        except (LogerError, ValueError, IndexError):
+            why = "Give each place exactly once."
+            self._send(HTTPStatus.BAD_REQUEST, self._next(rater, why) if rater else welcome(
+                self.study, "Please give a name."))  # fmt: skip
+            return
+        self.send_response(HTTPStatus.SEE_OTHER)
+        self.send_header("Location", "/rank?" + urlencode({"rater": rater}))
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def _next(self, rater: str, why: str = "") -> str:
+        at = self.study.next_for(rater)
+        if at is None:
+            return _html("Thank you", "<p>You have ranked everything. You may close this page.</p>")
+        tasks = self.study.tasks
+        return task_page(tasks[at], at, len(tasks), rater, why)
+
+    def _send(self, status: HTTPStatus, page: str) -> None:
+        body = page.encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "text/html; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        for name, value in HEADERS.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Into the log, not onto the terminal."""
+        log.info(format, *args)
+
+
+def welcome(study: Study, why: str = "") -> str:
+    """The first page: what is asked, and who answers."""
+    n = len(study.tasks)
+    return _html(
+        study.title or "Which reasons fit?",
+        f"<p>Imagine you are a customer. You will see some of what you did so far, and the "
+        f"reasons that several shops give you for what they recommend. Put the shops in order: "
+        f"first the one whose reasons fit what you did best.</p>"
+        f"<p>There are {n} such questions. You may stop and come back under the same name.</p>"
+        + _alert(why)
+        + '<form action="/rank" method="get"><label>Your name, or any word that you will '
+        f'remember <input name="rater" required maxlength="{LONGEST_NAME}"></label> '
+        "<button>Begin</button></form>",
+    )
+
+
+def task_page(task: Task, at: int, n: int, rater: str, why: str = "") -> str:
+    """One question; methods are letters, in the order of the task."""
+    cards = []
+    for k, (_, paths) in enumerate(task.shown):
+        places = "".join(
+            f'<label><input type="radio" name="rank{k}" value="{place}" required> {place}</label>'
+            for place in range(1, len(task.shown) + 1)
+        )
+        reasons = "".join(f"<li>{escape(path)}</li>" for path in paths)
+        cards.append(
+            f"<fieldset><legend>Shop {chr(ord('A') + k)}</legend><ul>{reasons}</ul>"
+            f'<p class="places">Place: {places}</p></fieldset>'
+        )
+    past = "".join(f"<li>{escape(path)}</li>" for path in task.history)
+    return _html(
+        f"Question {at + 1} of {n}",
+        _alert(why)
+        + f'<section class="past"><h2>What you did</h2><ul>{past}</ul></section>'
+        + '<form action="/answer" method="post"><h2>What the shops say (1 fits best)</h2>'
+        + f'<div class="cards">{"".join(cards)}</div>'
+        + f'<input type="hidden" name="rater" value="{escape(rater)}">'
+        + f'<input type="hidden" name="task" value="{at}"><button>Next</button></form>',
+    )
+
+
+def _alert(why: str) -> str:
+    return f'<p role="alert" class="alert">{escape(why)}</p>' if why else ""
+
+
+def _html(title: str, body: str) -> str:
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f'<meta name="viewport" content="width=device-width">{STYLE}<title>{escape(title)}</title>'
+        f"</head><body><main><h1>{escape(title)}</h1>{body}</main></body></html>"
+    )
+
+
+STYLE = """<style>
+:root{--ink:#1c2430;--soft:#5b6675;--line:#d9dee6;--paper:#fff;--tint:#f3f6f8;--strong:#0b6e6e}
+@media (prefers-color-scheme:dark){:root{--ink:#e6e9ee;--soft:#9aa6b5;--line:#333d4a;
+--paper:#141a21;--tint:#1c242d;--strong:#4cc3b8}}
+*{box-sizing:border-box}
+body{margin:0 auto;max-width:72rem;padding:1.5rem 1rem 3rem;background:var(--paper);
+color:var(--ink);font:16px/1.5 system-ui,sans-serif}
+h1{font-size:1.5rem}h2{font-size:1.1rem}
+.past{background:var(--tint);padding:.5rem 1rem;border-radius:6px}
+.cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(18rem,1fr));gap:1rem}
+fieldset{border:1px solid var(--line);border-radius:6px;margin:0;min-width:0}
+legend{font-weight:600;padding:0 .4rem}
+ul{padding-left:1.1rem;margin:.3rem 0}li{margin:.2rem 0}
+.places label{margin-right:.9rem;white-space:nowrap}
+.alert{color:#b3261e;font-weight:600}
+button,input{font:inherit;padding:.4rem .7rem}
+button{background:var(--strong);color:var(--paper);border:0;border-radius:4px;margin-top:1rem;
+padding:.5rem 1.4rem;cursor:pointer}
+</style>"""

@@ -1,0 +1,150 @@
+"""A study as one SQLite file: tasks, in the order raters get them, and answers."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from loger.errors import DataError, LogerError
+
+SCHEMA = """
+CREATE TABLE about (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE task (id INTEGER PRIMARY KEY, content TEXT NOT NULL);
+CREATE TABLE answer (
+  rater TEXT NOT NULL, task INTEGER NOT NULL REFERENCES task, ranks TEXT NOT NULL,
+  at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP, PRIMARY KEY (rater, task)
+);
+"""
+KIND = "loger study 1"
+LONGEST_NAME = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One question: a user's history beside the paths of several methods, in this order."""
+
+    user: str
+    history: tuple[str, ...]
+    """Paths of the user's own interactions, as sentences."""
+    shown: tuple[tuple[str, tuple[str, ...]], ...]
+    """Methods and their paths as sentences; raters see letters for the methods."""
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The methods in the order in which they are shown."""
+        return tuple(name for name, _ in self.shown)
+
+
+class Study:
+    """A study in a file."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        if not self.path.is_file():
+            raise DataError(
+                "there is no study here", path=self.path, remedy="make one: loger study make"
+            )
+        try:
+            with self._open() as db:
+                kind = db.execute("SELECT value FROM about WHERE key = 'kind'").fetchone()
+        except sqlite3.DatabaseError as error:
+            raise DataError(
+                f"is no study ({error})", path=self.path, remedy="give one that loger made"
+            ) from None
+        if kind is None or kind[0] != KIND:
+            raise DataError("is of another kind", path=self.path, value=kind, remedy="make anew")
+
+    @classmethod
+    def create(cls, path: Path | str, tasks: Sequence[Task], title: str = "") -> Study:
+        """Write a new study; a file that is there already is not touched."""
+        path = Path(path)
+        if path.exists():
+            raise DataError("is there already", path=path, remedy="give a new file")
+        if not tasks:
+            raise LogerError("a study needs at least one task")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with sqlite3.connect(path) as db:
+            db.executescript(SCHEMA)
+            db.executemany("INSERT INTO about VALUES (?, ?)", [("kind", KIND), ("title", title)])
+            rows = [(k, json.dumps(_plain(task))) for k, task in enumerate(tasks)]
+            db.executemany("INSERT INTO task VALUES (?, ?)", rows)
+        db.close()
+        return cls(path)
+
+    @contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        """A connection of its own for each use, so that threads and processes may share a file."""
+        db = sqlite3.connect(self.path, timeout=10)
+        try:
+            with db:
+                yield db
+        finally:
+            db.close()
+
+    @property
+    def title(self) -> str:
+        """What the study is about."""
+        with self._open() as db:
+            row = db.execute("SELECT value FROM about WHERE key = 'title'").fetchone()
+        return str(row[0]) if row else ""
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """All tasks."""
+        with self._open() as db:
+            rows = db.execute("SELECT content FROM task ORDER BY id").fetchall()
+        return tuple(_task(json.loads(text)) for (text,) in rows)
+
+    def next_for(self, rater: str) -> int | None:
+        """The first task that a rater has not answered; None if all are."""
+        with self._open() as db:
+            row = db.execute(
+                "SELECT id FROM task WHERE id NOT IN (SELECT task FROM answer WHERE rater = ?) "
+                "ORDER BY id LIMIT 1",
+                (rater,),
+            ).fetchone()
+        return None if row is None else int(row[0])
+
+    def answer(self, rater: str, task: int, ranks: Iterable[int]) -> None:
+        """Keep the ranks that a rater gave, in the order shown; a second answer is refused."""
+        tasks, given = self.tasks, list(ranks)
+        if not 0 < len(rater.strip()) <= LONGEST_NAME:
+            raise LogerError(f"a rater needs a name of 1 to {LONGEST_NAME} letters, got {rater!r}")
+        if not 0 <= task < len(tasks):
+            raise LogerError(f"tasks are 0 … {len(tasks) - 1}, got {task}")
+        n = len(tasks[task].shown)
+        if sorted(given) != list(range(1, n + 1)):
+            raise LogerError(f"give each rank from 1 to {n} once, got {given}")
+        by_method = dict(zip(tasks[task].methods, given, strict=True))
+        try:
+            with self._open() as db:
+                db.execute(
+                    "INSERT INTO answer (rater, task, ranks) VALUES (?, ?, ?)",
+                    (rater.strip(), task, json.dumps(by_method)),
+                )
+        except sqlite3.IntegrityError:
+            raise LogerError(f"{rater!r} has answered task {task} already") from None
+
+    def answers(self) -> list[tuple[str, int, dict[str, float]]]:
+        """All answers: rater, task, ranks by method."""
+        with self._open() as db:
+            rows = db.execute("SELECT rater, task, ranks FROM answer ORDER BY rater, task")
+            return [(rater, task, json.loads(ranks)) for rater, task, ranks in rows]
+
+
+def _plain(task: Task) -> dict[str, object]:
+    return {"user": task.user, "history": task.history, "shown": task.shown}
+
+
+def _task(content: Mapping[str, object]) -> Task:
+    shown = content["shown"]
+    assert isinstance(shown, list)
+    history = content["history"]
+    assert isinstance(history, list)
+    return Task(
+        str(content["user"]), tuple(history), tuple((name, tuple(paths)) for name, paths in shown)
+    )

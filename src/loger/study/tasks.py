@@ -1,0 +1,83 @@
+"""Tasks for raters: a user's historical paths beside those that methods show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from loger.encoder.folding import history
+from loger.errors import LogerError
+from loger.graph import KnowledgeGraph
+from loger.paths import GivesReasons, Path, Reasons
+from loger.rules import RuleSet
+from loger.search import random_paths
+from loger.sentences import path_sentence
+from loger.study.store import Task
+
+DEPTH = 100
+"""How far down its list a method is asked for paths, where the first items have too few."""
+
+
+def make_tasks(
+    methods: Mapping[str, GivesReasons],
+    graph: KnowledgeGraph,
+    rules: RuleSet,
+    n: int = 20,
+    paths: int = 10,
+    seed: int = 0,
+) -> list[Task]:
+    """Tasks for n users drawn at random among those for whom every method has paths to show.
+
+    ``paths`` of each method are those of its best items, one of each; as many of the history
+    are drawn among paths of the rules between the user and the items it has.
+    """
+    if len(methods) < 2:
+        raise LogerError(f"a study compares two methods or more, got {list(methods)}")
+    rng = np.random.default_rng([seed, 0x57D1])
+    order = rng.permutation(graph.n_users)
+    tasks: list[Task] = []
+    for lo in range(0, len(order), 2 * n):
+        users = order[lo : lo + 2 * n]
+        lists = {name: method.reasons(users, DEPTH) for name, method in methods.items()}
+        for row, user in enumerate(users.tolist()):
+            shown = {name: _first(own[row], paths) for name, own in lists.items()}
+            past = _past(graph, rules, user, paths, seed)
+            if len(tasks) < n and past and all(shown.values()):
+                tasks.append(_task(graph, user, past, shown, seed))
+        if len(tasks) == n:
+            return tasks
+    if not tasks:
+        raise LogerError("no user has paths of every method; a study needs methods that explain")
+    return tasks
+
+
+def _task(
+    graph: KnowledgeGraph, user: int, past: list[Path], shown: dict[str, list[Path]], seed: int
+) -> Task:
+    """Sentences for paths, and the methods in an order of this user's own."""
+    names = sorted(shown)
+    order = np.random.default_rng([seed, 0x0DE2, user]).permutation(len(names))
+    return Task(
+        graph.vocabulary.labels[user],
+        tuple(path_sentence(graph, path) for path in past),
+        tuple(
+            (names[k], tuple(path_sentence(graph, path) for path in shown[names[k]]))
+            for k in order.tolist()
+        ),
+    )
+
+
+def _first(own: list[Reasons], n: int) -> list[Path]:
+    """The best path of each of the first items that have one."""
+    return [reasons.paths[0] for reasons in own if reasons.paths][:n]
+
+
+def _past(graph: KnowledgeGraph, rules: RuleSet, user: int, n: int, seed: int) -> list[Path]:
+    """Paths of the rules to items that the user has: up to n of each item, n of these drawn."""
+    _, items = history(graph, np.array([user]))
+    rng = np.random.default_rng([seed, 0x9A57, user])
+    found = random_paths(graph, rules, user, items, n, rng) if len(items) else []
+    every = [path for some in found for path in some]
+    chosen = rng.permutation(len(every))[:n]
+    return [every[k] for k in sorted(chosen.tolist())]
