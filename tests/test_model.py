@@ -156,6 +156,11 @@ def test_the_first_path_is_the_one_that_contributes_most(model):
         assert worth == sorted(worth, reverse=True)
 
 
+def test_no_paths_may_be_asked_for(model):
+    told = explain(model, np.array([0]), np.array([1]), paths=0)[0]
+    assert told.paths == () and told.decomposition_error <= 1e-9
+
+
 def test_two_calls_give_equal_bytes(model):
     user = model.graph_.vocabulary.names[3]
     item = model.recommend(user, 1)["item"][0]

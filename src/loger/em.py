@@ -79,10 +79,10 @@ class EMConfig:
     """Whether a round that does not help held-out users is the last, and is taken back."""
     hidden: int = 50
     """|H| per user: so many items of highest q, and as many uniform ones."""
-    most_extra: int = 50
+    most_extra: int = 10
     """The most pairs of a user in H⁺."""
-    tau: float = 0.5
-    """τ: a hidden pair with p ≥ τ is believed."""
+    tau: float = 0.9
+    """τ: a hidden pair with p ≥ τ is believed; 0.5 in the paper."""
     rate: float = 1e-5
     steps: int = 0
     """Steps of gradient ascent at that rate, as published; 0 solves to the optimum."""

@@ -308,6 +308,8 @@ class _Explainer:
     def chains(self, contributions: NDArray[np.float64]) -> list[list[PathPart]]:
         """The paths of each pair that contribute most, the largest first."""
         found, n = self.found, self.most
+        if n < 1:
+            return [[] for _ in range(len(found))]
         pair = np.repeat(np.arange(len(found)), np.diff(found.indptr))
         useful = np.flatnonzero(contributions > 0)
         nodes, strengths = strongest_paths(

@@ -295,6 +295,8 @@ def strongest_paths(
         row[: len(rule)] = rule.relations
     nodes = np.full((len(users), n, 2), -1, dtype=np.int32)
     strengths = np.zeros((len(users), n))
+    if n < 1:
+        return nodes, strengths
     u, v = users.astype(np.int64), items.astype(np.int64) + graph.n_users
     weights = _weights(graph, walk or Walk.uniform(0.0))
     kernels.strongest_paths(_rows(graph), weights, u, v, relations[places], nodes, strengths)

@@ -71,6 +71,8 @@ class LOGERConfig:
                 l2=0.0,
                 rounds=rounds,
                 early_stop=False,
+                most_extra=50,
+                tau=0.5,
                 rate=1e-5,
                 steps=200,
             ),
