@@ -26,7 +26,7 @@ Ids = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class CKEConfig:
-    """Settings of CKE; defaults without a source were chosen on validation."""
+    """Settings of CKE; defaults without a source: validation of Beauty."""
 
     dimension: int = 64
     """Of all vectors, those of relations too."""

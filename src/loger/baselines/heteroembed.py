@@ -28,7 +28,7 @@ Ids = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class HeteroEmbedConfig:
-    """Settings of HeteroEmbed; defaults without a source were chosen on validation."""
+    """Settings of HeteroEmbed; defaults without a source: validation of Beauty."""
 
     dimension: int = 100
     """As in PGPR, which starts from these vectors."""

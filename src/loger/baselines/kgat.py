@@ -41,7 +41,7 @@ Ids = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class KGATConfig:
-    """Settings of KGAT; defaults without a source were chosen on validation."""
+    """Settings of KGAT; defaults without a source were chosen on validation of the demo shop."""
 
     dimension: int = 64
     """Of the vectors that flow (as in the paper)."""
