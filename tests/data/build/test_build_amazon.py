@@ -22,7 +22,7 @@ from loger.data.build import amazon, invented, parts
 from loger.data.build.amazon import AmazonConfig, build
 from loger.data.build.aspects import mentions
 from loger.data.build.cores import core
-from loger.data.build.layouts import product, record, review
+from loger.data.build.layouts import BrokenLineError, product, record, review
 from loger.data.build.presets import PRESETS, count
 from loger.errors import DataError, LogerError, UnknownNameError
 
@@ -165,6 +165,30 @@ def test_details_of_2023_may_be_a_text_and_give_styles() -> None:
         assert (found.brand, found.styles) == ("Acme", {"color": "black"})
 
 
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
+    max_leaves=4,
+)
+FIELDS = [
+    "reviewerID", "user_id", "asin", "parent_asin", "overall", "rating", "unixReviewTime",
+    "timestamp", "reviewText", "text", "summary", "title", "style", "brand", "store", "category",
+    "categories", "price", "also_buy", "also_view", "details",
+]  # fmt: skip
+
+
+@given(st.dictionaries(st.sampled_from(FIELDS), JSON))
+def test_whatever_stands_in_the_fields_a_line_is_read_or_broken(found: dict[str, Any]) -> None:
+    for read in (review, product):
+        try:
+            made = read(found)
+        except BrokenLineError:
+            continue
+        assert made.item.strip() == made.item != ""
+
+
 # ── broken lines ────────────────────────────────────────────────────────────────────────
 
 BROKEN = [
@@ -205,6 +229,17 @@ def test_broken_lines_are_told_by_kind_with_the_first_line_of_each(made: Any) ->
         "no time": (1, "line 10"),
         "no item": (1, "line 11"),
     }
+
+
+def test_values_that_no_table_can_hold_do_not_stop_the_build(made: Any) -> None:
+    cut = (
+        rb'{"reviewerID": "u", "asin": "i", "overall": 5, "unixReviewTime": 1, "summary": "\ud83d"}'
+    )
+    late = said("v", "i", unixReviewTime=1e300)
+    dear = {"asin": "i", "price": "9" * 400, "title": "\ud800 lamp"}
+    dataset = made([cut, late, said("w", "i")], [dear])
+    assert dataset.n_users == 2
+    assert any("no time that can be" in note.what for note in dataset.notes)
 
 
 def test_every_line_is_kept_or_told(made: Any) -> None:

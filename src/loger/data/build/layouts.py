@@ -21,6 +21,7 @@ _MARKUP = re.compile(r"[{}<>]|function\s*\(|\bvar |getTime|\.a-[a-z]|&nbsp;|http
 _PRICE = re.compile(r"(?:from )?\$?\s*([\d,]+(?:\.\d+)?)(?:\s*-\s*\$?\s*([\d,]+(?:\.\d+)?))?")
 _NO_PRICE = {"", "none", "null", "nan", "—", "-"}
 _LONGEST_NAME = 80
+_LATEST = 253_402_300_800  # the year 10000
 STYLE_DETAILS = frozenset(
     (
         "color", "size", "style", "material", "flavor", "scent", "pattern", "finish", "shape",
@@ -74,7 +75,10 @@ def record(line: bytes) -> dict[str, Any]:
         raise BrokenLineError(kind if text.startswith("{'") else "not JSON") from None
     if not isinstance(found, dict):
         raise BrokenLineError("not a JSON object")
-    return found
+    if "\\ud" in text:  # halves of surrogate pairs, from texts that were cut, are no characters
+        whole = json.dumps(found, ensure_ascii=False).encode("utf-8", "surrogatepass")
+        found = json.loads(whole.decode("utf-8", "replace"))
+    return dict(found)
 
 
 def review(found: dict[str, Any]) -> Review:
@@ -84,10 +88,13 @@ def review(found: dict[str, Any]) -> Review:
     item = _name(found.get("asin") if old else found.get("parent_asin"), "no item")
     rating = _number(found.get("overall" if old else "rating"), "no rating")
     time = _number(found.get("unixReviewTime" if old else "timestamp"), "no time")
+    time = time if old else time // 1000
+    if abs(time) > _LATEST:
+        raise BrokenLineError("no time that can be")
     parts = (found.get("summary" if old else "title"), found.get("reviewText" if old else "text"))
     text = " .\n ".join(part for part in parts if isinstance(part, str) and part)
     styles = _styles(found.get("style")) if old else {}
-    return Review(user, item, rating, int(time if old else time // 1000), text, styles)
+    return Review(user, item, rating, int(time), text, styles)
 
 
 def product(found: dict[str, Any]) -> Product:
@@ -169,7 +176,8 @@ def _price(value: object, problems: list[str]) -> float | None:
         problems.append("price that is not a price")
         return None
     prices = [float(p.replace(",", "")) for p in found.groups() if p and p.strip(",")]
-    return sum(prices) / len(prices) if prices and prices[0] > 0 else None
+    price = sum(prices) / len(prices) if prices else 0.0
+    return price if 0 < price < math.inf else None
 
 
 def _names(value: object) -> list[str]:
