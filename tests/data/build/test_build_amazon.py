@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -636,3 +637,42 @@ def test_a_killed_command_goes_on_and_ends_with_the_same_bytes_also_with_more_wo
     one, two = ({f.name: f.read_bytes() for f in (tmp_path / d).iterdir()} for d in ("one", "two"))
     assert one == two
     assert load(tmp_path / "two").n_items > 0
+
+
+WAITING = """
+import os, pathlib, time
+def extract(text):
+    place = pathlib.Path(os.environ["PIDS"]) / str(os.getpid())
+    if not place.exists():
+        place.touch()
+    time.sleep(0.001)
+    return []
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="looks for processes in /proc")
+def test_workers_end_when_the_command_is_killed(tmp_path: Path) -> None:
+    (tmp_path / "waiting.py").write_text(WAITING)
+    (tmp_path / "pids").mkdir()
+    reviews = write(tmp_path / "r.json.gz", [said(f"u{k}", "i", "text") for k in range(45_000)])
+    command = [sys.executable, "-m", "loger", "data", "build", "amazon", "--reviews", str(reviews)]
+    command += ["--out", str(tmp_path / "o"), "--extractor", "waiting:extract", "--workers", "2"]
+    environment = os.environ | {"PYTHONPATH": str(tmp_path), "PIDS": str(tmp_path / "pids")}
+    process = subprocess.Popen(command, env=environment)
+
+    def alive() -> list[str]:
+        pids = [p.name for p in (tmp_path / "pids").iterdir()]
+        states = {p: Path(f"/proc/{p}/stat") for p in pids}
+        return [p for p, s in states.items() if s.exists() and s.read_text().split()[2] != "Z"]
+
+    def wait_until(number: int) -> None:
+        end = time.monotonic() + 60
+        while len(alive()) != number:
+            assert time.monotonic() < end, f"{len(alive())} workers, not {number}"
+            time.sleep(0.05)
+
+    wait_until(2)
+    process.kill()
+    process.wait()
+    wait_until(0)

@@ -9,6 +9,7 @@ or when, so a build that was taken up again ends with the same bytes.
 from __future__ import annotations
 
 import json
+import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -18,8 +19,9 @@ from functools import partial
 from importlib import import_module
 from importlib.resources import files
 from itertools import chain, islice
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
+from threading import Thread
 from typing import Any, Literal
 from zlib import crc32
 
@@ -164,7 +166,8 @@ def _in_processes(
 ) -> Iterator[int]:
     """Mine blocks in processes; gives their numbers in order."""
     # Spawned, not forked: polars has threads, and a fork would copy their locks.
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+    context = get_context("spawn")
+    with ProcessPoolExecutor(workers, context, initializer=_end_with_parent) as pool:
         waiting: deque[tuple[Future[int], int]] = deque()
         for block, done in rest:
             future: Future[int] = Future()
@@ -180,6 +183,19 @@ def _in_processes(
         for first, at in waiting:
             yield first.result()
             done_to(at)
+
+
+def _end_with_parent() -> None:
+    """Have this process end when its parent does: one that was killed cannot end its workers,
+    which would wait for work for ever."""
+    parent = parent_process()
+
+    def watch() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    Thread(target=watch, daemon=True).start()
 
 
 def _mine(kind: Kind, folder: Path, extractor: str, block: Block) -> int:
