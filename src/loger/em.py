@@ -132,6 +132,17 @@ class Learned:
     """q = σ(a·s + b)."""
     trace: tuple[Round, ...] = ()
 
+    def without_idle_rules(self) -> Learned:
+        """The same model less the rules of weight 0, of which one stays if all are."""
+        logic = self.logic
+        kept = np.flatnonzero(logic.weights)
+        kept = kept if len(kept) else np.zeros(1, dtype=np.int64)
+        scales = None if logic.scales is None else logic.scales[kept]
+        fewer = replace(
+            logic, rules=logic.rules.chosen(kept), weights=logic.weights[kept], scales=scales
+        )
+        return replace(self, logic=fewer)
+
     def scores(
         self,
         config: EMConfig,
@@ -253,13 +264,11 @@ class EM:
             if len(self.fitting) > self.config.screen_users:
                 few = self.fitting[:: max(1, len(self.fitting) // self.config.screen_users)]
                 tried = self._fitted(rules, self.pool(rules, few), None)[0]
-                rules = rules.chosen(np.flatnonzero(tried.logic.weights > 0))
+                rules = tried.without_idle_rules().logic.rules
         else:
             rules = start.logic.rules
-        if not len(rules):  # nothing helps held-out users; keep one, at weight 0
-            rules = self.rules.chosen([0])
         learned, before, after = self._fitted(rules, self.pool(rules, self.fitting), start)
-        return self._calibrated(learned), before, after
+        return self._calibrated(learned.without_idle_rules()), before, after
 
     def final(self, learned: Learned) -> Learned:
         """The weights once more from all held-out users, when nothing is left to choose."""
@@ -267,7 +276,7 @@ class EM:
             return learned
         pool = self.pool(learned.logic.rules, self.everyone)
         again = self._fitted(learned.logic.rules, pool, learned)[0]
-        return replace(self._calibrated(again), trace=learned.trace)
+        return replace(self._calibrated(again.without_idle_rules()), trace=learned.trace)
 
     def _fitted(
         self, rules: RuleSet, pool: Pool, start: Learned | None

@@ -139,7 +139,7 @@ def maximise(
 
     kept = np.zeros(len(start), dtype=bool) if positive is None else positive
     bounds = [(0.0, None) if low else (None, None) for low in kept]
-    options = {"maxiter": 500, "ftol": 1e-10, "gtol": 1e-8, "maxcor": 20}
+    options = {"maxiter": 300, "ftol": 1e-10, "gtol": 1e-6, "maxcor": 20}
     found = minimize(  # type: ignore[call-overload]
         downhill, start, jac=True, bounds=bounds, method="L-BFGS-B", options=options
     )

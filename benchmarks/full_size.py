@@ -1,0 +1,79 @@
+"""A whole fit of LOGER at the size of the paper's Cellphones set: time and memory.
+
+    python benchmarks/full_size.py
+
+The generated graph of ``generated.py``: 61,254 users, 47,604 items, 3.1 M triples. Its purchases
+are made at random around tastes, so only what the fit costs is of interest, not how well it ranks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import time
+from pathlib import Path
+
+import numpy as np
+
+from generated import cellphones
+from loger.data.dataset import Dataset, Facts, Interactions
+from loger.data.splits import Split, split
+from loger.encoder.threads import one_thread
+from loger.engine import LocalEngine
+from loger.graph import INTERACTION
+from loger.model import LOGER
+
+
+def generated_split(scale: float) -> Split:
+    graph = cellphones(scale)
+    heads, relations, tails = graph.triples()
+    own = relations == INTERACTION
+    first = graph.vocabulary.span("item").start
+    columns = [x[~own].astype(np.int32) for x in (heads, relations, tails)]
+    facts = Facts(*columns, np.full(int((~own).sum()), -1, dtype=np.int32))
+    events = Interactions(heads[own].astype(np.int32), (tails[own] - first).astype(np.int32))
+    return split(Dataset("generated", graph.vocabulary, graph.relations, facts, events), "random")
+
+
+def peak_gib() -> float:
+    """VmHWM: what this process itself has held at most."""
+    text = Path("/proc/self/status").read_text()
+    found = re.search(r"VmHWM:\s+(\d+) kB", text)
+    return int(found[1]) / 2**20 if found else float("nan")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--scale", type=float, default=1.0)
+    options = parser.parse_args()
+    parts = generated_split(options.scale)
+    print(parts.graph, flush=True)
+    laps: dict[str, float] = {}
+    last = ["", time.perf_counter()]
+
+    def progress(what: str, done: int, total: int) -> None:
+        now = time.perf_counter()
+        laps[str(last[0])] = laps.get(str(last[0]), 0.0) + now - float(last[1])
+        last[:] = [what, now]
+
+    start = time.perf_counter()
+    model = LOGER().fit(parts, progress=progress)
+    print(
+        f"fit {time.perf_counter() - start:.0f} s, {peak_gib():.2f} GiB, {len(model.rules_)} rules"
+    )
+    for what, seconds in sorted(laps.items(), key=lambda lap: -lap[1])[:12]:
+        print(f"  {seconds:7.1f} s  {what}")
+    users = np.random.default_rng(0).choice(model.graph_.n_users, 60, replace=False)
+    model.engine = LocalEngine(1)
+    with one_thread():
+        model.reasons(users[:3], 10)
+        times = []
+        for u in users:
+            begun = time.perf_counter()
+            model.reasons([u], 10, 3)
+            times.append(1000 * (time.perf_counter() - begun))
+    print(f"recommend and explain the top 10 of a user: median {np.median(times):.1f} ms")
+
+
+if __name__ == "__main__":
+    main()
