@@ -112,7 +112,5 @@ def _checked(hint: Any, value: Any, at: str) -> Any:
             return None
         elif isinstance(option, type) and type(value) is option:
             return value
-    names = " or ".join(
-        "none" if o is NoneType else getattr(o, "__name__", str(o)) for o in options
-    )
+    names = ["none" if o is NoneType else getattr(o, "__name__", str(o)) for o in options]
     raise LogerError(f"{at} must be {' or '.join(names)}, got {value!r}")

@@ -44,41 +44,79 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def story() -> Any:
-    return parsed("demo")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    place = tmp_path_factory.mktemp("demo") / "out"
+    return place, parsed("demo", "--out", place)
 
 
-def test_demo_finds_all_planted_rules(story: Any) -> None:
-    planted = [rule for rule in story["rules"] if rule["remark"] == "planted"]
+def test_demo_finds_all_planted_rules(shown: tuple[Path, Any]) -> None:
+    rules = shown[1]["rules"]
+    planted = [rule for rule in rules if rule["remark"] == "planted"]
     assert len(planted) == 5
-    assert planted == story["rules"][:5]
+    assert planted == rules[:5]
 
 
-def test_demo_shows_three_people_with_paths_between_them_and_the_items(story: Any) -> None:
-    assert len(story["people"]) == 3
-    for person in story["people"]:
+def test_demo_beats_three_controls(shown: tuple[Path, Any]) -> None:
+    (mean, low, _), *others = shown[1]["models"].values()
+    assert len(others) == 3
+    assert mean > low > max(high for _, _, high in others)
+
+
+def test_demo_shows_three_people_with_paths_between_them_and_the_items(
+    shown: tuple[Path, Any],
+) -> None:
+    assert len(shown[1]["people"]) == 3
+    for person in shown[1]["people"]:
         assert person["history"]
         for item in person["items"]:
             assert item["label"] not in person["history"]
+            assert item["reasons"]
             for reason in item["reasons"]:
-                assert reason["paths"] >= 1
+                assert reason["contribution"] > 0
                 assert reason["example"].startswith(person["name"])
                 assert reason["example"].endswith(item["label"])
 
 
-def test_demo_reaches_what_is_bought_later_far_better_than_chance(story: Any) -> None:
-    assert story["bought_later"] > 10 * story["bought_later_by_chance"]
+def test_demo_reaches_what_is_bought_later_far_better_than_chance(
+    shown: tuple[Path, Any],
+) -> None:
+    assert shown[1]["bought_later"] > 10 * shown[1]["bought_later_by_chance"]
 
 
-def test_demo_is_the_same_every_time(story: Any) -> None:
-    assert parsed("demo") == story
+def test_demo_asks_what_if_and_something_changes(shown: tuple[Path, Any]) -> None:
+    told = shown[1]["what_if"]
+    assert told["removed"] in shown[1]["people"][0]["history"]
+    assert told["before"] != told["after"]
 
 
-def test_demo_ends_with_what_to_try_next() -> None:
-    shown = run("demo")
-    assert shown.exit_code == 0
-    assert "the true cause" in shown.stdout
-    assert "loger data inspect" in shown.stdout.split("Next")[-1]
+def test_what_the_demo_leaves_behind_answers_further_questions(shown: tuple[Path, Any]) -> None:
+    place, told = shown
+    files = told["files"]
+    assert (place / "report.html").read_text().startswith("<!doctype html>")
+    user = told["people"][0]["items"][0]
+    (again,) = parsed("recommend", files["bundle"], "--user", user["user"], "-k", 1)
+    assert again["items"][0]["item"] == user["item"]
+    found = parsed("evaluate", files["bundle"], files["data"], "--against", "none")
+    assert found["models"]["LOGER"]["ndcg"][0] == told["models"]["LOGER"][0]
+
+
+def test_demo_ends_with_what_to_try_next(shown: tuple[Path, Any]) -> None:
+    from loger.cli import demo, show
+
+    to = show.console()
+    with to.capture() as text:
+        demo._draw(shown[1], shown[1]["files"], to)
+    assert "the true cause" in text.get()
+    assert "loger recommend" in text.get().split("Next")[-1]
+
+
+def test_demo_does_not_write_among_other_things(folder: Path) -> None:
+    refuses(("demo", "--out", folder), "--out")
+
+
+@pytest.mark.slow
+def test_demo_is_the_same_every_time(shown: tuple[Path, Any]) -> None:
+    assert parsed("demo", "--out", shown[0]) == shown[1]
 
 
 def test_inspect_shows_relations_with_their_types_and_hubs(folder: Path) -> None:

@@ -133,7 +133,8 @@ def task_page(task: Task, at: int, n: int, rater: str, why: str = "") -> str:
     return _html(
         f"Question {at + 1} of {n}",
         _alert(why)
-        + f'<section class="past"><h2>What you did</h2><ul>{past}</ul></section>'
+        + '<section class="past"><h2>What you did: you have all of these</h2>'
+        + f"<ul>{past}</ul></section>"
         + '<form action="/answer" method="post"><h2>What the shops say (1 fits best)</h2>'
         + f'<div class="cards">{"".join(cards)}</div>'
         + f'<input type="hidden" name="rater" value="{escape(rater)}">'

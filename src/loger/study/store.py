@@ -111,29 +111,37 @@ class Study:
 
     def answer(self, rater: str, task: int, ranks: Iterable[int]) -> None:
         """Keep the ranks that a rater gave, in the order shown; a second answer is refused."""
-        tasks, given = self.tasks, list(ranks)
-        if not 0 < len(rater.strip()) <= LONGEST_NAME:
-            raise LogerError(f"a rater needs a name of 1 to {LONGEST_NAME} letters, got {rater!r}")
-        if not 0 <= task < len(tasks):
-            raise LogerError(f"tasks are 0 … {len(tasks) - 1}, got {task}")
-        n = len(tasks[task].shown)
-        if sorted(given) != list(range(1, n + 1)):
-            raise LogerError(f"give each rank from 1 to {n} once, got {given}")
-        by_method = dict(zip(tasks[task].methods, given, strict=True))
+        self.answer_all([(rater, task, ranks)])
+
+    def answer_all(self, answers: Iterable[tuple[str, int, Iterable[int]]]) -> None:
+        """Keep several answers, or none if one of them is refused."""
+        tasks = self.tasks
+        rows = [(who.strip(), at, _checked(tasks, who, at, ranks)) for who, at, ranks in answers]
         try:
             with self._open() as db:
-                db.execute(
-                    "INSERT INTO answer (rater, task, ranks) VALUES (?, ?, ?)",
-                    (rater.strip(), task, json.dumps(by_method)),
-                )
+                db.executemany("INSERT INTO answer (rater, task, ranks) VALUES (?, ?, ?)", rows)
         except sqlite3.IntegrityError:
-            raise LogerError(f"{rater!r} has answered task {task} already") from None
+            who = ", ".join(sorted({f"{rater!r} on task {at}" for rater, at, _ in rows})[:3])
+            raise LogerError(f"there is an answer already of {who}") from None
 
     def answers(self) -> list[tuple[str, int, dict[str, float]]]:
         """All answers: rater, task, ranks by method."""
         with self._open() as db:
             rows = db.execute("SELECT rater, task, ranks FROM answer ORDER BY rater, task")
             return [(rater, task, json.loads(ranks)) for rater, task, ranks in rows]
+
+
+def _checked(tasks: Sequence[Task], rater: str, at: int, ranks: Iterable[int]) -> str:
+    """An answer as it is kept: ranks by method."""
+    given = list(ranks)
+    if not 0 < len(rater.strip()) <= LONGEST_NAME:
+        raise LogerError(f"a rater needs a name of 1 to {LONGEST_NAME} letters, got {rater!r}")
+    if not 0 <= at < len(tasks):
+        raise LogerError(f"tasks are 0 … {len(tasks) - 1}, got {at}")
+    n = len(tasks[at].shown)
+    if sorted(given) != list(range(1, n + 1)):
+        raise LogerError(f"give each rank from 1 to {n} once, got {given}")
+    return json.dumps(dict(zip(tasks[at].methods, given, strict=True)))
 
 
 def _plain(task: Task) -> dict[str, object]:

@@ -1,0 +1,260 @@
+"""From files to a model to answers: fit, recommend, explain, why-not, what-if, rules, evaluate."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner, Result
+
+from loger.cli import app
+from loger.data.demo import shop
+
+SMALL = "--set", "encoder.dimension=16", "--set", "encoder.epochs=3"
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(a) for a in arguments])
+
+
+def parsed(*arguments: object) -> Any:
+    result = run(*arguments, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def refuses(arguments: tuple[object, ...], why: str) -> None:
+    result = run(*arguments)
+    assert (result.exit_code, result.stdout) == (2, ""), result.output
+    assert result.stderr.startswith("error: ")
+    assert why in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("data") / "shop"
+    shop(users=200, items=150).dataset.save(place)
+    return place
+
+
+@pytest.fixture(scope="module")
+def bundle(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("bundle") / "shop.bundle"
+    told = parsed("fit", data, "-o", place, *SMALL)
+    assert told["bundle"] == str(place)
+    return place
+
+
+@pytest.fixture(scope="module")
+def user(bundle: Path) -> str:
+    return str(pl.read_parquet(bundle / "entities.parquet")["name"][0])
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in sorted(folder.iterdir())}
+
+
+# ── fit ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_fit_leaves_a_bundle_and_nothing_else(bundle: Path) -> None:
+    assert (bundle / "manifest.json").is_file()
+    assert [path.name for path in bundle.parent.iterdir()] == ["shop.bundle"]
+
+
+def test_flags_win_over_set_and_set_over_the_file(data: Path, tmp_path: Path) -> None:
+    toml = tmp_path / "s.toml"
+    toml.write_text("seed = 1\n[em]\nrounds = 0\n[encoder]\ndimension = 8\nepochs = 1\n")
+    out = tmp_path / "b"
+    parsed("fit", data, "-o", out, "--config", toml, "--set", "encoder.dimension=4", "--seed", 5)
+    config = json.loads((out / "manifest.json").read_text())["config"]
+    assert (config["seed"], config["em"]["rounds"]) == (5, 0)
+    assert (config["encoder"]["dimension"], config["encoder"]["epochs"]) == (4, 1)
+
+
+def test_the_paper_preset_is_the_papers(data: Path, tmp_path: Path) -> None:
+    told = parsed(
+        "fit", data, "-o", tmp_path / "b", "--preset", "paper", *SMALL, "--set", "em.rounds=1"
+    )
+    assert told["rounds"] == 1
+    config = json.loads((tmp_path / "b" / "manifest.json").read_text())["config"]
+    assert (config["mining"]["shortest"], config["sample_nodes"], config["em"]["steps"]) == (
+        3,
+        100,
+        200,
+    )
+
+
+def test_fit_says_what_is_wrong_before_it_works(data: Path, bundle: Path, tmp_path: Path) -> None:
+    toml = tmp_path / "s.toml"
+    toml.write_text("[em.walk]\nrecensy = 1\n")
+    refuses(("fit", data, "-o", tmp_path / "b", "--config", toml), "did you mean 'em.walk.recency'")
+    refuses(("fit", data, "-o", bundle), "--force")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "precious.txt").touch()
+    refuses(("fit", data, "-o", tmp_path / "other", "--force"), "is not empty, and no bundle")
+    refuses(("fit", data, "-o", tmp_path / "b", "--validation", 0), "validation")
+    hard = "--set", "mining.least_support=100000"
+    refuses(("fit", data, "-o", tmp_path / "b", *hard), "--set mining.least_support=2")
+    assert run("fit", data).exit_code == 2
+
+
+def test_an_interrupted_fit_goes_on_and_gives_the_same_bytes(data: Path, tmp_path: Path) -> None:
+    settings = "--set", "encoder.epochs=80", "--set", "encoder.dimension=32", "--set", "em.rounds=0"
+    cut, whole = tmp_path / "cut", tmp_path / "whole"
+    command = [sys.executable, "-m", "loger", "fit", data, "-o", cut, *settings]
+
+    def interruptible() -> None:  # also where this test itself runs in the background
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    running = subprocess.Popen(
+        [str(part) for part in command], stderr=subprocess.PIPE, text=True, preexec_fn=interruptible
+    )
+    kept = tmp_path / "cut.unfinished" / "first" / "encoder.checkpoint.safetensors"
+    end = time.monotonic() + 120
+    while not kept.is_file() and running.poll() is None and time.monotonic() < end:
+        time.sleep(0.01)
+    running.send_signal(signal.SIGINT)
+    _, said = running.communicate(timeout=60)
+    assert running.returncode == 130, said
+    assert "the same command again" in said
+    assert "Traceback" not in said
+    assert kept.is_file()
+    assert not (cut / "manifest.json").exists()
+    for out in (cut, whole):
+        assert run("fit", data, "-o", out, *settings).exit_code == 0
+    assert files(cut) == files(whole)
+    assert not kept.parent.parent.exists()
+
+
+# ── questions ───────────────────────────────────────────────────────────────────────────
+
+
+def test_recommend_gives_reasons_whose_parts_add_up(bundle: Path, user: str) -> None:
+    (told,) = parsed("recommend", bundle, "--user", user, "--explain", "-k", 4)
+    assert [row["rank"] for row in told["items"]] == [1, 2, 3, 4]
+    for row in told["items"]:
+        assert row["label"] not in told["history"]
+        rules = sum(rule["contribution"] for rule in row["rules"])
+        parts = row["embedding"] + row["prior"] + row["popularity"] + rules
+        assert parts == pytest.approx(row["score"], abs=1e-5)
+    shown = run("recommend", bundle, "--user", user, "--explain").stdout
+    assert told["items"][0]["label"] in shown
+    assert "–purchase→" in shown or "–follows→" in shown or "–mentions→" in shown
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv", "jsonl"])
+def test_recommend_to_all_writes_a_table(bundle: Path, tmp_path: Path, ending: str) -> None:
+    out = tmp_path / f"lists.{ending}"
+    told = parsed("recommend", bundle, "--all", "--out", out, "-k", 2, "--explain")
+    read = {"parquet": pl.read_parquet, "csv": pl.read_csv, "jsonl": pl.read_ndjson}[ending]
+    table = read(out)
+    assert table.columns == told["columns"] == ["user", "rank", "item", "label", "score", "because"]
+    assert len(table) == told["rows"] == 2 * 200
+    assert [file.name for file in tmp_path.iterdir()] == [out.name]
+
+
+def test_explain_why_not_and_what_if_speak_of_the_same_list(bundle: Path, user: str) -> None:
+    (told,) = parsed("recommend", bundle, "--user", user, "-k", 3)
+    first = told["items"][0]
+    explained = parsed("explain", bundle, user, first["item"])
+    assert explained["score"] == pytest.approx(first["score"], abs=1e-4)
+    assert explained["rank"] == 1
+    assert "the score is the sum of" in run("explain", bundle, user, first["item"]).stdout
+    every = parsed("recommend", bundle, "--user", user, "-k", 100)[0]["items"]
+    low = every[-1]["item"]
+    assert parsed("why-not", bundle, user, low, "-k", 3)["explanation"]["rank"] == 100
+    assert "below the last of 3" in run("why-not", bundle, user, low, "-k", 3).stdout
+    mine = told["history"][0]
+    changed = parsed("what-if", bundle, user, "--remove", mine, "-k", 3)
+    assert changed["before"] == [row["item"] for row in told["items"]]
+    assert mine in parsed("what-if", bundle, user, "--remove", mine, "-k", 150)["after"]
+    assert first["item"] not in parsed("what-if", bundle, user, "--add", first["item"])["after"]
+    assert "rank" in run("what-if", bundle, user, "--remove", mine).stdout
+
+
+def test_rules_of_a_bundle_have_weights_and_matter_to_users(bundle: Path, user: str) -> None:
+    rules = parsed("rules", bundle)["rules"]
+    weights = [rule["weight"] for rule in rules]
+    assert weights == sorted(weights, reverse=True)
+    assert weights[-1] > 0
+    own = parsed("rules", bundle, "--user", user)["rules"]
+    assert {rule["rule"] for rule in own} == {rule["rule"] for rule in rules}
+    assert rules[0]["sentence"] in run("rules", bundle).stdout
+
+
+def test_questions_that_cannot_be_answered_are_refused(
+    bundle: Path, data: Path, user: str, tmp_path: Path
+) -> None:
+    (told,) = parsed("recommend", bundle, "--user", user, "-k", 1)
+    new, has = told["items"][0]["item"], told["history"][0]
+    refuses(("recommend", bundle), "--user NAME")
+    refuses(("recommend", bundle, "--all"), "--out FILE")
+    refuses(("recommend", bundle, "--all", "--out", tmp_path / "x.txt"), ".parquet")
+    refuses(("recommend", bundle, "--user", user + "x"), f"did you mean {user!r}")
+    refuses(("explain", bundle, user, "nothing like it at all"), "there is no item")
+    refuses(("what-if", bundle, user), "--remove ITEM")
+    refuses(("what-if", bundle, user, "--remove", new), "does not have")
+    refuses(("what-if", bundle, user, "--add", has), "already")
+    refuses(("recommend", data, "--user", user), "bundle")
+    refuses(("rules", data, "--user", user), "--user is for bundles")
+
+
+# ── evaluate ────────────────────────────────────────────────────────────────────────────
+
+
+def test_evaluate_measures_beside_controls_and_writes_a_report(
+    bundle: Path, data: Path, tmp_path: Path
+) -> None:
+    points = tmp_path / "points.json"
+    points.write_text('[{"extra": 0, "ndcg": 0.1}, {"extra": 10, "ndcg": 0.2}]')
+    page = tmp_path / "out" / "report.html"
+    told = parsed(
+        "evaluate", bundle, data, "--report", page, "--ablation", points,
+        "--users", 5, "--samples", 100,
+    )  # fmt: skip
+    assert list(told["models"]) == ["LOGER", "MostPop", "ItemKNN", "EASE^R"]
+    assert [one["name"] for one in told["faithfulness"]] == ["LOGER", "random paths for LOGER"]
+    text = page.read_text()
+    for part in (
+        "EASE^R",
+        "JS_f",
+        "round of EM",
+        "|H⁺|: pairs of a user",
+        "least_support",
+        "facts",
+    ):
+        assert part in text, part
+    shown = run("evaluate", bundle, data, "--against", "none")
+    assert "NDCG@10" in shown.stdout
+
+
+def test_evaluate_refuses_what_the_model_was_not_fitted_on(
+    bundle: Path, data: Path, tmp_path: Path
+) -> None:
+    shop(seed=1, users=200, items=150).dataset.save(tmp_path / "other")
+    refuses(("evaluate", bundle, tmp_path / "other"), "was not fitted on this split")
+    parsed("data", "split", data, tmp_path / "split", "--split", "random")
+    refuses(("evaluate", bundle, tmp_path / "split"), "was not fitted on this split")
+    refuses(("evaluate", bundle, data, "--against", "eas"), "did you mean 'ease'")
+    (tmp_path / "points.json").write_text('{"extra": 0}')
+    refuses(("evaluate", bundle, data, "--ablation", tmp_path / "points.json"), "no points")
+
+
+def test_a_split_data_set_is_split_so_for_all(data: Path, tmp_path: Path) -> None:
+    told = parsed("data", "split", data, tmp_path / "s", "--split", "random", "--seed", 3)
+    found = parsed("data", "inspect", tmp_path / "s")
+    assert found["parts"] == told["parts"]
+    again = parsed("data", "split", tmp_path / "s", tmp_path / "t")
+    assert again["parts"] == told["parts"]
+    assert (tmp_path / "s" / "interactions.parquet").read_bytes() == (
+        tmp_path / "t" / "interactions.parquet"
+    ).read_bytes()

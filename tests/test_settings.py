@@ -1,0 +1,80 @@
+"""Settings by name: what is known is taken, what is not is told with the path to it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from loger.errors import DataError, LogerError, UnknownNameError
+from loger.model import LOGERConfig
+from loger.settings import merged, overridden, parsed, read_toml
+
+
+def test_nested_tables_reach_nested_configs() -> None:
+    config = overridden(
+        LOGERConfig(), {"seed": 3, "em": {"rounds": 1, "walk": {"recency": 1}}, "sample_nodes": 9}
+    )
+    assert (config.seed, config.em.rounds, config.sample_nodes) == (3, 1, 9)
+    assert config.em.walk.recency == 1.0
+    assert isinstance(config.em.walk.recency, float)
+    assert config.em.walk.item == LOGERConfig().em.walk.item
+    assert config.encoder == LOGERConfig().encoder
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        ({"em": {"walk": {"recensy": 1.0}}}, "'em.walk.recensy'; did you mean 'em.walk.recency'"),
+        ({"encodr": {}}, "did you mean 'encoder'"),
+        ({"em": {"fusion": "summ"}}, "value of em.fusion 'summ'; did you mean 'sum'"),
+        ({"mining": 3}, "mining must be a table"),
+    ],
+)
+def test_an_unknown_name_is_told_with_the_nearest(values: dict[str, object], why: str) -> None:
+    with pytest.raises(LogerError) as error:
+        overridden(LOGERConfig(), values)
+    assert why in str(error.value)
+
+
+@pytest.mark.parametrize("value", ["3", 3.0, True, None, [3]])
+def test_a_value_of_another_type_is_refused(value: object) -> None:
+    with pytest.raises(LogerError, match=r"em\.rounds must be int"):
+        overridden(LOGERConfig(), {"em": {"rounds": value}})
+
+
+def test_none_is_written_as_a_word_where_a_setting_may_be_none() -> None:
+    assert overridden(LOGERConfig.paper(), {"sample_nodes": "none"}).sample_nodes is None
+    assert overridden(LOGERConfig.paper(), parsed(["sample_nodes=none"])).sample_nodes is None
+
+
+def test_texts_are_read_as_toml_values() -> None:
+    assert parsed(["a.b=1e-3", "a.c=true", "d='x y'", "e=x"]) == {
+        "a": {"b": 1e-3, "c": True}, "d": "x y", "e": "x",
+    }  # fmt: skip
+    for text in ("a", "=1", "a..b=1", ".a=1"):
+        with pytest.raises(LogerError, match="PATH=VALUE"):
+            parsed([text])
+    with pytest.raises(LogerError, match="has a value already"):
+        parsed(["a=1", "a.b=2"])
+
+
+def test_the_second_wins_and_the_rest_stays() -> None:
+    assert merged({"a": {"x": 1, "y": 2}, "b": 1}, {"a": {"y": 3}}) == {
+        "a": {"x": 1, "y": 3},
+        "b": 1,
+    }
+
+
+def test_a_broken_file_is_told_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "s.toml"
+    file.write_text("seed = 1\nem = [\n")
+    with pytest.raises(DataError, match="line"):
+        read_toml(file)
+    with pytest.raises(DataError, match="no such file"):
+        read_toml(tmp_path / "no.toml")
+
+
+def test_unknown_names_are_of_the_one_family() -> None:
+    with pytest.raises(UnknownNameError):
+        overridden(LOGERConfig(), {"sed": 1})
