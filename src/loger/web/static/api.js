@@ -1,0 +1,43 @@
+// The HTTP API of this server; see /docs.
+
+import { byId, problem } from "/static/dom.js";
+
+const KEY = "loger-key";
+
+function askForKey() {
+  const dialog = byId("key-dialog");
+  return new Promise((done) => {
+    dialog.addEventListener("close", () => {
+      sessionStorage.setItem(KEY, byId("key").value);
+      done();
+    }, { once: true });
+    if (!dialog.open) dialog.showModal();
+  });
+}
+
+async function call(method, path, body) {
+  const headers = { Accept: "application/json" };
+  const key = sessionStorage.getItem(KEY);
+  if (key) headers["X-API-Key"] = key;
+  if (body) headers["Content-Type"] = "application/json";
+  let answer;
+  try {
+    answer = await fetch(`/v1/${path}`, { method, headers, body: body && JSON.stringify(body) });
+  } catch {
+    problem("The server does not answer.");
+    throw new Error("no answer");
+  }
+  if (answer.status === 401 && byId("key-dialog")) {
+    await askForKey();
+    return call(method, path, body);
+  }
+  const told = await answer.json();
+  if (!answer.ok) {
+    problem(told.error.message);
+    throw new Error(told.error.message);
+  }
+  return told;
+}
+
+export const get = (path, query) => call("GET", query ? `${path}?${new URLSearchParams(query)}` : path);
+export const post = (path, body) => call("POST", path, body);

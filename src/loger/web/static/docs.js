@@ -1,0 +1,71 @@
+// The OpenAPI document as a page; nothing is loaded from elsewhere.
+
+import { byId, h, show } from "/static/dom.js";
+
+const lastName = (ref) => ref.split("/").pop();
+
+function type(schema) {
+  if (!schema) return "";
+  if (schema.$ref) return lastName(schema.$ref);
+  if (schema.anyOf) return schema.anyOf.map(type).join(" or ");
+  if (schema.type === "array") return `list of ${type(schema.items)}`;
+  return schema.type ?? "anything";
+}
+
+function limits(schema) {
+  const told = [];
+  if (schema.default !== undefined && schema.default !== null) told.push(`default ${JSON.stringify(schema.default)}`);
+  if (schema.minimum !== undefined) told.push(`from ${schema.minimum}`);
+  if (schema.maximum !== undefined) told.push(`to ${schema.maximum}`);
+  if (schema.maxItems !== undefined) told.push(`at most ${schema.maxItems}`);
+  return told.join(", ");
+}
+
+// What is between backticks is code.
+const marked = (said) => said.split("`").map((part, k) => (k % 2 ? h("code", {}, part) : part));
+const text = (parts) => marked(parts.filter(Boolean).map((part) => part.replace(/\.$/, "")).join("; "));
+
+function table(rows) {
+  if (!rows.length) return null;
+  return h("div", { class: "wide" }, h("table", {},
+    h("thead", {}, h("tr", {}, ["name", "type", "what"].map((name) => h("th", { scope: "col" }, name)))),
+    h("tbody", {}, rows.map(({ name, schema, required, description }) => h("tr", {},
+      h("td", {}, h("code", {}, name), required ? " *" : ""),
+      h("td", {}, type(schema)),
+      h("td", {}, text([description ?? schema.description ?? schema.items?.description, limits(schema)])))))));
+}
+
+function fields(schema) {
+  return Object.entries(schema.properties ?? {}).map(([name, value]) => (
+    { name, schema: value, required: (schema.required ?? []).includes(name) }));
+}
+
+function example(method, path, parameters) {
+  const needed = parameters.filter((one) => one.required && one.in === "query").map((one) => `${one.name}=…`);
+  const data = method === "post" && path !== "/v1/reload" ? " \\\n  -H 'Content-Type: application/json' -d '{…}'" : "";
+  return h("pre", { tabindex: "0" }, `curl ${method === "post" ? "-X POST " : ""}'${location.origin}${path}${needed.length ? "?" : ""}${needed.join("&")}'${data}`);
+}
+
+function operation(path, method, told, schemas) {
+  const body = told.requestBody?.content["application/json"].schema;
+  const answer = told.responses["200"]?.content?.["application/json"]?.schema;
+  return h("section", { class: "card" },
+    h("h2", {}, h("span", { class: "method" }, method.toUpperCase()), path),
+    h("p", {}, marked(told.description ?? told.summary)),
+    table(told.parameters ?? []),
+    body ? [h("h3", {}, `Body: ${type(body)}`), table(fields(schemas[type(body)]))] : null,
+    answer ? h("p", { class: "quiet" }, `Answers with ${type(answer)}.`) : null,
+    example(method, path, told.parameters ?? []));
+}
+
+const told = await (await fetch("/v1/openapi.json")).json();
+const schemas = told.components.schemas;
+const operations = Object.entries(told.paths).flatMap(([path, methods]) => (
+  Object.entries(methods).map(([method, one]) => operation(path, method, one, schemas))));
+show(byId("main"),
+  h("section", { class: "card" }, h("h2", {}, `HTTP API ${told.info.version}`), h("p", {}, marked(told.info.description))),
+  operations,
+  h("section", { class: "card" }, h("h2", {}, "What answers are made of"),
+    Object.entries(schemas).map(([name, schema]) => [
+      h("h3", { id: name }, name), h("p", { class: "quiet" }, schema.description ?? ""), table(fields(schema))])));
+document.body.dataset.ready = "yes";

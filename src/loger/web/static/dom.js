@@ -1,0 +1,34 @@
+// Making elements. Text goes in as text, never as markup: names come from data.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function fill(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes ?? {})) {
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name === "width%") element.style.width = `${value}%`;
+    else if (name in element && typeof value === "boolean") element[name] = value;
+    else if (value !== null && value !== undefined && value !== false) element.setAttribute(name, value);
+  }
+  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined));
+  return element;
+}
+
+export const h = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children);
+export const svg = (tag, attributes, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
+export const byId = (id) => document.getElementById(id);
+export const show = (element, ...children) => element.replaceChildren(...children.flat(Infinity).filter(Boolean));
+
+// A minus sign is as wide as a plus.
+export const number = (x, digits = 3) => x.toFixed(digits).replace("-", "−");
+export const signed = (x, digits = 3) => (x < 0 ? "" : "+") + number(x, digits);
+export const plural = (n, word) => `${n.toLocaleString("en")} ${word}${n === 1 ? "" : "s"}`;
+export const words = (name) => name.replace("⁻¹", "").replace(/\[.*/, "").replaceAll("_", " ");
+
+let timer;
+export function problem(text) {
+  const place = byId("problem");
+  place.textContent = text;
+  place.hidden = !text;
+  clearTimeout(timer);
+  if (text) timer = setTimeout(() => { place.hidden = true; }, 8000);
+}

@@ -1,0 +1,69 @@
+// All rules with weights and example paths; the profiles of two people side by side.
+
+import { get } from "/static/api.js";
+import { byId, h, number, show } from "/static/dom.js";
+import { picker } from "/static/picker.js";
+
+async function open(details, id) {
+  if (!details.open || details.dataset.filled) return;
+  details.dataset.filled = "yes";
+  const { examples } = await get(`rules/${id}`);
+  const lines = examples.map((example) => h("li", {}, h("b", {}, `${example.entities[0].label}: `), example.sentence));
+  details.append(h("ul", { class: "examples" },
+    lines.length ? lines : h("li", {}, "No path of this rule leads to anything that the sampled people have.")));
+}
+
+export function drawRules(rules, off, toggle) {
+  const most = Math.max(1e-9, ...rules.map((rule) => Math.abs(rule.weight)));
+  show(byId("rule-list"), rules.map((rule) => h("li", {},
+    h("input", {
+      type: "checkbox", class: "switch", role: "switch", checked: !off.has(rule.id), "data-rule": rule.id,
+      "aria-label": `Rule: ${rule.sentence}`, onchange: () => toggle(rule.id),
+    }),
+    h("details", { ontoggle: (event) => open(event.currentTarget, rule.id) },
+      h("summary", {},
+        h("div", { class: "row" }, h("span", {}, rule.sentence), h("span", { class: "number" }, number(rule.weight))),
+        h("div", { class: "bar" }, h("i", { "width%": 100 * Math.abs(rule.weight) / most }))),
+      h("code", {}, rule.rule)))));
+}
+
+const sides = [null, null];
+
+function side(row, most, left) {
+  const value = row?.importance ?? 0;
+  return h("div", {}, h("span", { class: "number" }, number(value)),
+    h("div", { class: left ? "bar left" : "bar" }, h("i", { "width%": most ? 100 * Math.max(0, value) / most : 0 })));
+}
+
+function drawProfiles() {
+  if (!sides[0] || !sides[1]) return;
+  const [a, b] = sides.map((profile) => new Map(profile.rules.map((row) => [row.id, row])));
+  const both = sides[0].rules.map((row) => row.id);
+  const size = (id) => Math.max(a.get(id).importance, b.get(id).importance);
+  const most = Math.max(...both.map(size));
+  both.sort((x, y) => size(y) - size(x));
+  show(byId("profiles"),
+    h("div", { class: "profile" }, h("div", { class: "sides names" }, h("div", {}, sides[0].label), h("div", {}, sides[1].label))),
+    both.map((id) => h("div", { class: "profile" }, a.get(id).sentence,
+      h("div", { class: "sides" }, side(a.get(id), most, true), side(b.get(id), most, false)))));
+}
+
+export function drawCompare(first) {
+  if (byId("pair").children.length) return;
+  for (const k of [0, 1]) {
+    const place = h("div", {});
+    byId("pair").append(place);
+    const choose = async (user) => {
+      const told = await get("profile", { user: user.name });
+      sides[k] = { ...told, label: user.label };
+      drawProfiles();
+    };
+    const field = picker(place, {
+      label: k ? "The other" : "One person", kind: "users", hint: "Type a name", chosen: choose, keep: true,
+    });
+    if (!k && first) {
+      field.set(first.label);
+      choose(first);
+    }
+  }
+}

@@ -1,0 +1,420 @@
+"""The HTTP API: answers are the model's own, errors have one shape, limits hold."""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+from prometheus_client.parser import text_string_to_metric_families
+
+from loger.explain import SCHEMA
+from loger.model import LOGER
+from loger.web import schemas
+from loger.web.app import create_app
+from loger.web.config import ServeConfig
+from loger.web.problems import CODES
+from loger.web.routes import router
+from web_shop import fitted, item_names
+
+USER = 3
+
+
+@pytest.fixture
+def user(model):
+    return model.graph_.vocabulary.names[USER]
+
+
+def history_of(client, user):
+    return [row["item"] for row in client.get("/v1/history", params={"user": user}).json()["items"]]
+
+
+def is_error(answer, status):
+    error = answer.json()["error"]
+    assert answer.status_code == error["status"] == status, answer.text
+    assert set(error) == {"status", "code", "message", "fields"}
+    assert error["code"] and error["message"]
+    return error["message"]
+
+
+# ── recommending ────────────────────────────────────────────────────────────────────────
+
+
+def test_recommendations_are_those_of_the_model_with_its_explanations(client, model, user):
+    answer = client.get("/v1/recommendations", params={"user": user, "k": 4, "paths": 2}).json()
+    expected = model.recommend(user, 4)
+    assert [row["item"] for row in answer["items"]] == expected["item"].to_list()
+    for row in answer["items"]:
+        assert row["explanation"] == model.explain(user, row["item"], 2).as_dict()
+
+
+def test_the_parts_of_every_explanation_add_up_to_the_score(client, model):
+    for name in model.graph_.vocabulary.names[:20]:
+        for row in client.get("/v1/recommendations", params={"user": name}).json()["items"]:
+            told = row["explanation"]
+            rules = math.fsum(part["contribution"] for part in told["rules"])
+            whole = told["embedding"] + rules + told["popularity"] + told["prior"]
+            assert whole == pytest.approx(told["score"], abs=1e-6)
+
+
+def test_a_posted_history_gives_what_a_new_user_gets_from_the_model(client, model):
+    own = item_names(model)[:4]
+    answer = client.post("/v1/recommendations", json={"history": own, "k": 5}).json()
+    times = int(model.graph_.times.max()) + 1 + np.arange(4)
+    cold = model.with_interactions([("somebody", item) for item in own], times.tolist())
+    assert [row["item"] for row in answer["items"]] == cold.recommend("somebody", 5)[
+        "item"
+    ].to_list()
+    assert answer["items"][0]["score"] == pytest.approx(cold.recommend("somebody")["score"][0])
+
+
+def test_a_new_user_may_have_nothing_yet(client):
+    answer = client.post("/v1/recommendations", json={"history": []}).json()
+    assert len(answer["items"]) == 10
+    assert not answer["items"][0]["explanation"]["rules"]
+
+
+def test_a_new_user_may_be_called_as_a_known_one_is(tmp_path, bundle):
+    model = LOGER.load(bundle)
+    model.graph_.vocabulary.names[0] = "you"
+    model.save(tmp_path / "b")
+    with TestClient(create_app(ServeConfig(str(tmp_path / "b"))), base_url="http://localhost") as c:
+        answer = c.post("/v1/recommendations", json={"history": [], "k": 1}).json()
+    assert answer["user"] == "you_"
+
+
+def test_filters_keep_to_what_has_or_is_a_named_thing(client, model, user):
+    graph, words = model.graph_, model.graph_.vocabulary
+    relation = graph.relation_id("has_brand⁻¹")
+    brand = max(words.span("brand"), key=lambda b: len(graph.neighbours(b, relation)))
+    made = {words.names[i] for i in graph.neighbours(brand, relation)}
+    known = set(history_of(client, user))
+
+    def asked(**filters):
+        query = {"user": user, "k": 100, "explain": False, **filters}
+        return [r["item"] for r in client.get("/v1/recommendations", params=query).json()["items"]]
+
+    everything, text = asked(), f"brand:{words.names[brand]}"
+    assert set(everything) == set(item_names(model)) - known
+    assert asked(include=text) == [item for item in everything if item in made]
+    assert asked(exclude=text) == [item for item in everything if item not in made]
+    assert asked(exclude=[text, f"item:{everything[0]}"])[0] != everything[0]
+    assert asked(include=[f"item:{everything[5]}", f"item:{everything[2]}"]) == [
+        everything[2],
+        everything[5],
+    ]
+
+
+def test_what_if_without_a_purchase_is_the_models_own_answer(client, model, user):
+    gone = history_of(client, user)[:2]
+    answer = client.post("/v1/what-if", json={"user": user, "remove": gone, "k": 6}).json()
+    expected = model.what_if(user, remove=gone, k=6).as_dict()
+    assert [row["item"] for row in answer["after"]] == expected["after"]
+    assert answer["before"] == expected["before"]
+    assert [row["item"] for row in answer["gone"]] == expected["gone"]
+    ranks = {item: k + 1 for k, item in enumerate(expected["before"])}
+    assert [row["before"] for row in answer["after"]] == [
+        ranks.get(item) for item in expected["after"]
+    ]
+
+
+def test_what_if_with_a_purchase_more_is_the_models_own_answer(client, model, user):
+    more = [client.get("/v1/recommendations", params={"user": user}).json()["items"][0]["item"]]
+    answer = client.post("/v1/what-if", json={"user": user, "add": more, "k": 6}).json()
+    expected = model.what_if(user, add=more, k=6).as_dict()["after"]
+    assert [row["item"] for row in answer["after"]] == expected
+    assert more[0] not in expected
+
+
+def test_without_all_rules_the_order_is_that_of_embedding_and_popularity(client, model, user):
+    off = list(range(len(model.rules_)))
+    body = {"user": user, "without_rules": off, "k": 20}
+    for row in client.post("/v1/what-if", json=body).json()["after"]:
+        told = row["explanation"]
+        assert told["score"] == pytest.approx(
+            told["embedding"] + told["popularity"] + told["prior"], abs=1e-9
+        )
+        assert not told["paths"]
+        assert all(part["contribution"] == 0 for part in told["rules"])
+
+
+def test_a_rule_off_is_a_weight_of_zero_and_leaves_the_model_as_it_was(model):
+    weights = model.weights_.copy()
+    strongest = int(np.argmax(weights))
+    other = model.without_rules([strongest])
+    assert other.weights_[strongest] == 0
+    assert np.array_equal(np.delete(other.weights_, strongest), np.delete(weights, strongest))
+    assert np.array_equal(model.weights_, weights)
+    assert not np.allclose(other.score([USER]), model.score([USER]))
+
+
+# ── explaining, rules, finding ──────────────────────────────────────────────────────────
+
+
+def test_explain_and_why_not_are_the_models_own(client, model, user):
+    item = model.recommend(user, 30)["item"][25]
+    query = {"user": user, "item": item}
+    assert client.get("/v1/explain", params=query).json() == model.explain(user, item).as_dict()
+    told = client.get("/v1/why-not", params=query).json()
+    assert told.pop("text") == str(model.why_not(user, item))
+    assert told == model.why_not(user, item).as_dict()
+
+
+def test_the_schema_of_explanations_is_that_of_the_library():
+    ours = schemas.Explanation.model_json_schema()
+    assert set(ours["properties"]) == set(SCHEMA["properties"])
+    assert set(ours["required"]) == set(SCHEMA["required"])
+
+
+def test_rules_come_with_weights_and_with_paths_that_exist(client, model):
+    told = client.get("/v1/rules").json()["rules"]
+    assert [row["weight"] for row in told] == sorted(model.weights_.tolist(), reverse=True)
+    words, graph = model.graph_.vocabulary, model.graph_
+    for row in told:
+        assert row["rule"] == str(model.rules_[row["id"]])
+        examples = client.get(f"/v1/rules/{row['id']}").json()["examples"]
+        assert examples
+        for example in examples:
+            ids = [words.id(e["type"], e["name"]) for e in example["entities"]]
+            relations = [graph.relation_id(r) for r in example["relations"]]
+            assert tuple(example["relations"]) == model.rules_[row["id"]].names
+            for head, relation, tail in zip(ids, relations, ids[1:], strict=False):
+                assert graph.has(head, relation, tail)
+            assert graph.has(ids[0], 0, ids[-1])
+
+
+def test_a_profile_is_the_importance_of_rules(client, model, user):
+    told = client.get("/v1/profile", params={"user": user}).json()["rules"]
+    expected = model.importance(user)
+    assert [row["rule"] for row in told] == expected["rule"].to_list()
+    assert [row["importance"] for row in told] == expected["importance"].to_list()
+
+
+def test_search_finds_beginnings_first_then_parts(client, model):
+    words = model.graph_.vocabulary
+    name = words.names[words.span("item").start + 1]
+    last = name.split()[-1]
+    found = client.get("/v1/items", params={"q": last.upper(), "limit": 100}).json()
+    assert {e["name"] for e in found["results"]} == {
+        item for item in item_names(model) if last in item.lower()
+    } | {e["name"] for e in found["results"] if last in e["label"].lower()}
+    first = client.get("/v1/items", params={"q": name[:5], "limit": 3}).json()["results"]
+    assert all(e["name"].startswith(name[:5]) for e in first)
+    assert client.get("/v1/users", params={"limit": 7}).json()["more"] is True
+    assert client.get("/v1/entities", params={"type": "brand", "q": "zzz"}).json() == {
+        "results": [],
+        "more": False,
+    }
+
+
+def test_a_history_is_the_latest_first(client, model, user):
+    rows = client.get("/v1/history", params={"user": user}).json()["items"]
+    assert [r["time"] for r in rows] == sorted((r["time"] for r in rows), reverse=True)
+    own = model.graph_.neighbours(USER, 0)
+    assert {r["item"] for r in rows} == {model.graph_.vocabulary.names[i] for i in own}
+
+
+# ── errors and limits ───────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("GET", "/v1/recommendations?user=Nobody", None, 404),
+        ("GET", "/v1/recommendations", None, 422),
+        ("GET", "/v1/recommendations?user=a&k=0", None, 422),
+        ("GET", "/v1/recommendations?user=a&k=101", None, 422),
+        ("GET", "/v1/explain?user=a&item=b&paths=11", None, 422),
+        ("GET", "/v1/users?limit=1000", None, 422),
+        ("GET", "/v1/users?q=" + "x" * 513, None, 422),
+        ("GET", "/v1/entities?type=nothing", None, 404),
+        ("GET", "/v1/rules/9999", None, 404),
+        ("GET", "/v1/rules/first", None, 422),
+        ("GET", "/v1/rules/..%2f..%2fetc%2fpasswd", None, 404),
+        ("GET", "/static/../app.py", None, 404),
+        ("GET", "/static/..%2fapp.py", None, 404),
+        ("GET", "/static//etc/passwd", None, 404),
+        ("GET", "/nothing", None, 404),
+        ("DELETE", "/v1/rules", None, 405),
+        ("POST", "/v1/recommendations", "{", 422),
+        ("POST", "/v1/recommendations", "[" * 30_000, 400),
+        ("POST", "/v1/recommendations", "{}", 422),
+        ("POST", "/v1/recommendations", '{"user": "a", "history": []}', 422),
+        ("POST", "/v1/recommendations", '{"history": ["no such item"]}', 404),
+        ("POST", "/v1/recommendations", '{"history": ["\\ud800"]}', 422),
+        ("POST", "/v1/recommendations", '{"history": [], "k": NaN}', 422),
+        ("POST", "/v1/recommendations", '{"history": [], "unknown": 1}', 422),
+        ("POST", "/v1/recommendations", '{"history": [], "k": "5"}', 422),
+        ("POST", "/v1/recommendations", '{"history": [], "include": ["user:x"]}', 422),
+        ("POST", "/v1/recommendations", '{"history": [], "include": ["brand:x"]}', 404),
+        ("POST", "/v1/what-if", '{"history": [], "without_rules": [9999]}', 422),
+        ("POST", "/v1/what-if", '{"history": [], "without_rules": [-1]}', 422),
+        ("POST", "/v1/recommendations", json.dumps({"history": ["x"] * 1001}), 422),
+        ("POST", "/v1/recommendations", "x" * 70_000, 413),
+        ("POST", "/v1/reload", None, 403),
+    ],
+)  # fmt: skip
+def test_every_error_has_the_one_shape(client, method, path, body, status):
+    headers = {"Content-Type": "application/json"}
+    is_error(client.request(method, path, content=body, headers=headers), status)
+
+
+def test_a_body_without_a_length_is_counted_while_it_comes(client):
+    chunks = (b" " * 1000 for _ in range(70))
+    headers = {"Content-Type": "application/json"}
+    is_error(client.post("/v1/recommendations", content=chunks, headers=headers), 413)
+
+
+def test_an_unknown_name_comes_with_near_ones(client, model):
+    name = model.graph_.vocabulary.names[USER]
+    message = is_error(client.get("/v1/history", params={"user": name[:-1]}), 404)
+    assert repr(name) in message
+
+
+def test_what_was_not_bought_cannot_be_removed(client, model, user):
+    own = set(history_of(client, user))
+    other = next(item for item in item_names(model) if item not in own)
+    body = {"user": user, "remove": [other]}
+    assert other in is_error(client.post("/v1/what-if", json=body), 422)
+
+
+def test_a_bug_is_a_500_of_the_same_shape_that_tells_nothing(bundle, monkeypatch):
+    app = create_app(ServeConfig(str(bundle)))
+
+    def broken(self, *_):
+        raise RuntimeError("/secret/place")
+
+    monkeypatch.setattr("loger.web.served.Served.history", broken)
+    client = TestClient(app, base_url="http://localhost", raise_server_exceptions=False)
+    name = app.state.service.served.graph.vocabulary.names[0]
+    message = is_error(client.get("/v1/history", params={"user": name}), 500)
+    assert "secret" not in message
+
+
+def test_a_server_with_a_key_answers_only_who_has_it(bundle):
+    config = ServeConfig(str(bundle), api_key="open sesame")
+    client = TestClient(create_app(config), base_url="http://localhost")
+    is_error(client.get("/v1/rules"), 401)
+    is_error(client.get("/metrics"), 401)
+    is_error(client.get("/v1/rules", headers={"X-API-Key": "sesame"}), 401)
+    assert client.get("/v1/rules", headers={"X-API-Key": "open sesame"}).status_code == 200
+    bearer = {"Authorization": "Bearer open sesame"}
+    assert client.get("/v1/rules", headers=bearer).status_code == 200
+    assert client.get("/v1/health").status_code == 200
+    assert client.get("/").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [("localhost:8000", 200), ("127.0.0.1", 200), ("[::1]:80", 200), ("evil.example", 403)],
+)
+def test_on_loopback_only_local_names_are_answered(client, host, status):
+    assert client.get("/v1/health", headers={"Host": host}).status_code == status
+
+
+# ── running ─────────────────────────────────────────────────────────────────────────────
+
+
+def test_metrics_count_answers_and_their_times(client):
+    def counted():
+        families = text_string_to_metric_families(client.get("/metrics").text)
+        return {(s.name, *sorted(s.labels.items())): s.value for f in families for s in f.samples}
+
+    labels = (("method", "GET"), ("path", "/v1/rules/{rule}"), ("status", "200"))
+    before = counted().get(("loger_requests_total", *labels), 0)
+    client.get("/v1/rules/0")
+    client.get("/v1/rules/1")
+    after = counted()
+    assert after["loger_requests_total", *labels] == before + 2
+    assert after["loger_request_seconds_count", ("path", "/v1/rules/{rule}")] >= 2
+    assert after["loger_bundle_loaded_timestamp_seconds",] > 0
+
+
+def test_the_schema_names_every_path_and_the_error_shape(client):
+    told = client.get("/v1/openapi.json").json()
+    assert set(told["paths"]) == {route.path for route in router.routes}
+    for methods in told["paths"].values():
+        for operation in methods.values():
+            for status, answer in operation["responses"].items():
+                if int(status) >= 400:
+                    ref = answer["content"]["application/json"]["schema"]["$ref"]
+                    assert ref.endswith("/Error")
+    assert {int(s) for s in CODES} >= {400, 401, 403, 404, 413, 422, 500}
+
+
+def test_pages_load_nothing_from_elsewhere(client):
+    for path in ("/", "/docs", "/static/app.css", *(f"/static/{n}.js" for n in SCRIPTS)):
+        answer = client.get(path)
+        assert answer.status_code == 200
+        text = answer.text.replace("http://www.w3.org/2000/svg", "")
+        assert "http://" not in text and "https://" not in text
+        assert "default-src 'self'" in answer.headers["content-security-policy"]
+        assert "innerHTML" not in text
+
+
+SCRIPTS = ("app", "api", "docs", "dom", "picker", "picture", "reasons", "rules")
+
+
+def test_a_new_bundle_is_taken_up_while_requests_go_on(tmp_path: Path, bundle: Path):
+    place = tmp_path / "bundle"
+    LOGER.load(bundle).save(place)
+    app = create_app(ServeConfig(str(place), api_key="k", watch=0))
+    other = fitted(3)
+    with TestClient(app, base_url="http://localhost", headers={"X-API-Key": "k"}) as client:
+        user = app.state.service.served.graph.vocabulary.names[0]
+        assert client.post("/v1/reload").json()["changed"] is False
+        before, end, failed = client.get("/v1/health").json()["fingerprint"], threading.Event(), []
+
+        def ask():
+            while not end.is_set():
+                answer = client.get("/v1/recommendations", params={"user": user, "k": 2})
+                if answer.status_code not in (200, 404):  # the other shop has other users
+                    failed.append(answer.text)
+
+        with ThreadPoolExecutor(2) as pool:
+            asking = [pool.submit(ask) for _ in range(2)]
+            other.save(place)
+            told = client.post("/v1/reload").json()
+            end.set()
+            for each in asking:
+                each.result()
+        assert told["changed"] is True
+        assert told["fingerprint"] != before
+        assert not failed
+        new = other.graph_.vocabulary.names[0]
+        assert client.get("/v1/history", params={"user": new}).status_code == 200
+
+
+def test_a_damaged_bundle_leaves_the_old_one_in_use(tmp_path: Path, bundle: Path):
+    place = tmp_path / "bundle"
+    LOGER.load(bundle).save(place)
+    app = create_app(ServeConfig(str(place), api_key="k", watch=0.05))
+    with TestClient(app, base_url="http://localhost", headers={"X-API-Key": "k"}) as client:
+        manifest = place / "manifest.json"
+        manifest.write_text(manifest.read_text().replace('"loger"', '"other"'))
+        is_error(client.post("/v1/reload"), 422)
+        user = app.state.service.served.graph.vocabulary.names[0]
+        assert client.get("/v1/recommendations", params={"user": user}).status_code == 200
+        assert 'loger_reloads_total{result="failed"}' in client.get("/metrics").text
+
+
+def test_a_watched_link_to_another_bundle_is_followed(tmp_path: Path, bundle: Path):
+    link = tmp_path / "current"
+    link.symlink_to(bundle)
+    app = create_app(ServeConfig(str(link), watch=0.02))
+    before = app.state.service.served.fingerprint
+    new = tmp_path / "new"
+    fitted(3).save(new)
+    with TestClient(app, base_url="http://localhost") as client:
+        (tmp_path / "next").symlink_to(new)
+        (tmp_path / "next").replace(link)
+        for _ in range(500):
+            if client.get("/v1/health").json()["fingerprint"] != before:
+                return
+            threading.Event().wait(0.02)
+    pytest.fail("the new bundle was not taken up")

@@ -1,0 +1,295 @@
+"""The web app in a real browser: Chromium without a screen, driven through ChromeDriver."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+
+from web_shop import HOSTILE
+
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not (CHROMIUM and DRIVER),
+        reason="no browser: install Debian's chromium and chromium-driver to run this",
+    ),
+]
+FLAGS = (
+    "headless", "no-sandbox", "disable-gpu", "disable-quic", "no-first-run", "disable-sync",
+    "disable-background-networking", "disable-component-update", "disable-dev-shm-usage",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def server(app) -> Iterator[str]:
+    with socket.socket() as own:
+        own.bind(("127.0.0.1", 0))
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [own]})
+        thread.start()
+        yield f"http://127.0.0.1:{own.getsockname()[1]}"
+        server.should_exit = True
+        thread.join()
+
+
+class Browser:
+    """A page, and what a person does with it."""
+
+    def __init__(self, server: str, folder: str) -> None:
+        from selenium import webdriver
+
+        options = webdriver.ChromeOptions()
+        options.binary_location = CHROMIUM
+        for flag in (*FLAGS, f"user-data-dir={folder}"):
+            options.add_argument(f"--{flag}")
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+        service = webdriver.ChromeService(DRIVER)
+        self.driver = webdriver.Chrome(options, service)
+        self.server = server
+        self.open()
+        self.requests(), self.complaints()  # those of Chromium's own first page
+
+    def run(self, script: str, *given: object) -> Any:
+        return self.driver.execute_script(script, *given)
+
+    def resize(self, width: int, height: int = 900) -> None:
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+
+    def open(self, path: str = "/", width: int = 1440, height: int = 900, dark: bool = False):
+        self.resize(width, height)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
+        self.driver.get("about:blank")
+        self.driver.get(self.server + path)
+        self.until(lambda: self.run("return document.body.dataset.ready"))
+        return self
+
+    def until(self, true: Callable[[], Any]) -> Any:
+        end = time.monotonic() + 20
+        while time.monotonic() < end:
+            if value := true():
+                return value
+            time.sleep(0.03)
+        raise AssertionError("nothing happened for 20 seconds")
+
+    def one(self, selector: str) -> Any:
+        return self.driver.find_element("css selector", selector)
+
+    def all(self, selector: str) -> list[Any]:
+        return self.driver.find_elements("css selector", selector)
+
+    def texts(self, selector: str) -> list[str]:
+        script = "return [...document.querySelectorAll(arguments[0])].map(e => e.textContent)"
+        return self.run(script, selector)
+
+    def keys(self, *keys: str) -> None:
+        """Type into whatever has the focus."""
+        self.driver.switch_to.active_element.send_keys(*keys)
+
+    def pick(self, selector: str, text: str) -> None:
+        """Type into a search field and take its first suggestion, by keyboard alone."""
+        field = self.one(selector)
+        field.clear()
+        field.send_keys(text)
+        wanted = f"{selector} ~ [role=listbox] [aria-selected=true]"
+        self.until(lambda: any(text.lower() in t.lower() for t in self.texts(wanted)))
+        field.send_keys("\ue007")  # enter
+
+    def ranking(self) -> list[str]:
+        return self.values("#list button", "data-item")
+
+    def values(self, selector: str, attribute: str) -> list[str]:
+        script = "return [...document.querySelectorAll(arguments[0])].map"
+        return self.run(f"{script}(e => e.getAttribute(arguments[1]))", selector, attribute)
+
+    def complaints(self) -> list[str]:
+        return [entry["message"] for entry in self.driver.get_log("browser")]
+
+    def requests(self) -> set[str]:
+        """Every address that the pages asked for since the last time."""
+        told = [json.loads(e["message"])["message"] for e in self.driver.get_log("performance")]
+        sent = [m["params"] for m in told if m["method"] == "Network.requestWillBeSent"]
+        return {params["request"]["url"] for params in sent}
+
+
+@pytest.fixture(scope="module")
+def only_browser(server, tmp_path_factory) -> Iterator[Browser]:
+    browser = Browser(server, str(tmp_path_factory.mktemp("chromium")))
+    yield browser
+    browser.driver.quit()
+
+
+@pytest.fixture
+def browser(only_browser) -> Iterator[Browser]:
+    """The browser; afterwards nothing was complained of, and no request left the machine."""
+    yield only_browser
+    assert only_browser.complaints() == []
+    elsewhere = [
+        url
+        for url in only_browser.requests()
+        if not url.startswith((only_browser.server, "about:", "data:"))
+    ]
+    assert elsewhere == []
+
+
+def shown_user(model, number=3):
+    return model.graph_.vocabulary.names[number]
+
+
+def test_a_user_is_found_and_the_list_is_the_models(browser, model):
+    user = shown_user(model)
+    browser.open().pick("#find-user input", user)
+    expected = model.recommend(user, 10)["item"].to_list()
+    browser.until(lambda: browser.ranking() == expected)
+    assert browser.one("#list-title").text == f"For {user}"
+
+
+def test_an_item_shows_its_sum_its_picture_and_its_sentences(browser, model):
+    user = shown_user(model)
+    browser.open(f"/#user={user}")
+    item = browser.ranking()[1]
+    browser.all("#list button")[1].send_keys("\ue007")
+    browser.until(lambda: browser.texts("#reasons h2") == [item])
+    told = model.explain(user, item, 8)
+    parts = [float(t) for t in browser.values(".sum [title]", "title")]
+    assert sum(parts[:-1]) == pytest.approx(parts[-1], abs=1e-6)
+    assert parts[-1] == pytest.approx(told.score, abs=1e-9)
+    assert browser.texts(".sum [title] span") == [
+        "embedding", "rules", "popularity", "prior", "score",
+    ]  # fmt: skip
+    assert "exactly" in browser.one(".sum + p").text
+    sentences = browser.texts(".because-list li span:last-child")
+    assert sentences == told.sentences()
+    entities = {e for part in told.paths[:6] for e in part.path.entities}
+    assert len(browser.all(".picture .node")) == len(entities)
+
+
+def test_lines_are_as_wide_as_what_goes_over_them(browser, model):
+    user = shown_user(model)
+    for item in model.recommend(user, 4)["item"]:
+        browser.open(f"/#user={user}&item={item}")
+        browser.until(lambda item=item: browser.texts("#reasons h2") == [item])
+        flows: dict[tuple[object, ...], float] = {}
+        for part in model.explain(user, item, 8).paths[:6]:
+            for k, edge in enumerate(part.path.edges):
+                key = (k, k == len(part.path) - 1, *edge)
+                flows[key] = flows.get(key, 0) + part.contribution
+        expected = [1.5 + 10 * flow / max(flows.values()) for flow in flows.values()]
+        assert sorted(map(float, browser.values(".edge", "stroke-width"))) == pytest.approx(
+            sorted(expected), abs=1e-6
+        )
+
+
+def test_a_purchase_switched_off_changes_the_ranking_at_once_and_back(browser, model):
+    user = shown_user(model)
+    browser.open(f"/#user={user}")
+    before = browser.ranking()
+    owned = browser.values("#history input", "data-owned")
+    item, expected = next(
+        (v, after)
+        for v in owned
+        if (after := model.what_if(user, remove=[v]).as_dict()["after"]) != before
+    )
+    box = browser.all("#history input")[owned.index(item)]
+    box.send_keys(" ")
+    browser.until(lambda: browser.ranking() == expected)
+    assert browser.run("return document.activeElement.dataset.owned") == item
+    assert any(browser.texts(".move")) or browser.one("#gone").text
+    browser.keys(" ")
+    browser.until(lambda: browser.ranking() == before)
+
+
+def test_a_rule_switched_off_changes_the_ranking_at_once_and_back(browser, model):
+    user = shown_user(model)
+    browser.open(f"/#user={user}")
+    before = browser.ranking()
+    switch = browser.one("#reasons .switch")
+    rule = int(switch.get_attribute("data-rule"))
+    switch.send_keys(" ")
+    off = model.without_rules([rule]).recommend(user, 10)["item"].to_list()
+    assert off != before
+    browser.until(lambda: browser.ranking() == off)
+    browser.one("#changes button").click()
+    browser.until(lambda: browser.ranking() == before)
+
+
+def test_a_new_user_is_built_by_picking_items(browser, model):
+    browser.open()
+    browser.one("#new").click()
+    first = [model.graph_.vocabulary.names[model.graph_.n_users + k] for k in (5, 9)]
+    for k, name in enumerate(first):
+        browser.pick("#add-item input", name)
+        browser.until(lambda k=k: len(browser.all("#history input")) == k + 1)
+    last = int(model.graph_.times.max())
+    cold = model.with_interactions([("x", v) for v in first], [last + 1, last + 2])
+    expected = cold.recommend("x", 10)["item"].to_list()
+    browser.until(lambda: browser.ranking() == expected)
+    browser.one("#known").click()
+    browser.until(lambda: len(browser.all("#history input")) > 2)
+
+
+def test_why_not_tells_what_is_missing(browser, model):
+    user = shown_user(model)
+    item = model.recommend(user, 40)["item"][35]
+    browser.open(f"/#user={user}").pick("#why-not input", item)
+    browser.until(lambda: browser.texts("#reasons h2") == [item])
+    assert "below the last of 10" in browser.one("#reasons").text
+
+
+def test_rules_open_to_show_paths(browser, model):
+    browser.open("/#view=rules")
+    assert len(browser.all("#rule-list > li")) == len(model.rules_)
+    browser.one("#rule-list summary").send_keys("\ue007")
+    browser.until(lambda: browser.texts(".examples li"))
+
+
+def test_two_people_are_compared_rule_by_rule(browser, model):
+    browser.open(f"/#view=compare&user={shown_user(model)}")
+    browser.pick("#pair > :nth-child(2) input", shown_user(model, 7))
+    browser.until(lambda: len(browser.all(".profile")) == len(model.rules_) + 1)
+    shown = {float(t) for t in browser.texts(".profile .sides > :nth-child(2) .number")}
+    expected = model.importance(shown_user(model, 7))["importance"]
+    assert shown == {round(abs(x), 3) for x in expected}
+
+
+def test_names_that_are_markup_stay_text(browser, model):
+    user = shown_user(model, 0)
+    browser.open(f"/#user={user}")
+    browser.until(lambda: HOSTILE in browser.one("#list-title").text)
+    item = model.graph_.vocabulary.names[model.graph_.n_users]
+    browser.open(f"/#user={user}&item={item}")
+    browser.until(lambda: HOSTILE in browser.texts("#reasons h2"))
+    browser.open("/#view=rules")
+    for summary in browser.all("#rule-list summary"):
+        summary.click()
+    browser.until(lambda: len(browser.all(".examples")) == len(model.rules_))
+    assert browser.all("img") == []
+    assert browser.driver.title != "1"
+
+
+ACCESS = (Path(__file__).parent / "access.js").read_text(encoding="utf-8")
+VIEWS = ("/", "/#view=rules", "/#view=compare", "/docs")
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_pages_are_readable_and_named_for_all(browser, dark):
+    for path in VIEWS:
+        browser.open(path, dark=dark)
+        for width in (1440, 820, 390):
+            browser.resize(width)
+            whole, seen = browser.run(
+                "return [document.documentElement.scrollWidth, window.innerWidth]"
+            )
+            assert whole <= seen == width, f"{path} at {width} is {whole} wide"
+        assert browser.run(ACCESS) == []

@@ -1,0 +1,20 @@
+"""A small shop to serve."""
+
+from __future__ import annotations
+
+from loger.data.demo import shop
+from loger.data.splits import split
+from loger.encoder import TransEConfig
+from loger.model import LOGER, LOGERConfig
+
+HOSTILE = '<img src=x onerror="document.title=1"> & "quotes"'
+SMALL = LOGERConfig(encoder=TransEConfig(dimension=16, epochs=3))
+
+
+def fitted(seed: int) -> LOGER:
+    return LOGER(SMALL).fit(split(shop(seed=seed, users=120, items=100).dataset))
+
+
+def item_names(model: LOGER) -> list[str]:
+    words = model.graph_.vocabulary
+    return [words.names[i] for i in words.span("item")]
