@@ -39,7 +39,17 @@ function laid(paths) {
     });
     path.relations.forEach((relation, k) => {
       const id = JSON.stringify([ids[k], ids[k + 1], relation]);
-      if (!edges.has(id)) edges.set(id, { from: ids[k], to: ids[k + 1], relation, weight: 0, paths: new Set() });
+      if (!edges.has(id)) {
+        const edge = { from: ids[k], to: ids[k + 1], relation, weight: 0, paths: new Set(), via: [] };
+        edges.set(id, edge);
+        // A line that skips a layer has a place of its own there, so that it runs behind no node.
+        for (let layer = k + 1; layer < nodes.get(ids[k + 1]).layer; layer += 1) {
+          const place = `${id} ${layer}`;
+          nodes.set(place, { layer, empty: true });
+          layers[layer].push(place);
+          edge.via.push(place);
+        }
+      }
       edges.get(id).weight += path.contribution;
       edges.get(id).paths.add(number);
     });
@@ -81,17 +91,27 @@ function drawnNode(node, box) {
     }, line)));
 }
 
+function bend([x1, y1], [x2, y2], wide) {
+  const [cx, cy] = [(x1 + x2) / 2, (y1 + y2) / 2];
+  return wide ? `C${cx} ${y1} ${cx} ${y2} ${x2} ${y2}` : `C${x1} ${cy} ${x2} ${cy} ${x2} ${y2}`;
+}
+
 function drawnEdge(edge, nodes, most, box, wide, last) {
   const a = nodes.get(edge.from);
   const b = nodes.get(edge.to);
   const [x1, y1] = wide ? [a.x + box / 2, a.y] : [a.x, a.y + TALL / 2];
   const [x2, y2] = wide ? [b.x - box / 2, b.y] : [b.x, b.y - TALL / 2];
-  const [cx, cy] = [(x1 + x2) / 2, (y1 + y2) / 2];
+  const half = wide ? [box / 2, 0] : [0, TALL / 2];
+  const stops = edge.via.map((id) => nodes.get(id))
+    .flatMap(({ x, y }) => [[x - half[0], y - half[1]], [x + half[0], y + half[1]]]);
+  const points = [[x1, y1], ...stops, [x2, y2]];
+  const curve = points.slice(1).reduce((all, [x, y], k) => all + bend(points[k], [x, y], wide), `M${x1} ${y1}`);
   // The label where lines are apart: away from the user, away from the item.
   const t = a.layer === 0 ? 0.7 : b.layer === last ? 0.3 : 0.45;
   const [steep, even] = [3 * t * t - 2 * t * t * t, 1.5 * t * (1 - t) + t * t * t];
-  const [lx, ly] = wide ? [x1 + (x2 - x1) * even, y1 + (y2 - y1) * steep] : [x1 + (x2 - x1) * steep, y1 + (y2 - y1) * even];
-  const curve = wide ? `M${x1} ${y1}C${cx} ${y1} ${cx} ${y2} ${x2} ${y2}` : `M${x1} ${y1}C${x1} ${cy} ${x2} ${cy} ${x2} ${y2}`;
+  const between = wide ? [x1 + (x2 - x1) * even, y1 + (y2 - y1) * steep] : [x1 + (x2 - x1) * steep, y1 + (y2 - y1) * even];
+  const stop = nodes.get(edge.via[0]);
+  const [lx, ly] = stop ? [stop.x, stop.y] : between;
   const back = edge.relation.endsWith("⁻¹");
   const verb = words(edge.relation);
   const label = wide ? (back ? `← ${verb}` : `${verb} →`) : (back ? `↑ ${verb}` : `${verb} ↓`);
@@ -118,7 +138,7 @@ export function picture(explanation, width) {
     "aria-label": `${paths.length} paths lead to ${explanation.label}; the sentences below say them`,
   },
   drawn.map(([curve]) => curve),
-  [...nodes.values()].map((node) => drawnNode(node, box)),
+  [...nodes.values()].filter((node) => !node.empty).map((node) => drawnNode(node, box)),
   drawn.map(([, label]) => label)));
 }
 

@@ -68,7 +68,7 @@ export function reasons(place, told, { ruleIds, off, toggle, why = null }) {
   const width = Math.max(300, Math.floor(place.clientWidth - 34));
   const drawn = picture(told, width);
   const further = told.rules.reduce((all, part) => all + part.paths, 0) - told.paths.length;
-  const alone = told.rank_without_logic === told.rank ? "" : `, ${told.rank_without_logic} by the embedding alone`;
+  const alone = told.rank_without_logic === told.rank ? "" : ` (${told.rank_without_logic} by the embedding alone)`;
   show(place,
     h("h2", {}, told.label),
     h("p", { class: "quiet" }, `Rank ${told.rank}${alone}`),

@@ -1,0 +1,117 @@
+"""``loger serve`` as people start it, and the API under a fuzzer that reads its schema."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from loger.cli import app as command
+from loger.web.app import STATIC
+
+
+@contextmanager
+def serving(*arguments: str, **environment: str) -> Iterator[str]:
+    """A server in a process of its own, stopped as Ctrl-C stops it."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "loger", "serve", *arguments, "--port", "0"],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment},
+    )
+    assert process.stderr is not None
+    try:
+        said = ""
+        for line in process.stderr:
+            said += line
+            if found := re.search(r"running on (http://\S+)", line):
+                break
+        else:
+            raise AssertionError(said)
+        yield found[1]
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.stderr.read()
+        process.wait(30)
+
+
+def got(url: str, **headers: str) -> bytes:
+    request = urllib.request.Request(url, headers=headers)
+    end = time.monotonic() + 60
+    while True:  # workers may still be loading
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return answer.read()
+        except (ConnectionError, urllib.error.URLError):
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.2)
+
+
+@pytest.mark.slow
+def test_workers_answer_together_and_their_numbers_add_up(bundle):
+    with serving(str(bundle), "--workers", "2", LOGER_API_KEY="k") as place:
+        for _ in range(30):
+            told = json.loads(got(f"{place}/v1/users?limit=1", **{"X-API-Key": "k"}))
+            assert told["results"]
+        numbers = got(f"{place}/metrics", **{"X-API-Key": "k"}).decode()
+    counted = re.search(r'loger_requests_total\{.*"/v1/users".*\} (\d+)', numbers)
+    assert counted and int(counted[1]) == 30
+
+
+def test_a_folder_without_a_bundle_is_one_line_with_a_remedy(tmp_path):
+    result = CliRunner().invoke(command, ["serve", str(tmp_path)])
+    assert result.exit_code == 2
+    assert "give a folder that holds a loger bundle" in result.output
+    assert result.output.count("\n") == 1
+
+
+def test_a_missing_extra_is_one_line_with_a_remedy(bundle, monkeypatch):
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    result = CliRunner().invoke(command, ["serve", str(bundle)])
+    assert result.exit_code == 2
+    assert "pip install 'loger[serve]'" in result.output
+    assert result.output.count("\n") == 1
+
+
+def test_every_file_that_a_page_names_is_in_the_package():
+    text = "".join(path.read_text(encoding="utf-8") for path in STATIC.iterdir())
+    named = set(re.findall(r"/static/([\w.-]+)", text))
+    assert named == {path.name for path in STATIC.iterdir()} - {"index.html", "docs.html"}
+    assert Path(str(find_spec("loger.web").submodule_search_locations[0])) in STATIC.parents
+
+
+def test_a_fuzzer_that_knows_the_schema_finds_no_5xx_and_no_violation(app):
+    schemathesis = pytest.importorskip("schemathesis")
+    from hypothesis import HealthCheck, Phase, given, settings
+
+    schema = schemathesis.openapi.from_asgi("/v1/openapi.json", app)
+    checked = 0
+    for operation in schema.get_all_operations():
+
+        @settings(
+            max_examples=8,
+            deadline=None,
+            phases=[Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        )
+        @given(case=operation.ok().as_strategy())
+        def conforms(case):
+            case.call_and_validate(headers={"Host": "localhost"})
+
+        conforms()
+        checked += 1
+    assert checked >= 18
