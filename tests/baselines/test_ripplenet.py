@@ -129,7 +129,7 @@ def test_the_loss_falls():
     users, items = (x.astype(np.int64) for x in PARTS.pairs("train"))
     asked = np.hstack([items[:, None], rng.integers(0, GRAPH.n_items, (len(items), 4))])
     matrices = torch.optim.Adam([model.relations_.requires_grad_()], lr=0.01)
-    losses = [model._learn(users, asked, 0.01, matrices) for _ in range(30)]
+    losses = [model._learn(users, asked, 0.01, matrices) for _ in range(60)]
     assert losses[-1] < 0.7 * losses[0]
 
 
