@@ -884,27 +884,42 @@ def _add_up(g, trie, weights, formula, node, u, first_item, near, here, n, there
         _clear(there, size)
 
 
+class Desk(NamedTuple):
+    """Room to work in, all zeros before and after a user; one per thread, not one per call."""
+
+    start: Front
+    one: Front
+    two: Front
+    near: NDArray[np.bool_]  # [entities]
+    sums: Sums
+
+
 @njit(cache=True, nogil=True)
-def logit_block(g, trie, weights, formula, users, first_item, out):  # type: ignore[no-untyped-def]
+def new_desk(n_entities, n_items):  # type: ignore[no-untyped-def]
+    """Room for ``logit_block``."""
+    return Desk(
+        _new_front(n_entities, True),
+        _new_front(n_entities, True),
+        _new_front(n_entities, True),
+        np.zeros(n_entities, dtype=np.bool_),
+        Sums(
+            np.zeros(n_items, dtype=np.bool_),
+            np.empty(n_items, dtype=np.int32),
+            np.zeros(1, dtype=np.int64),
+            np.zeros(n_items),
+            np.zeros(n_items),
+        ),
+    )
+
+
+@njit(cache=True, nogil=True)
+def logit_block(g, trie, weights, formula, users, first_item, desk, out):  # type: ignore[no-untyped-def]
     """Write Σ_l w_l φ_l to ``out`` [users, items] for all items that the user has no edge to.
 
     The same walks as ``_reach``; each rule is added up as soon as it is complete.
     """
     weighted = len(weights.leave) > 0
-    n_entities, n_items = len(g.indptr) - 1, out.shape[1]
-    start, one, two = (
-        _new_front(n_entities, weighted),
-        _new_front(n_entities, weighted),
-        _new_front(n_entities, weighted),
-    )
-    near = np.zeros(n_entities, dtype=np.bool_)
-    sums = Sums(
-        np.zeros(n_items, dtype=np.bool_),
-        np.empty(n_items, dtype=np.int32),
-        np.zeros(1, dtype=np.int64),
-        np.zeros(n_items),
-        np.zeros(n_items),
-    )
+    start, one, two, near, sums = desk
     for row in range(len(users)):
         u = users[row]
         near[g.tails[g.indptr[u] : g.indptr[u + 1]]] = True

@@ -150,9 +150,12 @@ class Learned:
         graph: KnowledgeGraph,
         users: NDArray[np.int64],
         logic_graph: KnowledgeGraph | None = None,
+        *,
+        observed: bool = True,
     ) -> NDArray[np.float32]:
-        """S of all items for a block of users (METHOD 6); [users, items]."""
-        told = self.logic.logits(logic_graph or graph, users)
+        """S of all items for a block of users (METHOD 6); [users, items]. Without ``observed``
+        the scores of the users' own items say nothing."""
+        told = self.logic.logits(logic_graph or graph, users, observed=observed)
         if config.fusion == "logic":
             return told
         s = score_users(encoder, graph, users, config.walk.recency)
@@ -523,7 +526,9 @@ class EM:
         self, number: int, learned: Learned, before: float, after: float, sizes: tuple[int, int]
     ) -> Round:
         ndcg, recall = self.judged(
-            lambda own: learned.scores(self.config, self.encoder, self.graph, own, self.logic_graph)
+            lambda own: learned.scores(
+                self.config, self.encoder, self.graph, own, self.logic_graph, observed=False
+            )
         )
         return Round(number, before, after, *sizes, ndcg, recall)
 

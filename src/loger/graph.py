@@ -349,6 +349,12 @@ class KnowledgeGraph:
         return edges.astype(np.int64), np.repeat(users, sizes).astype(np.int32)
 
     @cached_property
+    def popularity(self) -> NDArray[np.int64]:
+        """How many interactions each item has; [items]."""
+        span = self.vocabulary.span("item")
+        return self.degrees(self.inverse(INTERACTION))[span.start : span.stop]
+
+    @cached_property
     def later(self) -> NDArray[np.int32] | None:
         """For each edge that leaves a user by an interaction, how many of the user's
         interactions came after it; 0 on other edges. None where times are not known."""

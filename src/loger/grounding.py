@@ -7,10 +7,12 @@ For an observed pair the counts are thus what they would be had it not been obse
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -222,7 +224,8 @@ def logits(
 
     def block(span: tuple[int, int]) -> None:
         own, part = asked[span[0] : span[1]], out[span[0] : span[1]]
-        kernels.logit_block(rows, trie, weights, formula, own, graph.n_users, part)
+        desk = _desk(graph.n_entities, graph.n_items)
+        kernels.logit_block(rows, trie, weights, formula, own, graph.n_users, desk, part)
 
     for _ in (engine or LocalEngine()).map("scoring by rules", block, _spans(len(asked))):
         pass
@@ -321,7 +324,31 @@ def _rows(graph: KnowledgeGraph) -> kernels.Rows:
     )
 
 
+_desks = threading.local()
+
+
+def _desk(n_entities: int, n_items: int) -> kernels.Desk:
+    """The calling thread's room for ``logit_block``: to make it anew costs more than one user."""
+    if getattr(_desks, "size", None) != (n_entities, n_items):
+        _desks.size, _desks.desk = (n_entities, n_items), kernels.new_desk(n_entities, n_items)
+    desk: kernels.Desk = _desks.desk
+    return desk
+
+
+_known_weights: WeakKeyDictionary[KnowledgeGraph, dict[Walk | None, kernels.Weights]] = (
+    WeakKeyDictionary()
+)
+
+
 def _weights(graph: KnowledgeGraph, walk: Walk | None) -> kernels.Weights:
+    """The factors of a walk in a graph, made once."""
+    known = _known_weights.setdefault(graph, {})
+    if walk not in known:
+        known[walk] = _new_weights(graph, walk)
+    return known[walk]
+
+
+def _new_weights(graph: KnowledgeGraph, walk: Walk | None) -> kernels.Weights:
     none, nowhere = np.empty(0), np.empty(0, dtype=np.int64)
     if walk is None:
         return kernels.Weights(np.empty((0, 0)), nowhere, nowhere, nowhere, none, none)

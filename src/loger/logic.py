@@ -31,7 +31,7 @@ from scipy.special import expit
 from loger import _kernels as kernels
 from loger.engine import Engine, LocalEngine
 from loger.errors import UnknownNameError
-from loger.graph import INTERACTION, KnowledgeGraph
+from loger.graph import KnowledgeGraph
 from loger.grounding import Groundings, Walk, ground, logits, near_items
 from loger.rules import RuleSet
 
@@ -205,17 +205,23 @@ class Logic:
         return rules + self.unit(graph)[found.items]
 
     def logits(
-        self, graph: KnowledgeGraph, users: ArrayLike, engine: Engine | None = None
+        self,
+        graph: KnowledgeGraph,
+        users: ArrayLike,
+        engine: Engine | None = None,
+        *,
+        observed: bool = True,
     ) -> NDArray[np.float32]:
         """logit p of all items for a block of users; [users, items].
 
-        An observed pair is scored as if it had not been observed, like any other.
+        An observed pair is scored as if it had not been observed, like any other; without
+        ``observed`` its rules are not looked at, for who leaves it out anyway.
         """
         own = np.asarray(users, dtype=np.int64)
         alone = LocalEngine(1) if engine is None else engine
         out = logits(graph, self.rules, own, self._formula, walk=self.walk, engine=alone)
         distinct, place = np.unique(own, return_inverse=True)
-        near_users, near = near_items(graph, distinct, observed=True)
+        near_users, near = near_items(graph, distinct, observed)
         if len(near):
             found = self.ground(graph, near_users, near, alone)
             told = np.asarray(self.contributions(found).sum(axis=1)).ravel()
@@ -235,7 +241,5 @@ class Logic:
 
 def log_popularity(graph: KnowledgeGraph) -> Floats:
     """log(1 + interactions) of each item of a graph."""
-    inverse = graph.inverse(INTERACTION)
-    degrees = graph.degrees(inverse)[graph.n_users : graph.n_users + graph.n_items]
-    out: Floats = np.log1p(degrees)
+    out: Floats = np.log1p(graph.popularity)
     return out

@@ -255,10 +255,18 @@ class LOGER:
 
     def score(self, users: ArrayLike) -> Floats:
         """S of all items for a block of users, by number; see ``Recommender.score``."""
-        own = np.asarray(users, dtype=np.int64)
+        return self._scores(np.asarray(users, dtype=np.int64), observed=True)
+
+    def _scores(self, users: NDArray[np.int64], *, observed: bool) -> Floats:
         self.logic_  # noqa: B018  # fitted?
-        settings = self.config_.em
-        return self.learned_.scores(settings, self.encoder_, self.graph_, own, self.logic_graph_)
+        return self.learned_.scores(
+            self.config_.em,
+            self.encoder_,
+            self.graph_,
+            users,
+            self.logic_graph_,
+            observed=observed,
+        )
 
     def top(
         self, users: ArrayLike, k: int, among: NDArray[np.bool_] | None = None
@@ -270,7 +278,7 @@ class LOGER:
         own = np.asarray(users, dtype=np.int64)
 
         def block(part: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-            scores = self.score(part)
+            scores = self._scores(part, observed=False)
             if among is not None:
                 scores[:, ~among] = -np.inf
             return top_k(scores, k, history(self.graph_, part), LocalEngine(1))
