@@ -4,6 +4,9 @@
     python benchmarks/mentions.py without --out /tmp/mentions
     python benchmarks/mentions.py compare --out /tmp/mentions
 
+``with`` is the default of ``benchmarks/loger_quality.py`` with seed 0: its per-user table,
+amazon-toys.default.0.full.parquet, may be put there as with.parquet.
+
 Both on the same split by time, fitted on train, weights on validation, refitted on both, and
 measured once on test; full ranking, paired bootstrap over users.
 """
