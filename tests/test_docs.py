@@ -10,6 +10,7 @@ from __future__ import annotations
 import doctest
 import pkgutil
 import re
+import shlex
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -63,7 +64,7 @@ def commands(text: str) -> Iterator[tuple[str, list[str]]]:
 
 def check(command: str, shown: list[str]) -> None:
     """Run a loger command, or see that another is one a reader has."""
-    program, *arguments = command.split()
+    program, *arguments = shlex.split(command)
     if program == "make":
         assert set(arguments) <= TARGETS, command
         if arguments != ["demo"] or not shown:

@@ -33,9 +33,10 @@ def parsed(*arguments: object) -> Any:
 def refuses(arguments: tuple[object, ...], why: str) -> None:
     result = run(*arguments)
     assert (result.exit_code, result.stdout) == (2, ""), result.output
-    assert result.stderr.startswith("error: ")
-    assert why in result.stderr
-    assert result.stderr.count("\n") == 1
+    *notes, error = result.stderr.splitlines()
+    assert error.startswith("error: ")
+    assert why in error
+    assert all(note.startswith("note: ") for note in notes)
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +109,7 @@ def test_fit_says_what_is_wrong_before_it_works(data: Path, bundle: Path, tmp_pa
 
 
 def test_an_interrupted_fit_goes_on_and_gives_the_same_bytes(data: Path, tmp_path: Path) -> None:
-    settings = "--set", "encoder.epochs=80", "--set", "encoder.dimension=32", "--set", "em.rounds=0"
+    settings = "--set", "encoder.epochs=40", "--set", "encoder.dimension=16", "--set", "em.rounds=0"
     cut, whole = tmp_path / "cut", tmp_path / "whole"
     command = [sys.executable, "-m", "loger", "fit", data, "-o", cut, *settings]
 

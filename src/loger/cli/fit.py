@@ -30,7 +30,7 @@ INTERRUPTED = 130
 HOW = "fit.json"
 """Beside the bundle's own files: what it was fitted on, and what tuning tried."""
 FEW = 2000
-"""Training pairs below which a rule may have less support than METHOD 3 asks for."""
+"""Training pairs below which rules may have less support and lift than METHOD 3 asks for."""
 
 
 def fit(
@@ -124,17 +124,16 @@ def chosen_config(
 
 
 def for_few(config: LOGERConfig, given: dict[str, Any], parts: Split) -> LOGERConfig:
-    """The settings with less support asked of rules where there are few pairs to support them."""
-    n = len(parts.train)
-    least = max(2, n * config.mining.least_support // FEW)
-    if n >= FEW or "least_support" in given.get("mining", {}):
+    """The settings with less asked of rules, where there are few pairs that could support them."""
+    n, mining = len(parts.train), config.mining
+    if n >= FEW:
         return config
-    typer.echo(
-        f"note: {n:,} training pairs are few; rules need a support of {least} "
-        f"(--set mining.least_support={config.mining.least_support} asks for more)",
-        err=True,
-    )
-    return replace(config, mining=replace(config.mining, least_support=least))
+    less = {"least_support": max(2, n * mining.least_support // FEW), "least_lift": 1.0}
+    less = {name: value for name, value in less.items() if name not in given.get("mining", {})}
+    if less:
+        told = ", ".join(f"mining.{name}={value:g}" for name, value in less.items())
+        typer.echo(f"note: {n:,} training pairs are few, so rules need less: {told}", err=True)
+    return replace(config, mining=replace(mining, **less))  # type: ignore[arg-type]
 
 
 def fitted(parts: Split, config: LOGERConfig, checkpoint: Path, preset: str = "default") -> LOGER:
