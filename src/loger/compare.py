@@ -48,8 +48,8 @@ class Method:
     seeded: bool = True
     """Whether it takes a seed; else it has nothing to draw."""
     quick: bool = False
-    """Whether its whole grid takes minutes: then it is tuned on the data at hand. Of others
-    the defaults were chosen on the validation parts of the Amazon sets."""
+    """Whether its whole grid takes minutes: then it is tuned on the data at hand. Where
+    the defaults of others come from, docs/compare.md says."""
 
     refits: bool = False
     """Whether its fit itself learns from validation, in the way it must, and then joins it to

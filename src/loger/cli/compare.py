@@ -44,7 +44,7 @@ def compare(
         bool | None,
         typer.Option(
             help="Tune all methods on validation, or none. Default: those whose grid takes "
-            "minutes; the others' defaults were chosen on validation of the Amazon sets.",
+            "minutes. docs/compare.md says where the defaults of the others come from.",
             show_default=False,
         ),
     ] = None,
