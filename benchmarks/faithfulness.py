@@ -1,7 +1,7 @@
 """How faithful LOGER's reasons are on the real data, beside random valid paths for the same items.
 
     python benchmarks/faithfulness.py [--sets NAME ...] [--users N] [--probed N] [--paths N]
-                                      [--paper] [--keep FOLDER] [--out FOLDER]
+                                      [--paper] [--keep FOLDER] [--bundle FOLDER] [--out FOLDER]
 
 LOGER is fitted with seed 0 on train and validation, as for test; test items are not looked at.
 --users 0 asks all users for the divergences; --probed users are scored anew without facts. The
@@ -36,7 +36,10 @@ def one(name: str, options: argparse.Namespace) -> None:
     start = time.perf_counter()
     kind = "paper" if options.paper else "default"
     keep = None if options.keep is None else options.keep / f"{name}.{kind}"
-    model = LOGER(LOGERConfig.paper() if options.paper else None).fit(parts, checkpoint=keep)
+    if options.bundle is not None:
+        model = LOGER.load(options.bundle)
+    else:
+        model = LOGER(LOGERConfig.paper() if options.paper else None).fit(parts, checkpoint=keep)
     print(f"{name}, {kind}: fitted in {time.perf_counter() - start:.0f} s", flush=True)
     whole, rules = parts.refit(), model.rules_
     config = FaithfulnessConfig(
@@ -66,6 +69,7 @@ def main() -> None:
     parser.add_argument("--paths", type=int, default=3)
     parser.add_argument("--paper", action="store_true")
     parser.add_argument("--keep", type=Path)
+    parser.add_argument("--bundle", type=Path, help="of a model that is fitted already")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     for name in options.sets:

@@ -41,7 +41,7 @@ def em(**settings: object) -> Callable[[int], LOGERConfig]:
 VARIANTS: dict[str, Callable[[int], LOGERConfig]] = {
     "default": lambda seed: LOGERConfig(seed=seed),
     "logic": em(fusion="logic", rounds=0),
-    "paper": lambda seed: LOGERConfig.paper(seed=seed),
+    "paper": lambda seed: LOGERConfig.paper(rounds=2, seed=seed),
     "no-em": em(rounds=0),
     "set": em(feature="set", rounds=0),
     "multiset": em(feature="multiset", rounds=0),
@@ -56,7 +56,10 @@ VARIANTS: dict[str, Callable[[int], LOGERConfig]] = {
         mining=MiningConfig(shortest=3), em=EMConfig(rounds=0), seed=seed
     ),
     "shuffled-kg": em(rounds=0),
-    **{f"extra-{n}": em(rounds=1, early_stop=False, most_extra=n, tau=0.5) for n in (10, 20, 30, 40, 50)},
+    **{
+        f"extra-{n}": em(rounds=1, early_stop=False, most_extra=n, tau=0.5)
+        for n in (10, 20, 30, 40, 50)
+    },
 }
 
 

@@ -76,7 +76,9 @@ class LOGERConfig:
                 rate=1e-5,
                 steps=200,
             ),
-            encoder=TransEConfig(users="free", distance="squared", loss="adversarial", batch=512),
+            encoder=TransEConfig(
+                users="free", distance="squared", loss="adversarial", batch=512, warm_epochs=1
+            ),
             sample_nodes=100,
             seed=seed,
         )
