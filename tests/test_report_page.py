@@ -28,7 +28,7 @@ def everything() -> Contents:
     values = {name: np.random.default_rng(1).random(9) for name in ("js_f", "floor", "random")}
     return Contents(
         a_report(),
-        rules=[{"weight": 2.5, "sentence": "you bought <i>ink</i>"}, {"weight": 0, "sentence": "-"}],
+        rules=[{"weight": 2.5, "sentence": "bought <i>ink</i>"}, {"weight": 0, "sentence": "-"}],
         trace=rounds,
         tried=[("recency", 0.5, 0.3)],
         ablation=[{"extra": 0, "ndcg": 0.1, "low": 0.05, "high": 0.2}, {"extra": 10, "ndcg": 0.2,
