@@ -26,6 +26,7 @@ from loger.data.splits import Split
 from loger.em import EMConfig
 from loger.encoder.folding import score_users
 from loger.evaluate import evaluate
+from loger.metrics.significance import sign_flip
 from loger.mining import MiningConfig
 from loger.model import LOGER, LOGERConfig
 
@@ -128,13 +129,50 @@ def run(name: str, variant: str, seed: int, out: Path, scratch: Path) -> None:
     print(f"{name:18s} {variant:14s} seed {seed}  {cells}  fit {seconds:.0f} s", flush=True)
 
 
+def table(out: Path, protocol: str) -> str:
+    """What has been run, as Markdown: means over users and seeds, the spread over seeds, and
+    p of the paired test against ``default`` of the same seed, the largest over seeds."""
+    lines = [
+        "| | seeds | NDCG | Recall | HR | Precision | p, NDCG |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name in SETS:
+        best = {s: pl.read_parquet(f) for s, f in _found(out, name, "default", protocol).items()}
+        for variant in ("default", "encoder", "encoder-of-paper", *list(VARIANTS)[1:]):
+            runs = {s: pl.read_parquet(f) for s, f in _found(out, name, variant, protocol).items()}
+            if not runs:
+                continue
+            means = np.array([[run[m].mean() for m in METRICS] for run in runs.values()])
+            cells = [
+                f"{100 * m:.2f}" + (f" ± {100 * d:.2f}" if len(runs) > 1 else "")
+                for m, d in zip(means.mean(0), means.std(0, ddof=len(runs) > 1), strict=True)
+            ]
+            both = sorted(set(runs) & set(best)) if variant != "default" else []
+            p = [
+                sign_flip((best[s]["ndcg"] - runs[s]["ndcg"]).to_numpy()[:, None], 1000, 0)[0]
+                for s in both
+            ]
+            tail = f"{max(p):.4f}" if p else ""
+            lines.append(f"| {name}, {variant} | {len(runs)} | {' | '.join(cells)} | {tail} |")
+    return "\n".join(lines)
+
+
+def _found(out: Path, name: str, variant: str, protocol: str) -> dict[int, Path]:
+    files = out.glob(f"{name}.{variant}.*.{protocol}.parquet")
+    return {int(f.name.split(".")[2]): f for f in sorted(files)}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sets", nargs="+", default=list(SETS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--variants", nargs="+", default=list(VARIANTS), choices=list(VARIANTS))
     parser.add_argument("--out", type=Path, default=Path("results"))
+    parser.add_argument("--table", action="store_true", help="print what was run before")
     options = parser.parse_args()
+    if options.table:
+        print(table(options.out, "full"), table(options.out, "sampled-100"), sep="\n\n")
+        return
     options.out.mkdir(parents=True, exist_ok=True)
     for name in options.sets:
         for seed in options.seeds:

@@ -24,13 +24,14 @@ LAYERS = [
     {"_kernels", "topk"},
     {"_hops"},
     {"encoder", "grounding"},
-    {"mining", "logic"},
+    {"mining", "logic", "pools"},
     {"em", "reasoner", "recommender"},
     {"explain", "search"},
     {"model", "baselines"},
     {"evaluate", "faithfulness"},
     {"compare", "report", "study"},
-    {"cli", "web"},
+    {"web"},
+    {"cli"},
     {"__main__"},
 ]
 LAYER = {name: k for k, names in enumerate(LAYERS) for name in names}

@@ -29,7 +29,7 @@ from loger.encoder.threads import one_thread
 from loger.engine import Engine, LocalEngine, Progress, silent
 from loger.errors import LogerError
 from loger.graph import KnowledgeGraph
-from loger.grounding import Groundings, Walk, reach, stacked, taken
+from loger.grounding import Walk
 from loger.logic import (
     Feature,
     Floats,
@@ -45,6 +45,7 @@ from loger.logic import (
     weighs,
 )
 from loger.metrics import ranking
+from loger.pools import Pool, gather
 from loger.rules import RuleSet
 from loger.topk import top_k
 
@@ -177,16 +178,6 @@ def fuse(
     return out
 
 
-@dataclass(frozen=True, eq=False)
-class Pool:
-    """Candidates of some users, by user, for the listwise likelihood."""
-
-    found: Groundings
-    starts: NDArray[np.int64]  # [users + 1]
-    hits: NDArray[np.int64]  # rows that are held-out interactions
-    encoder: NDArray[np.float32]  # [rows]: the encoder's scores
-
-
 class EM:
     """One problem: a graph, an encoder fitted on it, rules, and interactions it does not know."""
 
@@ -316,58 +307,19 @@ class EM:
         return learned, objective(first)[0], objective(w)[0]
 
     def pool(self, rules: RuleSet, users: NDArray[np.int64]) -> Pool:
-        """The candidates of users: each rule's best, the encoder's best, nothing observed."""
-        blocks = [users[k : k + BLOCK] for k in range(0, len(users), BLOCK)]
-        with one_thread():
-            parts = list(
-                self.engine.map("gathering candidates", lambda own: self._pool(rules, own), blocks)
-            )
-        found = stacked([p.found for p in parts], len(rules), self.config.weighing is not None)
-        rows = np.cumsum([0, *(len(p.found) for p in parts)])
-        return Pool(
-            found,
-            np.concatenate([[0], *(p.starts[1:] + at for p, at in zip(parts, rows, strict=False))]),
-            np.concatenate([p.hits + at for p, at in zip(parts, rows, strict=False)]),
-            np.concatenate([p.encoder for p in parts]),
-        )
-
-    def _pool(self, rules: RuleSet, own: NDArray[np.int64]) -> Pool:
-        config, n_items = self.config, self.graph.n_items
-        found = reach(
+        """The candidates of users, with the present encoder; see ``pools.gather``."""
+        config = self.config
+        return gather(
             self.logic_graph,
             rules,
-            own,
-            walk=config.weighing or Walk.uniform(0.0),
-            engine=LocalEngine(1),
+            users,
+            self.held_out,
+            lambda own: score_users(self.encoder, self.graph, own, config.walk.recency),
+            walk=config.weighing,
+            per_rule=config.rule_candidates,
+            main=config.main_candidates,
+            engine=self.engine,
         )
-        place = np.searchsorted(own, found.users)
-        keys = place.astype(np.int64) * n_items + found.items  # ascending
-        s = score_users(self.encoder, self.graph, own, config.walk.recency)
-        mine, _ = top_k(s.copy(), config.main_candidates, history(self.graph, own), LocalEngine(1))
-        owners = np.repeat(np.arange(len(own), dtype=np.int64), mine.shape[1])
-        by_encoder = (owners * n_items + mine.ravel())[mine.ravel() >= 0]
-        chosen = np.union1d(keys[self._best_rows(found, rules)], by_encoder)
-        at = np.minimum(np.searchsorted(keys, chosen), max(len(keys) - 1, 0))
-        known = keys[at] == chosen if len(keys) else np.zeros(len(chosen), dtype=bool)
-        rows, items = np.divmod(chosen, n_items)
-        kept = taken(found, at[known]).spread(known, own[rows], items)
-        if config.weighing is None:
-            kept = replace(kept, strengths=None)
-        hits = self.held_out[own[rows], items]
-        starts = np.searchsorted(rows, np.arange(len(own) + 1))
-        return Pool(kept, starts, np.flatnonzero(np.asarray(hits)), s[rows, items])
-
-    def _best_rows(self, found: Groundings, rules: RuleSet) -> NDArray[np.int64]:
-        """The pairs that are among the best of their user by some rule."""
-        assert found.strengths is not None
-        pair = np.repeat(np.arange(len(found)), np.diff(found.indptr))
-        group = found.users[pair].astype(np.int64) * len(rules) + found.rules
-        order = np.lexsort((pair, -found.strengths, group))
-        sorted_group = group[order]
-        rank = np.arange(len(order)) - np.searchsorted(sorted_group, sorted_group)
-        others = [len(rule) == 3 and rule.types[2] == "user" for rule in rules]
-        most = np.where(others, self.config.main_candidates, self.config.rule_candidates)
-        return np.unique(pair[order[rank < most[found.rules[order]]]])
 
     def _calibrated(self, learned: Learned) -> Learned:
         """The model with weights scaled, and a prior, so that p and q are probabilities.
