@@ -150,10 +150,21 @@ def test_the_parts_add_up_and_paths_are_facts_of_their_rule(which, request):
             assert part.path.entities[-1] == e.item + model.graph_.n_users
 
 
-def test_the_first_path_is_the_one_that_contributes_most(model):
-    for e in explain(model, np.zeros(5, int), model.top([0], 5)[0][0].astype(int), paths=100):
-        worth = [p.contribution for p in e.paths]
-        assert worth == sorted(worth, reverse=True)
+def test_the_first_path_is_the_strongest_of_the_rule_that_contributes_most(model):
+    users = np.repeat(np.arange(0, 600, 20), 5)
+    items = model.top(np.arange(0, 600, 20), 5)[0].ravel().astype(int)
+    several = 0
+    for e in explain(model, users, items, paths=1000):
+        if not e.paths:
+            continue
+        largest = max(part.contribution for part in e.rules)
+        assert e.paths[0].rule == next(r.rule for r in e.rules if r.contribution == largest)
+        own = [p.contribution for p in e.paths if p.rule == e.paths[0].rule]
+        assert own == sorted(own, reverse=True)
+        firsts = [p.rule for p in e.paths[: len({p.rule for p in e.paths})]]
+        assert len(set(firsts)) == len(firsts)  # one of each rule before the second of any
+        several += len(firsts) > 1
+    assert several > 10
 
 
 def test_no_paths_may_be_asked_for(model):

@@ -102,7 +102,8 @@ class Explanation:
     rules: tuple[RulePart, ...]
     """All rules that fire, the largest contribution first."""
     paths: tuple[PathPart, ...]
-    """The paths that contribute most, the largest first."""
+    """First the strongest path of each rule, the rule of largest contribution first; then the
+    next strongest of each."""
 
     @property
     def logic_share(self) -> float:
@@ -306,7 +307,7 @@ class _Explainer:
         return s, ranks, bare
 
     def chains(self, contributions: NDArray[np.float64]) -> list[list[PathPart]]:
-        """The paths of each pair that contribute most, the largest first."""
+        """The strongest path of each rule, rules by contribution; then the next of each."""
         found, n = self.found, self.most
         if n < 1:
             return [[] for _ in range(len(found))]
@@ -325,7 +326,8 @@ class _Explainer:
         shares = strengths / np.maximum(total[useful], 1e-300)[:, None]
         worth = shares * contributions[useful][:, None]
         rows = np.repeat(pair[useful], n)
-        order = np.lexsort((np.arange(len(rows)), -worth.ravel(), rows))
+        place = np.tile(np.arange(n), len(useful))
+        order = np.lexsort((-np.repeat(contributions[useful], n), place, rows))
         order = order[worth.ravel()[order] > 0]
         out: list[list[PathPart]] = [[] for _ in range(len(found))]
         for k in order.tolist():
