@@ -250,9 +250,9 @@ def test_a_history_is_the_latest_first(client, model, user):
         ("POST", "/v1/recommendations", '{"history": [], "k": NaN}', 422),
         ("POST", "/v1/recommendations", '{"history": [], "unknown": 1}', 422),
         ("POST", "/v1/recommendations", '{"history": [], "k": "5"}', 422),
-        ("POST", "/v1/recommendations", '{"history": [], "include": ["user:x"]}', 422),
+        ("POST", "/v1/recommendations", '{"history": [], "include": ["user:x"]}', 404),
         ("POST", "/v1/recommendations", '{"history": [], "include": ["brand:x"]}', 404),
-        ("POST", "/v1/what-if", '{"history": [], "without_rules": [9999]}', 422),
+        ("POST", "/v1/what-if", '{"history": [], "without_rules": [9999]}', 404),
         ("POST", "/v1/what-if", '{"history": [], "without_rules": [-1]}', 422),
         ("POST", "/v1/recommendations", json.dumps({"history": ["x"] * 1001}), 422),
         ("POST", "/v1/recommendations", "x" * 70_000, 413),
@@ -280,7 +280,7 @@ def test_what_was_not_bought_cannot_be_removed(client, model, user):
     own = set(history_of(client, user))
     other = next(item for item in item_names(model) if item not in own)
     body = {"user": user, "remove": [other]}
-    assert other in is_error(client.post("/v1/what-if", json=body), 422)
+    assert other in is_error(client.post("/v1/what-if", json=body), 409)
 
 
 def test_a_bug_is_a_500_of_the_same_shape_that_tells_nothing(bundle, monkeypatch):
@@ -344,7 +344,7 @@ def test_the_schema_names_every_path_and_the_error_shape(client):
                 if int(status) >= 400:
                     ref = answer["content"]["application/json"]["schema"]["$ref"]
                     assert ref.endswith("/Error")
-    assert {int(s) for s in CODES} >= {400, 401, 403, 404, 413, 422, 500}
+    assert {int(s) for s in CODES} >= {400, 401, 403, 404, 409, 413, 422, 500}
 
 
 def test_pages_load_nothing_from_elsewhere(client):

@@ -16,7 +16,7 @@ from loger.web.served import Served
 from loger.web.service import Service
 
 ERRORS: dict[int | str, dict[str, Any]] = {
-    status: {"model": s.Error} for status in (400, 401, 403, 404, 413, 422, 500)
+    status: {"model": s.Error} for status in (400, 401, 403, 404, 409, 413, 422, 500)
 }
 router = APIRouter(prefix="/v1", responses=ERRORS)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic.json_schema import SkipJsonSchema
 
 MOST = 100
 """Items of a list, results of a search, filters."""
@@ -29,16 +30,26 @@ Filters = Annotated[list[Filter], Field(max_length=MOST)]
 Items = Annotated[list[Name], Field(max_length=MOST_HISTORY)]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+def _no_default(schema: dict[str, Any]) -> None:
+    """Null stands for "not given" and is none of the values that may be given."""
+    schema.pop("default", None)
 
 
-class Who(_Strict):
+class Who(BaseModel):
     """A known user, or a new one by history; and what is to be different about either."""
 
-    user: Name | None = Field(default=None, description="A known user.")
-    history: Items | None = Field(
-        default=None, description="Instead of a user: the items of a new one, oldest first."
+    model_config = ConfigDict(
+        extra="forbid",
+        strict=True,
+        json_schema_extra={"oneOf": [{"required": ["user"]}, {"required": ["history"]}]},
+    )
+    user: Name | SkipJsonSchema[None] = Field(
+        default=None, description="A known user.", json_schema_extra=_no_default
+    )
+    history: Items | SkipJsonSchema[None] = Field(
+        default=None,
+        description="Instead of a user: the items of a new one, oldest first.",
+        json_schema_extra=_no_default,
     )
     remove: Items = Field(default=[], description="Items of the user that are to count no more.")
     add: Items = Field(default=[], description="Items that are to count as if the user had them.")

@@ -81,7 +81,11 @@ class Served:
                 model = self._with_changes(user, who)
         else:
             model, user = self._newcomer(who)
+        last = len(model.rules_) - 1
         if who.without_rules:
+            if max(who.without_rules) > last:
+                what = f"there is no rule {max(who.without_rules)}; they are 0 … {last}"
+                raise ProblemError(404, what, "unknown_rule")
             model = model.without_rules(who.without_rules)
         return model, user
 
@@ -111,14 +115,14 @@ class Served:
         for v in gone:
             if v not in owned:
                 raise ProblemError(
-                    422, f"{who.user!r} does not have {self.names_of(v)!r} to remove"
+                    409, f"{who.user!r} does not have {self.names_of(v)!r} to remove"
                 )
         key = (user, tuple(gone), tuple(more))
         return self._changed.get(key, lambda: self.model.changed(user, gone, more))
 
     def _newcomer(self, who: Who) -> tuple[LOGER, int]:
         if not self.takes_new_users:
-            raise ProblemError(422, "this model's encoder knows only the users it was trained with")
+            raise ProblemError(409, "this model's encoder knows only the users it was trained with")
         gone = set(who.remove)
         named = [x for x in dict.fromkeys([*(who.history or []), *who.add]) if x not in gone]
         for name in named:
@@ -165,7 +169,8 @@ class Served:
         kind, _, name = text.partition(":")
         types = [t for t in self.graph.vocabulary.types if t != "user"]
         if kind not in types:
-            raise ProblemError(422, f"a filter is of one of {', '.join(types)}, got {kind!r}")
+            what = f"a filter is of one of {', '.join(types)}, got {kind!r}"
+            raise ProblemError(404, what, "unknown_type")
         if kind == "item":
             return np.array([self.item(name)])
         entity = self._id(kind, name)
