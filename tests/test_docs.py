@@ -2,7 +2,7 @@
 
 In README.md and docs/*.md a block ``text path/to/file`` is a file that later blocks may read;
 Python blocks of one page share their names; the lines shown under ``$ loger …`` are looked
-for in what the command prints, whatever the spacing; … stands for other lines, or for the rest of one.
+for in what the command prints, whatever the spacing; … stands for other lines, or the rest of one.
 """
 
 from __future__ import annotations

@@ -110,3 +110,11 @@ def test_a_report_of_metrics_has_a_short_repr_and_prints_as_its_table() -> None:
     report = a_report()
     assert repr(report) == "Report(a & b, test, full, k = 10, 40 users: LOGER, <b>EASE^R</b>)"
     assert str(report) == report.table()
+
+
+def test_a_divergence_with_nowhere_to_go_has_no_ratio() -> None:
+    # A single rule: floor, measure and control are all zero.
+    values = dict.fromkeys(("js_f", "floor", "random"), np.zeros(5))
+    told = FaithfulnessReport("LOGER", "d", 5, FaithfulnessConfig(), values)
+    assert told.ratios == {}
+    assert "JS_f" in page(Contents(a_report(), faithfulness=[told]))

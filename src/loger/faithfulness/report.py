@@ -119,7 +119,8 @@ class FaithfulnessReport:
             here, end = self[line], self[control]
             if floor is not None and here is not None and end is not None:
                 way = end.mean - floor.mean
-                out[f"{line}, from floor to control"] = (here.mean - floor.mean) / way
+                if way:  # a single rule leaves no way to go
+                    out[f"{line}, from floor to control"] = (here.mean - floor.mean) / way
         return out
 
     def as_dict(self) -> dict[str, Any]:
