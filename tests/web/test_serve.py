@@ -94,6 +94,7 @@ def test_every_file_that_a_page_names_is_in_the_package():
     assert Path(str(find_spec("loger.web").submodule_search_locations[0])) in STATIC.parents
 
 
+@pytest.mark.slow
 def test_a_fuzzer_that_knows_the_schema_finds_no_5xx_and_no_violation(app):
     schemathesis = pytest.importorskip("schemathesis")
     from hypothesis import HealthCheck, Phase, given, settings
@@ -103,14 +104,14 @@ def test_a_fuzzer_that_knows_the_schema_finds_no_5xx_and_no_violation(app):
     for operation in schema.get_all_operations():
 
         @settings(
-            max_examples=8,
+            max_examples=5,
             deadline=None,
             phases=[Phase.generate],
             suppress_health_check=list(HealthCheck),
         )
         @given(case=operation.ok().as_strategy())
         def conforms(case):
-            case.call_and_validate(headers={"Host": "localhost"})
+            case.call_and_validate(headers={"Host": "localhost"}, timeout=60)
 
         conforms()
         checked += 1

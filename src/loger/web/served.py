@@ -66,6 +66,10 @@ class Served:
     def warm(self) -> None:
         """Answer one of each kind of question, so that nobody waits for a first time."""
         self.listed(self.model, 0, 3, 1)
+        # A changed graph is not mapped: for the kernels that is another type, loaded apart.
+        own = self.items_of(self.graph, 0).tolist()
+        changed = self.model.changed(0, own[:1], [])
+        self.listed(changed, 0, 3, 1)
         for entity_type in self.graph.vocabulary.types:
             self.names(entity_type)
 
