@@ -300,5 +300,7 @@ white-space:pre-wrap;overflow-wrap:anywhere}
 --plain:#777;--band:#0b6e6e18}
 body{font-size:10.5pt;padding:0;max-width:none}nav{display:none}
 figure,table,.keep{break-inside:avoid}h2,h3{break-after:avoid}
-table{font-size:8pt}.pair{grid-template-columns:1fr 1fr}@page{margin:16mm}}
+table{font-size:7.5pt}td.n{white-space:normal}th,td{padding-right:.5rem}
+.wide{overflow:visible}pre{columns:2;font-size:7.5pt}.pair{grid-template-columns:1fr 1fr}
+@page{margin:14mm}}
 </style>"""

@@ -87,7 +87,7 @@ def lines(
 def between(rows: Sequence[tuple[str, float, float, float]], title: str) -> str:
     """Where a measure lies between its floor and its control: (name, floor, value, control)."""
     ticks = _ticks(0.0, max((max(row[1:]) for row in rows), default=1.0))
-    x = _scale(0.0, ticks[-1], LEFT, WIDTH - 30)
+    x = _scale(0.0, ticks[-1], LEFT, WIDTH - 60)
     height = 52 * len(rows) + 40
     parts = [_grid(ticks, x, 8, height - 28, "")]
     for k, (name, least, value, control) in enumerate(rows):
