@@ -117,10 +117,17 @@ def test_a_round_that_does_not_help_is_taken_back(parts, rules):
     assert len(learned.trace) == 2
     assert kept_rounds(learned.trace, True) == 0
     assert all(np.array_equal(before[k], encoder.state()[k]) for k in before)
-    values = iter([(0.5, 0.5), (0.6, 0.6)])
-    learned = em.run()
-    assert kept_rounds(learned.trace, True) == 1
-    assert not all(np.array_equal(before[k], encoder.state()[k]) for k in before)
+
+
+def test_a_round_is_kept_if_bound_and_judges_both_say_so():
+    first = Round(0, 0, -5.0, 0, 0, 0.5, 0.5)
+    both, one, other = (
+        replace(first, number=1, bound=bound, ndcg=ndcg)
+        for bound, ndcg in ((-4.9, 0.6), (-5.1, 0.6), (-4.9, 0.4))
+    )
+    assert kept_rounds((first, both), early_stop=True) == 1
+    assert kept_rounds((first, one), early_stop=True) == 0
+    assert kept_rounds((first, other), early_stop=True) == 0
 
 
 def test_rounds_are_kept_all_without_early_stop():

@@ -77,7 +77,8 @@ class EMConfig:
     rounds: int = 1
     """The most rounds of EM; the paper has 4, 2 and 3."""
     early_stop: bool = True
-    """Whether a round that does not help held-out users is the last, and is taken back."""
+    """Whether a round that does not raise both the bound and the judges' NDCG is taken back, and
+    is the last."""
     hidden: int = 50
     """|H| per user: so many items of highest q, and as many uniform ones."""
     most_extra: int = 10
@@ -120,6 +121,10 @@ class Round:
     ndcg: float
     recall: float
     """On the held-out users that judge; NaN if there are none."""
+
+    def betters(self, other: Round) -> bool:
+        """Whether both the bound and what the judges see are higher than in another round."""
+        return self.bound > other.bound and self.ndcg > other.ndcg
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,7 +233,7 @@ class EM:
             sizes = (n_hidden, len(extra.users))
             trace.append(self._round(number, learned, before, after, sizes))
             self.progress("rounds of EM", number, config.rounds)
-            if config.early_stop and not trace[-1].ndcg > trace[-2].ndcg:
+            if config.early_stop and not trace[-1].betters(trace[-2]):
                 self.encoder.load_state(self.graph, state)
                 learned = previous
                 break
@@ -513,7 +518,7 @@ class EM:
 
 def kept_rounds(trace: tuple[Round, ...], early_stop: bool) -> int:
     """How many rounds of a trace the model is of."""
-    taken_back = early_stop and len(trace) > 1 and not trace[-1].ndcg > trace[-2].ndcg
+    taken_back = early_stop and len(trace) > 1 and not trace[-1].betters(trace[-2])
     return len(trace) - 1 - taken_back
 
 
