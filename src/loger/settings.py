@@ -16,6 +16,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -45,7 +46,8 @@ def overridden(base: Config, values: Mapping[str, Any], where: str = "") -> Conf
     for name, value in values.items():
         at = f"{where}.{name}" if where else name
         if name not in known:
-            raise UnknownNameError("setting", at, [f"{where}.{k}" if where else k for k in known])
+            near = get_close_matches(name, known)  # by the last name: the path is no likeness
+            raise UnknownNameError("setting", at, [at.removesuffix(name) + k for k in near])
         now = getattr(base, name)
         if is_dataclass(now):
             if not isinstance(value, Mapping):
