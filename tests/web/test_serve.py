@@ -44,8 +44,7 @@ def serving(*arguments: str, **environment: str) -> Iterator[str]:
         yield found[1]
     finally:
         process.send_signal(signal.SIGINT)
-        process.stderr.read()
-        process.wait(30)
+        process.communicate(timeout=60)
 
 
 def got(url: str, **headers: str) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.json_schema import SkipJsonSchema
 
 MOST = 100
@@ -15,8 +15,16 @@ NAME = 512
 """Characters of a name."""
 
 Name = Annotated[str, Field(min_length=1, max_length=NAME)]
-K = Annotated[int, Field(ge=1, le=MOST, description="How many items.")]
-Paths = Annotated[int, Field(ge=0, le=MOST_PATHS, description="How many paths for each item.")]
+
+
+def _whole(value: object) -> object:
+    """5.0 as 5: to JSON they are the same number."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Whole = Annotated[int, BeforeValidator(_whole)]
+K = Annotated[Whole, Field(ge=1, le=MOST, description="How many items.")]
+Paths = Annotated[Whole, Field(ge=0, le=MOST_PATHS, description="How many paths for each item.")]
 Filter = Annotated[
     str,
     Field(
@@ -53,7 +61,7 @@ class Who(BaseModel):
     )
     remove: Items = Field(default=[], description="Items of the user that are to count no more.")
     add: Items = Field(default=[], description="Items that are to count as if the user had them.")
-    without_rules: list[Annotated[int, Field(ge=0, le=2**31)]] = Field(
+    without_rules: list[Annotated[Whole, Field(ge=0, le=2**31)]] = Field(
         default=[], max_length=MOST_HISTORY, description="Rules, by id, that are to weigh nothing."
     )
 
