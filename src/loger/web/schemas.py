@@ -22,9 +22,11 @@ def _whole(value: object) -> object:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-Whole = Annotated[int, BeforeValidator(_whole)]
-K = Annotated[Whole, Field(ge=1, le=MOST, description="How many items.")]
-Paths = Annotated[Whole, Field(ge=0, le=MOST_PATHS, description="How many paths for each item.")]
+WHOLE = BeforeValidator(_whole)
+K = Annotated[int, Field(ge=1, le=MOST, description="How many items."), WHOLE]
+Paths = Annotated[
+    int, Field(ge=0, le=MOST_PATHS, description="How many paths for each item."), WHOLE
+]
 Filter = Annotated[
     str,
     Field(
@@ -61,7 +63,7 @@ class Who(BaseModel):
     )
     remove: Items = Field(default=[], description="Items of the user that are to count no more.")
     add: Items = Field(default=[], description="Items that are to count as if the user had them.")
-    without_rules: list[Annotated[Whole, Field(ge=0, le=2**31)]] = Field(
+    without_rules: list[Annotated[int, Field(ge=0, le=2**31), WHOLE]] = Field(
         default=[], max_length=MOST_HISTORY, description="Rules, by id, that are to weigh nothing."
     )
 
