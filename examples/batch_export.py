@@ -1,0 +1,32 @@
+"""Batch export: the lists of all users to Parquet, and users who came after the fit.
+
+python examples/batch_export.py
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import polars as pl
+
+from loger.data.demo import shop
+from loger.data.splits import split
+from loger.model import LOGER
+
+
+def main() -> None:
+    """Fit once, write everybody's list, then fold in a newcomer without training."""
+    model = LOGER().fit(split(shop(users=200, items=150).dataset))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "lists.parquet"
+        model.recommend_all(path, k=5)
+        lists = pl.read_parquet(path)
+        print(f"{lists['user'].n_unique()} users, {lists.height} rows")
+        bought = lists["item"][0]
+        later = model.with_interactions([("a newcomer", bought)])
+        print(later.recommend("a newcomer", k=3, explain=True)["because"].to_list())
+
+
+if __name__ == "__main__":
+    main()

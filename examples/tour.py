@@ -1,0 +1,37 @@
+"""A tour: fit on the demo shop, look at rules and reasons, ask what if, save and load.
+
+python examples/tour.py
+"""
+
+from __future__ import annotations
+
+import tempfile
+
+from loger.baselines import EASE, MostPop
+from loger.data.demo import shop
+from loger.data.splits import split
+from loger.evaluate import evaluate
+from loger.model import LOGER
+
+
+def main() -> None:
+    """Walk through what a fitted model can be asked."""
+    parts = split(shop(users=200, items=150).dataset)
+    model = LOGER().fit(parts)
+    print(model.rule_table())
+    known = parts.refit()  # what is known when the test comes
+    print(evaluate([model, MostPop().fit(known), EASE().fit(known)], parts))
+    user = model.graph_.vocabulary.names[0]
+    best = model.recommend(user, k=3, explain=True)
+    print(best)
+    print(model.explain(user, best["item"][0]))
+    mine = model.graph_.neighbours(0, 0)[:1]
+    print(model.what_if(user, remove=[model.graph_.vocabulary.names[int(i)] for i in mine]))
+    with tempfile.TemporaryDirectory() as folder:
+        model.save(folder)
+        again = LOGER.load(folder)
+        print(again.recommend(user, k=3)["item"].to_list() == best["item"].to_list())
+
+
+if __name__ == "__main__":
+    main()
