@@ -271,6 +271,12 @@ def test_a_new_user_with_the_history_of_an_old_one_gets_the_same_list(model):
     )
 
 
+def test_a_model_with_users_added_is_not_saved_half(model, tmp_path):
+    item = names_of(model, [0])[0]
+    with pytest.raises(LogerError, match="added after the fit"):
+        model.with_interactions([("late", item)]).save(tmp_path)
+
+
 def test_new_interactions_change_the_list_without_training(model):
     user = model.graph_.vocabulary.names[5]
     best = model.recommend(user, 1)["item"][0]

@@ -424,6 +424,11 @@ class LOGER:
     def save(self, folder: Path | str) -> None:
         """Write the model as a bundle: manifest, safetensors, Parquet."""
         logic, words = self.logic_, self.graph_.vocabulary
+        if getattr(self.encoder_, "n_users_", self.graph_.n_users) != self.graph_.n_users:
+            raise LogerError(
+                "users were added after the fit, and the encoder has no vectors of theirs to "
+                "keep; save the model as it was fitted and add them after loading"
+            )
         edges, tables = storage.graph_parts(self.graph_)
         longest = max(len(rule) for rule in self.rules_)
         relations = np.full((len(self.rules_), longest), -1, dtype=np.int64)
