@@ -11,8 +11,8 @@ import torch
 from loger.data.demo import shop
 from loger.data.splits import split
 from loger.encoder import ExtraPairs, TransE, TransEConfig
-from loger.encoder.histories import Histories
 from loger.encoder.folding import score_users
+from loger.encoder.histories import Histories
 from loger.encoder.rows import RowAdam
 from loger.encoder.transe import _Batch, _score, _stream
 from loger.errors import LogerError
