@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from functools import cache
 from itertools import product
 
@@ -12,11 +11,10 @@ import torch
 
 from loger.baselines import PGPR
 from loger.baselines._walks import best_steps, find_steps, rows_of, step_products, step_sums
-from loger.data import load, split
+from loger.data import split
 from loger.data.demo import shop
 from loger.encoder import TransE, TransEConfig
 from loger.errors import LogerError
-from loger.evaluate import evaluate
 from loger.mining import MiningConfig, mine
 from loger.recommender import part_matrix
 from loger.rules import RuleSet
@@ -233,19 +231,3 @@ def test_settings_without_sense_are_refused(settings):
 def test_a_misspelt_setting_is_told_with_the_nearest():
     with pytest.raises(LogerError, match=r"no setting of PGPR 'epoch'; did you mean 'epochs'"):
         PGPR(epoch=3)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name, ndcg, recall", [("amazon-beauty", 5.45, 8.32), ("amazon-cellphones", 5.04, 8.42)]
-)
-def test_95_percent_of_the_published_figures_are_reached_within_20_minutes(
-    real_data, name, ndcg, recall
-):
-    parts = split(load(real_data / name)).refit()
-    start = time.perf_counter()
-    model = PGPR().fit(parts)
-    report = evaluate([model], parts, samples=10)
-    assert time.perf_counter() - start < 20 * 60
-    assert 100 * report.mean("PGPR", "ndcg") >= 0.95 * ndcg
-    assert 100 * report.mean("PGPR", "recall") >= 0.95 * recall
