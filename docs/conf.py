@@ -12,3 +12,4 @@ exclude_patterns = ["_build"]
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 suppress_warnings = ["misc.highlighting_failure"]  # console blocks show excerpts
+myst_heading_anchors = 3

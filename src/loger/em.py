@@ -1,4 +1,4 @@
-"""EM (METHOD 5): the encoder proposes hidden pairs, the rules judge them, and each learns.
+"""EM (METHOD 5): the encoder proposes hidden pairs, the rules judge them, and each learns::
 
     fit the encoder on G
     repeat:  M-step   weights of the rules from observed and hidden pairs
@@ -80,7 +80,7 @@ class EMConfig:
     """Whether a round that does not raise both the bound and the judges' NDCG is taken back, and
     is the last."""
     hidden: int = 50
-    """|H| per user: so many items of highest q, and as many uniform ones."""
+    """Size of H per user: so many items of highest q, and as many uniform ones."""
     most_extra: int = 10
     """The most pairs of a user in H⁺."""
     tau: float = 0.9
@@ -117,7 +117,7 @@ class Round:
     hidden: int
     """How many pairs the encoder proposed."""
     extra: int
-    """|H⁺| of the E-step before."""
+    """Size of H⁺ of the E-step before."""
     ndcg: float
     recall: float
     """On the held-out users that judge; NaN if there are none."""

@@ -114,7 +114,7 @@ class Explanation:
 
     @property
     def decomposition_error(self) -> float:
-        """|Σ of the parts − logit p|: what METHOD 8 asks to be at most 1e-6."""
+        """How far Σ of the parts is from logit p: what METHOD 8 asks to be at most 1e-6."""
         parts = sum(part.contribution for part in self.rules)
         return abs(self.prior + self.popularity + parts - self.logit)
 

@@ -2,7 +2,7 @@
 
 For a pair i with groundings of the rules l, logit p_i = Σ_l w_l φ_il + w₀, where φ is one of
 
-- ``set``: 1[n_l > 0] / |L_i|, Eq. 1 of the paper;
+- ``set``: ``1[n_l > 0] / |L_i|``, Eq. 1 of the paper;
 - ``multiset``: n_l / Σ n, what the authors' code computes;
 - ``count``: log(1 + n_l), with a prior w₀: more evidence never counts against;
 - ``walk``: x_l / s_l, strength of the paths in units of what is usual for the rule;

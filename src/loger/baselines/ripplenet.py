@@ -43,7 +43,7 @@ class RippleNetConfig:
     kge: float = 0.01
     """Weight of the knowledge-graph term, as in the original."""
     l2: float = 3e-3
-    """Weight of |vectors|² of the rows of a batch."""
+    """Weight of ‖vectors‖² of the rows of a batch."""
     negatives: int = 8
     """Unseen items for each interaction; 1 in the original."""
     epochs: int = 8
@@ -75,7 +75,7 @@ class RippleNet:
         p_i = softmax_i(vᵀ R_i h_i),   o = Σ_i p_i t_i,   ŷ(u, v) = σ(v·(o¹ + o²) + b_v),
 
     learned by mean −log ŷ of interactions + mean −log(1 − ŷ) of unseen items − λ₁ mean σ(hᵀ R t)
-    of the facts + λ₂ |vectors|². All items of a user are scored by two matrix products.
+    of the facts + λ₂ ‖vectors‖². All items of a user are scored by two matrix products.
 
     Differences: a fact that comes from v itself, or passes it, does not count for v (METHOD L2;
     the original lets a training item explain itself); interactions are facts of the graph like

@@ -33,7 +33,7 @@ class Contents:
     tried: Sequence[tuple[str, Any, float]] = ()
     """Setting, value and held-out NDCG of what tuning tried."""
     ablation: Sequence[Mapping[str, float]] = ()
-    """|H⁺| per user (``extra``) and what it leads to (``ndcg``, and ``low`` and ``high``)."""
+    """Size of H⁺ per user (``extra``) and what it leads to (``ndcg``, and ``low`` and ``high``)."""
     faithfulness: Sequence[FaithfulnessReport] = ()
     """The model's first, then controls."""
     examples: Sequence[Mapping[str, Any]] = ()
