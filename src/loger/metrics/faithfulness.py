@@ -128,7 +128,7 @@ def coverage(lists: Sequence[Sequence[Reasons]]) -> Values:
 
 
 def decomposition_error(contributions: ArrayLike, totals: ArrayLike) -> float:
-    """The largest gap between Σ contributions and total of some records; [records, parts] and [records]."""
+    """The largest gap of Σ contributions [records, parts] to totals [records]."""
     parts, whole = np.asarray(contributions, dtype=np.float64), np.asarray(totals)
     return float(np.abs(parts.sum(axis=1) - whole).max(initial=0.0))
 
