@@ -28,7 +28,8 @@ import torch
 import target
 from generated import cellphones
 from loger.encoder import TransE, TransEConfig, top_items
-from loger.encoder.retrieval import ITEMS_PER_TILE, USERS_PER_TILE, observed
+from loger.encoder.folding import history
+from loger.encoder.retrieval import ITEMS_PER_TILE, USERS_PER_TILE
 from loger.encoder.threads import one_thread
 from loger.encoder.transe import _Batch
 from loger.engine import LocalEngine
@@ -250,7 +251,7 @@ def retrieval(graph: KnowledgeGraph, k: int = 50, turns: int = 3) -> None:
         out = np.empty((len(users), k), dtype=np.int64)
         for lo in range(0, len(users), 512):
             scores = x[lo : lo + 512] @ y.T
-            scores[observed(graph, users[lo : lo + 512])] = -np.inf
+            scores[history(graph, users[lo : lo + 512])] = -np.inf
             best = np.argpartition(-scores, k, axis=1)[:, :k]
             order = np.argsort(-np.take_along_axis(scores, best, 1), axis=1, kind="stable")
             out[lo : lo + 512] = np.take_along_axis(best, order, 1)

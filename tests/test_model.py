@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import jsonschema
 import numpy as np
 import polars as pl
 import pytest
@@ -16,7 +17,7 @@ from loger.encoder import TransEConfig
 from loger.encoder.folding import history
 from loger.encoder.network import GNN
 from loger.errors import DataError, LogerError, UnknownNameError
-from loger.explain import NO_PATH, explain
+from loger.explain import NO_PATH, SCHEMA, explain
 from loger.model import LOGER, LOGERConfig, with_setting
 
 SMALL = LOGERConfig(encoder=TransEConfig(dimension=16, epochs=3))
@@ -180,9 +181,6 @@ def test_two_calls_give_equal_bytes(model):
 
 
 def test_the_record_keeps_to_its_schema(model):
-    jsonschema = pytest.importorskip("jsonschema")
-    from loger.explain import SCHEMA
-
     user = model.graph_.vocabulary.names[3]
     for item in model.recommend(user, 5)["item"]:
         jsonschema.validate(model.explain(user, item).as_dict(), SCHEMA)

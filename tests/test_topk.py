@@ -10,6 +10,7 @@ from hypothesis.extra.numpy import arrays
 from loger.data.demo import shop
 from loger.data.splits import split
 from loger.encoder import TransE, TransEConfig, retrieval, top_items
+from loger.encoder.folding import history
 from loger.engine import LocalEngine
 from loger.errors import LogerError
 from loger.topk import RunningBest, top_k
@@ -101,7 +102,7 @@ def test_items_of_equal_scores_come_in_their_order_across_tiles(monkeypatch):
     encoder.__dict__.pop("_answers", None)
     monkeypatch.setattr(retrieval, "ITEMS_PER_TILE", 8)
     items, _ = top_items(encoder, parts.graph, [4], 20)
-    rows, seen = retrieval.observed(parts.graph, np.array([4]))
+    rows, seen = history(parts.graph, np.array([4]))
     assert len(rows) > 0
     assert items[0].tolist() == np.setdiff1d(np.arange(n), seen)[:20].tolist()
 

@@ -6,10 +6,11 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
+from loger.encoder.folding import history
 from loger.encoder.protocol import Encoder, Product
 from loger.encoder.threads import one_thread
 from loger.engine import Engine, LocalEngine
-from loger.graph import INTERACTION, KnowledgeGraph
+from loger.graph import KnowledgeGraph
 from loger.topk import RunningBest, top_k
 
 CELLS_PER_BLOCK = 4 << 20
@@ -40,7 +41,7 @@ def top_items(
     size = USERS_PER_TILE if product else max(1, CELLS_PER_BLOCK // max(1, graph.n_items))
 
     def block(span: slice) -> Lists:
-        known = observed(graph, asked[span])
+        known = history(graph, asked[span])
         with one_thread():
             if product is not None:
                 return _best_of_product(product[0][span], product[1], k, known)
@@ -73,26 +74,3 @@ def _best_of_product(
         scores[rows[here], columns[here] - lo] = -np.inf
         best.offer(scores, lo)
     return best.lists()
-
-
-def observed(
-    graph: KnowledgeGraph, users: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The interactions of some users as (place among them, item)."""
-    owners, edges = observed_edges(graph, users)
-    return owners, graph.tails[edges].astype(np.int64) - graph.n_users
-
-
-def observed_edges(
-    graph: KnowledgeGraph, users: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The interactions of some users as (place among them, place among the graph's edges)."""
-    # The interaction is relation 0, so it is the first segment of a user's row, if any.
-    segments = graph.row_segments[users]
-    has = segments < graph.row_segments[users + 1]
-    has[has] = graph.segment_relations[segments[has]] == INTERACTION
-    starts = np.where(has, graph.segment_starts[segments], 0)
-    sizes = np.where(has, graph.segment_starts[segments + has] - starts, 0)
-    ends = np.cumsum(sizes)
-    edges = np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - (ends - sizes), sizes)
-    return np.repeat(np.arange(len(users)), sizes), edges
