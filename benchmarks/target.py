@@ -19,7 +19,7 @@ import torch
 
 from loger.data import Split, load, split
 from loger.encoder import TransE
-from loger.encoder.retrieval import observed
+from loger.encoder.folding import history
 from loger.topk import top_k
 
 Step = Callable[[], int]
@@ -64,7 +64,7 @@ def ndcg(learner: Learner, parts: Split, asked: np.ndarray, k: int = 10) -> floa
     total = 0.0
     for lo in range(0, len(asked), 256):
         block = asked[lo : lo + 256]
-        lists, _ = top_k(learner.score_items(block), k, observed(parts.graph, block))
+        lists, _ = top_k(learner.score_items(block), k, history(parts.graph, block))
         for row, u in zip(lists, block, strict=True):
             wanted = items[users == u]
             total += (np.isin(row, wanted) * gain).sum() / gain[: min(k, len(wanted))].sum()
