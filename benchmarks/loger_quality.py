@@ -5,7 +5,8 @@
 
 Every variant is fitted on train, chosen on validation, refitted on both, and measured once on
 test. Per-user values go to OUT/SET.VARIANT.SEED.PROTOCOL.parquet; a run that is there already is
-not made again. Encoders are shared between variants through checkpoints.
+not made again. Encoders are shared between variants through checkpoints, and the models of
+default and paper are kept in OUT/bundles for the benchmarks of explanations.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from loger.model import LOGER, LOGERConfig
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 SETS = ("amazon-beauty", "amazon-cellphones", "amazon-toys", "ml1m")
 METRICS = ("ndcg", "recall", "hit_rate", "precision")
+KEPT = ("default", "paper")
 
 
 def em(**settings: object) -> Callable[[int], LOGERConfig]:
@@ -101,7 +103,9 @@ def run(name: str, variant: str, seed: int, out: Path, scratch: Path) -> None:
     model = LOGER(VARIANTS[variant](seed), name=variant)
     model.fit(data, checkpoint=scratch / f"{name}.{kind}.{seed}")
     seconds = time.perf_counter() - start
-    models = [model, Encoder(model)] if variant in ("default", "paper") else [model]
+    models = [model, Encoder(model)] if variant in KEPT else [model]
+    if variant in KEPT:
+        model.save(out / "bundles" / f"{name}.{variant}.{seed}")
     start = time.perf_counter()
     model.top(np.arange(model.graph_.n_users), 10)
     ranking = time.perf_counter() - start
@@ -112,7 +116,7 @@ def run(name: str, variant: str, seed: int, out: Path, scratch: Path) -> None:
         "tried": [list(row) for row in model.tried_],
         "trace": [[r.number, r.bound, r.extra, r.ndcg] for r in model.trace_],
     }  # fmt: skip
-    protocols = ("full", "sampled-100") if variant in ("default", "paper") else ("full",)
+    protocols = ("full", "sampled-100") if variant in KEPT else ("full",)
     for protocol in protocols:
         candidates = out / f"{name}.candidates.parquet" if protocol != "full" else None
         report = evaluate(models, parts, protocol=protocol, candidates=candidates)

@@ -183,3 +183,14 @@ def test_a_sample_without_interactions_is_an_error():
     graph = build(vocabulary(200, 2, 1, 1), [(0, 0, 200)])
     with pytest.raises(LogerError, match="none of the 1 users sampled, of 200, has an inter"):
         mine(graph, MiningConfig(sample_users=1, seed=0))
+
+
+@pytest.mark.parametrize(("everywhere", "why"), [(0.7, "kept"), (0.8, "lift below 2")])
+def test_a_rule_that_reaches_nearly_all_pairs_is_not_judged_by_lift(demo_graph, everywhere, why):
+    collaborative = ("purchase", "purchase⁻¹", "purchase")
+    mined = mine(demo_graph, MiningConfig(everywhere=everywhere))
+    (found,) = (m for m in mined.measures if m.rule.names == collaborative)
+    share = found.reached / (mined.sampled_users * demo_graph.n_items)
+    assert 0.7 < share < 0.8
+    assert found.lift < 2
+    assert found.why == why

@@ -19,6 +19,9 @@ at its many neighbours but met bitmap against bitmap, 64 entities at a time.
 The strength of a path is the product over its hops h –r→ t of a power of deg_r(h), which may be
 another for first hops, times a power of deg_r⁻¹(v) on the last hop, times what the first edge
 itself is worth.
+
+One long file, because numba's cache looks for changes only in the file of the function it kept:
+loops that inline one another have to lie together.
 """
 
 from __future__ import annotations

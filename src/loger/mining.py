@@ -25,7 +25,7 @@ LEAST_LIFT = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class MiningConfig:
-    """What makes a rule worth keeping; the defaults are METHOD 3's."""
+    """What makes a rule worth keeping; the defaults are METHOD 3's, and ``everywhere``."""
 
     longest: int = LONGEST
     """The most hops of a rule."""
@@ -36,7 +36,9 @@ class MiningConfig:
     support_share: float = 1e-4
     """… and so large a share of them."""
     least_lift: float = 2.0
-    """Keep a rule only if it finds observed pairs so many times better than chance."""
+    """Keep a rule only if it finds observed pairs so many times better than chance …"""
+    everywhere: float = 0.9
+    """… or reaches so large a share of all pairs that lift says nothing of it (docs/adr/0009)."""
     most: int = 50
     """Keep at most so many, the best by support · log(lift)."""
     sample_users: int = 2000
@@ -106,7 +108,7 @@ def mine(
         )
     rules = candidates(graph, config.longest, config.shortest)
     measures = _measured(graph, rules, users, items, sample, least, engine or LocalEngine())
-    judged = _judged(measures, least, config)
+    judged = _judged(measures, least, len(sample) * graph.n_items, config)
     return Mined(RuleSet(tuple(m.rule for m in judged if m.kept)), judged, len(sample))
 
 
@@ -134,24 +136,28 @@ def _measured(
     return [Measure(*row) for row in zip(rules, *columns, strict=True)]
 
 
-def _judged(measures: list[Measure], least: float, config: MiningConfig) -> tuple[Measure, ...]:
-    """The measures with what became of each rule and why; those with enough support first,
-    best first, ties in the order of candidates."""
+def _judged(
+    measures: list[Measure], least: float, pairs: int, config: MiningConfig
+) -> tuple[Measure, ...]:
+    """The measures with what became of each rule of those that could reach so many pairs, and
+    why; those with enough support first, best first, ties in the order of candidates."""
     ranked = sorted(measures, key=lambda m: (m.support < least, -m.score, -m.support))
     judged, room = list[Measure](), config.most
     for m in ranked:
-        why = _fault(m, least, config) or ("" if room else f"not among the best {config.most}")
+        why = _fault(m, least, pairs, config) or ("" if room else f"not among the best {config.most}")
         room -= not why
         judged.append(replace(m, kept=not why, why=why or "kept"))
     return tuple(judged)
 
 
-def _fault(measure: Measure, least: float, config: MiningConfig) -> str:
+def _fault(measure: Measure, least: float, pairs: int, config: MiningConfig) -> str:
     """What a rule lacks, or nothing."""
     if measure.support < least:
         return f"support below {least:g}"
     if isnan(measure.lift):
         return "reaches nothing from the users sampled"
+    if measure.reached >= config.everywhere * pairs:
+        return ""
     return f"lift below {config.least_lift:g}" if measure.lift < config.least_lift else ""
 
 
