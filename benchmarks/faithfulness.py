@@ -1,11 +1,15 @@
-"""How faithful LOGER's reasons are on the real data, beside random valid paths for the same items.
+"""How faithful reasons are on the real data: LOGER's, those of others, random ones.
 
-    python benchmarks/faithfulness.py [--sets NAME ...] [--users N] [--probed N] [--paths N]
-                                      [--paper] [--keep FOLDER] [--bundle FOLDER] [--out FOLDER]
+    python benchmarks/loger_quality.py --seeds 0 --variants default paper --out results
+    python benchmarks/faithfulness.py --results results --methods default paper PGPR KGAT
+    python benchmarks/faithfulness.py --results results --methods default --users 0 --probed 0
 
-LOGER is fitted with seed 0 on train and validation, as for test; test items are not looked at.
---users 0 asks all users for the divergences; --probed users are scored anew without facts. The
-encoder's checkpoints are kept in --keep. NAME may be demo: then planted reasons are compared too.
+The models of LOGER are those that the first command kept; others are fitted here on the same
+parts, train and validation. Test items are not looked at. --users 0 asks all users for the
+divergences; --probed users are scored anew without facts. Histories are counted over all rules
+that mining finds, and once more over the rules that LOGER's default gave a weight. Beside every
+LOGER stands a control: random valid paths for the same items. A set may be ``demo``: then LOGER
+is fitted here, and planted reasons are compared too.
 """
 
 from __future__ import annotations
@@ -14,63 +18,86 @@ import argparse
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from loger.data import load, split
-from loger.data.demo import shop
+import loger.baselines
+from loger.data import Split, load, split
+from loger.data.demo import Demo, shop
 from loger.faithfulness import (
     FaithfulnessConfig,
+    Probes,
     RandomPaths,
     faithfulness_report,
     loger_probes,
 )
-from loger.model import LOGER, LOGERConfig
+from loger.mining import mine
+from loger.model import LOGER
+from loger.rules import RuleSet
 
 SETS = ("amazon-beauty", "amazon-cellphones", "amazon-toys", "ml1m")
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
-def one(name: str, options: argparse.Namespace) -> None:
-    """Fit on one set, and print both reports."""
-    demo = shop() if name == "demo" else None
-    parts = split(demo.dataset if demo is not None else load(SHARED / name))
-    start = time.perf_counter()
-    kind = "paper" if options.paper else "default"
-    keep = None if options.keep is None else options.keep / f"{name}.{kind}"
-    if options.bundle is not None:
-        model = LOGER.load(options.bundle)
-    else:
-        model = LOGER(LOGERConfig.paper() if options.paper else None).fit(parts, checkpoint=keep)
-    print(f"{name}, {kind}: fitted in {time.perf_counter() - start:.0f} s", flush=True)
-    whole, rules = parts.refit(), model.rules_
-    config = FaithfulnessConfig(
-        paths=options.paths, users=options.users or None, probed=options.probed
-    )
-    probes = loger_probes(model, demo)
-    control = RandomPaths(model, whole.graph, rules)
-    bare = replace(
-        probes, weights=None, decompose=None, permuted=None, explain=control.explain_paths
-    )
-    for recommender, own in ((model, probes), (control, bare)):
+def rule_sets(name: str, whole: Split, results: Path) -> dict[str, RuleSet]:
+    """The rules that history is counted over, by name."""
+    kept = results / "bundles" / f"{name}.default.0"
+    own = {"loger": LOGER.load(kept).rules_} if kept.is_dir() else {}
+    return {"mined": mine(whole.graph).rules} | own
+
+
+def told(
+    label: str,
+    recommender: Any,
+    probes: Probes,
+    whole: Split,
+    rules: dict[str, RuleSet],
+    options: argparse.Namespace,
+) -> None:
+    """Print the report over the first of the rule sets, and the divergences over the others."""
+    probed = options.probed if probes.rescore is not None else 0
+    for kind, own in rules.items():
+        config = FaithfulnessConfig(paths=options.paths, users=options.users or None, probed=probed)
+        if not probed:
+            probes = replace(probes, rescore=None)
         start = time.perf_counter()
-        report = faithfulness_report(recommender, whole, rules, config, probes=own)
-        print(report.table(), f"\n{time.perf_counter() - start:.0f} s\n", flush=True)
-        if options.out is not None:
-            options.out.mkdir(parents=True, exist_ok=True)
-            who = "loger" if recommender is model else "random"
-            file = options.out / f"faithfulness.{name}.{kind}.{who}.{options.users}.json"
-            file.write_text(report.to_json(), encoding="utf-8")
+        report = faithfulness_report(recommender, whole, own, config, probes=probes)
+        seconds = time.perf_counter() - start
+        print(f"── {label}, history over {len(own)} rules ({kind})")
+        print(report.table(), f"\n{seconds:.0f} s\n", flush=True)
+        folder = options.results / "faithfulness"
+        folder.mkdir(parents=True, exist_ok=True)
+        name = f"{whole.dataset.name}.{label}.{kind}.{options.users}.{options.paths}.json"
+        (folder / name.replace(" ", "-")).write_text(report.to_json(), encoding="utf-8")
+        probed, probes = 0, replace(probes, rescore=None, permuted=None, decompose=None)
+
+
+def one(name: str, options: argparse.Namespace) -> None:
+    demo: Demo | None = shop() if name == "demo" else None
+    parts = split(demo.dataset if demo is not None else load(SHARED / name))
+    whole = parts.refit()
+    rules = rule_sets(name, whole, options.results)
+    for method in options.methods:
+        if method not in ("default", "paper"):
+            other = getattr(loger.baselines, method)(seed=0).fit(whole)
+            told(method, other, Probes.of(other), whole, rules, options)
+            continue
+        model = LOGER().fit(parts) if demo else None
+        model = model or LOGER.load(options.results / "bundles" / f"{name}.{method}.0")
+        probes = loger_probes(model, demo)
+        told(method, model, probes, whole, rules, options)
+        control = RandomPaths(model, whole.graph, rules["mined"] if demo is None else model.rules_)
+        bare = Probes(rescore=probes.rescore, explain=control.explain_paths, demo=demo)
+        told(f"random for {method}", control, bare, whole, rules, options)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sets", nargs="+", default=list(SETS))
+    parser.add_argument("--methods", nargs="+", default=["default"])
+    parser.add_argument("--results", type=Path, default=Path("results"))
     parser.add_argument("--users", type=int, default=50)
     parser.add_argument("--probed", type=int, default=50)
     parser.add_argument("--paths", type=int, default=3)
-    parser.add_argument("--paper", action="store_true")
-    parser.add_argument("--keep", type=Path)
-    parser.add_argument("--bundle", type=Path, help="of a model that is fitted already")
-    parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     for name in options.sets:
         one(name, options)

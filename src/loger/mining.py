@@ -144,7 +144,8 @@ def _judged(
     ranked = sorted(measures, key=lambda m: (m.support < least, -m.score, -m.support))
     judged, room = list[Measure](), config.most
     for m in ranked:
-        why = _fault(m, least, pairs, config) or ("" if room else f"not among the best {config.most}")
+        why = _fault(m, least, pairs, config)
+        why = why or ("" if room else f"not among the best {config.most}")
         room -= not why
         judged.append(replace(m, kept=not why, why=why or "kept"))
     return tuple(judged)

@@ -15,9 +15,11 @@ pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason=f"the real data are no
 
 @cache
 def loaded(name: str) -> tuple[Dataset, float]:
-    start = time.perf_counter()
+    """With the seconds it took, by the clock or of the processors: whichever is less, as the
+    machine may be busy with something else."""
+    clock, busy = time.perf_counter(), time.process_time()
     dataset = load(DATA / name)
-    return dataset, time.perf_counter() - start
+    return dataset, min(time.perf_counter() - clock, time.process_time() - busy)
 
 
 def counts(dataset: Dataset) -> dict[str, int]:

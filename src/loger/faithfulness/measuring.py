@@ -7,7 +7,7 @@ scores without some facts, leaves its lines empty.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -25,15 +25,15 @@ from loger.grounding import ground
 from loger.metrics import faithfulness as measures
 from loger.metrics.faithfulness import Values
 from loger.paths import GivesReasons, Path, Reasons
-from loger.rules import RuleSet
+from loger.rules import Rule, RuleSet
 
 
 @dataclass(frozen=True, slots=True)
 class Probes:
     """What a recommender offers beyond its reasons; None leaves the lines empty."""
 
-    weights: ArrayLike | None = None
-    """Rule weights w; without them Q_w is made of the weights of emitted paths."""
+    weights: Mapping[Rule, float] | None = None
+    """Rule weights w, 0 for others; without them Q_w is made of the weights of emitted paths."""
     rescore: Rescore | None = None
     decompose: Callable[[int, Sequence[int]], Sequence[tuple[ArrayLike, float]]] | None = None
     """(user, items) → for each the contributions shown and the logit they should add up to."""
@@ -48,14 +48,18 @@ class Probes:
     def of(cls, recommender: object, **more: Any) -> Self:
         """What can be seen of a recommender: ``weights_`` beside ``rules_``, and methods
         ``rescore``, ``decompose`` and ``explain_paths``; ``more`` is added or put in place."""
-        has_rules = hasattr(recommender, "rules_")
-        seen = {
-            "weights": getattr(recommender, "weights_", None) if has_rules else None,
+        seen: dict[str, Any] = {
+            "weights": weights_of(recommender) if hasattr(recommender, "rules_") else None,
             "rescore": getattr(recommender, "rescore", None),
             "decompose": getattr(recommender, "decompose", None),
             "explain": getattr(recommender, "explain_paths", None),
         }
         return cls(**(seen | more))
+
+
+def weights_of(recommender: Any) -> dict[Rule, float]:
+    """The weights of a recommender's own rules."""
+    return dict(zip(recommender.rules_, map(float, recommender.weights_), strict=True))
 
 
 def faithfulness_report(
@@ -71,7 +75,9 @@ def faithfulness_report(
 ) -> FaithfulnessReport:
     """Measure all that a recommender lets be measured, on the split that it was fitted on.
 
-    ``probes`` is by default what ``Probes.of`` sees of the recommender.
+    History is counted over ``rules``, which need not be those of the recommender: a path that
+    follows none of them counts as a rule of its own. ``probes`` is by default what ``Probes.of``
+    sees of the recommender.
     """
     config = config or FaithfulnessConfig()
     probes = probes or Probes.of(recommender)
@@ -161,7 +167,7 @@ def _divergences(
     if probes.weights is None:
         q_w = measures.shares(measures.rule_masses(emitted, rules, weighted=True))
     else:
-        weights = np.append(np.asarray(probes.weights, dtype=np.float64), 0.0)
+        weights = np.array([*(probes.weights.get(rule, 0.0) for rule in rules), 0.0])
         q_w = measures.importance(weights, whole)
     uniform = np.where(np.isnan(history), np.nan, 1 / max(len(rules), 1))
     uniform[:, -1] = np.where(np.isnan(uniform[:, -1]), np.nan, 0.0)

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from loger.data.demo import Demo
 from loger.explain import explain
-from loger.faithfulness.measuring import Probes
+from loger.faithfulness.measuring import Probes, weights_of
 from loger.graph import KnowledgeGraph
 from loger.metrics.faithfulness import Edge
 from loger.model import LOGER
@@ -46,7 +46,7 @@ def loger_probes(model: LOGER, demo: Demo | None = None, seed: int = 0) -> Probe
         return record.reasons().paths
 
     return Probes(
-        weights=model.weights_,
+        weights=weights_of(model),
         rescore=rescore,
         decompose=decompose,
         permuted=permuted(model, seed),
