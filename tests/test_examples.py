@@ -12,6 +12,7 @@ SAYS = {
     "own_tables.py": "ann: cup, because you interacted with",
     "tour.py": "True",
     "batch_export.py": "200 users, 1000 rows",
+    "serving.py": "a new user: ",
 }
 
 

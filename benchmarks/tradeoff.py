@@ -1,0 +1,96 @@
+"""Accuracy against agreement with history: what it costs to make JS_f and JS_w small.
+
+    python benchmarks/loger_quality.py --seeds 0 --variants default --out results
+    python benchmarks/tradeoff.py --results results
+
+JS_f and JS_w compare the rules of reasons, and their weights, with the rules of all paths between
+a user and what the user has. If all mined rules weighed alike, JS_w would be 0. So the learned
+weights are drawn towards an even weight of all mined rules, w(λ) = (1 − λ) w + λ w̄, where w̄ has
+the same sum, and each model of the curve is measured: NDCG@10 on test of --users users, and both
+divergences on --asked users with a history. Nothing is chosen by this.
+"""
+
+from __future__ import annotations
+
+import argparse
+from copy import copy
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from loger.data import Split, load, split
+from loger.faithfulness import FaithfulnessConfig, Probes, faithfulness_report
+from loger.faithfulness.measuring import weights_of
+from loger.grounding import reach
+from loger.logic import typical_strengths
+from loger.metrics import ranking
+from loger.mining import mine
+from loger.model import LOGER
+from loger.rules import RuleSet
+
+SETS = ("amazon-beauty", "amazon-cellphones", "amazon-toys", "ml1m")
+SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
+LAMBDAS = (0.0, 0.1, 0.3, 0.6, 1.0)
+
+
+def drawn(model: LOGER, rules: RuleSet, share: float) -> LOGER:
+    """The model with weights drawn towards an even weight of all rules."""
+    logic, own = model.logic_, weights_of(model)
+    even = np.full(len(rules), logic.weights.sum() / len(rules))
+    weights = (1 - share) * np.array([own.get(rule, 0.0) for rule in rules]) + share * even
+    some = np.arange(0, model.graph_.n_users, max(1, model.graph_.n_users // 200))
+    scales = typical_strengths(reach(model.logic_graph_, rules, some, walk=logic.walk))
+    if logic.scales is not None:
+        known = dict(zip(logic.rules, logic.scales, strict=True))
+        scales = np.array([known.get(r, s) for r, s in zip(rules, scales, strict=True)])
+    other = copy(model)
+    kept = np.flatnonzero(weights)
+    logic = replace(logic, rules=rules.chosen(kept), weights=weights[kept], scales=scales[kept])
+    other.learned_ = replace(model.learned_, logic=logic)
+    return other
+
+
+def ndcg(model: LOGER, whole: Split, n: int) -> float:
+    users, items = whole.pairs("test")
+    asked = np.unique(users)
+    asked = asked[:: max(1, len(asked) // n)]
+    ours = np.isin(users, asked)
+    rows = np.searchsorted(asked, users[ours])
+    lists = model.top(asked, 10)[0]
+    hits = ranking.hits(lists, rows, items[ours])
+    return float(ranking.ndcg(hits, np.bincount(rows, minlength=len(asked))).mean())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sets", nargs="+", default=list(SETS))
+    parser.add_argument("--results", type=Path, default=Path("results"))
+    parser.add_argument("--users", type=int, default=2000)
+    parser.add_argument("--asked", type=int, default=200)
+    options = parser.parse_args()
+    for name in options.sets:
+        whole = split(load(SHARED / name)).refit()
+        model = LOGER.load(options.results / "bundles" / f"{name}.default.0")
+        mined = mine(whole.graph).rules
+        rules = RuleSet((*mined, *(rule for rule in model.rules_ if rule not in set(mined))))
+        print(f"| {name}, λ | NDCG | JS_f | JS_w | floor | control |\n|---|---|---|---|---|---|")
+        for share in LAMBDAS:
+            other = drawn(model, rules, share)
+            report = faithfulness_report(
+                other,
+                whole,
+                rules,
+                FaithfulnessConfig(users=options.asked, paths=1),
+                probes=Probes(weights=weights_of(other)),
+            )
+            lines = ("js_f", "js_w", "floor", "random")
+            cells = " | ".join(f"{report[line].mean:.3f}" for line in lines)
+            print(
+                f"| {share:g} | {100 * ndcg(other, whole, options.users):.2f} | {cells} |",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
