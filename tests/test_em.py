@@ -111,11 +111,23 @@ def test_a_round_that_does_not_help_is_taken_back(parts, rules):
     encoder = TransE(TransEConfig(dimension=16, epochs=3)).fit(parts.graph)
     before = encoder.state()
     em = problem(parts, encoder, rules, rounds=1)
-    values = iter([(0.5, 0.5), (0.4, 0.4)])  # the second round is worse
+    values = iter([np.full((2, 1), 0.5), np.full((2, 1), 0.4)])  # the second round is worse
     em.judged = lambda _: next(values)
     learned = em.run()
     assert len(learned.trace) == 2
     assert kept_rounds(learned.trace, True) == 0
+    assert all(np.array_equal(before[k], encoder.state()[k]) for k in before)
+
+
+def test_believing_none_is_no_round_and_the_encoder_is_left_as_it_was(parts, rules):
+    encoder = TransE(TransEConfig(dimension=16, epochs=3)).fit(parts.graph)
+    before = {name: array.copy() for name, array in encoder.state().items()}
+    em = problem(parts, encoder, rules, tau=0.6, fusion="sum")
+    none, few, more = em.believing([0, 2, 5])
+    assert none["pairs"] == 0 < few["pairs"] < more["pairs"]
+    assert none["ndcg"] == pytest.approx(em.start().trace[0].ndcg)
+    assert few["ndcg"] != more["ndcg"]
+    assert all(point["low"] < point["ndcg"] < point["high"] for point in (none, few, more))
     assert all(np.array_equal(before[k], encoder.state()[k]) for k in before)
 
 

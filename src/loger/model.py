@@ -135,39 +135,60 @@ class LOGER:
         after another; the default tries three recencies where the data have times. With
         ``checkpoint`` (a folder) an interrupted fit takes up the encoder where it was.
         """
+        engine = LocalEngine(progress=progress) if progress is not silent else self.engine
+        problem = self._problem(split, checkpoint, engine, progress)
+        if tune is None:
+            tune = {"recency": RECENCIES} if split.graph.times is not None else {}
+        settings, first, self.tried_ = _tuned(problem, self.config.em, tune)
+        em = problem(settings)
+        learned = em.final(em.run(first))
+        self.config_ = replace(self.config, em=settings)
+        self._settle(split.refit().graph, learned, _sub(checkpoint, "last"), engine, progress)
+        return self
+
+    def believing(
+        self,
+        split: Split,
+        sizes: Sequence[int] = (0, 10, 20, 30, 40, 50),
+        *,
+        checkpoint: Path | None = None,
+        progress: Progress = silent,
+    ) -> list[dict[str, float]]:
+        """The paper's ablation: how good a model is whose E-step believes at most so many hidden
+        pairs of each user, by held-out users (``EM.believing``). Fits anew, and only on train.
+
+        A fitted model takes the settings that it chose.
+        """
+        engine = LocalEngine(progress=progress) if progress is not silent else self.engine
+        settings = getattr(self, "config_", self.config).em
+        return self._problem(split, checkpoint, engine, progress)(settings).believing(sizes)
+
+    def _problem(
+        self, split: Split, checkpoint: Path | None, engine: Engine, progress: Progress
+    ) -> Callable[[EMConfig], EM]:
+        """What EM has to solve with any settings: rules and an encoder of train, and validation."""
         held_out = split.pairs("validation")
         if not len(held_out[0]):
             raise LogerError(
                 f"{split.dataset.name} has no validation pairs, and rule weights are learned from "
                 f"them; split with validation=0.1"
             )
-        config, graph = self.config, split.graph
-        engine = LocalEngine(progress=progress) if progress is not silent else self.engine
-        rules = mine(graph, config.mining, engine).rules
+        graph = split.graph
+        rules = mine(graph, self.config.mining, engine).rules
         encoder = self.make_encoder().fit(
             graph, checkpoint=_sub(checkpoint, "first"), progress=progress
         )
-        if tune is None:
-            tune = {"recency": RECENCIES} if graph.times is not None else {}
-
-        def problem(settings: EMConfig) -> EM:
-            return EM(
-                graph,
-                encoder,
-                rules,
-                held_out,
-                settings,
-                logic_graph=self._logic_graph(graph),
-                engine=engine,
-                progress=progress,
-            )
-
-        settings, first, self.tried_ = _tuned(problem, config.em, tune)
-        em = problem(settings)
-        learned = em.final(em.run(first))
-        self.config_ = replace(config, em=settings)
-        self._settle(split.refit().graph, learned, _sub(checkpoint, "last"), engine, progress)
-        return self
+        logic_graph = self._logic_graph(graph)
+        return lambda settings: EM(
+            graph,
+            encoder,
+            rules,
+            held_out,
+            settings,
+            logic_graph=logic_graph,
+            engine=engine,
+            progress=progress,
+        )
 
     def _settle(
         self,

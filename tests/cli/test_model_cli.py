@@ -215,15 +215,14 @@ def test_questions_that_cannot_be_answered_are_refused(
 def test_evaluate_measures_beside_controls_and_writes_a_report(
     bundle: Path, data: Path, tmp_path: Path
 ) -> None:
-    points = tmp_path / "points.json"
-    points.write_text('[{"extra": 0, "ndcg": 0.1}, {"extra": 10, "ndcg": 0.2}]')
     page = tmp_path / "out" / "report.html"
     told = parsed(
-        "evaluate", bundle, data, "--report", page, "--ablation", points,
+        "evaluate", bundle, data, "--report", page, "--ablation",
         "--users", 5, "--samples", 100,
     )  # fmt: skip
     assert list(told["models"]) == ["LOGER", "MostPop", "ItemKNN", "EASE^R"]
     assert [one["name"] for one in told["faithfulness"]] == ["LOGER", "random paths for LOGER"]
+    assert [point["extra"] for point in told["ablation"]] == [0, 10, 20, 30, 40, 50]
     text = page.read_text()
     for part in (
         "EASE^R",
@@ -246,8 +245,6 @@ def test_evaluate_refuses_what_the_model_was_not_fitted_on(
     parsed("data", "split", data, tmp_path / "split", "--split", "random")
     refuses(("evaluate", bundle, tmp_path / "split"), "was not fitted on this split")
     refuses(("evaluate", bundle, data, "--against", "eas"), "did you mean 'ease'")
-    (tmp_path / "points.json").write_text('{"extra": 0}')
-    refuses(("evaluate", bundle, data, "--ablation", tmp_path / "points.json"), "no points")
 
 
 def test_a_split_data_set_is_split_so_for_all(data: Path, tmp_path: Path) -> None:

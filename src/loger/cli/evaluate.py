@@ -48,13 +48,12 @@ def evaluate(
     ] = None,
     users: Annotated[int, typer.Option(min=1, help="Users to measure faithfulness on.")] = 50,
     ablation: Annotated[
-        Path | None,
+        bool,
         typer.Option(
-            metavar="JSON",
-            help="Points for the report's plot: a list of {extra, ndcg, low, high}.",
-            show_default=False,
+            "--ablation",
+            help="Fit anew believing 0, 10, …, 50 hidden pairs per user, and plot |H⁺|.",
         ),
-    ] = None,
+    ] = False,
     protocol: Annotated[str, typer.Option(help="full or sampled-100.")] = "full",
     k: Length = 10,
     seed: Annotated[int, typer.Option(help="For intervals and whatever is drawn.")] = 0,
@@ -75,7 +74,6 @@ def evaluate(
     """
     names = [] if against == "none" else [name.strip() for name in against.split(",")]
     check_methods(names)
-    points = [] if ablation is None else read_points(ablation)
     model = opened(bundle)
     how = fitted_how(bundle)
     dataset = read(path, format or how.get("format"), positive_from or how.get("positive_from"))
@@ -86,6 +84,7 @@ def evaluate(
         found = measured(model, parts, names, engine, k, protocol, seed, samples)
         shown = report is not None if faithful is None else faithful
         trust = faithfulness(model, parts, engine, k, users, seed) if shown else []
+        points = model.believing(parts, progress=engine.progress) if ablation else []
     if report is not None:
         command = "loger " + " ".join(sys.argv[1:])
         write(report, model, dataset, found, trust, how.get("tried", ()), points, command)
@@ -94,6 +93,7 @@ def evaluate(
             {
                 **jsonlib.loads(found.to_json()),
                 "faithfulness": [one.as_dict() for one in trust],
+                "ablation": points,
                 "report": None if report is None else str(report),
             }
         )
@@ -203,20 +203,6 @@ def faithfulness(
         faithfulness_report(one, known, model.rules_, c, probes=p, progress=engine.progress)
         for one, p, c in ((model, probes, config), (control, plain, once))
     ]
-
-
-def read_points(path: Path) -> list[dict[str, float]]:
-    """Points of an ablation: a JSON list of objects with extra and ndcg, maybe low and high."""
-    try:
-        points = jsonlib.loads(path.read_text(encoding="utf-8"))
-        return [{name: float(value) for name, value in point.items()} for point in points if
-                point["extra"] >= 0 and point["ndcg"] >= 0]  # fmt: skip
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise DataError(
-            f"holds no points ({error!r})",
-            path=path,
-            remedy='write [{"extra": 10, "ndcg": 0.1, "low": 0.09, "high": 0.11}, …]',
-        ) from None
 
 
 def write(
