@@ -59,10 +59,6 @@ VARIANTS: dict[str, Callable[[int], LOGERConfig]] = {
         mining=MiningConfig(shortest=3), em=EMConfig(rounds=0), seed=seed
     ),
     "shuffled-kg": em(rounds=0),
-    **{
-        f"extra-{n}": em(rounds=1, early_stop=False, most_extra=n, tau=0.5)
-        for n in (10, 20, 30, 40, 50)
-    },
 }
 
 
