@@ -220,6 +220,27 @@ def test_what_if_equals_the_model_on_a_graph_built_anew(parts, model):
         changed = model.changed(u, [int(own[0])], [])
         assert changed.graph_.fingerprint == rebuilt.fingerprint
         assert np.array_equal(changed.score([u]), model._on(rebuilt).score([u]))
+        assert np.array_equal(model.seen_by(u, [int(own[0])]).score([u]), changed.score([u]))
+
+
+@pytest.mark.parametrize("which", ["model", "paper"])
+def test_a_user_with_other_purchases_sees_what_a_graph_built_with_them_says(which, request):
+    grown = request.getfixturevalue(which).with_users(["new"])
+    new = grown.graph_.n_users - 1
+    for u, removed, add in ((3, 0, [8]), (17, 2, [5, 2]), (new, 0, [7, 1])):
+        remove = history(grown.graph_, np.array([u]))[1][:removed].tolist()
+        seen, built = (
+            make(u, remove, add, range(len(add))) for make in (grown.seen_by, grown.changed)
+        )
+        items, scores = seen.top([u], 5)
+        assert np.array_equal(items, built.top([u], 5)[0])
+        assert scores == pytest.approx(built.top([u], 5)[1], rel=1e-6)
+        pairs = np.full(5, u), items[0]
+        for here, there in zip(explain(seen, *pairs), explain(built, *pairs), strict=True):
+            assert str(here) == str(there)
+            assert here.rank_without_logic == there.rank_without_logic
+        name = grown.graph_.vocabulary.names[u]
+        assert seen.importance(name).equals(built.importance(name))
 
 
 def test_what_if_tells_what_is_gone_and_what_is_new(model):

@@ -34,6 +34,16 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 
+class Home(NamedTuple):
+    """The rows that walks begin with: those of the graph itself, or one user's own (views)."""
+
+    row_segments: NDArray[np.int64]
+    segment_relations: NDArray[np.uint16]
+    segment_starts: NDArray[np.int64]
+    tails: NDArray[np.int32]
+    origins: NDArray[np.int32]
+
+
 class Rows(NamedTuple):
     """The arrays of a KnowledgeGraph, as the loops read them."""
 
@@ -41,14 +51,15 @@ class Rows(NamedTuple):
     segment_relations: NDArray[np.uint16]
     segment_starts: NDArray[np.int64]
     tails: NDArray[np.int32]
-    indptr: NDArray[np.int64]
     origins: NDArray[np.int32]  # empty where the graph has none
+    indptr: NDArray[np.int64]
     bitmap_of: NDArray[np.int64]  # [segments]: where the segment's bitmap begins, or -1
     bitmaps: NDArray[np.uint64]
     word_spans: NDArray[np.int64]  # [2 · relations, 2]: the words that a bitmap spans
     degrees: NDArray[np.int32]  # degree of e under r at [degree_starts[r] + e]
     degree_starts: NDArray[np.int64]  # [2 · relations]
     n_relations: int  # base relations
+    home: Home
 
 
 class Plan(NamedTuple):
@@ -76,7 +87,6 @@ class Weights(NamedTuple):
     leave: NDArray[np.int64]  # [relations]: of the degree that a later hop leaves
     into: NDArray[np.int64]  # [relations]: of the degree of v under the last hop's inverse
     edges: NDArray[np.float64]  # [users' edges]: a factor of each as first hop; or nothing
-    none: NDArray[np.float64]  # nothing
 
 
 class Notes(NamedTuple):
@@ -314,7 +324,7 @@ def _through(g, plan, weights, u, r1, a, own, together, w1, items, notes, out, o
         if prefix < 0:
             continue
         lo, hi = g.segment_starts[s], g.segment_starts[s + 1]
-        w = w1 * weights.powers[weights.leave[r2], hi - lo] if weighted else 0.0
+        w = w1 * _leave(g, weights, a, r2) if weighted else 0.0
         at = g.bitmap_of[s]
         if at < 0:
             for e in range(lo, hi):
@@ -389,22 +399,23 @@ def _meet(g, weights, u, s, q):  # type: ignore[no-untyped-def]
 @njit(cache=True, nogil=True)
 def _walk(g, plan, weights, u, together, items, notes, out, outw):  # type: ignore[no-untyped-def]
     """Walk from the user over all prefixes."""
-    has_origins = len(g.origins) > 0
+    home = g.home
+    has_origins = len(home.origins) > 0
     weighted = len(weights.leave) > 0
     if plan.direct and _is_set(notes.noted, u):
         if together:
             _arrive(plan, 0, u, 1.0, notes)
         else:
             _complete(plan, 0, u, -1, -1, 1.0, items, notes, out, outw)
-    for s in range(g.row_segments[u], g.row_segments[u + 1]):
-        r1 = np.int64(g.segment_relations[s])
+    for s in range(home.row_segments[u], home.row_segments[u + 1]):
+        r1 = np.int64(home.segment_relations[s])
         prefix, expands = plan.first[r1], plan.expands[r1]
         if prefix < 0 and not expands:
             continue
-        lo, hi = g.segment_starts[s], g.segment_starts[s + 1]
+        lo, hi = home.segment_starts[s], home.segment_starts[s + 1]
         for e in range(lo, hi):
-            a = np.int64(g.tails[e])
-            own = np.int64(g.origins[e]) if has_origins else np.int64(-1)
+            a = np.int64(home.tails[e])
+            own = np.int64(home.origins[e]) if has_origins else np.int64(-1)
             shared = together and own < 0
             w = _first_hop(weights, r1, e, hi - lo) if weighted else 0.0
             if prefix >= 0 and _is_set(notes.noted, a):
@@ -443,15 +454,16 @@ def _take_back(g, plan, weights, u, v, out, outw):  # type: ignore[no-untyped-de
     Those by way of u, over an edge that is the pair's own, or over a first hop that was
     followed path by path, had not been counted.
     """
-    has_origins = len(g.origins) > 0
+    home = g.home
+    has_origins = len(home.origins) > 0
     weighted = len(weights.leave) > 0
-    for t in range(g.row_segments[u], g.row_segments[u + 1]):
-        r1 = np.int64(g.segment_relations[t])
+    for t in range(home.row_segments[u], home.row_segments[u + 1]):
+        r1 = np.int64(home.segment_relations[t])
         if not plan.expands[r1]:
             continue
-        lo, hi = g.segment_starts[t], g.segment_starts[t + 1]
-        e = _first_at_least(g.tails, lo, hi, v)
-        if e == hi or g.tails[e] != v or (has_origins and g.origins[e] >= 0):
+        lo, hi = home.segment_starts[t], home.segment_starts[t + 1]
+        e = _first_at_least(home.tails, lo, hi, v)
+        if e == hi or home.tails[e] != v or (has_origins and home.origins[e] >= 0):
             continue
         w1 = 0.0
         if weighted:
@@ -465,14 +477,14 @@ def _take_back(g, plan, weights, u, v, out, outw):  # type: ignore[no-untyped-de
                     _inverse(np.int64(g.segment_relations[q]), g.n_relations), prefix
                 ]
                 if rule >= 0 and not _is_big(g, q):
-                    n, shared = _round_trips(g, weights, u, s, q)
+                    n, shared = _round_trips(g, weights, u, v, s, q)
                     out[rule] -= n
                     if weighted:
                         outw[rule] -= w1 * shared
 
 
 @njit(cache=True, nogil=True)
-def _round_trips(g, weights, u, s, q):  # type: ignore[no-untyped-def]
+def _round_trips(g, weights, u, v, s, q):  # type: ignore[no-untyped-def]
     """Number and weight of the trips v –r2→ b –r3→ v out over segment s and home over q of v."""
     has_origins = len(g.origins) > 0
     weighted = len(weights.leave) > 0
@@ -486,7 +498,7 @@ def _round_trips(g, weights, u, s, q):  # type: ignore[no-untyped-def]
     j, j_end = g.segment_starts[s], g.segment_starts[s + 1]
     scale = 0.0
     if weighted:
-        scale = weights.powers[weights.leave[out], j_end - j]
+        scale = _leave(g, weights, v, out)
         scale *= weights.powers[weights.into[last], end - i]
     i, j = _next_common(g.tails, i, end, j, j_end)
     while i < end:
@@ -502,28 +514,30 @@ def _round_trips(g, weights, u, s, q):  # type: ignore[no-untyped-def]
 @njit(cache=True, nogil=True)
 def _meet_directly(g, plan, weights, s, prefix, items, notes, out, outw):  # type: ignore[no-untyped-def]
     """Count the paths u –r1→ a –r2→ v of two hops into big segments, over u's segment s."""
-    has_origins = len(g.origins) > 0
-    r1 = np.int64(g.segment_relations[s])
-    lo, hi = g.segment_starts[s], g.segment_starts[s + 1]
+    home = g.home
+    has_origins = len(home.origins) > 0
+    r1 = np.int64(home.segment_relations[s])
+    lo, hi = home.segment_starts[s], home.segment_starts[s + 1]
     for j in range(notes.sizes[2]):
         pair, q = notes.big_pair[j], notes.big_segment[j]
-        back = np.int64(g.segment_relations[q])
-        rule = plan.rule_of[_inverse(back, g.n_relations), prefix]
+        last = _inverse(np.int64(g.segment_relations[q]), g.n_relations)
+        rule = plan.rule_of[last, prefix]
         if rule < 0:
             continue
-        i, at = _next_common(g.tails, lo, hi, g.segment_starts[q], g.segment_starts[q + 1])
-        while i < hi:
-            a = g.tails[i]
-            if not (has_origins and g.origins[i] == items[pair]):
-                out[pair, rule] += 1
-                if len(weights.leave) > 0:
-                    first = _first_hop(weights, r1, i, hi - lo)
-                    last = _inverse(back, g.n_relations)
-                    leave = _leave(g, weights, a, last)
-                    home = g.segment_starts[q + 1] - g.segment_starts[q]
-                    arrive = weights.powers[weights.into[last], home]
-                    outw[pair, rule] += first * leave * arrive
-            i, at = _next_common(g.tails, i + 1, hi, at + 1, g.segment_starts[q + 1])
+        at, end = g.segment_starts[q], g.segment_starts[q + 1]
+        size = end - at
+        for i in range(lo, hi):
+            a = home.tails[i]
+            at = _first_at_least(g.tails, at, end, a)
+            if at == end:
+                break
+            if g.tails[at] != a or (has_origins and home.origins[i] == items[pair]):
+                continue
+            out[pair, rule] += 1
+            if len(weights.leave) > 0:
+                first = _first_hop(weights, r1, i, hi - lo)
+                arrive = weights.powers[weights.into[last], size]
+                outw[pair, rule] += first * _leave(g, weights, a, last) * arrive
 
 
 @njit(cache=True, nogil=True)
@@ -664,11 +678,22 @@ def _new_reached(n_entities, n_items, n_rules, sizes_only, weighted):  # type: i
 
 
 @njit(cache=True, nogil=True)
-def _push(g, weights, rows, edges, relation, avoid, here, n, there):  # type: ignore[no-untyped-def]
-    """Spread walks over one relation, never onto ``avoid``; the size of the new front.
+def _set_out(g, weights, s, there):  # type: ignore[no-untyped-def]
+    """Take the first hops over a user's segment s; the size of the front."""
+    home = g.home
+    relation = np.int64(home.segment_relations[s])
+    lo, hi = home.segment_starts[s], home.segment_starts[s + 1]
+    for e in range(lo, hi):
+        a = home.tails[e]
+        there.entities[e - lo], there.counts[a] = a, 1
+        if len(weights.leave) > 0:
+            there.weights[a] = _first_hop(weights, relation, e, hi - lo)
+    return hi - lo
 
-    ``rows`` are the exponents of this hop, ``edges`` factors of single edges or nothing.
-    """
+
+@njit(cache=True, nogil=True)
+def _push(g, weights, relation, avoid, here, n, there):  # type: ignore[no-untyped-def]
+    """Spread walks over one relation, never onto ``avoid``; the size of the new front."""
     weighted = len(weights.leave) > 0
     size = 0
     for k in range(n):
@@ -677,7 +702,7 @@ def _push(g, weights, rows, edges, relation, avoid, here, n, there):  # type: ig
             if g.segment_relations[s] != relation:
                 continue
             lo, hi = g.segment_starts[s], g.segment_starts[s + 1]
-            w = here.weights[a] * weights.powers[rows[relation], hi - lo] if weighted else 0.0
+            w = here.weights[a] * _leave(g, weights, a, relation) if weighted else 0.0
             for e in range(lo, hi):
                 b = g.tails[e]
                 if b == avoid:
@@ -687,14 +712,14 @@ def _push(g, weights, rows, edges, relation, avoid, here, n, there):  # type: ig
                     size += 1
                 there.counts[b] += here.counts[a]
                 if weighted:
-                    there.weights[b] += w * edges[e] if len(edges) > 0 else w
+                    there.weights[b] += w
     return size
 
 
 @njit(cache=True, nogil=True)
 def _push_last(g, weights, relation, avoid, here, n, there):  # type: ignore[no-untyped-def]
     """Spread walks over the last relation of a rule, onto items."""
-    size = _push(g, weights, weights.leave, weights.none, relation, avoid, here, n, there)
+    size = _push(g, weights, relation, avoid, here, n, there)
     if len(weights.leave) > 0 and weights.into[relation] > 0:
         back = _inverse(relation, g.n_relations)
         for k in range(size):
@@ -733,28 +758,24 @@ def _reach(g, trie, weights, u, first_item, fronts, reached):  # type: ignore[no
     Such an item cannot be an inner node of its own path, so it is enough not to return to u;
     items the user has an edge to need the care of ``ground_block``.
     """
-    start, one, two = fronts
-    for e in range(g.indptr[u], g.indptr[u + 1]):
-        reached.near[g.tails[e]] = True
-    for s in range(g.row_segments[u], g.row_segments[u + 1]):
-        r1 = np.int64(g.segment_relations[s])
-        node = trie.root[r1]
+    one, two, three = fronts
+    home = g.home
+    row = home.row_segments[u : u + 2]
+    near = home.tails[home.segment_starts[row[0]] : home.segment_starts[row[1]]]
+    reached.near[near] = True
+    for s in range(row[0], row[1]):
+        node = trie.root[np.int64(home.segment_relations[s])]
         if node < 0:
             continue
-        start.entities[0], start.counts[u] = u, 1
-        if len(start.weights) > 1:
-            start.weights[u] = 1.0
-        n = _push(g, weights, weights.first, weights.edges, r1, -1, start, 1, one)
-        _clear(start, 1)
-        _end(g, trie, weights, node, u, first_item, one, n, start, reached)
+        n = _set_out(g, weights, s, one)
+        _end(g, trie, weights, node, u, first_item, one, n, three, reached)
         for c in range(trie.child_starts[node], trie.child_starts[node + 1]):
             r2 = trie.child_relations[c]
-            m = _push(g, weights, weights.leave, weights.none, r2, u, one, n, two)
-            _end(g, trie, weights, trie.child_nodes[c], u, first_item, two, m, start, reached)
+            m = _push(g, weights, r2, u, one, n, two)
+            _end(g, trie, weights, trie.child_nodes[c], u, first_item, two, m, three, reached)
             _clear(two, m)
         _clear(one, n)
-    for e in range(g.indptr[u], g.indptr[u + 1]):
-        reached.near[g.tails[e]] = False
+    reached.near[near] = False
 
 
 @njit(cache=True, nogil=True)
@@ -890,9 +911,9 @@ def _add_up(g, trie, weights, formula, node, u, first_item, near, here, n, there
 class Desk(NamedTuple):
     """Room to work in, all zeros before and after a user; one per thread, not one per call."""
 
-    start: Front
     one: Front
     two: Front
+    three: Front
     near: NDArray[np.bool_]  # [entities]
     sums: Sums
 
@@ -921,29 +942,26 @@ def logit_block(g, trie, weights, formula, users, first_item, desk, out):  # typ
 
     The same walks as ``_reach``; each rule is added up as soon as it is complete.
     """
-    weighted = len(weights.leave) > 0
-    start, one, two, near, sums = desk
+    one, two, three, near, sums = desk
+    home = g.home
     for row in range(len(users)):
         u = users[row]
-        near[g.tails[g.indptr[u] : g.indptr[u + 1]]] = True
-        for s in range(g.row_segments[u], g.row_segments[u + 1]):
-            r1 = np.int64(g.segment_relations[s])
-            node = trie.root[r1]
+        begin, end = home.row_segments[u], home.row_segments[u + 1]
+        own = home.tails[home.segment_starts[begin] : home.segment_starts[end]]
+        near[own] = True
+        for s in range(begin, end):
+            node = trie.root[np.int64(home.segment_relations[s])]
             if node < 0:
                 continue
-            start.entities[0], start.counts[u] = u, 1
-            if weighted:
-                start.weights[u] = 1.0
-            n = _push(g, weights, weights.first, weights.edges, r1, -1, start, 1, one)
-            _clear(start, 1)
-            _add_up(g, trie, weights, formula, node, u, first_item, near, one, n, start, sums)
+            n = _set_out(g, weights, s, one)
+            _add_up(g, trie, weights, formula, node, u, first_item, near, one, n, three, sums)
             for c in range(trie.child_starts[node], trie.child_starts[node + 1]):
                 child, r2 = trie.child_nodes[c], trie.child_relations[c]
-                m = _push(g, weights, weights.leave, weights.none, r2, u, one, n, two)
-                _add_up(g, trie, weights, formula, child, u, first_item, near, two, m, start, sums)
+                m = _push(g, weights, r2, u, one, n, two)
+                _add_up(g, trie, weights, formula, child, u, first_item, near, two, m, three, sums)
                 _clear(two, m)
             _clear(one, n)
-        near[g.tails[g.indptr[u] : g.indptr[u + 1]]] = False
+        near[own] = False
         for k in range(sums.n[0]):
             item = sums.items[k]
             mean = formula.feature <= MULTISET
@@ -970,13 +988,14 @@ def middle_pairs(g, u, v, r1, r2, r3, wanted, nodes):  # type: ignore[no-untyped
 
     Writes to ``nodes`` those whose place in the order is in ``wanted`` (ascending).
     """
+    home = g.home
     has_origins = len(g.origins) > 0
     back, back_end = _segment(g, v, _inverse(r3, g.n_relations))
-    lo, hi = _segment(g, u, r1)
+    lo, hi = _segment(home, u, r1)
     found, filled = 0, 0
     for e in range(lo, hi):
-        a = g.tails[e]
-        if a == v or (has_origins and g.origins[e] == v):
+        a = home.tails[e]
+        if a == v or (has_origins and home.origins[e] == v):
             continue
         j, end = _segment(g, a, r2)
         i, j = _next_common(g.tails, back, back_end, j, end)
@@ -1013,21 +1032,22 @@ def strongest_paths(g, weights, users, items, rules, nodes, strengths):  # type:
     shorter. Fills ``nodes`` [pairs, paths, 2], the entities between the ends, -1 for none,
     and ``strengths`` [pairs, paths]; where there are fewer paths, strengths are 0.
     """
+    home = g.home
     has_origins = len(g.origins) > 0
     for i in range(len(users)):
         u, v, r1, r2, r3 = users[i], items[i], rules[i, 0], rules[i, 1], rules[i, 2]
         last = r3 if r3 >= 0 else r2 if r2 >= 0 else r1
         back, back_end = _segment(g, v, _inverse(last, g.n_relations))
         arrive = weights.powers[weights.into[last], back_end - back]
-        lo, hi = _segment(g, u, r1)
+        lo, hi = _segment(home, u, r1)
         if r2 < 0:
-            e = _first_at_least(g.tails, lo, hi, v)
-            if e < hi and g.tails[e] == v and not (has_origins and g.origins[e] == v):
+            e = _first_at_least(home.tails, lo, hi, v)
+            if e < hi and home.tails[e] == v and not (has_origins and home.origins[e] == v):
                 _offer(_leave(g, weights, u, r1) * arrive, -1, -1, nodes[i], strengths[i])
             continue
         for e in range(lo, hi):
-            a = g.tails[e]
-            if a == v or (has_origins and g.origins[e] == v):
+            a = home.tails[e]
+            if a == v or (has_origins and home.origins[e] == v):
                 continue
             w = _first_hop(weights, r1, e, hi - lo) * arrive
             if r3 < 0:
@@ -1037,7 +1057,7 @@ def strongest_paths(g, weights, users, items, rules, nodes, strengths):  # type:
                     _offer(w * _leave(g, weights, a, r2), a, -1, nodes[i], strengths[i])
                 continue
             at, end = _segment(g, a, r2)
-            w *= weights.powers[weights.leave[r2], end - at]
+            w *= _leave(g, weights, a, r2)
             j, at = _next_common(g.tails, back, back_end, at, end)
             while j < back_end:
                 b = g.tails[j]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,12 +21,13 @@ from scipy.special import expit
 from loger.em import EMConfig, Learned, fuse
 from loger.encoder.folding import history, score_users
 from loger.encoder.protocol import Encoder
+from loger.engine import LocalEngine
 from loger.graph import KnowledgeGraph
 from loger.grounding import Groundings, strongest_paths
-from loger.logic import log_popularity
 from loger.paths import Path, Reasons
 from loger.rules import Rule
 from loger.sentences import path_sentence
+from loger.topk import top_k
 
 NO_PATH = "no rule leads here: this comes from the embedding and popularity alone"
 
@@ -124,8 +125,7 @@ class Explanation:
 
     def because(self, verbs: Mapping[str, str] | None = None) -> str:
         """The first reason as a sentence, or that there is none."""
-        told = self.sentences(verbs)
-        return "because " + told[0] if told else NO_PATH
+        return _because(self.sentences(verbs))
 
     def reasons(self) -> Reasons:
         """The record as any recommender with reasons gives it."""
@@ -137,8 +137,8 @@ class Explanation:
 
     def as_dict(self, verbs: Mapping[str, str] | None = None) -> dict[str, Any]:
         """The record for machines, names for numbers; ``SCHEMA`` describes it."""
-        words, first = self.graph.vocabulary, self.graph.n_users
-        item = self.item + first
+        words, item = self.graph.vocabulary, self.item + self.graph.n_users
+        sentences = self.sentences(verbs)
         return {
             "user": words.names[self.user],
             "item": words.names[item],
@@ -154,11 +154,10 @@ class Explanation:
             "p": self.p,
             "q": self.q,
             "logic_share": self.logic_share,
-            "because": self.because(verbs),
+            "because": _because(sentences),
             "rules": [
                 {
-                    "rule": str(part.rule),
-                    "sentence": part.rule.sentence(),
+                    **_words(part.rule),
                     "relations": list(part.rule.names),
                     "weight": part.weight,
                     "paths": part.paths,
@@ -168,14 +167,14 @@ class Explanation:
             ],
             "paths": [
                 {
-                    "rule": str(part.rule),
+                    "rule": _words(part.rule)["rule"],
                     "contribution": part.contribution,
                     "share": part.share,
                     "sentence": sentence,
                     "entities": [self._entity(e) for e in part.path.entities],
                     "relations": [self.graph.relation_name(r) for r in part.path.relations],
                 }
-                for part, sentence in zip(self.paths, self.sentences(verbs), strict=True)
+                for part, sentence in zip(self.paths, sentences, strict=True)
             ],
         }
 
@@ -201,13 +200,60 @@ class Explanation:
         return "\n".join(lines if self.paths else [*lines, "  " + NO_PATH])
 
 
+def _because(sentences: list[str]) -> str:
+    return "because " + sentences[0] if sentences else NO_PATH
+
+
+@lru_cache(maxsize=1024)
+def _words(rule: Rule) -> dict[str, str]:
+    """A rule as machines and as people read it; said again for every item of every list."""
+    return {"rule": str(rule), "sentence": rule.sentence()}
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """The scores of all items for some users, distinct and ascending."""
+
+    users: NDArray[np.int64]
+    whole: NDArray[np.float32]
+    """S; [users, items]."""
+    encoder: NDArray[np.float32]
+    """What of it the encoder says, s; [users, items]."""
+
+    @classmethod
+    def of(cls, model: Fitted, users: NDArray[np.int64], *, observed: bool = True) -> Scores:
+        """S (METHOD 6) and s. Without ``observed`` those of users' own items say nothing."""
+        settings, learned = model.config_.em, model.learned_
+        whole = learned.logic.logits(model.logic_graph_, users, observed=observed)
+        s = score_users(model.encoder_, model.graph_, users, settings.walk.recency)
+        if settings.fusion != "logic":
+            whole = fuse(settings, whole, s, learned.encoder_weight, learned.calibration)
+        return cls(users, whole, s)
+
+    def best(
+        self, graph: KnowledgeGraph, k: int, among: NDArray[np.bool_] | None = None
+    ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """The k best items and their scores, as ``LOGER.top`` gives them."""
+        scores = self.whole.copy()
+        if among is not None:
+            scores[:, ~among] = -np.inf
+        return top_k(scores, k, history(graph, self.users), LocalEngine(1))
+
+
 def explain(
-    model: Fitted, users: NDArray[np.integer], items: NDArray[np.integer], paths: int = 3
+    model: Fitted,
+    users: NDArray[np.integer],
+    items: NDArray[np.integer],
+    paths: int = 3,
+    scores: Scores | None = None,
 ) -> list[Explanation]:
-    """Explanations of pairs, in the given order, with up to so many paths each."""
+    """Explanations of pairs, in the given order, with up to so many paths each.
+
+    ``scores`` are those of all the users, where they are known already.
+    """
     if not len(users):
         return []
-    return _Explainer(model, users.astype(np.int64), items.astype(np.int64), paths).all()
+    return _Explainer(model, users.astype(np.int64), items.astype(np.int64), paths, scores).all()
 
 
 class _Explainer:
@@ -219,8 +265,10 @@ class _Explainer:
         users: NDArray[np.int64],
         items: NDArray[np.int64],
         paths: int,
+        scores: Scores | None,
     ) -> None:
         self.model, self.users, self.items, self.most = model, users, items, paths
+        self.scores = scores
         self.logic, self.graph = model.learned_.logic, model.logic_graph_
 
     @cached_property
@@ -230,10 +278,11 @@ class _Explainer:
     def all(self) -> list[Explanation]:
         parts = self.logic.contributions(self.found)
         sums = np.asarray(parts.sum(axis=1)).ravel()
-        unit = self.logic.popularity * log_popularity(self.graph)[self.items]
+        unit = self.logic.popularity * np.log1p(self.graph.popularity[self.items])
         logit = sums + self.logic.prior + unit
         s, ranks, bare = self.places()
         embedding, logic_part = self.fused(s, logit)
+        q, p = self.model.learned_.calibration(s), expit(logit)
         chains = self.chains(parts.data)
         told = []
         for i in range(len(self.users)):
@@ -250,8 +299,8 @@ class _Explainer:
                     float(logit[i]),
                     self.logic.prior,
                     float(unit[i]),
-                    float(self.model.learned_.calibration(s[i : i + 1])[0]),
-                    float(expit(logit[i])),
+                    float(q[i]),
+                    float(p[i]),
                     int(ranks[i]),
                     int(bare[i]),
                     tuple(self.rule_part(c, parts.data) for c in order),
@@ -284,7 +333,7 @@ class _Explainer:
         self,
     ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
         """The encoder's scores of the pairs; the ranks of the items by S and by them alone."""
-        model, settings = self.model, self.model.config_.em
+        model = self.model
         s = np.empty(len(self.users))
         ranks, bare = np.empty((2, len(self.users)), dtype=np.int64)
         distinct, place = np.unique(self.users, return_inverse=True)
@@ -293,17 +342,12 @@ class _Explainer:
         for lo in range(0, len(distinct), 64):
             own = distinct[lo : lo + 64]
             rows = order[ends[lo] : ends[min(lo + 64, len(distinct))]]
-            encoder = score_users(model.encoder_, model.graph_, own, settings.walk.recency)
-            logits = self.logic.logits(model.logic_graph_, own)
-            learned = model.learned_
-            whole = logits
-            if settings.fusion != "logic":
-                whole = fuse(settings, logits, encoder, learned.encoder_weight, learned.calibration)
-            at, mine = place[rows] - lo, self.items[rows]
-            s[rows] = encoder[at, mine]
-            known = history(model.graph_, own)
-            ranks[rows] = _ranks(whole, known, at, mine)
-            bare[rows] = _ranks(encoder, known, at, mine)
+            scores = self.scores or Scores.of(model, own)
+            at, mine = np.searchsorted(scores.users, self.users[rows]), self.items[rows]
+            s[rows] = scores.encoder[at, mine]
+            known = history(model.graph_, scores.users)
+            ranks[rows] = _ranks(scores.whole, known, at, mine)
+            bare[rows] = _ranks(scores.encoder, known, at, mine)
         return s, ranks, bare
 
     def chains(self, contributions: NDArray[np.float64]) -> list[list[PathPart]]:
@@ -381,10 +425,10 @@ class WhyNot:
     @classmethod
     def of(cls, model: Any, user: int, item: int, k: int) -> WhyNot:
         """Compare an item with the k that the user gets."""
-        lists, _ = model.top([user], k)
-        best = lists[0][lists[0] >= 0].astype(np.int64)
-        pairs = np.append(best, item)
-        *others, mine = explain(model, np.full(len(pairs), user), pairs)
+        scores = Scores.of(model, np.array([user]))
+        lists, _ = scores.best(model.graph_, k)
+        pairs = np.append(lists[0][lists[0] >= 0].astype(np.int64), item)
+        *others, mine = explain(model, np.full(len(pairs), user), pairs, scores=scores)
         fires = {part.rule for part in mine.rules}
         gives: dict[Rule, list[RulePart]] = {}
         for other in others:

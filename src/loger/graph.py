@@ -8,6 +8,7 @@ Everything below the border works on these numbers; names are for people.
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -54,6 +55,7 @@ class Vocabulary:
         labels = labels or {}
         self.types: tuple[str, ...] = tuple(names)
         self.offsets: NDArray[np.int64] = np.cumsum([0] + [len(names[t]) for t in names])
+        self._ends: list[int] = self.offsets[1:].tolist()
         self.names: list[str] = [name for of_type in names.values() for name in of_type]
         self.labels: list[str] = [s for t in names for s in labels.get(t, names[t])]
         if len(self.labels) != len(self.names):
@@ -69,7 +71,7 @@ class Vocabulary:
 
     def type_of(self, entity: int) -> str:
         """The type of one entity."""
-        return self.types[int(np.searchsorted(self.offsets, entity, side="right")) - 1]
+        return self.types[bisect_right(self._ends, entity)]
 
     def id(self, entity_type: str, name: str) -> int:
         """The id of a named entity; an unknown name is an error with the nearest known one."""
@@ -108,6 +110,9 @@ class KnowledgeGraph:
     interaction (u, v) alone, it holds v on edges that leave u and u on edges that leave v.
     ``times`` holds when each interaction was, where that is known, on the edges that leave
     users; other edges of users have a time of no meaning.
+
+    A *view* (``seen_by``) holds nothing but the edges that leave its ``viewer``; from there on
+    paths lead through the graph ``outside``.
     """
 
     vocabulary: Vocabulary
@@ -120,6 +125,14 @@ class KnowledgeGraph:
     pair_relations: NDArray[np.uint16]  # [edges]
     origins: NDArray[np.int32] | None = None  # [edges], in the order of tails; -1 for none
     times: NDArray[np.int64] | None = None  # [users' edges], in the order of tails
+    viewer: int = -1
+    outside: KnowledgeGraph | None = None
+
+    def __post_init__(self) -> None:
+        # Immutable indeed; and to the kernels, arrays that are mapped and others are one type.
+        for array in vars(self).values():
+            if isinstance(array, np.ndarray):
+                array.flags.writeable = False
 
     # ── building ────────────────────────────────────────────────────────────────────────
 
@@ -184,6 +197,7 @@ class KnowledgeGraph:
 
         Costs a few copies of the arrays, no sort: meant for leave-out and what-if.
         """
+        self._check_whole()
         found = [
             self._find(*edge)
             for h, r, t in zip(heads, relation_ids, tails, strict=True)
@@ -224,6 +238,7 @@ class KnowledgeGraph:
         knows times, an interaction without one is later than all others of its user. Like
         ``without`` this costs a few copies of the arrays, no sort.
         """
+        self._check_whole()
         u, v = np.asarray(users, dtype=np.int64), np.asarray(items, dtype=np.int64)
         first = np.unique(u * self.n_items + v, return_index=True)[1]
         pairs = zip(u[first].tolist(), (v[first] + self.n_users).tolist(), strict=True)
@@ -246,6 +261,7 @@ class KnowledgeGraph:
 
     def with_users(self, names: Sequence[str]) -> KnowledgeGraph:
         """The graph with some users more, who have no facts yet; the last users from now on."""
+        self._check_whole()
         n, k, words = self.n_users, len(names), self.vocabulary
         known = [x for x in names if x in words.ids("user")]
         if known or len(set(names)) < k:
@@ -267,6 +283,70 @@ class KnowledgeGraph:
             pair_tails=moved(self.pair_tails),
             origins=None if self.origins is None else moved(self.origins),
         )
+
+    def seen_by(
+        self,
+        user: int,
+        remove: Sequence[int] = (),
+        add: Sequence[int] = (),
+        times: Sequence[int] | None = None,
+    ) -> KnowledgeGraph:
+        """The graph as a user sees it who has other interactions: a view, for that user alone.
+
+        The user's paths, and so its scores, are those of ``without_interactions(…).plus(…)``, but
+        nothing is copied: a path never comes back to its user, so of the edges that change it can
+        take only those that leave the user. Those that lead back count in degrees and popularity.
+        """
+        self._check_whole()
+        if len(remove) and self.origins is not None:  # other facts may go with an interaction
+            less = self.without_interactions([user] * len(remove), remove)
+            return less.seen_by(user, (), add, times)
+        edges = np.arange(self.indptr[user], self.indptr[user + 1])
+        gone = [self._find(user, INTERACTION, v + self.n_users)[0] for v in remove]
+        edges = np.setdiff1d(edges, np.array(gone, dtype=np.int64), assume_unique=True)
+        kinds = self.segment_relations[np.searchsorted(self.segment_starts, edges, "right") - 1]
+        wanted, first = np.unique(np.asarray(add, dtype=np.int64), return_index=True)
+        new = ~np.isin(wanted + self.n_users, self.tails[edges[kinds == INTERACTION]])
+        added, first = wanted[new] + self.n_users, first[new]
+        kind = np.append(np.full(len(added), INTERACTION, dtype=np.uint16), kinds)
+        tail = np.append(added.astype(np.int32), self.tails[edges])
+        order, by_pair = np.lexsort((tail, kind)), np.lexsort((kind, tail))
+        starts = np.flatnonzero(_changes(kind[order]))
+        rows = np.zeros_like(self.row_segments)
+        rows[user + 1 :] = len(starts)
+        when = None
+        if self.times is not None:
+            last = np.full(len(added), self.times.max(initial=0) + 1)
+            given = last if times is None else np.asarray(times, dtype=np.int64)[first]
+            when = np.append(given, self.times[edges])[order]
+        return replace(
+            self,
+            row_segments=rows,
+            segment_relations=kind[order][starts],
+            segment_starts=np.append(starts, len(order)),
+            tails=tail[order],
+            pair_tails=tail[by_pair],
+            pair_relations=kind[by_pair],
+            origins=None
+            if self.origins is None
+            else np.append(np.full(len(added), -1, np.int32), self.origins[edges])[order],
+            times=when,
+            viewer=user,
+            outside=self,
+        )
+
+    @property
+    def around(self) -> KnowledgeGraph:
+        """Where paths lead on from the edges of users: for a view, the graph outside."""
+        return self.outside or self
+
+    @cached_property
+    def _gained(self) -> NDArray[np.int32]:
+        """By how many interactions of each item a view differs from the graph outside."""
+        out = np.zeros(self.n_items, dtype=np.int32)
+        out[self.neighbours(self.viewer, INTERACTION) - self.n_users] += 1
+        out[self.around.neighbours(self.viewer, INTERACTION) - self.n_users] -= 1
+        return out
 
     def _inserted(
         self, heads: Ints, relations: Ints, tails: Ints
@@ -351,6 +431,8 @@ class KnowledgeGraph:
     @cached_property
     def popularity(self) -> NDArray[np.int64]:
         """How many interactions each item has; [items]."""
+        if self.outside is not None:
+            return self.outside.popularity + self._gained
         span = self.vocabulary.span("item")
         return self.degrees(self.inverse(INTERACTION))[span.start : span.stop]
 
@@ -392,12 +474,12 @@ class KnowledgeGraph:
         """How many entities there are, of all types."""
         return len(self.vocabulary)
 
-    @property
+    @cached_property
     def n_users(self) -> int:
         """How many users there are; their ids are 0 … n_users - 1."""
         return len(self.vocabulary.span("user"))
 
-    @property
+    @cached_property
     def n_items(self) -> int:
         """How many items there are."""
         return len(self.vocabulary.span("item"))
@@ -438,6 +520,12 @@ class KnowledgeGraph:
         return self.segment_starts[self.row_segments]
 
     @cached_property
+    def longest(self) -> int:
+        """The most neighbours that any entity has under one relation."""
+        own = int(np.diff(self.segment_starts).max(initial=1))
+        return own if self.outside is None else max(own, self.outside.longest + 1)
+
+    @cached_property
     def word_spans(self) -> NDArray[np.int64]:
         """For each relation and inverse, the words [from, to) of an entity bitmap in which its
         tails' bits lie; [2 · relations, 2]."""
@@ -470,6 +558,12 @@ class KnowledgeGraph:
     def degree_table(self) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """All degrees for look-up: entity e of the right type has under relation r, or inverse
         relation r, ``table[starts[r] + e]`` neighbours."""
+        if self.outside is not None:
+            table, starts = self.outside.degree_table
+            table, back = table.copy(), starts[self.inverse(INTERACTION)] + self.n_users
+            table[back : back + self.n_items] += self._gained
+            table[starts[INTERACTION] + self.viewer] += self._gained.sum()
+            return table, starts
         spans = [self.vocabulary.span(self.signature(r)[0]) for r in range(2 * len(self.relations))]
         ends = np.cumsum([len(s) for s in spans])
         starts = ends - np.array([s.stop for s in spans])
@@ -506,6 +600,7 @@ class KnowledgeGraph:
 
     def triples(self) -> tuple[NDArray[np.int32], NDArray[np.uint16], NDArray[np.int32]]:
         """All facts of the base relations as (heads, relations, tails), sorted."""
+        self._check_whole()
         sizes = np.diff(self.segment_starts)
         relation = np.repeat(self.segment_relations, sizes)
         head = np.repeat(np.arange(self.n_entities, dtype=np.int32), np.diff(self.indptr))
@@ -515,6 +610,7 @@ class KnowledgeGraph:
     @cached_property
     def fingerprint(self) -> str:
         """A digest of the whole content: names, relations, facts and their origins."""
+        self._check_whole()
         digest = hashlib.sha256()
         for r in self.relations:
             digest.update(f"{r.name}\0{r.head_type}\0{r.tail_type}\n".encode())
@@ -542,6 +638,12 @@ class KnowledgeGraph:
         lo, hi = self.row_segments[head], self.row_segments[head + 1]
         s = lo + np.searchsorted(self.segment_relations[lo:hi], relation)
         return int(s) if s < hi and self.segment_relations[s] == relation else -1
+
+    def _check_whole(self) -> None:
+        if self.outside is not None:
+            raise LogerError(
+                "a view of a graph has the edges of one user alone; work with the graph itself"
+            )
 
     def _find(self, head: int, relation: int, tail: int) -> tuple[int, int, int]:
         """Positions of one directed edge: in ``tails``, among segments, in ``pair_tails``."""
@@ -575,7 +677,7 @@ class KnowledgeGraph:
         ]
 
 
-def _changes(values: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _changes(values: Ints) -> NDArray[np.bool_]:
     """Whether each of some sorted values differs from the one before."""
     new = np.ones(len(values), dtype=bool)
     np.not_equal(values[1:], values[:-1], out=new[1:])

@@ -11,6 +11,7 @@ import threading
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import pairwise
 from weakref import WeakKeyDictionary
 
@@ -129,7 +130,7 @@ def ground(
     u, v = _checked_pairs(graph, users, items)
     order = np.argsort(u, kind="stable")
     u, entities = u[order], v[order].astype(np.int64) + graph.n_users
-    rows, plan, weights = _rows(graph), _plan(graph, rules), _weights(graph, walk)
+    rows, plan, weights = _rows(graph), _plan(len(graph.relations), rules), _weights(graph, walk)
 
     def block(span: tuple[int, int]) -> Cells:
         lo, hi = span
@@ -158,8 +159,8 @@ def reach(
     The rows are sorted by the given users, then by item. Items the user has interacted
     with are left out unless ``observed``.
     """
-    asked = _checked(graph.n_users, users, "user")
-    rows, trie, weights = _rows(graph), _trie(graph, rules), _weights(graph, walk)
+    asked = _checked_users(graph, users)
+    rows, trie, weights = _rows(graph), _trie(len(graph.relations), rules), _weights(graph, walk)
 
     def block(span: tuple[int, int]) -> Groundings:
         own = asked[span[0] : span[1]].astype(np.int64)
@@ -184,8 +185,8 @@ def reach_sizes(
 
     The same as counting the rows of ``reach``, without holding them.
     """
-    asked = _checked(graph.n_users, users, "user")
-    rows, trie, weights = _rows(graph), _trie(graph, rules), _weights(graph, None)
+    asked = _checked_users(graph, users)
+    rows, trie, weights = _rows(graph), _trie(len(graph.relations), rules), _weights(graph, None)
 
     def block(span: tuple[int, int]) -> NDArray[np.int64]:
         own = asked[span[0] : span[1]].astype(np.int64)
@@ -218,8 +219,8 @@ def logits(
     The same as summing over the rows of ``reach``, without holding them. Items that no rule
     reaches have 0, and so have the user's own.
     """
-    asked = _checked(graph.n_users, users, "user").astype(np.int64)
-    rows, trie, weights = _rows(graph), _trie(graph, rules), _weights(graph, walk)
+    asked = _checked_users(graph, users).astype(np.int64)
+    rows, trie, weights = _rows(graph), _trie(len(graph.relations), rules), _weights(graph, walk)
     out = np.zeros((len(asked), graph.n_items), dtype=np.float32)
 
     def block(span: tuple[int, int]) -> None:
@@ -310,17 +311,29 @@ def strongest_paths(
 
 
 def _rows(graph: KnowledgeGraph) -> kernels.Rows:
+    home, around = _home(graph), graph.around
     return kernels.Rows(
+        *(_home(around) if around is not graph else home),
+        around.indptr,
+        *around.bitmaps,
+        around.word_spans,
+        *graph.degree_table,
+        len(graph.relations),
+        home,
+    )
+
+
+_NO_ORIGINS = np.empty(0, dtype=np.int32)
+_NO_ORIGINS.flags.writeable = False  # as the arrays of graphs are: to numba another type
+
+
+def _home(graph: KnowledgeGraph) -> kernels.Home:
+    return kernels.Home(
         graph.row_segments,
         graph.segment_relations,
         graph.segment_starts,
         graph.tails,
-        graph.indptr,
-        np.empty(0, dtype=np.int32) if graph.origins is None else graph.origins,
-        *graph.bitmaps,
-        graph.word_spans,
-        *graph.degree_table,
-        len(graph.relations),
+        _NO_ORIGINS if graph.origins is None else graph.origins,
     )
 
 
@@ -329,7 +342,8 @@ _desks = threading.local()
 
 def _desk(n_entities: int, n_items: int) -> kernels.Desk:
     """The calling thread's room for ``logit_block``: to make it anew costs more than one user."""
-    if getattr(_desks, "size", None) != (n_entities, n_items):
+    entities, items = getattr(_desks, "size", (0, 0))
+    if entities < n_entities or items < n_items:
         _desks.size, _desks.desk = (n_entities, n_items), kernels.new_desk(n_entities, n_items)
     desk: kernels.Desk = _desks.desk
     return desk
@@ -351,24 +365,29 @@ def _weights(graph: KnowledgeGraph, walk: Walk | None) -> kernels.Weights:
 def _new_weights(graph: KnowledgeGraph, walk: Walk | None) -> kernels.Weights:
     none, nowhere = np.empty(0), np.empty(0, dtype=np.int64)
     if walk is None:
-        return kernels.Weights(np.empty((0, 0)), nowhere, nowhere, nowhere, none, none)
-    most = int(np.diff(graph.segment_starts).max(initial=1))
-    degree = np.maximum(np.arange(most + 1), 1).astype(np.float64)
+        return kernels.Weights(np.empty((0, 0)), nowhere, nowhere, nowhere, none)
+    edges: NDArray[np.float64] = none
+    if walk.recency and graph.later is not None:
+        edges = (1.0 + graph.later).astype(np.float64) ** -walk.recency
+    if graph.outside is not None:
+        known = _weights(graph.outside, walk)
+        if graph.longest < known.powers.shape[1]:
+            return known._replace(edges=edges)
+    # One degree more than there is, for who has an interaction more.
+    degree = np.maximum(np.arange(graph.longest + 2), 1).astype(np.float64)
     exponents = np.array([0.0, walk.first, walk.item, walk.user, walk.fact, walk.arrive])
     powers = degree ** -exponents[:, None]  # [exponents, degrees]
     n = len(graph.relations)
     leave, into = np.full(2 * n, 4), np.full(2 * n, 5 if walk.arrive else 0)
     leave[INTERACTION], leave[INTERACTION + n] = 3, 2
     into[INTERACTION] = 0
-    edges: NDArray[np.float64] = none
-    if walk.recency and graph.later is not None:
-        edges = (1.0 + graph.later).astype(np.float64) ** -walk.recency
-    return kernels.Weights(powers, np.full(2 * n, 1), leave, into, edges, none)
+    return kernels.Weights(powers, np.full(2 * n, 1), leave, into, edges)
 
 
-def _plan(graph: KnowledgeGraph, rules: RuleSet) -> kernels.Plan:
+@lru_cache(maxsize=64)
+def _plan(n_relations: int, rules: RuleSet) -> kernels.Plan:
     """Number the prefixes and index the rules by them."""
-    n = 2 * len(graph.relations)
+    n = 2 * n_relations
     prefixes = sorted({rule.relations[:-1] for rule in rules}, key=lambda p: (len(p), p))
     first, second = np.full(n, -1), np.full((n, n), -1)
     rule_of = np.full((n, max(1, len(prefixes))), -1, dtype=np.int32)
@@ -383,8 +402,9 @@ def _plan(graph: KnowledgeGraph, rules: RuleSet) -> kernels.Plan:
             raise LogerError(f"the rule {rule} is in the rule set twice")
         rule_of[cell] = place
     slot, slots_of = np.zeros(len(prefixes), dtype=np.int64), Counter[str]()
+    end_of = {rule.relations[:-1]: rule.types[-2] for rule in rules}
     for number, prefix in enumerate(prefixes):
-        end = graph.signature(prefix[-1])[1] if prefix else "user"
+        end = end_of[prefix]
         slot[number] = slots_of[end]
         slots_of[end] += 1
     last, prefix_of = np.nonzero(rule_of >= 0)  # by last relation
@@ -404,11 +424,12 @@ def _plan(graph: KnowledgeGraph, rules: RuleSet) -> kernels.Plan:
     )
 
 
-def _trie(graph: KnowledgeGraph, rules: RuleSet) -> kernels.Trie:
+@lru_cache(maxsize=64)
+def _trie(n_relations: int, rules: RuleSet) -> kernels.Trie:
     """The prefixes of rules of two and three hops as a tree."""
     prefixes = sorted({r.relations[:k] for r in rules for k in range(1, len(r))})
     node = {prefix: k for k, prefix in enumerate(prefixes)}
-    root = np.full(2 * len(graph.relations), -1)
+    root = np.full(2 * n_relations, -1)
     children: list[list[tuple[int, int]]] = [[] for _ in prefixes]
     ends: list[list[tuple[int, int]]] = [[] for _ in prefixes]
     for prefix, k in node.items():
@@ -441,10 +462,20 @@ def _checked(n: int, ids: ArrayLike, what: str) -> NDArray[np.int32]:
     return array.astype(np.int32)
 
 
+def _checked_users(graph: KnowledgeGraph, users: ArrayLike) -> NDArray[np.int32]:
+    found = _checked(graph.n_users, users, "user")
+    if graph.outside is not None and (found != graph.viewer).any():
+        raise LogerError(
+            f"the graph is as user {graph.viewer} sees it with other interactions; ask about "
+            f"others in the graph itself, or build one with plus and without_interactions"
+        )
+    return found
+
+
 def _checked_pairs(
     graph: KnowledgeGraph, users: ArrayLike, items: ArrayLike
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    u, v = _checked(graph.n_users, users, "user"), _checked(graph.n_items, items, "item")
+    u, v = _checked_users(graph, users), _checked(graph.n_items, items, "item")
     if len(u) != len(v):
         raise LogerError(f"as many users as items are needed, got {len(u)} and {len(v)}")
     return u, v
@@ -555,7 +586,7 @@ def _short_paths(graph: KnowledgeGraph, rule: Rule, u: int, v: int) -> NDArray[n
     if len(rule) == 1:
         direct: NDArray[np.int32] = first[first == v]
         return direct
-    last = _open_neighbours(graph, v, graph.inverse(rule.relations[1]), u)
+    last = _open_neighbours(graph.around, v, graph.inverse(rule.relations[1]), u)
     both: NDArray[np.int32] = np.intersect1d(first, last, assume_unique=True)
     return both
 

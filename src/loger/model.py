@@ -389,12 +389,30 @@ class LOGER:
         """The user's k best, had it not had some items or had others; nothing is retrained."""
         u = self._user(user)
         gone, more = ([self._item(x) for x in names] for names in (remove, add))
-        return WhatIf.of(self, self.changed(u, gone, more), u, k)
+        return WhatIf.of(self, self.seen_by(u, gone, more), u, k)
 
-    def changed(self, user: int, remove: Sequence[int], add: Sequence[int]) -> LOGER:
+    def changed(
+        self,
+        user: int,
+        remove: Sequence[int],
+        add: Sequence[int],
+        times: Sequence[int] | None = None,
+    ) -> LOGER:
         """The model on a graph in which one user has other interactions, by number."""
         graph = self.graph_.without_interactions([user] * len(remove), remove)
-        return self._on(graph.plus([user] * len(add), add))
+        return self._on(graph.plus([user] * len(add), add, times))
+
+    def seen_by(
+        self,
+        user: int,
+        remove: Sequence[int] = (),
+        add: Sequence[int] = (),
+        times: Sequence[int] | None = None,
+    ) -> LOGER:
+        """What ``changed`` gives, for questions about this user alone, at no copy of the graph."""
+        if self.config.sample_nodes is not None:  # what is drawn depends on the whole graph
+            return self.changed(user, remove, add, times)
+        return self._on(self.graph_.seen_by(user, remove, add, times))
 
     def with_interactions(
         self, pairs: Iterable[tuple[str, str]], times: Sequence[int] | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
 from loger.errors import LogerError
@@ -91,6 +92,7 @@ def _noun(entity_type: str, before: int) -> str:
     return f"{(article, 'another', 'a third')[min(before, 2)]} {_words(entity_type)}"
 
 
+@lru_cache(maxsize=1024)
 def verb_of(name: str, head_type: str, tail_type: str) -> str:
     """What a head does to a tail, in the third person; the tail itself is not named."""
     plain = name.split("[")[0]
@@ -105,6 +107,7 @@ def verb_of(name: str, head_type: str, tail_type: str) -> str:
     return ("is " if passive and head_type != "user" else "") + plain.replace("_", " ")
 
 
+@lru_cache(maxsize=1024)
 def to_you(verb: str) -> str:
     """A verb in the third person as it is said to you: follows → follow, has → have."""
     first, space, rest = verb.partition(" ")

@@ -306,7 +306,7 @@ def test_the_network_scores_by_propagation_over_all_edges(small: KnowledgeGraph)
             [
                 own[h]
                 + sum(
-                    state["log_weight.weight"][r].exp() * x[small.neighbours(h, r)].mean(0)
+                    state["log_weight.weight"][r].exp() * x[small.neighbours(h, r).copy()].mean(0)
                     for r in range(2 * len(small.relations))
                     if len(small.neighbours(h, r))
                 )

@@ -28,8 +28,6 @@ class ServeConfig:
     """Seconds between looks at whether the bundle has changed; 0: only when asked."""
     max_body: int = 64 * 1024
     """Bytes of a request's body."""
-    most_cached: int = 256 * 1024 * 1024
-    """Bytes of graphs of changed and cold users that are kept for the next question."""
 
     @property
     def loopback(self) -> bool:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import threading
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from functools import cached_property
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loger.encoder.folding import FoldsIn, history_edges
-from loger.explain import explain
+from loger.explain import Scores, explain
 from loger.graph import KnowledgeGraph
 from loger.grounding import ground, strongest_paths
 from loger.model import LOGER
 from loger.paths import Path as Chain
 from loger.rules import RuleSet
 from loger.sentences import path_sentence
-from loger.storage import GRAPH_ARRAYS, MANIFEST
+from loger.storage import MANIFEST
 from loger.web.names import Names
 from loger.web.problems import ProblemError
 from loger.web.schemas import Who
@@ -46,15 +43,16 @@ def stamp(folder: Path) -> Stamp:
 class Served:
     """A model with what serving needs beside it. Never changes, so threads may share it."""
 
-    def __init__(self, folder: Path, most_cached: int) -> None:
+    def __init__(self, folder: Path) -> None:
         self.stamp = stamp(folder)
         self.model = LOGER.load(folder.resolve())
         self.loaded = time.time()
         text = (folder.resolve() / MANIFEST).read_bytes()
         self.fingerprint = hashlib.sha256(text).hexdigest()[:16]
-        arrays = [getattr(self.graph, name) for name in GRAPH_ARRAYS]
-        size = 3 * sum(a.nbytes for a in arrays)  # what is derived from them takes as much again
-        self._changed = _Recent(max(1, min(64, most_cached // max(size, 1))))
+        name = GUEST
+        while name in self.graph.vocabulary.ids("user"):
+            name += "_"
+        self._guests = self.model.with_users([name])  # one user more, who has nothing yet
         self._names: dict[str, Names] = {}
         self._examples: dict[int, list[dict[str, Any]]] = {}
 
@@ -66,10 +64,8 @@ class Served:
     def warm(self) -> None:
         """Answer one of each kind of question, so that nobody waits for a first time."""
         self.listed(self.model, 0, 3, 1)
-        # A changed graph is not mapped: for the kernels that is another type, loaded apart.
-        own = self.items_of(self.graph, 0).tolist()
-        changed = self.model.changed(0, own[:1], [])
-        self.listed(changed, 0, 3, 1)
+        if self.takes_new_users:
+            self.listed(*self._newcomer(Who(history=[self.names_of(0)])), 3, 1)
         for entity_type in self.graph.vocabulary.types:
             self.names(entity_type)
 
@@ -121,33 +117,16 @@ class Served:
                 raise ProblemError(
                     409, f"{who.user!r} does not have {self.names_of(v)!r} to remove"
                 )
-        key = (user, tuple(gone), tuple(more))
-        return self._changed.get(key, lambda: self.model.changed(user, gone, more))
+        return self.model.seen_by(user, gone, more)
 
     def _newcomer(self, who: Who) -> tuple[LOGER, int]:
         if not self.takes_new_users:
             raise ProblemError(409, "this model's encoder knows only the users it was trained with")
         gone = set(who.remove)
         named = [x for x in dict.fromkeys([*(who.history or []), *who.add]) if x not in gone]
-        for name in named:
-            self.item(name)
-        guests, guest = self._guests
-        last = 0 if self.graph.times is None else int(self.graph.times.max(initial=0))
-        times = [last + 1 + k for k in range(len(named))]
-        model = self._changed.get(
-            (-1, *named),
-            lambda: guests.with_interactions(((guest, x) for x in named), times),
-        )
-        return model, guests.graph_.n_users - 1
-
-    @cached_property
-    def _guests(self) -> tuple[LOGER, str]:
-        """The model with one user more, who has nothing yet, and that user's name; made when
-        first needed, as its arrays are this process's own."""
-        name = GUEST
-        while name in self.graph.vocabulary.ids("user"):
-            name += "_"
-        return self.model.with_users([name]), name
+        items = [self.item(name) for name in named]
+        guest = self.graph.n_users  # the last user there
+        return self._guests.seen_by(guest, (), items, range(len(items))), guest
 
     @property
     def takes_new_users(self) -> bool:
@@ -197,16 +176,18 @@ class Served:
         explained: bool = True,
     ) -> list[dict[str, Any]]:
         """A list as the API gives it."""
-        found, scores = model.top([user], min(k, self.graph.n_items), among)
+        scores = Scores.of(model, np.array([user]), observed=False)
+        found, values = scores.best(model.graph_, min(k, self.graph.n_items), among)
         items = found[0][found[0] >= 0]
-        told = explain(model, np.full(len(items), user), items, paths) if explained else ()
+        if explained:
+            told = explain(model, np.full(len(items), user), items, paths, scores)
         words, first = model.graph_.vocabulary, model.graph_.n_users
         return [
             {
                 "rank": place + 1,
                 "item": words.names[v + first],
                 "label": words.labels[v + first],
-                "score": float(scores[0][place]),
+                "score": float(values[0][place]),
                 "explanation": told[place].as_dict() if explained else None,
             }
             for place, v in enumerate(items.tolist())
@@ -315,24 +296,3 @@ class Served:
             "entities": [self.entity(e) for e in path.entities],
             "relations": list(rule.names),
         }
-
-
-class _Recent:
-    """The last few models that were made for a question, as the next is often about the same."""
-
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self.kept: OrderedDict[object, LOGER] = OrderedDict()
-        self.lock = threading.Lock()
-
-    def get(self, key: object, make: Callable[[], LOGER]) -> LOGER:
-        with self.lock:
-            if key in self.kept:
-                self.kept.move_to_end(key)
-                return self.kept[key]
-        made = make()
-        with self.lock:
-            self.kept[key] = made
-            while len(self.kept) > self.most:
-                self.kept.popitem(last=False)
-        return made

@@ -1,0 +1,129 @@
+"""A graph as one user sees it who has other interactions: the slow twin is the graph built anew."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphs import graphs, hub_graph
+from loger import _kernels as kernels
+from loger.encoder.folding import history
+from loger.errors import LogerError
+from loger.graph import INTERACTION, KnowledgeGraph
+from loger.grounding import Walk, ground, logits, paths, reach, strongest_paths
+from loger.rules import candidates
+
+WALK = Walk(first=0.5, item=0.25, user=0.75, fact=0.5, arrive=0.5, recency=1.0)
+
+
+def built(graph, user, remove, add, times) -> KnowledgeGraph:
+    less = graph.without_interactions([user] * len(remove), remove)
+    return less.plus([user] * len(add), add, times)
+
+
+@st.composite
+def changes(draw, graph):
+    """A user, some of its items, and other items with times."""
+    user = draw(st.integers(0, graph.n_users - 1))
+    own = history(graph, np.array([user]))[1].tolist()
+    remove = draw(st.lists(st.sampled_from(own), unique=True)) if own else []
+    add = draw(st.lists(st.integers(0, graph.n_items - 1), max_size=5))
+    return user, remove, add, draw(st.permutations(range(len(add))))
+
+
+def timed(graph) -> KnowledgeGraph:
+    edges, users = graph.interactions
+    items = graph.tails[edges] - graph.n_users
+    return graph.timed(users, items, np.arange(len(users)) * 7 % 5)
+
+
+@st.composite
+def cases(draw):
+    graph = draw(
+        st.one_of(graphs(), st.builds(hub_graph, st.integers(0, 9), st.just(0.3), st.booleans()))
+    )
+    graph = timed(graph) if draw(st.booleans()) else graph
+    if draw(st.booleans()):
+        graph = graph.with_users(["guest"])
+    return graph, draw(changes(graph))
+
+
+@given(cases())
+def test_a_view_has_the_history_popularity_and_degrees_of_the_graph_built_anew(case):
+    graph, (user, remove, add, times) = case
+    view, whole = graph.seen_by(user, remove, add, times), built(graph, user, remove, add, times)
+    for name in ("popularity", "degree_table"):
+        for here, there in zip(getattr(view, name), getattr(whole, name), strict=True):
+            assert np.array_equal(here, there), name
+    one = np.array([user])
+    assert np.array_equal(history(view, one), history(whole, one))
+    span = slice(whole.indptr[user], whole.indptr[user + 1])
+    assert view.tails.tolist() == whole.tails[span].tolist()
+    assert view.pair_tails.tolist() == whole.pair_tails[span].tolist()
+    assert view.pair_relations.tolist() == whole.pair_relations[span].tolist()
+    if graph.times is not None:
+        assert view.later.tolist() == whole.later[span].tolist()
+
+
+@given(cases(), st.sampled_from([None, WALK]), st.booleans())
+def test_the_viewers_groundings_are_those_of_the_graph_built_anew(case, walk, observed):
+    graph, (user, remove, add, times) = case
+    view, whole = graph.seen_by(user, remove, add, times), built(graph, user, remove, add, times)
+    rules = candidates(graph)
+    if not len(rules):
+        return
+    seen, slow = (reach(g, rules, [user], walk=walk, observed=observed) for g in (view, whole))
+    everything = np.full(graph.n_items, user), np.arange(graph.n_items)
+    seen_all, slow_all = (ground(g, rules, *everything, walk=walk) for g in (view, whole))
+    for a, b in ((seen, slow), (seen_all, slow_all)):
+        assert a.items.tolist() == b.items.tolist()
+        assert a.indptr.tolist() == b.indptr.tolist()
+        assert a.rules.tolist() == b.rules.tolist()
+        assert a.counts.tolist() == b.counts.tolist()
+        if walk is not None:
+            assert a.strengths == pytest.approx(b.strengths, rel=1e-12)
+    formula = kernels.Formula(
+        kernels.COUNT if walk is None else kernels.LOGWALK,
+        np.linspace(0.1, 1, len(rules)),
+        np.ones(len(rules)),
+    )
+    told = (logits(g, rules, [user], formula, walk=walk) for g in (view, whole))
+    assert next(told) == pytest.approx(next(told), rel=1e-6)
+
+
+@given(cases())
+def test_the_viewers_paths_are_those_of_the_graph_built_anew(case):
+    graph, (user, remove, add, times) = case
+    view, whole = graph.seen_by(user, remove, add, times), built(graph, user, remove, add, times)
+    rules = candidates(graph)
+    if not len(rules):
+        return
+    places = np.arange(len(rules))
+    for item in range(min(2, graph.n_items)):
+        pairs = np.full(len(rules), user), np.full(len(rules), item)
+        found = [strongest_paths(g, rules, places, *pairs, 3, WALK) for g in (view, whole)]
+        assert found[0][0].tolist() == found[1][0].tolist()
+        assert found[0][1] == pytest.approx(found[1][1], rel=1e-12)
+        for rule in rules:
+            assert paths(view, rule, user, item).tolist() == paths(whole, rule, user, item).tolist()
+
+
+def test_a_view_answers_no_one_else_and_takes_away_only_what_is_there():
+    graph = hub_graph(0, 0.3, with_origins=False)
+    view = graph.seen_by(3, (), [1])
+    with pytest.raises(LogerError, match="as user 3 sees it"):
+        reach(view, candidates(graph), [4])
+    for work in (KnowledgeGraph.triples, lambda g: g.plus([3], [2]), lambda g: g.fingerprint):
+        with pytest.raises(LogerError, match="one user alone"):
+            work(view)
+    absent = next(v for v in range(12) if not graph.has(3, INTERACTION, v + graph.n_users))
+    with pytest.raises(LogerError, match="no fact"):
+        graph.seen_by(3, [absent])
+
+
+def test_the_arrays_of_a_graph_cannot_be_written_to():
+    graph = hub_graph(0, 0.3, with_origins=True)
+    with pytest.raises(ValueError, match="read-only"):
+        graph.tails[0] = 1
