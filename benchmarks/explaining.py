@@ -79,7 +79,7 @@ def main() -> None:
         half, tail = median_ms(lambda u: explain(model, np.full(K, u), lists[u]), list(lists))
         print(f"explain ten items of a user: median {half:.1f} ms, 99 % {tail:.1f}")
         first = {int(u): int(history(model.graph_, np.array([u]))[1][0]) for u in users[:100]}
-        half, tail = median_ms(lambda u: model.changed(u, [first[u]], []).top([u], K), list(first))
+        half, tail = median_ms(lambda u: model.seen_by(u, [first[u]]).top([u], K), list(first))
         print(f"what if a user had not one item: median {half:.1f} ms, 99 % {tail:.1f}")
     start = time.perf_counter()
     model.engine = LocalEngine()

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from http.client import HTTPConnection
@@ -232,3 +236,24 @@ def test_what_is_no_answer_is_told_and_not_kept(study: Study, address: tuple[str
     assert ask(address, "/rank")[0] == 400
     assert study.answers() == []
     assert ask(address, "/answer", good)[0] == 303
+
+
+def test_the_command_tells_machines_where_raters_go(study: Study, tmp_path: Path) -> None:
+    file = str(tmp_path / "study.sqlite")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "loger", "study", "serve", file, "--port", "0", "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    try:
+        told = json.loads("".join(iter(process.stdout.readline, "}\n")) + "}")
+        assert told["study"] == file
+        connection = HTTPConnection(told["url"].removeprefix("http://").rstrip("/"), timeout=30)
+        connection.request("GET", "/")
+        assert connection.getresponse().status == 200
+    finally:
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=30)
+    assert "ended; see loger study results" in said

@@ -77,18 +77,23 @@ def serve(
     file: File,
     host: Annotated[str, typer.Option(help="0.0.0.0 lets other machines in.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free one.")] = 8010,
+    json: AsJson = False,
 ) -> None:
     """Serve a study to raters, until Ctrl-C; answers are kept as they come.
 
     [dim]Example:[/dim]
       loger study serve study.sqlite --port 8010
     """
+    from loger.cli import show
     from loger.study import Study
     from loger.study.server import serve as bound
 
     server = bound(Study(file), host, port)
-    where, at = server.server_address[:2]
-    typer.echo(f"raters go to http://{where!s}:{at}/ — Ctrl-C ends, answers are in {file}")
+    url = "http://{}:{}/".format(*server.server_address[:2])
+    if json:
+        show.as_json({"study": str(file), "url": url})
+    else:
+        typer.echo(f"raters go to {url} — Ctrl-C ends, answers are in {file}")
     try:
         server.serve_forever()
     except KeyboardInterrupt:
