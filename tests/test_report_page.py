@@ -118,3 +118,9 @@ def test_a_divergence_with_nowhere_to_go_has_no_ratio() -> None:
     told = FaithfulnessReport("LOGER", "d", 5, FaithfulnessConfig(), values)
     assert told.ratios == {}
     assert "JS_f" in page(Contents(a_report(), faithfulness=[told]))
+
+
+def test_what_was_not_tuned_is_said_so() -> None:
+    text = page(Contents(a_report(), untuned=["<b>EASE^R</b>"]))
+    assert "Not tuned on these data, with default settings: &lt;b&gt;EASE^R&lt;/b&gt;;" in text
+    assert "tuned" not in page(Contents(a_report()))

@@ -221,11 +221,12 @@ def test_evaluate_measures_beside_controls_and_writes_a_report(
         "--users", 5, "--samples", 100,
     )  # fmt: skip
     assert list(told["models"]) == ["LOGER", "MostPop", "ItemKNN", "EASE^R"]
+    assert told["untuned"] == ["MostPop", "ItemKNN", "EASE^R"]
     assert [one["name"] for one in told["faithfulness"]] == ["LOGER", "random paths for LOGER"]
     assert [point["extra"] for point in told["ablation"]] == [0, 10, 20, 30, 40, 50]
     text = page.read_text()
     for part in (
-        "EASE^R",
+        "Not tuned on these data, with default settings: MostPop, ItemKNN, EASE^R",
         "JS_f",
         "round of EM",
         "|H⁺|: pairs of a user",
@@ -235,6 +236,7 @@ def test_evaluate_measures_beside_controls_and_writes_a_report(
         assert part in text, part
     shown = run("evaluate", bundle, data, "--against", "none")
     assert "NDCG@10" in shown.stdout
+    assert "tuned" not in shown.stdout
 
 
 def test_evaluate_refuses_what_the_model_was_not_fitted_on(

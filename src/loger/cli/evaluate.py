@@ -92,6 +92,7 @@ def evaluate(
         show.as_json(
             {
                 **jsonlib.loads(found.to_json()),
+                "untuned": list(found.models[1:]),
                 "faithfulness": [one.as_dict() for one in trust],
                 "ablation": points,
                 "report": None if report is None else str(report),
@@ -100,6 +101,8 @@ def evaluate(
         return
     typer.echo(f"{dataset.name}, {protocol} ranking, test, {len(found.users):,} users, %")
     typer.echo(found.table())
+    if names:
+        typer.echo(f"not tuned, with default settings: {', '.join(found.models[1:])}")
     for one in trust[:1]:
         typer.echo("\n" + one.table())
     if report is not None:
@@ -228,6 +231,7 @@ def write(
     contents = Contents(
         found,
         statistics=statistics(dataset),
+        untuned=found.models[1:],
         rules=model.rule_table().to_dicts(),
         trace=model.trace_,
         tried=[(s, v, x) for s, v, x in tried],

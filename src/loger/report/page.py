@@ -27,6 +27,8 @@ class Contents:
     report: Report
     statistics: Mapping[str, Any] | None = None
     """As ``loger data inspect --json`` gives them."""
+    untuned: Sequence[str] = ()
+    """Models with default settings, not tuned on these data."""
     rules: Sequence[Mapping[str, Any]] = ()
     """Weight and sentence of each rule, strongest first."""
     trace: Sequence[Round] = ()
@@ -49,7 +51,7 @@ def page(contents: Contents) -> str:
     report = contents.report
     title = f"{report.models[0]} on {report.dataset}"
     sections = [
-        ("Metrics", _metrics(report)),
+        ("Metrics", _metrics(report, contents.untuned)),
         ("Rules", _rules(contents.rules)),
         ("Recommendations with their reasons", _examples(contents.examples)),
         ("Faithfulness", _faithfulness(contents.faithfulness)),
@@ -85,7 +87,7 @@ def _lead(report: Report) -> str:
 # ── sections ────────────────────────────────────────────────────────────────────────────
 
 
-def _metrics(report: Report) -> str:
+def _metrics(report: Report, untuned: Sequence[str]) -> str:
     out = []
     for metric in SHOWN:
         rows = []
@@ -102,6 +104,11 @@ def _metrics(report: Report) -> str:
         f"{escape(report.best())}, not corrected for many tests. They speak of other users, "
         "not of other seeds or splits."
     )
+    if untuned:
+        note += (
+            f" Not tuned on these data, with default settings: {escape(', '.join(untuned))}; "
+            "<code>loger compare</code> tunes them."
+        )
     grid = f'<div class="pair">{"".join(out)}</div>'
     return grid + f'<div class="wide">{_table(columns, body)}</div><p class="note">{note}</p>'
 
