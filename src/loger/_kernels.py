@@ -158,6 +158,12 @@ def _leave(g, weights, entity, relation):  # type: ignore[no-untyped-def]
     return weights.powers[weights.leave[relation], _degree(g, entity, relation)]
 
 
+@njit(cache=True, nogil=True, inline="always")
+def _arriving(g, weights, item, last):  # type: ignore[no-untyped-def]
+    """What it is worth to come to an item over the last relation of a rule."""
+    return weights.powers[weights.into[last], _degree(g, item, _inverse(last, g.n_relations))]
+
+
 @njit(cache=True, nogil=True)
 def _first_at_least(values, lo, hi, x):  # type: ignore[no-untyped-def]
     while lo < hi:
@@ -217,7 +223,7 @@ def _note(g, plan, weights, u, items, notes):  # type: ignore[no-untyped-def]
             if not plan.ends[last]:
                 continue
             lo, hi = g.segment_starts[s], g.segment_starts[s + 1]
-            arrive = weights.powers[weights.into[last], hi - lo] if weighted else 0.0
+            arrive = _arriving(g, weights, v, last) if weighted else 0.0
             if _is_big(g, s):
                 notes.big_pair[n_big], notes.big_segment[n_big] = k, s
                 n_big += 1
@@ -351,15 +357,15 @@ def _through(g, plan, weights, u, r1, a, own, together, w1, items, notes, out, o
             last = _inverse(np.int64(g.segment_relations[q]), g.n_relations)
             rule = plan.rule_of[last, prefix]
             if rule >= 0 and items[pair] != a and items[pair] != own:
-                n, shared = _meet(g, weights, u, s, q)
+                n, shared = _meet(g, weights, u, items[pair], s, q)
                 out[pair, rule] += n
                 if weighted:
                     outw[pair, rule] += w * shared
 
 
 @njit(cache=True, nogil=True)
-def _meet(g, weights, u, s, q):  # type: ignore[no-untyped-def]
-    """How many entities b ≠ u a segment s and a big segment q share, and their weight.
+def _meet(g, weights, u, v, s, q):  # type: ignore[no-untyped-def]
+    """How many entities b ≠ u a segment s and a big segment q of v share, and their weight.
 
     The weight is that of the last hop b –r3→ v, added up over b.
     """
@@ -392,7 +398,7 @@ def _meet(g, weights, u, s, q):  # type: ignore[no-untyped-def]
             both = g.bitmaps[at + (u >> 6) - first] & g.bitmaps[big + (u >> 6) - first]
             n -= np.int64((both >> np.uint64(u & 63)) & np.uint64(1))
     if weighted:
-        weight *= weights.powers[weights.into[last], g.segment_starts[q + 1] - g.segment_starts[q]]
+        weight *= _arriving(g, weights, v, last)
     return n, weight
 
 
@@ -498,8 +504,7 @@ def _round_trips(g, weights, u, v, s, q):  # type: ignore[no-untyped-def]
     j, j_end = g.segment_starts[s], g.segment_starts[s + 1]
     scale = 0.0
     if weighted:
-        scale = _leave(g, weights, v, out)
-        scale *= weights.powers[weights.into[last], end - i]
+        scale = _leave(g, weights, v, out) * _arriving(g, weights, v, last)
     i, j = _next_common(g.tails, i, end, j, j_end)
     while i < end:
         b = g.tails[i]
@@ -525,7 +530,6 @@ def _meet_directly(g, plan, weights, s, prefix, items, notes, out, outw):  # typ
         if rule < 0:
             continue
         at, end = g.segment_starts[q], g.segment_starts[q + 1]
-        size = end - at
         for i in range(lo, hi):
             a = home.tails[i]
             at = _first_at_least(g.tails, at, end, a)
@@ -536,7 +540,7 @@ def _meet_directly(g, plan, weights, s, prefix, items, notes, out, outw):  # typ
             out[pair, rule] += 1
             if len(weights.leave) > 0:
                 first = _first_hop(weights, r1, i, hi - lo)
-                arrive = weights.powers[weights.into[last], size]
+                arrive = _arriving(g, weights, items[pair], last)
                 outw[pair, rule] += first * _leave(g, weights, a, last) * arrive
 
 
@@ -721,10 +725,9 @@ def _push_last(g, weights, relation, avoid, here, n, there):  # type: ignore[no-
     """Spread walks over the last relation of a rule, onto items."""
     size = _push(g, weights, relation, avoid, here, n, there)
     if len(weights.leave) > 0 and weights.into[relation] > 0:
-        back = _inverse(relation, g.n_relations)
         for k in range(size):
             v = there.entities[k]
-            there.weights[v] *= weights.powers[weights.into[relation], _degree(g, v, back)]
+            there.weights[v] *= _arriving(g, weights, v, relation)
     return size
 
 
@@ -1038,7 +1041,7 @@ def strongest_paths(g, weights, users, items, rules, nodes, strengths):  # type:
         u, v, r1, r2, r3 = users[i], items[i], rules[i, 0], rules[i, 1], rules[i, 2]
         last = r3 if r3 >= 0 else r2 if r2 >= 0 else r1
         back, back_end = _segment(g, v, _inverse(last, g.n_relations))
-        arrive = weights.powers[weights.into[last], back_end - back]
+        arrive = _arriving(g, weights, v, last)
         lo, hi = _segment(home, u, r1)
         if r2 < 0:
             e = _first_at_least(home.tails, lo, hi, v)

@@ -312,7 +312,7 @@ class KnowledgeGraph:
         tail = np.append(added.astype(np.int32), self.tails[edges])
         order, by_pair = np.lexsort((tail, kind)), np.lexsort((kind, tail))
         starts = np.flatnonzero(_changes(kind[order]))
-        rows = np.zeros_like(self.row_segments)
+        rows = np.zeros(self.n_users + 1, dtype=np.int64)
         rows[user + 1 :] = len(starts)
         when = None
         if self.times is not None:

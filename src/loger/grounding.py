@@ -7,9 +7,9 @@ For an observed pair the counts are thus what they would be had it not been obse
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
@@ -225,8 +225,8 @@ def logits(
 
     def block(span: tuple[int, int]) -> None:
         own, part = asked[span[0] : span[1]], out[span[0] : span[1]]
-        desk = _desk(graph.n_entities, graph.n_items)
-        kernels.logit_block(rows, trie, weights, formula, own, graph.n_users, desk, part)
+        with _desk(graph.n_entities, graph.n_items) as desk:
+            kernels.logit_block(rows, trie, weights, formula, own, graph.n_users, desk, part)
 
     for _ in (engine or LocalEngine()).map("scoring by rules", block, _spans(len(asked))):
         pass
@@ -337,16 +337,19 @@ def _home(graph: KnowledgeGraph) -> kernels.Home:
     )
 
 
-_desks = threading.local()
+_desks: list[tuple[int, int, kernels.Desk]] = []
+"""Desks that nobody works at, with the entities and items they have room for. To make one costs
+more than one user. They outlive threads: what a thread leaves behind, malloc keeps for long."""
 
 
-def _desk(n_entities: int, n_items: int) -> kernels.Desk:
-    """The calling thread's room for ``logit_block``: to make it anew costs more than one user."""
-    entities, items = getattr(_desks, "size", (0, 0))
-    if entities < n_entities or items < n_items:
-        _desks.size, _desks.desk = (n_entities, n_items), kernels.new_desk(n_entities, n_items)
-    desk: kernels.Desk = _desks.desk
-    return desk
+@contextmanager
+def _desk(n_entities: int, n_items: int) -> Iterator[kernels.Desk]:
+    """Room for ``logit_block``; it is not used again after an error."""
+    entities, items, desk = _desks.pop() if _desks else (0, 0, None)
+    if desk is None or entities < n_entities or items < n_items:
+        entities, items, desk = n_entities, n_items, kernels.new_desk(n_entities, n_items)
+    yield desk
+    _desks.append((entities, items, desk))
 
 
 _known_weights: WeakKeyDictionary[KnowledgeGraph, dict[Walk | None, kernels.Weights]] = (
