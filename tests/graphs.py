@@ -131,8 +131,9 @@ def brute_strengths(graph: KnowledgeGraph, rules, user, item, walk) -> list[floa
             product *= float(len(graph.neighbours(h, r))) ** -brute_exponent(
                 graph, walk, r, k == 0 and len(relations) > 1
             )
-            if k == len(relations) - 1 and r != INTERACTION:
-                product *= float(len(graph.neighbours(t, graph.inverse(r)))) ** -walk.arrive
+            if k == len(relations) - 1:
+                power = walk.popular if r == INTERACTION else walk.arrive
+                product *= float(len(graph.neighbours(t, graph.inverse(r)))) ** -power
             if k == 0 and r == INTERACTION and graph.times is not None:
                 product *= (1.0 + brute_later(graph, h, t)) ** -walk.recency
         total[relations] += product
@@ -183,8 +184,9 @@ def dense_groundings(graph: KnowledgeGraph, rules, user: int, item: int, walk=No
                 for k, r in enumerate(hops)
             ]
         end = edges[last][:, v] * leaves[-1]
-        if walk is not None and last != INTERACTION:
-            end = end * degree[graph.inverse(last)][v] ** -walk.arrive
+        if walk is not None:
+            power = walk.popular if last == INTERACTION else walk.arrive
+            end = end * degree[graph.inverse(last)][v] ** -power
         front = np.zeros(graph.n_entities)
         front[user] = 1
         for r, leave in zip(before, leaves, strict=False):

@@ -31,7 +31,7 @@ WALKS = [
     Walk(),
     Walk.uniform(0.5),
     Walk(0.3, 0.7, 1.5, 0.9, arrive=0.6),
-    Walk(0.0, 0.25, 0.5, 0.5, arrive=0.5, recency=1.0),
+    Walk(0.0, 0.25, 0.5, 0.5, arrive=0.5, popular=0.75, recency=1.0),
 ]
 
 

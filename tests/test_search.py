@@ -137,7 +137,7 @@ def test_algorithm_1_of_full_width_finds_all_and_of_its_own_width_may_miss(graph
         assert as_set(narrow, item) <= as_set(every, item)
 
 
-WALKS = [Walk(), Walk(0.3, 0.7, 1.5, 0.9, arrive=0.6), Walk(0.0, 0.25, 0.5, 0.5, 0.5, 1.0)]
+WALKS = [Walk(), Walk(0.3, 0.7, 1.5, 0.9, arrive=0.6), Walk(0.0, 0.25, 0.5, 0.5, 0.5, 0.75, 1.0)]
 
 
 @given(graphs(), st.randoms(use_true_random=False), st.sampled_from(WALKS))

@@ -15,7 +15,7 @@ from loger.graph import INTERACTION, KnowledgeGraph
 from loger.grounding import Walk, ground, logits, paths, reach, strongest_paths
 from loger.rules import candidates
 
-WALK = Walk(first=0.5, item=0.25, user=0.75, fact=0.5, arrive=0.5, recency=1.0)
+WALK = Walk(first=0.5, item=0.25, user=0.75, fact=0.5, arrive=0.5, popular=0.75, recency=1.0)
 
 
 def built(graph, user, remove, add, times) -> KnowledgeGraph:

@@ -229,6 +229,8 @@ class EM:
         for number in range(1, config.rounds + 1):
             previous, state = learned, self.encoder.state()
             extra, n_hidden = self.believed(learned)
+            if not len(extra.users):
+                break  # nothing new to train on
             self.e_step(extra)
             learned, before, after = self.m_step(previous)
             sizes = (n_hidden, len(extra.users))

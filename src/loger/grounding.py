@@ -54,7 +54,9 @@ class Walk:
     fact: float = 1.0
     """Any entity, over a fact."""
     arrive: float = 0.0
-    """The recommended item, by the facts that lead to it; interactions that do are not counted."""
+    """The recommended item, by the facts that lead to it …"""
+    popular: float = 0.0
+    """… or by the interactions that do, if the last hop is one."""
     recency: float = 0.0
 
     @classmethod
@@ -378,12 +380,13 @@ def _new_weights(graph: KnowledgeGraph, walk: Walk | None) -> kernels.Weights:
             return known._replace(edges=edges)
     # One degree more than there is, for who has an interaction more.
     degree = np.maximum(np.arange(graph.longest + 2), 1).astype(np.float64)
-    exponents = np.array([0.0, walk.first, walk.item, walk.user, walk.fact, walk.arrive])
+    exponents = np.array(
+        [0.0, walk.first, walk.item, walk.user, walk.fact, walk.arrive, walk.popular]
+    )
     powers = degree ** -exponents[:, None]  # [exponents, degrees]
     n = len(graph.relations)
-    leave, into = np.full(2 * n, 4), np.full(2 * n, 5 if walk.arrive else 0)
-    leave[INTERACTION], leave[INTERACTION + n] = 3, 2
-    into[INTERACTION] = 0
+    leave, into = np.full(2 * n, 4), np.full(2 * n, 5)
+    leave[INTERACTION], leave[INTERACTION + n], into[INTERACTION] = 3, 2, 6
     return kernels.Weights(powers, np.full(2 * n, 1), leave, into, edges)
 
 

@@ -42,7 +42,9 @@ KIND = "loger"
 BLOCK = 128
 """Users that one worker scores at a time."""
 RECENCIES = (0.0, 0.5, 1.0)
-"""What ``fit`` tries where the data have times, unless told otherwise."""
+"""What ``fit`` tries where the data have times, unless told otherwise, …"""
+POPULARITIES = (0.0, 0.75)
+"""… and then of the exponent by which popular items are discounted: dense data want it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,14 +133,15 @@ class LOGER:
     ) -> Self:
         """Learn from train, choose on validation, then learn from both.
 
-        ``tune`` maps settings of ``EMConfig``, or ``recency``, to values to try, one setting
-        after another; the default tries three recencies where the data have times. With
+        ``tune`` maps settings of ``EMConfig`` or its ``Walk`` to values to try, one setting after
+        another; the default tries recencies, where the data have times, and popularities. With
         ``checkpoint`` (a folder) an interrupted fit takes up the encoder where it was.
         """
         engine = LocalEngine(progress=progress) if progress is not silent else self.engine
         problem = self._problem(split, checkpoint, engine, progress)
         if tune is None:
             tune = {"recency": RECENCIES} if split.graph.times is not None else {}
+            tune = {**tune, "popular": POPULARITIES}
         settings, first, self.tried_ = _tuned(problem, self.config.em, tune)
         em = problem(settings)
         learned = em.final(em.run(first))
@@ -547,12 +550,12 @@ def _tuned(
 
 
 def with_setting(config: EMConfig, name: str, value: Any) -> EMConfig:
-    """The settings with one changed; ``recency`` is the walk's."""
-    if name in ("recency", "first", "item", "user", "fact", "arrive"):
+    """The settings with one changed, of their own or of their walk."""
+    of_walk, known = ([f.name for f in fields(kind)] for kind in (Walk, EMConfig))
+    if name in of_walk:
         return replace(config, walk=replace(config.walk, **{name: value}))
-    known = [f.name for f in fields(EMConfig)]
     if name not in known:
-        raise UnknownNameError("setting", name, [*known, "recency"])
+        raise UnknownNameError("setting", name, [*known, *of_walk])
     return replace(config, **{name: value})
 
 

@@ -304,7 +304,7 @@ def path_strengths(graph: KnowledgeGraph, found: Found, walk: Walk) -> NDArray[n
         power = np.where(last | (hop > 0), leave[r], walk.first)
         out[on] *= table[starts[r] + h] ** -power
         back = np.where(r >= n, r - n, r + n)
-        power = np.where(last & (r != INTERACTION), walk.arrive, 0.0)
+        power = np.where(last, np.where(r == INTERACTION, walk.popular, walk.arrive), 0.0)
         out[on] *= table[starts[back] + t] ** -power
     if walk.recency and graph.later is not None and len(found):
         own = np.flatnonzero(relations[:, 0] == INTERACTION)
