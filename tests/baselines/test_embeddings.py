@@ -242,6 +242,24 @@ def test_a_pair_in_training_is_propagated_as_if_it_had_no_edge():
     assert flow.toarray()[users, items].all()  # the flow itself is as it was
 
 
+def test_kgat_learns_the_softmax_of_a_group_less_the_chance_of_being_in_it(attended):
+    """−log softmax of the true item among the group's, one pair and one item at a time."""
+    asked = np.array([3, 5, 8, GRAPH.n_users + 2, GRAPH.n_users + 4, GRAPH.n_users + 7])
+    x = torch.from_numpy(np.random.default_rng(0).standard_normal((6, 18))).double()
+    users, items = np.array([0, 1, 2, 0]), np.array([4, 3, 4, 5])  # places in ``asked``
+    counts = part_matrix(PARTS, "train").toarray().sum(axis=0)
+    slow = 0.0
+    for u, v in zip(users, items, strict=True):
+        logits = {
+            w: float(x[u] @ x[w]) / attended.config.temperature
+            - np.log(1 - (1 - counts[asked[w] - GRAPH.n_users] / counts.sum()) ** 4)
+            for w in (3, 4, 5)
+        }
+        slow += np.log(sum(np.exp(y) for y in logits.values())) - logits[v]
+        slow += attended.config.l2 * 0.5 * float(x[[u, v], :8].square().sum())
+    assert float(attended._softmax(x, asked, users, items)) == pytest.approx(slow, rel=1e-5)
+
+
 def test_drawn_edges_are_edges_and_not_too_many_of_each():
     edges = all_edges(GRAPH)
     drawn = some_edges(edges, 4, np.random.default_rng(1))
@@ -337,6 +355,7 @@ def test_an_epoch_has_all_interactions_and_facts_by_the_root_of_their_number():
         lambda: CKE(l2=-1.0),
         lambda: KGAT(neighbours=0),
         lambda: KGAT(dropout=1.0),
+        lambda: KGAT(temperature=0.0),
     ],
 )
 def test_settings_without_sense_are_refused(make):

@@ -123,6 +123,17 @@ def test_an_own_item_is_scored_as_if_it_did_not_explain_itself():
     assert (np.abs(after[user] - before[user]) > 1e-4).sum() > 10
 
 
+def test_negatives_weigh_as_often_as_they_are_drawn_and_the_true_item_is_none():
+    model = fitted()
+    items = PARTS.pairs("train")[1]
+    asked = np.array([[items[0], items[1], items[0]], [items[2], items[1], items[0]]])
+    got = model._shift(asked).numpy()
+    assert got[0, 2] == np.inf
+    for row, column in [(0, 0), (0, 1), (1, 0), (1, 1), (1, 2)]:
+        share = np.mean(items == asked[row, column])
+        assert got[row, column] == pytest.approx(np.log(model.config.negatives * share), rel=1e-4)
+
+
 def test_the_loss_falls():
     model = RippleNet(dimension=8, epochs=0, memories=6).fit(PARTS)
     rng = np.random.default_rng(0)

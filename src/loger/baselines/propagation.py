@@ -38,7 +38,7 @@ def all_edges(graph: KnowledgeGraph) -> Edges:
 def some_edges(edges: Edges, most: int, rng: np.random.Generator) -> Edges:
     """At most so many edges of each head, drawn uniformly and without repetition."""
     heads = edges.heads
-    order = np.lexsort((rng.random(len(heads)), heads))
+    order = np.argsort(heads + rng.random(len(heads)))
     place = np.arange(len(heads)) - edges.indptr[heads]  # in the shuffled row
     kept = np.sort(order[place < most])
     sizes = np.minimum(np.diff(edges.indptr), most)

@@ -10,9 +10,10 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
-from torch.nn.functional import softplus
+from torch.nn.functional import cross_entropy, embedding
 
 from loger.baselines._walks import ripple_sets, rows_of
+from loger.baselines.sampling import Noise
 from loger.data.splits import Split
 from loger.encoder.folding import history
 from loger.encoder.rows import RowAdam
@@ -33,7 +34,7 @@ _FAR = -1e9
 
 @dataclass(frozen=True, slots=True)
 class RippleNetConfig:
-    """Settings of RippleNet; defaults without a source were chosen on a demo shop."""
+    """Settings of RippleNet; defaults without a source are not tuned (docs/results.md)."""
 
     dimension: int = 32
     hops: int = 2
@@ -44,8 +45,11 @@ class RippleNetConfig:
     """Weight of the knowledge-graph term, as in the original."""
     l2: float = 3e-3
     """Weight of ‖vectors‖² of the rows of a batch."""
-    negatives: int = 8
-    """Unseen items for each interaction; 1 in the original."""
+    negatives: int = 128
+    """Items drawn for a batch and shared by it; 1 unseen item for each interaction in the
+    original."""
+    power: float = 1.0
+    """Negatives are drawn ∝ frequency^power."""
     epochs: int = 8
     batch: int = 512
     rate: float = 1e-2
@@ -74,14 +78,17 @@ class RippleNet:
 
         p_i = softmax_i(vᵀ R_i h_i),   o = Σ_i p_i t_i,   ŷ(u, v) = σ(v·(o¹ + o²) + b_v),
 
-    learned by mean −log ŷ of interactions + mean −log(1 − ŷ) of unseen items − λ₁ mean σ(hᵀ R t)
-    of the facts + λ₂ ‖vectors‖². All items of a user are scored by two matrix products.
+    learned by the mean loss of interactions − λ₁ mean σ(hᵀ R t) of the facts + λ₂ ‖vectors‖². All
+    items of a user are scored by two matrix products.
 
-    Differences: a fact that comes from v itself, or passes it, does not count for v (METHOD L2;
-    the original lets a training item explain itself); interactions are facts of the graph like
-    others; an item bias; no transform of v between hops; relations are equally likely when
-    facts are drawn. A reason is a path of facts from the history to v, or to a neighbour of v;
-    its weight is the attention that v pays to its last memory. Not every item has one.
+    Differences: the loss is no logistic one of single pairs but a softmax of the logit among
+    those of items drawn ∝ frequency, each less log of how often it is expected among the draws,
+    which undoes their popularity; a fact that comes from v itself, or passes it, does not count
+    for v (METHOD L2; the original lets a training item explain itself); interactions are facts of
+    the graph like others; an item bias; no transform of v between hops; relations are equally
+    likely when facts are drawn. A reason is a path of facts from the history to v, or to a
+    neighbour of v; its weight is the attention that v pays to its last memory. Not every item has
+    one.
     """
 
     name = "RippleNet"
@@ -112,8 +119,9 @@ class RippleNet:
         graph = self.graph_
         self.ripples_ = ripples(graph, config.hops, config.memories, config.seed)
         rng = np.random.default_rng([config.seed, 0x71BB])
-        self._start(rng)
         users, items = (x.astype(np.int64) for x in split.pairs("train"))
+        self._noise = Noise(np.bincount(items, minlength=graph.n_items), config.power)
+        self._start(rng)
         matrices = torch.optim.Adam([self.relations_.requires_grad_()], lr=config.rate)
         total = config.epochs * -(-len(users) // config.batch)
         done = 0
@@ -124,8 +132,9 @@ class RippleNet:
                     progress("training RippleNet", done, total)
                     rate = config.rate + done / total * (config.final_rate - config.rate)
                     rows = order[lo : lo + config.batch]
-                    drawn = rng.integers(0, graph.n_items, (len(rows), config.negatives))
-                    asked = np.hstack([items[rows, None], drawn])  # the true one first
+                    drawn = self._noise.draw(config.negatives, rng)  # shared by the batch
+                    shared = np.broadcast_to(drawn, (len(rows), len(drawn)))
+                    asked = np.hstack([items[rows, None], shared])  # the true one first
                     self._learn(users[rows], asked, rate, matrices)
                     done += 1
         progress("training RippleNet", total, total)
@@ -155,7 +164,7 @@ class RippleNet:
         own = self.entities_.table[rows].requires_grad_()  # [distinct, d]
         cuts = np.cumsum([ids[0].size, ids[1].size])
         heads, tails, items = (
-            own[torch.from_numpy(part).to(self.device)].view(*shape, -1)
+            embedding(torch.from_numpy(part).to(self.device), own).view(*shape, -1)
             for part, shape in zip(
                 np.split(place, cuts), (ids[0].shape, ids[1].shape, asked.shape), strict=True
             )
@@ -167,7 +176,8 @@ class RippleNet:
         logits = self._answers(items, keys, tails, counts) + bias.view(asked.shape)
         there = torch.from_numpy(ids[0] >= 0).to(self.device)
         facts = torch.sigmoid((keys * tails).sum(2))[there]
-        loss = softplus(-logits[:, 0]).mean() + softplus(logits[:, 1:]).mean()
+        true = torch.zeros(len(users), dtype=torch.int64, device=self.device)
+        loss = cross_entropy(logits - self._shift(asked), true)
         loss = loss + self.config.l2 * own.square().sum() / len(users)
         if len(facts):
             loss = loss - self.config.kge * facts.mean()
@@ -180,6 +190,14 @@ class RippleNet:
         self.entities_.update(rows, own.grad, rate)
         self.biases_.update(bias_rows, bias.grad, rate)
         return float(loss.detach())
+
+    def _shift(self, asked: Ints) -> Tensor:
+        """log of how often an item is expected among the negatives; ∞ for one that is the true
+        item of its row, which is no negative."""
+        shares = np.maximum(self._noise.shares[asked], 1e-9)
+        shifts = np.log(self.config.negatives * shares).astype(np.float32)
+        shifts[:, 1:][asked[:, 1:] == asked[:, :1]] = np.inf
+        return torch.from_numpy(shifts).to(self.device)
 
     def _keys(self, heads: Tensor, relations: Ints) -> Tensor:
         """R_i h_i of memories; [users, memories, d]."""
