@@ -245,6 +245,7 @@ def test_a_history_is_the_latest_first(client, model, user):
         ("POST", "/v1/recommendations", "[" * 30_000, 400),
         ("POST", "/v1/recommendations", "{}", 422),
         ("POST", "/v1/recommendations", '{"user": "a", "history": []}', 422),
+        ("POST", "/v1/recommendations", '{"history": [], "user": null}', 422),
         ("POST", "/v1/recommendations", '{"history": ["no such item"]}', 404),
         ("POST", "/v1/recommendations", '{"history": ["\\ud800"]}', 422),
         ("POST", "/v1/recommendations", '{"history": [], "k": NaN}', 422),
@@ -262,6 +263,12 @@ def test_a_history_is_the_latest_first(client, model, user):
 def test_every_error_has_the_one_shape(client, method, path, body, status):
     headers = {"Content-Type": "application/json"}
     is_error(client.request(method, path, content=body, headers=headers), status)
+
+
+def test_a_wrong_method_is_told_all_that_a_path_takes(client):
+    for path in ("recommendations", "explain", "why-not", "profile"):
+        assert client.options(f"/v1/{path}").headers["Allow"] == "GET, POST"
+    assert client.get("/v1/what-if").headers["Allow"] == "POST"
 
 
 def test_a_body_without_a_length_is_counted_while_it_comes(client):
@@ -325,13 +332,13 @@ def test_metrics_count_answers_and_their_times(client):
         families = text_string_to_metric_families(client.get("/metrics").text)
         return {(s.name, *sorted(s.labels.items())): s.value for f in families for s in f.samples}
 
-    labels = (("method", "GET"), ("path", "/v1/rules/{rule}"), ("status", "200"))
+    labels = (("method", "GET"), ("path", "/v1/rules/{id}"), ("status", "200"))
     before = counted().get(("loger_requests_total", *labels), 0)
     client.get("/v1/rules/0")
     client.get("/v1/rules/1")
     after = counted()
     assert after["loger_requests_total", *labels] == before + 2
-    assert after["loger_request_seconds_count", ("path", "/v1/rules/{rule}")] >= 2
+    assert after["loger_request_seconds_count", ("path", "/v1/rules/{id}")] >= 2
     assert after["loger_bundle_loaded_timestamp_seconds",] > 0
 
 

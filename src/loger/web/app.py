@@ -48,7 +48,7 @@ def create_app(config: ServeConfig) -> FastAPI:
         lifespan=life,
     )
     app.state.service = service
-    problems.install(app)
+    problems.install(app, router.routes)
     app.include_router(router)
 
     @app.get("/metrics", include_in_schema=False)

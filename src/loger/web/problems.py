@@ -11,6 +11,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
+from starlette.routing import BaseRoute, Match
 
 from loger.errors import LogerError
 
@@ -59,8 +60,14 @@ def _clean(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def install(app: FastAPI) -> None:
-    """Give every error of an app the one shape."""
+def _methods(routes: Sequence[BaseRoute], request: Request) -> set[str]:
+    """The methods of all routes of a path, where Starlette names those of the first."""
+    fit = [route for route in routes if route.matches(request.scope)[0] is not Match.NONE]
+    return {method for route in fit for method in getattr(route, "methods", None) or ()}
+
+
+def install(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
+    """Give every error of an app with these routes the one shape."""
 
     @app.exception_handler(ProblemError)
     async def _problem(_: Request, error: ProblemError) -> JSONResponse:
@@ -80,10 +87,13 @@ def install(app: FastAPI) -> None:
         return answer(422, f"{first['where']}: {first['problem']}", fields=fields)
 
     @app.exception_handler(HTTPException)
-    async def _http(_: Request, error: HTTPException) -> JSONResponse:
+    async def _http(request: Request, error: HTTPException) -> JSONResponse:
         status = error.status_code
         said = str(error.detail) or HTTPStatus(status).phrase
-        return answer(status, said, headers=dict(error.headers or {}))
+        headers = dict(error.headers or {})
+        if status == HTTPStatus.METHOD_NOT_ALLOWED and (found := _methods(routes, request)):
+            headers["Allow"] = ", ".join(sorted(found))
+        return answer(status, said, headers=headers)
 
     @app.exception_handler(Exception)
     async def _bug(request: Request, error: Exception) -> JSONResponse:

@@ -67,7 +67,8 @@ def what_if(request: Request, ask: s.AskList) -> s.WhatIf:
     served = _served(request)
     among = served.among(ask.include, ask.exclude)
     model, user = served.person(ask)
-    plain, same = served.person(s.Who(user=ask.user, history=ask.history))
+    as_is = ask.model_copy(update={"remove": [], "add": [], "without_rules": []})
+    plain, same = served.person(as_is)
     before = served.listed(plain, same, ask.k, 0, among, explained=False)
     after = served.listed(model, user, ask.k, ask.paths, among, ask.explain)
     place = {row["item"]: row["rank"] for row in before}
@@ -149,17 +150,17 @@ def rules(request: Request) -> s.Rules:
     return {"rules": sorted(told, key=lambda r: -r["weight"])}  # type: ignore[return-value]
 
 
-@router.get("/rules/{rule}", tags=["rules"])
+@router.get("/rules/{id}", tags=["rules"])
 def rule_with_examples(
-    request: Request, rule: Annotated[int, InPath(ge=0, le=2**31)]
+    request: Request, id: Annotated[int, InPath(ge=0, le=2**31)]
 ) -> s.RuleExamples:
     """A rule with example paths to what users really have."""
     served = _served(request)
-    if rule >= len(served.model.rules_):
+    if id >= len(served.model.rules_):
         raise ProblemError(
-            404, f"there is no rule {rule}; they are 0 … {len(served.model.rules_) - 1}"
+            404, f"there is no rule {id}; they are 0 … {len(served.model.rules_) - 1}"
         )
-    return {**served.rule(rule), "examples": served.examples(rule)}  # type: ignore[return-value]
+    return {**served.rule(id), "examples": served.examples(id)}  # type: ignore[return-value]
 
 
 def _profile(served: Served, who: s.Who) -> dict[str, Any]:

@@ -40,6 +40,12 @@ Filters = Annotated[list[Filter], Field(max_length=MOST)]
 Items = Annotated[list[Name], Field(max_length=MOST_HISTORY)]
 
 
+def _given(value: object) -> object:
+    if value is None:
+        raise ValueError("leave it out instead of giving null")
+    return value
+
+
 def _no_default(schema: dict[str, Any]) -> None:
     """Null stands for "not given" and is none of the values that may be given."""
     schema.pop("default", None)
@@ -53,10 +59,10 @@ class Who(BaseModel):
         strict=True,
         json_schema_extra={"oneOf": [{"required": ["user"]}, {"required": ["history"]}]},
     )
-    user: Name | SkipJsonSchema[None] = Field(
+    user: Annotated[Name | SkipJsonSchema[None], BeforeValidator(_given)] = Field(
         default=None, description="A known user.", json_schema_extra=_no_default
     )
-    history: Items | SkipJsonSchema[None] = Field(
+    history: Annotated[Items | SkipJsonSchema[None], BeforeValidator(_given)] = Field(
         default=None,
         description="Instead of a user: the items of a new one, oldest first.",
         json_schema_extra=_no_default,
