@@ -28,7 +28,7 @@ class EASE:
     """
 
     name = "EASE^R"
-    GRID: ClassVar[Mapping[str, Sequence[Any]]] = {"l2": (30.0, 100.0, 300.0, 1000.0)}
+    GRID: ClassVar[Mapping[str, Sequence[Any]]] = {"l2": (30.0, 100.0, 300.0, 1000.0, 4000.0)}
 
     history_: PairMatrix  # [users, items]
     weights_: Floats  # [items, items]: B
