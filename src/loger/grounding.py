@@ -385,8 +385,10 @@ def _new_weights(graph: KnowledgeGraph, walk: Walk | None) -> kernels.Weights:
     )
     powers = degree ** -exponents[:, None]  # [exponents, degrees]
     n = len(graph.relations)
-    leave, into = np.full(2 * n, 4), np.full(2 * n, 5)
-    leave[INTERACTION], leave[INTERACTION + n], into[INTERACTION] = 3, 2, 6
+    # Exponents of 0 are passed over, not looked up for every item.
+    leave, into = np.full(2 * n, 4), np.full(2 * n, 5 if walk.arrive else 0)
+    leave[INTERACTION], leave[INTERACTION + n] = 3, 2
+    into[INTERACTION] = 6 if walk.popular else 0
     return kernels.Weights(powers, np.full(2 * n, 1), leave, into, edges)
 
 
