@@ -4,7 +4,7 @@
     python benchmarks/loger_quality.py --sets amazon-beauty --seeds 0 --variants default encoder
 
 Every variant is fitted on train, chosen on validation, refitted on both, and measured once on
-test. Per-user values go to OUT/SET.VARIANT.SEED.PROTOCOL.parquet; a run that is there already is
+test; default and logic are tuned, the others take what the default of their seed chose. Per-user values go to OUT/SET.VARIANT.SEED.PROTOCOL.parquet; a run that is there already is
 not made again. Encoders are shared between variants through checkpoints, and the models of
 default and paper are kept in OUT/bundles for the benchmarks of explanations.
 """
@@ -97,7 +97,8 @@ def run(name: str, variant: str, seed: int, out: Path, scratch: Path) -> None:
     kind = variant if variant in ("paper", "shuffled-kg") else "shared"
     start = time.perf_counter()
     model = LOGER(VARIANTS[variant](seed), name=variant)
-    model.fit(data, checkpoint=scratch / f"{name}.{kind}.{seed}")
+    tune = None if variant in ("default", "logic") else chosen(out, name, seed)
+    model.fit(data, tune=tune, checkpoint=scratch / f"{name}.{kind}.{seed}")
     seconds = time.perf_counter() - start
     models = [model, Encoder(model)] if variant in KEPT else [model]
     if variant in KEPT:
@@ -127,6 +128,16 @@ def run(name: str, variant: str, seed: int, out: Path, scratch: Path) -> None:
     assert isinstance(full, dict)
     cells = "  ".join(f"{m} {100 * full[m]:6.2f}" for m in METRICS)
     print(f"{name:18s} {variant:14s} seed {seed}  {cells}  fit {seconds:.0f} s", flush=True)
+
+
+def chosen(out: Path, name: str, seed: int) -> dict[str, tuple[float, ...]]:
+    """What the default of the same seed chose on validation, where it has been run."""
+    file = out / f"{name}.default.{seed}.json"
+    best: dict[str, tuple[float, float]] = {}
+    for setting, value, ndcg in json.loads(file.read_text())["tried"] if file.exists() else ():
+        if setting not in best or ndcg > best[setting][1]:
+            best[setting] = (value, ndcg)
+    return {setting: (value,) for setting, (value, _) in best.items()}
 
 
 def table(out: Path, protocol: str) -> str:
