@@ -4,9 +4,10 @@
     python benchmarks/loger_quality.py --sets amazon-beauty --seeds 0 --variants default encoder
 
 Every variant is fitted on train, chosen on validation, refitted on both, and measured once on
-test; default and logic are tuned, the others take what the default of their seed chose. Per-user values go to OUT/SET.VARIANT.SEED.PROTOCOL.parquet; a run that is there already is
-not made again. Encoders are shared between variants through checkpoints, and the models of
-default and paper are kept in OUT/bundles for the benchmarks of explanations.
+test; default and logic are tuned, the others take what the default of their seed chose. Per-user
+values go to OUT/SET.VARIANT.SEED.PROTOCOL.parquet; a run that is there already is not made again.
+Encoders are shared between variants through checkpoints, and the models of default and paper are
+kept in OUT/bundles for the benchmarks of explanations.
 """
 
 from __future__ import annotations
