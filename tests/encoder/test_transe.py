@@ -304,6 +304,11 @@ def test_a_warm_fit_goes_on_from_where_it_was(parts):
 
 def test_a_saved_state_scores_the_same_and_a_foreign_one_is_refused(parts):
     encoder = TransE(SMALL).fit(parts.graph)
+    kept = encoder.state()
+    before = {name: array.copy() for name, array in kept.items()}
+    encoder.fit(parts.graph, warm=True)
+    assert any(not np.array_equal(before[k], encoder.state()[k]) for k in before)
+    assert all(np.array_equal(before[k], kept[k]) for k in before)  # training leaves it alone
     again = TransE(SMALL).load_state(parts.graph, encoder.state())
     assert np.array_equal(encoder.score_items(range(9)), again.score_items(range(9)))
     with pytest.raises(LogerError, match="does not fit"):

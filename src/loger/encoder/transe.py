@@ -395,8 +395,9 @@ class TransE:
     # ── keeping ─────────────────────────────────────────────────────────────────────────
 
     def state(self) -> dict[str, NDArray[np.generic]]:
-        """All that was learned, moments included, so that a warm fit can go on from it."""
-        return {k: t.cpu().numpy() for k, t in self._tensors().items()}
+        """All that was learned, moments included, so that a warm fit can go on from it; a copy,
+        which further training leaves alone."""
+        return {k: t.cpu().numpy().copy() for k, t in self._tensors().items()}
 
     def load_state(self, graph: KnowledgeGraph, state: Mapping[str, NDArray[np.generic]]) -> Self:
         """Take over what ``state`` gave."""
