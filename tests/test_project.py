@@ -27,6 +27,7 @@ LAYERS = [
     {"mining", "logic", "pools"},
     {"em", "reasoner", "recommender"},
     {"explain", "search"},
+    {"questions"},
     {"model", "baselines"},
     {"evaluate", "faithfulness"},
     {"compare", "report", "study"},

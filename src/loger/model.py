@@ -27,13 +27,14 @@ from loger.encoder.folding import history
 from loger.encoder.threads import one_thread
 from loger.engine import Engine, LocalEngine, Progress, silent
 from loger.errors import LogerError, UnknownNameError
-from loger.explain import Explanation, WhatIf, WhyNot
+from loger.explain import Explanation
 from loger.explain import explain as explain_pairs
 from loger.graph import KnowledgeGraph
 from loger.grounding import Walk, ground
 from loger.logic import Logic
 from loger.mining import MiningConfig, mine
 from loger.paths import Reasons
+from loger.questions import WhatIf, WhyNot
 from loger.recommender import Floats
 from loger.rules import RuleSet, make_rule
 from loger.topk import top_k

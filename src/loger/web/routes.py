@@ -8,8 +8,8 @@ from fastapi import APIRouter, Query, Request
 from fastapi import Path as InPath
 
 from loger import __version__
-from loger.explain import WhyNot
 from loger.explain import explain as explain_pairs
+from loger.questions import WhyNot
 from loger.web import schemas as s
 from loger.web.problems import ProblemError
 from loger.web.served import Served
