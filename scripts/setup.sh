@@ -1,11 +1,11 @@
 #!/bin/sh
 # Create .venv and install loger into it: scripts/setup.sh [extra]
-# Without an extra, what running needs; with `dev` also what tests, lint and benchmarks need.
+# Without an extra, what running and serving need; with `dev` also what tests, lint and benchmarks need.
 # Everything pip says is kept quiet unless it fails. A full account is in .venv/pip.log.
 set -eu
 cd "$(dirname "$0")/.."
 
-extra=${1:-}
+extra=${1:-serve}
 torch='torch>=2.5,<2.14' # as in pyproject.toml
 cpu_index=https://download.pytorch.org/whl/cpu
 
@@ -46,6 +46,7 @@ install_torch() {
     if .venv/bin/python -c "import urllib.request as u; u.urlopen('$cpu_index/torch/', timeout=5)" 2>/dev/null; then
         pip install --index-url "$cpu_index" "$torch"
     else
+        say "the CPU build's index does not answer: taking PyTorch from pip's own, which may be several GB"
         pip install "$torch"
     fi
 }
@@ -56,7 +57,8 @@ if [ ! -x .venv/bin/python ]; then
     "$python" -m venv .venv
 fi
 install_torch
-say "installing loger${extra:+ with its tools for development}, a minute or two"
-pip install --editable ".${extra:+[$extra]}"
+say "installing loger with what $extra needs, a minute or two"
+pip install --editable ".[$extra]"
 rm -f .venv/pip.out
 say "done: .venv is ready. The first run also compiles its kernels, about half a minute"
+say "for the command loger in this shell: . .venv/bin/activate"

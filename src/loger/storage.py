@@ -97,11 +97,12 @@ def read(folder: Path | str, kind: str) -> Bundle:
 def manifest(folder: Path | str, kind: str) -> dict[str, Any]:
     """The manifest of a bundle, refused unless it is of this kind and format."""
     path = Path(folder) / MANIFEST
-    remedy = f"give a folder that holds a {kind} bundle"
+    remedy = f"give a folder that holds a {kind} bundle, as `loger fit DATA -o BUNDLE` writes one"
     try:
         about = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise DataError("there is no bundle here", path=path, remedy=remedy) from None
+        what = "there is no bundle here" if path.parent.is_dir() else "there is no such folder"
+        raise DataError(what, path=path.parent, remedy=remedy) from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise DataError(f"is no manifest ({error})", path=path, remedy=remedy) from None
     if not isinstance(about, dict) or about.get("kind") != kind:

@@ -182,7 +182,7 @@ def tell(dataset: Dataset, out: Path, json: bool, paper: dict[str, int] | None =
         notes_table = [(n.count, n.what, n.example) for n in dataset.notes]
         head = ["rows", "what was found and how it was handled", "first"]
         to.print(show.table(head, notes_table, "\nNotes"))
-    to.print(f"\nwritten to {out}; next: loger data inspect {out}", markup=False, soft_wrap=True)
+    to.print(f"\nwritten to {out}; next: loger fit {out} -o BUNDLE", markup=False, soft_wrap=True)
 
 
 @app.command()

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from loger.cli.options import AsJson
+from loger.cli.serve import check_installed
+from loger.cli.serve import serve as open_app
 from loger.errors import DataError
 
 if TYPE_CHECKING:
@@ -40,6 +42,8 @@ def demo(
     """
     if out.is_file() or (out.is_dir() and {p.name for p in out.iterdir()} - set(FILES.values())):
         raise DataError("holds other things", path=out, remedy="give another folder with --out")
+    if serve:
+        check_installed()
     from loger.cli import show
     from loger.cli.evaluate import write
     from loger.cli.fit import HOW
@@ -69,8 +73,6 @@ def demo(
     else:
         _draw(story.told, files, show.console())
     if serve:
-        from loger.cli.serve import serve as open_app
-
         open_app(out / FILES["bundle"])
 
 

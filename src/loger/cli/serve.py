@@ -38,17 +38,12 @@ def serve(
       loger serve my.bundle
       LOGER_API_KEY=secret loger serve my.bundle --host 0.0.0.0 --workers 4
     """
+    check_installed()
+    import uvicorn
+
     from loger.storage import manifest
     from loger.web.config import VARIABLE, ServeConfig
 
-    try:
-        import fastapi  # noqa: F401
-        import prometheus_client.multiprocess  # noqa: F401
-        import uvicorn
-    except ModuleNotFoundError as error:
-        raise LogerError(
-            f"serving needs {error.name}, which is not installed; run pip install 'loger[serve]'"
-        ) from None
     manifest(bundle, "loger")
     config = ServeConfig(
         str(bundle.absolute()), host, port, workers, api_key=api_key or None, watch=watch
@@ -67,3 +62,16 @@ def serve(
             access_log=False,
             server_header=False,
         )
+
+
+def check_installed() -> None:
+    """Refuse if what serving needs is not installed."""
+    try:
+        import fastapi  # noqa: F401
+        import prometheus_client.multiprocess  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise LogerError(
+            f"serving needs {error.name}, which is not installed; run pip install 'loger[serve]', "
+            "in a clone pip install '.[serve]'"
+        ) from None

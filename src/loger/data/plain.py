@@ -177,7 +177,8 @@ def read_columns(
                 f"there is no column {ours}, only {', '.join(found.values())}",
                 path=path,
                 line=None if path.name.endswith(".parquet") else int(frame["line"][0]) - 1,
-                remedy=f"name the columns {', '.join(columns)}",
+                remedy=f"name the columns {', '.join(columns[: len(columns) - optional])}, or let "
+                "`loger data build table` map them",
             )
     unread = [c for c in found.values() if c not in chosen.values()]
     if unread:

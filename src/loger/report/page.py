@@ -164,9 +164,13 @@ def _faithfulness(reports: Sequence[FaithfulnessReport]) -> str:
     note = (
         f"{first.n_users} users, lists of {first.config.k}. JS_f and JS_w: how far the rules "
         "behind what is shown are from those of the user's own history; the floor is what as "
-        "many draws from that history itself give, the control what rules drawn at random give."
+        "many draws from that history itself give, the control what rules drawn at random give. "
+        "Near to history is not yet faithful: random paths often are. Whether reasons are why an "
+        "item is there, decomposition, deletion and planted reasons tell; where an item has but "
+        "few paths, deleting random ones does what deleting the shown ones does."
     )
-    figure = _figure(plots.between(rows, "JS between floor and control"), "Lower is more faithful")
+    told = "The lower, the nearer to what the user does"
+    figure = _figure(plots.between(rows, "JS between floor and control"), told)
     body = [
         [f"\u2003{title.strip()}" if title.startswith(" ") else title]
         + [_mean(r[line], line) for r in reports]

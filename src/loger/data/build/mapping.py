@@ -162,7 +162,7 @@ def _made(kind: Any, given: Mapping[str, Any], path: Path, where: str) -> Any:
         if name not in known:
             raise UnknownNameError(f"setting in {where} of {path}", name, known)
         if name == "take" and value not in get_args(Kind):
-            what = f"way to take a column in {where} of {path}"
+            what = f"way to take a column ({where} of {path}):"
             raise UnknownNameError(what, value, get_args(Kind))
         wanted = str(known[name].type)
         fits: dict[str, Any] = {

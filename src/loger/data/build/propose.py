@@ -248,7 +248,8 @@ def _looks(values: pl.Series, name: str, ids: pl.Series) -> tuple[Kind, str, str
         split = text.str.split(separator).explode().str.strip_chars()
         return "list", f"{split.n_unique():,} values, several in a cell", separator
     if plain_numbers:
-        if distinct <= FEW and values.dtype.is_integer() | text.str.contains(r"^-?\d+$").all():
+        whole = values.dtype.is_integer() | text.str.contains(r"^-?\d+$").all()
+        if whole and distinct <= min(FEW, n // 2):
             return "entity", f"{distinct} numbers in {n:,} rows", ""
         return "bins", f"numbers from {min(amounts):g} to {max(amounts):g}", ""
     if are_dates(values):
