@@ -159,13 +159,16 @@ class Learned:
         logic_graph: KnowledgeGraph | None = None,
         *,
         observed: bool = True,
+        s: NDArray[np.float32] | None = None,
     ) -> NDArray[np.float32]:
         """S of all items for a block of users (METHOD 6); [users, items]. Without ``observed``
-        the scores of the users' own items say nothing."""
+        the scores of the users' own items say nothing. ``s`` is what the encoder says of them,
+        where that is known already."""
         told = self.logic.logits(logic_graph or graph, users, observed=observed)
         if config.fusion == "logic":
             return told
-        s = score_users(encoder, graph, users, config.walk.recency)
+        if s is None:
+            s = score_users(encoder, graph, users, config.walk.recency)
         return fuse(config, told, s, self.encoder_weight, self.calibration)
 
 

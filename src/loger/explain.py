@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from loger.em import EMConfig, Learned, fuse
+from loger.em import EMConfig, Learned
 from loger.encoder.folding import history, score_users
 from loger.encoder.protocol import Encoder
 from loger.engine import LocalEngine
@@ -223,11 +223,11 @@ class Scores:
     @classmethod
     def of(cls, model: Fitted, users: NDArray[np.int64], *, observed: bool = True) -> Scores:
         """S (METHOD 6) and s. Without ``observed`` those of users' own items say nothing."""
-        settings, learned = model.config_.em, model.learned_
-        whole = learned.logic.logits(model.logic_graph_, users, observed=observed)
-        s = score_users(model.encoder_, model.graph_, users, settings.walk.recency)
-        if settings.fusion != "logic":
-            whole = fuse(settings, whole, s, learned.encoder_weight, learned.calibration)
+        settings, graph = model.config_.em, model.graph_
+        s = score_users(model.encoder_, graph, users, settings.walk.recency)
+        whole = model.learned_.scores(
+            settings, model.encoder_, graph, users, model.logic_graph_, observed=observed, s=s
+        )
         return cls(users, whole, s)
 
     def best(

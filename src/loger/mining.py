@@ -40,7 +40,7 @@ class MiningConfig:
     everywhere: float = 0.9
     """… or reaches so large a share of all pairs that lift says nothing of it (docs/adr/0009)."""
     most: int = 50
-    """Keep at most so many, the best by support · log(lift)."""
+    """Of those that lift speaks for keep at most so many, the best by support · log(lift)."""
     sample_users: int = 2000
     """Measure what a rule reaches on so many users (drawn by the seed), or on all if fewer;
     support is always counted on all."""
@@ -145,8 +145,9 @@ def _judged(
     judged, room = list[Measure](), config.most
     for m in ranked:
         why = _fault(m, least, pairs, config)
-        why = why or ("" if room else f"not among the best {config.most}")
-        room -= not why
+        if not why and _by_lift(m, pairs, config):
+            why = "" if room else f"not among the best {config.most}"
+            room -= not why
         judged.append(replace(m, kept=not why, why=why or "kept"))
     return tuple(judged)
 
@@ -157,9 +158,14 @@ def _fault(measure: Measure, least: float, pairs: int, config: MiningConfig) -> 
         return f"support below {least:g}"
     if isnan(measure.lift):
         return "reaches nothing from the users sampled"
-    if measure.reached >= config.everywhere * pairs:
-        return ""
-    return f"lift below {config.least_lift:g}" if measure.lift < config.least_lift else ""
+    if _by_lift(measure, pairs, config) and measure.lift < config.least_lift:
+        return f"lift below {config.least_lift:g}"
+    return ""
+
+
+def _by_lift(measure: Measure, pairs: int, config: MiningConfig) -> bool:
+    """Whether lift can tell a rule from chance: what reaches nearly all pairs, it cannot."""
+    return measure.reached < config.everywhere * pairs
 
 
 def _sample(n_users: int, config: MiningConfig) -> NDArray[np.int64]:
