@@ -281,19 +281,15 @@ class LOGER:
     # ── recommending ────────────────────────────────────────────────────────────────────
 
     def score(self, users: ArrayLike) -> Floats:
-        """S of all items for a block of users, by number; see ``Recommender.score``."""
-        return self._scores(np.asarray(users, dtype=np.int64), observed=True)
-
-    def _scores(self, users: NDArray[np.int64], *, observed: bool) -> Floats:
+        """S of all items for a block of users, by number; -inf for what they have already, which
+        is never recommended. See ``Recommender.score``."""
         self.logic_  # noqa: B018  # fitted?
-        return self.learned_.scores(
-            self.config_.em,
-            self.encoder_,
-            self.graph_,
-            users,
-            self.logic_graph_,
-            observed=observed,
+        own = np.asarray(users, dtype=np.int64)
+        out = self.learned_.scores(
+            self.config_.em, self.encoder_, self.graph_, own, self.logic_graph_, observed=False
         )
+        out[history(self.graph_, own)] = -np.inf
+        return out
 
     def top(
         self, users: ArrayLike, k: int, among: NDArray[np.bool_] | None = None
@@ -305,10 +301,10 @@ class LOGER:
         own = np.asarray(users, dtype=np.int64)
 
         def block(part: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-            scores = self._scores(part, observed=False)
+            scores = self.score(part)
             if among is not None:
                 scores[:, ~among] = -np.inf
-            return top_k(scores, k, history(self.graph_, part), LocalEngine(1))
+            return top_k(scores, k, engine=LocalEngine(1))
 
         blocks = [own[lo : lo + BLOCK] for lo in range(0, len(own), BLOCK)]
         with one_thread():

@@ -46,8 +46,8 @@ class Recommender(Protocol):
     def score(self, users: ArrayLike) -> Floats:
         """Scores of all items for a block of users, the higher the better; [users, items].
 
-        Training items are scored like others: who asks leaves them out. -inf says that an
-        item is not recommended at all. Called from several threads at a time.
+        Who asks leaves a user's training items out, so what they score says nothing. -inf says
+        that an item is not recommended at all. Called from several threads at a time.
         """
         ...
 
