@@ -203,7 +203,7 @@ class EM:
         progress: Progress = silent,
     ) -> None:
         if not len(rules):
-            raise LogerError("no rule was found; lower MiningConfig.least_support or least_lift")
+            raise LogerError("there are no rules to learn weights of")
         self.graph, self.encoder, self.rules, self.config = graph, encoder, rules, config
         self.logic_graph = logic_graph or graph
         self.engine, self.progress = engine or LocalEngine(progress=progress), progress

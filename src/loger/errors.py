@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from itertools import islice
 from os import PathLike
 
 
@@ -35,11 +36,21 @@ class DataError(LogerError):
         super().__init__(f"{where}{what}{got}{todo}")
 
 
+class NotFittedError(LogerError, AttributeError):
+    """A model is asked before it has learned anything."""
+
+
+def _near(name: str, known: list[str]) -> list[str]:
+    """Up to three names that look alike, or else begin alike."""
+    begun = (k for k in known if name and k.lower().startswith(name.lower()))
+    return get_close_matches(name, known, n=3, cutoff=0.6) or list(islice(begun, 3))
+
+
 class UnknownNameError(LogerError, KeyError):
     """A user, item, relation or setting that does not exist, with the nearest that does."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
-        near = get_close_matches(name, list(known), n=3, cutoff=0.6)
+        near = _near(name, list(known))
         hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
         self.kind, self.name = kind, name
         super().__init__(f"there is no {kind} {name!r}{hint}")

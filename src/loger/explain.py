@@ -30,6 +30,7 @@ from loger.sentences import path_sentence
 from loger.topk import top_k
 
 NO_PATH = "no rule leads here: this comes from the embedding and popularity alone"
+NO_WEIGHT = "rules that weigh nothing lead here: this comes from the embedding and popularity alone"
 
 
 class _Config(Protocol):
@@ -125,7 +126,7 @@ class Explanation:
 
     def because(self, verbs: Mapping[str, str] | None = None) -> str:
         """The first reason as a sentence, or that there is none."""
-        return _because(self.sentences(verbs))
+        return self._because(self.sentences(verbs))
 
     def reasons(self) -> Reasons:
         """The record as any recommender with reasons gives it."""
@@ -154,7 +155,7 @@ class Explanation:
             "p": self.p,
             "q": self.q,
             "logic_share": self.logic_share,
-            "because": _because(sentences),
+            "because": self._because(sentences),
             "rules": [
                 {
                     **_words(part.rule),
@@ -196,12 +197,14 @@ class Explanation:
             f"  {part.contribution:+.3f}  {part.rule.sentence()} ({part.paths:,} paths)"
             for part in self.rules
         ]
-        lines += ["  " + (f"because {s}" if k == 0 else s) for k, s in enumerate(self.sentences())]
-        return "\n".join(lines if self.paths else [*lines, "  " + NO_PATH])
+        sentences = self.sentences()
+        lines += ["  " + line for line in (self._because(sentences), *sentences[1:])]
+        return "\n".join(lines)
 
-
-def _because(sentences: list[str]) -> str:
-    return "because " + sentences[0] if sentences else NO_PATH
+    def _because(self, sentences: list[str]) -> str:
+        if sentences:
+            return f"because {sentences[0]}"
+        return NO_WEIGHT if self.rules else NO_PATH
 
 
 @lru_cache(maxsize=1024)

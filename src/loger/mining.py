@@ -19,6 +19,8 @@ from loger.graph import INTERACTION, KnowledgeGraph
 from loger.grounding import ground, reach_sizes
 from loger.rules import LONGEST, Rule, RuleSet, candidates
 
+FEW = 2000
+"""Observed pairs below which rules may have less support and lift than METHOD 3 asks for."""
 LEAST_LIFT = 1e-9
 """Lift is taken to be at least this in scores, whose logarithm it is."""
 
@@ -31,12 +33,14 @@ class MiningConfig:
     """The most hops of a rule."""
     shortest: int = 1
     """The fewest hops; 3 in the preset `paper`."""
-    least_support: int = 50
-    """Keep a rule only if it reaches so many observed pairs …"""
+    least_support: int | None = None
+    """Keep a rule only if it reaches so many observed pairs (None: 50; of fewer than 2,000 pairs
+    one in 40, but 2) …"""
     support_share: float = 1e-4
     """… and so large a share of them."""
-    least_lift: float = 2.0
-    """Keep a rule only if it finds observed pairs so many times better than chance …"""
+    least_lift: float | None = None
+    """Keep a rule only if it finds observed pairs so many times better than chance (None: 2; with
+    fewer than 2,000 pairs 1) …"""
     everywhere: float = 0.9
     """… or reaches so large a share of all pairs that lift says nothing of it (docs/adr/0009)."""
     most: int = 50
@@ -45,6 +49,17 @@ class MiningConfig:
     """Measure what a rule reaches on so many users (drawn by the seed), or on all if fewer;
     support is always counted on all."""
     seed: int = 0
+
+    def for_pairs(self, n: int) -> MiningConfig:
+        """The settings with the support and lift that n observed pairs call for, where none are
+        given."""
+        support = self.least_support
+        if support is None:
+            support = 50 if n >= FEW else max(2, n // 40)
+        lift = self.least_lift
+        if lift is None:
+            lift = 2.0 if n >= FEW else 1.0
+        return replace(self, least_support=support, least_lift=lift)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +114,8 @@ def mine(
     users, items = (x[relations == INTERACTION] for x in (heads, tails - graph.n_users))
     if not len(users):
         raise LogerError("the graph has no interactions to mine rules from")
+    config = config.for_pairs(len(users))
+    assert config.least_support is not None
     least = max(config.least_support, config.support_share * len(users))
     sample = _sample(graph.n_users, config)
     if not np.isin(users, sample).any():
@@ -158,6 +175,7 @@ def _fault(measure: Measure, least: float, pairs: int, config: MiningConfig) -> 
         return f"support below {least:g}"
     if isnan(measure.lift):
         return "reaches nothing from the users sampled"
+    assert config.least_lift is not None
     if _by_lift(measure, pairs, config) and measure.lift < config.least_lift:
         return f"lift below {config.least_lift:g}"
     return ""

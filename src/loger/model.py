@@ -26,13 +26,13 @@ from loger.encoder import Calibration, Encoder, TransE, TransEConfig
 from loger.encoder.folding import history
 from loger.encoder.threads import one_thread
 from loger.engine import Engine, LocalEngine, Progress, silent
-from loger.errors import LogerError, UnknownNameError
+from loger.errors import LogerError, NotFittedError, UnknownNameError
 from loger.explain import Explanation
 from loger.explain import explain as explain_pairs
-from loger.graph import KnowledgeGraph
+from loger.graph import INTERACTION, KnowledgeGraph
 from loger.grounding import Walk, ground
 from loger.logic import Logic
-from loger.mining import MiningConfig, mine
+from loger.mining import Mined, MiningConfig, mine
 from loger.paths import Reasons
 from loger.questions import WhatIf, WhyNot
 from loger.recommender import Floats
@@ -65,7 +65,7 @@ class LOGERConfig:
         """As published: rules of three hops, 100 sampled nodes, Eq. 1, α = 0.3, τ = 0.5,
         gradient ascent; 4, 2 and 3 rounds for Cellphones, Grocery and Automotive."""
         return cls(
-            mining=MiningConfig(shortest=3),
+            mining=MiningConfig(shortest=3, least_support=50, least_lift=2.0),
             em=EMConfig(
                 feature="set",
                 likelihood="pseudo",
@@ -122,6 +122,18 @@ class LOGER:
         self.name = name
         self.engine = engine or LocalEngine()
 
+    def __getattr__(self, name: str) -> Any:
+        """Say of what only a fitted model has that it has not been fitted."""
+        if name.endswith("_") and not name.startswith("_") and "learned_" not in self.__dict__:
+            raise NotFittedError("this model has not been fitted; call fit(split) or load(folder)")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __repr__(self) -> str:
+        if "learned_" not in self.__dict__:
+            return f"<{self.name}, not fitted>"
+        rules = int(np.count_nonzero(self.weights_))
+        return f"<{self.name}, {rules} rules with weight, {self.graph_!r}>"
+
     # ── fitting ─────────────────────────────────────────────────────────────────────────
 
     def fit(
@@ -138,6 +150,8 @@ class LOGER:
         another; the default tries recencies, where the data have times, and popularities. With
         ``checkpoint`` (a folder) an interrupted fit takes up the encoder where it was.
         """
+        if not isinstance(split, Split):
+            raise LogerError(f"fit takes a split, fit(split(dataset)); got {type(split).__name__}")
         engine = LocalEngine(progress=progress) if progress is not silent else self.engine
         problem = self._problem(split, checkpoint, engine, progress)
         if tune is None:
@@ -146,7 +160,8 @@ class LOGER:
         settings, first, self.tried_ = _tuned(problem, self.config.em, tune)
         em = problem(settings)
         learned = em.final(em.run(first))
-        self.config_ = replace(self.config, em=settings)
+        mining = self.config.mining.for_pairs(len(split.train))
+        self.config_ = replace(self.config, em=settings, mining=mining)
         self._settle(split.refit().graph, learned, _sub(checkpoint, "last"), engine, progress)
         return self
 
@@ -178,7 +193,9 @@ class LOGER:
                 f"them; split with validation=0.1"
             )
         graph = split.graph
-        rules = mine(graph, self.config.mining, engine).rules
+        mined = mine(graph, self.config.mining, engine)
+        if not len(mined.rules):
+            raise LogerError(_without_rules(graph, mined))
         encoder = self.make_encoder().fit(
             graph, checkpoint=_sub(checkpoint, "first"), progress=progress
         )
@@ -186,7 +203,7 @@ class LOGER:
         return lambda settings: EM(
             graph,
             encoder,
-            rules,
+            mined.rules,
             held_out,
             settings,
             logic_graph=logic_graph,
@@ -242,8 +259,6 @@ class LOGER:
     @property
     def logic_(self) -> Logic:
         """The logic model."""
-        if not hasattr(self, "learned_"):
-            raise LogerError("this model has not been fitted; call fit(split) or load(folder)")
         return self.learned_.logic
 
     @property
@@ -283,7 +298,6 @@ class LOGER:
     def score(self, users: ArrayLike) -> Floats:
         """S of all items for a block of users, by number; -inf for what they have already, which
         is never recommended. See ``Recommender.score``."""
-        self.logic_  # noqa: B018  # fitted?
         own = np.asarray(users, dtype=np.int64)
         out = self.learned_.scores(
             self.config_.em, self.encoder_, self.graph_, own, self.logic_graph_, observed=False
@@ -320,11 +334,10 @@ class LOGER:
 
         With ``explain`` a column ``because`` says the first reason of each.
         """
-        names = [users] if isinstance(users, str) else users
-        if names is None:
+        if users is None:
             ids = np.arange(self.graph_.n_users)
         else:
-            ids = np.array([self._user(name) for name in names], dtype=np.int64)
+            ids = np.array([self._user(name) for name in _names(users)], dtype=np.int64)
         items, scores = self.top(ids, k)
         table = self._table(ids, items, scores)
         if not explain:
@@ -382,13 +395,13 @@ class LOGER:
     def what_if(
         self,
         user: str,
-        remove: Iterable[str] = (),
-        add: Iterable[str] = (),
+        remove: str | Iterable[str] = (),
+        add: str | Iterable[str] = (),
         k: int = 10,
     ) -> WhatIf:
         """The user's k best, had it not had some items or had others; nothing is retrained."""
         u = self._user(user)
-        gone, more = ([self._item(x) for x in names] for names in (remove, add))
+        gone, more = ([self._item(x) for x in _names(given)] for given in (remove, add))
         return WhatIf.of(self, self.seen_by(u, gone, more), u, k)
 
     def changed(
@@ -554,6 +567,26 @@ def with_setting(config: EMConfig, name: str, value: Any) -> EMConfig:
     if name not in known:
         raise UnknownNameError("setting", name, [*known, *of_walk])
     return replace(config, **{name: value})
+
+
+def _names(given: str | Iterable[str]) -> list[str]:
+    """One name or several, as a list."""
+    names = [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
+    for name in names:
+        if not isinstance(name, str):
+            raise LogerError(f"users and items are asked for by their names, as text; got {name!r}")
+    return names
+
+
+def _without_rules(graph: KnowledgeGraph, mined: Mined) -> str:
+    """Why there is nothing to learn weights of, and what helps."""
+    relations = graph.triples()[1]
+    pairs = int((relations == INTERACTION).sum())
+    remedy = "lower mining.least_support or mining.least_lift"
+    if pairs == len(relations):
+        remedy = "add facts about the items (a triples file), or more interactions"
+    told = ", ".join(" ".join(line.split()) for line in mined.summary().splitlines())
+    return f"no rule was found in {pairs:,} training pairs ({told}); {remedy}"
 
 
 def _sub(folder: Path | None, name: str) -> Path | None:

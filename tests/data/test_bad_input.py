@@ -128,9 +128,34 @@ REFUSED = {
         ["rating should be a finite number", "''"],
     ),
     "time that is no number": (
-        table("ann,i1,5,2020-01-01\n"),
+        table("ann,i1,5,01/05/2020\n"),
         "interactions.csv:1",
-        ["time should be a number", "'2020-01-01'", "seconds since 1970"],
+        ["time should be a number", "'01/05/2020'", "seconds since 1970", "2024-05-01T10:00:00"],
+    ),
+    "ISO date after a number": (
+        table("ann,i1,5,10\nbob,i2,5,2020-01-01\n"),
+        "interactions.csv:2",
+        ["time should be a number", "'2020-01-01'"],
+    ),
+    "number after an ISO date": (
+        table("ann,i1,5,2020-01-01\nbob,i2,5,10\n"),
+        "interactions.csv:2",
+        ["time should be a day, as in the first row", "'10'"],
+    ),
+    "moment after a day": (
+        table("ann,i1,5,2020-01-01\nbob,i2,5,2020-01-01 10:00\n"),
+        "interactions.csv:2",
+        ["time should be a day", "'2020-01-01 10:00'"],
+    ),
+    "moment without a zone after one with": (
+        table("ann,i1,5,2020-01-01T10:00Z\nbob,i2,5,2020-01-01T10:00\n"),
+        "interactions.csv:2",
+        ["a moment with a zone, as in the first row", "'2020-01-01T10:00'"],
+    ),
+    "day that does not exist": (
+        table("ann,i1,5,2020-02-29\nbob,i2,5,2021-02-29\n"),
+        "interactions.csv:2",
+        ["time should be a day", "'2021-02-29'"],
     ),
     "time beyond all measure": (
         table("ann,i1,5,1e300\n"),

@@ -163,3 +163,26 @@ def test_saved_data_sets_load_as_they_were(write, tmp_path):
     rows = np.arange(len(first.interactions))
     assert again.graph(rows).fingerprint == first.graph(rows).fingerprint
     assert load(tmp_path / "saved", name="other").name == "other"
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        ("2024-05-01", "1969-12-31"),
+        ("2024-05-01T10:00:00", "1969-12-31T23:59:59"),
+        ("2024-05-01 10:00", "1969-12-31 23:59:59.75"),
+        ("2024-05-01T10:00:00Z", "2024-05-01T23:30:00.123456-03:30"),
+        ("2024-05-01 10:00:00 +0200", "2024-05-01 10:00:00+02"),
+    ],
+)
+def test_iso_times_are_seconds_since_1970(write, times):
+    from datetime import UTC, datetime
+
+    def seconds(text: str) -> int:
+        moment = datetime.fromisoformat(text.replace(" +", "+"))
+        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        return int((moment - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() // 1)
+
+    text = f"user,item,time\nann,i1,{times[0]}\nbob,i2,{times[1]}\n"
+    dataset = load(write({"interactions.csv": text}))
+    assert dataset.interactions.times.tolist() == [seconds(t) for t in times]

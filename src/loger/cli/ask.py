@@ -71,12 +71,21 @@ def explain(bundle: Bundle, user: User, item: Item, paths: Paths = 3, json: AsJs
     """
     model = opened(bundle)
     told = model.explain(named(model, "user", user), named(model, "item", item), paths).as_dict()
+    owned = told["item"] in history_of(model, told["user"])
     from loger.cli import show
 
     if json:
-        show.as_json(told)
-    else:
-        show.console().print(show.explanation(told, _label(model, "user", told["user"])))
+        show.as_json(told | {"owned": owned})
+        return
+    whose, to = _label(model, "user", told["user"]), show.console()
+    if owned:
+        to.print(
+            f"{whose} has {told['label']} already, so it is never recommended; this is its score "
+            "as if it were new",
+            markup=False,
+            soft_wrap=True,
+        )
+    to.print(show.explanation(told, whose))
 
 
 def why_not(bundle: Bundle, user: User, item: Item, k: Length = 10, json: AsJson = False) -> None:

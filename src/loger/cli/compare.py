@@ -70,7 +70,7 @@ def compare(
     from loger.compare import compare as run
     from loger.data import split
 
-    folder = out or Path(f"compare-{dataset.name}")
+    folder = out or Path(f"compare-{dataset.name.replace(' ', '-')}")
     with show.engine("preparing") as engine:
         compared = run(
             split(dataset, seed=seed),

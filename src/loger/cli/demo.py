@@ -95,6 +95,7 @@ def _draw(story: dict[str, Any], files: dict[str, str], to: Console) -> None:
     ]
     to.print("\n[bold]Against three controls[/bold], on what was bought later (the test part)")
     to.print(show.table(["", "NDCG@10 %", "95 % interval"], rows))
+    to.print("The controls have their default settings; loger compare tunes them.")
     _draw_faithfulness(story, to)
     to.print(
         "\n[bold]Three people[/bold], each the first of their kind who bought one of the first "

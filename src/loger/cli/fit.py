@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json as jsonlib
 import shutil
-from dataclasses import replace
+import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -23,14 +24,12 @@ from loger.cli.options import (
 from loger.errors import DataError, LogerError
 
 if TYPE_CHECKING:
-    from loger.data import Split
+    from loger.data import Dataset, Split
     from loger.model import LOGER, LOGERConfig
 
 INTERRUPTED = 130
 HOW = "fit.json"
 """Beside the bundle's own files: what it was fitted on, and what tuning tried."""
-FEW = 2000
-"""Training pairs below which rules may have less support and lift than METHOD 3 asks for."""
 
 
 def fit(
@@ -78,14 +77,13 @@ def fit(
     check_out(out, force)
     from loger.cli import show
 
-    chosen, given = chosen_config(preset, config, set_, seed)
+    chosen = chosen_config(preset, config, set_, seed)
     options = {"how": how, "test": test, "validation": validation, "seed": split_seed}
     dataset = read(path, format, positive_from)
     from loger.data import split
 
     parts = split(dataset, **options)  # type: ignore[arg-type]
-    if preset == "default":
-        chosen = for_few(chosen, given, parts)
+    tell(dataset, chosen, parts)
     model = fitted(parts, chosen, unfinished(out), preset)
     model.save(out)
     about = {
@@ -103,8 +101,8 @@ def fit(
 
 def chosen_config(
     preset: str, file: Path | None, texts: list[str], seed: int | None
-) -> tuple[LOGERConfig, dict[str, Any]]:
-    """The settings of a preset, changed by file, then texts, then flags; and what was changed."""
+) -> LOGERConfig:
+    """The settings of a preset, changed by file, then texts, then flags."""
     from loger import settings
 
     given = settings.merged(
@@ -116,24 +114,21 @@ def chosen_config(
 
     base = LOGERConfig.paper() if preset == "paper" else LOGERConfig()
     try:
-        return settings.overridden(base, given), given
+        return settings.overridden(base, given)
     except LogerError as error:
         if file is None:
             raise
         raise LogerError(f"{file}: {error}") from None
 
 
-def for_few(config: LOGERConfig, given: dict[str, Any], parts: Split) -> LOGERConfig:
-    """The settings with less asked of rules, where there are few pairs that could support them."""
-    n, mining = len(parts.train), config.mining
-    if n >= FEW:
-        return config
-    less = {"least_support": max(2, n * mining.least_support // FEW), "least_lift": 1.0}
-    less = {name: value for name, value in less.items() if name not in given.get("mining", {})}
-    if less:
-        told = ", ".join(f"mining.{name}={value:g}" for name, value in less.items())
-        typer.echo(f"note: {n:,} training pairs are few, so rules need less: {told}", err=True)
-    return replace(config, mining=replace(mining, **less))  # type: ignore[arg-type]
+def tell(dataset: Dataset, config: LOGERConfig, parts: Split) -> None:
+    """Say what whoever fits should know of the data before."""
+    for note in dataset.notes:
+        typer.echo(f"note: {note}", err=True)
+    n, mining = len(parts.train), config.mining.for_pairs(len(parts.train))
+    if mining != config.mining.for_pairs(sys.maxsize):
+        needs = f"support {mining.least_support}, lift {mining.least_lift:g}"
+        typer.echo(f"note: {n:,} training pairs are few, so rules need less: {needs}", err=True)
 
 
 def fitted(parts: Split, config: LOGERConfig, checkpoint: Path, preset: str = "default") -> LOGER:
@@ -150,13 +145,9 @@ def fitted(parts: Split, config: LOGERConfig, checkpoint: Path, preset: str = "d
         kept = f"what is done is in {checkpoint}; " if checkpoint.is_dir() else ""
         typer.echo(f"interrupted; {kept}give the same command again to go on", err=True)
         raise typer.Exit(INTERRUPTED) from None
-    except LogerError as error:
-        if "no rule was found" not in str(error):
-            raise
-        raise LogerError(
-            f"no rule was found in {len(parts.train):,} training pairs; lower what a rule needs: "
-            "--set mining.least_support=2 --set mining.least_lift=1"
-        ) from None
+    finally:
+        with suppress(OSError):  # an empty folder is of no use
+            checkpoint.rmdir()
 
 
 def unfinished(out: Path) -> Path:
@@ -205,7 +196,10 @@ def draw(told: dict[str, Any]) -> None:
 
     to = show.console()
     rows = [(f"{r['weight']:.2f}", r["sentence"]) for r in told["rules"] if r["weight"] > 0]
-    to.print(show.table(["weight", "rule"], rows[:10], "Strongest rules"))
+    if rows:
+        to.print(show.table(["weight", "rule"], rows[:10], "Strongest rules"))
+    else:
+        to.print("No rule got any weight, so there will be no reasons: too little to learn from?")
     n = len(told["rules"])
     to.print(
         f"{len(rows)} of {n} rules have weight; the embedding's is {told['encoder_weight']:.2f}"

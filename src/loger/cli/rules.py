@@ -21,11 +21,21 @@ def rules(
     most: Annotated[int, typer.Option(min=1, help="Keep at most so many rules.")] = 50,
     longest: Annotated[int, typer.Option(min=1, max=3, help="The most hops of a rule.")] = 3,
     least_support: Annotated[
-        int, typer.Option(min=1, help="Drop rules that reach fewer observed pairs.")
-    ] = 50,
+        int | None,
+        typer.Option(
+            min=1,
+            help="Drop rules that reach fewer observed pairs (50, or less if there are few).",
+            show_default=False,
+        ),
+    ] = None,
     least_lift: Annotated[
-        float, typer.Option(min=0, help="Drop rules that are not so much better than chance.")
-    ] = 2.0,
+        float | None,
+        typer.Option(
+            min=0,
+            help="Drop rules that are not so much better than chance (2; 1 if there are few).",
+            show_default=False,
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="For the split and for sampling.")] = 0,
     every: Annotated[bool, typer.Option("--all", help="Show dropped rules too, and why.")] = False,
     format: Format = None,

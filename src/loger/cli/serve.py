@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import tempfile
 from pathlib import Path
 from typing import Annotated
@@ -45,6 +46,7 @@ def serve(
     from loger.web.config import VARIABLE, ServeConfig
 
     manifest(bundle, "loger")
+    check_free(host, port)
     config = ServeConfig(
         str(bundle.absolute()), host, port, workers, api_key=api_key or None, watch=watch
     )
@@ -62,6 +64,18 @@ def serve(
             access_log=False,
             server_header=False,
         )
+
+
+def check_free(host: str, port: int) -> None:
+    """Refuse an address that something else listens at, before a model is loaded."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise LogerError(
+                f"cannot listen at {host}:{port} ({error.strerror}); give another --port or --host"
+            ) from None
 
 
 def check_installed() -> None:

@@ -45,13 +45,16 @@ def as_json(what: object) -> None:
 
 
 def working(what: str) -> AbstractContextManager[object]:
-    """A sign of life on stderr while something goes on, if a person is watching."""
-    return Console(stderr=True).status(escape(what))
+    """A sign of life on stderr while something goes on: a spinner, or a line in a log."""
+    aside = Console(stderr=True)
+    if not aside.is_terminal:
+        typer.echo(what, err=True)
+    return aside.status(escape(what))
 
 
 @contextmanager
 def engine(before: str) -> Iterator[LocalEngine]:
-    """This machine's engine, with a bar on stderr for each step of work.
+    """This machine's engine, with a bar on stderr for each step of work, or a line in a log.
 
     ``before`` says what goes on until the first step reports.
     """
@@ -64,11 +67,15 @@ def engine(before: str) -> Iterator[LocalEngine]:
         TimeRemainingColumn(),
     )
     tasks: dict[str, TaskID] = {}
+    if not aside.is_terminal:
+        typer.echo(before, err=True)
     with Progress(*columns, console=aside, transient=True, disable=not aside.is_terminal) as bars:
         start = bars.add_task(before, total=None)
 
         def progress(what: str, done: int, total: int) -> None:
             if what not in tasks:
+                if not aside.is_terminal:
+                    typer.echo(what, err=True)
                 tasks[what] = bars.add_task(escape(what), total=total)
                 bars.update(start, visible=False)
             task = bars.tasks[bars.task_ids.index(tasks[what])]
