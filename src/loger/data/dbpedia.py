@@ -18,6 +18,7 @@ import polars as pl
 from loger.data import tables
 from loger.data.assemble import OTHER, assemble
 from loger.data.dataset import PARTS, Dataset, Note
+from loger.data.times import seconds
 from loger.errors import DataError
 
 
@@ -112,7 +113,7 @@ def _read_part(path: Path, users: pl.Series, items: pl.Series) -> pl.DataFrame:
         frame = tables.number(frame, column, pl.Int64, path, below=len(names), remedy=remedy)
         frame = frame.with_columns(names.gather(frame[column]).alias(column))
     frame = tables.number(frame, "rating", pl.Float64, path)
-    return tables.times(frame, "time", path) if "time" in frame.columns else frame
+    return seconds(frame, "time", path) if "time" in frame.columns else frame
 
 
 def _read_graph(

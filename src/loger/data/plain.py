@@ -19,6 +19,7 @@ import polars as pl
 from loger.data import tables
 from loger.data.assemble import NO_FACTS, assemble
 from loger.data.dataset import Dataset, Note
+from loger.data.times import seconds
 from loger.errors import DataError
 
 ENDINGS = (".csv", ".tsv", ".txt", ".parquet")
@@ -107,7 +108,7 @@ def read_interactions(path: Path, notes: list[Note]) -> pl.DataFrame:
     if "rating" in frame.columns:
         frame = tables.number(frame, "rating", pl.Float64, path)
     if "time" in frame.columns:
-        frame = tables.times(frame, "time", path)
+        frame = seconds(frame, "time", path)
     if "part" in frame.columns:
         parts = {word: part for part, words in _PARTS.items() for word in words}
         part = pl.col("part").str.to_lowercase().replace_strict(parts, default=None)

@@ -17,6 +17,7 @@ import polars as pl
 from loger.data import tables
 from loger.data.assemble import NO_FACTS, OTHER, assemble
 from loger.data.dataset import PARTS, Dataset, Note
+from loger.data.times import seconds
 from loger.errors import DataError
 
 _TYPES = ("token", "token_seq", "float", "float_seq")
@@ -94,7 +95,7 @@ def _read_interactions(folder: Path, stem: str, notes: list[Note]) -> tuple[pl.D
         if "rating" in columns:
             frame = tables.number(frame, "rating", pl.Float64, path)
         if "time" in columns:
-            frame = tables.times(frame, "time", path)
+            frame = seconds(frame, "time", path)
         if split:
             frame = frame.with_columns(pl.lit(split[path]).alias("part"))
         frames.append(frame)

@@ -18,6 +18,7 @@ import polars as pl
 from loger.data import tables
 from loger.data.assemble import assemble
 from loger.data.dataset import Dataset, Note
+from loger.data.times import seconds
 from loger.errors import DataError
 
 _RELATIONS = ("also_viewed", "bought_together")
@@ -29,7 +30,7 @@ def read(folder: Path, *, positive_from: float | None = None, name: str | None =
     path = tables.need(folder, "rating.txt")
     events = tables.read_table(path, ("user", "item", "rating", "time"))
     events = tables.filled(events, ("user", "item"), path)
-    events = tables.times(tables.number(events, "rating", pl.Float64, path), "time", path)
+    events = seconds(tables.number(events, "rating", pl.Float64, path), "time", path)
     said = read_mentions(tables.need(folder, "sentiment.txt"), events, notes)
     facts = [
         said.select("line", "file", "feature", "source", pl.col(kind).alias("head")).with_columns(

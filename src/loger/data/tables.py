@@ -252,29 +252,6 @@ def number(
     return frame.with_columns(value)
 
 
-def times(frame: pl.DataFrame, column: str, path: Path) -> pl.DataFrame:
-    """The frame with one column as whole seconds (or whatever unit it counts in).
-
-    Fractions are cut off, dates of a Parquet file become seconds since 1970.
-    """
-    if frame.schema[column].is_temporal():
-        frame = filled(frame, [column], path)
-        return frame.with_columns(pl.col(column).cast(pl.Datetime("ms")).dt.epoch("s"))
-    exact = pl.col(column).cast(pl.Int64, strict=False)
-    cut = pl.col(column).cast(pl.Float64, strict=False).floor().cast(pl.Int64, strict=False)
-    value = pl.coalesce(exact, cut)
-    bad = frame.filter(value.is_null())
-    if len(bad):
-        raise DataError(
-            f"{column} should be a number",
-            path=path,
-            line=int(bad["line"][0]),
-            value=bad[column][0] if bad[column][0] is not None else "",
-            remedy="write times as numbers, for example as seconds since 1970",
-        )
-    return frame.with_columns(value.alias(column))
-
-
 def filled(frame: pl.DataFrame, columns: Sequence[str], path: Path) -> pl.DataFrame:
     """The frame, after checking that none of these columns has an empty cell."""
     for column in columns:
