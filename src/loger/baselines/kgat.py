@@ -41,17 +41,17 @@ Ids = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class KGATConfig:
-    """Settings of KGAT; λ and the rate of the layers are from a short search on validation of
-    Beauty, what else has no source is not tuned (docs/results.md)."""
+    """Settings of KGAT; what has no source is from a search on validation of Beauty
+    (docs/results.md)."""
 
     dimension: int = 64
     """Of the vectors that flow (as in the paper)."""
     layers: Sequence[int] = (64, 32)
     """Widths of what comes out of each layer (64, 32, 16 in the paper)."""
-    neighbours: int | None = 8
+    neighbours: int | None = 20
     """So many edges of each entity, drawn anew for each epoch, carry vectors in training; None
     takes all of them, at several times the cost. After training all of them count."""
-    pretraining: int = 0
+    pretraining: int = 15
     """Epochs of CKE from which the vectors start; the paper starts from BPR-MF. 0: at random."""
     temperature: float = 0.2
     """Of the softmax over the items of a batch; what is of unit length needs one."""
@@ -59,7 +59,7 @@ class KGATConfig:
     """So many pairs of a batch are each other's negatives."""
     dropout: float = 0.0
     """Share of what comes out of a layer that is dropped in training (0.1 in the paper)."""
-    facts_per_interaction: float = 1.0
+    facts_per_interaction: float = 4.0
     """Facts per epoch, as a multiple of the interactions, shared among relations ∝ √size."""
     l2: float = 0.5
     """λ of the vectors in a batch."""
