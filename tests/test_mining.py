@@ -137,6 +137,16 @@ def test_the_least_support_is_the_larger_of_number_and_share(demo_graph):
     assert all(m.support >= 0.1 * n for m in mined.measures if m.kept)
 
 
+@pytest.mark.parametrize(
+    ("pairs", "support", "lift"), [(10, 2, 1), (400, 10, 1), (1999, 49, 1), (2000, 50, 2)]
+)
+def test_few_pairs_ask_less_of_a_rule_unless_it_is_given(pairs, support, lift):
+    config = MiningConfig().for_pairs(pairs)
+    assert (config.least_support, config.least_lift) == (support, lift)
+    given = MiningConfig(least_support=7, least_lift=3).for_pairs(pairs)
+    assert (given.least_support, given.least_lift) == (7, 3)
+
+
 def test_lengths_are_as_asked(demo_graph):
     config = MiningConfig(shortest=2, longest=2, least_support=1, least_lift=0)
     assert {len(m.rule) for m in mine(demo_graph, config).measures} == {2}

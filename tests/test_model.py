@@ -93,8 +93,37 @@ def test_only_items_that_are_asked_for_are_ranked(model):
 
 
 def test_a_model_that_was_not_fitted_says_so():
-    with pytest.raises(LogerError, match="not been fitted"):
-        LOGER().rules_  # noqa: B018
+    model = LOGER()
+    for ask in (lambda: model.rules_, lambda: model.score([0]), lambda: model.recommend("ann")):
+        with pytest.raises(LogerError, match="not been fitted"):
+            ask()
+    assert not hasattr(model, "graph_")
+    assert repr(model) == "<LOGER, not fitted>"
+
+
+def test_plain_mistakes_are_told_as_what_they_are(model, demo, few):
+    with pytest.raises(LogerError, match=r"fit\(split\(dataset\)\); got Dataset"):
+        LOGER().fit(demo.dataset)
+    with pytest.raises(LogerError, match="by their names, as text; got 1"):
+        model.recommend(1)
+    with pytest.raises(LogerError, match="by their names, as text; got 2"):
+        model.recommend([2, 3])
+    with pytest.raises(AttributeError, match="no attribute 'rulez_'"):
+        model.rulez_  # noqa: B018
+    assert "rules with weight" in repr(model)
+
+
+def test_one_name_is_as_good_as_a_list_of_one(model):
+    user = model.graph_.vocabulary.names[0]
+    (item, *_) = names_of(model, history(model.graph_, np.array([0]))[1])
+    assert model.what_if(user, item).as_dict() == model.what_if(user, [item]).as_dict()
+
+
+def test_few_pairs_are_enough_to_fit_from_python_as_from_the_command_line(few):
+    """The same leniency towards rules (MiningConfig.for_pairs), kept with the model."""
+    model = LOGER(SMALL).fit(few)
+    assert model.config_.mining.least_support == max(2, len(few.train) // 40)
+    assert model.config_.mining.least_lift == 1
 
 
 def test_a_split_without_validation_is_refused_with_a_remedy(demo):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -15,7 +16,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from loger.cli import app
+from loger.cli.ask import history_of
+from loger.cli.fit import draw
 from loger.data.demo import shop
+from loger.model import LOGER
 
 SMALL = "--set", "encoder.dimension=16", "--set", "encoder.epochs=3"
 
@@ -33,10 +37,10 @@ def parsed(*arguments: object) -> Any:
 def refuses(arguments: tuple[object, ...], why: str) -> None:
     result = run(*arguments)
     assert (result.exit_code, result.stdout) == (2, ""), result.output
-    *notes, error = result.stderr.splitlines()
+    *before, error = result.stderr.splitlines()  # notes, and steps of work
     assert error.startswith("error: ")
     assert why in error
-    assert all(note.startswith("note: ") for note in notes)
+    assert not any("error" in line for line in before)
 
 
 @pytest.fixture(scope="module")
@@ -104,8 +108,45 @@ def test_fit_says_what_is_wrong_before_it_works(data: Path, bundle: Path, tmp_pa
     refuses(("fit", data, "-o", tmp_path / "other", "--force"), "is not empty, and no bundle")
     refuses(("fit", data, "-o", tmp_path / "b", "--validation", 0), "validation")
     hard = "--set", "mining.least_support=100000"
-    refuses(("fit", data, "-o", tmp_path / "b", *hard), "--set mining.least_support=2")
+    refuses(("fit", data, "-o", tmp_path / "b", *hard), "lower mining.least_support")
+    assert not (tmp_path / "b.unfinished").exists()
     assert run("fit", data).exit_code == 2
+
+
+def test_without_facts_and_with_few_pairs_the_error_asks_for_facts(tmp_path: Path) -> None:
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    rows = [f"u{u},i{u}{k},{k}" for u in range(4) for k in range(4)]
+    (bare / "interactions.csv").write_text("\n".join(["user,item,time", *rows]) + "\n")
+    refuses(("fit", bare, "-o", tmp_path / "b"), "add facts about the items")
+    assert not (tmp_path / "b.unfinished").exists()
+
+
+def test_fit_passes_on_what_reading_noted_and_logs_its_steps(data: Path, tmp_path: Path) -> None:
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    rows = [f"u{u},i{(u + k) % 6},{k}" for u in range(8) for k in range(5)]
+    (plain / "interactions.csv").write_text("\n".join(["user,item,time", *rows]) + "\n")
+    (plain / "triples.csv").write_text(
+        "head,relation,tail,tail_type\n"
+        + "".join(f"i{k},has_brand,b{k % 2},brand\n" for k in range(5))
+    )
+    result = run("fit", plain, "-o", tmp_path / "b", *SMALL)
+    assert result.exit_code == 0, result.output
+    lines = result.stderr.splitlines()
+    assert "note: items without any fact: 1 (first: i5)" in lines
+    assert any(line.startswith("note: 24 training pairs are few") for line in lines)
+    assert len(lines) == len(set(lines))
+    assert {"counting groundings", "measuring reach"} <= set(lines)
+
+
+def test_fit_says_when_no_rule_got_any_weight(capsys: pytest.CaptureFixture[str]) -> None:
+    told = {"rules": [{"weight": 0.0, "sentence": "s"}], "encoder_weight": 0.0, "bundle": "b",
+            "size": 1, "example_user": "u"}  # fmt: skip
+    draw(told)
+    out = capsys.readouterr().out
+    assert "No rule got any weight" in out
+    assert "Strongest rules" not in out
 
 
 def test_an_interrupted_fit_goes_on_and_gives_the_same_bytes(data: Path, tmp_path: Path) -> None:
@@ -161,6 +202,29 @@ def test_recommend_to_all_writes_a_table(bundle: Path, tmp_path: Path, ending: s
     assert table.columns == told["columns"] == ["user", "rank", "item", "label", "score", "because"]
     assert len(table) == told["rows"] == 2 * 200
     assert [file.name for file in tmp_path.iterdir()] == [out.name]
+
+
+def test_explain_says_of_an_owned_item_that_it_is_owned(bundle: Path, user: str) -> None:
+    new = str(parsed("recommend", bundle, "--user", user)[0]["items"][0]["item"])
+    own = history_of(LOGER.load(bundle), user)[0]
+    assert parsed("explain", bundle, user, own)["owned"] is True
+    assert parsed("explain", bundle, user, new)["owned"] is False
+    assert "already, so it is never recommended" in run("explain", bundle, user, own).stdout
+    assert "already" not in run("explain", bundle, user, new).stdout
+
+
+def test_serving_where_something_listens_is_refused_before_the_model_is_loaded(
+    bundle: Path,
+) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        refuses(("serve", bundle, "--port", port), f"cannot listen at 127.0.0.1:{port}")
+
+
+def test_a_name_that_begins_another_is_met_with_it(bundle: Path, user: str) -> None:
+    refuses(("recommend", bundle, "--user", user[:2]), "did you mean")
 
 
 def test_explain_why_not_and_what_if_speak_of_the_same_list(bundle: Path, user: str) -> None:

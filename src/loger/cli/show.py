@@ -45,11 +45,8 @@ def as_json(what: object) -> None:
 
 
 def working(what: str) -> AbstractContextManager[object]:
-    """A sign of life on stderr while something goes on: a spinner, or a line in a log."""
-    aside = Console(stderr=True)
-    if not aside.is_terminal:
-        typer.echo(what, err=True)
-    return aside.status(escape(what))
+    """A sign of life on stderr while something goes on, if a person is watching."""
+    return Console(stderr=True).status(escape(what))
 
 
 @contextmanager
