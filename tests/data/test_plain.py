@@ -1,11 +1,12 @@
 import bz2
 import lzma
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
 
-from loger.data import load, plain
+from loger.data import headers, load, plain
 from loger.graph import Relation
 
 INTERACTIONS = "ann,i1,5,10\nann,i2,3,20\nbob,i2,4,30\n"
@@ -40,6 +41,55 @@ def test_header_allows_any_order_and_unknown_columns_are_noted(write, pairs_of, 
     assert dataset.interactions.times.tolist() == [10, 20]
     assert dataset.interactions.ratings is None
     assert notes_of(dataset) == {"columns of interactions.csv that are not read": 1}
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "customer,product",
+        "customer_id,product_id",
+        "Customer ID,SKU",
+        "userId,movieId",
+        "reviewerID,asin",
+        "CLIENT,Article",
+        "u,i",
+    ],
+)
+def test_headers_are_known_by_other_words_too(write, pairs_of, header):
+    dataset = load(write({"interactions.csv": f"{header}\nann,i1\nbob,i2\n"}))
+    assert pairs_of(dataset) == [("ann", "i1"), ("bob", "i2")]
+    assert dataset.notes == ()
+
+
+@pytest.mark.parametrize("header", ["source,rel,target", "Subject,Predicate,Object", "h,r,t"])
+def test_headers_of_triples_are_known_by_other_words_too(write, facts_of, header):
+    folder = write({"interactions.csv": INTERACTIONS, "triples.csv": f"{header}\ni1,by,Acme\n"})
+    assert facts_of(load(folder)) == {("i1", "by", "Acme")}
+
+
+def test_of_two_columns_that_fit_the_better_name_is_read_and_the_other_noted(write, pairs_of):
+    text = "customer,date,stars,ts,user,item\nx,Monday,5,10,ann,i1\ny,Monday,4,20,bob,i2\n"
+    dataset = load(write({"interactions.csv": text}))
+    assert pairs_of(dataset) == [("ann", "i1"), ("bob", "i2")]
+    assert dataset.interactions.times.tolist() == [10, 20]
+    assert dataset.interactions.ratings.tolist() == [5, 4]
+    assert [(n.count, n.example) for n in dataset.notes] == [(2, "customer")]
+
+
+def test_an_item_called_like_a_column_is_the_first_of_a_table_without_header(write):
+    folder = write({"interactions.csv": INTERACTIONS, "items.csv": "book,A book\ni1,A mug\n"})
+    assert load(folder).vocabulary.labels[2:] == ["A book", "A mug", "i2"]
+
+
+def test_tables_of_items_and_users_take_their_own_words_for_the_id(write):
+    folder = write(
+        {
+            "interactions.csv": INTERACTIONS,
+            "items.csv": "person,artist,SKU,title\nZoe,Abba,i2,A song\n",
+            "users.csv": "book,customer_id,name\nb,bob,Bob B.\n",
+        }
+    )
+    assert load(folder).vocabulary.labels == ["Bob B.", "ann", "A song", "i1"]
 
 
 def test_part_column_is_the_given_split(write, pairs_of):
@@ -186,3 +236,24 @@ def test_iso_times_are_seconds_since_1970(write, times):
     text = f"user,item,time\nann,i1,{times[0]}\nbob,i2,{times[1]}\n"
     dataset = load(write({"interactions.csv": text}))
     assert dataset.interactions.times.tolist() == [seconds(t) for t in times]
+
+
+def test_the_documentation_lists_every_name_that_a_column_may_have():
+    page = (Path(__file__).parents[2] / "docs" / "data-formats.md").read_text(encoding="utf-8")
+    told = {}
+    for line in page.splitlines():
+        if line.startswith("| ") and line.count("|") == 3:
+            column, names = line.strip("| ").split(" | ")
+            words = []
+            for group in names.split("; "):
+                some = [w for w in group.split(", ") if w != "each also with `_id`"]
+                both = "each also" in group
+                words += [w for s in some for w in ((s, f"{s}_id") if both else (s,))]
+            told[column] = tuple(words)
+    for table in (headers.INTERACTIONS, headers.TRIPLES):
+        for column, words in table.items():
+            assert told[column] == words
+    assert told["label in `items`"] == headers.ITEMS["label"]
+    assert told["label in `users`"] == headers.USERS["label"]
+    for table, column in ((headers.ITEMS, "item"), (headers.USERS, "user")):
+        assert table["name"] == ("id", *told[column], "name")

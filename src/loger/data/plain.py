@@ -2,23 +2,24 @@
 
 A folder holds ``interactions`` and, if there are facts, ``triples`` (or ``kg``), each as
 .csv, .tsv, .txt or .parquet, text also compressed; ``items`` and ``users`` may name those
-without interactions and give labels. A first row that holds a known column name (user,
-item, rating, time, part; head, relation, tail, head_type, tail_type; id, label) is the
-header, columns may then come in any order; otherwise they are user, item[, rating[, time]],
-head, relation, tail, and id[, label]. Columns that are not known are noted, not read.
+without interactions and give labels. A first row that holds known column names (user,
+item, rating, time, part; head, relation, tail, head_type, tail_type; id, label; and those
+that ``loger.data.headers`` takes for the same) is the header, columns may then come in any
+order; otherwise they are user, item[, rating[, time]], head, relation, tail, and id[, label].
+Columns that are not known are noted, not read.
 In Parquet files the "line" of a message is the number of the row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import polars as pl
 
-from loger.data import tables
+from loger.data import headers, tables
 from loger.data.assemble import NO_FACTS, assemble
 from loger.data.dataset import Dataset, Note
+from loger.data.headers import Columns
 from loger.data.times import seconds
 from loger.errors import DataError
 
@@ -29,24 +30,10 @@ _PARTS = {
     "validation": ("validation", "valid", "val", "dev"),
     "test": ("test", "testing"),
 }
-_INTERACTIONS = {
-    "user": ("user", "user_id", "userid"),
-    "item": ("item", "item_id", "itemid"),
-    "rating": ("rating", "score"),
-    "time": ("time", "timestamp"),
-    "part": ("part", "split"),
-}
-_TRIPLES = {
-    "head": ("head", "head_id", "subject"),
-    "relation": ("relation", "relation_id", "predicate"),
-    "tail": ("tail", "tail_id", "object"),
-    "head_type": ("head_type",),
-    "tail_type": ("tail_type",),
-}
-_NAMES = {
-    "name": ("id", "item", "item_id", "user", "user_id", "name"),
-    "label": ("label", "title", "name"),
-}
+_INTERACTIONS = Columns(headers.INTERACTIONS, ("user", "item", "rating", "time"), 2)
+_TRIPLES = Columns(headers.TRIPLES, ("head", "relation", "tail"))
+_ITEMS = Columns(headers.ITEMS, ("name", "label"), 1)
+_USERS = Columns(headers.USERS, ("name", "label"), 1)
 
 
 def read(
@@ -73,12 +60,14 @@ def read(
             "interactions are missing", path=folder, remedy="give interactions.csv or the like"
         )
     facts_path = place(triples, "triples", "kg")
-    item_names, item_labels = _read_names(place(items, "items"), notes)
-    user_names, user_labels = _read_names(place(users, "users"), notes)
+    events = read_interactions(path, notes)
+    item_names, item_labels = _read_names(place(items, "items"), _ITEMS, notes, events["item"])
+    user_names, user_labels = _read_names(place(users, "users"), _USERS, notes, events["user"])
+    seen = pl.concat([events["item"], events["user"]])
     return assemble(
         name or (folder or path.parent).resolve().name,
-        read_interactions(path, notes),
-        NO_FACTS if facts_path is None else _read_triples(facts_path, notes),
+        events,
+        NO_FACTS if facts_path is None else _read_triples(facts_path, notes, seen),
         interaction=interaction,
         users=user_names,
         items=item_names,
@@ -104,7 +93,7 @@ def locate(folder: Path, *stems: str, endings: tuple[str, ...] = ENDINGS) -> Pat
 
 def read_interactions(path: Path, notes: list[Note]) -> pl.DataFrame:
     """The interactions of a table: user, item and, where given, rating, time and part."""
-    frame = read_columns(path, _INTERACTIONS, ("user", "item", "rating", "time"), 2, notes)
+    frame = read_columns(path, _INTERACTIONS, notes)
     if "rating" in frame.columns:
         frame = tables.number(frame, "rating", pl.Float64, path)
     if "time" in frame.columns:
@@ -125,17 +114,19 @@ def read_interactions(path: Path, notes: list[Note]) -> pl.DataFrame:
     return frame
 
 
-def _read_triples(path: Path, notes: list[Note]) -> pl.DataFrame:
-    frame = read_columns(path, _TRIPLES, ("head", "relation", "tail"), 0, notes)
+def _read_triples(path: Path, notes: list[Note], seen: pl.Series) -> pl.DataFrame:
+    frame = read_columns(path, _TRIPLES, notes, seen)
     kinds = [c for c in ("head_type", "tail_type") if c in frame.columns]
     return frame.with_columns(pl.col(c).replace("", None) for c in kinds)
 
 
-def _read_names(path: Path | None, notes: list[Note]) -> tuple[pl.Series, dict[str, str]]:
+def _read_names(
+    path: Path | None, columns: Columns, notes: list[Note], seen: pl.Series
+) -> tuple[pl.Series, dict[str, str]]:
     """The names that a table lists and the labels that it gives them."""
     if path is None:
         return pl.Series("name", [], dtype=pl.String), {}
-    frame = read_columns(path, _NAMES, ("name", "label"), 1, notes)
+    frame = read_columns(path, columns, notes, seen)
     labels = dict[str, str]()
     if "label" in frame.columns:
         given = frame.filter(pl.col("label").fill_null("") != "")
@@ -144,50 +135,42 @@ def _read_names(path: Path | None, notes: list[Note]) -> tuple[pl.Series, dict[s
 
 
 def read_columns(
-    path: Path,
-    known: Mapping[str, tuple[str, ...]],
-    columns: tuple[str, ...],
-    optional: int,
-    notes: list[Note],
+    path: Path, columns: Columns, notes: list[Note], seen: pl.Series | None = None
 ) -> pl.DataFrame:
     """A table with its columns under our names; those that must be there are checked.
 
-    ``known`` maps our name of a column to the names it may have in a header, best first;
-    ``columns`` is the order without a header, of which the last ``optional`` may be absent.
+    A first line with a name that was ``seen`` elsewhere cannot be a header.
     """
-    words = {word for some in known.values() for word in some}
     if path.name.endswith(".parquet"):
         frame = tables.read_parquet(path)
     else:
         ending = next((e for e in _SEPARATORS if e in path.suffixes), "")
         frame = tables.read_table(
             path,
-            columns,
+            columns.order,
             separator=_SEPARATORS.get(ending),
-            optional=optional,
-            header_words=words,
+            optional=columns.optional,
+            is_header=columns.are_named_by,
+            headless=lambda table: columns.doubt(table, path, notes, seen),
         )
-    found = {c.lower(): c for c in frame.columns if c != "line"}
-    chosen = dict[str, str]()
-    for ours, theirs in known.items():
-        free = [found[w] for w in theirs if w in found and found[w] not in chosen.values()]
-        if free:
-            chosen[ours] = free[0]
-        elif ours in columns[: len(columns) - optional]:
+    there = [c for c in frame.columns if c != "line"]
+    chosen = columns.chosen(there)
+    for ours in columns.needed:
+        if ours not in chosen:
             raise DataError(
-                f"there is no column {ours}, only {', '.join(found.values())}",
+                f"there is no column {ours}, only {', '.join(there)}",
                 path=path,
                 line=None if path.name.endswith(".parquet") else int(frame["line"][0]) - 1,
-                remedy=f"name the columns {', '.join(columns[: len(columns) - optional])}, or let "
+                remedy=f"name the columns {', '.join(columns.needed)}, or let "
                 "`loger data build table` map them",
             )
-    unread = [c for c in found.values() if c not in chosen.values()]
+    unread = [c for c in there if c not in chosen.values()]
     if unread:
         notes.append(Note(f"columns of {path.name} that are not read", len(unread), unread[0]))
     frame = frame.select("line", *(pl.col(theirs).alias(ours) for ours, theirs in chosen.items()))
     for column in set(chosen) - {"rating", "time"}:
         frame = _as_text(frame, column, path)
-    return tables.filled(frame, columns[: len(columns) - optional], path)
+    return tables.filled(frame, columns.needed, path)
 
 
 def _as_text(frame: pl.DataFrame, column: str, path: Path) -> pl.DataFrame:

@@ -17,16 +17,20 @@ from pathlib import Path
 
 import polars as pl
 
-from loger.data import tables
+from loger.data import headers, tables
 from loger.data.assemble import OTHER, assemble
 from loger.data.dataset import Dataset, Note
+from loger.data.headers import Columns
 from loger.data.plain import locate, read_columns, read_interactions
 from loger.errors import DataError, LogerError
 
 ENDINGS = (".nt", ".ttl")
 _TYPE = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
 _LABEL = "http://www.w3.org/2000/01/rdf-schema#label"
-_LINKS = {"item": ("item", "item_id", "id"), "iri": ("iri", "uri", "entity", "resource")}
+_LINKS = Columns(
+    {"item": (*headers.INTERACTIONS["item"], "id"), "iri": ("iri", "uri", "entity", "resource")},
+    ("item", "iri"),
+)
 _LAST_PART = r"([^/#:]+)[/#]*$"
 
 
@@ -128,7 +132,7 @@ def _links(
     out = []
     for kind, wanted in names.items():
         if kind == "item" and given is not None:
-            table = read_columns(given, _LINKS, ("item", "iri"), 0, notes)
+            table = read_columns(given, _LINKS, notes, events["item"])
             found = table.select(pl.col("item").alias("name"), "iri").unique(maintain_order=True)
         else:
             exact = wanted.join(whole, on="name", maintain_order="left")

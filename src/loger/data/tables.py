@@ -12,7 +12,7 @@ import gzip
 import io
 import lzma
 import zlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import polars as pl
@@ -121,14 +121,16 @@ def read_table(
     *,
     separator: str | None = ",",
     optional: int = 0,
-    header_words: Collection[str] = (),
+    is_header: Callable[[Sequence[str]], bool] | None = None,
+    headless: Callable[[pl.DataFrame], None] | None = None,
 ) -> pl.DataFrame:
     """A delimited table, all columns as strings, with the ``line`` each row stands on.
 
     Without ``columns`` the first line is the header. With them the file has just these
     columns, of which the last ``optional`` may be absent from the whole file, and no
-    header, unless a cell of its first line is one of ``header_words``. Without a separator
-    the first line shows it: a TAB, else a comma, else blanks.
+    header, unless ``is_header`` says so of the cells of its first line; ``headless`` then
+    gets the whole table to look at. Without a separator the first line shows it: a TAB,
+    else a comma, else blanks.
 
     A row is a line. Blank lines are passed over; cells are stripped of surrounding blanks;
     double quotes enclose cells in comma-separated files and are plain signs in others.
@@ -143,7 +145,8 @@ def read_table(
     cells = _quoted_cells(path, lines) if quoted else pl.col("text").str.split(separator)
     rows = lines.select("line", "text", cells.alias("cells"))
     first = [str(cell).strip() for cell in rows["cells"][0]]
-    if columns is None or any(cell.lower() in header_words for cell in first):
+    headed = columns is None or (is_header is not None and is_header(first))
+    if columns is None or headed:
         names = first
         _check_header(path, names, int(rows["line"][0]))
         rows = rows[1:]
@@ -157,7 +160,7 @@ def read_table(
                 path=path,
                 line=int(rows["line"][0]),
                 value=rows["text"][0][:80],
-                remedy="bring the columns into this order, or add a header that names them",
+                remedy="bring the columns into this order, or name them so in a header",
             )
     wrong = rows.filter(pl.col("cells").list.len() != len(names))
     if len(wrong):
@@ -170,10 +173,13 @@ def read_table(
         )
     if not len(rows):
         raise DataError("has a header but no rows", path=path, remedy="add rows below the header")
-    return rows.select(
+    table = rows.select(
         "line",
         *(pl.col("cells").list.get(i).str.strip_chars().alias(n) for i, n in enumerate(names)),
     )
+    if headless is not None and not headed:
+        headless(table)
+    return table
 
 
 def _quoted_cells(path: Path, lines: pl.DataFrame) -> pl.Series:
