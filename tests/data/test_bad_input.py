@@ -235,7 +235,7 @@ REFUSED = {
     ),
     "Parquet with names of a wrong type": (
         {"interactions.parquet": parquet(user=["a"], item=[1.5])},
-        "interactions.parquet",
+        "interactions.parquet:1",
         ["column item should hold text", "Float64", "write it as text"],
     ),
     "Parquet with an empty cell": (

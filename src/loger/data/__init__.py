@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
+from os import PathLike
 from pathlib import Path
 from typing import Literal, get_args
 
 from loger.data import plain, tables
 from loger.data.dataset import MANIFEST, Dataset, Note, load_saved
-from loger.data.plain import ENDINGS
+from loger.data.memory import is_frame
+from loger.data.plain import ENDINGS, from_frames
 from loger.data.splits import Split, split
 from loger.errors import DataError, UnknownNameError
 
-__all__ = ["Dataset", "Format", "Note", "Split", "load", "split"]
+__all__ = ["Dataset", "Format", "Note", "Split", "from_frames", "load", "split"]
 
 Format = Literal["saved", "plain", "rdf", "recbole", "pgpr", "kgat", "dbpedia", "sentiment"]
 
@@ -46,6 +48,13 @@ def load(
     fits several. ``positive_from`` keeps only interactions rated at least so. What was
     mended on the way is in ``Dataset.notes``.
     """
+    if not isinstance(path, str | PathLike):
+        frames = "a frame is read by loger.data.from_frames(interactions, triples)"
+        raise DataError(
+            "load reads files",
+            value=type(path).__name__,
+            remedy=frames if is_frame(path) else "give the path of a folder or a table",
+        )
     path = Path(path)
     if not path.exists():
         raise DataError("there is no such folder", path=path, remedy="check the path")

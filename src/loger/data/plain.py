@@ -7,12 +7,13 @@ item, rating, time, part; head, relation, tail, head_type, tail_type; id, label;
 that ``loger.data.headers`` takes for the same) is the header, columns may then come in any
 order; otherwise they are user, item[, rating[, time]], head, relation, tail, and id[, label].
 Columns that are not known are noted, not read.
-In Parquet files the "line" of a message is the number of the row.
+In Parquet files and frames the "line" of a message is the number of the row.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 import polars as pl
 
@@ -20,6 +21,7 @@ from loger.data import headers, tables
 from loger.data.assemble import NO_FACTS, assemble
 from loger.data.dataset import Dataset, Note
 from loger.data.headers import Columns
+from loger.data.memory import polars_frame
 from loger.data.times import seconds
 from loger.errors import DataError
 
@@ -34,6 +36,19 @@ _INTERACTIONS = Columns(headers.INTERACTIONS, ("user", "item", "rating", "time")
 _TRIPLES = Columns(headers.TRIPLES, ("head", "relation", "tail"))
 _ITEMS = Columns(headers.ITEMS, ("name", "label"), 1)
 _USERS = Columns(headers.USERS, ("name", "label"), 1)
+
+
+class Frame(NamedTuple):
+    """A table in memory, under the name by which messages call it."""
+
+    path: Path
+    table: pl.DataFrame
+
+    @classmethod
+    def of(cls, source: object, what: str) -> Frame | None:
+        """A frame of polars or pandas; None stays None."""
+        name = f"{what} frame"
+        return None if source is None else cls(Path(name), polars_frame(source, name))
 
 
 def read(
@@ -54,29 +69,86 @@ def read(
             return None if given is None else Path(given)
         return locate(folder, *stems)
 
-    path, notes = place(interactions, "interactions"), list[Note]()
+    path = place(interactions, "interactions")
     if path is None:
         raise DataError(
             "interactions are missing", path=folder, remedy="give interactions.csv or the like"
         )
-    facts_path = place(triples, "triples", "kg")
-    events = read_interactions(path, notes)
-    item_names, item_labels = _read_names(place(items, "items"), _ITEMS, notes, events["item"])
-    user_names, user_labels = _read_names(place(users, "users"), _USERS, notes, events["user"])
+    return _dataset(
+        path,
+        place(triples, "triples", "kg"),
+        place(items, "items"),
+        place(users, "users"),
+        interaction=interaction,
+        positive_from=positive_from,
+        name=name or (folder or path.parent).resolve().name,
+    )
+
+
+def from_frames(
+    interactions: object,
+    triples: object = None,
+    *,
+    items: object = None,
+    users: object = None,
+    interaction: str = "interacted",
+    positive_from: float | None = None,
+    name: str = "frames",
+) -> Dataset:
+    """The data set of frames of polars or pandas: the tables of the plain format, with the same
+    names of columns, checks and notes.
+
+    ``interactions`` has user, item and perhaps rating, time, part; ``triples`` head, relation,
+    tail and perhaps head_type, tail_type; ``items`` and ``users`` id and perhaps label.
+    Messages count rows from 1. ``positive_from`` keeps only interactions rated at least so;
+    ``interaction`` is the name of the relation that they become.
+    """
+    events = Frame.of(interactions, "interactions")
+    if events is None:
+        raise DataError("interactions are missing", remedy="give a frame with user and item")
+    return _dataset(
+        events,
+        Frame.of(triples, "triples"),
+        Frame.of(items, "items"),
+        Frame.of(users, "users"),
+        interaction=interaction,
+        positive_from=positive_from,
+        name=name,
+    )
+
+
+def _dataset(
+    interactions: Path | Frame,
+    triples: Path | Frame | None,
+    items: Path | Frame | None,
+    users: Path | Frame | None,
+    *,
+    interaction: str,
+    positive_from: float | None,
+    name: str,
+) -> Dataset:
+    notes = list[Note]()
+    events = read_interactions(interactions, notes)
+    item_names, item_labels = _read_names(items, _ITEMS, notes, events["item"])
+    user_names, user_labels = _read_names(users, _USERS, notes, events["user"])
     seen = pl.concat([events["item"], events["user"]])
     return assemble(
-        name or (folder or path.parent).resolve().name,
+        name,
         events,
-        NO_FACTS if facts_path is None else _read_triples(facts_path, notes, seen),
+        NO_FACTS if triples is None else _read_triples(triples, notes, seen),
         interaction=interaction,
         users=user_names,
         items=item_names,
         labels={"item": item_labels, "user": user_labels},
         positive_from=positive_from,
         notes=notes,
-        path=path,
-        facts_path=facts_path,
+        path=_path(interactions),
+        facts_path=None if triples is None else _path(triples),
     )
+
+
+def _path(source: Path | Frame) -> Path:
+    return source.path if isinstance(source, Frame) else source
 
 
 def locate(folder: Path, *stems: str, endings: tuple[str, ...] = ENDINGS) -> Path | None:
@@ -91,9 +163,9 @@ def locate(folder: Path, *stems: str, endings: tuple[str, ...] = ENDINGS) -> Pat
     return found[0] if found else None
 
 
-def read_interactions(path: Path, notes: list[Note]) -> pl.DataFrame:
+def read_interactions(source: Path | Frame, notes: list[Note]) -> pl.DataFrame:
     """The interactions of a table: user, item and, where given, rating, time and part."""
-    frame = read_columns(path, _INTERACTIONS, notes)
+    frame, path = read_columns(source, _INTERACTIONS, notes), _path(source)
     if "rating" in frame.columns:
         frame = tables.number(frame, "rating", pl.Float64, path)
     if "time" in frame.columns:
@@ -114,19 +186,19 @@ def read_interactions(path: Path, notes: list[Note]) -> pl.DataFrame:
     return frame
 
 
-def _read_triples(path: Path, notes: list[Note], seen: pl.Series) -> pl.DataFrame:
-    frame = read_columns(path, _TRIPLES, notes, seen)
+def _read_triples(source: Path | Frame, notes: list[Note], seen: pl.Series) -> pl.DataFrame:
+    frame = read_columns(source, _TRIPLES, notes, seen)
     kinds = [c for c in ("head_type", "tail_type") if c in frame.columns]
     return frame.with_columns(pl.col(c).replace("", None) for c in kinds)
 
 
 def _read_names(
-    path: Path | None, columns: Columns, notes: list[Note], seen: pl.Series
+    source: Path | Frame | None, columns: Columns, notes: list[Note], seen: pl.Series
 ) -> tuple[pl.Series, dict[str, str]]:
     """The names that a table lists and the labels that it gives them."""
-    if path is None:
+    if source is None:
         return pl.Series("name", [], dtype=pl.String), {}
-    frame = read_columns(path, columns, notes, seen)
+    frame = read_columns(source, columns, notes, seen)
     labels = dict[str, str]()
     if "label" in frame.columns:
         given = frame.filter(pl.col("label").fill_null("") != "")
@@ -135,32 +207,22 @@ def _read_names(
 
 
 def read_columns(
-    path: Path, columns: Columns, notes: list[Note], seen: pl.Series | None = None
+    source: Path | Frame, columns: Columns, notes: list[Note], seen: pl.Series | None = None
 ) -> pl.DataFrame:
     """A table with its columns under our names; those that must be there are checked.
 
     A first line with a name that was ``seen`` elsewhere cannot be a header.
     """
-    if path.name.endswith(".parquet"):
-        frame = tables.read_parquet(path)
-    else:
-        ending = next((e for e in _SEPARATORS if e in path.suffixes), "")
-        frame = tables.read_table(
-            path,
-            columns.order,
-            separator=_SEPARATORS.get(ending),
-            optional=columns.optional,
-            is_header=columns.are_named_by,
-            headless=lambda table: columns.doubt(table, path, notes, seen),
-        )
+    path, frame = _path(source), _read_table(source, columns, notes, seen)
     there = [c for c in frame.columns if c != "line"]
     chosen = columns.chosen(there)
     for ours in columns.needed:
         if ours not in chosen:
+            in_rows = isinstance(source, Frame) or path.name.endswith(".parquet")
             raise DataError(
                 f"there is no column {ours}, only {', '.join(there)}",
                 path=path,
-                line=None if path.name.endswith(".parquet") else int(frame["line"][0]) - 1,
+                line=None if in_rows else int(frame["line"][0]) - 1,
                 remedy=f"name the columns {', '.join(columns.needed)}, or let "
                 "`loger data build table` map them",
             )
@@ -168,18 +230,48 @@ def read_columns(
     if unread:
         notes.append(Note(f"columns of {path.name} that are not read", len(unread), unread[0]))
     frame = frame.select("line", *(pl.col(theirs).alias(ours) for ours, theirs in chosen.items()))
-    for column in set(chosen) - {"rating", "time"}:
-        frame = _as_text(frame, column, path)
-    return tables.filled(frame, columns.needed, path)
+    frame = tables.filled(frame, columns.needed, path)
+    for column in chosen:
+        if column not in ("rating", "time"):
+            frame = _as_text(frame, column, path)
+        elif frame.schema[column].is_nested() or frame.schema[column] == pl.Object:
+            raise _wrong_kind(frame, column, path, "numbers")
+    return tables.filled(frame, columns.needed, path)  # as text a cell may be empty, too
+
+
+def _read_table(
+    source: Path | Frame, columns: Columns, notes: list[Note], seen: pl.Series | None
+) -> pl.DataFrame:
+    """A table as it is, its columns under their own names, or by their order."""
+    if isinstance(source, Frame):
+        if not len(source.table):
+            raise DataError("has no rows", path=source.path, remedy="leave it out, or add rows")
+        return source.table
+    if source.name.endswith(".parquet"):
+        return tables.read_parquet(source)
+    ending = next((e for e in _SEPARATORS if e in source.suffixes), "")
+    return tables.read_table(
+        source,
+        columns.order,
+        separator=_SEPARATORS.get(ending),
+        optional=columns.optional,
+        is_header=columns.are_named_by,
+        headless=lambda table: columns.doubt(table, source, notes, seen),
+    )
 
 
 def _as_text(frame: pl.DataFrame, column: str, path: Path) -> pl.DataFrame:
     kind = frame.schema[column]
-    if not (kind.is_integer() or kind in (pl.String, pl.Categorical, pl.Enum)):
-        raise DataError(
-            f"column {column} should hold text or whole numbers",
-            path=path,
-            value=str(kind),
-            remedy="write it as text",
-        )
+    if not (kind.is_integer() or kind in (pl.String, pl.Categorical, pl.Enum, pl.Null)):
+        raise _wrong_kind(frame, column, path, "text or whole numbers")
     return frame.with_columns(pl.col(column).cast(pl.String))
+
+
+def _wrong_kind(frame: pl.DataFrame, column: str, path: Path, wanted: str) -> DataError:
+    return DataError(
+        f"column {column} should hold {wanted}, not {frame.schema[column]}",
+        path=path,
+        line=int(frame["line"][0]),
+        value=frame[column][0],
+        remedy="write it as text" if "text" in wanted else "write it as a number",
+    )

@@ -15,6 +15,7 @@ from typing import Any
 import polars as pl
 
 from loger.data import tables
+from loger.data.memory import is_frame, polars_frame
 from loger.errors import DataError
 
 ENDINGS = (".csv", ".tsv", ".txt", ".parquet", ".jsonl", ".ndjson", ".json")
@@ -25,36 +26,11 @@ def read(source: Path | str | object) -> pl.DataFrame:
     """The table at a path, or of a frame that is in memory already; with ``line``."""
     if isinstance(source, str | Path):
         return _read_file(Path(source))
-    if isinstance(source, pl.LazyFrame):
-        source = source.collect()
-    if isinstance(source, pl.DataFrame):
-        frame = source
-    elif hasattr(source, "columns") and hasattr(source, "__getitem__"):
-        columns: Any = source  # pandas, or what looks like it
-        # Through Python's own values: needs no pyarrow, and missing values become null.
-        data = {str(c): [_plain(v) for v in columns[c].tolist()] for c in columns.columns}
-        frame = pl.DataFrame(data, strict=False)
-    else:
+    if not isinstance(source, pl.LazyFrame) and not is_frame(source):
         raise DataError(
             "is neither a path nor a frame", value=type(source).__name__, remedy="give a file name"
         )
-    return _free(frame).with_row_index("line", offset=1)
-
-
-def _free(frame: pl.DataFrame) -> pl.DataFrame:
-    """The frame with a column ``line`` of its own called ``line_``."""
-    return frame.rename({"line": "line_"}, strict=False)
-
-
-def _plain(value: Any) -> Any:
-    """A value of a pandas column; NaN, NaT and NA, which differ from themselves, are None."""
-    try:
-        missing = value is None or bool(value != value)
-    except (TypeError, ValueError):  # NA has no truth, arrays have many
-        missing = type(value).__name__ == "NAType"
-    if missing:
-        return None
-    return value.tolist() if hasattr(value, "tolist") else value
+    return polars_frame(source)
 
 
 def _read_file(path: Path) -> pl.DataFrame:
