@@ -522,9 +522,28 @@ NOTED = {
     ),
     "name that is user and item": (
         table("ann,i1\ni1,i2\n") | {"triples.csv": "i1,has_brand,Acme\ni2,has_brand,Acme\n"},
-        {"names in facts that are both a user and an item, taken as items": 1},
+        {
+            "names in facts that are both a user and an item, taken as items "
+            "(head_type and tail_type say otherwise)": 1
+        },
         2,
         2,
+    ),
+    "brands that have the numbers of items": (
+        table("ann,1\nann,2\nbob,2\n") | {"triples.csv": "1,has_brand,2\n2,has_brand,1\n"},
+        {
+            "tails of facts that are mere numbers, taken as the item or user of that number "
+            "(tail_type says otherwise)": 2
+        },
+        2,
+        3,
+    ),
+    "brands with numbers and their type": (
+        table("ann,1\nann,2\nbob,2\n")
+        | {"triples.csv": "head,relation,tail,tail_type\n1,by,2,brand\n2,by,1,brand\n"},
+        {},
+        2,
+        3,
     ),
     "first line that may be a header": (
         table("ann,mug\nbob,cup\n"),

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from loger.data import headers, load, plain
+from loger.data import headers, load, plain, split
 from loger.graph import Relation
 
 INTERACTIONS = "ann,i1,5,10\nann,i2,3,20\nbob,i2,4,30\n"
@@ -90,6 +90,29 @@ def test_tables_of_items_and_users_take_their_own_words_for_the_id(write):
         }
     )
     assert load(folder).vocabulary.labels == ["Bob B.", "ann", "A song", "i1"]
+
+
+def test_a_graph_made_wrong_by_numbers_that_mean_several_things_is_noted(write):
+    events = "".join(f"{u},{1 + (u * k) % 30}\n" for u in range(1, 41) for k in (1, 7))
+    facts = "".join(f"{v},has_brand,{v % 5}\n" for v in range(1, 31))
+    folder = write({"interactions.csv": events, "triples.csv": facts})
+    told = {note.what.partition(" (")[0] for note in load(folder).notes}
+    assert {
+        "names in facts that are both a user and an item, taken as items",
+        "tails of facts that are mere numbers, taken as the item or user of that number",
+        "relations that mix types, split by type",
+    } <= told
+
+
+def test_data_sets_and_splits_print_in_one_line(write):
+    dataset = load(write({"interactions.csv": INTERACTIONS, "triples.csv": TRIPLES}))
+    assert repr(dataset) == (
+        "Dataset('shop', 2 users, 2 items, 3 interactions, 3 relations, 3 facts)"
+    )
+    noted = load(write({"interactions.csv": INTERACTIONS}), positive_from=4)
+    assert str(noted).endswith("2 interactions, 3 relations, 3 facts, 1 note)")
+    assert repr(split(dataset)) == "Split('shop', 2 train, 0 validation, 1 test)"
+    assert "\n" not in repr(split(dataset).graph)
 
 
 def test_part_column_is_the_given_split(write, pairs_of):

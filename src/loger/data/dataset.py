@@ -122,6 +122,14 @@ class Dataset:
             return graph
         return graph.timed(events.users[chosen], events.items[chosen], events.times[chosen])
 
+    def __repr__(self) -> str:
+        notes = f", {len(self.notes)} note{'s' * (len(self.notes) > 1)}" if self.notes else ""
+        return (
+            f"Dataset({self.name!r}, {self.n_users:,} users, {self.n_items:,} items, "
+            f"{len(self.interactions):,} interactions, {len(self.relations)} relations, "
+            f"{len(self.facts):,} facts{notes})"
+        )
+
     # ── the format of our own, for data too large to read from text each time ──────────
 
     def save(self, folder: Path | str) -> None:

@@ -154,6 +154,7 @@ def _typed(work: Numbering) -> Coded:
     by_name[codes.items] = ITEM
     twice = np.intersect1d(codes.users, codes.items)
     ends, kinds, used = {}, {}, 0
+    numbers = codes.table["name"].str.contains(r"^\d+$").to_numpy()
     for side in ("head", "tail"):
         ends[side] = codes.look_up(table[side])
         kind = np.full(n, UNKNOWN)
@@ -164,13 +165,25 @@ def _typed(work: Numbering) -> Coded:
         if len(twice):
             used += int(np.isin(ends[side][untyped], twice).sum())
         kind = np.where(untyped, by_name[ends[side]], kind)
+        if side == "tail":
+            guessed = untyped & (kind != UNKNOWN) & numbers[ends[side]]
+            work.note(
+                "tails of facts that are mere numbers, taken as the item or user of that number "
+                "(tail_type says otherwise)",
+                np.flatnonzero(guessed),
+            )
         if OTHER in work.types:
             kind = np.where(kind == work.types.index(OTHER), UNKNOWN, kind)
         kinds[side] = kind
     if used:
         first = min(codes.table["name"].gather(twice))
         work.notes.append(
-            Note("names in facts that are both a user and an item, taken as items", used, first)
+            Note(
+                "names in facts that are both a user and an item, taken as items "
+                "(head_type and tail_type say otherwise)",
+                used,
+                first,
+            )
         )
     names = pl.DataFrame({"name": work.relations}, schema={"name": pl.String})
     relation = _look_up(table["relation"], names.with_row_index("code"))

@@ -36,6 +36,12 @@ class Split:
         rows = getattr(self, part)
         return self.dataset.interactions.users[rows], self.dataset.interactions.items[rows]
 
+    def __repr__(self) -> str:
+        return (
+            f"Split({self.dataset.name!r}, {len(self.train):,} train, "
+            f"{len(self.validation):,} validation, {len(self.test):,} test)"
+        )
+
     def refit(self) -> Split:
         """The split for the last fit, when tuning is over: validation joins train."""
         both = np.sort(np.concatenate([self.train, self.validation]))
