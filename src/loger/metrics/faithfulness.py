@@ -57,7 +57,8 @@ def jensen_shannon(p: ArrayLike, q: ArrayLike) -> Values:
     middle = (a + b) / 2
 
     def divergence(x: Values) -> Values:
-        ratio = np.divide(x, middle, out=np.ones_like(x), where=x > 0)
+        # Half of the least positive number is 0.
+        ratio = np.divide(x, middle, out=np.ones_like(x), where=(x > 0) & (middle > 0))
         return np.asarray((x * np.log2(ratio)).sum(axis=1), dtype=np.float64)
 
     return np.maximum((divergence(a) + divergence(b)) / 2, 0.0)

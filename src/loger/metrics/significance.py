@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 Values = NDArray[np.float64]
 
@@ -52,6 +51,8 @@ def sign_flip(differences: Values, flips: int, seed: int) -> Values:
 
 def wilcoxon(differences: Values) -> Values:
     """Two-sided p of Wilcoxon's signed-rank test for each column; 1 where all are equal."""
+    from scipy import stats  # takes as long to import as all of loger.metrics
+
     return np.array(
         [
             stats.wilcoxon(column, method="approx").pvalue if column.any() else 1.0
