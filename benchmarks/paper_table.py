@@ -60,7 +60,7 @@ def ours(out: Path, name: str, protocol: str) -> dict[str, tuple[Values, str]]:
 
 
 def table(name: str, of: Mapping[str, tuple[Values, str]]) -> str:
-    """Means in per cent, best NDCG first."""
+    """Means in per cent, best NDCG first; LOGER's time is that of its fit."""
     lines = [
         f"| {name} | NDCG | Recall | HR | Precision | p | tune + fit + evaluate, s |",
         "|---|---|---|---|---|---|---|",

@@ -25,7 +25,7 @@ from loger.faithfulness import (
 from loger.faithfulness.report import LINES
 from loger.graph import Relation, Vocabulary
 from loger.grounding import ground, paths
-from loger.mining import mine
+from loger.mining import MiningConfig, mine
 from loger.model import LOGER
 from loger.paths import Path, Reasons
 from loger.rules import candidates, named_rules
@@ -167,7 +167,7 @@ def test_paths_that_are_no_facts_are_found_out():
 def demo_shop():
     demo = shop(users=60, items=80)
     whole = split(demo.dataset)
-    rules = mine(whole.graph).rules
+    rules = mine(whole.graph, MiningConfig(least_support=50, least_lift=2)).rules
     return demo, whole, rules
 
 
