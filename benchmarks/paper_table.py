@@ -28,7 +28,7 @@ from loger.metrics.significance import sign_flip
 
 SETS = ("amazon-beauty", "amazon-cellphones", "amazon-toys", "ml1m")
 METRICS = ("ndcg", "recall", "hit_rate", "precision")
-LOGER = {"default": "**LOGER**", "paper": "LOGER, as published"}
+LOGER = {"default": "**LOGER**", "paper": "LOGER, preset `paper`"}
 
 Values = NDArray[np.float64]  # [users, metrics]
 
