@@ -17,7 +17,7 @@ from loger.encoder import TransEConfig
 from loger.encoder.folding import history
 from loger.encoder.network import GNN
 from loger.errors import DataError, LogerError, UnknownNameError
-from loger.explain import NO_PATH, SCHEMA, explain
+from loger.explain import NO_PATH, NO_WEIGHT, SCHEMA, explain
 from loger.model import LOGER, LOGERConfig, with_setting
 
 SMALL = LOGERConfig(encoder=TransEConfig(dimension=16, epochs=3))
@@ -111,6 +111,16 @@ def test_plain_mistakes_are_told_as_what_they_are(model, demo, few):
     with pytest.raises(AttributeError, match="no attribute 'rulez_'"):
         model.rulez_  # noqa: B018
     assert "rules with weight" in repr(model)
+
+
+def test_rules_that_fire_but_weigh_nothing_are_not_said_to_be_absent(model):
+    name, item = model.recommend(model.graph_.vocabulary.names[0], 1).select("user", "item").row(0)
+    assert model.explain(name, item).because().startswith("because ")
+    mute = model.without_rules(range(len(model.rules_))).explain(name, item)
+    assert mute.rules
+    assert mute.paths == ()
+    assert mute.because() == NO_WEIGHT
+    assert str(mute).endswith(NO_WEIGHT)
 
 
 def test_one_name_is_as_good_as_a_list_of_one(model):

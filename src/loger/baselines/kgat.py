@@ -41,8 +41,8 @@ Ids = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class KGATConfig:
-    """Settings of KGAT; what has no source is from a search on validation of Beauty
-    (docs/results.md)."""
+    """Settings of KGAT; λ, epochs, neighbours, facts, pretraining, temperature and the rate of the
+    layers are from a search on validation of Beauty (docs/results.md), the rest was not varied."""
 
     dimension: int = 64
     """Of the vectors that flow (as in the paper)."""

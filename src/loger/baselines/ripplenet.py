@@ -34,8 +34,8 @@ _FAR = -1e9
 
 @dataclass(frozen=True, slots=True)
 class RippleNetConfig:
-    """Settings of RippleNet; what has no source is from a search on validation of Beauty
-    (docs/results.md)."""
+    """Settings of RippleNet; λ, epochs and dimension are from a search on validation of Beauty
+    (docs/results.md), what else has no source was not varied."""
 
     dimension: int = 32
     hops: int = 2
