@@ -21,7 +21,7 @@ import numpy as np
 
 import loger.baselines
 from loger.data import Split, load, split
-from loger.evaluate import evaluate
+from loger.evaluation.evaluate import evaluate
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 SETS = ("amazon-beauty", "amazon-cellphones", "amazon-toys", "ml1m")
@@ -63,9 +63,9 @@ def one(model: Any, parts: Split, options: argparse.Namespace, told: str) -> lis
 def explain(model: Any, parts: Split, n: int) -> None:
     """Time the reasons of n users, and say how many of their items have one."""
     users = np.unique(parts.pairs("test")[0])[:n]
-    model.reasons(users[:2], 10)
+    model.explained(users[:2], 10)
     start = time.perf_counter()
-    given = [x for reasons in model.reasons(users, 10) for x in reasons]
+    given = [x for reasons in model.explained(users, 10) for x in reasons]
     seconds = time.perf_counter() - start
     share = np.mean([bool(x.paths) for x in given])
     lengths = np.bincount([len(p) for x in given for p in x.paths], minlength=4)[1:]

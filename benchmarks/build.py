@@ -18,8 +18,8 @@ import sys
 import time
 from pathlib import Path
 
-from loger.data.build import invented
-from loger.data.build.parts import LINES
+from loger.build import invented
+from loger.build.parts import LINES
 
 
 def resident(pid: int) -> int:

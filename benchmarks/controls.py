@@ -16,11 +16,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from loger.baselines import EASE, IALS, ItemKNN, MostPop, P3alpha, RP3beta, tune
+from loger.baselines import EASE, IALS, ItemKNN, MostPop, P3alpha, RP3beta
 from loger.data import load, split
 from loger.data.splits import Split
-from loger.evaluate import evaluate
-from loger.metrics.report import Report
+from loger.evaluation.evaluate import evaluate
+from loger.evaluation.metrics.report import Report
+from loger.evaluation.tuning import tune
 
 SETS = ("amazon-beauty", "amazon-cellphones", "amazon-toys", "ml1m")
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"

@@ -19,7 +19,7 @@ import numpy as np
 from loger.baselines.encoder import EncoderAlone
 from loger.data import load, split
 from loger.encoder import TransE, TransEConfig
-from loger.evaluate import evaluate
+from loger.evaluation.evaluate import evaluate
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 METRICS = ("ndcg", "recall", "hit_rate", "precision")

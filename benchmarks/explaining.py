@@ -18,10 +18,10 @@ import numpy as np
 
 from loger.data import load, split
 from loger.encoder.folding import history
-from loger.encoder.threads import one_thread
 from loger.engine import LocalEngine
-from loger.explain import explain
+from loger.explain.attribution import explain
 from loger.model import LOGER
+from loger.training.threads import one_thread
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 K = 10
@@ -72,14 +72,14 @@ def main() -> None:
     n = model.graph_.n_users
     users = np.random.default_rng(0).choice(n, size=min(300, n), replace=False)
     with one_thread():
-        model.reasons(users[:5], K)
-        half, tail = median_ms(lambda u: model.reasons([u], K, 3), users.tolist())
+        model.explained(users[:5], K)
+        half, tail = median_ms(lambda u: model.explained([u], K, 3), users.tolist())
         print(f"recommend and explain the top 10 of a user: median {half:.1f} ms, 99 % {tail:.1f}")
         lists = {int(u): model.top([u], K)[0][0].astype(np.int64) for u in users}
         half, tail = median_ms(lambda u: explain(model, np.full(K, u), lists[u]), list(lists))
         print(f"explain ten items of a user: median {half:.1f} ms, 99 % {tail:.1f}")
         first = {int(u): int(history(model.graph_, np.array([u]))[1][0]) for u in users[:100]}
-        half, tail = median_ms(lambda u: model.seen_by(u, [first[u]]).top([u], K), list(first))
+        half, tail = median_ms(lambda u: model.user_view(u, [first[u]]).top([u], K), list(first))
         print(f"what if a user had not one item: median {half:.1f} ms, 99 % {tail:.1f}")
     start = time.perf_counter()
     model.engine = LocalEngine()

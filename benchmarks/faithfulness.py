@@ -23,16 +23,16 @@ from typing import Any
 import loger.baselines
 from loger.data import Split, load, split
 from loger.data.demo import Demo, shop
-from loger.faithfulness import (
+from loger.evaluation.faithfulness import (
     FaithfulnessConfig,
     Probes,
     RandomPaths,
     faithfulness_report,
     loger_probes,
 )
-from loger.mining import mine
 from loger.model import LOGER
 from loger.rules import RuleSet
+from loger.rules.mining import mine
 
 SETS = ("amazon-beauty", "amazon-cellphones", "amazon-toys", "ml1m")
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"

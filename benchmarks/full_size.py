@@ -18,10 +18,10 @@ import numpy as np
 from generated import cellphones
 from loger.data.dataset import Dataset, Facts, Interactions
 from loger.data.splits import Split, split
-from loger.encoder.threads import one_thread
 from loger.engine import LocalEngine
 from loger.graph import INTERACTION
 from loger.model import LOGER
+from loger.training.threads import one_thread
 
 
 def generated_split(scale: float) -> Split:
@@ -66,11 +66,11 @@ def main() -> None:
     users = np.random.default_rng(0).choice(model.graph_.n_users, 60, replace=False)
     model.engine = LocalEngine(1)
     with one_thread():
-        model.reasons(users[:3], 10)
+        model.explained(users[:3], 10)
         times = []
         for u in users:
             begun = time.perf_counter()
-            model.reasons([u], 10, 3)
+            model.explained([u], 10, 3)
             times.append(1000 * (time.perf_counter() - begun))
     print(f"recommend and explain the top 10 of a user: median {np.median(times):.1f} ms")
 

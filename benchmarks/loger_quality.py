@@ -27,10 +27,10 @@ from loger.data import load, split
 from loger.data.splits import Split
 from loger.em import EMConfig
 from loger.encoder.folding import score_users
-from loger.evaluate import evaluate
-from loger.metrics.significance import sign_flip
-from loger.mining import MiningConfig
+from loger.evaluation.evaluate import evaluate
+from loger.evaluation.metrics.significance import sign_flip
 from loger.model import LOGER, LOGERConfig
+from loger.rules.mining import MiningConfig
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 SETS = ("amazon-beauty", "amazon-cellphones", "amazon-toys", "ml1m")
@@ -54,10 +54,10 @@ VARIANTS: dict[str, Callable[[int], LOGERConfig]] = {
     "sum": em(fusion="sum", alpha=4.0, rounds=0),
     "no-popularity": em(popularity=False, rounds=0),
     "two-hops": lambda seed: LOGERConfig(
-        mining=MiningConfig(longest=2), em=EMConfig(rounds=0), seed=seed
+        mining=MiningConfig(max_hops=2), em=EMConfig(rounds=0), seed=seed
     ),
     "three-hops": lambda seed: LOGERConfig(
-        mining=MiningConfig(shortest=3), em=EMConfig(rounds=0), seed=seed
+        mining=MiningConfig(min_hops=3), em=EMConfig(rounds=0), seed=seed
     ),
     "shuffled-kg": em(rounds=0),
 }
@@ -112,7 +112,7 @@ def run(name: str, variant: str, seed: int, out: Path, scratch: Path) -> None:
         "rank_all_seconds": ranking, "rules": len(model.rules_),
         "recency": model.config_.em.walk.recency,
         "tried": [list(row) for row in model.tried_],
-        "trace": [[r.number, r.bound, r.extra, r.ndcg] for r in model.trace_],
+        "trace": [[r.number, r.bound, r.selected, r.ndcg] for r in model.trace_],
     }  # fmt: skip
     protocols = ("full", "sampled-100") if variant in KEPT else ("full",)
     for protocol in protocols:

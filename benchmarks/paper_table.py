@@ -24,7 +24,7 @@ import polars as pl
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
-from loger.metrics.significance import sign_flip
+from loger.evaluation.metrics.significance import sign_flip
 
 SETS = ("amazon-beauty", "amazon-cellphones", "amazon-toys", "ml1m")
 METRICS = ("ndcg", "recall", "hit_rate", "precision")

@@ -20,8 +20,8 @@ import numpy as np
 
 from loger.baselines import PGPR
 from loger.data import load, split
-from loger.encoder.threads import one_thread
 from loger.engine import LocalEngine
+from loger.training.threads import one_thread
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 HOPWISE = 150 / 943
@@ -62,7 +62,7 @@ def main() -> None:
     timed("paths, all cores", lambda block: len(model.walks(block).owners), users, all_cores)
     timed(
         "ten items with a Path each, one core",
-        lambda block: sum(map(len, model.reasons(block, 10))),
+        lambda block: sum(map(len, model.explained(block, 10))),
         users,
         one,
     )

@@ -26,13 +26,20 @@ from loger.data.demo import shop
 from loger.encoder import TransE, TransEConfig
 from loger.encoder.vectors import vectors
 from loger.engine import LocalEngine
+from loger.evaluation.recommender import part_matrix
 from loger.graph import KnowledgeGraph
 from loger.grounding import Walk, ground, reach
 from loger.logic import Logic, typical_strengths
-from loger.mining import mine
-from loger.reasoner import PAPER, Reasoner, ReasonerConfig
-from loger.recommender import part_matrix
-from loger.search import ALGORITHM_1, EXHAUSTIVE, Found, PathSearch, SearchConfig, path_strengths
+from loger.reasoner.search import (
+    ALGORITHM_1,
+    EXHAUSTIVE,
+    Found,
+    PathSearch,
+    SearchConfig,
+    path_strengths,
+)
+from loger.reasoner.walker import PAPER, Reasoner, ReasonerConfig
+from loger.rules.mining import mine
 from loger.topk import top_k
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"

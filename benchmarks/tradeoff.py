@@ -20,14 +20,14 @@ from pathlib import Path
 import numpy as np
 
 from loger.data import Split, load, split
-from loger.faithfulness import FaithfulnessConfig, Probes, faithfulness_report
-from loger.faithfulness.measuring import weights_of
+from loger.evaluation.faithfulness import FaithfulnessConfig, Probes, faithfulness_report
+from loger.evaluation.faithfulness.measuring import weights_of
+from loger.evaluation.metrics import ranking
 from loger.grounding import reach
 from loger.logic import typical_strengths
-from loger.metrics import ranking
-from loger.mining import mine
 from loger.model import LOGER
 from loger.rules import RuleSet
+from loger.rules.mining import mine
 
 SETS = ("amazon-beauty", "amazon-cellphones", "amazon-toys", "ml1m")
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"

@@ -9,8 +9,8 @@ import tempfile
 from pathlib import Path
 
 from loger.data import load, split
-from loger.mining import MiningConfig
 from loger.model import LOGER, LOGERConfig
+from loger.rules.mining import MiningConfig
 
 INTERACTIONS = """user,item,time
 ann,mug,1
@@ -45,7 +45,7 @@ def main() -> None:
         (Path(folder) / "triples.csv").write_text(TRIPLES)
         parts = split(load(folder), test=0.0, validation=0.3)
         # Twelve purchases support no rule fifty times: ask less of rules than on real data.
-        config = LOGERConfig(mining=MiningConfig(least_support=1, least_lift=1))
+        config = LOGERConfig(mining=MiningConfig(min_support=1, min_lift=1))
         model = LOGER(config).fit(parts)
         for row in model.recommend("ann", k=1, explain=True).iter_rows(named=True):
             print(f"{row['user']}: {row['item']}, {row['because']}")

@@ -10,7 +10,7 @@ import tempfile
 from loger.baselines import EASE, MostPop
 from loger.data.demo import shop
 from loger.data.splits import split
-from loger.evaluate import evaluate
+from loger.evaluation.evaluate import evaluate
 from loger.model import LOGER
 
 

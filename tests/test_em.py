@@ -15,8 +15,8 @@ from loger.encoder.folding import history, score_users
 from loger.errors import LogerError
 from loger.grounding import ground
 from loger.logic import FEATURES
-from loger.mining import mine
 from loger.rules import RuleSet
+from loger.rules.mining import mine
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def problem(parts, encoder, rules, **settings):
 
 def test_a_pool_has_no_observed_item_and_the_right_groundings_and_hits(parts, encoder, rules):
     em = problem(parts, encoder, rules)
-    pool = em.pool(rules, em.fitting[:20])
+    pool = em.pool(rules, em.fit_users[:20])
     found, graph = pool.found, parts.graph
     assert (np.diff(pool.starts) > 0).all() and pool.starts[-1] == len(found)
     again = ground(graph, rules, found.users, found.items, walk=em.config.walk)
@@ -50,14 +50,14 @@ def test_a_pool_has_no_observed_item_and_the_right_groundings_and_hits(parts, en
     for row, pair in enumerate(zip(found.users.tolist(), found.items.tolist(), strict=True)):
         assert not graph.has(pair[0], 0, pair[1] + graph.n_users)
         assert (pair in held) == (row in pool.hits)
-    scores = score_users(encoder, graph, em.fitting[:20])
-    owner = np.searchsorted(em.fitting[:20], found.users)
+    scores = score_users(encoder, graph, em.fit_users[:20])
+    owner = np.searchsorted(em.fit_users[:20], found.users)
     assert np.allclose(pool.encoder, scores[owner, found.items], atol=1e-5)
 
 
 def test_a_pool_has_each_rules_best_items(parts, encoder, rules):
     em = problem(parts, encoder, rules, rule_candidates=2, main_candidates=1)
-    users = em.fitting[:10]
+    users = em.fit_users[:10]
     pool = em.pool(rules, users)
     pooled = set(zip(pool.found.users.tolist(), pool.found.items.tolist(), strict=True))
     items = np.arange(parts.graph.n_items)
@@ -92,18 +92,18 @@ def test_gradient_ascent_climbs_too_but_less_than_the_optimum(parts, encoder, ru
 def test_believed_pairs_fire_have_p_of_tau_and_weigh_no_more_than_the_real_ones(
     parts, encoder, rules
 ):
-    em = problem(parts, encoder, rules, rounds=0, tau=0.6, most_extra=5)
+    em = problem(parts, encoder, rules, rounds=0, tau=0.6, max_hidden=5)
     learned = em.start()
-    extra, proposed = em.believed(learned)
+    hidden, proposed = em.select_hidden(learned)
     graph = parts.graph
-    assert 0 < len(extra.users) < proposed
-    assert np.bincount(extra.users).max() <= 5
-    assert extra.weights.sum() <= len(graph.interactions[0]) + 1e-3
-    found = learned.logic.ground(graph, extra.users, extra.items)
+    assert 0 < len(hidden.users) < proposed
+    assert np.bincount(hidden.users).max() <= 5
+    assert hidden.weights.sum() <= len(graph.interactions[0]) + 1e-3
+    found = learned.logic.ground(graph, hidden.users, hidden.items)
     assert (np.diff(found.indptr) > 0).all()
     p = 1 / (1 + np.exp(-learned.logic.pair_logits(graph, found)))
     assert (p >= 0.6).all()
-    for u, v in zip(extra.users, extra.items, strict=True):
+    for u, v in zip(hidden.users, hidden.items, strict=True):
         assert not graph.has(int(u), 0, int(v) + graph.n_users)
 
 
@@ -112,7 +112,7 @@ def test_a_round_that_does_not_help_is_taken_back(parts, rules):
     before = encoder.state()
     em = problem(parts, encoder, rules, rounds=1)
     values = iter([np.full((2, 1), 0.5), np.full((2, 1), 0.4)])  # the second round is worse
-    em.judged = lambda _: next(values)
+    em.dev_metrics = lambda _: next(values)
     learned = em.run()
     assert len(learned.trace) == 2
     assert kept_rounds(learned.trace, True) == 0
@@ -123,7 +123,7 @@ def test_believing_none_is_no_round_and_the_encoder_is_left_as_it_was(parts, rul
     encoder = TransE(TransEConfig(dimension=16, epochs=3)).fit(parts.graph)
     before = encoder.state()
     em = problem(parts, encoder, rules, tau=0.6, fusion="sum")
-    none, few, more = em.believing([0, 2, 5])
+    none, few, more = em.ablate_hidden([0, 2, 5])
     assert none["pairs"] == 0 < few["pairs"] < more["pairs"]
     assert none["ndcg"] == pytest.approx(em.start().trace[0].ndcg)
     assert few["ndcg"] != more["ndcg"]
@@ -158,8 +158,8 @@ def test_every_feature_learns_and_judges_better_than_chance(parts, encoder, rule
 
 def test_fitting_and_judging_users_do_not_overlap(parts, encoder, rules):
     em = problem(parts, encoder, rules)
-    assert not set(em.fitting) & set(em.judging)
-    assert len(em.judging) > 0
+    assert not set(em.fit_users) & set(em.dev_users)
+    assert len(em.dev_users) > 0
 
 
 def test_fusions_are_their_formulas():

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphs import RELATIONS, build, edges_of, graphs, random_triples, vocabulary
-from loger import graph as graph_module
 from loger.data.dataset import Dataset, Facts, Interactions
 from loger.errors import LogerError, UnknownNameError
 from loger.graph import INTERACTION, KnowledgeGraph, Relation, Vocabulary
+from loger.graph import graph as graph_module
 
 ARRAYS = (
     "row_segments", "segment_relations", "segment_starts", "tails", "pair_tails",

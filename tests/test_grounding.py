@@ -12,14 +12,14 @@ from graphs import (
     graphs,
     hub_graph,
 )
-from loger import _kernels as kernels
-from loger import graph as graph_module
 from loger.engine import LocalEngine
 from loger.errors import LogerError
+from loger.graph import graph as graph_module
 from loger.grounding import (
     Walk,
     count_paths,
     ground,
+    kernels,
     paths,
     reach,
     sample_paths,
@@ -225,7 +225,7 @@ def test_order_repetition_and_workers_do_not_change_a_pair(graph, random):
 
 
 def test_many_blocks_give_what_one_block_gives(monkeypatch):
-    from loger import grounding
+    from loger.grounding import api as grounding
 
     @given(graphs())
     def check(graph):

@@ -25,7 +25,7 @@ from loger.logic import (
     probability,
     pseudo_likelihood,
     typical_strengths,
-    weighs,
+    uses_strength,
 )
 from loger.rules import candidates
 
@@ -189,8 +189,8 @@ def test_typical_strength_is_the_upper_median_where_a_rule_fires():
 def test_logits_of_all_items_are_those_of_the_pairs_one_by_one(graph, feature):
     rules = candidates(graph)
     rng = np.random.default_rng(0)
-    walk = Walk(0.0, 0.25, 0.5, 0.5, arrive=0.5) if weighs(feature) else None
-    scales = 0.5 + rng.random(len(rules)) if weighs(feature) else None
+    walk = Walk(0.0, 0.25, 0.5, 0.5, arrive=0.5) if uses_strength(feature) else None
+    scales = 0.5 + rng.random(len(rules)) if uses_strength(feature) else None
     weights = rng.normal(size=len(rules))
     logic = Logic(rules, weights, feature, walk, scales, prior=-1.0, popularity=0.3)
     users = np.arange(graph.n_users)

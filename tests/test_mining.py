@@ -16,10 +16,10 @@ from loger.data import split
 from loger.data.demo import PLANTED, shop
 from loger.errors import LogerError
 from loger.graph import INTERACTION
-from loger.mining import MiningConfig, mine
 from loger.rules import candidates
+from loger.rules.mining import MiningConfig, mine
 
-EVERYTHING = MiningConfig(least_support=0, support_share=0, least_lift=0, most=10**6)
+EVERYTHING = MiningConfig(min_support=0, support_share=0, min_lift=0, max_rules=10**6)
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def test_measures_equal_those_counted_pair_by_pair(graph):
 @settings(max_examples=20)
 @given(graphs(), st.integers(1, 3), st.integers(0, 5))
 def test_reach_is_measured_on_the_sampled_users_and_support_on_all(graph, n, seed):
-    config = MiningConfig(least_support=0, support_share=0, sample_users=n, seed=seed)
+    config = MiningConfig(min_support=0, support_share=0, sample_users=n, seed=seed)
     seen = observed(graph)
     try:
         mined = mine(graph, config)
@@ -110,7 +110,7 @@ def test_the_seed_chooses_the_sample(demo_graph):
 
 def test_rules_are_kept_by_support_lift_and_rank(demo_graph):
     plain = mine(demo_graph, EVERYTHING)
-    config = MiningConfig(least_support=300, support_share=0, least_lift=3, most=4)
+    config = MiningConfig(min_support=300, support_share=0, min_lift=3, max_rules=4)
     mined = mine(demo_graph, config)
     good = [m for m in plain.measures if m.support >= 300 and m.lift >= 3]
     best = sorted(good, key=lambda m: -m.support * log(m.lift))
@@ -132,7 +132,7 @@ def test_rules_are_kept_by_support_lift_and_rank(demo_graph):
 
 def test_the_least_support_is_the_larger_of_number_and_share(demo_graph):
     n = int(demo_graph.degrees(INTERACTION)[: demo_graph.n_users].sum())
-    mined = mine(demo_graph, MiningConfig(least_support=10, support_share=0.1))
+    mined = mine(demo_graph, MiningConfig(min_support=10, support_share=0.1))
     assert f"support below {0.1 * n:g}" in {m.why for m in mined.measures}
     assert all(m.support >= 0.1 * n for m in mined.measures if m.kept)
 
@@ -142,18 +142,18 @@ def test_the_least_support_is_the_larger_of_number_and_share(demo_graph):
 )
 def test_few_pairs_ask_less_of_a_rule_unless_it_is_given(pairs, support, lift):
     config = MiningConfig().for_pairs(pairs)
-    assert (config.least_support, config.least_lift) == (support, lift)
-    given = MiningConfig(least_support=7, least_lift=3).for_pairs(pairs)
-    assert (given.least_support, given.least_lift) == (7, 3)
+    assert (config.min_support, config.min_lift) == (support, lift)
+    given = MiningConfig(min_support=7, min_lift=3).for_pairs(pairs)
+    assert (given.min_support, given.min_lift) == (7, 3)
 
 
 def test_lengths_are_as_asked(demo_graph):
-    config = MiningConfig(shortest=2, longest=2, least_support=1, least_lift=0)
+    config = MiningConfig(min_hops=2, max_hops=2, min_support=1, min_lift=0)
     assert {len(m.rule) for m in mine(demo_graph, config).measures} == {2}
 
 
 def test_reasons_add_up_and_the_summary_tells_them(demo_graph):
-    mined = mine(demo_graph, MiningConfig(most=3))
+    mined = mine(demo_graph, MiningConfig(max_rules=3))
     reasons = Counter(m.why for m in mined.measures)
     assert reasons.total() == len(mined.measures) == len(candidates(demo_graph))
     assert reasons["kept"] == len(mined.rules) == 3
@@ -172,7 +172,7 @@ def test_measures_are_best_first_and_the_kept_ones_in_the_order_of_the_rules(dem
 
 
 def test_what_was_not_measured_is_not_a_number_and_null_in_json(demo_graph):
-    mined = mine(demo_graph, MiningConfig(least_support=700))
+    mined = mine(demo_graph, MiningConfig(min_support=700))
     dropped = [m for m in mined.measures if m.support < 700]
     assert dropped and any(m.support for m in dropped)
     for m in dropped:
@@ -198,7 +198,7 @@ def test_a_sample_without_interactions_is_an_error():
 @pytest.mark.parametrize(("everywhere", "why"), [(0.7, "kept"), (0.8, "lift below 2")])
 def test_a_rule_that_reaches_nearly_all_pairs_is_not_judged_by_lift(demo_graph, everywhere, why):
     collaborative = ("purchase", "purchase⁻¹", "purchase")
-    mined = mine(demo_graph, MiningConfig(everywhere=everywhere, most=4))  # four are better
+    mined = mine(demo_graph, MiningConfig(everywhere=everywhere, max_rules=4))  # four are better
     (found,) = (m for m in mined.measures if m.rule.names == collaborative)
     share = found.reached / (mined.sampled_users * demo_graph.n_items)
     assert 0.7 < share < 0.8

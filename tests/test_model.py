@@ -17,7 +17,7 @@ from loger.encoder import TransEConfig
 from loger.encoder.folding import history
 from loger.encoder.network import GNN
 from loger.errors import DataError, LogerError, UnknownNameError
-from loger.explain import NO_PATH, NO_WEIGHT, SCHEMA, explain
+from loger.explain.attribution import NO_PATH, NO_WEIGHT, SCHEMA, explain
 from loger.model import LOGER, LOGERConfig, with_setting
 
 SMALL = LOGERConfig(encoder=TransEConfig(dimension=16, epochs=3))
@@ -132,8 +132,8 @@ def test_one_name_is_as_good_as_a_list_of_one(model):
 def test_few_pairs_are_enough_to_fit_from_python_as_from_the_command_line(few):
     """The same leniency towards rules (MiningConfig.for_pairs), kept with the model."""
     model = LOGER(SMALL).fit(few)
-    assert model.config_.mining.least_support == max(2, len(few.train) // 40)
-    assert model.config_.mining.least_lift == 1
+    assert model.config_.mining.min_support == max(2, len(few.train) // 40)
+    assert model.config_.mining.min_lift == 1
 
 
 def test_a_split_without_validation_is_refused_with_a_remedy(demo):
@@ -234,7 +234,7 @@ def test_an_item_without_a_path_says_so(model):
     told = explain(empty, np.array([u]), np.array([5]))[0]
     assert told.rules == () and told.paths == ()
     assert told.because() == NO_PATH
-    assert told.reasons().paths == ()
+    assert told.explained().paths == ()
     assert graph.n_users + 1 == empty.graph_.n_users
 
 
@@ -259,7 +259,7 @@ def test_what_if_equals_the_model_on_a_graph_built_anew(parts, model):
         changed = model.changed(u, [int(own[0])], [])
         assert changed.graph_.fingerprint == rebuilt.fingerprint
         assert np.array_equal(changed.score([u]), model._on(rebuilt).score([u]))
-        assert np.array_equal(model.seen_by(u, [int(own[0])]).score([u]), changed.score([u]))
+        assert np.array_equal(model.user_view(u, [int(own[0])]).score([u]), changed.score([u]))
 
 
 @pytest.mark.parametrize("which", ["model", "paper"])
@@ -269,7 +269,7 @@ def test_a_user_with_other_purchases_sees_what_a_graph_built_with_them_says(whic
     for u, removed, add in ((3, 0, [8]), (17, 2, [5, 2]), (new, 0, [7, 1])):
         remove = history(grown.graph_, np.array([u]))[1][:removed].tolist()
         seen, built = (
-            make(u, remove, add, range(len(add))) for make in (grown.seen_by, grown.changed)
+            make(u, remove, add, range(len(add))) for make in (grown.user_view, grown.changed)
         )
         items, scores = seen.top([u], 5)
         assert np.array_equal(items, built.top([u], 5)[0])

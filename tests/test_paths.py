@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from loger.graph import KnowledgeGraph, Relation, Vocabulary
-from loger.paths import Path
+from loger.graph.path import Path
 
 
 def shop() -> KnowledgeGraph:

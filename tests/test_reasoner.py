@@ -17,9 +17,9 @@ from loger.encoder import TransE, TransEConfig
 from loger.encoder.vectors import vectors
 from loger.errors import LogerError
 from loger.grounding import count_paths, paths
-from loger.mining import mine
-from loger.reasoner import PAPER, Reasoner, ReasonerConfig, training_paths
+from loger.reasoner.walker import PAPER, Reasoner, ReasonerConfig, training_paths
 from loger.rules import candidates
+from loger.rules.mining import mine
 
 SMALL = {"epochs": 2, "batch": 64, "paths_per_user": 8}
 

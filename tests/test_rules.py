@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from graphs import build, graphs, vocabulary
 from loger.errors import LogerError, UnknownNameError
 from loger.graph import INTERACTION, INVERSE_MARK
-from loger.rules import LONGEST, Rule, RuleSet, candidates, make_rule, named_rules
+from loger.rules import MAX_HOPS, Rule, RuleSet, candidates, make_rule, named_rules
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def allowed(graph, relations):
     return here == "item" and relations != (INTERACTION,)
 
 
-@given(graphs(), st.integers(1, LONGEST), st.integers(1, LONGEST))
+@given(graphs(), st.integers(1, MAX_HOPS), st.integers(1, MAX_HOPS))
 def test_candidates_are_all_sequences_that_the_types_allow(graph, longest, shortest):
     _, relations, _ = graph.triples()
     used = {int(r) for r in relations} | {graph.inverse(int(r)) for r in relations}

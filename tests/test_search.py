@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from graphs import brute_paths, graphs
 from loger.errors import LogerError
 from loger.grounding import Walk, ground, paths
+from loger.reasoner.search import ALGORITHM_1, EXHAUSTIVE, PathSearch, SearchConfig, path_strengths
 from loger.rules import RuleSet, candidates
-from loger.search import ALGORITHM_1, EXHAUSTIVE, PathSearch, SearchConfig, path_strengths
 
 
 class Taste:

@@ -8,8 +8,8 @@ import numpy as np
 import polars as pl
 import pytest
 
+from loger.bundle import MANIFEST, Bundle, read, write
 from loger.errors import DataError
-from loger.storage import MANIFEST, Bundle, read, write
 
 
 @pytest.fixture

@@ -142,7 +142,7 @@ def made() -> tuple[list[Task], object]:
     from loger.data.demo import shop
     from loger.data.splits import split
     from loger.encoder import TransEConfig
-    from loger.faithfulness import RandomPaths
+    from loger.evaluation.faithfulness import RandomPaths
     from loger.model import LOGER, LOGERConfig
 
     parts = split(shop(users=150, items=120).dataset)

@@ -8,11 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphs import graphs, hub_graph
-from loger import _kernels as kernels
 from loger.encoder.folding import history
 from loger.errors import LogerError
 from loger.graph import INTERACTION, KnowledgeGraph
-from loger.grounding import Walk, ground, logits, paths, reach, strongest_paths
+from loger.grounding import Walk, ground, kernels, logits, paths, reach, strongest_paths
 from loger.rules import candidates
 
 WALK = Walk(first=0.5, item=0.25, user=0.75, fact=0.5, arrive=0.5, popular=0.75, recency=1.0)
@@ -53,7 +52,7 @@ def cases(draw):
 @given(cases())
 def test_a_view_has_the_history_popularity_and_degrees_of_the_graph_built_anew(case):
     graph, (user, remove, add, times) = case
-    view, whole = graph.seen_by(user, remove, add, times), built(graph, user, remove, add, times)
+    view, whole = graph.user_view(user, remove, add, times), built(graph, user, remove, add, times)
     for name in ("popularity", "degree_table"):
         for here, there in zip(getattr(view, name), getattr(whole, name), strict=True):
             assert np.array_equal(here, there), name
@@ -70,7 +69,7 @@ def test_a_view_has_the_history_popularity_and_degrees_of_the_graph_built_anew(c
 @given(cases(), st.sampled_from([None, WALK]), st.booleans())
 def test_the_viewers_groundings_are_those_of_the_graph_built_anew(case, walk, observed):
     graph, (user, remove, add, times) = case
-    view, whole = graph.seen_by(user, remove, add, times), built(graph, user, remove, add, times)
+    view, whole = graph.user_view(user, remove, add, times), built(graph, user, remove, add, times)
     rules = candidates(graph)
     if not len(rules):
         return
@@ -96,7 +95,7 @@ def test_the_viewers_groundings_are_those_of_the_graph_built_anew(case, walk, ob
 @given(cases())
 def test_the_viewers_paths_are_those_of_the_graph_built_anew(case):
     graph, (user, remove, add, times) = case
-    view, whole = graph.seen_by(user, remove, add, times), built(graph, user, remove, add, times)
+    view, whole = graph.user_view(user, remove, add, times), built(graph, user, remove, add, times)
     rules = candidates(graph)
     if not len(rules):
         return
@@ -112,7 +111,7 @@ def test_the_viewers_paths_are_those_of_the_graph_built_anew(case):
 
 def test_a_view_answers_no_one_else_and_takes_away_only_what_is_there():
     graph = hub_graph(0, 0.3, with_origins=False)
-    view = graph.seen_by(3, (), [1])
+    view = graph.user_view(3, (), [1])
     with pytest.raises(LogerError, match="as user 3 sees it"):
         reach(view, candidates(graph), [4])
     for work in (KnowledgeGraph.triples, lambda g: g.plus([3], [2]), lambda g: g.fingerprint):
@@ -120,7 +119,7 @@ def test_a_view_answers_no_one_else_and_takes_away_only_what_is_there():
             work(view)
     absent = next(v for v in range(12) if not graph.has(3, INTERACTION, v + graph.n_users))
     with pytest.raises(LogerError, match="no fact"):
-        graph.seen_by(3, [absent])
+        graph.user_view(3, [absent])
 
 
 def test_the_arrays_of_a_graph_cannot_be_written_to():

@@ -4,4 +4,4 @@
 paths and logical rules that really produced each score.
 """
 
-__version__ = "0.1.0"
+from loger.version import __version__ as __version__

@@ -24,10 +24,11 @@ from scipy.sparse import csr_array, hstack
 
 from loger.encoder.calibration import Calibration, fit_calibration
 from loger.encoder.folding import history, score_users
-from loger.encoder.protocol import Encoder, ExtraPairs
-from loger.encoder.threads import one_thread
+from loger.encoder.protocol import Encoder
 from loger.engine import Engine, LocalEngine, Progress, silent
 from loger.errors import LogerError
+from loger.evaluation.metrics import ranking
+from loger.evaluation.metrics.significance import resampled_means
 from loger.graph import KnowledgeGraph
 from loger.grounding import Walk
 from loger.logic import (
@@ -42,13 +43,13 @@ from loger.logic import (
     maximise,
     pseudo_likelihood,
     typical_strengths,
-    weighs,
+    uses_strength,
 )
-from loger.metrics import ranking
-from loger.metrics.significance import resampled_means
-from loger.pools import Pool, gather
+from loger.mstep import Pool, gather
 from loger.rules import RuleSet
 from loger.topk import top_k
+from loger.training.loop import HiddenPairs
+from loger.training.threads import one_thread
 
 WALK = Walk(first=0.0, item=0.25, user=0.5, fact=0.5, arrive=0.5)
 """Exponents that validation chose on the Amazon sets (docs/results.md)."""
@@ -82,16 +83,16 @@ class EMConfig:
     is the last."""
     hidden: int = 50
     """Size of H per user: so many items of highest q, and as many uniform ones."""
-    most_extra: int = 10
+    max_hidden: int = 10
     """The most pairs of a user in H⁺."""
     tau: float = 0.9
-    """τ: a hidden pair with p ≥ τ is believed; 0.5 in the paper."""
+    """τ: a hidden pair with p ≥ τ is selected; 0.5 in the paper."""
     rate: float = 1e-5
     steps: int = 0
     """Steps of gradient ascent at that rate, as published; 0 solves to the optimum."""
     fit_users: int = 6000
     """Users whose held-out interactions the listwise likelihood is of …"""
-    judge_users: int = 4000
+    dev_users: int = 4000
     """… and others on whom rounds and settings are judged."""
     screen_users: int = 1500
     """Users on whom all rules are tried; those of no weight are not looked at again."""
@@ -102,9 +103,9 @@ class EMConfig:
     seed: int = 0
 
     @property
-    def weighing(self) -> Walk | None:
+    def active_walk(self) -> Walk | None:
         """The walk, if the feature needs it."""
-        return self.walk if weighs(self.feature) else None
+        return self.walk if uses_strength(self.feature) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,19 +118,19 @@ class Round:
     """The objective of the M-step, with the weights it began and ended with."""
     hidden: int
     """How many pairs the encoder proposed."""
-    extra: int
+    selected: int
     """Size of H⁺ of the E-step before."""
     ndcg: float
     recall: float
     """On the held-out users that judge; NaN if there are none."""
 
-    def betters(self, other: Round) -> bool:
+    def improves_on(self, other: Round) -> bool:
         """Whether both the bound and what the judges see are higher than in another round."""
         return self.bound > other.bound and self.ndcg > other.ndcg
 
 
 @dataclass(frozen=True, eq=False)
-class Learned:
+class FittedLogic:
     """The logic model, how it stands beside the encoder, and how it came about."""
 
     logic: Logic
@@ -139,7 +140,7 @@ class Learned:
     """q = σ(a·s + b)."""
     trace: tuple[Round, ...] = ()
 
-    def without_idle_rules(self) -> Learned:
+    def without_idle_rules(self) -> FittedLogic:
         """The same model less the rules of weight 0, of which one stays if all are."""
         logic = self.logic
         kept = np.flatnonzero(logic.weights)
@@ -215,13 +216,13 @@ class EM:
             np.unique(users).astype(np.int64)
         )
         cut = min(config.fit_users, int(np.ceil(0.6 * len(order))))
-        self.fitting = np.sort(order[:cut])
-        self.judging = np.sort(order[cut : cut + config.judge_users])
+        self.fit_users = np.sort(order[:cut])
+        self.dev_users = np.sort(order[cut : cut + config.dev_users])
         self.everyone = np.sort(order[: config.fit_users])
 
     # ── the loop ────────────────────────────────────────────────────────────────────────
 
-    def run(self, first: Learned | None = None) -> Learned:
+    def run(self, first: FittedLogic | None = None) -> FittedLogic:
         """Alternate M- and E-steps; the model of the best round by held-out users.
 
         ``first`` is what ``start`` gave, if that has been done.
@@ -231,30 +232,30 @@ class EM:
         trace = list(learned.trace)
         for number in range(1, config.rounds + 1):
             previous, state = learned, self.encoder.state()
-            extra, n_hidden = self.believed(learned)
-            if not len(extra.users):
+            selected, n_hidden = self.select_hidden(learned)
+            if not len(selected.users):
                 break  # nothing new to train on
-            self.e_step(extra)
+            self.e_step(selected)
             learned, before, after = self.m_step(previous)
-            sizes = (n_hidden, len(extra.users))
+            sizes = (n_hidden, len(selected.users))
             trace.append(self._round(number, learned, before, after, sizes))
             self.progress("rounds of EM", number, config.rounds)
-            if config.early_stop and not trace[-1].betters(trace[-2]):
+            if config.early_stop and not trace[-1].improves_on(trace[-2]):
                 self.encoder.load_state(self.graph, state)
                 learned = previous
                 break
         return replace(learned, trace=tuple(trace))
 
-    def start(self) -> Learned:
+    def start(self) -> FittedLogic:
         """The first M-step, with the encoder as it was fitted on G alone: round 0."""
         learned, before, after = self.m_step(None)
         return replace(learned, trace=(self._round(0, learned, before, after, (0, 0)),))
 
-    def e_step(self, extra: ExtraPairs) -> None:
+    def e_step(self, hidden: HiddenPairs) -> None:
         """Train the encoder on G ∪ H⁺, from where it stands."""
-        self.encoder.fit(self.graph, extra=extra, warm=True, progress=self.progress)
+        self.encoder.fit(self.graph, hidden=hidden, warm=True, progress=self.progress)
 
-    def m_step(self, start: Learned | None) -> tuple[Learned, float, float]:
+    def m_step(self, start: FittedLogic | None) -> tuple[FittedLogic, float, float]:
         """The best weights for what is observed and what the encoder believes; the objective
         before and after."""
         if self.config.likelihood == "pseudo":
@@ -263,29 +264,29 @@ class EM:
 
     # ── M-step by the likelihood of held-out items among candidates ─────────────────────
 
-    def _m_step_listwise(self, start: Learned | None) -> tuple[Learned, float, float]:
+    def _m_step_listwise(self, start: FittedLogic | None) -> tuple[FittedLogic, float, float]:
         if start is None:
             rules = self.rules
-            if len(self.fitting) > self.config.screen_users:
-                few = self.fitting[:: max(1, len(self.fitting) // self.config.screen_users)]
+            if len(self.fit_users) > self.config.screen_users:
+                few = self.fit_users[:: max(1, len(self.fit_users) // self.config.screen_users)]
                 tried = self._fitted(rules, self.pool(rules, few), None)[0]
                 rules = tried.without_idle_rules().logic.rules
         else:
             rules = start.logic.rules
-        learned, before, after = self._fitted(rules, self.pool(rules, self.fitting), start)
+        learned, before, after = self._fitted(rules, self.pool(rules, self.fit_users), start)
         return self._calibrated(learned.without_idle_rules()), before, after
 
-    def final(self, learned: Learned) -> Learned:
+    def final(self, learned: FittedLogic) -> FittedLogic:
         """The weights once more from all held-out users, when nothing is left to choose."""
-        if self.config.likelihood == "pseudo" or np.array_equal(self.everyone, self.fitting):
+        if self.config.likelihood == "pseudo" or np.array_equal(self.everyone, self.fit_users):
             return learned
         pool = self.pool(learned.logic.rules, self.everyone)
         again = self._fitted(learned.logic.rules, pool, learned)[0]
         return replace(self._calibrated(again.without_idle_rules()), trace=learned.trace)
 
     def _fitted(
-        self, rules: RuleSet, pool: Pool, start: Learned | None
-    ) -> tuple[Learned, float, float]:
+        self, rules: RuleSet, pool: Pool, start: FittedLogic | None
+    ) -> tuple[FittedLogic, float, float]:
         """The weights of rules, popularity and encoder that make the hits most likely."""
         config = self.config
         if not len(pool.hits):
@@ -293,7 +294,7 @@ class EM:
                 "no held-out interaction is among the candidates, so nothing can be learned "
                 "from them; is the graph connected to the items of validation?"
             )
-        scales = typical_strengths(pool.found) if weighs(config.feature) else None
+        scales = typical_strengths(pool.found) if uses_strength(config.feature) else None
         if start is not None:
             scales = start.logic.scales
         phi = features(pool.found, config.feature, scales)
@@ -312,9 +313,9 @@ class EM:
         positive[width] = False  # what is popular may count against
         w = maximise(objective, first, positive)
         logic = Logic(
-            rules, w[:width], config.feature, config.weighing, scales, popularity=float(w[width])
+            rules, w[:width], config.feature, config.active_walk, scales, popularity=float(w[width])
         )
-        learned = Learned(logic, float(w[width + 1]), Calibration())
+        learned = FittedLogic(logic, float(w[width + 1]), Calibration())
         return learned, objective(first)[0], objective(w)[0]
 
     def pool(self, rules: RuleSet, users: NDArray[np.int64]) -> Pool:
@@ -326,13 +327,13 @@ class EM:
             users,
             self.held_out,
             lambda own: score_users(self.encoder, self.graph, own, config.walk.recency),
-            walk=config.weighing,
+            walk=config.active_walk,
             per_rule=config.rule_candidates,
             main=config.main_candidates,
             engine=self.engine,
         )
 
-    def _calibrated(self, learned: Learned) -> Learned:
+    def _calibrated(self, learned: FittedLogic) -> FittedLogic:
         """The model with weights scaled, and a prior, so that p and q are probabilities.
 
         That is, of held-out pairs against as many uniform unobserved ones.
@@ -355,12 +356,12 @@ class EM:
             popularity=learned.logic.popularity * scale,
             prior=p.intercept,
         )
-        return Learned(logic, learned.encoder_weight * scale, q, learned.trace)
+        return FittedLogic(logic, learned.encoder_weight * scale, q, learned.trace)
 
     def _sample_of_held_out(self) -> Pairs:
         """Held-out pairs of the fitting users."""
-        part = self.held_out[self.fitting]
-        users = np.repeat(self.fitting, np.diff(part.indptr))
+        part = self.held_out[self.fit_users]
+        users = np.repeat(self.fit_users, np.diff(part.indptr))
         return users.astype(np.int32), part.indices.astype(np.int32)
 
     def _encoder_scores(self, users: NDArray[np.integer], items: NDArray[np.integer]) -> Floats:
@@ -379,7 +380,7 @@ class EM:
 
     # ── M-step as in the paper ──────────────────────────────────────────────────────────
 
-    def _m_step_pseudo(self, start: Learned | None) -> tuple[Learned, float, float]:
+    def _m_step_pseudo(self, start: FittedLogic | None) -> tuple[FittedLogic, float, float]:
         """Σ_O log p + Σ_H [q log p + (1 − q) log(1 − p)] − ½λ‖w‖², by w."""
         config = self.config
         draft = start or self._calibrated(self._blank())
@@ -391,7 +392,7 @@ class EM:
         targets = np.concatenate([np.ones(len(users)), q])
         found = draft.logic.ground(self.logic_graph, u, v, self.engine)
         scales = draft.logic.scales
-        if weighs(config.feature) and start is None:
+        if uses_strength(config.feature) and start is None:
             scales = typical_strengths(found)
         phi = features(found, config.feature, scales)
         prior = additive(config.feature)
@@ -409,22 +410,26 @@ class EM:
             self.rules,
             w[: len(self.rules)],
             config.feature,
-            config.weighing,
+            config.active_walk,
             scales,
             prior=float(w[-1]) if prior else 0.0,
         )
         entropy = -_sum_x_log_x(q) - _sum_x_log_x(1 - q)
-        learned = self._calibrated(Learned(logic, draft.calibration.slope, draft.calibration))
+        learned = self._calibrated(FittedLogic(logic, draft.calibration.slope, draft.calibration))
         learned = replace(learned, encoder_weight=learned.calibration.slope)
         return learned, objective(first)[0] + entropy, objective(w)[0] + entropy
 
-    def _blank(self) -> Learned:
+    def _blank(self) -> FittedLogic:
         """No weights yet."""
-        scales = np.ones(len(self.rules)) if weighs(self.config.feature) else None
+        scales = np.ones(len(self.rules)) if uses_strength(self.config.feature) else None
         logic = Logic(
-            self.rules, np.zeros(len(self.rules)), self.config.feature, self.config.weighing, scales
+            self.rules,
+            np.zeros(len(self.rules)),
+            self.config.feature,
+            self.config.active_walk,
+            scales,
         )
-        return Learned(logic, 1.0, Calibration())
+        return FittedLogic(logic, 1.0, Calibration())
 
     # ── E-step ──────────────────────────────────────────────────────────────────────────
 
@@ -468,7 +473,9 @@ class EM:
         items[have[at] == keys] = -1
         return owners.astype(np.int32), items.astype(np.int32)
 
-    def believed(self, learned: Learned, most: int | None = None) -> tuple[ExtraPairs, int]:
+    def select_hidden(
+        self, learned: FittedLogic, most: int | None = None
+    ) -> tuple[HiddenPairs, int]:
         """H⁺ = {i ∈ H : a rule fires, p_i ≥ τ}, weighted by p, and how many were proposed.
 
         Of each user ``most`` pairs at most, by default as many as configured.
@@ -476,7 +483,7 @@ class EM:
         config = self.config
         users, items, _ = self.proposed()
         n_hidden = len(users)
-        most = config.most_extra if most is None else most
+        most = config.max_hidden if most is None else most
         kept = np.arange(len(users)) - np.searchsorted(users, users) < most
         users, items = users[kept], items[kept]
         found = learned.logic.ground(self.logic_graph, users, items, self.engine)
@@ -485,57 +492,57 @@ class EM:
         weights = p[good].astype(np.float32)
         real = len(self.graph.interactions[0])
         weights *= np.float32(min(1.0, real / max(float(weights.sum()), 1e-9)))
-        return ExtraPairs(users[good], items[good], weights), n_hidden
+        return HiddenPairs(users[good], items[good], weights), n_hidden
 
-    def believing(self, sizes: Sequence[int]) -> list[dict[str, float]]:
+    def ablate_hidden(self, sizes: Sequence[int]) -> list[dict[str, float]]:
         """What one round comes to that believes at most so many pairs of each user, by size.
 
-        |H⁺| of a user (``extra``), how many pairs it is in all, and NDCG on the users that judge
+        |H⁺| of a user (``selected``), how many pairs it is in all, and NDCG on the users that judge
         with a 95 % interval: the paper's ablation. The encoder stands afterwards as before.
         """
-        if not len(self.judging):
+        if not len(self.dev_users):
             raise LogerError("too few users have held-out interactions to judge by")
         first, state, out = self.m_step(None)[0], self.encoder.state(), list[dict[str, float]]()
         for size in sizes:
             learned, pairs = first, 0
             if size:
-                extra, _ = self.believed(first, size)
-                self.e_step(extra)
-                learned, pairs = self.m_step(first)[0], len(extra.users)
-            ndcg, _ = self.judged(learned)
+                selected, _ = self.select_hidden(first, size)
+                self.e_step(selected)
+                learned, pairs = self.m_step(first)[0], len(selected.users)
+            ndcg, _ = self.dev_metrics(learned)
             low, high = np.quantile(resampled_means(ndcg[:, None], 1000, 0), [0.025, 0.975])
             interval = {"low": float(low), "high": float(high)}
-            out.append({"extra": size, "pairs": pairs, "ndcg": float(ndcg.mean()), **interval})
+            out.append({"selected": size, "pairs": pairs, "ndcg": float(ndcg.mean()), **interval})
             self.encoder.load_state(self.graph, state)
         return out
 
     # ── judging ─────────────────────────────────────────────────────────────────────────
 
     def _round(
-        self, number: int, learned: Learned, before: float, after: float, sizes: tuple[int, int]
+        self, number: int, learned: FittedLogic, before: float, after: float, sizes: tuple[int, int]
     ) -> Round:
-        ndcg, recall = self.judged(learned)
+        ndcg, recall = self.dev_metrics(learned)
         nothing = float("nan")
         means = (ndcg.mean(), recall.mean()) if len(ndcg) else (nothing, nothing)
         return Round(number, before, after, *sizes, *map(float, means))
 
-    def judged(self, learned: Learned) -> tuple[Floats, Floats]:
+    def dev_metrics(self, learned: FittedLogic) -> tuple[Floats, Floats]:
         """NDCG and Recall of each of the held-out users that judge, ranking all items."""
-        part = self.held_out[self.judging]
+        part = self.held_out[self.dev_users]
         n = np.diff(part.indptr)
-        places = np.repeat(np.arange(len(self.judging)), n)
+        places = np.repeat(np.arange(len(self.dev_users)), n)
         lists = np.concatenate([np.empty((0, DEPTH), dtype=np.int32), *self._lists(learned)])
         hits = ranking.hits(lists, places, part.indices)
         return ranking.ndcg(hits, n), ranking.recall(hits, n)
 
-    def _lists(self, learned: Learned) -> Iterator[NDArray[np.int32]]:
+    def _lists(self, learned: FittedLogic) -> Iterator[NDArray[np.int32]]:
         config, encoder, graph = self.config, self.encoder, self.graph
 
         def best(own: NDArray[np.int64]) -> NDArray[np.int32]:
             scores = learned.scores(config, encoder, graph, own, self.logic_graph, observed=False)
             return top_k(np.array(scores), DEPTH, history(graph, own), LocalEngine(1))[0]
 
-        users = self.judging.astype(np.int64)
+        users = self.dev_users.astype(np.int64)
         blocks = [users[k : k + BLOCK] for k in range(0, len(users), BLOCK)]
         with one_thread():
             yield from self.engine.map("judging", best, blocks)
@@ -543,7 +550,7 @@ class EM:
 
 def kept_rounds(trace: tuple[Round, ...], early_stop: bool) -> int:
     """How many rounds of a trace the model is of."""
-    taken_back = early_stop and len(trace) > 1 and not trace[-1].betters(trace[-2])
+    taken_back = early_stop and len(trace) > 1 and not trace[-1].improves_on(trace[-2])
     return len(trace) - 1 - taken_back
 
 

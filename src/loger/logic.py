@@ -28,11 +28,10 @@ from scipy.optimize import minimize
 from scipy.sparse import csr_array
 from scipy.special import expit
 
-from loger import _kernels as kernels
 from loger.engine import Engine, LocalEngine
 from loger.errors import UnknownNameError
 from loger.graph import KnowledgeGraph
-from loger.grounding import Groundings, Walk, ground, logits, near_items
+from loger.grounding import Groundings, Walk, ground, kernels, logits, near_items
 from loger.rules import RuleSet
 
 Feature = Literal["set", "multiset", "count", "walk", "logwalk"]
@@ -49,7 +48,7 @@ def additive(feature: Feature) -> bool:
     return feature not in ("set", "multiset")
 
 
-def weighs(feature: Feature) -> bool:
+def uses_strength(feature: Feature) -> bool:
     """Whether a feature is of strengths, not counts."""
     return feature in ("walk", "logwalk")
 
@@ -58,7 +57,7 @@ def features(found: Groundings, feature: Feature, scales: ArrayLike | None = Non
     """φ of pairs, as a sparse matrix pairs × rules; ``scales`` are the s_l of strengths."""
     if feature not in FEATURES:
         raise UnknownNameError("feature", feature, FEATURES)
-    if weighs(feature):
+    if uses_strength(feature):
         x = found.strength_matrix
         if scales is not None:
             x.data = x.data / np.asarray(scales, dtype=np.float64)[x.indices]

@@ -19,25 +19,24 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
-from loger import storage
+from loger import bundle as storage
 from loger.data.splits import Split
-from loger.em import EM, EMConfig, Learned, Round, kept_rounds
+from loger.em import EM, EMConfig, FittedLogic, Round, kept_rounds
 from loger.encoder import Calibration, Encoder, TransE, TransEConfig
 from loger.encoder.folding import history
-from loger.encoder.threads import one_thread
 from loger.engine import Engine, LocalEngine, Progress, silent
 from loger.errors import LogerError, NotFittedError, UnknownNameError
-from loger.explain import Explanation
-from loger.explain import explain as explain_pairs
+from loger.evaluation.recommender import ExplainedItem, Floats
+from loger.explain.attribution import Explanation
+from loger.explain.attribution import explain as explain_pairs
+from loger.explain.questions import WhatIf, WhyNot
 from loger.graph import INTERACTION, KnowledgeGraph
 from loger.grounding import Walk, ground
 from loger.logic import Logic
-from loger.mining import Mined, MiningConfig, mine
-from loger.paths import Reasons
-from loger.questions import WhatIf, WhyNot
-from loger.recommender import Floats
 from loger.rules import RuleSet, make_rule
+from loger.rules.mining import Mined, MiningConfig, mine
 from loger.topk import top_k
+from loger.training.threads import one_thread
 
 KIND = "loger"
 BLOCK = 128
@@ -65,7 +64,7 @@ class LOGERConfig:
         """As published: rules of three hops, 100 sampled nodes, Eq. 1, α = 0.3, τ = 0.5,
         gradient ascent; 4, 2 and 3 rounds for Cellphones, Grocery and Automotive."""
         return cls(
-            mining=MiningConfig(shortest=3, least_support=50, least_lift=2.0),
+            mining=MiningConfig(min_hops=3, min_support=50, min_lift=2.0),
             em=EMConfig(
                 feature="set",
                 likelihood="pseudo",
@@ -74,7 +73,7 @@ class LOGERConfig:
                 l2=0.0,
                 rounds=rounds,
                 early_stop=False,
-                most_extra=50,
+                max_hidden=50,
                 tau=0.5,
                 rate=1e-5,
                 steps=200,
@@ -106,7 +105,7 @@ class LOGER:
     graph_: KnowledgeGraph
     logic_graph_: KnowledgeGraph
     encoder_: Encoder
-    learned_: Learned
+    learned_: FittedLogic
     config_: LOGERConfig
 
     def __init__(
@@ -165,7 +164,7 @@ class LOGER:
         self._settle(split.refit().graph, learned, _sub(checkpoint, "last"), engine, progress)
         return self
 
-    def believing(
+    def ablate_hidden(
         self,
         split: Split,
         sizes: Sequence[int] = (0, 10, 20, 30, 40, 50),
@@ -174,13 +173,13 @@ class LOGER:
         progress: Progress = silent,
     ) -> list[dict[str, float]]:
         """The paper's ablation: how good a model is whose E-step believes at most so many hidden
-        pairs of each user, by held-out users (``EM.believing``). Fits anew, and only on train.
+        pairs of each user, by held-out users (``EM.ablate_hidden``). Fits anew, and only on train.
 
         A fitted model takes the settings that it chose.
         """
         engine = LocalEngine(progress=progress) if progress is not silent else self.engine
         settings = getattr(self, "config_", self.config).em
-        return self._problem(split, checkpoint, engine, progress)(settings).believing(sizes)
+        return self._problem(split, checkpoint, engine, progress)(settings).ablate_hidden(sizes)
 
     def _problem(
         self, split: Split, checkpoint: Path | None, engine: Engine, progress: Progress
@@ -214,7 +213,7 @@ class LOGER:
     def _settle(
         self,
         graph: KnowledgeGraph,
-        learned: Learned,
+        learned: FittedLogic,
         checkpoint: Path | None,
         engine: Engine,
         progress: Progress,
@@ -238,7 +237,7 @@ class LOGER:
                 progress=progress,
             )
             for _ in range(rounds):
-                em.e_step(em.believed(learned)[0])
+                em.e_step(em.select_hidden(learned)[0])
 
     def _logic_graph(self, graph: KnowledgeGraph) -> KnowledgeGraph:
         n = self.config.sample_nodes
@@ -373,12 +372,12 @@ class LOGER:
         u, v = self._user(user), self._item(item)
         return explain_pairs(self, np.array([u]), np.array([v]), paths)[0]
 
-    def reasons(self, users: ArrayLike, k: int, paths: int = 1) -> list[list[Reasons]]:
-        """Recommendations with their best paths, by number; see ``GivesReasons``."""
+    def explained(self, users: ArrayLike, k: int, paths: int = 1) -> list[list[ExplainedItem]]:
+        """Recommendations with their best paths, by number; see ``Explains``."""
         own = np.asarray(users, dtype=np.int64)
         items, _ = self.top(own, k)
         told = iter(self._explained(own, items, paths))
-        return [[next(told).reasons() for v in row if v >= 0] for row in items]
+        return [[next(told).explained() for v in row if v >= 0] for row in items]
 
     def _explained(
         self, users: NDArray[np.int64], items: NDArray[np.int32], paths: int = 1
@@ -402,7 +401,7 @@ class LOGER:
         """The user's k best, had it not had some items or had others; nothing is retrained."""
         u = self._user(user)
         gone, more = ([self._item(x) for x in _names(given)] for given in (remove, add))
-        return WhatIf.of(self, self.seen_by(u, gone, more), u, k)
+        return WhatIf.of(self, self.user_view(u, gone, more), u, k)
 
     def changed(
         self,
@@ -415,7 +414,7 @@ class LOGER:
         graph = self.graph_.without_interactions([user] * len(remove), remove)
         return self._on(graph.plus([user] * len(add), add, times))
 
-    def seen_by(
+    def user_view(
         self,
         user: int,
         remove: Sequence[int] = (),
@@ -425,7 +424,7 @@ class LOGER:
         """What ``changed`` gives, for questions about this user alone, at no copy of the graph."""
         if self.config.sample_nodes is not None:  # what is drawn depends on the whole graph
             return self.changed(user, remove, add, times)
-        return self._on(self.graph_.seen_by(user, remove, add, times))
+        return self._on(self.graph_.user_view(user, remove, add, times))
 
     def with_interactions(
         self, pairs: Iterable[tuple[str, str]], times: Sequence[int] | None = None
@@ -528,13 +527,13 @@ class LOGER:
             rules,
             np.array(parts["weights"], dtype=np.float64),
             config.em.feature,
-            config.em.weighing,
+            config.em.active_walk,
             np.array(parts["scales"], dtype=np.float64) if "scales" in parts else None,
             told["prior"],
             told["popularity"],
         )
         trace = tuple(Round(**row) for row in told["trace"])
-        model.learned_ = Learned(
+        model.learned_ = FittedLogic(
             logic, told["encoder_weight"], Calibration(**told["calibration"]), trace
         )
         return model
@@ -542,13 +541,13 @@ class LOGER:
 
 def _tuned(
     problem: Callable[[EMConfig], EM], config: EMConfig, tune: Mapping[str, Sequence[Any]]
-) -> tuple[EMConfig, Learned | None, list[tuple[str, Any, float]]]:
+) -> tuple[EMConfig, FittedLogic | None, list[tuple[str, Any, float]]]:
     """Settings chosen on held-out users, one after another; the first M-step of the best, and
     what was tried: (setting, value, NDCG)."""
     tried: list[tuple[str, Any, float]] = []
-    best: Learned | None = None
+    best: FittedLogic | None = None
     for name, values in tune.items():
-        found: list[tuple[float, EMConfig, Learned]] = []
+        found: list[tuple[float, EMConfig, FittedLogic]] = []
         for value in values:
             settings = with_setting(config, name, value)
             same = best is not None and settings == config
@@ -582,7 +581,7 @@ def _without_rules(graph: KnowledgeGraph, mined: Mined) -> str:
     """Why there is nothing to learn weights of, and what helps."""
     relations = graph.triples()[1]
     pairs = int((relations == INTERACTION).sum())
-    remedy = "lower mining.least_support or mining.least_lift"
+    remedy = "lower mining.min_support or mining.min_lift"
     if pairs == len(relations):
         remedy = "add facts about the items (a triples file), or more interactions"
     told = ", ".join(" ".join(line.split()) for line in mined.summary().splitlines())

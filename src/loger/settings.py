@@ -3,12 +3,12 @@
 An unknown name is an error with the nearest one, a wrong type one that says which was expected;
 both name the path into the structure, such as ``em.walk.recency``.
 
->>> from loger.mining import MiningConfig
->>> overridden(MiningConfig(), {"most": 10}).most
+>>> from loger.rules.mining import MiningConfig
+>>> overridden(MiningConfig(), {"max_rules": 10}).max_rules
 10
->>> overridden(MiningConfig(), {"msot": 10}, where="mining")
+>>> overridden(MiningConfig(), {"maxrules": 10}, where="m")
 Traceback (most recent call last):
-loger.errors.UnknownNameError: there is no setting 'mining.msot'; did you mean 'mining.most'?
+loger.errors.UnknownNameError: there is no setting 'm.maxrules'; did you mean 'm.max_rules'?
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from loger.baselines.ease import memory_needed
 from loger.data import load, split
 from loger.data.demo import shop
 from loger.errors import LogerError
-from loger.evaluate import evaluate
-from loger.recommender import part_matrix
+from loger.evaluation.evaluate import evaluate
+from loger.evaluation.recommender import part_matrix
 
 PARTS = split(shop(users=60, items=90).dataset)
 X = part_matrix(PARTS, "train").toarray().astype(np.float64)

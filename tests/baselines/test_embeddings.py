@@ -20,8 +20,8 @@ from loger.baselines.sampling import Noise, Unseen, relation_batches
 from loger.data import split
 from loger.data.demo import shop
 from loger.errors import LogerError
+from loger.evaluation.recommender import part_matrix
 from loger.graph import INTERACTION
-from loger.recommender import part_matrix
 
 PARTS = split(shop(users=60, items=90).dataset)
 GRAPH = PARTS.graph
@@ -288,7 +288,7 @@ def test_kgat_scores_by_the_product_of_all_layers_over_all_edges(attended):
 def test_reasons_are_simple_paths_of_facts_to_the_items_of_the_list(which, request):
     model = request.getfixturevalue(which)
     known, users = part_matrix(PARTS, "train").toarray(), [5, 0, 33]
-    for u, reasons in zip(users, model.reasons(users, 6, 3), strict=True):
+    for u, reasons in zip(users, model.explained(users, 6, 3), strict=True):
         scores = np.where(known[u] > 0, -np.inf, model.score([u])[0])
         best = np.lexsort((np.arange(len(scores)), -scores))[:6]
         assert [x.item for x in reasons] == best.tolist()

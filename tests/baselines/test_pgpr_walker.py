@@ -15,15 +15,15 @@ from loger.data import split
 from loger.data.demo import shop
 from loger.encoder import TransE, TransEConfig
 from loger.errors import LogerError
-from loger.mining import MiningConfig, mine
-from loger.recommender import part_matrix
+from loger.evaluation.recommender import part_matrix
 from loger.rules import RuleSet
+from loger.rules.mining import MiningConfig, mine
 
 PARTS = split(shop(users=80, items=100).dataset, "random", seed=1)
 GRAPH = PARTS.graph
 SMALL = {
     "encoder": TransEConfig(dimension=16, epochs=3),
-    "rules": MiningConfig(least_support=5),
+    "rules": MiningConfig(min_support=5),
     "hidden": (32, 16),
     "entropy": 1e-3,
     "batch": 16,
@@ -159,7 +159,7 @@ def test_reasons_are_real_simple_paths_from_user_to_new_item_with_probabilities(
     model = fitted()
     known = part_matrix(PARTS, "train").toarray()
     n = 0
-    for user, items in zip(USERS, model.reasons(USERS, 10, 3), strict=True):
+    for user, items in zip(USERS, model.explained(USERS, 10, 3), strict=True):
         assert [x.score for x in items] == sorted((x.score for x in items), reverse=True)
         for x in items:
             assert not known[user, x.item]
@@ -179,7 +179,7 @@ def test_reasons_list_the_same_items_as_scores():
     model = fitted()
     out = model.score(USERS)
     out[part_matrix(PARTS, "train").toarray() > 0] = -np.inf
-    for row, items in zip(out, model.reasons(USERS, 5), strict=True):
+    for row, items in zip(out, model.explained(USERS, 5), strict=True):
         order = sorted(np.flatnonzero(row > -np.inf), key=lambda v: (-row[v], v))[:5]
         assert [x.item for x in items] == order
 
@@ -217,7 +217,7 @@ def mined_three_hops(model):
 
 def test_walkers_earn_more_and_more():
     encoder = TransE(TransEConfig(dimension=16, epochs=5)).fit(GRAPH)
-    rules = mine(GRAPH, MiningConfig(least_support=5)).rules
+    rules = mine(GRAPH, MiningConfig(min_support=5)).rules
     rewards = PGPR(**SMALL, epochs=30).walk_on(GRAPH, encoder, rules).rewards_
     assert np.mean(rewards[-5:]) > 1.5 * np.mean(rewards[:3])
 

@@ -13,8 +13,8 @@ from loger.baselines.ripplenet import ripples
 from loger.data import split
 from loger.data.demo import shop
 from loger.errors import LogerError
+from loger.evaluation.recommender import part_matrix
 from loger.graph import INTERACTION
-from loger.recommender import part_matrix
 
 PARTS = split(shop(users=80, items=100).dataset, "random", seed=1)
 GRAPH = PARTS.graph
@@ -149,7 +149,7 @@ def test_reasons_are_real_simple_paths_to_new_items_weighed_by_attention():
     known, out = part_matrix(PARTS, "train").toarray(), model.score(USERS)
     out[known > 0] = -np.inf
     n = 0
-    for user, items in zip(USERS, model.reasons(USERS, 10, 3), strict=True):
+    for user, items in zip(USERS, model.explained(USERS, 10, 3), strict=True):
         order = sorted(range(GRAPH.n_items), key=lambda v: (-out[user, v], v))[:10]
         assert [x.item for x in items] == order
         for x in items:

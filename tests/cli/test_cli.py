@@ -163,16 +163,16 @@ def test_convert_does_not_write_into_a_full_folder_unless_forced(
 
 
 def test_rules_shows_and_gives_the_kept_rules(folder: Path) -> None:
-    options = "--least-support", 1, "--least-lift", 0
+    options = "--min-support", 1, "--min-lift", 0
     found = parsed("rules", folder, *options)
     kept = [rule for rule in found["rules"] if rule["kept"]]
     assert kept
     assert kept[0]["sentence"] in run("rules", folder, *options).stdout
-    assert sum(r["kept"] for r in parsed("rules", folder, *options, "--most", 1)["rules"]) == 1
+    assert sum(r["kept"] for r in parsed("rules", folder, *options, "--max-rules", 1)["rules"]) == 1
 
 
 def test_rules_tells_why_rules_were_dropped(folder: Path) -> None:
-    hard = "--least-support", 50
+    hard = "--min-support", 50
     assert "support below 50" in run("rules", folder, "--all", *hard).stdout
     assert not any(rule["kept"] for rule in parsed("rules", folder, *hard)["rules"])
     assert any(rule["kept"] for rule in parsed("rules", folder)["rules"])  # few pairs: less needed

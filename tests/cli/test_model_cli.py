@@ -16,8 +16,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from loger.cli import app
-from loger.cli.ask import history_of
 from loger.cli.fit import draw
+from loger.cli.recommend import history_of
 from loger.data.demo import shop
 from loger.model import LOGER
 
@@ -91,7 +91,7 @@ def test_the_paper_preset_is_the_papers(data: Path, tmp_path: Path) -> None:
     )
     assert told["rounds"] == 1
     config = json.loads((tmp_path / "b" / "manifest.json").read_text())["config"]
-    assert (config["mining"]["shortest"], config["sample_nodes"], config["em"]["steps"]) == (
+    assert (config["mining"]["min_hops"], config["sample_nodes"], config["em"]["steps"]) == (
         3,
         100,
         200,
@@ -107,8 +107,8 @@ def test_fit_says_what_is_wrong_before_it_works(data: Path, bundle: Path, tmp_pa
     (tmp_path / "other" / "precious.txt").touch()
     refuses(("fit", data, "-o", tmp_path / "other", "--force"), "is not empty, and no bundle")
     refuses(("fit", data, "-o", tmp_path / "b", "--validation", 0), "validation")
-    hard = "--set", "mining.least_support=100000"
-    refuses(("fit", data, "-o", tmp_path / "b", *hard), "lower mining.least_support")
+    hard = "--set", "mining.min_support=100000"
+    refuses(("fit", data, "-o", tmp_path / "b", *hard), "lower mining.min_support")
     assert not (tmp_path / "b.unfinished").exists()
     assert run("fit", data).exit_code == 2
 
@@ -287,14 +287,14 @@ def test_evaluate_measures_beside_controls_and_writes_a_report(
     assert list(told["models"]) == ["LOGER", "MostPop", "ItemKNN", "EASE^R"]
     assert told["untuned"] == ["MostPop", "ItemKNN", "EASE^R"]
     assert [one["name"] for one in told["faithfulness"]] == ["LOGER", "random paths for LOGER"]
-    assert [point["extra"] for point in told["ablation"]] == [0, 10, 20, 30, 40, 50]
+    assert [point["selected"] for point in told["ablation"]] == [0, 10, 20, 30, 40, 50]
     text = page.read_text()
     for part in (
         "Not tuned on these data, with default settings: MostPop, ItemKNN, EASE^R",
         "JS_f",
         "round of EM",
         "|H⁺|: pairs of a user",
-        "least_support",
+        "min_support",
         "facts",
     ):
         assert part in text, part

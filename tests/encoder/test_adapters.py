@@ -14,12 +14,12 @@ import torch
 
 from loger.data import Split, split
 from loger.data.demo import shop
-from loger.encoder import Encoder, ExtraPairs, TransE, TransEConfig, top_items
+from loger.encoder import Encoder, HiddenPairs, TransE, TransEConfig, top_items
 from loger.encoder.kge import KGE
 from loger.encoder.network import GNN, draw_neighbours
-from loger.encoder.training import Triples
 from loger.errors import LogerError, UnknownNameError
 from loger.graph import INTERACTION, KnowledgeGraph
+from loger.training.loop import Triples
 
 Make = Callable[..., Any]
 
@@ -187,8 +187,8 @@ def test_extra_pairs_are_learned_and_more_by_greater_weight(
     def margin(weight: float) -> float:
         """How far the pairs stand above the other items of their users, in deviations."""
         weights = np.full(len(users), weight, dtype=np.float32)
-        extra = ExtraPairs(*(np.tile(x, 5) for x in (users, items, weights)))
-        scores = make(epochs=4).fit(small, extra=extra).score_items(users)
+        hidden = HiddenPairs(*(np.tile(x, 5) for x in (users, items, weights)))
+        scores = make(epochs=4).fit(small, hidden=hidden).score_items(users)
         own = scores[np.arange(len(users)), items]
         return float(((own - scores.mean(1)) / scores.std(1)).mean())
 

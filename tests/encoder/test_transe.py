@@ -10,13 +10,13 @@ import torch
 
 from loger.data.demo import shop
 from loger.data.splits import split
-from loger.encoder import ExtraPairs, TransE, TransEConfig
+from loger.encoder import HiddenPairs, TransE, TransEConfig
 from loger.encoder.folding import score_users
 from loger.encoder.histories import Histories
-from loger.encoder.rows import RowAdam
 from loger.encoder.transe import _Batch, _score, _stream
 from loger.errors import LogerError
 from loger.graph import INTERACTION
+from loger.training.rows import RowAdam
 
 SMALL = TransEConfig(dimension=16, epochs=2, batch=128)
 
@@ -284,7 +284,7 @@ def test_an_extra_pair_of_full_weight_rises_and_one_of_no_weight_does_not(parts)
 
     def rank(weight):
         weights = np.full(n, weight, dtype=np.float32)
-        encoder = TransE(SMALL).fit(parts.graph, extra=ExtraPairs(users, items, weights))
+        encoder = TransE(SMALL).fit(parts.graph, hidden=HiddenPairs(users, items, weights))
         scores = encoder.score_items(users)
         return (scores > scores[:, 7:8]).sum(axis=1).mean()
 

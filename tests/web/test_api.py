@@ -13,7 +13,7 @@ import pytest
 from fastapi.testclient import TestClient
 from prometheus_client.parser import text_string_to_metric_families
 
-from loger.explain import SCHEMA
+from loger.explain.attribution import SCHEMA
 from loger.model import LOGER
 from loger.web import schemas
 from loger.web.app import create_app

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from loger.baselines.p3alpha import P3alpha, RP3beta
     from loger.baselines.pgpr import PGPR
     from loger.baselines.ripplenet import RippleNet
-    from loger.baselines.tuning import Tuned, tune
 
 __all__ = [
     "CKE",
@@ -30,8 +29,6 @@ __all__ = [
     "P3alpha",
     "RP3beta",
     "RippleNet",
-    "Tuned",
-    "tune",
 ]
 
 _HOMES = {
@@ -46,8 +43,6 @@ _HOMES = {
     "PGPR": "pgpr",
     "RP3beta": "p3alpha",
     "RippleNet": "ripplenet",
-    "Tuned": "tuning",
-    "tune": "tuning",
 }
 
 

@@ -12,7 +12,7 @@ from scipy.linalg import lapack
 from loger.data.splits import Split
 from loger.engine import Progress, silent
 from loger.errors import LogerError
-from loger.recommender import Floats, PairMatrix, part_matrix
+from loger.evaluation.recommender import Floats, PairMatrix, part_matrix
 
 
 class EASE:

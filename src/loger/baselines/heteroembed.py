@@ -14,14 +14,13 @@ from torch import Tensor
 from loger.baselines.matching import PathMatcher
 from loger.baselines.sampling import Noise, relation_batches
 from loger.data.splits import Split
-from loger.encoder.rows import RowAdam
-from loger.encoder.threads import one_thread
-from loger.encoder.training import chosen_device, configured, entity_ids
 from loger.engine import Progress, silent
 from loger.errors import LogerError
+from loger.evaluation.recommender import ExplainedItem, Floats, part_matrix
 from loger.graph import INTERACTION, KnowledgeGraph
-from loger.paths import Reasons
-from loger.recommender import Floats, part_matrix
+from loger.training.loop import chosen_device, configured, entity_ids
+from loger.training.rows import RowAdam
+from loger.training.threads import one_thread
 
 Ids = NDArray[np.int64]
 
@@ -77,7 +76,7 @@ class HeteroEmbed:
     logarithms out (``correction=0``), and what it then ranks by is no probability of an item but
     a ratio to its noise. Users are ranked items by ⟨u + r_ui, v⟩ + b_v.
 
-    Reasons are found after the fact, as in the paper: of all simple paths of up to three hops
+    ExplainedItem are found after the fact, as in the paper: of all simple paths of up to three hops
     from user to item, those of the largest Π σ(s) over their facts.
     """
 
@@ -209,11 +208,11 @@ class HeteroEmbed:
 
     # ── reasons ─────────────────────────────────────────────────────────────────────────
 
-    def reasons(self, users: ArrayLike, k: int, paths: int = 1) -> list[list[Reasons]]:
-        """The k best items of each user, each with its likeliest paths; see ``GivesReasons``."""
+    def explained(self, users: ArrayLike, k: int, paths: int = 1) -> list[list[ExplainedItem]]:
+        """The k best items of each user, each with its likeliest paths; see ``Explains``."""
         if self._matcher is None:
             self._matcher = PathMatcher(self._graph, self._edge_logs())
-        return self._matcher.reasons(self, self._known, users, k, paths)
+        return self._matcher.explained(self, self._known, users, k, paths)
 
     def _edge_logs(self) -> Floats:
         """log σ(s) of each edge; an inverse edge has that of its fact."""

@@ -28,13 +28,12 @@ from loger.baselines.propagation import (
 )
 from loger.baselines.sampling import relation_batches
 from loger.data.splits import Split
-from loger.encoder.threads import one_thread
-from loger.encoder.training import Parameters, chosen_device, configured, entity_ids
 from loger.engine import Progress, silent
 from loger.errors import LogerError
+from loger.evaluation.recommender import ExplainedItem, Floats, PairMatrix, part_matrix
 from loger.graph import KnowledgeGraph
-from loger.paths import Reasons
-from loger.recommender import Floats, PairMatrix, part_matrix
+from loger.training.loop import Parameters, chosen_device, configured, entity_ids
+from loger.training.threads import one_thread
 
 Ids = NDArray[np.int64]
 
@@ -88,7 +87,7 @@ class KGAT:
         e' = LeakyReLU(W₁(e + e_N) + b₁) + LeakyReLU(W₂(e ⊙ e_N) + b₂),
 
     and score(u, v) is the product of what u and v are in all layers, one beside the other, each
-    but the first of unit length. Learned in turn, epoch by epoch, are pairs, through which the
+    but the first of unit length. FittedLogic in turn, epoch by epoch, are pairs, through which the
     attention stands still, and TransR, −log σ(d(h, r, t') − d(h, r, t)) with
     d(h, r, t) = ‖W_r e_h + e_r − W_r e_t‖²; then attention is worked out anew.
 
@@ -99,7 +98,7 @@ class KGAT:
     entities it needs, and in training over a few neighbours of each, drawn anew for each epoch
     (``neighbours``); two layers, not three; vectors start at random, or from CKE
     (``pretraining``).
-    Reasons are the simple paths of up to three hops with the largest product of attentions.
+    ExplainedItem are the simple paths of up to three hops with the largest product of attentions.
     """
 
     name = "KGAT"
@@ -232,13 +231,13 @@ class KGAT:
         out: Floats = (self.vectors_[entity_ids(users, self.device)] @ items.mT).cpu().numpy()
         return out
 
-    def reasons(self, users: ArrayLike, k: int, paths: int = 1) -> list[list[Reasons]]:
+    def explained(self, users: ArrayLike, k: int, paths: int = 1) -> list[list[ExplainedItem]]:
         """The k best items of each user, each with the paths of the largest product of
-        attentions; see ``GivesReasons``."""
+        attentions; see ``Explains``."""
         if self._matcher is None:
             logs = np.log(np.maximum(self.attention_, np.finfo(np.float32).tiny))
             self._matcher = PathMatcher(self._graph, np.minimum(logs, 0))
-        return self._matcher.reasons(self, self._known, users, k, paths)
+        return self._matcher.explained(self, self._known, users, k, paths)
 
 
 # ── the network ─────────────────────────────────────────────────────────────────────────

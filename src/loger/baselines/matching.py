@@ -14,9 +14,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from loger.engine import Engine, LocalEngine
 from loger.errors import LogerError
+from loger.evaluation.recommender import ExplainedItem, Floats, Ints, PairMatrix, Recommender
 from loger.graph import INTERACTION, KnowledgeGraph
-from loger.paths import Path, Reasons
-from loger.recommender import Floats, Ints, PairMatrix, Recommender
+from loger.graph.path import Path
 from loger.topk import top_k
 
 PAIRS_PER_BLOCK = 512
@@ -79,7 +79,7 @@ class PathMatcher:
             ]
         return out
 
-    def reasons(
+    def explained(
         self,
         recommender: Recommender,
         known: PairMatrix,
@@ -88,17 +88,17 @@ class PathMatcher:
         paths: int,
         *,
         engine: Engine | None = None,
-    ) -> list[list[Reasons]]:
+    ) -> list[list[ExplainedItem]]:
         """The k best items of each user that ``known`` does not have, with their best paths."""
         asked = np.asarray(users, dtype=np.int64)
         lists, scores = _lists(recommender, known, asked, k)
         rows, places = np.nonzero(lists >= 0)
         found = self.best(asked[rows], lists[rows, places], paths, engine=engine)
-        out: list[list[Reasons]] = [[] for _ in asked]
+        out: list[list[ExplainedItem]] = [[] for _ in asked]
         for row, place, best in zip(rows.tolist(), places.tolist(), found, strict=True):
             item, score = int(lists[row, place]), float(scores[row, place])
             chains, weights = tuple(p for p, _ in best), tuple(w for _, w in best)
-            out[row].append(Reasons(item, score, chains, weights))
+            out[row].append(ExplainedItem(item, score, chains, weights))
         return out
 
 

@@ -13,7 +13,7 @@ from loger.baselines.neighbours import item_matrix
 from loger.data.splits import Split
 from loger.engine import Progress, silent
 from loger.errors import LogerError
-from loger.recommender import Floats, PairMatrix, part_matrix
+from loger.evaluation.recommender import Floats, PairMatrix, part_matrix
 
 
 class RP3beta:

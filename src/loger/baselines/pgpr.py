@@ -16,16 +16,16 @@ from loger.baselines._walks import best_steps, find_steps, rows_of, step_product
 from loger.data.splits import Split
 from loger.encoder import Encoder, TransE, TransEConfig
 from loger.encoder.folding import history
-from loger.encoder.threads import one_thread
-from loger.encoder.training import chosen_device, configured
 from loger.encoder.vectors import vectors
 from loger.engine import Progress, silent
 from loger.errors import LogerError
+from loger.evaluation.recommender import ExplainedItem, Floats
 from loger.graph import INTERACTION, KnowledgeGraph
-from loger.mining import MiningConfig, mine
-from loger.paths import Path, Reasons
-from loger.recommender import Floats
+from loger.graph.path import Path
 from loger.rules import RuleSet
+from loger.rules.mining import MiningConfig, mine
+from loger.training.loop import chosen_device, configured
+from loger.training.threads import one_thread
 
 Ints = NDArray[np.int64]
 
@@ -178,7 +178,7 @@ class PGPR:
         """Fit the encoder, mine the patterns, and let every user walk once per epoch."""
         config, graph = self.config, split.graph
         encoder = TransE(replace(config.encoder, seed=config.seed, device=config.device))
-        rules = mine(graph, replace(config.rules, longest=len(config.beam))).rules
+        rules = mine(graph, replace(config.rules, max_hops=len(config.beam))).rules
         return self.walk_on(graph, encoder.fit(graph, progress=progress), rules, progress=progress)
 
     def walk_on(
@@ -378,18 +378,18 @@ class PGPR:
             walks.logs[rows] + logs[rows, columns],
         )
 
-    def reasons(self, users: ArrayLike, k: int, paths: int = 1) -> list[list[Reasons]]:
-        """The k best items with their most probable paths; see ``GivesReasons``."""
+    def explained(self, users: ArrayLike, k: int, paths: int = 1) -> list[list[ExplainedItem]]:
+        """The k best items with their most probable paths; see ``Explains``."""
         block = np.asarray(users, dtype=np.int64)
         scores = self.encoder_.score_items(block)
         walks = self.walks(block, scores)
         scores[history(self.graph_, block)] = -np.inf
-        out: list[list[Reasons]] = [[] for _ in block]
+        out: list[list[ExplainedItem]] = [[] for _ in block]
         for owner, item, of_item in _by_item(walks, scores, self.graph_.n_users):
             if len(out[owner]) < k:
                 ways = _merged(walks, of_item, self.loop_)[:paths]
                 out[owner].append(
-                    Reasons(
+                    ExplainedItem(
                         item,
                         float(scores[owner, item]),
                         tuple(path for path, _ in ways),

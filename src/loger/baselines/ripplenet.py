@@ -16,15 +16,15 @@ from loger.baselines._walks import ripple_sets, rows_of
 from loger.baselines.sampling import Noise
 from loger.data.splits import Split
 from loger.encoder.folding import history
-from loger.encoder.rows import RowAdam
-from loger.encoder.threads import one_thread
-from loger.encoder.training import chosen_device, configured
 from loger.engine import LocalEngine, Progress, silent
 from loger.errors import LogerError
+from loger.evaluation.recommender import ExplainedItem, Floats
 from loger.graph import INTERACTION, KnowledgeGraph
-from loger.paths import Path, Reasons
-from loger.recommender import Floats
+from loger.graph.path import Path
 from loger.topk import top_k
+from loger.training.loop import chosen_device, configured
+from loger.training.rows import RowAdam
+from loger.training.threads import one_thread
 
 Ints = NDArray[np.int64]
 
@@ -266,8 +266,8 @@ class RippleNet:
         return out
 
     @torch.no_grad()
-    def reasons(self, users: ArrayLike, k: int, paths: int = 1) -> list[list[Reasons]]:
-        """The k best items with the paths that their attention goes to; see ``GivesReasons``."""
+    def explained(self, users: ArrayLike, k: int, paths: int = 1) -> list[list[ExplainedItem]]:
+        """The k best items with the paths that their attention goes to; see ``Explains``."""
         block = np.asarray(users, dtype=np.int64)
         lists, scores = top_k(
             self.score(block), k, history(self.graph_, block), engine=LocalEngine(1)
@@ -284,7 +284,7 @@ class RippleNet:
                     )[:paths]
                     parts = zip(*ways, strict=True) if ways else ((), ())
                     reasons.append(
-                        Reasons(int(item), float(scores[row, place]), *map(tuple, parts))
+                        ExplainedItem(int(item), float(scores[row, place]), *map(tuple, parts))
                     )
             out.append(reasons)
         return out

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from loger import __version__
-from loger.cli import ask, compare, data, demo, evaluate, fit, rules, serve, study
+from loger.cli import compare, data, demo, evaluate, fit, recommend, rules, serve, study
 from loger.errors import LogerError
+from loger.version import __version__
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 MISTAKE = 2
@@ -64,10 +64,10 @@ def root(
 
 app.command(name="demo")(demo.demo)
 app.command(name="fit")(fit.fit)
-app.command(name="recommend")(ask.recommend)
-app.command(name="explain")(ask.explain)
-app.command(name="why-not")(ask.why_not)
-app.command(name="what-if")(ask.what_if)
+app.command(name="recommend")(recommend.recommend)
+app.command(name="explain")(recommend.explain)
+app.command(name="why-not")(recommend.why_not)
+app.command(name="what-if")(recommend.what_if)
 app.command(name="rules")(rules.rules)
 app.command(name="evaluate")(evaluate.evaluate)
 app.command(name="compare")(compare.compare)

@@ -13,8 +13,8 @@ from loger.cli.options import AsJson, PositiveFrom
 from loger.errors import DataError
 
 if TYPE_CHECKING:
+    from loger.build.mapping import TableMapping
     from loger.data import Dataset
-    from loger.data.build.mapping import TableMapping
 
 app = typer.Typer(no_args_is_help=True, help="Build data sets from raw reviews or tables.")
 
@@ -106,9 +106,9 @@ def amazon(
     }  # fmt: skip
     check_out(out, force)
     check_fit(fit, force, json)
+    from loger.build import amazon as builder
+    from loger.build.presets import preset as named
     from loger.cli import show
-    from loger.data.build import amazon as builder
-    from loger.data.build.presets import preset as named
 
     chosen = None if preset is None else named(preset)
     config = builder.AmazonConfig() if chosen is None else chosen.config
@@ -164,8 +164,8 @@ def fit_too(out: Path, bundle: Path | None, force: bool) -> None:
 
 def tell(dataset: Dataset, out: Path, json: bool, paper: dict[str, int] | None = None) -> None:
     """Show what was built, beside the paper's figures if there are any, and what was mended."""
+    from loger.build.presets import count
     from loger.cli import show
-    from loger.data.build.presets import count
 
     ours = asdict(count(dataset))
     if json:
@@ -223,12 +223,12 @@ def table(
         check_fit(fit, force, json)
     if (mapping is None) == (interactions is None):
         raise DataError("give either --interactions or --mapping", remedy="see --help")
+    from loger.build import frames
+    from loger.build import mapping as mappings
+    from loger.build import table as builder
+    from loger.build.parts import named_extractor
+    from loger.build.propose import propose as guess
     from loger.cli import show
-    from loger.data.build import frames
-    from loger.data.build import mapping as mappings
-    from loger.data.build import table as builder
-    from loger.data.build.parts import named_extractor
-    from loger.data.build.propose import propose as guess
 
     extract = named_extractor(extractor) if extractor else None
     with show.working("reading the tables"):

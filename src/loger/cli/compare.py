@@ -16,7 +16,7 @@ KNOWN = (
     "mostpop, itemknn, p3alpha, rp3beta, ease, ials, encoder, cke, ripplenet, kgat, heteroembed, "
     "pgpr, loger, loger-paper"
 )
-"""The names of loger.compare.METHODS, written out so that --help loads nothing heavy."""
+"""The names of loger.evaluation.compare.METHODS, written out so that --help loads nothing heavy."""
 
 
 def compare(
@@ -67,8 +67,8 @@ def compare(
     """
     dataset = read(path, format, positive_from)
     from loger.cli import show
-    from loger.compare import compare as run
     from loger.data import split
+    from loger.evaluation.compare import compare as run
 
     folder = out or Path(f"compare-{dataset.name.replace(' ', '-')}")
     with show.engine("preparing") as engine:

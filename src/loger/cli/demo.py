@@ -46,7 +46,7 @@ def demo(
         check_installed()
     from loger.cli import show
     from loger.cli.evaluate import write
-    from loger.cli.fit import HOW
+    from loger.cli.fit import FIT_RECORD
     from loger.cli.story import tell
     from loger.data import split
     from loger.data.demo import shop
@@ -63,7 +63,7 @@ def demo(
     noted = {"data": str(out / FILES["data"]), "split": {"how": "time"}, "tried": model.tried_}
     from json import dumps
 
-    (out / FILES["bundle"] / HOW).write_text(dumps(noted, indent=2) + "\n")
+    (out / FILES["bundle"] / FIT_RECORD).write_text(dumps(noted, indent=2) + "\n")
     command = f"loger demo --seed {seed}"
     report, trust = story.report, story.faithfulness
     write(out / FILES["report"], model, made.dataset, report, trust, model.tried_, (), command)

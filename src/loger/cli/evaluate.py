@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from loger.cli.fit import HOW
+from loger.cli.fit import FIT_RECORD
 from loger.cli.options import AsJson, Bundle, Format, Length, PositiveFrom, Source, opened, read
 from loger.errors import DataError, LogerError, UnknownNameError
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from loger.data import Dataset, Split
     from loger.data.demo import Demo
     from loger.engine import LocalEngine
-    from loger.faithfulness import FaithfulnessReport
-    from loger.metrics.report import Report
+    from loger.evaluation.faithfulness import FaithfulnessReport
+    from loger.evaluation.metrics.report import Report
     from loger.model import LOGER
 
 CONTROLS = "mostpop,itemknn,ease"
@@ -51,7 +51,7 @@ def evaluate(
         bool,
         typer.Option(
             "--ablation",
-            help="Fit anew believing 0, 10, …, 50 hidden pairs per user, and plot |H⁺|.",
+            help="Fit anew ablate_hidden 0, 10, …, 50 hidden pairs per user, and plot |H⁺|.",
         ),
     ] = False,
     protocol: Annotated[str, typer.Option(help="full or sampled-100.")] = "full",
@@ -84,7 +84,7 @@ def evaluate(
         found = measured(model, parts, names, engine, k, protocol, seed, samples)
         shown = report is not None if faithful is None else faithful
         trust = faithfulness(model, parts, engine, k, users, seed) if shown else []
-        points = model.believing(parts, progress=engine.progress) if ablation else []
+        points = model.ablate_hidden(parts, progress=engine.progress) if ablation else []
     if report is not None:
         command = "loger " + " ".join(sys.argv[1:])
         write(report, model, dataset, found, trust, how.get("tried", ()), points, command)
@@ -121,7 +121,7 @@ def check_methods(names: Sequence[str]) -> None:
 
 def fitted_how(bundle: Path) -> dict[str, Any]:
     """What ``loger fit`` noted beside the bundle; empty if it was saved from Python."""
-    path = bundle / HOW
+    path = bundle / FIT_RECORD
     if not path.is_file():
         return {}
     try:
@@ -156,9 +156,9 @@ def measured(
     samples: int = 1000,
 ) -> Report:
     """The model and others, with default settings, on the same users."""
-    from loger.compare import METHODS
-    from loger.evaluate import evaluate as run
-    from loger.recommender import Recommender
+    from loger.evaluation.compare import METHODS
+    from loger.evaluation.evaluate import evaluate as run
+    from loger.evaluation.recommender import Recommender
 
     everyone: list[Recommender] = [model]
     for name in names:
@@ -188,7 +188,7 @@ def faithfulness(
     demo: Demo | None = None,
 ) -> list[FaithfulnessReport]:
     """Measures of the model's reasons, and of random valid paths for the same items."""
-    from loger.faithfulness import (
+    from loger.evaluation.faithfulness import (
         FaithfulnessConfig,
         Probes,
         RandomPaths,
@@ -222,8 +222,8 @@ def write(
     import numpy as np
 
     from loger.cli.statistics import statistics
-    from loger.explain import explain
-    from loger.report import Contents, page
+    from loger.evaluation.report import Contents, page
+    from loger.explain.attribution import explain
 
     own = np.asarray(found.users[:EXAMPLES])
     best, _ = model.top(own, 1)
@@ -250,7 +250,7 @@ def commit() -> str:
     """The version, and the commit if loger runs from a checkout."""
     import subprocess
 
-    from loger import __version__
+    from loger.version import __version__
 
     home = Path(__file__).resolve().parents[3]
     if not (home / ".git").exists():

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from loger.model import LOGER, LOGERConfig
 
 INTERRUPTED = 130
-HOW = "fit.json"
+FIT_RECORD = "fit.json"
 """Beside the bundle's own files: what it was fitted on, and what tuning tried."""
 
 
@@ -90,7 +90,7 @@ def fit(
         "data": str(path), "format": format, "positive_from": positive_from, "name": dataset.name,
         "preset": preset, "split": options, "tried": [list(row) for row in model.tried_],
     }  # fmt: skip
-    (out / HOW).write_text(jsonlib.dumps(about, indent=2, ensure_ascii=False) + "\n")
+    (out / FIT_RECORD).write_text(jsonlib.dumps(about, indent=2, ensure_ascii=False) + "\n")
     shutil.rmtree(unfinished(out), ignore_errors=True)
     told = summary(model, out)
     if json:
@@ -127,7 +127,7 @@ def tell(dataset: Dataset, config: LOGERConfig, parts: Split) -> None:
         typer.echo(f"note: {note}", err=True)
     n, mining = len(parts.train), config.mining.for_pairs(len(parts.train))
     if mining != config.mining.for_pairs(sys.maxsize):
-        needs = f"support {mining.least_support}, lift {mining.least_lift:g}"
+        needs = f"support {mining.min_support}, lift {mining.min_lift:g}"
         typer.echo(f"note: {n:,} training pairs are few, so rules need less: {needs}", err=True)
 
 
@@ -161,7 +161,7 @@ def check_out(out: Path, force: bool) -> None:
         raise DataError("is a file", path=out, remedy="give a folder")
     if not out.is_dir() or not any(out.iterdir()):
         return
-    if not (out / HOW).is_file():
+    if not (out / FIT_RECORD).is_file():
         raise DataError("is not empty, and no bundle", path=out, remedy="give a new folder")
     if not force:
         raise DataError("holds a bundle", path=out, remedy="give a new folder, or --force")

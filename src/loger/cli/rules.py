@@ -11,16 +11,16 @@ from loger.cli.options import AsJson, Format, PositiveFrom, named, opened, read
 from loger.errors import LogerError
 
 if TYPE_CHECKING:
-    from loger.mining import Measure
+    from loger.rules.mining import Measure
 
 
 def rules(
     path: Annotated[
         Path, typer.Argument(metavar="PATH", help="A data set in any format, or a bundle.")
     ],
-    most: Annotated[int, typer.Option(min=1, help="Keep at most so many rules.")] = 50,
-    longest: Annotated[int, typer.Option(min=1, max=3, help="The most hops of a rule.")] = 3,
-    least_support: Annotated[
+    max_rules: Annotated[int, typer.Option(min=1, help="Keep at most so many rules.")] = 50,
+    max_hops: Annotated[int, typer.Option(min=1, max=3, help="The most hops of a rule.")] = 3,
+    min_support: Annotated[
         int | None,
         typer.Option(
             min=1,
@@ -28,7 +28,7 @@ def rules(
             show_default=False,
         ),
     ] = None,
-    least_lift: Annotated[
+    min_lift: Annotated[
         float | None,
         typer.Option(
             min=0,
@@ -50,26 +50,30 @@ def rules(
 
     support: observed pairs that the rule reaches; precision: the share of reached pairs
     that are observed; lift: precision over that of chance. The rules of a model come with
-    their weights; of the options only --most, --all and --user are for them.
+    their weights; of the options only --max-rules, --all and --user are for them.
 
     [dim]Examples:[/dim]
-      loger rules my-shop --most 10
+      loger rules my-shop --max-rules 10
       loger rules my-shop --all
       loger rules my-shop.bundle --user ann
       loger rules my-shop --json
     """
     if is_bundle(path):
-        _of_model(path, most, every, user, json)
+        _of_model(path, max_rules, every, user, json)
         return
     if user is not None:
         raise LogerError(f"--user is for bundles, and {path} is none; fit one with loger fit")
     dataset = read(path, format, positive_from)
     from loger.cli import show
     from loger.data import split
-    from loger.mining import MiningConfig, mine
+    from loger.rules.mining import MiningConfig, mine
 
     config = MiningConfig(
-        longest=longest, least_support=least_support, least_lift=least_lift, most=most, seed=seed
+        max_hops=max_hops,
+        min_support=min_support,
+        min_lift=min_lift,
+        max_rules=max_rules,
+        seed=seed,
     )
     with show.engine(show.COMPILING) as engine:
         mined = mine(split(dataset, seed=seed).graph, config, engine)
@@ -91,7 +95,7 @@ def is_bundle(path: Path) -> bool:
     return (path / "manifest.json").is_file() and (path / "logic.safetensors").is_file()
 
 
-def _of_model(path: Path, most: int, every: bool, user: str | None, json: bool) -> None:
+def _of_model(path: Path, max_rules: int, every: bool, user: str | None, json: bool) -> None:
     """Show the rules of a model with their weights, and what they are to a user."""
     model = opened(path)
     from loger.cli import show
@@ -104,7 +108,7 @@ def _of_model(path: Path, most: int, every: bool, user: str | None, json: bool) 
         columns = ["importance", "n", *columns]
     rows = told.to_dicts()
     if not every:
-        rows = [row for row in rows if row["weight"] > 0][:most]
+        rows = [row for row in rows if row["weight"] > 0][:max_rules]
     if json:
         show.as_json({"name": model.name, "rules": rows})
         return
@@ -113,7 +117,9 @@ def _of_model(path: Path, most: int, every: bool, user: str | None, json: bool) 
     to = show.console()
     to.print(show.table([titles.get(c, c) for c in columns], cells, f"Rules of {path}"))
     if len(rows) < len(told):
-        to.print(f"{len(told) - len(rows)} more have no weight or are beyond --most; see --all")
+        to.print(
+            f"{len(told) - len(rows)} more have no weight or are beyond --max-rules; see --all"
+        )
 
 
 def measured(measure: Measure) -> dict[str, Any]:

@@ -42,7 +42,7 @@ def serve(
     check_installed()
     import uvicorn
 
-    from loger.storage import manifest
+    from loger.bundle import manifest
     from loger.web.config import VARIABLE, ServeConfig
 
     manifest(bundle, "loger")

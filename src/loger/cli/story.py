@@ -15,11 +15,11 @@ from loger.data import Split
 from loger.data.dataset import PARTS
 from loger.data.demo import BRAND, FEATURE, SOCIAL, Demo
 from loger.engine import LocalEngine
-from loger.explain import Explanation, explain
+from loger.explain.attribution import Explanation, explain
 
 if TYPE_CHECKING:
-    from loger.faithfulness import FaithfulnessReport
-    from loger.metrics.report import Report
+    from loger.evaluation.faithfulness import FaithfulnessReport
+    from loger.evaluation.metrics.report import Report
     from loger.model import LOGER
 
 FIRST = 3

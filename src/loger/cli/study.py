@@ -12,8 +12,8 @@ from loger.errors import LogerError
 
 if TYPE_CHECKING:
     from loger.data import Split
+    from loger.evaluation.recommender import Explains
     from loger.model import LOGER
-    from loger.paths import GivesReasons
 
 app = typer.Typer(no_args_is_help=True, help="Let people rank the reasons of methods, blindly.")
 
@@ -60,7 +60,7 @@ def make(
     dataset = read(path, format or how.get("format"), positive_from or how.get("positive_from"))
     parts = the_split(model, dataset, how, bundle)
     with show.engine("preparing") as engine:
-        methods: dict[str, GivesReasons] = {"loger": model}
+        methods: dict[str, Explains] = {"loger": model}
         methods |= {name: other(name, model, parts, seed, engine.progress) for name in names}
         made = make_tasks(methods, model.graph_, model.rules_, tasks, paths, seed)
     study = Study.create(out, made, title)
@@ -163,16 +163,16 @@ def check(names: list[str]) -> None:
             raise UnknownNameError("method that shows paths", name, ("random", *EXPLAINING))
 
 
-def other(name: str, model: LOGER, parts: Split, seed: int, progress: Any) -> GivesReasons:
+def other(name: str, model: LOGER, parts: Split, seed: int, progress: Any) -> Explains:
     """A method to compare with, fitted on what the model knows."""
-    from loger.compare import METHODS
-    from loger.faithfulness import RandomPaths
+    from loger.evaluation.compare import METHODS
+    from loger.evaluation.faithfulness import RandomPaths
 
     if name == "random":
         return RandomPaths(model, model.graph_, model.rules_, seed)
     method = METHODS[name]
     made: Any = method.maker()(**({"seed": seed} if method.seeded else {}))
-    fitted: GivesReasons = made.fit(parts if method.refits else parts.refit(), progress=progress)
+    fitted: Explains = made.fit(parts if method.refits else parts.refit(), progress=progress)
     return fitted
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from loger.data import plain, tables
+from loger.data.dataframes import is_frame
 from loger.data.dataset import MANIFEST, Dataset, Note, load_saved
-from loger.data.memory import is_frame
 from loger.data.plain import ENDINGS, from_frames
 from loger.data.splits import Split, split
 from loger.errors import DataError, UnknownNameError

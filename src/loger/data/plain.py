@@ -19,9 +19,9 @@ import polars as pl
 
 from loger.data import headers, tables
 from loger.data.assemble import NO_FACTS, assemble
+from loger.data.dataframes import polars_frame
 from loger.data.dataset import Dataset, Note
 from loger.data.headers import Columns
-from loger.data.memory import polars_frame
 from loger.data.times import seconds
 from loger.errors import DataError
 

@@ -1,14 +1,15 @@
 """KG encoders: f_θ of the paper, and adapters to the models of other libraries."""
 
 from loger.encoder.calibration import Calibration, calibrate
-from loger.encoder.protocol import Encoder, ExtraPairs
+from loger.encoder.protocol import Encoder
 from loger.encoder.retrieval import top_items
 from loger.encoder.transe import TransE, TransEConfig
+from loger.training.loop import HiddenPairs
 
 __all__ = [
     "Calibration",
     "Encoder",
-    "ExtraPairs",
+    "HiddenPairs",
     "TransE",
     "TransEConfig",
     "calibrate",

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from loger.encoder.protocol import Encoder, Floats
-from loger.encoder.threads import one_thread
 from loger.graph import INTERACTION, KnowledgeGraph
+from loger.training.threads import one_thread
 
 
 @runtime_checkable

@@ -27,10 +27,14 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
-from loger.encoder.checkpoint import Checkpoint
-from loger.encoder.protocol import ExtraPairs, Floats
-from loger.encoder.training import (
+from loger.encoder.protocol import Floats
+from loger.engine import Progress, silent
+from loger.errors import LogerError, UnknownNameError
+from loger.graph import INTERACTION, KnowledgeGraph
+from loger.training.checkpoint import Checkpoint
+from loger.training.loop import (
     Batch,
+    HiddenPairs,
     Parameters,
     Triples,
     chosen_device,
@@ -41,9 +45,6 @@ from loger.encoder.training import (
     softmax_loss,
     train,
 )
-from loger.engine import Progress, silent
-from loger.errors import LogerError, UnknownNameError
-from loger.graph import INTERACTION, KnowledgeGraph
 
 CELLS_PER_BLOCK = 8 << 20
 """Numbers that most models form on the way to a block of scores: users × items × dimension."""
@@ -97,7 +98,7 @@ class KGE:
         self,
         graph: KnowledgeGraph,
         *,
-        extra: ExtraPairs | None = None,
+        hidden: HiddenPairs | None = None,
         warm: bool = False,
         checkpoint: Path | None = None,
         progress: Progress = silent,
@@ -108,11 +109,11 @@ class KGE:
         elif not hasattr(self, "module_"):
             raise LogerError("a warm fit needs a fit before it")
         begun = self.state() if warm else None
-        saved = Checkpoint(checkpoint, "KGE", graph.fingerprint, self.config, extra, begun)
+        saved = Checkpoint(checkpoint, "KGE", graph.fingerprint, self.config, hidden, begun)
         self.module_.train()
         train(
             Parameters(self.module_, proportional="model"),
-            Triples(graph, extra),
+            Triples(graph, hidden),
             self.config,
             self._loss,
             epochs=self.config.warm_epochs if warm else self.config.epochs,

@@ -31,10 +31,14 @@ from scipy.sparse import csr_array
 from torch import Tensor, nn
 from torch.nn.functional import embedding, embedding_bag, normalize
 
-from loger.encoder.checkpoint import Checkpoint
-from loger.encoder.protocol import ExtraPairs, Floats
-from loger.encoder.training import (
+from loger.encoder.protocol import Floats
+from loger.engine import Progress, silent
+from loger.errors import LogerError
+from loger.graph import INTERACTION, KnowledgeGraph
+from loger.training.checkpoint import Checkpoint
+from loger.training.loop import (
     Batch,
+    HiddenPairs,
     Ids,
     Parameters,
     Triples,
@@ -46,9 +50,6 @@ from loger.encoder.training import (
     softmax_loss,
     train,
 )
-from loger.engine import Progress, silent
-from loger.errors import LogerError
-from loger.graph import INTERACTION, KnowledgeGraph
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +103,7 @@ class GNN:
         self,
         graph: KnowledgeGraph,
         *,
-        extra: ExtraPairs | None = None,
+        hidden: HiddenPairs | None = None,
         warm: bool = False,
         checkpoint: Path | None = None,
         progress: Progress = silent,
@@ -116,12 +117,12 @@ class GNN:
         self._graph = graph
         train(
             Parameters(self.module_),
-            Triples(graph, extra),
+            Triples(graph, hidden),
             self.config,
             self._loss,
             epochs=self.config.warm_epochs if warm else self.config.epochs,
             warm=warm,
-            saved=Checkpoint(checkpoint, "GNN", graph.fingerprint, self.config, extra, begun),
+            saved=Checkpoint(checkpoint, "GNN", graph.fingerprint, self.config, hidden, begun),
             progress=progress,
         )
         self._settle(graph)

@@ -7,7 +7,6 @@ is all that ranking, the logic model and calibration ever see of it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, Self, runtime_checkable
 
@@ -16,17 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from loger.engine import Progress, silent
 from loger.graph import KnowledgeGraph
+from loger.training.loop import HiddenPairs
 
 Floats = NDArray[np.float32]
-
-
-@dataclass(frozen=True, eq=False)
-class ExtraPairs:
-    """Interactions to learn from besides those of the graph: H⁺ of the E-step, with weights p."""
-
-    users: NDArray[np.int32]
-    items: NDArray[np.int32]
-    weights: NDArray[np.float32]
 
 
 class Encoder(Protocol):
@@ -36,16 +27,16 @@ class Encoder(Protocol):
         self,
         graph: KnowledgeGraph,
         *,
-        extra: ExtraPairs | None = None,
+        hidden: HiddenPairs | None = None,
         warm: bool = False,
         checkpoint: Path | None = None,
         progress: Progress = silent,
     ) -> Self:
-        """Learn from a graph's triples and, if given, weighted extra interactions.
+        """Learn from a graph's triples and, if given, weighted hidden pairs.
 
         ``warm`` goes on from the present state with a fraction of the first fit's steps.
         With ``checkpoint`` (a folder) the fit saves its state as it goes, and a fit that
-        finds a state of the same graph, extra pairs and settings there goes on from it and
+        finds a state of the same graph, hidden pairs and settings there goes on from it and
         ends with the same bytes.
         """
         ...

@@ -8,10 +8,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from loger.encoder.folding import history
 from loger.encoder.protocol import Encoder, Product
-from loger.encoder.threads import one_thread
 from loger.engine import Engine, LocalEngine
 from loger.graph import KnowledgeGraph
 from loger.topk import RunningBest, top_k
+from loger.training.threads import one_thread
 
 CELLS_PER_BLOCK = 4 << 20
 """Scores that a worker holds at a time, of an encoder that gives them all: 16 MiB."""

@@ -33,14 +33,15 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from loger.encoder.checkpoint import Checkpoint
 from loger.encoder.histories import Bags, Histories
-from loger.encoder.protocol import ExtraPairs, Floats
-from loger.encoder.rows import RowAdam
-from loger.encoder.threads import one_thread
+from loger.encoder.protocol import Floats
 from loger.engine import Progress, silent
 from loger.errors import LogerError
 from loger.graph import INTERACTION, KnowledgeGraph
+from loger.training.checkpoint import Checkpoint
+from loger.training.loop import HiddenPairs
+from loger.training.rows import RowAdam
+from loger.training.threads import one_thread
 
 Distance = Literal["sphere", "squared", "l1"]
 
@@ -57,13 +58,13 @@ class TransEConfig:
     fact_gamma: float = 10.0
     """… and of all other relations."""
     users: Literal["history", "free"] = "history"
-    longest_history: int = 64
+    max_history: int = 64
     """A user of more items is summed, in training, over so many drawn anew each time."""
     loss: Literal["softmax", "adversarial"] = "softmax"
     temperature: float = 1.0
     """T of the adversarial loss."""
     epochs: int = 8
-    most_interactions: int = 3_500_000
+    max_interactions: int = 3_500_000
     """Fewer epochs, but at least two, where all of them would visit more interactions than this:
     `ml1m` is best after 4 (validation NDCG@10 13.36 against 13.18 after 8)."""
     warm_epochs: int = 2
@@ -107,7 +108,7 @@ class TransE:
         self,
         graph: KnowledgeGraph,
         *,
-        extra: ExtraPairs | None = None,
+        hidden: HiddenPairs | None = None,
         warm: bool = False,
         checkpoint: Path | None = None,
         progress: Progress = silent,
@@ -117,10 +118,10 @@ class TransE:
             self._start(graph)
         elif not hasattr(self, "entities_"):
             raise LogerError("a warm fit needs a fit before it")
-        self._prepare(graph, extra)
+        self._prepare(graph, hidden)
         epochs = self.config.warm_epochs if warm else self._epochs()
         begun = self._tensors() if warm else None
-        saved = Checkpoint(checkpoint, graph.fingerprint, self.config, extra, begun)
+        saved = Checkpoint(checkpoint, graph.fingerprint, self.config, hidden, begun)
         first = saved.resume(self._tensors())
         with one_thread():
             for epoch in range(first, epochs):
@@ -133,7 +134,7 @@ class TransE:
     def _epochs(self) -> int:
         """How often a fit that does not start warm goes through the interactions."""
         n = max(1, len(self._interactions[0]))
-        fewer = max(2, round(self.config.most_interactions / n))
+        fewer = max(2, round(self.config.max_interactions / n))
         return min(self.config.epochs, fewer)
 
     def _epoch(self, epoch: int, epochs: int, warm: bool, progress: Progress) -> None:
@@ -163,7 +164,7 @@ class TransE:
             RowAdam(torch.from_numpy(x).to(self.device)) for x in (table, shifts, zeros)
         )
 
-    def _prepare(self, graph: KnowledgeGraph, extra: ExtraPairs | None) -> None:
+    def _prepare(self, graph: KnowledgeGraph, hidden: HiddenPairs | None) -> None:
         """Sort the triples by relation and count how often each entity is sought."""
         self.n_users_, self.n_items_ = graph.n_users, graph.n_items
         heads, relations, tails = graph.triples()
@@ -175,10 +176,10 @@ class TransE:
         free = self.config.users == "free"
         self._histories = Histories(users, items, graph.n_users, self.device, free)
         weights = np.ones(len(users), dtype=np.float32)
-        if extra is not None:
-            users = np.concatenate([users, extra.users.astype(np.int64)])
-            items = np.concatenate([items, extra.items.astype(np.int64) + graph.n_users])
-            weights = np.concatenate([weights, extra.weights])
+        if hidden is not None:
+            users = np.concatenate([users, hidden.users.astype(np.int64)])
+            items = np.concatenate([items, hidden.items.astype(np.int64) + graph.n_users])
+            weights = np.concatenate([weights, hidden.weights])
         self._interactions = users, items, weights
         self._spans = [
             tuple(graph.vocabulary.span(t) for t in graph.signature(r))
@@ -220,7 +221,7 @@ class TransE:
         config, r = self.config, batch.relation
         table, shift = self.entities_.table, self.relations_.table[r]
         left_out = batch.sought if r == INTERACTION else None
-        given = self._histories.bags(batch.given, left_out, config.longest_history, rng)
+        given = self._histories.bags(batch.given, left_out, config.max_history, rng)
         candidates, positive = self._candidates(batch)
         x = given.sum(table).view(*positive.shape, -1)  # [groups,] triples, dimension
         y = table[candidates]  # [groups,] candidates, dimension

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from loger.engine.seam import Block, Progress, Result, silent
+from loger.engine.protocol import Block, Progress, Result, silent
 
 
 class LocalEngine:

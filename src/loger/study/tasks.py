@@ -8,11 +8,12 @@ import numpy as np
 
 from loger.encoder.folding import history
 from loger.errors import LogerError
+from loger.evaluation.recommender import ExplainedItem, Explains
 from loger.graph import KnowledgeGraph
-from loger.paths import GivesReasons, Path, Reasons
+from loger.graph.path import Path
+from loger.reasoner.search import random_paths
 from loger.rules import RuleSet
-from loger.search import random_paths
-from loger.sentences import path_sentence
+from loger.rules.sentences import path_sentence
 from loger.study.store import Task
 
 DEPTH = 100
@@ -20,7 +21,7 @@ DEPTH = 100
 
 
 def make_tasks(
-    methods: Mapping[str, GivesReasons],
+    methods: Mapping[str, Explains],
     graph: KnowledgeGraph,
     rules: RuleSet,
     n: int = 20,
@@ -39,7 +40,7 @@ def make_tasks(
     tasks: list[Task] = []
     for lo in range(0, len(order), 2 * n):
         users = order[lo : lo + 2 * n]
-        lists = {name: method.reasons(users, DEPTH) for name, method in methods.items()}
+        lists = {name: method.explained(users, DEPTH) for name, method in methods.items()}
         for row, user in enumerate(users.tolist()):
             shown = {name: _first(own[row], paths) for name, own in lists.items()}
             past = _past(graph, rules, user, paths, seed)
@@ -68,7 +69,7 @@ def _task(
     )
 
 
-def _first(own: list[Reasons], n: int) -> list[Path]:
+def _first(own: list[ExplainedItem], n: int) -> list[Path]:
     """The best path of each of the first items that have one."""
     return [reasons.paths[0] for reasons in own if reasons.paths][:n]
 

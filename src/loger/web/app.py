@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from starlette.responses import FileResponse, Response
 from starlette.staticfiles import StaticFiles
 
-from loger import __version__
+from loger.version import __version__
 from loger.web import problems
 from loger.web.config import VARIABLE, ServeConfig
 from loger.web.guard import Guard

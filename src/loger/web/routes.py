@@ -7,9 +7,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from fastapi import Path as InPath
 
-from loger import __version__
-from loger.explain import explain as explain_pairs
-from loger.questions import WhyNot
+from loger.explain.attribution import explain as explain_pairs
+from loger.explain.questions import WhyNot
+from loger.version import __version__
 from loger.web import schemas as s
 from loger.web.problems import ProblemError
 from loger.web.served import Served

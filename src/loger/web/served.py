@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from loger.bundle import MANIFEST
 from loger.encoder.folding import FoldsIn, history_edges
-from loger.explain import Scores, explain
+from loger.explain.attribution import Scores, explain
 from loger.graph import KnowledgeGraph
+from loger.graph.path import Path as Chain
 from loger.grounding import ground, strongest_paths
 from loger.model import LOGER
-from loger.paths import Path as Chain
 from loger.rules import RuleSet
-from loger.sentences import path_sentence
-from loger.storage import MANIFEST
+from loger.rules.sentences import path_sentence
 from loger.web.names import Names
 from loger.web.problems import ProblemError
 from loger.web.schemas import Who
@@ -117,7 +117,7 @@ class Served:
                 raise ProblemError(
                     409, f"{who.user!r} does not have {self.names_of(v)!r} to remove"
                 )
-        return self.model.seen_by(user, gone, more)
+        return self.model.user_view(user, gone, more)
 
     def _newcomer(self, who: Who) -> tuple[LOGER, int]:
         if not self.takes_new_users:
@@ -126,7 +126,7 @@ class Served:
         named = [x for x in dict.fromkeys([*(who.history or []), *who.add]) if x not in gone]
         items = [self.item(name) for name in named]
         guest = self.graph.n_users  # the last user there
-        return self._guests.seen_by(guest, (), items, range(len(items))), guest
+        return self._guests.user_view(guest, (), items, range(len(items))), guest
 
     @property
     def takes_new_users(self) -> bool:

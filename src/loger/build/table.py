@@ -1,0 +1,309 @@
+"""From the tables of any shop to a data set: interactions, items, and perhaps users.
+
+``propose`` guesses what each column becomes, ``mapping.write`` puts that into a TOML file to edit,
+``build`` follows it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from loger.build import frames
+from loger.build.aspects import Extractor, lexicon, mentions, plain_text, singular
+from loger.build.cores import core
+from loger.build.mapping import Column, TableMapping, Things
+from loger.build.parts import feature
+from loger.build.review_facts import FACTS, feature_labels
+from loger.build.values import as_moments, as_numbers, cells, split_cells
+from loger.data.assemble import assemble
+from loger.data.dataset import Dataset, Note
+from loger.errors import DataError
+
+_PARTS = {"train": "train", "training": "train", "validation": "validation", "valid": "validation",
+          "val": "validation", "dev": "validation", "test": "test", "testing": "test"}  # fmt: skip
+_KEYWORDS = 10  # per item, the rarest first
+_DULL = {
+    "adverb",
+    "determiner",
+    "preposition",
+    "joiner",
+    "break",
+    "pronoun",
+    "auxiliary",
+    "be",
+    "not",
+    "to",
+    "nothing",
+    "number",
+}
+
+
+@dataclass
+class _Work:
+    """What grows while tables are read."""
+
+    mapping: TableMapping
+    extractor: Extractor
+    strict: bool
+    notes: list[Note] = field(default_factory=list)
+    facts: list[pl.DataFrame] = field(default_factory=list)
+    labels: dict[str, dict[str, str]] = field(default_factory=dict)
+    names: dict[str, pl.Series] = field(default_factory=dict)
+
+    def usable(
+        self, frame: pl.DataFrame, good: pl.Series, what: str, column: str, file: str
+    ) -> None:
+        """Note rows that cannot be used, or refuse them."""
+        bad = frame.filter(~good)
+        if not len(bad):
+            return
+        line, value = int(bad["line"][0]), bad[column][0]
+        if self.strict:
+            raise DataError(
+                what,
+                path=file or None,
+                line=line,
+                value=value,
+                remedy="mend the row, or build without --strict",
+            )
+        told = "" if value is None else f": {value}"
+        where = f" of {Path(file).name}" if file else ""
+        self.notes.append(Note(f"rows{where} left out: {what}", len(bad), f"line {line}{told}"))
+
+    def note(self, what: str, rows: pl.DataFrame, column: str) -> None:
+        """Note something about these rows, with the first as the example."""
+        if len(rows):
+            self.notes.append(Note(what, len(rows), str(rows[column][0])))
+
+
+def build(
+    mapping: TableMapping,
+    interactions: object = None,
+    items: object = None,
+    users: object = None,
+    *,
+    extractor: Extractor = mentions,
+    strict: bool = False,
+) -> Dataset:
+    """The data set that a mapping makes of tables: those given (paths, or frames of polars or
+    pandas), else the files that the mapping names.
+
+    Rows without a user or an item, and with ratings or times that are none, are left out and
+    noted; with ``strict`` they are errors. What is told in a row of the interactions has this
+    row as its source.
+    """
+    work = _Work(mapping, extractor, strict)
+    said = mapping.interactions
+    table = _table(interactions, said.file, "interactions")
+    for column in (said.user, said.item, said.rating, said.time, said.part):
+        _check(table, column, said.file)
+    events, table = _events(work, table)
+    for kind, given in (("item", items), ("user", users)):
+        things: Things | None = getattr(mapping, f"{kind}s")
+        if things is not None:
+            _add_things(work, things, _table(given, things.file, f"{kind}s"), kind)
+    for taken in said.columns:
+        _check(table, taken.column, said.file)
+        _add_of_events(work, taken, table, events)
+    return assemble(
+        mapping.name,
+        events,
+        pl.concat(work.facts, how="diagonal") if work.facts else pl.DataFrame(schema=FACTS),
+        interaction=mapping.interaction,
+        users=work.names.get("user", ()),
+        items=work.names.get("item", ()),
+        labels=work.labels,
+        positive_from=mapping.positive_from,
+        notes=work.notes,
+        path=Path(said.file) if said.file else None,
+    )
+
+
+def _table(given: object, file: str, what: str) -> pl.DataFrame:
+    if given is None and not file:
+        raise DataError(f"the {what} are missing", remedy="give a table, or a file in the mapping")
+    return frames.read(file if given is None else given)
+
+
+def _check(frame: pl.DataFrame, column: str, file: str) -> None:
+    if column and column not in frame.columns:
+        there = ", ".join(c for c in frame.columns if c != "line")
+        raise DataError(
+            f"there is no column {column!r}, only {there}",
+            path=file or None,
+            remedy="correct the mapping",
+        )
+
+
+def _events(work: _Work, table: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The interactions that stay under our names, and the same rows of the table."""
+    said = work.mapping.interactions
+    columns = {
+        "line": table["line"],
+        "user": cells(table[said.user]),
+        "item": cells(table[said.item]),
+    }
+    needs = [("user", said.user, "no user"), ("item", said.item, "no item")]
+    if said.rating:
+        columns["rating"] = as_numbers(table[said.rating])
+        needs.append(("rating", said.rating, "the rating is not a number"))
+    if said.time:
+        columns["time"] = as_moments(table[said.time])
+        needs.append(("time", said.time, "the time is not one"))
+    if said.part:
+        words = cells(table[said.part]).str.to_lowercase()
+        columns["part"] = words.replace_strict(_PARTS, default=None, return_dtype=pl.String)
+        needs.append(("part", said.part, "the part is neither train, validation nor test"))
+    events = pl.DataFrame(columns)
+    for ours, theirs, what in needs:
+        good = events[ours].is_not_null()
+        work.usable(table, good, what, theirs, said.file)
+        events, table = events.filter(good), table.filter(good)
+    codes = [events[c].cast(pl.Categorical).to_physical().to_numpy() for c in ("user", "item")]
+    stay = pl.Series(core(codes[0], codes[1], work.mapping.user_core, work.mapping.item_core))
+    work.note("interactions outside the core left out", events.filter(~stay), "user")
+    return events.filter(stay), table.filter(stay)
+
+
+def _add_things(work: _Work, things: Things, table: pl.DataFrame, kind: str) -> None:
+    """The facts, names and labels of a table of items or users."""
+    for name in (things.id, things.label, *(c.column for c in things.columns)):
+        _check(table, name, things.file)
+    own = cells(table[things.id])
+    work.usable(table, own.is_not_null(), f"no {kind}", things.id, things.file)
+    table, own = table.filter(own.is_not_null()), own.drop_nulls()
+    first = own.is_first_distinct()
+    twice = f"{kind}s that stand twice in their table, the first taken"
+    work.note(twice, table.filter(~first), things.id)
+    table, own = table.filter(first), own.filter(first)
+    work.names[kind] = own
+    if things.label:
+        titles = pl.DataFrame({"name": own, "label": cells(table[things.label])}).drop_nulls()
+        work.labels[kind] = {name: plain_text(label) for name, label in titles.iter_rows()}
+    for column in things.columns:
+        values = table[column.column]
+        pairs = pl.DataFrame({"head": own, "tail": cells(values)})
+        if column.take == "bins":
+            pairs = pairs.select("head", as_numbers(values).alias("tail"))
+            pairs = _binned(work, column, pairs)
+        _add(work, column, pairs.drop_nulls(), kind)
+
+
+def _add(work: _Work, column: Column, pairs: pl.DataFrame, kind: str) -> None:
+    """Facts of one column, from the names of items (users) and the cells beside them."""
+    tail_type = column.type or column.column
+    if column.take == "leave out":
+        return
+    if column.take == "items":
+        pairs = split_cells(pairs, column.separator)
+        known = pairs["tail"].is_in(work.names[kind].implode())
+        work.note(f"{column.column}: ids that no item has left out", pairs.filter(~known), "tail")
+        pairs, tail_type = pairs.filter(known), "item"
+    elif column.take in ("entity", "list"):
+        pairs = split_cells(pairs, column.separator if column.take == "list" else "")
+    elif column.take == "keywords":
+        pairs = _worded(pairs)
+    elif column.take == "aspects":
+        pairs = _mined(work, pairs)
+        tail_type = "feature"
+    if column.take not in ("items", "bins"):
+        n = len(work.names[kind])
+        pairs = _shared(work, pairs, column, n, f"{kind}s")
+    if column.take == "keywords":
+        # The rarest words tell most; ties go by the alphabet.
+        counts = pairs.group_by("tail").len()
+        pairs = pairs.join(counts, on="tail", maintain_order="left").sort("len", "tail")
+        pairs = pairs.group_by("head", maintain_order=True).head(_KEYWORDS).drop("len")
+    work.facts.append(_facts(pairs, column.relation or f"has_{tail_type}", kind, tail_type))
+
+
+def _add_of_events(work: _Work, column: Column, table: pl.DataFrame, events: pl.DataFrame) -> None:
+    """Facts that are known from interactions: of the user and of the item, each with its source."""
+    if column.take == "leave out":
+        return
+    if column.take not in ("entity", "list", "aspects"):
+        raise DataError(
+            f"column {column.column!r} of the interactions cannot be taken as {column.take!r}",
+            path=work.mapping.interactions.file or None,
+            remedy="take it as entity, list, aspects or 'leave out'",
+        )
+    rows = pl.int_range(len(events), dtype=pl.Int64, eager=True)
+    told = pl.DataFrame({"head": rows, "tail": cells(table[column.column])}).drop_nulls()
+    if column.take == "aspects":
+        told, kind = _mined(work, told), "feature"
+        relations = {"user": "mentions", "item": "has_feature"}
+    else:
+        told = split_cells(told, column.separator if column.take == "list" else "")
+        kind = column.type or column.column
+        relations = {"user": f"like_{kind}", "item": column.relation or f"has_{kind}"}
+    told = _shared(work, told, column, len(events), "interactions")
+    for side, relation in relations.items():
+        pairs = told.with_columns(events[side].gather(told["head"]).alias("head"))
+        facts = _facts(pairs, relation, side, kind).with_columns(told["head"].alias("source"))
+        work.facts.append(facts)
+
+
+def _facts(pairs: pl.DataFrame, relation: str, head_type: str, tail_type: str) -> pl.DataFrame:
+    return pairs.select(
+        "head",
+        pl.lit(relation).alias("relation"),
+        "tail",
+        pl.lit(head_type).alias("head_type"),
+        pl.lit(tail_type).alias("tail_type"),
+    )
+
+
+def _shared(work: _Work, pairs: pl.DataFrame, column: Column, n: int, what: str) -> pl.DataFrame:
+    """The pairs without tails that too few, or too many, have."""
+    mapping = work.mapping
+    counts = pairs.group_by("tail").agg(pl.col("head").n_unique().alias("n")).sort("tail")
+    for few, why in (
+        (counts.filter(pl.col("n") < mapping.least), f"fewer than {mapping.least} {what}"),
+        (
+            counts.filter(pl.col("n") > max(mapping.least, mapping.hub_share * n)),
+            f"more than {mapping.hub_share:.0%} of the {what}",
+        ),
+    ):
+        work.note(f"{column.column}: values that {why} have left out", few, "tail")
+        pairs = pairs.join(few, on="tail", how="anti", maintain_order="left")
+    return pairs
+
+
+def _binned(work: _Work, column: Column, pairs: pl.DataFrame) -> pl.DataFrame:
+    """The quantile of each number, with labels that say from where to where it goes."""
+    pairs = pairs.drop_nulls()
+    values, kind = pairs["tail"].to_numpy(), column.type or column.column
+    if not len(values):
+        return pairs.with_columns(pl.col("tail").cast(pl.String))
+    edges = np.unique(np.quantile(values, np.linspace(0, 1, max(2, column.bins + 1))[1:-1]))
+    ends = [values.min(), *edges, values.max()]
+    names = [f"{column.column}|{k + 1} of {len(edges) + 1}" for k in range(len(edges) + 1)]
+    labels = work.labels.setdefault(kind, {})
+    for k, name in enumerate(names):
+        labels[name] = f"{column.column}: {ends[k]:,g} to {ends[k + 1]:,g}"
+    place = np.searchsorted(edges, values, side="left")
+    return pl.DataFrame({"head": pairs["head"], "tail": [names[k] for k in place]})
+
+
+def _mined(work: _Work, told: pl.DataFrame) -> pl.DataFrame:
+    """The features that texts mention, in place of the texts."""
+    said = [sorted({feature(*m) for m in work.extractor(text)}) for text in told["tail"]]
+    lists = pl.Series("tail", said, dtype=pl.List(pl.String))
+    out = told.with_columns(lists).filter(pl.col("tail").list.len() > 0).explode("tail")
+    work.labels.setdefault("feature", {}).update(feature_labels(out["tail"].unique()))
+    return out
+
+
+def _worded(pairs: pl.DataFrame) -> pl.DataFrame:
+    """The words of texts, without those that carry no meaning, in place of the texts."""
+    words = lexicon()
+    found = []
+    for text in pairs["tail"]:
+        plain = pl.Series([plain_text(text).lower()]).str.extract_all(r"[a-z][a-z-]+[a-z]")[0]
+        found.append(sorted({singular(w) for w in plain if not words.of(w) & _DULL}))
+    lists = pl.Series("tail", found, dtype=pl.List(pl.String))
+    return pairs.with_columns(lists).filter(pl.col("tail").list.len() > 0).explode("tail")

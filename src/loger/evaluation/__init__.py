@@ -1,0 +1,1 @@
+"""How good, how true: the recommender protocol, metrics, comparison, faithfulness, report."""

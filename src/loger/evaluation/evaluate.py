@@ -1,0 +1,158 @@
+"""Recommenders × split → Report: the same users, candidates and measures for everyone.
+
+Protocols (METHOD 8): ``full`` ranks all items that the user is not known to have, and is the
+one to quote. ``sampled-100`` ranks each user's held-out items among 100 uniform unobserved
+items for each of them, as the paper's table almost surely does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal, get_args
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from loger.data.splits import Part, Split
+from loger.engine import Engine
+from loger.errors import DataError, LogerError, UnknownNameError
+from loger.evaluation.metrics import ranking
+from loger.evaluation.metrics.report import Report
+from loger.evaluation.recommender import PairMatrix, Recommender, pair_matrix, part_matrix, ranked
+
+Protocol = Literal["full", "sampled-100"]
+SAMPLED = 100
+"""Unobserved items for each held-out pair in ``sampled-100``."""
+
+
+def evaluate(
+    recommenders: Sequence[Recommender],
+    split: Split,
+    part: Literal["validation", "test"] = "test",
+    *,
+    k: int = 10,
+    protocol: Protocol = "full",
+    candidates: Path | str | None = None,
+    seed: int = 0,
+    samples: int = 1000,
+    engine: Engine | None = None,
+) -> Report:
+    """Measure fitted recommenders on the users who have items in a part; nobody is dropped.
+
+    On test, train **and** validation items are left out of the lists, whether the models
+    were fitted with ``split`` or with ``split.refit()``: when the test comes they are known.
+    On validation, only train items are.
+
+    ``candidates`` is the Parquet file of ``sampled-100``: read if it is there, else drawn
+    and written, so that all methods, now and later, rank the same ones. ``samples`` is the
+    number of bootstrap samples behind the intervals.
+    """
+    _check(recommenders, part, protocol, candidates)
+    owners, items = split.pairs(part)
+    if not len(owners):
+        raise LogerError(f"{split.dataset.name} has no {part} pairs to evaluate on")
+    users, rows, n_relevant = np.unique(owners, return_inverse=True, return_counts=True)
+    before: tuple[Part, ...] = ("train", "validation") if part == "test" else ("train",)
+    known = part_matrix(split, *before)
+    among = None if protocol == "full" else sampled_candidates(split, part, candidates, seed)
+    train = split.pairs("train")[1]
+    popularity = np.bincount(train, minlength=split.dataset.n_items)
+    values, coverage = {}, {}
+    for recommender in recommenders:
+        lists = ranked(recommender, users, known, k, candidates=among, engine=engine)
+        hits = ranking.hits(lists, rows, items)
+        values[recommender.name] = {
+            "ndcg": ranking.ndcg(hits, n_relevant),
+            "recall": ranking.recall(hits, n_relevant),
+            "hit_rate": ranking.hit_rate(hits),
+            "precision": ranking.precision(hits),
+            "ndcg_retrieved": ranking.ndcg_retrieved(hits),
+            "novelty": ranking.novelty(lists, popularity, split.dataset.n_users),
+        }
+        coverage[recommender.name] = ranking.coverage(lists, split.dataset.n_items)
+    return Report(
+        split.dataset.name, part, protocol, k, users, values, coverage, seed=seed, samples=samples
+    )
+
+
+def sampled_candidates(
+    split: Split,
+    part: Literal["validation", "test"],
+    path: Path | str | None = None,
+    seed: int = 0,
+) -> PairMatrix:
+    """Each user's items of a part and 100 unobserved items for each of them, united.
+
+    Unobserved is what the user has in no part at all (METHOD L4). A file at ``path`` is read
+    and must belong to this split; without one the candidates are drawn, and written there.
+    """
+    shape = (split.dataset.n_users, split.dataset.n_items)
+    owners, items = split.pairs(part)
+    if path is not None and Path(path).exists():
+        return _read(Path(path), split, part)
+    drawn = split.unobserved(owners, SAMPLED, seed)  # [pairs, 100]
+    users = np.concatenate([owners, np.repeat(owners, SAMPLED)])
+    out = pair_matrix(users, np.concatenate([items, drawn.ravel()]), shape)
+    if path is not None:
+        owner = np.repeat(np.arange(shape[0], dtype=np.int32), np.diff(out.indptr))
+        relevant = _keys(owner, out.indices, split)
+        pl.DataFrame(
+            {
+                "user": owner,
+                "item": out.indices.astype(np.int32),
+                "relevant": np.isin(relevant, _keys(owners, items, split)),
+            }
+        ).write_parquet(path)
+    return out
+
+
+def _read(path: Path, split: Split, part: Literal["validation", "test"]) -> PairMatrix:
+    """Candidates from a file, refused unless they are of this very split and part."""
+    try:
+        table = pl.read_parquet(path, columns=["user", "item", "relevant"])
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise DataError(
+            f"cannot be read as candidates ({str(error).splitlines()[0]})",
+            path=path,
+            remedy="delete it, and it is drawn anew",
+        ) from None
+    users, items = table["user"].to_numpy(), table["item"].to_numpy()
+    relevant = table["relevant"].to_numpy()
+    shape = (split.dataset.n_users, split.dataset.n_items)
+    keys, events = _keys(users, items, split), split.dataset.interactions
+    inside = (users >= 0) & (users < shape[0]) & (items >= 0) & (items < shape[1])
+    observed = np.isin(keys, _keys(events.users, events.items, split))
+    held = np.unique(_keys(*split.pairs(part), split))
+    # What is relevant is just the part, and nothing else was ever observed (L4).
+    fits = inside.all() and np.array_equal(np.unique(keys[relevant]), held)
+    if not fits or observed[~relevant].any():
+        raise DataError(
+            f"holds candidates of another split than this {part} part of {split.dataset.name}",
+            path=path,
+            remedy="give the split they were drawn for, or another path",
+        )
+    return pair_matrix(users, items, shape)
+
+
+def _keys(
+    users: NDArray[np.integer], items: NDArray[np.integer], split: Split
+) -> NDArray[np.int64]:
+    """One number per pair."""
+    return users.astype(np.int64) * split.dataset.n_items + items
+
+
+def _check(
+    recommenders: Sequence[Recommender], part: str, protocol: str, candidates: object
+) -> None:
+    """Refuse what cannot be evaluated, before work starts."""
+    names = [recommender.name for recommender in recommenders]
+    if not names or len(set(names)) < len(names):
+        raise LogerError(f"evaluate needs recommenders, each with a name of its own; got {names}")
+    if part not in ("validation", "test"):
+        raise UnknownNameError("part to evaluate on", part, ("validation", "test"))
+    if protocol not in get_args(Protocol):
+        raise UnknownNameError("protocol", protocol, get_args(Protocol))
+    if candidates is not None and protocol == "full":
+        raise LogerError("candidates are of use with protocol 'sampled-100' only")

@@ -1,0 +1,20 @@
+"""How faithful reasons are: one report for any recommender that shows paths, and a control."""
+
+from loger.evaluation.faithfulness.control import RandomPaths
+from loger.evaluation.faithfulness.deletion import actions_of
+from loger.evaluation.faithfulness.measuring import Probes, faithfulness_report, planted_cases
+from loger.evaluation.faithfulness.probing import loger_probes, permuted
+from loger.evaluation.faithfulness.report import FaithfulnessConfig, FaithfulnessReport, Mean
+
+__all__ = [
+    "FaithfulnessConfig",
+    "FaithfulnessReport",
+    "Mean",
+    "Probes",
+    "RandomPaths",
+    "actions_of",
+    "faithfulness_report",
+    "loger_probes",
+    "permuted",
+    "planted_cases",
+]

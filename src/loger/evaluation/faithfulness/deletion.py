@@ -1,0 +1,141 @@
+"""What becomes of recommended items when facts are taken away, and all that was learned stays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from loger.engine import Progress
+from loger.evaluation.faithfulness.report import FaithfulnessConfig
+from loger.evaluation.metrics import faithfulness as measures
+from loger.evaluation.metrics.faithfulness import Edge, Values
+from loger.evaluation.recommender import ExplainedItem
+from loger.graph import INTERACTION, KnowledgeGraph
+from loger.reasoner.search import random_paths
+from loger.rules import RuleSet
+
+Rescore = Callable[[int, Sequence[Edge]], ArrayLike]
+"""(user, facts) → scores of all items as if these facts were not there, all else as learned."""
+
+
+@dataclass(slots=True)
+class _Probe:
+    """What deleting facts did to the items of one user."""
+
+    comprehensiveness: list[float] = field(default_factory=list)
+    insufficiency: list[float] = field(default_factory=list)
+    flip: list[float] = field(default_factory=list)
+    flip_compared: list[float] = field(default_factory=list)
+    flip_random_paths: list[float] = field(default_factory=list)
+    flip_user_edges: list[float] = field(default_factory=list)
+    flip_with_others: list[float] = field(default_factory=list)
+    flip_other_paths: list[float] = field(default_factory=list)
+    counterfactual_found: list[float] = field(default_factory=list)
+    counterfactual_size: list[float] = field(default_factory=list)
+
+
+def deletions(
+    graph: KnowledgeGraph,
+    rules: RuleSet,
+    users: NDArray[np.int64],
+    shown: Sequence[Sequence[ExplainedItem]],
+    rescore: Rescore,
+    config: FaithfulnessConfig,
+    progress: Progress,
+) -> dict[str, Values]:
+    """Delete what was shown, and what was not, and see what becomes of the items."""
+    n = len(users) if config.probed is None else min(config.probed, len(users))
+    rng = np.random.default_rng([config.seed, 0x9F0B])
+    rows = np.sort(rng.choice(len(users), size=n, replace=False))
+    probes = []
+    for done, row in enumerate(rows):
+        progress("measuring faithfulness", done, len(rows))
+        user = int(users[row])
+        own = np.random.default_rng([config.seed, 0x9F0B, user])
+        probes.append(_probe(graph, rules, user, shown[row], rescore, config, own))
+    return {
+        line: np.array([measures.mean_of_known(getattr(probe, line)) for probe in probes])
+        for line in _Probe.__slots__
+    }
+
+
+def _probe(
+    graph: KnowledgeGraph,
+    rules: RuleSet,
+    user: int,
+    reasons: Sequence[ExplainedItem],
+    rescore: Rescore,
+    config: FaithfulnessConfig,
+    rng: np.random.Generator,
+) -> _Probe:
+    """One user's items, each with what was shown for it."""
+    out = _Probe()
+    known = graph.neighbours(user, INTERACTION) - graph.n_users
+    before, own = np.asarray(rescore(user, ())), _own_facts(graph, user)
+    for place, r in enumerate(reasons):
+        if not r.paths or measures.rank(before, r.item, known) >= config.k:
+            continue
+        facts = measures.facts_of(r.paths, graph)
+
+        def flips(removed: Sequence[Edge], item: int = r.item) -> float:
+            return float(measures.rank(rescore(user, removed), item, known) >= config.k)
+
+        after = np.asarray(rescore(user, facts))
+        flip = float(measures.rank(after, r.item, known) >= config.k)
+        out.flip.append(flip)
+        out.comprehensiveness.append(measures.lost_lead(before, after, r.item, known))
+        rest = rescore(user, [fact for fact in own if fact not in facts])
+        out.insufficiency.append(measures.lost_lead(before, rest, r.item, known))
+        n = len(r.paths)
+        (drawn,) = random_paths(graph, rules, user, [r.item], 2 * n, rng)
+        if len(drawn) > n and len(own) >= len(facts):
+            chosen = rng.choice(len(own), size=len(facts), replace=False)
+            out.flip_compared.append(flip)
+            out.flip_random_paths.append(flips(measures.facts_of(drawn[:n], graph)))
+            out.flip_user_edges.append(flips([own[k] for k in np.sort(chosen)]))
+        others = [path for path in drawn if path not in r.paths][:n]
+        if len(others) == n:
+            out.flip_with_others.append(flip)
+            out.flip_other_paths.append(flips(measures.facts_of(others, graph)))
+        if place < config.counterfactuals:
+            fewest = measures.minimal_counterfactual(
+                actions_of(graph, user), lambda gone: rescore(user, gone), r.item, known, config.k
+            )
+            out.counterfactual_found.append(float(fewest is not None))
+            if fewest is not None:
+                out.counterfactual_size.append(len(fewest.actions))
+    return out
+
+
+def _own_facts(graph: KnowledgeGraph, user: int) -> list[Edge]:
+    """All facts that a user is part of, in their base direction."""
+    edges = np.arange(graph.indptr[user], graph.indptr[user + 1])
+    return _facts_at(graph, user, edges)
+
+
+def actions_of(graph: KnowledgeGraph, user: int) -> list[tuple[Edge, ...]]:
+    """A user's actions: each interaction with all facts that are known from it alone."""
+    out = []
+    for v in graph.neighbours(user, INTERACTION).tolist():
+        facts = [(user, INTERACTION, v)]
+        if graph.origins is not None:
+            for head, other in ((user, v), (v, user)):
+                lo, hi = graph.indptr[head], graph.indptr[head + 1]
+                edges = lo + np.flatnonzero(graph.origins[lo:hi] == other)
+                facts += _facts_at(graph, head, edges)
+        out.append(tuple(sorted(set(facts))))
+    return out
+
+
+def _facts_at(graph: KnowledgeGraph, head: int, edges: NDArray[np.integer]) -> list[Edge]:
+    """Edges that leave an entity as facts in their base direction."""
+    segments = np.searchsorted(graph.segment_starts, edges, side="right") - 1
+    relations = graph.segment_relations[segments].tolist()
+    n = len(graph.relations)
+    return [
+        (head, r, t) if r < n else (t, r - n, head)
+        for r, t in zip(relations, graph.tails[edges].tolist(), strict=True)
+    ]

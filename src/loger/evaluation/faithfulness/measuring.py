@@ -1,0 +1,253 @@
+"""Measure all that a recommender lets be measured.
+
+What each line means, and what it does not, is in docs/faithfulness.md. Everything is averaged
+per user first; intervals are bootstraps over users. What a method does not offer, such as
+scores without some facts, leaves its lines empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from loger.data.demo import Demo
+from loger.data.splits import Part, Split
+from loger.engine import Engine, Progress, silent
+from loger.errors import LogerError
+from loger.evaluation.faithfulness.deletion import Rescore, deletions
+from loger.evaluation.faithfulness.report import FaithfulnessConfig, FaithfulnessReport
+from loger.evaluation.metrics import faithfulness as measures
+from loger.evaluation.metrics.faithfulness import Values
+from loger.evaluation.recommender import ExplainedItem, Explains
+from loger.graph import KnowledgeGraph
+from loger.graph.path import Path
+from loger.grounding import ground
+from loger.rules import Rule, RuleSet
+
+
+@dataclass(frozen=True, slots=True)
+class Probes:
+    """What a recommender offers beyond its reasons; None leaves the lines empty."""
+
+    weights: Mapping[Rule, float] | None = None
+    """Rule weights w, 0 for others; without them Q_w is made of the weights of emitted paths."""
+    rescore: Rescore | None = None
+    decompose: Callable[[int, Sequence[int]], Sequence[tuple[ArrayLike, float]]] | None = None
+    """(user, items) → for each the contributions shown and the logit they should add up to."""
+    permuted: Explains | None = None
+    """The same recommender with its rule weights permuted."""
+    explain: Callable[[int, int, int], Sequence[Path]] | None = None
+    """(user, item, n) → the best n paths of any pair, for planted reasons."""
+    demo: Demo | None = None
+    """The planted data, where the truth is known."""
+
+    @classmethod
+    def of(cls, recommender: object, **more: Any) -> Self:
+        """What can be seen of a recommender: ``weights_`` beside ``rules_``, and methods
+        ``rescore``, ``decompose`` and ``explain_paths``; ``more`` is added or put in place."""
+        seen: dict[str, Any] = {
+            "weights": weights_of(recommender) if hasattr(recommender, "rules_") else None,
+            "rescore": getattr(recommender, "rescore", None),
+            "decompose": getattr(recommender, "decompose", None),
+            "explain": getattr(recommender, "explain_paths", None),
+        }
+        return cls(**(seen | more))
+
+
+def weights_of(recommender: Any) -> dict[Rule, float]:
+    """The weights of a recommender's own rules."""
+    return dict(zip(recommender.rules_, map(float, recommender.weights_), strict=True))
+
+
+def faithfulness_report(
+    recommender: Explains,
+    split: Split,
+    rules: RuleSet,
+    config: FaithfulnessConfig | None = None,
+    *,
+    probes: Probes | None = None,
+    name: str | None = None,
+    engine: Engine | None = None,
+    progress: Progress = silent,
+) -> FaithfulnessReport:
+    """Measure all that a recommender lets be measured, on the split that it was fitted on.
+
+    History is counted over ``rules``, which need not be those of the recommender: a path that
+    follows none of them counts as a rule of its own. ``probes`` is by default what ``Probes.of``
+    sees of the recommender.
+    """
+    config = config or FaithfulnessConfig()
+    probes = probes or Probes.of(recommender)
+    graph = split.graph
+    users = _chosen_users(split, config)
+    progress("measuring faithfulness", 0, len(users) + 1)
+    counts = _history(graph, rules, split, users, engine)
+    lists = recommender.explained(users, max(config.k, config.emitted), config.paths)
+    values = _divergences(
+        counts, _emitted(recommender, users, lists, config), rules, probes, config
+    )
+    shown = [own[: config.k] for own in lists]
+    values |= _of_paths(shown, users, graph, rules, probes)
+    calls = (recommender.explained(users[:5], config.k, config.paths) for _ in range(2))
+    values["repeatable"] = np.array([float(len({measures.digest(own) for own in calls}) == 1)])
+    if probes.permuted is not None:
+        other = probes.permuted.explained(users, config.k, config.paths)
+        values["changed_by_permuting"] = measures.changed(shown, other)
+    if probes.rescore is not None:
+        values |= deletions(graph, rules, users, shown, probes.rescore, config, progress)
+    if probes.demo is not None and probes.explain is not None:
+        values |= _recovered(probes.demo, split, rules, probes.explain, config)
+    title = name or str(getattr(recommender, "name", type(recommender).__name__))
+    return FaithfulnessReport(title, split.dataset.name, len(users), config, values)
+
+
+# ── who, and what they have done ────────────────────────────────────────────────────────
+
+
+def _chosen_users(split: Split, config: FaithfulnessConfig) -> NDArray[np.int64]:
+    """Users with a history, as many as wanted, ascending."""
+    users = np.unique(split.pairs("train")[0]).astype(np.int64)
+    if not len(users):
+        raise LogerError(f"{split.dataset.name} has no user with training items to ask about")
+    if config.users is None or config.users >= len(users):
+        return users
+    rng = np.random.default_rng([config.seed, 0xFA17])
+    return np.sort(rng.choice(users, size=config.users, replace=False))
+
+
+def _history(
+    graph: KnowledgeGraph,
+    rules: RuleSet,
+    split: Split,
+    users: NDArray[np.int64],
+    engine: Engine | None,
+) -> NDArray[np.int64]:
+    """n_l(u) over the users' training pairs, exact; [users, rules]."""
+    owners, items = split.pairs("train")
+    ours = np.isin(owners, users)
+    found = ground(graph, rules, owners[ours], items[ours], engine=engine)
+    return np.asarray(found.per_user(graph.n_users)[users].toarray(), dtype=np.int64)
+
+
+def _emitted(
+    recommender: Explains,
+    users: NDArray[np.int64],
+    lists: Sequence[list[ExplainedItem]],
+    config: FaithfulnessConfig,
+) -> list[list[tuple[Path, float]]]:
+    """Each user's paths that Q_f is made of; who has too few is asked for a longer list."""
+    out = [measures.emitted(own, config.emitted) for own in lists]
+    short = [row for row, own in enumerate(out) if len(own) < config.emitted]
+    if short:
+        longer = recommender.explained(users[short], 3 * config.emitted, 1)
+        for row, own in zip(short, longer, strict=True):
+            out[row] = measures.emitted(own, config.emitted)
+    return out
+
+
+# ── the lines ───────────────────────────────────────────────────────────────────────────
+
+
+def _divergences(
+    counts: NDArray[np.int64],
+    emitted: Sequence[Sequence[tuple[Path, float]]],
+    rules: RuleSet,
+    probes: Probes,
+    config: FaithfulnessConfig,
+) -> dict[str, Values]:
+    """JS_f and JS_w with what they are to be held against."""
+    floor, even, sample = (np.random.default_rng([config.seed, 0x15, k]) for k in range(3))
+    strays = np.zeros((len(counts), 1), dtype=np.int64)
+    whole = np.concatenate([counts, strays], axis=1)  # history never strays from the rules
+    history, n = measures.shares(whole), config.emitted
+    q_f = measures.shares(measures.rule_masses(emitted, rules))
+    if probes.weights is None:
+        q_w = measures.shares(measures.rule_masses(emitted, rules, weighted=True))
+    else:
+        weights = np.array([*(probes.weights.get(rule, 0.0) for rule in rules), 0.0])
+        q_w = measures.importance(weights, whole)
+    uniform = np.where(np.isnan(history), np.nan, 1 / max(len(rules), 1))
+    uniform[:, -1] = np.where(np.isnan(uniform[:, -1]), np.nan, 0.0)
+    js = measures.jensen_shannon
+    return {
+        "js_f": js(q_f, history),
+        "js_f_sampled": js(q_f, measures.sampled_history(whole, sample)),
+        "js_w": js(q_w, history),
+        "floor": js(measures.drawn(history, n, floor), history),
+        "random": js(measures.drawn(uniform, n, even), history),
+        "random_w": js(uniform, history),
+        "emitted": np.array([len(own) for own in emitted], dtype=np.float64),
+    }
+
+
+def _of_paths(
+    shown: Sequence[Sequence[ExplainedItem]],
+    users: NDArray[np.int64],
+    graph: KnowledgeGraph,
+    rules: RuleSet,
+    probes: Probes,
+) -> dict[str, Values]:
+    """What can be said of the paths without scoring anew."""
+    sequences = {rule.relations for rule in rules}
+    valid, along, errors = [], [], []
+    for user, own in zip(users.tolist(), shown, strict=True):
+        pairs = [(r.item, path) for r in own for path in r.paths]
+        valid.append([measures.is_valid(path, graph, user, item) for item, path in pairs])
+        along.append([path.relations in sequences for _, path in pairs])
+        if probes.decompose is not None:
+            parts = probes.decompose(user, [r.item for r in own if r.paths])
+            errors.append([abs(float(np.sum(np.asarray(c))) - total) for c, total in parts])
+    return {
+        "validity": np.array([measures.mean_of_known(v) for v in valid]),
+        "along_rules": np.array([measures.mean_of_known(v) for v in along]),
+        "coverage": measures.coverage(shown),
+        "decomposition_error": np.array([max(e, default=np.nan) for e in errors]),
+    }
+
+
+# ── where the truth is known ────────────────────────────────────────────────────────────
+
+
+def planted_cases(
+    demo: Demo, split: Split, rules: RuleSet, part: Part = "test"
+) -> tuple[NDArray[np.int32], NDArray[np.int32], list[Path]]:
+    """Purchases of a part that a planted rule caused, with the paths that caused them.
+
+    Only those whose cause can be told: its rule is among the rules, and its facts are in
+    the training graph.
+    """
+    rows = getattr(split, part)
+    graph, sequences = split.graph, {rule.relations for rule in rules}
+    kept, causes = [], []
+    for row in rows.tolist():
+        if demo.causes[row] < 0:
+            continue
+        names = demo.planted[demo.causes[row]]
+        path = Path(demo.paths[row], tuple(graph.relation_id(name) for name in names))
+        if path.relations in sequences and path.exists(graph):
+            kept.append(row)
+            causes.append(path)
+    events = split.dataset.interactions
+    return events.users[kept], events.items[kept], causes
+
+
+def _recovered(
+    demo: Demo,
+    split: Split,
+    rules: RuleSet,
+    explain: Callable[[int, int, int], Sequence[Path]],
+    config: FaithfulnessConfig,
+) -> dict[str, Values]:
+    """Whether planted reasons are found again; one value per purchase."""
+    users, items, causes = planted_cases(demo, split, rules)
+    pairs = zip(users.tolist(), items.tolist(), strict=True)
+    shown = [tuple(explain(u, v, config.paths)) for u, v in pairs]
+    found = measures.reason_recovery(shown, causes)
+    return {
+        "recovered_rule": found.rule_first.astype(np.float64),
+        "recovered_path": found.path_any.astype(np.float64),
+    }

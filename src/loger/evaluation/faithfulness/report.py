@@ -1,0 +1,154 @@
+"""What a measurement of faithfulness found, for people and files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from loger.errors import UnknownNameError
+from loger.evaluation.metrics.faithfulness import EMITTED, Values
+from loger.evaluation.metrics.significance import resampled_means
+
+LINES: dict[str, str] = {
+    "js_f": "JS_f: rules of emitted paths against history",
+    "js_f_sampled": "JS_f with 1,000 sampled paths of history",
+    "js_w": "JS_w: rule weights against history",
+    "floor": "  floor: as many draws from history itself",
+    "random": "  control: as many rules drawn at random",
+    "random_w": "  control: all rules weigh alike",
+    "emitted": "paths emitted",
+    "validity": "validity",
+    "along_rules": "paths along a rule",
+    "coverage": "coverage@k",
+    "decomposition_error": "decomposition error, largest",
+    "comprehensiveness": "comprehensiveness: lead lost without the facts shown",
+    "insufficiency": "insufficiency: lead lost with no other action of the user",
+    "flip": "deletion flip rate",
+    "flip_compared": "deletion flip rate where both controls are defined",
+    "flip_random_paths": "  control: random paths of the same pair",
+    "flip_user_edges": "  control: random facts of the user",
+    "flip_with_others": "deletion flip rate where as many other paths exist",
+    "flip_other_paths": "  control: as many random paths that were not shown",
+    "counterfactual_found": "first items that some of the user's actions carry",
+    "counterfactual_size": "  how many actions",
+    "recovered_rule": "planted reasons recovered: rule of the first path",
+    "recovered_path": "planted reasons recovered: the very path among those shown",
+    "changed_by_permuting": "first reasons changed by permuting rule weights",
+    "repeatable": "two calls give equal bytes",
+}
+"""The lines of a report, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class FaithfulnessConfig:
+    """How much is measured."""
+
+    k: int = 10
+    """Length of the lists."""
+    paths: int = 3
+    """Paths shown for each item, whose facts are deleted together."""
+    users: int | None = 50
+    """Users drawn among those with a history; 50 as in the paper, None: all."""
+    probed: int | None = 50
+    """Of these, users whose scores are made anew; None: all."""
+    counterfactuals: int = 1
+    """Items of each probed user that the fewest decisive actions are sought for."""
+    emitted: int = EMITTED
+    seed: int = 0
+    samples: int = 1000
+    """Bootstrap samples."""
+    level: float = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """The mean of a measure over the users it is defined for, with a bootstrap interval."""
+
+    mean: float
+    low: float
+    high: float
+    users: int
+
+
+@dataclass(frozen=True, eq=False)
+class FaithfulnessReport:
+    """Measures of one recommender on one data set."""
+
+    name: str
+    dataset: str
+    n_users: int
+    config: FaithfulnessConfig
+    values: Mapping[str, Values]
+    """By line, one value per user (or per case); NaN where it is not defined."""
+
+    def __getitem__(self, line: str) -> Mean | None:
+        """One measure; None if the recommender could not be asked."""
+        if line not in LINES:
+            raise UnknownNameError("line of a faithfulness report", line, LINES)
+        values = self.values.get(line, np.empty(0))
+        values = values[~np.isnan(values)]
+        if not len(values):
+            return None
+        if line == "decomposition_error":
+            worst = float(values.max())
+            return Mean(worst, worst, worst, len(values))
+        resampled = resampled_means(values[:, None], self.config.samples, self.config.seed)
+        tail = (1 - self.config.level) / 2
+        low, high = np.quantile(resampled, [tail, 1 - tail])
+        return Mean(float(values.mean()), float(low), float(high), len(values))
+
+    @property
+    def ratios(self) -> dict[str, float]:
+        """The deletion flip rate over that of each control, and how far each divergence has come
+        on the way from its floor (0) to its control (1); only those that are defined."""
+        out = {}
+        for rate, control in (
+            ("flip_compared", "flip_random_paths"),
+            ("flip_compared", "flip_user_edges"),
+            ("flip_with_others", "flip_other_paths"),
+        ):
+            flip, other = self[rate], self[control]
+            if flip is not None and other is not None and other.mean > 0:
+                out[f"{rate} / {control}"] = flip.mean / other.mean
+        floor = self["floor"]
+        for line, control in (("js_f", "random"), ("js_w", "random_w")):
+            here, end = self[line], self[control]
+            if floor is not None and here is not None and end is not None:
+                way = end.mean - floor.mean
+                if way:  # a single rule leaves no way to go
+                    out[f"{line}, from floor to control"] = (here.mean - floor.mean) / way
+        return out
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything but the values of single users, for JSON."""
+        lines = {line: self[line] for line in LINES}
+        return {
+            "name": self.name,
+            "dataset": self.dataset,
+            "users": self.n_users,
+            "config": asdict(self.config),
+            "lines": {k: None if m is None else asdict(m) for k, m in lines.items()},
+            "ratios": self.ratios,
+        }
+
+    def to_json(self) -> str:
+        """The same as text."""
+        return json.dumps(self.as_dict(), indent=2, ensure_ascii=False)
+
+    def table(self) -> str:
+        """The report for people."""
+        rows = [f"{self.name} on {self.dataset}, {self.n_users} users, k = {self.config.k}"]
+        for line, title in LINES.items():
+            m = self[line]
+            if m is None:
+                rows.append(f"{title:<62} –")
+            elif line in ("decomposition_error", "repeatable"):
+                rows.append(f"{title:<62} {m.mean:.3g}")
+            else:
+                rows.append(f"{title:<62} {m.mean:.3f} [{m.low:.3f}, {m.high:.3f}] n = {m.users}")
+        rows += [f"{title:<62} {ratio:.2f}" for title, ratio in self.ratios.items()]
+        return "\n".join(rows)

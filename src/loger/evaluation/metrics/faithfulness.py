@@ -1,0 +1,298 @@
+"""Whether reasons are the reasons: measures of paths that a recommender shows (METHOD 8).
+
+Distributions over rules have one row per user and one column per rule, and a last column for
+paths that follow no rule of the set. What needs scores anew takes them as arrays or as a
+callable, so that any recommender can be measured. Nothing here knows of a model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from loger.evaluation.recommender import ExplainedItem
+from loger.graph import KnowledgeGraph
+from loger.graph.path import Path
+from loger.rules import RuleSet
+
+Values = NDArray[np.float64]
+Edge = tuple[int, int, int]
+"""A fact (head, relation, tail), by number."""
+
+EMITTED = 20
+"""Paths per user that Q_f is made of, as in the paper."""
+
+SAMPLED = 1000
+"""Paths per user that the paper's F is made of."""
+
+# ── distributions over rules ────────────────────────────────────────────────────────────
+
+
+def shares(masses: ArrayLike) -> Values:
+    """Rows of numbers ≥ 0 as distributions; a row of zeros has none and is NaN.
+
+    >>> shares([[1, 3], [0, 0]])
+    array([[0.25, 0.75],
+           [ nan,  nan]])
+    """
+    m = np.asarray(masses, dtype=np.float64)
+    total = m.sum(axis=1, keepdims=True)
+    out: Values = np.divide(m, total, out=np.full_like(m, np.nan), where=total > 0)
+    return out
+
+
+def jensen_shannon(p: ArrayLike, q: ArrayLike) -> Values:
+    """Jensen–Shannon divergence of the rows of two arrays of distributions, base 2.
+
+    Between 0 for equal and 1 for disjoint distributions; NaN where either is.
+
+    >>> jensen_shannon([[1, 0], [0.5, 0.5]], [[0, 1], [0.5, 0.5]])
+    array([1., 0.])
+    """
+    a, b = np.asarray(p, dtype=np.float64), np.asarray(q, dtype=np.float64)
+    middle = (a + b) / 2
+
+    def divergence(x: Values) -> Values:
+        # Half of the least positive number is 0.
+        ratio = np.divide(x, middle, out=np.ones_like(x), where=(x > 0) & (middle > 0))
+        return np.asarray((x * np.log2(ratio)).sum(axis=1), dtype=np.float64)
+
+    return np.maximum((divergence(a) + divergence(b)) / 2, 0.0)
+
+
+def drawn(distributions: ArrayLike, n: int, rng: np.random.Generator) -> Values:
+    """The shares of n draws from each distribution; of F itself they give the sampling floor."""
+    p = np.asarray(distributions, dtype=np.float64)
+    known = ~np.isnan(p).any(axis=1)
+    out = np.full(p.shape, np.nan)
+    # Rounding must not lift a row's sum over 1, which would be refused.
+    out[known] = rng.multinomial(n, np.clip(p[known], 0, 1) / (1 + 1e-12)) / n
+    return out
+
+
+def sampled_history(counts: ArrayLike, rng: np.random.Generator, n: int = SAMPLED) -> Values:
+    """F(u) as in the paper: the rules of n paths drawn from u's, or of all if there are fewer."""
+    exact = shares(counts)
+    few = np.asarray(counts).sum(axis=1) <= n
+    return np.where(few[:, None], exact, drawn(exact, n, rng))
+
+
+def emitted(reasons: Sequence[ExplainedItem], n: int = EMITTED) -> list[tuple[Path, float]]:
+    """The best path of each item of a list, by rank, until there are n; with their weights.
+
+    A path without a weight by its method's own account weighs 1.
+    """
+    shown = [r for r in reasons if r.paths][:n]
+    return [(r.paths[0], r.weights[0] if r.weights else 1.0) for r in shown]
+
+
+def rule_masses(
+    lists: Sequence[Sequence[tuple[Path, float]]], rules: RuleSet, weighted: bool = False
+) -> Values:
+    """How many of each user's paths follow each rule, or what they weigh; [users, rules + 1]."""
+    place = {rule.relations: k for k, rule in enumerate(rules)}
+    out = np.zeros((len(lists), len(rules) + 1))
+    for row, paths in enumerate(lists):
+        for path, weight in paths:
+            out[row, place.get(path.relations, -1)] += max(weight, 0.0) if weighted else 1.0
+    return out
+
+
+def importance(weights: ArrayLike, counts: ArrayLike) -> Values:
+    """Q_w(u) of LOGER: max(w_l, 0) · n_l(u), normalised (METHOD 5); [users, rules]."""
+    return shares(np.maximum(np.asarray(weights, dtype=np.float64), 0) * np.asarray(counts))
+
+
+# ── the paths themselves ────────────────────────────────────────────────────────────────
+
+
+def is_valid(path: Path, graph: KnowledgeGraph, user: int, item: int) -> bool:
+    """Whether a path leads from the user to the item over facts only, and nowhere twice."""
+    ends = (user, item + graph.n_users)
+    return (path.entities[0], path.entities[-1]) == ends and path.is_simple() and path.exists(graph)
+
+
+def facts_of(paths: Iterable[Path], graph: KnowledgeGraph) -> tuple[Edge, ...]:
+    """The facts that some paths are made of, each once and in its base direction, sorted."""
+    n = len(graph.relations)
+    turned = ((h, r, t) if r < n else (t, r - n, h) for path in paths for h, r, t in path.edges)
+    return tuple(sorted(set(turned)))
+
+
+def coverage(lists: Sequence[Sequence[ExplainedItem]]) -> Values:
+    """Share of each user's recommended items that have a path; NaN without any item."""
+    return np.array([np.mean([bool(r.paths) for r in own]) if own else np.nan for own in lists])
+
+
+def decomposition_error(contributions: ArrayLike, totals: ArrayLike) -> float:
+    """The largest gap of Σ contributions [records, parts] to totals [records]."""
+    parts, whole = np.asarray(contributions, dtype=np.float64), np.asarray(totals)
+    return float(np.abs(parts.sum(axis=1) - whole).max(initial=0.0))
+
+
+def digest(lists: Sequence[Sequence[ExplainedItem]]) -> str:
+    """A digest of reasons to the last bit: two runs that agree have the same."""
+    out = hashlib.sha256()
+    for own in lists:
+        for r in own:
+            out.update(repr((r.item, r.score, r.weights)).encode())
+            out.update(repr([(p.entities, p.relations) for p in r.paths]).encode())
+        out.update(b"\n")
+    return out.hexdigest()
+
+
+def changed(
+    before: Sequence[Sequence[ExplainedItem]], after: Sequence[Sequence[ExplainedItem]]
+) -> Values:
+    """Per user the share of first reasons that are not the same: another item, or another path.
+
+    With permuted rule weights they should change, or the weights do not matter.
+    """
+    out = []
+    for one, two in zip(before, after, strict=True):
+        first = [(r.item, r.paths[:1]) for r in one]
+        other = {(r.item, r.paths[:1]) for r in two}
+        out.append(np.mean([x not in other for x in first]) if first else np.nan)
+    return np.array(out, dtype=np.float64)
+
+
+# ── with scores anew ────────────────────────────────────────────────────────────────────
+
+
+def rank(scores: ArrayLike, item: int, known: ArrayLike) -> int:
+    """The place of an item in the list, from 0, known items left out; ties by number."""
+    s = np.array(scores, dtype=np.float64)
+    s[np.asarray(known, dtype=np.int64)] = -np.inf
+    return int((s > s[item]).sum() + (s[:item] == s[item]).sum())
+
+
+def lead(scores: ArrayLike, item: int, known: ArrayLike) -> float:
+    """By how much an item's score lies above the mean of all that could be recommended."""
+    s = np.array(scores, dtype=np.float64)
+    s[np.asarray(known, dtype=np.int64)] = -np.inf
+    return float(s[item] - s[np.isfinite(s)].mean())
+
+
+def lost_lead(before: ArrayLike, after: ArrayLike, item: int, known: ArrayLike) -> float:
+    """Which share of an item's lead is lost; comparable between methods of different scales.
+
+    After the shown facts are deleted this is the comprehensiveness of what was shown (more is
+    better); after all other actions of the user are, it is what was shown's insufficiency.
+    """
+    had = lead(before, item, known)
+    return (had - lead(after, item, known)) / had if had > 0 else float("nan")
+
+
+@dataclass(frozen=True, slots=True)
+class Counterfactual:
+    """The fewest of the user's own actions without which an item is not recommended."""
+
+    actions: tuple[int, ...]
+    """Their places among the actions that were given."""
+    exact: bool
+    """Whether no smaller set does; else it is the best that was found."""
+
+
+def minimal_counterfactual(
+    actions: Sequence[Sequence[Edge]],
+    rescore: Callable[[Sequence[Edge]], ArrayLike],
+    item: int,
+    known: ArrayLike,
+    k: int,
+    *,
+    longest: int = 5,
+    most_pairs: int = 1000,
+) -> Counterfactual | None:
+    """The fewest actions to take back so that the item leaves the top k; None if none suffice.
+
+    An action is the facts that fall with it. Greedy: take back what costs the item most, up
+    to ``longest``. Every single action is tried on the way, and if it took more than two,
+    every pair, unless there are more than ``most_pairs`` of them.
+    """
+
+    def distance(chosen: tuple[int, ...]) -> float:
+        """How far above the k-th of the others the item stays; below 0 once it has left."""
+        scores = rescore([edge for a in chosen for edge in actions[a]])
+        return _above(scores, item, known, k)
+
+    chosen: tuple[int, ...] = ()
+    left = list(range(len(actions)))
+    while left and len(chosen) < longest:
+        far = [distance((*chosen, a)) for a in left]
+        best = int(np.argmin(far))
+        chosen = (*chosen, left.pop(best))
+        if far[best] < 0:
+            break
+    else:
+        return _checked_pair(actions, distance, most_pairs)
+    if len(chosen) <= 2:
+        return Counterfactual(tuple(sorted(chosen)), exact=True)
+    pair = _checked_pair(actions, distance, most_pairs)
+    all_pairs = len(actions) * (len(actions) - 1) // 2 <= most_pairs
+    return pair or Counterfactual(tuple(sorted(chosen)), exact=all_pairs and len(chosen) == 3)
+
+
+def _checked_pair(
+    actions: Sequence[Sequence[Edge]],
+    distance: Callable[[tuple[int, ...]], float],
+    most: int,
+) -> Counterfactual | None:
+    """The first pair of actions that suffices, if so many pairs may be tried."""
+    if len(actions) * (len(actions) - 1) // 2 > most:
+        return None
+    found = (pair for pair in combinations(range(len(actions)), 2) if distance(pair) < 0)
+    pair = next(found, None)
+    return None if pair is None else Counterfactual(pair, exact=True)
+
+
+def _above(scores: ArrayLike, item: int, known: ArrayLike, k: int) -> float:
+    """An item's score above the k-th best other; below 0 just when it is out of the top k."""
+    s = np.array(scores, dtype=np.float64)
+    s[np.asarray(known, dtype=np.int64)] = -np.inf
+    others = np.delete(s, item)
+    others = others[others > -np.inf]
+    if len(others) < k:
+        return float("inf")
+    gap = float(s[item] - np.partition(others, len(others) - k)[len(others) - k])
+    # A tie may be lost by number.
+    return -5e-324 if gap == 0 and rank(s, item, known) >= k else gap
+
+
+def mean_of_known(values: Sequence[float]) -> float:
+    """The mean of those that are not NaN; NaN if none is."""
+    known = [v for v in values if not np.isnan(v)]
+    return float(np.mean(known)) if known else float("nan")
+
+
+# ── where the truth is known ────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, eq=False)
+class Recovery:
+    """For planted purchases: whether what is shown is what caused them; [cases] each."""
+
+    rule_first: NDArray[np.bool_]
+    """The first path follows the rule that caused the purchase."""
+    rule_any: NDArray[np.bool_]
+    path_first: NDArray[np.bool_]
+    """The first path is the very path that caused it."""
+    path_any: NDArray[np.bool_]
+
+
+def reason_recovery(shown: Sequence[Sequence[Path]], causes: Sequence[Path]) -> Recovery:
+    """What was shown beside what caused each of some purchases; nothing shown is a miss."""
+    rule = [[p.relations == c.relations for p in own] for own, c in zip(shown, causes, strict=True)]
+    same = [[p == c for p in own] for own, c in zip(shown, causes, strict=True)]
+
+    def first(found: list[list[bool]]) -> NDArray[np.bool_]:
+        return np.array([any(own[:1]) for own in found], dtype=bool)
+
+    def some(found: list[list[bool]]) -> NDArray[np.bool_]:
+        return np.array([any(own) for own in found], dtype=bool)
+
+    return Recovery(first(rule), some(rule), first(same), some(same))

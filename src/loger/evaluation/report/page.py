@@ -1,0 +1,324 @@
+"""The page: metrics, EM trace, rules, ablation, faithfulness, data, settings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+from loger.em import Round
+from loger.evaluation.faithfulness.report import LINES, FaithfulnessReport, Mean
+from loger.evaluation.metrics.report import SHOWN, Report
+from loger.evaluation.report import plots
+
+TITLES = {
+    "ndcg": "NDCG", "recall": "Recall", "hit_rate": "HR", "precision": "Precision",
+    "novelty": "Novelty",
+}  # fmt: skip
+Cell = str | float | int
+
+
+@dataclass(frozen=True, eq=False)
+class Contents:
+    """What goes on the page; what is None is left out."""
+
+    report: Report
+    statistics: Mapping[str, Any] | None = None
+    """As ``loger data inspect --json`` gives them."""
+    untuned: Sequence[str] = ()
+    """Models with default settings, not tuned on these data."""
+    rules: Sequence[Mapping[str, Any]] = ()
+    """Weight and sentence of each rule, strongest first."""
+    trace: Sequence[Round] = ()
+    tried: Sequence[tuple[str, Any, float]] = ()
+    """Setting, value and held-out NDCG of what tuning tried."""
+    ablation: Sequence[Mapping[str, float]] = ()
+    """Size of H⁺ per user (``selected``) and its ``ndcg`` with ``low`` and ``high``."""
+    faithfulness: Sequence[FaithfulnessReport] = ()
+    """The model's first, then controls."""
+    examples: Sequence[Mapping[str, Any]] = ()
+    """Explanations, as ``Explanation.as_dict`` gives them."""
+    config: Mapping[str, Any] | None = None
+    commit: str = ""
+    command: str = ""
+    """What makes this page again."""
+
+
+def page(contents: Contents) -> str:
+    """The whole file."""
+    report = contents.report
+    title = f"{report.models[0]} on {report.dataset}"
+    sections = [
+        ("Metrics", _metrics(report, contents.untuned)),
+        ("Rules", _rules(contents.rules)),
+        ("Recommendations with their reasons", _examples(contents.examples)),
+        ("Faithfulness", _faithfulness(contents.faithfulness)),
+        ("EM", _trace(contents.trace, contents.tried)),
+        ("How many hidden pairs are select_hidden", _ablation(contents.ablation)),
+        ("Data", _data(contents.statistics)),
+        ("Settings", _settings(contents.config, contents.commit, contents.command)),
+    ]
+    there = [(name, body) for name, body in sections if body]
+    links = " · ".join(f'<a href="#s{k}">{escape(name)}</a>' for k, (name, _) in enumerate(there))
+    body = "".join(
+        f'<section id="s{k}"><h2>{escape(name)}</h2>{text}</section>'
+        for k, (name, text) in enumerate(there)
+    )
+    head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width">{STYLE}'
+    return (
+        f'<!doctype html><html lang="en"><head>{head}<title>{escape(title)}</title></head><body>'
+        f"<header><h1>{escape(title)}</h1><p>{_lead(report)}</p><nav>{links}</nav></header>"
+        f"<main>{body}</main></body></html>\n"
+    )
+
+
+def _lead(report: Report) -> str:
+    mean = 100 * report.mean(report.models[0], "ndcg")
+    low, high = (100 * end for end in report.interval(report.models[0], "ndcg"))
+    return (
+        f"NDCG@{report.k} <strong>{mean:.2f} %</strong> [{low:.2f}, {high:.2f}] over "
+        f"{len(report.users):,} users of the {escape(report.part)} part, "
+        f"{escape(report.protocol)} ranking."
+    )
+
+
+# ── sections ────────────────────────────────────────────────────────────────────────────
+
+
+def _metrics(report: Report, untuned: Sequence[str]) -> str:
+    out = []
+    for metric in SHOWN:
+        rows = []
+        for model in report.models:
+            low, high = report.interval(model, metric)
+            rows.append((model, 100 * report.mean(model, metric), 100 * low, 100 * high))
+        name = f"{TITLES[metric]}@{report.k}, %"
+        out.append(_figure(plots.dots(rows, name), name))
+    columns = ["", *(f"{TITLES[m]}@{report.k}" for m in TITLES), "coverage", "p"]
+    body = [_metric_row(report, model) for model in report.models]
+    note = (
+        f"Means over users in percent (novelty in bits) with {report.level:.0%} bootstrap "
+        f"intervals; p by flipping signs of per-user differences in NDCG from "
+        f"{escape(report.best())}, not corrected for many tests. They speak of other users, "
+        "not of other seeds or splits."
+    )
+    if untuned:
+        note += (
+            f" Not tuned on these data, with default settings: {escape(', '.join(untuned))}; "
+            "<code>loger compare</code> tunes them."
+        )
+    grid = f'<div class="pair">{"".join(out)}</div>'
+    return grid + f'<div class="wide">{_table(columns, body)}</div><p class="note">{note}</p>'
+
+
+def _metric_row(report: Report, model: str) -> list[Cell]:
+    best, row = report.best(), [model]
+    for metric in TITLES:
+        scale = 1 if metric == "novelty" else 100
+        low, high = report.interval(model, metric)
+        mean = report.mean(model, metric)
+        row.append(f"{scale * mean:.2f} [{scale * low:.2f}, {scale * high:.2f}]")
+    p = "" if model == best else f"{report.compare(best, model).p:.4f}"
+    return [*row, f"{100 * report.coverage[model]:.1f}", p]
+
+
+def _rules(rules: Sequence[Mapping[str, Any]]) -> str:
+    shown = [(str(r["sentence"]), float(r["weight"])) for r in rules if r["weight"] > 0][:15]
+    if not shown:
+        return ""
+    silent = len(rules) - sum(r["weight"] > 0 for r in rules)
+    note = f"{silent} of {len(rules)} mined rules have no weight." if silent else ""
+    figure = _figure(plots.bars(shown, "weights of rules"), "Weights of the strongest rules")
+    return figure + f'<p class="note">{note}</p>'
+
+
+def _examples(examples: Sequence[Mapping[str, Any]]) -> str:
+    out = []
+    for e in examples:
+        parts = [("embedding", e["embedding"]), ("prior", e["prior"])]
+        parts += [("popularity", e["popularity"])]
+        parts += [(r["sentence"], r["contribution"]) for r in e["rules"]]
+        rows: list[list[Cell]] = [[f"{value:+.3f}", name] for name, value in parts]
+        reasons = "".join(f"<li>{escape(p['sentence'])}</li>" for p in e["paths"])
+        out.append(
+            f"<h3>{escape(e['label'])} for {escape(e['user'])}</h3>"
+            f"<p>score {e['score']:.3f}, rank {e['rank']}</p>"
+            + (f"<ul>{reasons}</ul>" if reasons else f"<p>{escape(e['because'])}</p>")
+            + _table(["part", "of the score"], rows)
+        )
+    kept = "".join(f'<div class="keep">{text}</div>' for text in out)
+    return f'<div class="pair">{kept}</div>' if out else ""
+
+
+def _faithfulness(reports: Sequence[FaithfulnessReport]) -> str:
+    if not reports:
+        return ""
+    first = reports[0]
+    rows = []
+    for name, line, control in (("JS_f", "js_f", "random"), ("JS_w", "js_w", "random_w")):
+        floor, here, end = (first[key] for key in ("floor", line, control))
+        if floor is not None and here is not None and end is not None:
+            rows.append((name, floor.mean, here.mean, end.mean))
+    note = (
+        f"{first.n_users} users, lists of {first.config.k}. JS_f and JS_w: how far the rules "
+        "behind what is shown are from those of the user's own history; the floor is what as "
+        "many draws from that history itself give, the control what rules drawn at random give. "
+        "Near to history is not yet faithful: random paths often are. Whether reasons are why an "
+        "item is there, decomposition, deletion and planted reasons tell; where an item has but "
+        "few paths, deleting random ones does what deleting the shown ones does."
+    )
+    told = "The lower, the nearer to what the user does"
+    figure = _figure(plots.between(rows, "JS between floor and control"), told)
+    body = [
+        [f"\u2003{title.strip()}" if title.startswith(" ") else title]
+        + [_mean(r[line], line) for r in reports]
+        for line, title in LINES.items()
+        if any(r[line] is not None for r in reports)
+    ]
+    table = _table(["", *(r.name for r in reports)], body)
+    return (figure if rows else "") + f'<p class="note">{note}</p><div class="wide">{table}</div>'
+
+
+def _mean(m: Mean | None, line: str) -> str:
+    if m is None:
+        return "–"
+    if line in ("decomposition_error", "repeatable"):
+        return f"{m.mean:.3g}"
+    return f"{m.mean:.3f} [{m.low:.3f}, {m.high:.3f}]"
+
+
+def _trace(trace: Sequence[Round], tried: Sequence[tuple[str, Any, float]]) -> str:
+    if not trace:
+        return ""
+    xs = [str(row.number) for row in trace]
+    bound = [("after", [r.bound for r in trace]), ("before", [r.bound_before for r in trace])]
+    out = _figure(
+        plots.lines(xs, bound, "objective of the M-step", "round of EM"),
+        "The objective with the weights that each M-step began and ended with",
+    )
+    ndcg = [100 * row.ndcg for row in trace]
+    if any(value == value for value in ndcg):
+        out += _figure(
+            plots.lines(xs, [("NDCG@10", ndcg)], "NDCG on held-out users", "round of EM"),
+            "NDCG@10 in percent on held-out users, who decide which round is kept",
+        )
+    columns = [
+        "round",
+        "objective",
+        "hidden pairs |H|",
+        "selected |H⁺|",
+        "NDCG@10",
+        "Recall@10",
+    ]
+    rows: list[list[Cell]] = [
+        [r.number, f"{r.bound:.4f}", r.hidden, r.selected, f"{r.ndcg:.4f}", f"{r.recall:.4f}"]
+        for r in trace
+    ]
+    out = f'<div class="pair">{out}</div>' + _table(columns, rows)
+    if tried:
+        what: list[list[Cell]] = [[s, str(v), f"{x:.4f}"] for s, v, x in tried]
+        out += "<h3>Tuning</h3>" + _table(["setting", "value", "held-out NDCG@10"], what)
+    return out
+
+
+def _ablation(points: Sequence[Mapping[str, float]]) -> str:
+    if not points:
+        return ""
+    xs = [f"{p['selected']:g}" for p in points]
+    values = [100 * p["ndcg"] for p in points]
+    banded = all("low" in p and "high" in p for p in points)
+    band = [(100 * p["low"], 100 * p["high"]) for p in points] if banded else None
+    svg = plots.lines(xs, [("NDCG", values)], "NDCG over |H⁺|", "|H⁺|: pairs of a user", band)
+    return _figure(svg, "NDCG in percent by the most hidden pairs of a user that are select_hidden")
+
+
+def _data(found: Mapping[str, Any] | None) -> str:
+    if found is None:
+        return ""
+    sizes = ("users", "items", "interactions", "entities", "facts")
+    body: list[list[Cell]] = [[found[name] for name in sizes] + [f"{found['density']:.3%}"]]
+    out = _table([*sizes, "density"], body)
+    rows: list[list[Cell]] = [
+        [
+            r["relation"], f"{r['head_type']} → {r['tail_type']}", r["facts"],
+            f"{r['per_head']:.1f}", f"{r['per_tail']:.1f}", f"{r['hub']} ({r['hub_degree']:,})",
+        ]
+        for r in found["relations"]
+    ]  # fmt: skip
+    columns = ["relation", "from → to", "facts", "per head", "per tail", "largest hub"]
+    return out + f'<div class="wide">{_table(columns, rows)}</div>'
+
+
+def _settings(config: Mapping[str, Any] | None, commit: str, command: str) -> str:
+    out = f"<p>loger {escape(commit)}</p>" if commit else ""
+    if command:
+        out += f"<p>Made by</p><pre>{escape(command)}</pre>"
+    if config is not None:
+        out += f"<pre>{escape(json.dumps(config, indent=2, ensure_ascii=False))}</pre>"
+    return out
+
+
+# ── pieces ──────────────────────────────────────────────────────────────────────────────
+
+
+def _figure(svg: str, caption: str) -> str:
+    return f"<figure>{svg}<figcaption>{escape(caption)}</figcaption></figure>"
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
+    """A table; cells that are or begin with numbers stand to the right."""
+    head = "".join(f'<th scope="col">{escape(column)}</th>' for column in columns)
+    body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _cell(value: Cell) -> str:
+    text = f"{value:,}" if isinstance(value, int) else str(value)
+    number = text[:1].isdigit() or text[:1] in "+-–"
+    return f"<td{' class=n' if number else ''}>{escape(text)}</td>"
+
+
+STYLE = """<style>
+:root{--ink:#1c2430;--soft:#5b6675;--line:#d9dee6;--paper:#fff;--strong:#0b6e6e;--plain:#8b97a8;
+--band:#0b6e6e22}
+@media (prefers-color-scheme:dark){:root{--ink:#e6e9ee;--soft:#9aa6b5;--line:#333d4a;
+--paper:#141a21;--strong:#4cc3b8;--plain:#7b8798;--band:#4cc3b833}}
+*{box-sizing:border-box}
+body{margin:0 auto;max-width:66rem;padding:2.5rem 1.25rem 4rem;background:var(--paper);
+color:var(--ink);font:16px/1.5 system-ui,sans-serif}
+h1{font-size:1.9rem;margin:0 0 .3rem;letter-spacing:-.01em}
+h2{font-size:1.25rem;margin:2.8rem 0 .8rem;padding-top:.8rem;border-top:1px solid var(--line)}
+h3{font-size:1rem;margin:1.4rem 0 .3rem}
+nav,.note,figcaption{color:var(--soft);font-size:.875rem}
+a{color:var(--strong)}
+.pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(26rem,1fr));gap:1rem 2rem}
+figure{margin:0 0 1rem}
+svg{width:100%;height:auto;display:block;max-width:52rem}
+svg text{font:14px system-ui,sans-serif;fill:var(--ink)}
+svg text.small{font-size:12px;fill:var(--soft)}
+svg text.value{font-weight:600;font-size:13px}
+svg line.grid{stroke:var(--line)}
+svg line.strong,svg polyline.strong{stroke:var(--strong);stroke-width:3;fill:none}
+svg line.plain,svg polyline.plain{stroke:var(--plain);stroke-width:2;fill:none}
+svg circle.strong,svg rect.bar{fill:var(--strong)}
+svg circle.plain{fill:var(--plain)}
+svg polygon.band{fill:var(--band)}
+.wide{overflow-x:auto}
+table{border-collapse:collapse;font-size:.875rem;margin:.6rem 0 1rem}
+th,td{text-align:left;padding:.3rem .9rem .3rem 0;border-bottom:1px solid var(--line);
+vertical-align:top}
+th{color:var(--soft);font-weight:500}
+td.n{font-variant-numeric:tabular-nums;white-space:nowrap}
+pre{background:var(--band);padding:.8rem 1rem;overflow-x:auto;font-size:.8rem;border-radius:4px;
+white-space:pre-wrap;overflow-wrap:anywhere}
+@media (max-width:40rem){.pair{grid-template-columns:1fr}}
+@media print{:root{--ink:#000;--soft:#444;--line:#ccc;--paper:#fff;--strong:#0b6e6e;
+--plain:#777;--band:#0b6e6e18}
+body{font-size:10.5pt;padding:0;max-width:none}nav{display:none}
+figure,table,.keep{break-inside:avoid}h2,h3{break-after:avoid}
+table{font-size:7.5pt}td.n{white-space:normal}th,td{padding-right:.5rem}
+.wide{overflow:visible}pre{columns:2;font-size:7.5pt}.pair{grid-template-columns:1fr 1fr}
+@page{margin:14mm}}
+</style>"""

@@ -1,0 +1,150 @@
+"""What people ask of a list: why is this not in it, and what if I had done otherwise?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from loger.encoder.folding import history
+from loger.explain.attribution import Explanation, RulePart, Scores, explain
+from loger.graph import KnowledgeGraph
+from loger.rules import Rule
+
+
+@dataclass(frozen=True)
+class WhyNot:
+    """What keeps an item out of a user's list."""
+
+    explanation: Explanation
+    k: int
+    last: Explanation | None
+    """The last item of the list; None if the list is shorter than k."""
+    silent: tuple[RulePart, ...]
+    """Rules that do not fire for the item though they do for the list, with what they give
+    there on average; the largest first."""
+    owned: bool
+    """Whether the user has the item already."""
+
+    @classmethod
+    def of(cls, model: Any, user: int, item: int, k: int) -> WhyNot:
+        """Compare an item with the k that the user gets."""
+        scores = Scores.of(model, np.array([user]))
+        lists, _ = scores.best(model.graph_, k)
+        pairs = np.append(lists[0][lists[0] >= 0].astype(np.int64), item)
+        *others, mine = explain(model, np.full(len(pairs), user), pairs, scores=scores)
+        fires = {part.rule for part in mine.rules}
+        gives: dict[Rule, list[RulePart]] = {}
+        for other in others:
+            for part in other.rules:
+                gives.setdefault(part.rule, []).append(part)
+        silent = [
+            RulePart(rule, parts[0].weight, 0, sum(p.contribution for p in parts) / len(others))
+            for rule, parts in gives.items()
+            if rule not in fires
+        ]
+        silent.sort(key=lambda part: -part.contribution)
+        _, own = history(model.graph_, np.array([user]))
+        last = others[-1] if len(others) == k else None
+        return cls(mine, k, last, tuple(silent), item in own.tolist())
+
+    @property
+    def gap(self) -> float:
+        """How far its score is below the last of the list; negative if it is in it."""
+        return self.last.score - self.explanation.score if self.last else 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """The record for machines."""
+        return {
+            "explanation": self.explanation.as_dict(),
+            "k": self.k,
+            "gap": self.gap,
+            "owned": self.owned,
+            "last": self.last.as_dict() if self.last else None,
+            "silent": [
+                {
+                    "rule": str(part.rule),
+                    "sentence": part.rule.sentence(),
+                    "weight": part.weight,
+                    "gives_on_average": part.contribution,
+                }
+                for part in self.silent
+            ],
+        }
+
+    def __str__(self) -> str:
+        words, e = self.explanation.graph.vocabulary, self.explanation
+        label = words.labels[e.item + e.graph.n_users]
+        if self.owned:
+            return f"{label} is left out because {words.labels[e.user]} has it already"
+        if e.rank <= self.k:
+            return f"{label} is in the list, at rank {e.rank}"
+        lines = [f"{label} is at rank {e.rank}, {self.gap:.3f} below the last of {self.k}"]
+        lines += [
+            f"  {part.contribution:+.3f}  would be usual in the list from: {part.rule.sentence()}"
+            for part in self.silent
+        ]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """A user's list with other interactions, beside the list as it is."""
+
+    graph: KnowledgeGraph
+    user: int
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    scores: tuple[float, ...]
+    """Of the items after."""
+
+    @classmethod
+    def of(cls, model: Any, changed: Any, user: int, k: int) -> WhatIf:
+        """The lists of two models for one user."""
+        before, _ = model.top([user], k)
+        after, scores = changed.top([user], k)
+        there = after[0] >= 0
+        return cls(
+            model.graph_,
+            user,
+            tuple(int(v) for v in before[0] if v >= 0),
+            tuple(after[0][there].tolist()),
+            tuple(float(s) for s in scores[0][there]),
+        )
+
+    @property
+    def gone(self) -> list[int]:
+        """Items that leave the list."""
+        return [v for v in self.before if v not in self.after]
+
+    @property
+    def new(self) -> list[int]:
+        """Items that enter it."""
+        return [v for v in self.after if v not in self.before]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The record for machines."""
+        return {
+            "user": self.graph.vocabulary.names[self.user],
+            "before": self._names(self.before),
+            "after": self._names(self.after),
+            "scores": list(self.scores),
+            "gone": self._names(self.gone),
+            "new": self._names(self.new),
+        }
+
+    def _names(self, items: Iterable[int]) -> list[str]:
+        names, first = self.graph.vocabulary.names, self.graph.n_users
+        return [names[v + first] for v in items]
+
+    def __str__(self) -> str:
+        labels, first = self.graph.vocabulary.labels, self.graph.n_users
+        place = {v: k for k, v in enumerate(self.before)}
+        lines = []
+        for k, v in enumerate(self.after):
+            move = "new" if v not in place else f"{place[v] - k:+d}" if place[v] != k else ""
+            lines.append(f"{k + 1:3d}  {labels[v + first]}  {move}".rstrip())
+        lines += [f"  –  {labels[v + first]}  gone" for v in self.gone]
+        return "\n".join(lines)

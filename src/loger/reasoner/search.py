@@ -1,0 +1,407 @@
+"""Which paths explain an item: beam search over a step scorer, held to the rules and the item.
+
+Algorithm 1 of the paper walks wherever the scorer likes best and then throws away what is no
+rule or ends elsewhere, which may leave nothing. Here (METHOD 7) every hop follows a rule of the
+user, and only to where the item can still be reached: whatever survives the beam is a reason.
+So if any rule fires for a pair, a path comes back, and each path that comes back is a simple
+path of the graph, along a rule, that the pair itself is no witness of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from loger.engine import LocalEngine
+from loger.errors import LogerError
+from loger.graph import INTERACTION, KnowledgeGraph
+from loger.graph.path import Path
+from loger.grounding import Walk, ground
+from loger.grounding import hops as _hops
+from loger.rules import MAX_HOPS, RuleSet
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.floating[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class SearchConfig:
+    """How a search is held."""
+
+    branch: int | None = 10
+    """β of the paper: each path goes on to so many neighbours at most; None: to all."""
+    width: int | None = 10
+    """So many paths per item are kept after each hop; None: all that ``branch`` leaves."""
+    best_rules: int | None = 10
+    """Only the user's so many most important rules are followed, unless none of them fires."""
+    restrict: Literal["reach", "rules", "nothing"] = "reach"
+    """Every hop along a rule towards the item; along a rule; or anywhere, as in the paper."""
+
+
+ALGORITHM_1 = SearchConfig(branch=10, width=None, best_rules=None, restrict="nothing")
+"""The paper's search: rules and item are looked at when all is over."""
+
+EXHAUSTIVE = SearchConfig(branch=None, width=None, best_rules=None)
+"""Every path there is, in the order of the scorer."""
+
+
+class StepScorer(Protocol):
+    """What orders paths: scores of next hops, from whatever it remembers of the hops before."""
+
+    def begin(self, user: int) -> Any:
+        """The state of one walk that stands at the user."""
+        ...
+
+    def step_scores(
+        self, state: Any, rows: Ints, relations: Ints, entities: Ints
+    ) -> NDArray[np.floating[Any]]:
+        """Scores of hops, each from the walk in a row of the state over a relation to an entity."""
+        ...
+
+    def advance(self, state: Any, rows: Ints, relations: Ints, entities: Ints) -> Any:
+        """The state of walks that went such hops, one row for each."""
+        ...
+
+
+class AnyOrder:
+    """The scorer to which all hops are alike: paths come by length and number."""
+
+    def begin(self, user: int) -> None:
+        """Nothing to remember."""
+
+    def step_scores(self, state: None, rows: Ints, relations: Ints, entities: Ints) -> Floats:
+        """0 for each."""
+        return np.zeros(len(rows))
+
+    def advance(self, state: None, rows: Ints, relations: Ints, entities: Ints) -> None:
+        """Nothing to remember."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredPath:
+    """A path with the rule that it grounds and the scorer's mean over its hops."""
+
+    path: Path
+    rule: int
+    score: float
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """Paths of several items, sorted by item and, within an item, best first."""
+
+    rules: RuleSet
+    n_targets: int
+    targets: Ints  # [paths]: the place of the item among those asked for
+    places: Ints  # [paths]: the rule
+    entities: Ints  # [paths, MAX_HOPS + 1], -1 after the end
+    scores: NDArray[np.float64]  # [paths]: mean over hops
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    @cached_property
+    def starts(self) -> Ints:
+        """Where the paths of each item begin; [items + 1]."""
+        return np.searchsorted(self.targets, np.arange(self.n_targets + 1))
+
+    def of(self, target: int, n: int | None = None) -> tuple[ScoredPath, ...]:
+        """The best n paths of an item, by its place among those asked for; None: all."""
+        lo, hi = self.starts[target], self.starts[target + 1]
+        hi = hi if n is None else min(hi, lo + n)
+        return tuple(self._path(int(k)) for k in range(lo, hi))
+
+    def _path(self, k: int) -> ScoredPath:
+        relations = self.rules[int(self.places[k])].relations
+        entities = self.entities[k, : len(relations) + 1].tolist()
+        return ScoredPath(Path(tuple(entities), relations), int(self.places[k]), self.scores[k])
+
+
+class PathSearch:
+    """Finds paths from a user to items, along rules over a graph."""
+
+    def __init__(
+        self, graph: KnowledgeGraph, rules: RuleSet, config: SearchConfig | None = None
+    ) -> None:
+        self.graph, self.rules, self.config = graph, rules, config or SearchConfig()
+        self._edges = _hops.edges_of(graph)
+        self._tree, self._below = _tree(rules)
+        self._place = {rule.relations: k for k, rule in enumerate(rules)}
+
+    def best(
+        self,
+        user: int,
+        items: ArrayLike,
+        scorer: StepScorer | None = None,
+        importance: ArrayLike | None = None,
+    ) -> Found:
+        """The paths of a user to items that the beam finds, best first by the scorer.
+
+        ``importance`` [rules] says which rules matter to this user (y_{u,l} of the paper);
+        those of 0 or less are followed only for items that the others do not reach.
+        """
+        user, ends = self._checked(user, items)
+        scorer = scorer or AnyOrder()
+        if self.config.restrict == "nothing":
+            return self._unrestricted(user, ends, scorer)
+        tree = self._followed(importance)
+        targets = np.arange(len(ends))
+        found = self._beam(tree, user, ends, targets, scorer, self.config)
+        left = np.flatnonzero(np.diff(found.starts) == 0)
+        if tree is not self._tree and len(left):
+            more = self._beam(self._tree, user, ends, left, scorer, self.config)
+            found = _sorted(self.rules, len(ends), [_parts(found), _parts(more)])
+        return found
+
+    def every(self, user: int, items: ArrayLike) -> Found:
+        """All paths of a user to items; the same as all ``grounding.paths`` of all rules."""
+        user, ends = self._checked(user, items)
+        targets = np.arange(len(ends))
+        return self._beam(self._tree, user, ends, targets, AnyOrder(), EXHAUSTIVE)
+
+    # ── inside ──────────────────────────────────────────────────────────────────────────
+
+    def _checked(self, user: int, items: ArrayLike) -> tuple[int, Ints]:
+        asked = np.atleast_1d(np.asarray(items, dtype=np.int64))
+        graph = self.graph
+        if not 0 <= user < graph.n_users:
+            raise LogerError(f"user numbers lie in 0 … {graph.n_users - 1}, got {user}")
+        if asked.size and not (asked.min() >= 0 and asked.max() < graph.n_items):
+            bad = asked[(asked < 0) | (asked >= graph.n_items)][0]
+            raise LogerError(f"item numbers lie in 0 … {graph.n_items - 1}, got {bad}")
+        return int(user), asked + graph.n_users
+
+    def _followed(self, importance: ArrayLike | None) -> _hops.Tree:
+        """The tree of the user's best rules."""
+        n = self.config.best_rules
+        if importance is None or n is None:
+            return self._tree
+        matters = np.asarray(importance, dtype=np.float64)
+        if matters.shape != (len(self.rules),):
+            raise LogerError(
+                f"importance needs one number for each of {len(self.rules)} rules, "
+                f"got an array of shape {matters.shape}"
+            )
+        chosen = np.argsort(-matters, kind="stable")[:n]
+        chosen = chosen[matters[chosen] > 0]
+        if len(chosen) in (0, len(self.rules)):
+            return self._tree
+        is_open = np.append(self._below[:, chosen].any(axis=1), False)  # the last is no node
+        is_chosen = np.zeros(len(self.rules) + 1, dtype=bool)
+        is_chosen[chosen] = True
+        nodes, rules = self._tree.nodes, self._tree.rules
+        return self._tree._replace(
+            nodes=np.where(is_open[nodes], nodes, -1), rules=np.where(is_chosen[rules], rules, -1)
+        )
+
+    def _beam(
+        self,
+        tree: _hops.Tree,
+        user: int,
+        items: Ints,
+        targets: Ints,
+        scorer: StepScorer,
+        config: SearchConfig,
+    ) -> Found:
+        """Walk all targets hop by hop, keeping the best paths of each."""
+        n = len(targets)
+        trail = np.full((n, MAX_HOPS + 1), -1, dtype=np.int64)
+        trail[:, 0] = user
+        nodes, totals = np.zeros(n, dtype=np.int64), np.zeros(n)
+        state, rows = scorer.begin(user), np.zeros(n, dtype=np.int64)
+        reach, finished = config.restrict == "reach", []
+        for hop in range(MAX_HOPS):
+            here = np.ascontiguousarray(trail[:, hop])
+            ways = _hops.continuations(
+                self._edges, tree, user, items, hop, targets, here, nodes, reach
+            )
+            if not len(ways):
+                break
+            parents, relations, entities, onward, ended = ways.T
+            gains = scorer.step_scores(state, rows[parents], relations, entities)
+            totals = totals[parents] + gains
+            trail, targets, rows = trail[parents], targets[parents], rows[parents]
+            trail[:, hop + 1] = entities
+            done = ended >= 0
+            finished.append((targets[done], ended[done], trail[done], totals[done] / (hop + 1)))
+            kept = _best_of(np.flatnonzero(~done), parents, totals, config.branch)
+            kept = _best_of(kept, targets, totals, config.width)
+            if not len(kept):
+                break
+            state = scorer.advance(state, rows[kept], relations[kept], entities[kept])
+            trail, targets, totals, nodes = trail[kept], targets[kept], totals[kept], onward[kept]
+            rows = np.arange(len(kept))
+        return _sorted(self.rules, len(items), finished)
+
+    def _unrestricted(self, user: int, items: Ints, scorer: StepScorer) -> Found:
+        """Algorithm 1 of the paper: walk freely, then keep what ends in an item by a rule."""
+        trail = np.full((1, MAX_HOPS + 1), -1, dtype=np.int64)
+        trail[:, 0] = user
+        steps, totals = np.full((1, MAX_HOPS), -1, dtype=np.int64), np.zeros(1)
+        state, finished = scorer.begin(user), []
+        for hop in range(max((len(rule) for rule in self.rules), default=0)):
+            parents, relations, entities = _all_ways(self.graph, trail[:, hop])
+            gains = scorer.step_scores(state, parents, relations, entities)
+            totals = totals[parents] + gains
+            kept = _best_of(np.arange(len(parents)), parents, totals, self.config.branch)
+            if self.config.width is not None:
+                kept = _best_of(kept, np.zeros(len(parents)), totals, self.config.width)
+            parents, relations, entities = parents[kept], relations[kept], entities[kept]
+            state = scorer.advance(state, parents, relations, entities)
+            trail, steps, totals = trail[parents], steps[parents], totals[kept]
+            trail[:, hop + 1], steps[:, hop] = entities, relations
+            finished.append(self._reasons_among(items, trail, steps, totals / (hop + 1), hop + 1))
+        return _sorted(self.rules, len(items), finished)
+
+    def _reasons_among(
+        self, items: Ints, trail: Ints, steps: Ints, scores: Floats, hops: int
+    ) -> tuple[Ints, Ints, Ints, Floats]:
+        """Of some walks those that ground a rule for one of the items."""
+        kept, targets, rules = [], [], []
+        for k in np.flatnonzero(np.isin(trail[:, hops], items)):
+            rule = self._place.get(tuple(steps[k, :hops].tolist()))
+            if rule is not None and self._is_open(trail[k, : hops + 1], steps[k, :hops]):
+                for target in np.flatnonzero(items == trail[k, hops]):
+                    kept.append(k)
+                    targets.append(target)
+                    rules.append(rule)
+        at = np.array(kept, dtype=np.int64)
+        return (
+            np.array(targets, dtype=np.int64),
+            np.array(rules, dtype=np.int64),
+            trail[at],
+            (scores[at]),
+        )
+
+    def _is_open(self, entities: Ints, relations: Ints) -> bool:
+        """Whether a walk is simple and the pair is witness of neither its first nor last fact."""
+        u, v = entities[0], entities[-1]
+        first = self.graph.inverse(int(relations[0]))
+        return (
+            len(set(entities.tolist())) == len(entities)
+            and _hops._leads(self._edges, entities[1], first, v, u)
+            and _hops._leads(self._edges, entities[-2], relations[-1], u, v)
+        )
+
+
+def path_strengths(graph: KnowledgeGraph, found: Found, walk: Walk) -> NDArray[np.float64]:
+    """The strength of each path; those of a pair and a rule add up to what ``ground`` gives."""
+    table, starts = graph.degree_table
+    relations = _hops.relation_table(found.rules)[found.places]
+    lengths, n = (relations >= 0).sum(axis=1), len(graph.relations)
+    leave = np.full(2 * n, walk.fact)
+    leave[INTERACTION], leave[INTERACTION + n] = walk.user, walk.item
+    out = np.ones(len(found))
+    for hop in range(MAX_HOPS):
+        on = np.flatnonzero(lengths > hop)
+        r, h, t = relations[on, hop], found.entities[on, hop], found.entities[on, hop + 1]
+        last = lengths[on] == hop + 1
+        power = np.where(last | (hop > 0), leave[r], walk.first)
+        out[on] *= table[starts[r] + h] ** -power
+        back = np.where(r >= n, r - n, r + n)
+        power = np.where(last, np.where(r == INTERACTION, walk.popular, walk.arrive), 0.0)
+        out[on] *= table[starts[back] + t] ** -power
+    if walk.recency and graph.later is not None and len(found):
+        own = np.flatnonzero(relations[:, 0] == INTERACTION)
+        user = int(found.entities[0, 0])
+        at = graph.segment_starts[graph.segment(user, INTERACTION)] if len(own) else 0
+        bought = graph.neighbours(user, INTERACTION)
+        edges = at + np.searchsorted(bought, found.entities[own, 1])
+        out[own] *= (1.0 + graph.later[edges]) ** -walk.recency
+    return out
+
+
+def random_paths(
+    graph: KnowledgeGraph,
+    rules: RuleSet,
+    user: int,
+    items: ArrayLike,
+    n: int,
+    rng: np.random.Generator,
+) -> list[tuple[Path, ...]]:
+    """For each item at most n of all groundings of all rules, drawn evenly, none twice."""
+    asked = np.atleast_1d(np.asarray(items, dtype=np.int64))
+    found = ground(graph, rules, np.full(len(asked), user), asked, engine=LocalEngine(1))
+    edges, out = _hops.edges_of(graph), []
+    for item, lo, hi in zip(asked, found.indptr[:-1], found.indptr[1:], strict=True):
+        ends = np.cumsum(found.counts[lo:hi])
+        total = int(ends[-1]) if hi > lo else 0
+        paths = []
+        for place in rng.choice(total, size=min(n, total), replace=False) if total else ():
+            cell = int(np.searchsorted(ends, place, side="right"))
+            relations = rules[int(found.rules[lo + cell])].relations
+            within = place - (ends[cell] - found.counts[lo + cell])
+            row = np.array([[*relations, *[-1] * (MAX_HOPS - len(relations))]])
+            ids = np.array([len(relations)]), np.array([user]), np.array([item + graph.n_users])
+            nodes = _hops.nth_paths(edges, row, *ids, np.array([within]))[0]
+            paths.append(Path(tuple(nodes[: len(relations) + 1].tolist()), relations))
+        out.append(tuple(paths))
+    return out
+
+
+def _tree(rules: RuleSet) -> tuple[_hops.Tree, NDArray[np.bool_]]:
+    """Rules as a tree, and which rules lie below each of its nodes; [nodes, rules]."""
+    prefixes = sorted({r.relations[:k] for r in rules for k in range(len(r))} | {()})
+    node = {prefix: k for k, prefix in enumerate(prefixes)}  # () sorts first: it is node 0
+    ends = {rule.relations: k for k, rule in enumerate(rules)}
+    branches = sorted({(*r.relations[: k + 1],) for r in rules for k in range(len(r))})
+    branches.sort(key=lambda b: (node[b[:-1]], b[-1]))
+    owner = [node[b[:-1]] for b in branches]
+    below = np.zeros((len(prefixes), len(rules)), dtype=bool)
+    for place, rule in enumerate(rules):
+        for k in range(len(rule)):
+            below[node[rule.relations[:k]], place] = True
+    return (
+        _hops.Tree(
+            np.searchsorted(owner, np.arange(len(prefixes) + 1)).astype(np.int64),
+            np.array([b[-1] for b in branches], dtype=np.int64),
+            np.array([node.get(b, -1) for b in branches], dtype=np.int64),
+            np.array([ends.get(b, -1) for b in branches], dtype=np.int64),
+        ),
+        below,
+    )
+
+
+def _all_ways(graph: KnowledgeGraph, entities: Ints) -> tuple[Ints, Ints, Ints]:
+    """Every edge that leaves some entities: (place of the entity, relation, tail)."""
+    first = graph.indptr[entities]
+    sizes = graph.indptr[entities + 1] - first
+    ends = np.cumsum(sizes)
+    edges = np.arange(ends[-1] if len(ends) else 0) + np.repeat(first - (ends - sizes), sizes)
+    segments = np.searchsorted(graph.segment_starts, edges, side="right") - 1
+    relations = graph.segment_relations[segments].astype(np.int64)
+    parents = np.repeat(np.arange(len(entities)), sizes)
+    return parents, relations, graph.tails[edges].astype(np.int64)
+
+
+def _best_of(rows: Ints, groups: NDArray[Any], scores: Floats, n: int | None) -> Ints:
+    """Of each group's rows the n of highest score, ascending; equal ones in their order."""
+    if n is None or len(rows) <= n:
+        return rows
+    own, of = groups[rows], scores[rows]
+    order = np.lexsort((-of, own))
+    starts = np.searchsorted(own[order], own[order])
+    return np.sort(rows[order[np.arange(len(order)) - starts < n]])
+
+
+_Parts = tuple[Ints, Ints, Ints, Floats]
+
+
+def _parts(found: Found) -> _Parts:
+    return found.targets, found.places, found.entities, found.scores
+
+
+def _sorted(rules: RuleSet, n_targets: int, parts: Sequence[_Parts]) -> Found:
+    """Paths by target, then best first; ties by rule and then by the entities on the way."""
+    none = np.empty(0, dtype=np.int64)
+    targets = np.concatenate([none, *(p[0] for p in parts)])
+    places = np.concatenate([none, *(p[1] for p in parts)])
+    entities = np.concatenate([none.reshape(0, MAX_HOPS + 1), *(p[2] for p in parts)])
+    scores = np.concatenate([np.empty(0), *(p[3].astype(np.float64) for p in parts)])
+    order = np.lexsort((*entities.T[::-1], places, -scores, targets))
+    return Found(rules, n_targets, targets[order], places[order], entities[order], scores[order])

@@ -1,0 +1,1 @@
+"""What encoders, the reasoner and baselines train with."""

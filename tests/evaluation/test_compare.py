@@ -1,0 +1,279 @@
+"""One table of several methods: what is run, what is kept, and what a failure costs."""
+
+from __future__ import annotations
+
+import csv
+import json
+from functools import cache
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+from typer.testing import CliRunner
+
+from loger.baselines import EASE, ItemKNN, MostPop
+from loger.cli import app
+from loger.cli.compare import KNOWN
+from loger.data import split
+from loger.data.demo import shop
+from loger.errors import LogerError, UnknownNameError
+from loger.evaluation.compare import METHODS, Method, compare, fingerprint
+from loger.evaluation.evaluate import evaluate
+from loger.evaluation.tuning import tune
+
+RAN: list[str] = []
+
+
+class Counting(MostPop):
+    """MostPop that tells when it is fitted, and by what name."""
+
+    name = "counting"
+
+    def __init__(self, seed: int = 0, label: str = "counting") -> None:
+        self.name = label
+
+    def fit(self, split, *, progress=lambda *_: None):
+        RAN.append(self.name)
+        return super().fit(split, progress=progress)
+
+
+class Broken:
+    name = "broken"
+
+    def fit(self, split, *, progress=lambda *_: None):
+        raise ZeroDivisionError("the moon is in the wrong phase")
+
+
+class Here(Method):
+    """A method that is made in this file."""
+
+    def maker(self):
+        return globals()[self.home]
+
+
+REGISTRY = {
+    "mostpop": METHODS["mostpop"],
+    "itemknn": METHODS["itemknn"],
+    "ease": METHODS["ease"],
+    "counting": Here("Counting"),
+    "broken": Here("Broken", seeded=False),
+    "absent": Method("loger.baselines.no_such_file:Nothing"),
+}
+
+
+@cache
+def parts():
+    return split(shop(users=60, items=160).dataset)
+
+
+def run(out, *methods, **options):
+    return compare(parts(), methods, out, registry=REGISTRY, samples=20, **options)
+
+
+def test_values_are_those_of_tuning_fitting_and_evaluating_by_hand(tmp_path):
+    table = run(tmp_path, "mostpop", "itemknn").reports["full"]
+    whole = parts().refit()
+    chosen = tune(ItemKNN, ItemKNN.GRID, parts()).settings
+    by_hand = evaluate(
+        [MostPop().fit(whole), ItemKNN(**chosen).fit(whole)], whole, "test", samples=20
+    )
+    assert table.models == by_hand.models
+    for model in table.models:
+        for metric, values in by_hand.values[model].items():
+            assert table.values[model][metric].tobytes() == values.tobytes()
+    assert table.table() == by_hand.table()
+
+
+def test_a_method_that_is_there_is_not_run_again_and_reads_the_same(tmp_path):
+    RAN.clear()
+    first = run(tmp_path, "counting", "mostpop")
+    again = run(tmp_path, "mostpop", "counting")
+    assert RAN == ["counting"]
+    assert {r.method for r in again.results} == {"counting", "mostpop"}
+    for metric in ("ndcg", "recall"):
+        for model in ("counting", "MostPop"):
+            one, two = (c.reports["full"].values[model][metric] for c in (first, again))
+            assert one.tobytes() == two.tobytes()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"seed": 1}, {"k": 5}, {"part": "validation"}, {"settings": {"counting": {"label": "other"}}}],
+)
+def test_another_seed_length_part_or_setting_is_another_result(tmp_path, change):
+    RAN.clear()
+    run(tmp_path, "counting")
+    run(tmp_path, "counting", **change)
+    assert len(RAN) == 2
+
+
+def test_other_data_are_another_result(tmp_path):
+    RAN.clear()
+    run(tmp_path, "counting")
+    other = split(shop(users=60, items=160, seed=3).dataset)
+    assert fingerprint(other) != fingerprint(parts())
+    compare(other, ["counting"], tmp_path, registry=REGISTRY, samples=20)
+    assert len(RAN) == 2
+
+
+@pytest.mark.parametrize("damage", ["no arrays", "other arrays", "half a file"])
+def test_a_damaged_result_is_found_out_anew(tmp_path, damage):
+    RAN.clear()
+    run(tmp_path, "counting")
+    arrays = tmp_path / "counting.safetensors"
+    if damage == "no arrays":
+        arrays.unlink()
+    elif damage == "other arrays":
+        save_file(load_file(arrays), arrays, {"course": "another"})
+    else:
+        text = (tmp_path / "counting.json").read_text()
+        (tmp_path / "counting.json").write_text(text[: len(text) // 2])
+    run(tmp_path, "counting")
+    assert len(RAN) == 2
+
+
+def test_one_failure_is_named_and_the_others_come_through(tmp_path):
+    compared = run(tmp_path, "broken", "mostpop", "absent", "counting")
+    assert [r.method for r in compared.results] == ["mostpop", "counting"]
+    assert compared.failures["broken"] == "the moon is in the wrong phase"
+    assert "no_such_file" in compared.failures["absent"]
+    assert "ZeroDivisionError" in (tmp_path / "broken.error.txt").read_text()
+    assert "broken failed: the moon" in (tmp_path / "test-full.md").read_text()
+    with pytest.raises(LogerError, match=r"no method came through.*the moon"):
+        run(tmp_path, "broken")
+
+
+def test_an_interrupt_is_no_failure_and_keeps_what_was_done(tmp_path, monkeypatch):
+    def interrupted(self, split, *, progress=None):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Broken, "fit", interrupted)
+    RAN.clear()
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, "counting", "broken")
+    run(tmp_path, "counting")
+    assert RAN == ["counting"]
+
+
+def test_tables_say_the_same_in_every_format(tmp_path):
+    report = run(tmp_path, "mostpop", "ease").reports["full"]
+    shown = f"{100 * report.mean('EASE^R', 'ndcg'):.2f}"
+    assert shown in (tmp_path / "test-full.md").read_text()
+    assert shown in (tmp_path / "test-full.tex").read_text()
+    rows = list(csv.DictReader((tmp_path / "test-full.csv").read_text().splitlines()))
+    assert [row["model"] for row in rows] == ["MostPop", "EASE^R"]
+    assert float(rows[1]["ndcg"]) == report.mean("EASE^R", "ndcg")
+    kept = json.loads((tmp_path / "ease.json").read_text())
+    assert kept["means"]["full"]["ndcg"] == report.mean("EASE^R", "ndcg")
+    assert kept["settings"]["l2"] in EASE.GRID["l2"]
+    assert len(kept["trials"]) == len(EASE.GRID["l2"])
+
+
+def test_both_protocols_come_from_one_fit_and_share_candidates(tmp_path):
+    RAN.clear()
+    both = run(tmp_path, "counting", "mostpop", protocols=("full", "sampled-100"))
+    assert RAN == ["counting"]
+    # MostPop under two names: the same candidates give the same values.
+    sampled = both.reports["sampled-100"].values
+    assert (sampled["counting"]["ndcg"] == sampled["MostPop"]["ndcg"]).all()
+    assert sampled["MostPop"]["ndcg"].mean() > both.reports["full"].mean("MostPop", "ndcg")
+
+
+def test_who_learns_from_validation_gets_it_apart_and_is_not_judged_on_it(tmp_path):
+    seen = []
+
+    class Looking(Counting):
+        def fit(self, split, *, progress=lambda *_: None):
+            seen.append(len(split.validation))
+            return super().fit(split, progress=progress)
+
+    class Made(Method):
+        def maker(self):
+            return Looking
+
+    registry = {"apart": Made("", refits=True), "joined": Made("")}
+    compare(parts(), ["apart", "joined"], tmp_path, registry=registry, samples=20)
+    assert seen == [len(parts().validation), 0]
+    with pytest.raises(LogerError, match="apart learns from validation; evaluate it on test"):
+        compare(parts(), ["apart"], tmp_path, registry=registry, samples=20, part="validation")
+
+
+def test_settings_of_loger_go_where_they_belong():
+    made = METHODS["loger"].maker()(seed=3, rounds=1, sample_nodes=7)
+    assert (made.config.em.rounds, made.config.sample_nodes, made.config.em.seed) == (1, 7, 3)
+    assert METHODS["loger-paper"].maker()(rounds=2).config.em.rounds == 2
+    with pytest.raises(UnknownNameError, match="'round'; did you mean 'rounds'"):
+        METHODS["loger"].maker()(round=1)
+
+
+def test_two_of_one_title_are_told_apart(tmp_path):
+    registry = REGISTRY | {"again": Here("Counting")}
+    report = compare(parts(), ["counting", "again"], tmp_path, registry=registry, samples=20)
+    assert report.reports["full"].models == ("counting (counting)", "counting (again)")
+
+
+def test_only_quick_methods_are_tuned_unless_asked(tmp_path):
+    slow = {"ease": Method("loger.baselines.ease:EASE", seeded=False)}
+    trials = {
+        tune: compare(
+            parts(), ["ease"], tmp_path / str(tune), registry=slow, tune=tune, samples=20
+        ).results[0].trials
+        for tune in (None, True, False)
+    }  # fmt: skip
+    assert (len(trials[None]), len(trials[True]), len(trials[False])) == (
+        0,
+        len(EASE.GRID["l2"]),
+        0,
+    )
+
+
+def test_what_cannot_be_compared_is_refused_before_work_starts(tmp_path):
+    with pytest.raises(UnknownNameError, match=r"no method 'mostpp'; did you mean 'mostpop'"):
+        run(tmp_path, "mostpp")
+    with pytest.raises(LogerError, match="each once"):
+        run(tmp_path, "mostpop", "mostpop")
+    with pytest.raises(LogerError, match=r"settings for \['ease'\]"):
+        run(tmp_path, "mostpop", settings={"ease": {"l2": 1.0}})
+    assert not list(tmp_path.iterdir())
+
+
+def test_every_method_of_the_registry_can_be_made():
+    for method in METHODS.values():
+        assert callable(method.maker())
+
+
+def test_the_command_compares_and_fails_for_what_failed(tmp_path, monkeypatch):
+    shop(users=60, items=160).dataset.save(tmp_path / "data")
+    monkeypatch.chdir(tmp_path)
+    asked = ["compare", "data", "--out", "out", "--samples", "20", "--set", "ease.l2=30.0"]
+    result = CliRunner().invoke(app, [*asked, "--methods", "mostpop,ease"])
+    assert result.exit_code == 0, result.output
+    assert "EASE^R" in result.stdout
+    assert json.loads((tmp_path / "out" / "ease.json").read_text())["settings"] == {"l2": 30.0}
+    asked[-1] = "ease.l2=-1"
+    result = CliRunner().invoke(app, [*asked, "--methods", "mostpop,ease", "--json"])
+    assert result.exit_code == 1
+    told = json.loads(result.stdout)
+    assert list(told["failures"]) == ["ease"]
+    assert list(told["reports"]["full"]["models"]) == ["MostPop"]
+    assert "ease failed: l2 must be above 0" in result.stderr
+
+
+@pytest.mark.parametrize("text", ["epochs=3", "pgpr.epochs", ".a=3"])
+def test_a_setting_that_is_written_wrongly_is_told(tmp_path, text):
+    shop(users=60, items=160).dataset.save(tmp_path / "data")
+    asked = ["compare", str(tmp_path / "data"), "--methods", "mostpop", "--set", text]
+    result = CliRunner().invoke(app, asked)
+    assert result.exit_code == 2
+    assert "METHOD.NAME=VALUE" in result.stderr
+
+
+def test_help_names_every_method():
+    assert KNOWN.replace("\n", "").split(", ") == list(METHODS)
+
+
+def test_values_that_are_kept_are_those_of_the_users(tmp_path):
+    result = run(tmp_path, "mostpop").results[0]
+    kept = load_file(tmp_path / "mostpop.safetensors")
+    assert (kept["users"] == result.users).all()
+    assert np.array_equal(kept["full/ndcg"], result.values["full"]["ndcg"])

@@ -1,0 +1,208 @@
+"""The evaluation: who is counted, what is left out, and that candidates are shared."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import pytest
+
+from loger.baselines import EASE, MostPop, P3alpha
+from loger.data import split
+from loger.data.demo import shop
+from loger.errors import DataError, LogerError, UnknownNameError
+from loger.evaluation.evaluate import evaluate, sampled_candidates
+from loger.evaluation.tuning import tune
+
+PARTS = split(shop(users=120, items=150).dataset, "random", seed=2)
+
+
+class Oracle:
+    """Knows the answers of a part, and scores some items above even them."""
+
+    def __init__(self, part, above=()):
+        self.name, self.part, self.above = f"oracle of {part}", part, above
+
+    def fit(self, split, *, progress=None):
+        self.scores = np.zeros((split.dataset.n_users, split.dataset.n_items), dtype=np.float32)
+        self.scores[split.pairs(self.part)] = 1
+        for part in self.above:
+            self.scores[split.pairs(part)] = 2
+        return self
+
+    def score(self, users):
+        return self.scores[users]
+
+
+@pytest.fixture(scope="module")
+def report():
+    models = [MostPop().fit(PARTS), P3alpha().fit(PARTS), EASE().fit(PARTS)]
+    return evaluate(models, PARTS, samples=200)
+
+
+@pytest.mark.parametrize("protocol", ["full", "sampled-100"])
+@pytest.mark.parametrize("part, above", [("test", ("train", "validation")), ("validation", ())])
+def test_who_knows_the_answers_is_perfect(protocol, part, above):
+    # Known items are left out before ranking: scoring them higher does no harm.
+    oracle = Oracle(part, above).fit(PARTS)
+    perfect = evaluate([oracle], PARTS, part, protocol=protocol, samples=10)
+    assert perfect.mean(oracle.name, "ndcg") == pytest.approx(1)
+    assert perfect.mean(oracle.name, "hit_rate") == 1
+
+
+def test_on_validation_test_items_are_not_known():
+    oracle = Oracle("validation", above=("test",)).fit(PARTS)
+    worse = evaluate([oracle], PARTS, "validation", samples=10)
+    assert worse.mean(oracle.name, "ndcg") < 0.9
+
+
+def test_every_user_of_the_part_counts_once(report):
+    assert report.users.tolist() == sorted(set(PARTS.pairs("test")[0].tolist()))
+    for of in report.values.values():
+        assert {len(values) for values in of.values()} == {len(report.users)}
+
+
+def test_a_split_and_its_refit_leave_out_the_same(report):
+    again = evaluate([EASE().fit(PARTS)], PARTS.refit(), samples=10)
+    for metric in ("ndcg", "recall", "precision"):
+        assert (again.values["EASE^R"][metric] == report.values["EASE^R"][metric]).all()
+
+
+def test_values_equal_a_slow_evaluation(report):
+    scores = P3alpha().fit(PARTS).score(np.arange(PARTS.dataset.n_users))
+    for row, user in enumerate(report.users):
+        known = {
+            int(v)
+            for part in ("train", "validation")
+            for u, v in zip(*PARTS.pairs(part), strict=True)
+            if u == user
+        }
+        wanted = {int(v) for u, v in zip(*PARTS.pairs("test"), strict=True) if u == user}
+        free = [v for v in range(PARTS.dataset.n_items) if v not in known]
+        top = sorted(free, key=lambda v: (-scores[user, v], v))[:10]
+        found = len(wanted & set(top))
+        assert report.values["P3α"]["recall"][row] == pytest.approx(found / len(wanted))
+        assert report.values["P3α"]["precision"][row] == pytest.approx(found / 10)
+
+
+def test_candidates_are_written_once_and_shared(tmp_path):
+    file = tmp_path / "candidates.parquet"
+    models = [MostPop().fit(PARTS), EASE().fit(PARTS)]
+    both = evaluate(models, PARTS, protocol="sampled-100", candidates=file, seed=1, samples=10)
+    written = file.read_bytes()
+    # Another seed would draw others; the file is there, so these are read.
+    one = evaluate(models[1:], PARTS, protocol="sampled-100", candidates=file, seed=2, samples=10)
+    assert file.read_bytes() == written
+    assert (one.values["EASE^R"]["ndcg"] == both.values["EASE^R"]["ndcg"]).all()
+    drawn = sampled_candidates(PARTS, "test", seed=1)
+    read = sampled_candidates(PARTS, "test", file)
+    assert (drawn != read).nnz == 0
+
+
+def test_candidates_are_the_held_out_items_and_a_hundred_unobserved_for_each():
+    among = sampled_candidates(PARTS, "test", seed=0).toarray() > 0
+    events = PARTS.dataset.interactions
+    observed = np.zeros_like(among)
+    observed[events.users, events.items] = True
+    held = np.zeros_like(among)
+    held[PARTS.pairs("test")] = True
+    assert (among & observed == held).all()
+    drawn = PARTS.unobserved(PARTS.pairs("test")[0], 100, seed=0)
+    for user in np.unique(PARTS.pairs("test")[0]):
+        united = np.unique(drawn[PARTS.pairs("test")[0] == user])
+        assert np.flatnonzero(among[user] & ~held[user]).tolist() == united.tolist()
+        assert len(united) >= 100
+
+
+def test_candidates_of_another_split_or_damaged_are_refused(tmp_path):
+    file = tmp_path / "candidates.parquet"
+    sampled_candidates(PARTS, "test", file)
+    with pytest.raises(DataError, match="another split"):
+        sampled_candidates(split(PARTS.dataset, "random", seed=8), "test", file)
+    with pytest.raises(DataError, match="another split"):
+        sampled_candidates(PARTS, "validation", file)
+    file.write_bytes(b"no table")
+    with pytest.raises(DataError, match="cannot be read"):
+        sampled_candidates(PARTS, "test", file)
+
+
+def test_the_better_model_is_found_better(report):
+    oracle = Oracle("test").fit(PARTS)
+    against = evaluate([MostPop().fit(PARTS), oracle], PARTS, samples=100)
+    found = against.compare(oracle.name, "MostPop")
+    assert found.low <= found.difference <= found.high
+    assert found.low > 0
+    assert found.p < 0.01
+    assert found.p_wilcoxon < 0.01
+    assert against.best() == oracle.name
+    back = against.compare("MostPop", oracle.name)
+    assert (back.difference, back.p) == (-found.difference, found.p)
+
+
+def test_intervals_hold_the_mean_and_are_seeded(report):
+    low, high = report.interval("EASE^R", "ndcg")
+    assert low < report.mean("EASE^R", "ndcg") < high
+    assert replace(report).interval("EASE^R", "ndcg") == (low, high)
+    assert replace(report, seed=1).interval("EASE^R", "ndcg") != (low, high)
+
+
+def test_tables_say_the_same_in_every_format(report):
+    mean = f"{100 * report.mean('EASE^R', 'ndcg'):.2f}"
+    text, markdown, latex, csv = (
+        report.table(form) for form in ("text", "markdown", "latex", "csv")
+    )
+    assert all(mean in table for table in (text, markdown, latex))
+    assert len({len(line.split("|")) for line in markdown.splitlines()}) == 1
+    assert r"EASE\^{}R" in latex
+    assert r"P3$\alpha$" in latex
+    table = pl.read_csv(csv.encode())
+    assert table["model"].to_list() == list(report.models)
+    assert table["ndcg"][2] == pytest.approx(report.mean("EASE^R", "ndcg"))
+    wide = report.table(metrics=["ndcg_retrieved", "novelty"])
+    assert "NDCG (retrieved)@10" in wide
+    with pytest.raises(UnknownNameError, match="did you mean 'markdown'"):
+        report.table("markdwn")
+
+
+def test_json_and_parquet_hold_everything(report, tmp_path):
+    told = json.loads(report.to_json())
+    assert told["users"] == len(report.users)
+    assert told["models"]["EASE^R"]["ndcg"][0] == report.mean("EASE^R", "ndcg")
+    assert len(told["best_against"]) == 2
+    report.write_users(tmp_path / "users.parquet")
+    table = pl.read_parquet(tmp_path / "users.parquet")
+    mine = table.filter(pl.col("model") == "EASE^R")
+    assert mine["user"].to_list() == report.users.tolist()
+    assert mine["ndcg"].to_list() == report.values["EASE^R"]["ndcg"].tolist()
+
+
+def test_what_cannot_be_evaluated_is_refused_before_work():
+    model = MostPop().fit(PARTS)
+    with pytest.raises(LogerError, match="name of its own"):
+        evaluate([model, model], PARTS)
+    with pytest.raises(UnknownNameError, match="did you mean 'sampled-100'"):
+        evaluate([model], PARTS, protocol="sampled100")
+    with pytest.raises(UnknownNameError, match="part"):
+        evaluate([model], PARTS, "train")
+    with pytest.raises(LogerError, match="no validation pairs"):
+        evaluate([model], PARTS.refit(), "validation")
+    with pytest.raises(LogerError, match="sampled-100"):
+        evaluate([model], PARTS, candidates="somewhere.parquet")
+
+
+def test_tuning_keeps_the_best_point_on_validation():
+    tuned = tune(EASE, {"l2": (1.0, 30.0, 1000.0)}, PARTS)
+    reached = {}
+    for l2 in (1.0, 30.0, 1000.0):
+        model = EASE(l2=l2).fit(PARTS)
+        reached[l2] = evaluate([model], PARTS, "validation", samples=10).mean("EASE^R", "ndcg")
+    assert [value for _, value in tuned.trials] == pytest.approx(list(reached.values()))
+    assert tuned.value == max(value for _, value in tuned.trials)
+    assert tuned.settings["l2"] == max(reached, key=reached.__getitem__)
+
+
+def test_tuning_without_validation_is_refused():
+    with pytest.raises(LogerError, match="is it a refit"):
+        tune(EASE, EASE.GRID, PARTS.refit())

@@ -1,0 +1,127 @@
+"""The report: one file that needs nothing else, says what was found, and is well formed."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from loger.em import Round
+from loger.evaluation.faithfulness.report import FaithfulnessConfig, FaithfulnessReport
+from loger.evaluation.metrics.report import METRICS, Report
+from loger.evaluation.report import Contents, page, plots
+
+VOID = {"meta", "input", "br"}
+
+
+def a_report(name: str = "LOGER") -> Report:
+    rng = np.random.default_rng(0)
+    users = np.arange(40, dtype=np.int32)
+    values = {m: {k: rng.random(40) for k in METRICS} for m in (name, "<b>EASE^R</b>")}
+    return Report("a & b", "test", "full", 10, users, values, dict.fromkeys(values, 0.5))
+
+
+def everything() -> Contents:
+    rounds = [Round(k, -4.0, -3.0 + k, 100 * k, 10 * k, 0.3, 0.5) for k in range(3)]
+    values = {name: np.random.default_rng(1).random(9) for name in ("js_f", "floor", "random")}
+    return Contents(
+        a_report(),
+        rules=[{"weight": 2.5, "sentence": "bought <i>ink</i>"}, {"weight": 0, "sentence": "-"}],
+        trace=rounds,
+        tried=[("recency", 0.5, 0.3)],
+        ablation=[{"selected": 0, "ndcg": 0.1, "low": 0.05, "high": 0.2},
+            {"selected": 10, "ndcg": 0.2, "low": 0.1, "high": 0.3},
+        ],
+        faithfulness=[FaithfulnessReport("LOGER", "a & b", 9, FaithfulnessConfig(), values)],
+        config={"seed": 0},
+        commit="abc1234",
+        command="loger evaluate b d --report r.html",
+    )  # fmt: skip
+
+
+class Nesting(HTMLParser):
+    """Fails on tags that do not close."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[str] = []
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append(tag)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append(tag)
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag, tag
+
+
+def test_the_page_is_well_formed_and_needs_nothing_from_outside() -> None:
+    text = page(everything())
+    reader = Nesting()
+    reader.feed(text)
+    assert reader.open == []
+    assert not {"script", "link", "img", "iframe"} & set(reader.seen)
+    assert not re.search(r"https?:|url\(|@import|\son\w+=", text)
+    assert "<i>ink</i>" not in text
+    assert "<b>EASE^R</b>" not in text
+    assert "a &amp; b" in text
+
+
+def test_the_page_has_every_part_it_was_given() -> None:
+    text = page(everything())
+    for part in (
+        "Metrics", "Rules", "Faithfulness", "EM", "hidden pairs are select_hidden", "abc1234",
+        "loger evaluate b d", "recency", "1 of 2 mined rules have no weight",
+    ):  # fmt: skip
+        assert part in text, part
+    report = a_report()
+    assert f"{100 * report.mean('LOGER', 'ndcg'):.2f} [" in text
+
+
+def test_what_is_not_there_leaves_no_empty_part() -> None:
+    text = page(Contents(a_report()))
+    for part in ("Faithfulness", "hidden pairs", "<h2>Rules", "<h2>Data", "nan"):
+        assert part not in text
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(0, 38.7), (-4.8, -3.5), (0.1, 0.1), (0, 0), (1e-9, 3e-9)]
+)
+def test_ticks_enclose_what_is_shown_and_are_few(low: float, high: float) -> None:
+    ticks = plots._ticks(low, high)
+    assert ticks[0] <= low + 1e-12
+    assert ticks[-1] >= high - 1e-12
+    assert 2 <= len(ticks) <= 8
+    assert ticks == sorted(set(ticks))
+
+
+def test_missing_values_leave_gaps_in_lines() -> None:
+    drawn = plots.lines(["0", "1", "2"], [("a", [1.0, float("nan"), 2.0])], "t", "x")
+    assert drawn.count("<circle") == 2
+    assert "nan" not in drawn
+
+
+def test_a_report_of_metrics_has_a_short_repr_and_prints_as_its_table() -> None:
+    report = a_report()
+    assert repr(report) == "Report(a & b, test, full, k = 10, 40 users: LOGER, <b>EASE^R</b>)"
+    assert str(report) == report.table()
+
+
+def test_a_divergence_with_nowhere_to_go_has_no_ratio() -> None:
+    # A single rule: floor, measure and control are all zero.
+    values = dict.fromkeys(("js_f", "floor", "random"), np.zeros(5))
+    told = FaithfulnessReport("LOGER", "d", 5, FaithfulnessConfig(), values)
+    assert told.ratios == {}
+    assert "JS_f" in page(Contents(a_report(), faithfulness=[told]))
+
+
+def test_what_was_not_tuned_is_said_so() -> None:
+    text = page(Contents(a_report(), untuned=["<b>EASE^R</b>"]))
+    assert "Not tuned on these data, with default settings: &lt;b&gt;EASE^R&lt;/b&gt;;" in text
+    assert "tuned" not in page(Contents(a_report()))
