@@ -28,11 +28,10 @@ import torch
 import target
 from generated import cellphones
 from loger.encoder import TransE, TransEConfig, top_items
-from loger.encoder.folding import history
 from loger.encoder.retrieval import ITEMS_PER_TILE, USERS_PER_TILE
 from loger.encoder.transe import _Batch
 from loger.engine import LocalEngine
-from loger.graph import KnowledgeGraph
+from loger.graph import KnowledgeGraph, history
 from loger.training.threads import one_thread
 from recbole_hopwise import stepper
 from target import Learner, by_distance

@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 
 from loger.data import load, split
-from loger.encoder.folding import history
 from loger.engine import LocalEngine
 from loger.explain.attribution import explain
+from loger.graph import history
 from loger.model import LOGER
 from loger.training.threads import one_thread
 

@@ -19,7 +19,7 @@ import torch
 
 from loger.data import Split, load, split
 from loger.encoder import TransE
-from loger.encoder.folding import history
+from loger.graph import history
 from loger.topk import top_k
 
 Step = Callable[[], int]

@@ -11,8 +11,9 @@ from loger.data.demo import shop
 from loger.data.splits import split
 from loger.em import EM, EMConfig, Round, fuse, kept_rounds
 from loger.encoder import Calibration, TransE, TransEConfig
-from loger.encoder.folding import history, score_users
+from loger.encoder.folding import score_users
 from loger.errors import LogerError
+from loger.graph import history
 from loger.grounding import ground
 from loger.logic import FEATURES
 from loger.rules import RuleSet

@@ -14,10 +14,10 @@ from loger.data.demo import shop
 from loger.data.splits import split
 from loger.em import EMConfig
 from loger.encoder import TransEConfig
-from loger.encoder.folding import history
 from loger.encoder.network import GNN
 from loger.errors import DataError, LogerError, UnknownNameError
 from loger.explain.attribution import NO_PATH, NO_WEIGHT, SCHEMA, explain
+from loger.graph import history
 from loger.model import LOGER, LOGERConfig, with_setting
 
 SMALL = LOGERConfig(encoder=TransEConfig(dimension=16, epochs=3))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from loger.graph import KnowledgeGraph, Relation, Vocabulary
-from loger.graph.path import Path
+from loger.graph import KnowledgeGraph, Path, Relation, Vocabulary
 
 
 def shop() -> KnowledgeGraph:

@@ -10,9 +10,9 @@ from hypothesis.extra.numpy import arrays
 from loger.data.demo import shop
 from loger.data.splits import split
 from loger.encoder import TransE, TransEConfig, retrieval, top_items
-from loger.encoder.folding import history
 from loger.engine import LocalEngine
 from loger.errors import LogerError
+from loger.graph import history
 from loger.topk import RunningBest, top_k
 
 FEW = st.sampled_from([-np.inf, -1.0, 0.0, 0.5, 2.0])  # many ties

@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphs import graphs, hub_graph
-from loger.encoder.folding import history
 from loger.errors import LogerError
-from loger.graph import INTERACTION, KnowledgeGraph
+from loger.graph import INTERACTION, KnowledgeGraph, history
 from loger.grounding import Walk, ground, kernels, logits, paths, reach, strongest_paths
 from loger.rules import candidates
 

@@ -23,13 +23,13 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, hstack
 
 from loger.encoder.calibration import Calibration, fit_calibration
-from loger.encoder.folding import history, score_users
+from loger.encoder.folding import score_users
 from loger.encoder.protocol import Encoder
 from loger.engine import Engine, LocalEngine, Progress, silent
 from loger.errors import LogerError
 from loger.evaluation.metrics import ranking
 from loger.evaluation.metrics.significance import resampled_means
-from loger.graph import KnowledgeGraph
+from loger.graph import KnowledgeGraph, history
 from loger.grounding import Walk
 from loger.logic import (
     Feature,

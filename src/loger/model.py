@@ -23,14 +23,13 @@ from loger import bundle as storage
 from loger.data.splits import Split
 from loger.em import EM, EMConfig, FittedLogic, Round, kept_rounds
 from loger.encoder import Calibration, Encoder, TransE, TransEConfig
-from loger.encoder.folding import history
 from loger.engine import Engine, LocalEngine, Progress, silent
 from loger.errors import LogerError, NotFittedError, UnknownNameError
 from loger.evaluation.recommender import ExplainedItem, Floats
 from loger.explain.attribution import Explanation
 from loger.explain.attribution import explain as explain_pairs
 from loger.explain.questions import WhatIf, WhyNot
-from loger.graph import INTERACTION, KnowledgeGraph
+from loger.graph import INTERACTION, KnowledgeGraph, history
 from loger.grounding import Walk, ground
 from loger.logic import Logic
 from loger.rules import RuleSet, make_rule

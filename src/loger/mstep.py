@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from loger.encoder.folding import history
 from loger.engine import Engine, LocalEngine
-from loger.graph import KnowledgeGraph
+from loger.graph import KnowledgeGraph, history
 from loger.grounding import Groundings, Walk, concat, reach, take
 from loger.rules import RuleSet
 from loger.topk import top_k

@@ -11,7 +11,7 @@ from graphs import brute_paths, graphs
 from loger.baselines.matching import PathMatcher
 from loger.engine import LocalEngine
 from loger.errors import LogerError
-from loger.graph.path import Path
+from loger.graph import Path
 
 
 def with_random_logs(graph, seed):

@@ -10,8 +10,7 @@ from scipy.spatial.distance import jensenshannon
 
 from loger.evaluation.metrics import faithfulness as fa
 from loger.evaluation.recommender import ExplainedItem
-from loger.graph import KnowledgeGraph, Relation, Vocabulary
-from loger.graph.path import Path
+from loger.graph import KnowledgeGraph, Path, Relation, Vocabulary
 from loger.rules import RuleSet, make_rule
 
 

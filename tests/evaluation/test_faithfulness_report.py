@@ -24,8 +24,7 @@ from loger.evaluation.faithfulness import (
 )
 from loger.evaluation.faithfulness.report import LINES
 from loger.evaluation.recommender import ExplainedItem
-from loger.graph import Relation, Vocabulary
-from loger.graph.path import Path
+from loger.graph import Path, Relation, Vocabulary
 from loger.grounding import ground, paths
 from loger.model import LOGER
 from loger.reasoner.search import PathSearch, random_paths

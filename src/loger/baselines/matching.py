@@ -15,8 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from loger.engine import Engine, LocalEngine
 from loger.errors import LogerError
 from loger.evaluation.recommender import ExplainedItem, Floats, Ints, PairMatrix, Recommender
-from loger.graph import INTERACTION, KnowledgeGraph
-from loger.graph.path import Path
+from loger.graph import INTERACTION, KnowledgeGraph, Path
 from loger.topk import top_k
 
 PAIRS_PER_BLOCK = 512

@@ -15,13 +15,11 @@ from torch.nn.functional import elu, normalize, smooth_l1_loss
 from loger.baselines._walks import best_steps, find_steps, rows_of, step_products, step_sums
 from loger.data.splits import Split
 from loger.encoder import Encoder, TransE, TransEConfig
-from loger.encoder.folding import history
 from loger.encoder.vectors import vectors
 from loger.engine import Progress, silent
 from loger.errors import LogerError
 from loger.evaluation.recommender import ExplainedItem, Floats
-from loger.graph import INTERACTION, KnowledgeGraph
-from loger.graph.path import Path
+from loger.graph import INTERACTION, KnowledgeGraph, Path, history
 from loger.rules import RuleSet
 from loger.rules.mining import MiningConfig, mine
 from loger.training.loop import chosen_device, configured

@@ -15,12 +15,10 @@ from torch.nn.functional import cross_entropy, embedding
 from loger.baselines._walks import ripple_sets, rows_of
 from loger.baselines.sampling import Noise
 from loger.data.splits import Split
-from loger.encoder.folding import history
 from loger.engine import LocalEngine, Progress, silent
 from loger.errors import LogerError
 from loger.evaluation.recommender import ExplainedItem, Floats
-from loger.graph import INTERACTION, KnowledgeGraph
-from loger.graph.path import Path
+from loger.graph import INTERACTION, KnowledgeGraph, Path, history
 from loger.topk import top_k
 from loger.training.loop import chosen_device, configured
 from loger.training.rows import RowAdam

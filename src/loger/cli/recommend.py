@@ -143,7 +143,7 @@ def history_of(model: LOGER, user: str) -> list[str]:
     """The names of a user's items, in the order of their numbers."""
     import numpy as np
 
-    from loger.encoder.folding import history
+    from loger.graph import history
 
     words, first = model.graph_.vocabulary, model.graph_.n_users
     _, items = history(model.graph_, np.array([words.id("user", user)]))

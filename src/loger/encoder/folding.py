@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from loger.encoder.protocol import Encoder, Floats
-from loger.graph import INTERACTION, KnowledgeGraph
+from loger.graph import KnowledgeGraph, history_edges
 from loger.training.threads import one_thread
 
 
@@ -56,26 +56,3 @@ def _scored(
     if recency and graph.later is not None:
         weights = (1.0 + graph.later[edges]) ** -recency
     return encoder.fold_in(owners, graph.tails[edges] - graph.n_users, weights, len(own))
-
-
-def history_edges(
-    graph: KnowledgeGraph, users: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The interactions of some users as (place among them, place among the graph's edges)."""
-    # The interaction is relation 0, so it is the first segment of a user's row, if any.
-    segments = graph.row_segments[users]
-    has = segments < graph.row_segments[users + 1]
-    has[has] = graph.segment_relations[segments[has]] == INTERACTION
-    starts = np.where(has, graph.segment_starts[segments], 0)
-    sizes = np.where(has, graph.segment_starts[segments + has] - starts, 0)
-    ends = np.cumsum(sizes)
-    edges = np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - (ends - sizes), sizes)
-    return np.repeat(np.arange(len(users)), sizes), edges
-
-
-def history(
-    graph: KnowledgeGraph, users: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The interactions of some users as (place among them, item)."""
-    owners, edges = history_edges(graph, users)
-    return owners, graph.tails[edges].astype(np.int64) - graph.n_users

@@ -6,10 +6,9 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from loger.encoder.folding import history
 from loger.encoder.protocol import Encoder, Product
 from loger.engine import Engine, LocalEngine
-from loger.graph import KnowledgeGraph
+from loger.graph import KnowledgeGraph, history
 from loger.topk import RunningBest, top_k
 from loger.training.threads import one_thread
 

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from loger.data.splits import Part, Split
 from loger.engine import Engine, LocalEngine, Progress, silent
 from loger.errors import LogerError
-from loger.graph.path import Path
+from loger.graph import Path
 from loger.topk import top_k
 
 Floats = NDArray[np.float32]

@@ -19,12 +19,11 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from loger.em import EMConfig, FittedLogic
-from loger.encoder.folding import history, score_users
+from loger.encoder.folding import score_users
 from loger.encoder.protocol import Encoder
 from loger.engine import LocalEngine
 from loger.evaluation.recommender import ExplainedItem
-from loger.graph import KnowledgeGraph
-from loger.graph.path import Path
+from loger.graph import KnowledgeGraph, Path, history
 from loger.grounding import Groundings, strongest_paths
 from loger.rules import Rule
 from loger.rules.sentences import path_sentence

@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from loger.encoder.folding import history
 from loger.explain.attribution import Explanation, RulePart, Scores, explain
-from loger.graph import KnowledgeGraph
+from loger.graph import KnowledgeGraph, history
 from loger.rules import Rule
 
 

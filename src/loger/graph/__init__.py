@@ -8,12 +8,17 @@ from loger.graph.graph import (
     Relation,
     Vocabulary,
 )
+from loger.graph.history import history, history_edges
+from loger.graph.path import Path
 
 __all__ = [
     "BITMAP_EDGES",
     "INTERACTION",
     "INVERSE_MARK",
     "KnowledgeGraph",
+    "Path",
     "Relation",
     "Vocabulary",
+    "history",
+    "history_edges",
 ]

@@ -19,8 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from loger.engine import LocalEngine
 from loger.errors import LogerError
-from loger.graph import INTERACTION, KnowledgeGraph
-from loger.graph.path import Path
+from loger.graph import INTERACTION, KnowledgeGraph, Path
 from loger.grounding import Walk, ground
 from loger.grounding import hops as _hops
 from loger.rules import MAX_HOPS, RuleSet

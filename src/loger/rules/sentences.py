@@ -15,8 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from loger.graph import KnowledgeGraph
-from loger.graph.path import Path
+from loger.graph import KnowledgeGraph, Path
 from loger.rules import to_you, verb_of
 
 

@@ -6,11 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from loger.encoder.folding import history
 from loger.errors import LogerError
 from loger.evaluation.recommender import ExplainedItem, Explains
-from loger.graph import KnowledgeGraph
-from loger.graph.path import Path
+from loger.graph import KnowledgeGraph, Path, history
 from loger.reasoner.search import random_paths
 from loger.rules import RuleSet
 from loger.rules.sentences import path_sentence

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loger.bundle import MANIFEST
-from loger.encoder.folding import FoldsIn, history_edges
+from loger.encoder.folding import FoldsIn
 from loger.explain.attribution import Scores, explain
-from loger.graph import KnowledgeGraph
-from loger.graph.path import Path as Chain
+from loger.graph import KnowledgeGraph, history_edges
+from loger.graph import Path as Chain
 from loger.grounding import ground, strongest_paths
 from loger.model import LOGER
 from loger.rules import RuleSet

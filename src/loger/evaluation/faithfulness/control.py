@@ -9,8 +9,7 @@ from numpy.typing import ArrayLike
 
 from loger.evaluation.faithfulness.deletion import Rescore
 from loger.evaluation.recommender import ExplainedItem, Explains
-from loger.graph import KnowledgeGraph
-from loger.graph.path import Path
+from loger.graph import KnowledgeGraph, Path
 from loger.reasoner.search import random_paths
 from loger.rules import RuleSet
 

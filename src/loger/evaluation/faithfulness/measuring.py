@@ -23,8 +23,7 @@ from loger.evaluation.faithfulness.report import FaithfulnessConfig, Faithfulnes
 from loger.evaluation.metrics import faithfulness as measures
 from loger.evaluation.metrics.faithfulness import Values
 from loger.evaluation.recommender import ExplainedItem, Explains
-from loger.graph import KnowledgeGraph
-from loger.graph.path import Path
+from loger.graph import KnowledgeGraph, Path
 from loger.grounding import ground
 from loger.rules import Rule, RuleSet
 

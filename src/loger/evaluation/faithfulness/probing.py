@@ -13,8 +13,7 @@ from loger.data.demo import Demo
 from loger.evaluation.faithfulness.measuring import Probes, weights_of
 from loger.evaluation.metrics.faithfulness import Edge
 from loger.explain.attribution import explain
-from loger.graph import KnowledgeGraph
-from loger.graph.path import Path
+from loger.graph import KnowledgeGraph, Path
 from loger.model import LOGER
 
 

@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from loger.evaluation.recommender import ExplainedItem
-from loger.graph import KnowledgeGraph
-from loger.graph.path import Path
+from loger.graph import KnowledgeGraph, Path
 from loger.rules import RuleSet
 
 Values = NDArray[np.float64]
