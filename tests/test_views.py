@@ -9,8 +9,16 @@ from hypothesis import strategies as st
 
 from graphs import graphs, hub_graph
 from loger.errors import LogerError
-from loger.graph import INTERACTION, KnowledgeGraph, history
+from loger.graph import INTERACTION, KnowledgeGraph, Path, history
 from loger.grounding import Walk, ground, kernels, logits, paths, reach, strongest_paths
+from loger.reasoner.search import (
+    ALGORITHM_1,
+    EXHAUSTIVE,
+    PathSearch,
+    SearchConfig,
+    path_strengths,
+    random_paths,
+)
 from loger.rules import candidates
 
 WALK = Walk(first=0.5, item=0.25, user=0.75, fact=0.5, arrive=0.5, popular=0.75, recency=1.0)
@@ -108,11 +116,49 @@ def test_the_viewers_paths_are_those_of_the_graph_built_anew(case):
             assert paths(view, rule, user, item).tolist() == paths(whole, rule, user, item).tolist()
 
 
+@given(cases())
+def test_what_search_finds_in_a_view_is_what_it_finds_in_the_graph_built_anew(case):
+    graph, (user, remove, add, times) = case
+    view, whole = graph.user_view(user, remove, add, times), built(graph, user, remove, add, times)
+    rules = candidates(graph)
+    items = np.arange(graph.n_items)
+    rules = rules.chosen(range(0, len(rules), 1 + len(rules) // 20))
+    for config in (EXHAUSTIVE, SearchConfig(branch=2, width=3, restrict="rules")):
+        found = [PathSearch(g, rules, config).best(user, items) for g in (view, whole)]
+        assert found[0].entities.tolist() == found[1].entities.tolist()
+        assert found[0].places.tolist() == found[1].places.tolist()
+    strengths = [path_strengths(g, found[0], WALK) for g in (view, whole)]
+    assert strengths[0] == pytest.approx(strengths[1], rel=1e-12)
+    drawn = [
+        random_paths(g, rules, user, items, 3, np.random.default_rng(0)) for g in (view, whole)
+    ]
+    assert drawn[0] == drawn[1]
+    assert all(path.exists(view) for paths_of in drawn[0] for path in paths_of)
+
+
+@given(cases())
+def test_a_view_has_the_facts_of_the_graph_built_anew(case):
+    graph, (user, remove, add, times) = case
+    view, whole = graph.user_view(user, remove, add, times), built(graph, user, remove, add, times)
+    for item in range(graph.n_users, graph.n_users + graph.n_items):
+        for other in (user, 0):
+            for r in (INTERACTION, 1):
+                edge = Path((other, item), (r,))
+                assert edge.exists(view) == edge.exists(whole)
+                back = Path((item, other), (graph.inverse(r),))
+                assert back.exists(view) == back.exists(whole)
+                assert edge.text(view) == edge.text(whole)
+
+
 def test_a_view_answers_no_one_else_and_takes_away_only_what_is_there():
     graph = hub_graph(0, 0.3, with_origins=False)
     view = graph.user_view(3, (), [1])
     with pytest.raises(LogerError, match="as user 3 sees it"):
         reach(view, candidates(graph), [4])
+    with pytest.raises(LogerError, match="as user 3 sees it"):
+        PathSearch(view, candidates(graph)).every(4, [0])
+    with pytest.raises(LogerError, match="whole graph"):
+        PathSearch(view, candidates(graph), ALGORITHM_1).best(3, [0])
     for work in (KnowledgeGraph.triples, lambda g: g.plus([3], [2]), lambda g: g.fingerprint):
         with pytest.raises(LogerError, match="one user alone"):
             work(view)

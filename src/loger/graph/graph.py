@@ -596,6 +596,11 @@ class KnowledgeGraph:
 
     def has(self, head: int, relation: int, tail: int) -> bool:
         """Whether this is a fact of the graph."""
+        if self.outside is not None:
+            if tail == self.viewer:
+                head, relation, tail = tail, self.inverse(relation), head
+            if head != self.viewer:
+                return self.outside.has(head, relation, tail)
         return relation in self.between(head, tail)
 
     def triples(self) -> tuple[NDArray[np.int32], NDArray[np.uint16], NDArray[np.int32]]:

@@ -23,6 +23,7 @@ from loger.engine import Engine, LocalEngine
 from loger.errors import LogerError
 from loger.graph import INTERACTION, KnowledgeGraph
 from loger.grounding import kernels
+from loger.grounding.layout import layout
 from loger.rules import MAX_HOPS, Rule, RuleSet
 
 PAIRS_PER_BLOCK = 1024
@@ -132,7 +133,7 @@ def ground(
     u, v = _checked_pairs(graph, users, items)
     order = np.argsort(u, kind="stable")
     u, entities = u[order], v[order].astype(np.int64) + graph.n_users
-    rows, plan, weights = _rows(graph), _plan(len(graph.relations), rules), _weights(graph, walk)
+    rows, plan, weights = layout(graph), _plan(len(graph.relations), rules), _weights(graph, walk)
 
     def block(span: tuple[int, int]) -> Cells:
         lo, hi = span
@@ -162,7 +163,7 @@ def reach(
     with are left out unless ``observed``.
     """
     asked = _checked_users(graph, users)
-    rows, trie, weights = _rows(graph), _trie(len(graph.relations), rules), _weights(graph, walk)
+    rows, trie, weights = layout(graph), _trie(len(graph.relations), rules), _weights(graph, walk)
 
     def block(span: tuple[int, int]) -> Groundings:
         own = asked[span[0] : span[1]].astype(np.int64)
@@ -188,7 +189,7 @@ def reach_sizes(
     The same as counting the rows of ``reach``, without holding them.
     """
     asked = _checked_users(graph, users)
-    rows, trie, weights = _rows(graph), _trie(len(graph.relations), rules), _weights(graph, None)
+    rows, trie, weights = layout(graph), _trie(len(graph.relations), rules), _weights(graph, None)
 
     def block(span: tuple[int, int]) -> NDArray[np.int64]:
         own = asked[span[0] : span[1]].astype(np.int64)
@@ -222,7 +223,7 @@ def logits(
     reaches have 0, and so have the user's own.
     """
     asked = _checked_users(graph, users).astype(np.int64)
-    rows, trie, weights = _rows(graph), _trie(len(graph.relations), rules), _weights(graph, walk)
+    rows, trie, weights = layout(graph), _trie(len(graph.relations), rules), _weights(graph, walk)
     out = np.zeros((len(asked), graph.n_items), dtype=np.float32)
 
     def block(span: tuple[int, int]) -> None:
@@ -305,38 +306,11 @@ def strongest_paths(
         return nodes, strengths
     u, v = users.astype(np.int64), items.astype(np.int64) + graph.n_users
     weights = _weights(graph, walk or Walk.uniform(0.0))
-    kernels.strongest_paths(_rows(graph), weights, u, v, relations[places], nodes, strengths)
+    kernels.strongest_paths(layout(graph), weights, u, v, relations[places], nodes, strengths)
     return nodes, strengths
 
 
 # ── rule sets and graphs as the kernels read them ───────────────────────────────────────
-
-
-def _rows(graph: KnowledgeGraph) -> kernels.Rows:
-    home, around = _home(graph), graph.around
-    return kernels.Rows(
-        *(_home(around) if around is not graph else home),
-        around.indptr,
-        *around.bitmaps,
-        around.word_spans,
-        *graph.degree_table,
-        len(graph.relations),
-        home,
-    )
-
-
-_NO_ORIGINS = np.empty(0, dtype=np.int32)
-_NO_ORIGINS.flags.writeable = False  # as the arrays of graphs are: to numba another type
-
-
-def _home(graph: KnowledgeGraph) -> kernels.Home:
-    return kernels.Home(
-        graph.row_segments,
-        graph.segment_relations,
-        graph.segment_starts,
-        graph.tails,
-        _NO_ORIGINS if graph.origins is None else graph.origins,
-    )
 
 
 _desks: list[tuple[int, int, kernels.Desk]] = []
@@ -579,7 +553,7 @@ def _listed(
     nodes[:, 0], nodes[:, -1] = u, v
     if len(rule) == 3:
         middle = np.empty((len(wanted), 2), dtype=np.int32)
-        total = kernels.middle_pairs(_rows(graph), u, v, *rule.relations, wanted, middle)
+        total = kernels.middle_pairs(layout(graph), u, v, *rule.relations, wanted, middle)
         nodes[:, 1:3] = middle
         return int(total), nodes
     ends = _short_paths(graph, rule, int(u), int(v))

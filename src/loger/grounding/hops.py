@@ -14,32 +14,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from loger.graph import KnowledgeGraph
 from loger.grounding.kernels import _first_at_least, _inverse, _next_common, _segment
 from loger.rules import MAX_HOPS, RuleSet
-
-
-class Edges(NamedTuple):
-    """The arrays of a KnowledgeGraph that walks read."""
-
-    row_segments: NDArray[np.int64]
-    segment_relations: NDArray[np.uint16]
-    segment_starts: NDArray[np.int64]
-    tails: NDArray[np.int32]
-    origins: NDArray[np.int32]  # empty where the graph has none
-    n_relations: int  # base relations
-
-
-def edges_of(graph: KnowledgeGraph) -> Edges:
-    """A graph as the compiled walks read it."""
-    return Edges(
-        graph.row_segments,
-        graph.segment_relations,
-        graph.segment_starts,
-        graph.tails,
-        np.empty(0, dtype=np.int32) if graph.origins is None else graph.origins,
-        len(graph.relations),
-    )
 
 
 def relation_table(rules: RuleSet) -> NDArray[np.int64]:
@@ -57,6 +33,15 @@ class Tree(NamedTuple):
     relations: NDArray[np.int64]  # [branches]
     nodes: NDArray[np.int64]  # [branches]: the node that the branch leads on to, or -1
     rules: NDArray[np.int64]  # [branches]: the rule that ends with the branch, or -1
+
+
+@njit(cache=True, nogil=True)
+def _sets_out(g, u, relation, a, v):  # type: ignore[no-untyped-def]
+    """Whether u –relation→ a is a fact of the user u that is not known from (u, v) alone."""
+    home = g.home
+    lo, hi = _segment(home, u, relation)
+    e = _first_at_least(home.tails, lo, hi, a)
+    return e < hi and home.tails[e] == a and not (len(home.origins) > 0 and home.origins[e] == v)
 
 
 @njit(cache=True, nogil=True)
@@ -142,12 +127,15 @@ def continuations(g, tree, u, items, hop, targets, entities, nodes, reach):  # t
     other has rule -1. With ``reach`` only ways from which the item can be reached are given.
     """
     out, n = np.empty((256, 5), dtype=np.int64), 0
-    has_origins = len(g.origins) > 0
+    home, has_origins = g.home, len(g.origins) > 0
     for row in range(len(entities)):
         here, v, node = entities[row], items[targets[row]], nodes[row]
         for k in range(tree.starts[node], tree.starts[node + 1]):
             r, child = tree.relations[k], tree.nodes[k]
-            if tree.rules[k] >= 0 and _leads(g, here, r, u, v):
+            ends = tree.rules[k] >= 0
+            if ends:
+                ends = _sets_out(g, u, r, v, v) if hop == 0 else _leads(g, here, r, u, v)
+            if ends:
                 out = _put(out, n, row, r, v, -1, tree.rules[k])
                 n += 1
             if child < 0:
@@ -155,11 +143,14 @@ def continuations(g, tree, u, items, hop, targets, entities, nodes, reach):  # t
             if reach and hop == 1:
                 out, n = _before_last(g, tree, row, k, here, u, v, out, n)
                 continue
-            lo, hi = _segment(g, here, r)
+            if hop == 0:
+                lo, hi = _segment(home, here, r)
+            else:
+                lo, hi = _segment(g, here, r)
             for e in range(lo, hi):
-                b = g.tails[e]
+                b = home.tails[e] if hop == 0 else g.tails[e]
                 inner = b != u and b != v
-                if hop == 0 and has_origins and g.origins[e] == v:
+                if hop == 0 and has_origins and home.origins[e] == v:
                     inner = False
                 if inner and (not reach or _reaches(g, tree, child, b, u, v)):
                     out = _put(out, n, row, r, b, child, -1)
@@ -181,19 +172,19 @@ def nth_paths(g, relations, lengths, users, items, places):  # type: ignore[no-u
             _nth_of_three(g, users[i], items[i], relations[i], places[i], nodes[i])
         elif lengths[i] == 2:
             _nth_of_two(g, users[i], items[i], relations[i], places[i], nodes[i])
-        elif _leads(g, users[i], relations[i, 0], users[i], items[i]) and places[i] == 0:
+        elif _sets_out(g, users[i], relations[i, 0], items[i], items[i]) and places[i] == 0:
             nodes[i, 1] = items[i]
     return nodes
 
 
 @njit(cache=True, nogil=True)
 def _nth_of_three(g, u, v, relations, place, nodes):  # type: ignore[no-untyped-def]
-    has_origins, found = len(g.origins) > 0, 0
+    home, has_origins, found = g.home, len(g.origins) > 0, 0
     back, end = _segment(g, v, _inverse(relations[2], g.n_relations))
-    lo, hi = _segment(g, u, relations[0])
+    lo, hi = _segment(home, u, relations[0])
     for e in range(lo, hi):
-        a = g.tails[e]
-        if a == v or (has_origins and g.origins[e] == v):
+        a = home.tails[e]
+        if a == v or (has_origins and home.origins[e] == v):
             continue
         first, last = _segment(g, a, relations[1])
         i, j = _next_common(g.tails, back, end, first, last)
@@ -208,14 +199,16 @@ def _nth_of_three(g, u, v, relations, place, nodes):  # type: ignore[no-untyped-
 
 @njit(cache=True, nogil=True)
 def _nth_of_two(g, u, v, relations, place, nodes):  # type: ignore[no-untyped-def]
-    has_origins, found = len(g.origins) > 0, 0
+    home, has_origins, found = g.home, len(g.origins) > 0, 0
     back, end = _segment(g, v, _inverse(relations[1], g.n_relations))
-    lo, hi = _segment(g, u, relations[0])
-    i, j = _next_common(g.tails, lo, hi, back, end)
-    while i < hi:
-        if not (has_origins and (g.origins[i] == v or g.origins[j] == u)):
+    lo, hi = _segment(home, u, relations[0])
+    for e in range(lo, hi):
+        a = home.tails[e]
+        at = _first_at_least(g.tails, back, end, a)
+        if at == end or g.tails[at] != a:
+            continue
+        if not (has_origins and (home.origins[e] == v or g.origins[at] == u)):
             if found == place:
-                nodes[1], nodes[2] = g.tails[i], v
+                nodes[1], nodes[2] = a, v
                 return
             found += 1
-        i, j = _next_common(g.tails, i + 1, hi, j + 1, end)

@@ -34,34 +34,6 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 
-class Home(NamedTuple):
-    """The rows that walks begin with: those of the graph itself, or one user's own (views)."""
-
-    row_segments: NDArray[np.int64]
-    segment_relations: NDArray[np.uint16]
-    segment_starts: NDArray[np.int64]
-    tails: NDArray[np.int32]
-    origins: NDArray[np.int32]
-
-
-class Rows(NamedTuple):
-    """The arrays of a KnowledgeGraph, as the loops read them."""
-
-    row_segments: NDArray[np.int64]
-    segment_relations: NDArray[np.uint16]
-    segment_starts: NDArray[np.int64]
-    tails: NDArray[np.int32]
-    origins: NDArray[np.int32]  # empty where the graph has none
-    indptr: NDArray[np.int64]
-    bitmap_of: NDArray[np.int64]  # [segments]: where the segment's bitmap begins, or -1
-    bitmaps: NDArray[np.uint64]
-    word_spans: NDArray[np.int64]  # [2 · relations, 2]: the words that a bitmap spans
-    degrees: NDArray[np.int32]  # degree of e under r at [degree_starts[r] + e]
-    degree_starts: NDArray[np.int64]  # [2 · relations]
-    n_relations: int  # base relations
-    home: Home
-
-
 class Plan(NamedTuple):
     """A rule set, compiled, with its prefixes numbered."""
 

@@ -22,6 +22,7 @@ from loger.errors import LogerError
 from loger.graph import INTERACTION, KnowledgeGraph, Path
 from loger.grounding import Walk, ground
 from loger.grounding import hops as _hops
+from loger.grounding.layout import layout
 from loger.rules import MAX_HOPS, RuleSet
 
 Ints = NDArray[np.int64]
@@ -128,7 +129,7 @@ class PathSearch:
         self, graph: KnowledgeGraph, rules: RuleSet, config: SearchConfig | None = None
     ) -> None:
         self.graph, self.rules, self.config = graph, rules, config or SearchConfig()
-        self._edges = _hops.edges_of(graph)
+        self._layout = layout(graph)
         self._tree, self._below = _tree(rules)
         self._place = {rule.relations: k for k, rule in enumerate(rules)}
 
@@ -147,6 +148,8 @@ class PathSearch:
         user, ends = self._checked(user, items)
         scorer = scorer or AnyOrder()
         if self.config.restrict == "nothing":
+            if self.graph.outside is not None:
+                raise LogerError("a search without restriction needs the whole graph, not a view")
             return self._unrestricted(user, ends, scorer)
         tree = self._followed(importance)
         targets = np.arange(len(ends))
@@ -170,6 +173,8 @@ class PathSearch:
         graph = self.graph
         if not 0 <= user < graph.n_users:
             raise LogerError(f"user numbers lie in 0 … {graph.n_users - 1}, got {user}")
+        if graph.outside is not None and user != graph.viewer:
+            raise LogerError(f"the graph is as user {graph.viewer} sees it, got user {user}")
         if asked.size and not (asked.min() >= 0 and asked.max() < graph.n_items):
             bad = asked[(asked < 0) | (asked >= graph.n_items)][0]
             raise LogerError(f"item numbers lie in 0 … {graph.n_items - 1}, got {bad}")
@@ -217,7 +222,7 @@ class PathSearch:
         for hop in range(MAX_HOPS):
             here = np.ascontiguousarray(trail[:, hop])
             ways = _hops.continuations(
-                self._edges, tree, user, items, hop, targets, here, nodes, reach
+                self._layout, tree, user, items, hop, targets, here, nodes, reach
             )
             if not len(ways):
                 break
@@ -280,11 +285,12 @@ class PathSearch:
     def _is_open(self, entities: Ints, relations: Ints) -> bool:
         """Whether a walk is simple and the pair is witness of neither its first nor last fact."""
         u, v = entities[0], entities[-1]
-        first = self.graph.inverse(int(relations[0]))
         return (
             len(set(entities.tolist())) == len(entities)
-            and _hops._leads(self._edges, entities[1], first, v, u)
-            and _hops._leads(self._edges, entities[-2], relations[-1], u, v)
+            and _hops._sets_out(self._layout, u, relations[0], entities[1], v)
+            and (
+                len(relations) == 1 or _hops._leads(self._layout, entities[-2], relations[-1], u, v)
+            )
         )
 
 
@@ -326,7 +332,7 @@ def random_paths(
     """For each item at most n of all groundings of all rules, drawn evenly, none twice."""
     asked = np.atleast_1d(np.asarray(items, dtype=np.int64))
     found = ground(graph, rules, np.full(len(asked), user), asked, engine=LocalEngine(1))
-    edges, out = _hops.edges_of(graph), []
+    edges, out = layout(graph), []
     for item, lo, hi in zip(asked, found.indptr[:-1], found.indptr[1:], strict=True):
         ends = np.cumsum(found.counts[lo:hi])
         total = int(ends[-1]) if hi > lo else 0

@@ -38,6 +38,7 @@ from loger.errors import LogerError
 from loger.graph import INTERACTION, KnowledgeGraph
 from loger.grounding import ground
 from loger.grounding import hops as _hops
+from loger.grounding.layout import layout
 from loger.rules import MAX_HOPS, RuleSet
 from loger.training.checkpoint import Checkpoint
 from loger.training.loop import Parameters, load_arrays, module_arrays
@@ -135,8 +136,7 @@ def training_paths(
     relations = _hops.relation_table(rules)[chosen]
     lengths = (relations >= 0).sum(axis=1)
     owners, ends_at = users[pairs], items[pairs] + graph.n_users
-    edges = _hops.edges_of(graph)
-    entities = _hops.nth_paths(edges, relations, lengths, owners, ends_at, places)
+    entities = _hops.nth_paths(layout(graph), relations, lengths, owners, ends_at, places)
     return TrainingPaths(entities.astype(np.int64), relations, lengths, chosen)
 
 
