@@ -59,6 +59,12 @@ def test_texts_are_read_as_toml_values() -> None:
         parsed(["a=1", "a.b=2"])
 
 
+def test_texts_may_be_written_as_python_writes_them() -> None:
+    assert parsed(["a=False", "b=True", "c=None", "d=.5", "e=[1, 2]"]) == {
+        "a": False, "b": True, "c": None, "d": 0.5, "e": [1, 2],
+    }  # fmt: skip
+
+
 def test_the_second_wins_and_the_rest_stays() -> None:
     assert merged({"a": {"x": 1, "y": 2}, "b": 1}, {"a": {"y": 3}}) == {
         "a": {"x": 1, "y": 3},

@@ -23,6 +23,8 @@ from loger.errors import DataError
 from loger.graph import KnowledgeGraph, Relation, Vocabulary
 
 MANIFEST = "manifest.json"
+MODEL = "loger"
+"""The kind of bundle that holds a fitted LOGER."""
 VERSION = 1
 """Of the format; raised when an older reader would misread a bundle."""
 
@@ -94,20 +96,43 @@ def read(folder: Path | str, kind: str) -> Bundle:
     return Bundle(about, arrays, tables)
 
 
-def manifest(folder: Path | str, kind: str) -> dict[str, Any]:
+def is_bundle(folder: Path | str, kind: str = MODEL) -> bool:
+    """Whether a folder holds a bundle of a kind, of whatever format version, whole or damaged.
+
+    This is the one answer to the question; what else lies in the folder does not matter.
+    """
+    try:
+        return _about(Path(folder) / MANIFEST).get("kind") == kind
+    except (OSError, ValueError):
+        return False
+
+
+def check_target(folder: Path | str, *, replace: bool = False, kind: str = MODEL) -> None:
+    """Refuse to write a bundle unless the folder is new, empty, or a bundle to ``replace``."""
+    folder = Path(folder)
+    if folder.is_file():
+        raise DataError("is a file", path=folder, remedy="give a folder")
+    if not folder.is_dir() or not any(folder.iterdir()):
+        return
+    if not is_bundle(folder, kind):
+        raise DataError("is not empty and not a bundle", path=folder, remedy="give a new folder")
+    if not replace:
+        raise DataError("holds a bundle", path=folder, remedy="give a new folder, or --force")
+
+
+def manifest(folder: Path | str, kind: str = MODEL) -> dict[str, Any]:
     """The manifest of a bundle, refused unless it is of this kind and format."""
     path = Path(folder) / MANIFEST
     remedy = f"give a folder that holds a {kind} bundle, as `loger fit DATA -o BUNDLE` writes one"
     try:
-        about = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        what = "there is no bundle here" if path.parent.is_dir() else "there is no such folder"
+        about = _about(path)
+    except OSError:
+        what = "not a bundle" if path.parent.is_dir() else "there is no such folder"
         raise DataError(what, path=path.parent, remedy=remedy) from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise DataError(f"is no manifest ({error})", path=path, remedy=remedy) from None
-    if not isinstance(about, dict) or about.get("kind") != kind:
-        found = about.get("kind") if isinstance(about, dict) else about
-        raise DataError(f"is of kind {found!r}, not {kind!r}", path=path, remedy=remedy)
+    except ValueError as error:
+        raise DataError(f"not a manifest ({error})", path=path, remedy=remedy) from None
+    if about.get("kind") != kind:
+        raise DataError(f"is of kind {about.get('kind')!r}, not {kind!r}", path=path, remedy=remedy)
     if about.get("version") != VERSION:
         raise DataError(
             f"has format version {about.get('version')!r}; this loger reads {VERSION}",
@@ -119,6 +144,34 @@ def manifest(folder: Path | str, kind: str) -> dict[str, Any]:
     if not isinstance(files, dict) or any(Path(name).name != name for name in files):
         raise DataError("names files outside the bundle", path=path, remedy=remedy)
     return about
+
+
+def _about(path: Path) -> dict[str, Any]:
+    """What a manifest says, unchecked; a ValueError if it is not a JSON object."""
+    about = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(about, dict):
+        raise ValueError(f"a JSON object was expected, got {about!r}")
+    return about
+
+
+Stamp = tuple[str, int, int, int]
+
+
+def stamp(folder: Path | str) -> Stamp:
+    """What tells one state of a bundle from the next: its real folder, and its manifest's inode,
+    time and size. Cheap enough to ask for every second."""
+    real = Path(folder).resolve()
+    try:
+        stat = (real / MANIFEST).stat()
+    except OSError:
+        manifest(folder)  # says what is wrong
+        raise  # unless the manifest appeared in between
+    return str(real), stat.st_ino, stat.st_mtime_ns, stat.st_size
+
+
+def fingerprint(folder: Path | str) -> str:
+    """A short digest of a bundle's manifest, which names the checksum of every file."""
+    return _checksum(Path(folder) / MANIFEST)[:16]
 
 
 def mapped(path: Path) -> dict[str, NDArray[np.generic]]:

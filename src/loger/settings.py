@@ -24,6 +24,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 from loger.errors import DataError, LogerError, UnknownNameError
 
 Config = TypeVar("Config")
+FORM = "PATH=VALUE, such as em.rounds=3"
 
 
 def read_toml(path: Path | str) -> dict[str, Any]:
@@ -35,7 +36,7 @@ def read_toml(path: Path | str) -> dict[str, Any]:
     except FileNotFoundError:
         raise DataError("there is no such file", path=path, remedy="check the path") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise DataError(f"is not TOML ({error})", path=path, remedy="mend that line") from None
+        raise DataError(f"is not TOML ({error})", path=path, remedy="fix that line") from None
 
 
 def overridden(base: Config, values: Mapping[str, Any], where: str = "") -> Config:
@@ -58,7 +59,7 @@ def overridden(base: Config, values: Mapping[str, Any], where: str = "") -> Conf
     return replace(base, **changed)  # type: ignore[type-var]
 
 
-def parsed(texts: Iterable[str]) -> dict[str, Any]:
+def parsed(texts: Iterable[str], form: str = FORM) -> dict[str, Any]:
     """Texts ``path.to.setting=value`` as nested mappings; values are written as in TOML.
 
     >>> parsed(["em.rounds=3", "em.walk.recency=0.5", "em.fusion=sum"])
@@ -69,7 +70,7 @@ def parsed(texts: Iterable[str]) -> dict[str, Any]:
         path, equals, value = text.partition("=")
         *tables, name = path.strip().split(".")
         if not equals or not name or not all(tables):
-            raise LogerError(f"a setting is written PATH=VALUE, such as em.rounds=3, got {text!r}")
+            raise LogerError(f"a setting is written {form}, got {text!r}")
         here = out
         for table in tables:
             here = here.setdefault(table, {})
@@ -89,13 +90,21 @@ def merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any
     return out
 
 
+_WORDS = {"none": None, "true": True, "false": False}
+"""TOML has no word for None, and Python writes the others with capitals."""
+
+
 def _value(text: str) -> Any:
-    """A value as TOML writes it; what is none is a text, and so is what has no quotes."""
-    if text == "none":  # TOML has no word for it
-        return None
+    """A value as TOML or Python writes it: 3, 1e-3, .5, true, [1, 2], 'a text'; else the text."""
+    if text.lower() in _WORDS:
+        return _WORDS[text.lower()]
     try:
         return tomllib.loads(f"x = {text}")["x"]
     except tomllib.TOMLDecodeError:
+        pass
+    try:
+        return float(text)  # .5 and 1. are no TOML
+    except ValueError:
         return text
 
 

@@ -16,9 +16,11 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from loger.cli import app
-from loger.cli.fit import draw
+from loger.cli.compare import method_settings
+from loger.cli.fit import FIT_RECORD, draw
 from loger.cli.recommend import history_of
 from loger.data.demo import shop
+from loger.errors import LogerError
 from loger.model import LOGER
 
 SMALL = "--set", "encoder.dimension=16", "--set", "encoder.epochs=3"
@@ -105,12 +107,35 @@ def test_fit_says_what_is_wrong_before_it_works(data: Path, bundle: Path, tmp_pa
     refuses(("fit", data, "-o", bundle), "--force")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "precious.txt").touch()
-    refuses(("fit", data, "-o", tmp_path / "other", "--force"), "is not empty, and no bundle")
+    refuses(("fit", data, "-o", tmp_path / "other", "--force"), "is not empty and not a bundle")
     refuses(("fit", data, "-o", tmp_path / "b", "--validation", 0), "validation")
     hard = "--set", "mining.min_support=100000"
     refuses(("fit", data, "-o", tmp_path / "b", *hard), "lower mining.min_support")
     assert not (tmp_path / "b.unfinished").exists()
     assert run("fit", data).exit_code == 2
+
+
+def test_fit_replaces_a_bundle_that_python_saved_if_forced(
+    data: Path, bundle: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "from-python.bundle"
+    LOGER.load(bundle).save(out)
+    assert not (out / FIT_RECORD).exists()
+    refuses(("fit", data, "-o", out), "--force")
+    told = parsed("fit", data, "-o", out, "--force", *SMALL)
+    assert told["bundle"] == str(out)
+    assert (out / FIT_RECORD).is_file()
+
+
+def test_settings_of_compared_methods_are_read_as_those_of_fit() -> None:
+    texts = ["loger.early_stop=false", "loger.em.walk.recency=0.5", "ease.l2=30"]
+    assert method_settings(texts) == {
+        "loger": {"early_stop": False, "em": {"walk": {"recency": 0.5}}},
+        "ease": {"l2": 30},
+    }
+    for text in ("l2=30", "ease.l2"):
+        with pytest.raises(LogerError, match="=VALUE"):
+            method_settings([text])
 
 
 def test_without_facts_and_with_few_pairs_the_error_asks_for_facts(tmp_path: Path) -> None:
@@ -270,7 +295,7 @@ def test_questions_that_cannot_be_answered_are_refused(
     refuses(("what-if", bundle, user, "--remove", new), "does not have")
     refuses(("what-if", bundle, user, "--add", has), "already")
     refuses(("recommend", data, "--user", user), "bundle")
-    refuses(("rules", data, "--user", user), "--user is for bundles")
+    refuses(("rules", data, "--user", user), "is not a bundle")
 
 
 # ── evaluate ────────────────────────────────────────────────────────────────────────────

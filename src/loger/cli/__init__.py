@@ -37,8 +37,8 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode=None,  # plain help: rich's would load a Markdown parser and take twice as long
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 
 
@@ -57,8 +57,7 @@ def root(
 ) -> None:
     """Recommendations with reasons that are true, from interactions and a knowledge graph.
 
-    Start with [bold]loger demo[/bold], then look at data of your own with
-    [bold]loger data inspect FOLDER[/bold].
+    Start with `loger demo`, then look at your own data with `loger data inspect FOLDER`.
     """
 
 

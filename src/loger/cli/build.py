@@ -93,7 +93,8 @@ def amazon(
     Interrupted, it goes on where it was when called again. Lines that cannot be used are
     left out, counted by kind, and told.
 
-    [dim]Examples:[/dim]
+    \b
+    Examples:
       loger data build amazon --reviews R.json.gz --meta M.json.gz --out shop.loger
       loger data build amazon --reviews Automotive_5.json.gz --meta meta_Automotive.json.gz
         --preset automotive --out automotive.loger
@@ -146,10 +147,10 @@ def check_out(out: Path, force: bool) -> None:
 
 def check_fit(bundle: Path | None, force: bool, json: bool) -> None:
     """What would stop the fit is told before anything is built."""
-    from loger.cli import fit
+    from loger.bundle import check_target
 
     if bundle is not None:
-        fit.check_out(bundle, force)
+        check_target(bundle, replace=force)
         if json:
             raise DataError("--fit and --json do not go together", remedy="loger fit has --json")
 
@@ -213,7 +214,8 @@ def table(
     Proposes what each column becomes, shows it, and writes it to FOLDER.toml; edit that and
     build again with --mapping FOLDER.toml for what the guess got wrong.
 
-    [dim]Examples:[/dim]
+    \b
+    Examples:
       loger data build table --interactions orders.csv --items items.csv --out shop.loger
       loger data build table --mapping shop.loger.toml --out shop.loger --force
       loger data build table --interactions o.csv --items i.csv --out shop.loger --fit shop.bundle

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ast import literal_eval
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -61,10 +60,12 @@ def compare(
     best. What is done is kept: a command that was interrupted, or gets a further method, runs
     only what is missing. A method that fails is named, and does not stop the others.
 
-    [dim]Examples:[/dim]
+    \b
+    Examples:
       loger compare my-shop --methods mostpop,ease,pgpr
       loger compare my-shop --methods pgpr,ials --set pgpr.epochs=3 --protocol sampled-100
     """
+    settings = method_settings(set_)
     dataset = read(path, format, positive_from)
     from loger.cli import show
     from loger.data import split
@@ -78,7 +79,7 @@ def compare(
             folder,
             part=part,  # type: ignore[arg-type]
             protocols=protocol,  # type: ignore[arg-type]
-            settings=_settings(set_),
+            settings=settings,
             tune=tune,
             k=k,
             seed=seed,
@@ -101,21 +102,13 @@ def compare(
         raise typer.Exit(SOME_FAILED)
 
 
-def _settings(texts: list[str]) -> dict[str, dict[str, Any]]:
-    """METHOD.NAME=VALUE as {method: {name: value}}."""
-    out: dict[str, dict[str, Any]] = {}
-    for text in texts:
-        where, equals, value = text.partition("=")
-        method, dot, name = where.partition(".")
-        if not (method and dot and name and equals):
-            raise LogerError(f"a setting is written METHOD.NAME=VALUE, got {text!r}")
-        out.setdefault(method, {})[name] = _value(value)
-    return out
+def method_settings(texts: list[str]) -> dict[str, dict[str, Any]]:
+    """METHOD.NAME=VALUE as {method: {name: value}}, values as in every other command."""
+    from loger.settings import parsed
 
-
-def _value(text: str) -> Any:
-    """A number or the like, or the text itself."""
-    try:
-        return literal_eval(text)
-    except (ValueError, SyntaxError):
-        return text
+    form = "METHOD.NAME=VALUE, such as ease.l2=30"
+    by_method = parsed(texts, form)
+    for method, values in by_method.items():
+        if not isinstance(values, dict):
+            raise LogerError(f"a setting is written {form}, got {method}={values}")
+    return by_method

@@ -36,7 +36,8 @@ def inspect(
 ) -> None:
     """Show what is in a data set: entities, relations, hubs, interactions, notes.
 
-    [dim]Examples:[/dim]
+    \b
+    Examples:
       loger data inspect my-shop
       loger data inspect ratings.csv --positive-from 4
       loger data inspect my-shop --json | jq .relations
@@ -64,7 +65,8 @@ def convert(
 ) -> None:
     """Write a data set as Parquet files, which load in seconds whatever it came from.
 
-    [dim]Example:[/dim]
+    \b
+    Example:
       loger data convert my-shop my-shop.loger
     """
     _check_out(out, force)
@@ -90,7 +92,8 @@ def split(
     Each user's latest interactions are held out where there are times, else any; a split
     that the data brings is kept, unless --split says otherwise.
 
-    [dim]Example:[/dim]
+    \b
+    Example:
       loger data split my-shop my-shop.split --split random --seed 7
     """
     _check_out(out, force)

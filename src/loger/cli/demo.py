@@ -35,7 +35,8 @@ def demo(
     against three controls, shows the strongest rules, three people with what is recommended
     to them and why, and what would change without one purchase.
 
-    [dim]Examples:[/dim]
+    \b
+    Examples:
       loger demo
       loger demo --seed 7 --json
       loger demo --serve

@@ -67,7 +67,8 @@ def evaluate(
     The split is the one of loger fit; other data, or another split, are refused. Methods
     beside it have their default settings: loger compare tunes them.
 
-    [dim]Examples:[/dim]
+    \b
+    Examples:
       loger evaluate my-shop.bundle my-shop
       loger evaluate my-shop.bundle my-shop --report my-shop.html
       loger evaluate my-shop.bundle my-shop --against ease,pgpr --json

@@ -21,7 +21,7 @@ from loger.cli.options import (
     ValidationShare,
     read,
 )
-from loger.errors import DataError, LogerError
+from loger.errors import LogerError
 
 if TYPE_CHECKING:
     from loger.data import Dataset, Split
@@ -69,12 +69,15 @@ def fit(
     then the encoder learns from both. The test part is not looked at. Interrupted, the
     same command goes on where it was. Flags win over --set, and --set over the file.
 
-    [dim]Examples:[/dim]
+    \b
+    Examples:
       loger fit my-shop -o my-shop.bundle
       loger fit my-shop -o paper.bundle --preset paper --set em.rounds=2
       loger fit my-shop -o my-shop.bundle --config settings.toml --seed 7
     """
-    check_out(out, force)
+    from loger import bundle
+
+    bundle.check_target(out, replace=force)
     from loger.cli import show
 
     chosen = chosen_config(preset, config, set_, seed)
@@ -153,18 +156,6 @@ def fitted(parts: Split, config: LOGERConfig, checkpoint: Path, preset: str = "d
 def unfinished(out: Path) -> Path:
     """Where a fit keeps what it has done so far."""
     return out.with_name(out.name + ".unfinished")
-
-
-def check_out(out: Path, force: bool) -> None:
-    """A bundle goes into a new or empty folder, or in the place of another."""
-    if out.is_file():
-        raise DataError("is a file", path=out, remedy="give a folder")
-    if not out.is_dir() or not any(out.iterdir()):
-        return
-    if not (out / FIT_RECORD).is_file():
-        raise DataError("is not empty, and no bundle", path=out, remedy="give a new folder")
-    if not force:
-        raise DataError("holds a bundle", path=out, remedy="give a new folder, or --force")
 
 
 def summary(model: LOGER, out: Path) -> dict[str, Any]:

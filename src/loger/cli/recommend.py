@@ -36,7 +36,8 @@ def recommend(
 ) -> None:
     """Recommend new items to users, best first.
 
-    [dim]Examples:[/dim]
+    \b
+    Examples:
       loger recommend my-shop.bundle --user ann --explain
       loger recommend my-shop.bundle --all --out lists.parquet -k 20
       loger recommend my-shop.bundle --user ann --json | jq '.[0].items'
@@ -66,7 +67,8 @@ def recommend(
 def explain(bundle: Bundle, user: User, item: Item, paths: Paths = 3, json: AsJson = False) -> None:
     """Explain why an item has the score it has for a user: parts that add up, rules, paths.
 
-    [dim]Example:[/dim]
+    \b
+    Example:
       loger explain my-shop.bundle ann torch
     """
     model = opened(bundle)
@@ -91,7 +93,8 @@ def explain(bundle: Bundle, user: User, item: Item, paths: Paths = 3, json: AsJs
 def why_not(bundle: Bundle, user: User, item: Item, k: Length = 10, json: AsJson = False) -> None:
     """Say what keeps an item out of a user's list.
 
-    [dim]Example:[/dim]
+    \b
+    Example:
       loger why-not my-shop.bundle ann bulb -k 3
     """
     model = opened(bundle)
@@ -117,7 +120,8 @@ def what_if(
 ) -> None:
     """Show a user's list had it not had some items, or had others; nothing is retrained.
 
-    [dim]Examples:[/dim]
+    \b
+    Examples:
       loger what-if my-shop.bundle ann --remove mug
       loger what-if my-shop.bundle ann --add torch --add bulb -k 5
     """

@@ -52,17 +52,20 @@ def rules(
     that are observed; lift: precision over that of chance. The rules of a model come with
     their weights; of the options only --max-rules, --all and --user are for them.
 
-    [dim]Examples:[/dim]
+    \b
+    Examples:
       loger rules my-shop --max-rules 10
       loger rules my-shop --all
       loger rules my-shop.bundle --user ann
       loger rules my-shop --json
     """
+    from loger.bundle import is_bundle
+
     if is_bundle(path):
         _of_model(path, max_rules, every, user, json)
         return
     if user is not None:
-        raise LogerError(f"--user is for bundles, and {path} is none; fit one with loger fit")
+        raise LogerError(f"--user needs a bundle; {path} is not a bundle, make one with loger fit")
     dataset = read(path, format, positive_from)
     from loger.cli import show
     from loger.data import split
@@ -88,11 +91,6 @@ def rules(
     if shown:
         to.print(show.rule_table(shown, f"Rules of {dataset.name}"))
     to.print(mined.summary(), markup=False)
-
-
-def is_bundle(path: Path) -> bool:
-    """Whether a folder holds a model, not data."""
-    return (path / "manifest.json").is_file() and (path / "logic.safetensors").is_file()
 
 
 def _of_model(path: Path, max_rules: int, every: bool, user: str | None, json: bool) -> None:

@@ -35,7 +35,8 @@ def serve(
     Only this machine can reach it unless --host says otherwise. A bundle that is saved anew to
     the same folder, or a link that is pointed to another, is taken up without losing a request.
 
-    [dim]Examples:[/dim]
+    \b
+    Examples:
       loger serve my.bundle
       LOGER_API_KEY=secret loger serve my.bundle --host 0.0.0.0 --workers 4
     """
@@ -45,7 +46,7 @@ def serve(
     from loger.bundle import manifest
     from loger.web.config import VARIABLE, ServeConfig
 
-    manifest(bundle, "loger")
+    manifest(bundle)
     check_free(host, port)
     config = ServeConfig(
         str(bundle.absolute()), host, port, workers, api_key=api_key or None, watch=watch

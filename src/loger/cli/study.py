@@ -45,7 +45,8 @@ def make(
 
     Methods other than random are fitted first, on the data of the bundle.
 
-    [dim]Example:[/dim]
+    \b
+    Example:
       loger study make my-shop.bundle my-shop -o study.sqlite --against random,pgpr
     """
     names = [name.strip() for name in against.split(",")]
@@ -81,7 +82,8 @@ def serve(
 ) -> None:
     """Serve a study to raters, until Ctrl-C; answers are kept as they come.
 
-    [dim]Example:[/dim]
+    \b
+    Example:
       loger study serve study.sqlite --port 8010
     """
     from loger.cli import show
@@ -106,7 +108,8 @@ def serve(
 def results_(file: File, json: AsJson = False) -> None:
     """Show average ranks with intervals, a Friedman test and how far raters agree.
 
-    [dim]Example:[/dim]
+    \b
+    Example:
       loger study results study.sqlite
     """
     from loger.cli import show
@@ -143,7 +146,8 @@ def simulate(
 ) -> None:
     """Let simulated raters answer, to see how many people a study needs; not for real studies.
 
-    [dim]Example:[/dim]
+    \b
+    Example:
       loger study simulate copy-of-study.sqlite --raters 12 --quality loger=1
     """
     from loger.study import Study

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loger.bundle import MANIFEST
+from loger import bundle
 from loger.encoder.folding import FoldsIn
 from loger.explain.attribution import Scores, explain
 from loger.graph import KnowledgeGraph, history_edges
@@ -30,25 +29,16 @@ EXAMPLES = 5
 SAMPLE = 256
 """Users whose histories are looked through for examples of a rule."""
 
-Stamp = tuple[str, int, int, int]
-
-
-def stamp(folder: Path) -> Stamp:
-    """What tells one state of a bundle from another: where it is and its manifest's inode."""
-    real = folder.resolve()
-    told = (real / MANIFEST).stat()
-    return str(real), told.st_ino, told.st_mtime_ns, told.st_size
-
 
 class Served:
     """A model with what serving needs beside it. Never changes, so threads may share it."""
 
     def __init__(self, folder: Path) -> None:
-        self.stamp = stamp(folder)
-        self.model = LOGER.load(folder.resolve())
+        self.stamp = bundle.stamp(folder)
+        real = folder.resolve()  # a link may be pointed elsewhere meanwhile
+        self.model = LOGER.load(real)
         self.loaded = time.time()
-        text = (folder.resolve() / MANIFEST).read_bytes()
-        self.fingerprint = hashlib.sha256(text).hexdigest()[:16]
+        self.fingerprint = bundle.fingerprint(real)
         name = GUEST
         while name in self.graph.vocabulary.ids("user"):
             name += "_"

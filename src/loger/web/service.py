@@ -7,10 +7,11 @@ import logging
 import threading
 from pathlib import Path
 
+from loger import bundle
 from loger.errors import LogerError
 from loger.web.config import ServeConfig
 from loger.web.metrics import Metrics
-from loger.web.served import Served, stamp
+from loger.web.served import Served
 
 log = logging.getLogger("loger.web")
 LONGEST_WAIT = 32
@@ -39,7 +40,7 @@ class Service:
         was served before goes on being served."""
         with self._lock:
             try:
-                if stamp(self.folder) == self.served.stamp:
+                if bundle.stamp(self.folder) == self.served.stamp:
                     return False
                 self.served = self._load()
             except (LogerError, OSError):
