@@ -31,8 +31,8 @@ from loger.encoder import TransE, TransEConfig, top_items
 from loger.encoder.retrieval import ITEMS_PER_TILE, USERS_PER_TILE
 from loger.encoder.transe import _Batch
 from loger.engine import LocalEngine
+from loger.engine.threads import one_thread
 from loger.graph import KnowledgeGraph, history
-from loger.training.threads import one_thread
 from recbole_hopwise import stepper
 from target import Learner, by_distance
 
@@ -286,18 +286,16 @@ def product_alone(x: np.ndarray, y: np.ndarray) -> float:
     """Seconds of the product in our tiles on two cores, with nothing chosen from it."""
     users, items = torch.from_numpy(x), torch.from_numpy(y).mT
 
-    def block(lo: int) -> None:
-        with one_thread():
-            rows = users[lo : lo + USERS_PER_TILE]
-            room = torch.empty(len(rows) * ITEMS_PER_TILE)
-            for at in range(0, items.shape[1], ITEMS_PER_TILE):
-                part = items[:, at : at + ITEMS_PER_TILE]
-                tile = room[: len(rows) * part.shape[1]].view(len(rows), -1)
-                torch.mm(rows, part, out=tile)
+    def block(items: torch.Tensor, lo: int) -> None:
+        rows = users[lo : lo + USERS_PER_TILE]
+        room = torch.empty(len(rows) * ITEMS_PER_TILE)
+        for at in range(0, items.shape[1], ITEMS_PER_TILE):
+            part = items[:, at : at + ITEMS_PER_TILE]
+            tile = room[: len(rows) * part.shape[1]].view(len(rows), -1)
+            torch.mm(rows, part, out=tile)
 
     start = time.perf_counter()
-    with one_thread():
-        list(LocalEngine().map("", block, range(0, len(x), USERS_PER_TILE)))
+    list(LocalEngine().map("", block, range(0, len(x), USERS_PER_TILE), items))
     return time.perf_counter() - start
 
 

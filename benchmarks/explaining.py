@@ -18,10 +18,10 @@ import numpy as np
 
 from loger.data import load, split
 from loger.engine import LocalEngine
+from loger.engine.threads import one_thread
 from loger.explain.attribution import explain
 from loger.graph import history
 from loger.model import LOGER
-from loger.training.threads import one_thread
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 K = 10

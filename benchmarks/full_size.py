@@ -19,9 +19,9 @@ from generated import cellphones
 from loger.data.dataset import Dataset, Facts, Interactions
 from loger.data.splits import Split, split
 from loger.engine import LocalEngine
+from loger.engine.threads import one_thread
 from loger.graph import INTERACTION
 from loger.model import LOGER
-from loger.training.threads import one_thread
 
 
 def generated_split(scale: float) -> Split:

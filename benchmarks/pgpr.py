@@ -21,7 +21,6 @@ import numpy as np
 from loger.baselines import PGPR
 from loger.data import load, split
 from loger.engine import LocalEngine
-from loger.training.threads import one_thread
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 HOPWISE = 150 / 943
@@ -34,8 +33,7 @@ def timed(what: str, work: Callable[[Any], Any], users: Any, engine: LocalEngine
     work(users[:8])
     blocks = [users[lo : lo + BLOCK] for lo in range(0, len(users), BLOCK)]
     start = time.perf_counter()
-    with one_thread():
-        n = sum(engine.map(what, work, blocks))
+    n = sum(engine.map(what, lambda work, block: work(block), blocks, work))
     each = (time.perf_counter() - start) / len(users)
     print(
         f"  {what:<34} {1000 * each:7.2f} ms per user, {HOPWISE / each:6.0f}× hopwise; "

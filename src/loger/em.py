@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -26,6 +27,7 @@ from loger.encoder.calibration import Calibration, fit_calibration
 from loger.encoder.folding import score_users
 from loger.encoder.protocol import Encoder
 from loger.engine import Engine, LocalEngine, Progress, silent
+from loger.engine.threads import one_thread
 from loger.errors import LogerError
 from loger.evaluation.metrics import ranking
 from loger.evaluation.metrics.significance import resampled_means
@@ -49,7 +51,6 @@ from loger.mstep import Pool, gather
 from loger.rules import RuleSet
 from loger.topk import top_k
 from loger.training.loop import HiddenPairs
-from loger.training.threads import one_thread
 
 WALK = Walk(first=0.0, item=0.25, user=0.5, fact=0.5, arrive=0.5)
 """Exponents that validation chose on the Amazon sets (docs/results.md)."""
@@ -326,7 +327,7 @@ class EM:
             rules,
             users,
             self.held_out,
-            lambda own: score_users(self.encoder, self.graph, own, config.walk.recency),
+            partial(score_users, self.encoder, self.graph, recency=config.walk.recency),
             walk=config.active_walk,
             per_rule=config.rule_candidates,
             main=config.main_candidates,
@@ -436,14 +437,9 @@ class EM:
     def proposed(self) -> tuple[NDArray[np.int32], NDArray[np.int32], Floats]:
         """The items of highest q of each user, none observed, best first, and their scores."""
         everyone = np.arange(self.graph.n_users)
-
-        def best(own: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-            s = score_users(self.encoder, self.graph, own, self.config.walk.recency)
-            return top_k(s, self.config.hidden, history(self.graph, own), LocalEngine(1))
-
         blocks = [everyone[k : k + BLOCK] for k in range(0, len(everyone), BLOCK)]
-        with one_thread():
-            lists = list(self.engine.map("looking for hidden pairs", best, blocks))
+        shared = self.encoder, self.graph, self.config
+        lists = list(self.engine.map("looking for hidden pairs", _propose, blocks, shared))
         items = np.concatenate([i.ravel() for i, _ in lists])
         scores = np.concatenate([s.ravel() for _, s in lists]).astype(np.float64)
         users = np.repeat(everyone, self.config.hidden).astype(np.int32)
@@ -536,16 +532,29 @@ class EM:
         return ranking.ndcg(hits, n), ranking.recall(hits, n)
 
     def _lists(self, learned: FittedLogic) -> Iterator[NDArray[np.int32]]:
-        config, encoder, graph = self.config, self.encoder, self.graph
-
-        def best(own: NDArray[np.int64]) -> NDArray[np.int32]:
-            scores = learned.scores(config, encoder, graph, own, self.logic_graph, observed=False)
-            return top_k(np.array(scores), DEPTH, history(graph, own), LocalEngine(1))[0]
-
         users = self.dev_users.astype(np.int64)
         blocks = [users[k : k + BLOCK] for k in range(0, len(users), BLOCK)]
-        with one_thread():
-            yield from self.engine.map("judging", best, blocks)
+        shared = learned, self.config, self.encoder, self.graph, self.logic_graph
+        yield from self.engine.map("judging", _dev_lists, blocks, shared)
+
+
+def _propose(
+    shared: tuple[Encoder, KnowledgeGraph, EMConfig], own: NDArray[np.int64]
+) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    """The items of highest q of a block of users, and their scores."""
+    encoder, graph, config = shared
+    s = score_users(encoder, graph, own, config.walk.recency)
+    return top_k(s, config.hidden, history(graph, own))
+
+
+def _dev_lists(
+    shared: tuple[FittedLogic, EMConfig, Encoder, KnowledgeGraph, KnowledgeGraph],
+    own: NDArray[np.int64],
+) -> NDArray[np.int32]:
+    """The lists of a block of users."""
+    learned, config, encoder, graph, logic_graph = shared
+    scores = learned.scores(config, encoder, graph, own, logic_graph, observed=False)
+    return top_k(np.array(scores), DEPTH, history(graph, own))[0]
 
 
 def kept_rounds(trace: tuple[Round, ...], early_stop: bool) -> int:

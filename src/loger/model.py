@@ -35,7 +35,6 @@ from loger.logic import Logic
 from loger.rules import RuleSet, make_rule
 from loger.rules.mining import Mined, MiningConfig, mine
 from loger.topk import top_k
-from loger.training.threads import one_thread
 
 KIND = "loger"
 BLOCK = 128
@@ -311,16 +310,8 @@ class LOGER:
         ``among`` marks the items that may be recommended. Lists end in -1 where there are fewer.
         """
         own = np.asarray(users, dtype=np.int64)
-
-        def block(part: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-            scores = self.score(part)
-            if among is not None:
-                scores[:, ~among] = -np.inf
-            return top_k(scores, k, engine=LocalEngine(1))
-
         blocks = [own[lo : lo + BLOCK] for lo in range(0, len(own), BLOCK)]
-        with one_thread():
-            found = list(self.engine.map("ranking", block, blocks))
+        found = list(self.engine.map("ranking", _top_block, blocks, (self, k, among)))
         none = (np.empty((0, k), dtype=np.int32), np.empty((0, k), dtype=np.float32))
         items = np.concatenate([none[0], *(i for i, _ in found)])
         return items, np.concatenate([none[1], *(s for _, s in found)])
@@ -536,6 +527,17 @@ class LOGER:
             logic, told["encoder_weight"], Calibration(**told["calibration"]), trace
         )
         return model
+
+
+def _top_block(
+    shared: tuple[LOGER, int, NDArray[np.bool_] | None], own: NDArray[np.int64]
+) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    """The best items of a block of users, and their scores."""
+    model, k, among = shared
+    scores = model.score(own)
+    if among is not None:
+        scores[:, ~among] = -np.inf
+    return top_k(scores, k)
 
 
 def _tuned(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,13 +20,12 @@ from loger.graph import KnowledgeGraph, history
 from loger.grounding import Groundings, Walk, concat, reach, take
 from loger.rules import RuleSet
 from loger.topk import top_k
-from loger.training.threads import one_thread
 
 BLOCK = 64
 """Users whose candidates are gathered at a time."""
 
 Scores = Callable[[NDArray[np.int64]], NDArray[np.float32]]
-"""From a block of users to the encoder's scores of all items."""
+"""From a block of users to the encoder's scores of all items; picklable."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,34 +52,48 @@ def gather(
 ) -> Pool:
     """The candidates of users, ascending: ``per_rule`` of each rule, ``main`` of the encoder and
     of each rule over other users. ``held_out`` is users × items."""
-
-    def block(own: NDArray[np.int64]) -> Pool:
-        # Without a walk the best are those of most paths.
-        found = reach(graph, rules, own, walk=walk or Walk.uniform(0.0), engine=LocalEngine(1))
-        s = scores(own)
-        chosen = _chosen(graph, rules, own, found, s, per_rule, main)
-        keys = _keys(np.searchsorted(own, found.users), found.items, graph.n_items)
-        at = np.minimum(np.searchsorted(keys, chosen), max(len(keys) - 1, 0))
-        known = keys[at] == chosen if len(keys) else np.zeros(len(chosen), dtype=bool)
-        rows, items = np.divmod(chosen, graph.n_items)
-        kept = take(found, at[known]).with_empty_rows(known, own[rows], items)
-        hits = np.flatnonzero(np.asarray(held_out[own[rows], items]))
-        return Pool(
-            kept if walk is not None else replace(kept, strengths=None),
-            np.searchsorted(rows, np.arange(len(own) + 1)),
-            hits,
-            s[rows, items],
-        )
-
+    shared = _Gathering(graph, rules, held_out, scores, walk, per_rule, main)
     blocks = [users[k : k + BLOCK] for k in range(0, len(users), BLOCK)]
-    with one_thread():
-        parts = list(engine.map("gathering candidates", block, blocks))
+    parts = list(engine.map("gathering candidates", _gather_block, blocks, shared))
     ends = np.cumsum([0, *(len(p.found) for p in parts)])
     return Pool(
         concat([p.found for p in parts], len(rules), walk is not None),
         np.concatenate([[0], *(p.starts[1:] + at for p, at in zip(parts, ends, strict=False))]),
         np.concatenate([p.hits + at for p, at in zip(parts, ends, strict=False)]),
         np.concatenate([p.encoder for p in parts]),
+    )
+
+
+class _Gathering(NamedTuple):
+    """The arguments of ``gather`` that all blocks share."""
+
+    graph: KnowledgeGraph
+    rules: RuleSet
+    held_out: csr_array
+    scores: Scores
+    walk: Walk | None
+    per_rule: int
+    main: int
+
+
+def _gather_block(shared: _Gathering, own: NDArray[np.int64]) -> Pool:
+    """The candidates of a block of users."""
+    graph, rules, held_out, scores, walk, per_rule, main = shared
+    # Without a walk the best are those of most paths.
+    found = reach(graph, rules, own, walk=walk or Walk.uniform(0.0), engine=LocalEngine(1))
+    s = scores(own)
+    chosen = _chosen(graph, rules, own, found, s, per_rule, main)
+    keys = _keys(np.searchsorted(own, found.users), found.items, graph.n_items)
+    at = np.minimum(np.searchsorted(keys, chosen), max(len(keys) - 1, 0))
+    known = keys[at] == chosen if len(keys) else np.zeros(len(chosen), dtype=bool)
+    rows, items = np.divmod(chosen, graph.n_items)
+    kept = take(found, at[known]).with_empty_rows(known, own[rows], items)
+    hits = np.flatnonzero(np.asarray(held_out[own[rows], items]))
+    return Pool(
+        kept if walk is not None else replace(kept, strengths=None),
+        np.searchsorted(rows, np.arange(len(own) + 1)),
+        hits,
+        s[rows, items],
     )
 
 
@@ -93,7 +107,7 @@ def _chosen(
     main: int,
 ) -> NDArray[np.int64]:
     """The candidates of a block as ascending keys, place of the user · items + item."""
-    best, _ = top_k(scores.copy(), main, history(graph, own), LocalEngine(1))
+    best, _ = top_k(scores.copy(), main, history(graph, own))
     owners = np.repeat(np.arange(len(own)), best.shape[1])
     by_encoder = _keys(owners, best.ravel(), graph.n_items)[best.ravel() >= 0]
     rows = _best_rows(found, rules, per_rule, main)

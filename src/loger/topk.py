@@ -6,11 +6,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from loger.engine import Engine, LocalEngine
 from loger.errors import LogerError
-
-ROWS_PER_SPAN = 64
-"""Rows that one worker chooses from at a time."""
 
 STRETCH = 64
 """Columns that are compared with a row's bar at once."""
@@ -23,7 +19,6 @@ def top_k(
     scores: NDArray[np.float32],
     k: int,
     known: tuple[NDArray[np.integer], NDArray[np.integer]] | None = None,
-    engine: Engine | None = None,
 ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
     """The k best columns of each row with their scores, best first; both [rows, k].
 
@@ -36,16 +31,9 @@ def top_k(
     if known is not None:
         scores[known] = -np.inf
 
-    def choose(span: slice) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        best = RunningBest(len(scores[span]), k)
-        best.offer(scores[span], first_row=span.start)
-        return best.lists()
-
-    spans = [slice(i, i + ROWS_PER_SPAN) for i in range(0, len(scores), ROWS_PER_SPAN)]
-    # One engine's worth of threads is enough: a caller that runs blocks itself passes its own.
-    nothing = RunningBest(0, k).lists()
-    found = [nothing, *(engine or LocalEngine()).map("choosing the best", choose, spans)]
-    return np.concatenate([i for i, _ in found]), np.concatenate([v for _, v in found])
+    best = RunningBest(len(scores), k)
+    best.offer(scores)
+    return best.lists()
 
 
 class RunningBest:
@@ -65,14 +53,11 @@ class RunningBest:
         self._sizes = np.zeros(rows, dtype=np.int64)
         self._bars = np.full(rows, -np.inf, dtype=np.float32)
 
-    def offer(self, scores: NDArray[np.float32], first_column: int = 0, first_row: int = 0) -> None:
-        """Take in the scores of further columns, which come after all that came before.
-
-        ``first_row`` only serves to name the place of a score that is not a number.
-        """
+    def offer(self, scores: NDArray[np.float32], first_column: int = 0) -> None:
+        """Take in the scores of further columns, which come after all that came before."""
         kept = self._values, self._columns, self._sizes, self._bars
         if not _offer(scores, first_column, self.k, *kept):
-            row, column = np.argwhere(np.isnan(scores))[0] + [first_row, first_column]
+            row, column = np.argwhere(np.isnan(scores))[0] + [0, first_column]
             raise LogerError(f"the score in column {column} of row {row} is not a number")
 
     def lists(self) -> tuple[NDArray[np.int32], NDArray[np.float32]]:

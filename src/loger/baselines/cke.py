@@ -15,11 +15,11 @@ from torch.nn.functional import embedding, logsigmoid
 from loger.baselines.sampling import Unseen, relation_batches
 from loger.data.splits import Split
 from loger.engine import Progress, silent
+from loger.engine.threads import one_thread
 from loger.errors import LogerError
 from loger.evaluation.recommender import Floats, part_matrix
 from loger.graph import INTERACTION, KnowledgeGraph
 from loger.training.loop import Parameters, chosen_device, configured, entity_ids
-from loger.training.threads import one_thread
 
 Ids = NDArray[np.int64]
 

@@ -15,12 +15,12 @@ from loger.baselines.matching import PathMatcher
 from loger.baselines.sampling import Noise, relation_batches
 from loger.data.splits import Split
 from loger.engine import Progress, silent
+from loger.engine.threads import one_thread
 from loger.errors import LogerError
 from loger.evaluation.recommender import ExplainedItem, Floats, part_matrix
 from loger.graph import INTERACTION, KnowledgeGraph
 from loger.training.loop import chosen_device, configured, entity_ids
 from loger.training.rows import RowAdam
-from loger.training.threads import one_thread
 
 Ids = NDArray[np.int64]
 

@@ -29,11 +29,11 @@ from loger.baselines.propagation import (
 from loger.baselines.sampling import relation_batches
 from loger.data.splits import Split
 from loger.engine import Progress, silent
+from loger.engine.threads import one_thread
 from loger.errors import LogerError
 from loger.evaluation.recommender import ExplainedItem, Floats, PairMatrix, part_matrix
 from loger.graph import KnowledgeGraph
 from loger.training.loop import Parameters, chosen_device, configured, entity_ids
-from loger.training.threads import one_thread
 
 Ids = NDArray[np.int64]
 

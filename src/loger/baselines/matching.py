@@ -8,6 +8,8 @@ at, but for those whose beginning is already worse than what has been found.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import njit
 from numpy.typing import ArrayLike, NDArray
@@ -59,17 +61,15 @@ class PathMatcher:
         graph = self.graph
         u = np.asarray(users, dtype=np.int64)
         v = np.asarray(items, dtype=np.int64) + graph.n_users
-
-        def search(span: slice) -> tuple[NDArray[np.int32], NDArray[np.int32], Floats]:
-            found: tuple[NDArray[np.int32], NDArray[np.int32], Floats] = _search(
-                graph.indptr, graph.tails, self._relations, self.logs, self._back_logs,
-                self._origins, len(graph.relations), u[span], v[span], n,
-            )  # fmt: skip
-            return found
-
+        shared = (
+            graph.indptr, graph.tails, self._relations, self.logs, self._back_logs,
+            self._origins, len(graph.relations), n,
+        )  # fmt: skip
         spans = [slice(k, k + PAIRS_PER_BLOCK) for k in range(0, len(u), PAIRS_PER_BLOCK)]
+        blocks = [(u[span], v[span]) for span in spans]
         out: list[list[tuple[Path, float]]] = []
-        for nodes, relations, logs in (engine or LocalEngine()).map("matching", search, spans):
+        found = (engine or LocalEngine()).map("matching", _search_block, blocks, shared)
+        for nodes, relations, logs in found:
             weights = np.exp(logs.astype(np.float64)).tolist()
             rows = zip(nodes.tolist(), relations.tolist(), weights, strict=True)
             out += [
@@ -115,6 +115,15 @@ def _lists(
     return np.concatenate(items), np.concatenate(
         [np.empty((0, k), np.float32), *(s for _, s in parts)]
     )
+
+
+def _search_block(
+    shared: tuple[Any, ...], block: tuple[NDArray[np.int64], NDArray[np.int64]]
+) -> tuple[NDArray[np.int32], NDArray[np.int32], Floats]:
+    """The best paths of a block of pairs, as the kernel gives them."""
+    *weighted, n = shared
+    found: tuple[NDArray[np.int32], NDArray[np.int32], Floats] = _search(*weighted, *block, n)
+    return found
 
 
 def _path(nodes: list[int], relations: list[int], weight: float) -> tuple[Path, float]:

@@ -17,13 +17,13 @@ from loger.data.splits import Split
 from loger.encoder import Encoder, TransE, TransEConfig
 from loger.encoder.vectors import vectors
 from loger.engine import Progress, silent
+from loger.engine.threads import one_thread
 from loger.errors import LogerError
 from loger.evaluation.recommender import ExplainedItem, Floats
 from loger.graph import INTERACTION, KnowledgeGraph, Path, history
 from loger.rules import RuleSet
 from loger.rules.mining import MiningConfig, mine
 from loger.training.loop import chosen_device, configured
-from loger.training.threads import one_thread
 
 Ints = NDArray[np.int64]
 

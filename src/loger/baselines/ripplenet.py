@@ -15,14 +15,14 @@ from torch.nn.functional import cross_entropy, embedding
 from loger.baselines._walks import ripple_sets, rows_of
 from loger.baselines.sampling import Noise
 from loger.data.splits import Split
-from loger.engine import LocalEngine, Progress, silent
+from loger.engine import Progress, silent
+from loger.engine.threads import one_thread
 from loger.errors import LogerError
 from loger.evaluation.recommender import ExplainedItem, Floats
 from loger.graph import INTERACTION, KnowledgeGraph, Path, history
 from loger.topk import top_k
 from loger.training.loop import chosen_device, configured
 from loger.training.rows import RowAdam
-from loger.training.threads import one_thread
 
 Ints = NDArray[np.int64]
 
@@ -267,9 +267,7 @@ class RippleNet:
     def explained(self, users: ArrayLike, k: int, paths: int = 1) -> list[list[ExplainedItem]]:
         """The k best items with the paths that their attention goes to; see ``Explains``."""
         block = np.asarray(users, dtype=np.int64)
-        lists, scores = top_k(
-            self.score(block), k, history(self.graph_, block), engine=LocalEngine(1)
-        )
+        lists, scores = top_k(self.score(block), k, history(self.graph_, block))
         found = self._found(block, lists.astype(np.int64))
         out = []
         for row in range(len(block)):

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from loger.encoder.protocol import Encoder, Floats
+from loger.engine.threads import one_thread
 from loger.graph import KnowledgeGraph, history_edges
-from loger.training.threads import one_thread
 
 
 @runtime_checkable
@@ -42,7 +42,7 @@ def score_users(
     where the graph knows times. Of other encoders the scores are those they learned.
     """
     own = np.asarray(users, dtype=np.int64)
-    with one_thread():  # this runs on the engine's threads
+    with one_thread():  # also for one user, outside of an engine
         return _scored(encoder, graph, own, recency)
 
 

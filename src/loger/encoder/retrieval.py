@@ -10,7 +10,6 @@ from loger.encoder.protocol import Encoder, Product
 from loger.engine import Engine, LocalEngine
 from loger.graph import KnowledgeGraph, history
 from loger.topk import RunningBest, top_k
-from loger.training.threads import one_thread
 
 CELLS_PER_BLOCK = 4 << 20
 """Scores that a worker holds at a time, of an encoder that gives them all: 16 MiB."""
@@ -38,30 +37,33 @@ def top_items(
     asked = np.asarray(users, dtype=np.int64)
     product = encoder.as_product(asked) if isinstance(encoder, Product) else None
     size = USERS_PER_TILE if product else max(1, CELLS_PER_BLOCK // max(1, graph.n_items))
-
-    def block(span: slice) -> Lists:
-        known = history(graph, asked[span])
-        with one_thread():
-            if product is not None:
-                return _best_of_product(product[0][span], product[1], k, known)
-            return top_k(encoder.score_items(asked[span]), k, known, engine=LocalEngine(1))
-
     spans = [slice(lo, lo + size) for lo in range(0, len(asked), size)]
-    with one_thread():
-        found = list((engine or LocalEngine()).map("retrieving items", block, spans))
+    engine = engine or LocalEngine()
+    if product is not None:
+        pairs = [(asked[span], product[0][span]) for span in spans]
+        matrix = graph, product[1], k
+        found = list(engine.map("retrieving items", _best_of_product, pairs, matrix))
+    else:
+        parts = [asked[span] for span in spans]
+        found = list(engine.map("retrieving items", _best_scores, parts, (graph, encoder, k)))
     items = [np.empty((0, k), dtype=np.int32), *(i for i, _ in found)]
     values = [np.empty((0, k), dtype=np.float32), *(v for _, v in found)]
     return np.concatenate(items), np.concatenate(values)
 
 
+def _best_scores(shared: tuple[KnowledgeGraph, Encoder, int], own: NDArray[np.int64]) -> Lists:
+    """The k best items of a block of users by an encoder that gives the scores of all."""
+    graph, encoder, k = shared
+    return top_k(encoder.score_items(own), k, history(graph, own))
+
+
 def _best_of_product(
-    users: NDArray[np.float32],
-    items: NDArray[np.float32],
-    k: int,
-    known: tuple[NDArray[np.int64], NDArray[np.int64]],
+    shared: tuple[KnowledgeGraph, NDArray[np.float32], int],
+    block: tuple[NDArray[np.int64], NDArray[np.float32]],
 ) -> Lists:
     """The k best columns of users · itemsᵀ, tile by tile: all scores are never held at once."""
-    best = RunningBest(len(users), k)
+    (graph, items, k), (own, users) = shared, block
+    best, known = RunningBest(len(users), k), history(graph, own)
     rows, columns = (part[np.argsort(known[1], kind="stable")] for part in known)
     x, y = torch.from_numpy(users), torch.from_numpy(items).mT
     room = torch.empty(len(users) * min(ITEMS_PER_TILE, len(items)))

@@ -36,12 +36,12 @@ from torch.nn.functional import softplus
 from loger.encoder.histories import Bags, Histories
 from loger.encoder.protocol import Floats
 from loger.engine import Progress, silent
+from loger.engine.threads import one_thread
 from loger.errors import LogerError
 from loger.graph import INTERACTION, KnowledgeGraph
 from loger.training.checkpoint import Checkpoint
 from loger.training.loop import HiddenPairs
 from loger.training.rows import RowAdam
-from loger.training.threads import one_thread
 
 Distance = Literal["sphere", "squared", "l1"]
 

@@ -7,7 +7,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from loger.engine.protocol import Block, Progress, Result, silent
+from loger.engine.protocol import Block, Progress, Result, Shared, silent
+from loger.engine.threads import one_thread
 
 
 class LocalEngine:
@@ -18,9 +19,13 @@ class LocalEngine:
         self.progress = progress
 
     def map(
-        self, what: str, function: Callable[[Block], Result], blocks: Sequence[Block]
+        self,
+        what: str,
+        fn: Callable[[Shared, Block], Result],
+        blocks: Sequence[Block],
+        shared: Shared,
     ) -> Iterator[Result]:
-        """Yield ``function(block)`` for each block, in order, a few blocks ahead at most.
+        """Yield ``fn(shared, block)`` for each block, in order, a few blocks ahead at most.
 
         Few blocks are under way at a time, so that memory stays bounded however many
         there are and whatever the caller does with each result.
@@ -28,14 +33,14 @@ class LocalEngine:
         if self.workers == 1 or len(blocks) <= 1:
             for done, block in enumerate(blocks):
                 self.progress(what, done, len(blocks))
-                yield function(block)
+                yield _run(fn, shared, block)
             self.progress(what, len(blocks), len(blocks))
             return
         pool = ThreadPoolExecutor(self.workers)
         waiting: deque[Future[Result]] = deque()
         try:
             for k, block in enumerate(blocks):
-                waiting.append(pool.submit(function, block))
+                waiting.append(pool.submit(_run, fn, shared, block))
                 if len(waiting) > 2 * self.workers:
                     self.progress(what, k - len(waiting) + 1, len(blocks))
                     yield waiting.popleft().result()
@@ -45,6 +50,12 @@ class LocalEngine:
             self.progress(what, len(blocks), len(blocks))
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _run(fn: Callable[[Shared, Block], Result], shared: Shared, block: Block) -> Result:
+    """One block on one core."""
+    with one_thread():
+        return fn(shared, block)
 
 
 def _cores() -> int:

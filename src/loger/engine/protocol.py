@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
+Shared = TypeVar("Shared")
 Block = TypeVar("Block")
 Result = TypeVar("Result")
 
@@ -20,7 +21,16 @@ class Engine(Protocol):
     """Maps a function over blocks; results come in the order of the blocks."""
 
     def map(
-        self, what: str, function: Callable[[Block], Result], blocks: Sequence[Block]
+        self,
+        what: str,
+        fn: Callable[[Shared, Block], Result],
+        blocks: Sequence[Block],
+        shared: Shared,
     ) -> Iterator[Result]:
-        """Yield ``function(block)`` for each block, in order."""
+        """Yield ``fn(shared, block)`` for each block, in order, a few blocks ahead at most.
+
+        ``fn`` is a function of a module, not a closure: it may run in another process. It reads
+        ``shared``, which all blocks have in common, and never writes into it or into the block;
+        all that it finds is in what it returns. Products run on one thread per worker.
+        """
         ...

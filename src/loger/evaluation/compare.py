@@ -30,7 +30,6 @@ from loger.evaluation.evaluate import Protocol, evaluate
 from loger.evaluation.metrics.report import METRICS, Format, Report, Values
 from loger.evaluation.recommender import Recommender
 from loger.evaluation.tuning import tune as tuned_on_validation
-from loger.training.threads import one_thread
 from loger.version import __version__
 
 log = logging.getLogger(__name__)
@@ -292,17 +291,16 @@ class _Bench:
             mark = fingerprint(self.split)[:12]
             candidates = self.folder / f"candidates-{self.part}-{mark}-{self.seed}.parquet"
         engine: Engine = LocalEngine(progress=progress)
-        with one_thread():  # blocks of users run side by side, each on one core
-            return evaluate(
-                [fitted],
-                whole,
-                self.part,
-                k=self.k,
-                protocol=protocol,
-                candidates=candidates,
-                seed=self.seed,
-                engine=engine,
-            )
+        return evaluate(
+            [fitted],
+            whole,
+            self.part,
+            k=self.k,
+            protocol=protocol,
+            candidates=candidates,
+            seed=self.seed,
+            engine=engine,
+        )
 
 
 def fingerprint(split: Split) -> str:

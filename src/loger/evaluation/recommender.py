@@ -109,25 +109,31 @@ def ranked(
     users = np.asarray(users)
     n_items = known.shape[1]
     size = max(1, BLOCK_BYTES // (_CELL_BYTES * max(1, n_items)))
-
-    def rank(block: NDArray[np.integer]) -> Ints:
-        scores = np.array(recommender.score(block), dtype=np.float32)  # a copy, to write into
-        if scores.shape != (len(block), n_items):
-            raise LogerError(
-                f"{recommender.name} gave scores of shape {scores.shape} for {len(block)} users "
-                f"and {n_items} items"
-            )
-        if candidates is not None:
-            rows, items = _pairs_of(candidates, block)
-            among = np.full_like(scores, -np.inf)
-            among[rows, items] = scores[rows, items]
-            scores = among
-        return top_k(scores, k, _pairs_of(known, block), engine=LocalEngine(1))[0]
-
     blocks = [users[start : start + size] for start in range(0, len(users), size)]
     engine = LocalEngine() if engine is None else engine
-    lists = list(engine.map(f"ranking {recommender.name}", rank, blocks))
+    shared = recommender, known, k, candidates
+    lists = list(engine.map(f"ranking {recommender.name}", _rank, blocks, shared))
     return np.concatenate(lists) if lists else np.empty((0, k), dtype=np.int32)
+
+
+def _rank(
+    shared: tuple[Recommender, PairMatrix, int, PairMatrix | None], users: NDArray[np.integer]
+) -> Ints:
+    """The lists of a block of users."""
+    recommender, known, k, candidates = shared
+    n_items = known.shape[1]
+    scores = np.array(recommender.score(users), dtype=np.float32)  # a copy, to write into
+    if scores.shape != (len(users), n_items):
+        raise LogerError(
+            f"{recommender.name} gave scores of shape {scores.shape} for {len(users)} users "
+            f"and {n_items} items"
+        )
+    if candidates is not None:
+        rows, items = _pairs_of(candidates, users)
+        among = np.full_like(scores, -np.inf)
+        among[rows, items] = scores[rows, items]
+        scores = among
+    return top_k(scores, k, _pairs_of(known, users))[0]
 
 
 def _pairs_of(

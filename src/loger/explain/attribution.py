@@ -21,7 +21,6 @@ from scipy.special import expit
 from loger.em import EMConfig, FittedLogic
 from loger.encoder.folding import score_users
 from loger.encoder.protocol import Encoder
-from loger.engine import LocalEngine
 from loger.evaluation.recommender import ExplainedItem
 from loger.graph import KnowledgeGraph, Path, history
 from loger.grounding import Groundings, strongest_paths
@@ -240,7 +239,7 @@ class Scores:
         scores = self.whole.copy()
         if among is not None:
             scores[:, ~among] = -np.inf
-        return top_k(scores, k, history(graph, self.users), LocalEngine(1))
+        return top_k(scores, k, history(graph, self.users))
 
 
 def explain(

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -23,7 +24,7 @@ from loger.engine import Engine, LocalEngine
 from loger.errors import LogerError
 from loger.graph import INTERACTION, KnowledgeGraph
 from loger.grounding import kernels
-from loger.grounding.layout import layout
+from loger.grounding.layout import Layout, layout
 from loger.rules import MAX_HOPS, Rule, RuleSet
 
 PAIRS_PER_BLOCK = 1024
@@ -133,19 +134,24 @@ def ground(
     u, v = _checked_pairs(graph, users, items)
     order = np.argsort(u, kind="stable")
     u, entities = u[order], v[order].astype(np.int64) + graph.n_users
-    rows, plan, weights = layout(graph), _plan(len(graph.relations), rules), _weights(graph, walk)
-
-    def block(span: tuple[int, int]) -> Cells:
-        lo, hi = span
-        own, starts = np.unique(u[lo:hi].astype(np.int64), return_index=True)
-        spans = np.append(starts, hi - lo)
-        cells: Cells = kernels.ground_block(rows, plan, weights, own, spans, entities[lo:hi])
-        return cells
-
-    blocks = _user_blocks(u, PAIRS_PER_BLOCK)
-    results = list((engine or LocalEngine()).map("counting groundings", block, blocks))
+    shared = layout(graph), _plan(len(graph.relations), rules), _weights(graph, walk)
+    blocks = [(u[lo:hi], entities[lo:hi]) for lo, hi in _user_blocks(u, PAIRS_PER_BLOCK)]
+    results = list(
+        (engine or LocalEngine()).map("counting groundings", _ground_block, blocks, shared)
+    )
     found = _joined(u, v[order], len(rules), results, walk is not None)
     return found if np.array_equal(order, np.arange(len(order))) else _reordered(found, order)
+
+
+def _ground_block(
+    shared: tuple[Layout, kernels.Plan, kernels.Weights],
+    block: tuple[NDArray[np.int32], NDArray[np.int64]],
+) -> Cells:
+    """The groundings of a block's pairs, which are sorted by user."""
+    users, entities = block
+    own, starts = np.unique(users.astype(np.int64), return_index=True)
+    cells: Cells = kernels.ground_block(*shared, own, np.append(starts, len(users)), entities)
+    return cells
 
 
 def reach(
@@ -162,23 +168,35 @@ def reach(
     The rows are sorted by the given users, then by item. Items the user has interacted
     with are left out unless ``observed``.
     """
-    asked = _checked_users(graph, users)
-    rows, trie, weights = layout(graph), _trie(len(graph.relations), rules), _weights(graph, walk)
-
-    def block(span: tuple[int, int]) -> Groundings:
-        own = asked[span[0] : span[1]].astype(np.int64)
-        sizes, items, ends, kinds, counts, strengths = kernels.reach_block(
-            rows, trie, weights, own, graph.n_users, graph.n_items
-        )
-        cells = [(ends, kinds, counts, strengths)]
-        far = _joined(np.repeat(own, sizes), items, len(rules), cells, walk is not None)
-        near = ground(
-            graph, rules, *near_items(graph, own, observed), walk=walk, engine=LocalEngine(1)
-        )
-        return _merged(far, near, own)
-
-    parts = list((engine or LocalEngine()).map("reaching items", block, _spans(len(asked))))
+    shared = _search(graph, rules, walk)._replace(observed=observed)
+    blocks = _blocks(_checked_users(graph, users))
+    parts = list((engine or LocalEngine()).map("reaching items", _reach_block, blocks, shared))
     return concat(parts, len(rules), walk is not None)
+
+
+class _Search(NamedTuple):
+    """What all blocks of users need to find the items that rules reach."""
+
+    graph: KnowledgeGraph
+    rules: RuleSet
+    walk: Walk | None
+    compiled: tuple[Layout, kernels.Trie, kernels.Weights]
+    observed: bool = True
+    formula: kernels.Formula | None = None
+
+
+def _search(graph: KnowledgeGraph, rules: RuleSet, walk: Walk | None) -> _Search:
+    trie = _trie(len(graph.relations), rules)
+    return _Search(graph, rules, walk, (layout(graph), trie, _weights(graph, walk)))
+
+
+def _reach_block(shared: _Search, own: NDArray[np.int64]) -> Groundings:
+    """Groundings of every item that is reached from a block of users."""
+    graph, rules, walk = shared.graph, shared.rules, shared.walk
+    sizes, items, *cells = kernels.reach_block(*shared.compiled, own, graph.n_users, graph.n_items)
+    far = _joined(np.repeat(own, sizes), items, len(rules), [tuple(cells)], walk is not None)
+    pairs = near_items(graph, own, shared.observed)
+    return _merged(far, ground(graph, rules, *pairs, walk=walk, engine=LocalEngine(1)), own)
 
 
 def reach_sizes(
@@ -189,23 +207,25 @@ def reach_sizes(
     The same as counting the rows of ``reach``, without holding them.
     """
     asked = _checked_users(graph, users)
-    rows, trie, weights = layout(graph), _trie(len(graph.relations), rules), _weights(graph, None)
-
-    def block(span: tuple[int, int]) -> NDArray[np.int64]:
-        own = asked[span[0] : span[1]].astype(np.int64)
-        far = kernels.reach_sizes(rows, trie, weights, own, graph.n_users, graph.n_items)
-        pairs = near_items(graph, own, observed=True)
-        near = ground(graph, rules, *pairs, engine=LocalEngine(1)).count_matrix > 0
-        place = np.searchsorted(own, pairs[0])
-        ones, columns = np.ones(len(place), np.int64), np.arange(len(place))
-        member = csr_array((ones, (place, columns)), shape=(len(own), len(place)))
-        sizes: NDArray[np.int64] = far + (member @ near.astype(np.int64)).toarray()
-        return sizes
-
     if len(np.unique(asked)) < len(asked) or (np.diff(asked) < 0).any():
         raise LogerError("users must be distinct and ascending")
-    blocks = (engine or LocalEngine()).map("measuring reach", block, _spans(len(asked)))
-    return np.concatenate([np.empty((0, len(rules)), dtype=np.int64), *blocks])
+    sizes = (engine or LocalEngine()).map(
+        "measuring reach", _size_block, _blocks(asked), _search(graph, rules, None)
+    )
+    return np.concatenate([np.empty((0, len(rules)), dtype=np.int64), *sizes])
+
+
+def _size_block(shared: _Search, own: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How many items each rule reaches from a block of users; [users, rules]."""
+    graph, rules = shared.graph, shared.rules
+    far = kernels.reach_sizes(*shared.compiled, own, graph.n_users, graph.n_items)
+    pairs = near_items(graph, own, observed=True)
+    near = ground(graph, rules, *pairs, engine=LocalEngine(1)).count_matrix > 0
+    place = np.searchsorted(own, pairs[0])
+    ones, columns = np.ones(len(place), np.int64), np.arange(len(place))
+    member = csr_array((ones, (place, columns)), shape=(len(own), len(place)))
+    sizes: NDArray[np.int64] = far + (member @ near.astype(np.int64)).toarray()
+    return sizes
 
 
 def logits(
@@ -222,17 +242,22 @@ def logits(
     The same as summing over the rows of ``reach``, without holding them. Items that no rule
     reaches have 0, and so have the user's own.
     """
-    asked = _checked_users(graph, users).astype(np.int64)
-    rows, trie, weights = layout(graph), _trie(len(graph.relations), rules), _weights(graph, walk)
-    out = np.zeros((len(asked), graph.n_items), dtype=np.float32)
+    asked = _checked_users(graph, users)
+    blocks, shared = _blocks(asked), _search(graph, rules, walk)._replace(formula=formula)
+    parts = (engine or LocalEngine()).map("scoring by rules", _logit_block, blocks, shared)
+    out, done = np.empty((len(asked), graph.n_items), dtype=np.float32), 0
+    for part in parts:
+        out[done : done + len(part)] = part
+        done += len(part)
+    return out
 
-    def block(span: tuple[int, int]) -> None:
-        own, part = asked[span[0] : span[1]], out[span[0] : span[1]]
-        with _desk(graph.n_entities, graph.n_items) as desk:
-            kernels.logit_block(rows, trie, weights, formula, own, graph.n_users, desk, part)
 
-    for _ in (engine or LocalEngine()).map("scoring by rules", block, _spans(len(asked))):
-        pass
+def _logit_block(shared: _Search, own: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Σ_l w_l φ_l of all items for a block of users; [users, items]."""
+    graph = shared.graph
+    out = np.zeros((len(own), graph.n_items), dtype=np.float32)
+    with _desk(graph.n_entities, graph.n_items) as desk:
+        kernels.logit_block(*shared.compiled, shared.formula, own, graph.n_users, desk, out)
     return out
 
 
@@ -257,9 +282,10 @@ def near_items(
     return owners, np.concatenate([np.empty(0, dtype=np.int32), *of_user]).astype(np.int32)
 
 
-def _spans(n: int) -> list[tuple[int, int]]:
-    """Blocks of users."""
-    return [(k, min(k + USERS_PER_BLOCK, n)) for k in range(0, n, USERS_PER_BLOCK)]
+def _blocks(users: NDArray[np.integer]) -> list[NDArray[np.int64]]:
+    """Users a few at a time."""
+    own = users.astype(np.int64)
+    return [own[k : k + USERS_PER_BLOCK] for k in range(0, len(own), USERS_PER_BLOCK)]
 
 
 def count_paths(graph: KnowledgeGraph, rule: Rule, user: int, item: int) -> int:

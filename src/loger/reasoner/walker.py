@@ -34,6 +34,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from loger.engine import Engine, Progress, silent
+from loger.engine.threads import one_thread
 from loger.errors import LogerError
 from loger.graph import INTERACTION, KnowledgeGraph
 from loger.grounding import ground
@@ -42,7 +43,6 @@ from loger.grounding.layout import layout
 from loger.rules import MAX_HOPS, RuleSet
 from loger.training.checkpoint import Checkpoint
 from loger.training.loop import Parameters, load_arrays, module_arrays
-from loger.training.threads import one_thread
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
