@@ -4,7 +4,7 @@
     python benchmarks/baselines.py --part validation --data amazon-beauty --methods CKE --set l2=0.1
 
 Each method has its default settings, which were chosen with ``--part validation``; on test it is
-fitted on the whole published train set (``split.refit()``). The seed is that of the model. With
+fitted on the whole published train set. The seed is that of the model. With
 ``--out`` the per-user values of each run are kept as Parquet; with ``--reasons N`` so many users
 are given paths for their ten items, and timed.
 """
@@ -22,6 +22,7 @@ import numpy as np
 import loger.baselines
 from loger.data import Split, load, split
 from loger.evaluation.evaluate import evaluate
+from loger.evaluation.recommender import fit_for
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 SETS = ("amazon-beauty", "amazon-cellphones", "amazon-toys", "ml1m")
@@ -44,7 +45,7 @@ def line(means: Any, spreads: Any) -> str:
 def one(model: Any, parts: Split, options: argparse.Namespace, told: str) -> list[float]:
     """Fit, evaluate and print; the means."""
     start = time.perf_counter()
-    model.fit(parts)
+    fit_for(model, parts, options.part)
     fitted = time.perf_counter()
     report = evaluate([model], parts, options.part, protocol=options.protocol)
     done = time.perf_counter()
@@ -88,7 +89,6 @@ def main() -> None:
     print(f"{options.protocol} ranking @10 on {options.part}, % ± half a 95 % interval over users")
     for name in options.data:
         parts = split(load(DATA / name))
-        parts = parts.refit() if options.part == "test" else parts
         for method in options.methods:
             make = getattr(loger.baselines, method)
             rows = [

@@ -21,6 +21,7 @@ from loger.data import load, split
 from loger.data.splits import Split
 from loger.evaluation.evaluate import evaluate
 from loger.evaluation.metrics.report import Report
+from loger.evaluation.recommender import fit_for
 from loger.evaluation.tuning import tune
 
 SETS = ("amazon-beauty", "amazon-cellphones", "amazon-toys", "ml1m")
@@ -34,10 +35,9 @@ def one(make: Callable[..., Any], parts: Split, tuned: bool) -> tuple[Report, st
     start = time.perf_counter()
     settings = tune(make, make.GRID, parts).settings if tuned else {}
     chosen = time.perf_counter()
-    whole = parts.refit()
-    model = make(**settings).fit(whole)
+    model = fit_for(make(**settings), parts)
     fitted = time.perf_counter()
-    report = evaluate([model], whole)
+    report = evaluate([model], parts)
     times = (chosen - start, fitted - chosen, time.perf_counter() - fitted)
     told = ", ".join(f"{k}={v}" for k, v in settings.items()) or "default settings"
     spent = " / ".join(f"{seconds:.0f}" for seconds in times)

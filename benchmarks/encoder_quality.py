@@ -4,7 +4,7 @@
     python benchmarks/encoder_quality.py --part validation --set distance=squared
 
 Settings were chosen with ``--part validation``. On test the model is fitted on the whole
-published train set (``split.refit()``); the seed is that of the model.
+published train set; the seed is that of the model.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from loger.baselines.encoder import EncoderAlone
 from loger.data import load, split
 from loger.encoder import TransE, TransEConfig
 from loger.evaluation.evaluate import evaluate
+from loger.evaluation.recommender import fit_for
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 METRICS = ("ndcg", "recall", "hit_rate", "precision")
@@ -51,12 +52,11 @@ def main() -> None:
     print(f"Encoder alone, full ranking @10 on {options.part}, % ± half a 95 % interval over users")
     for name in options.data:
         parts = split(load(DATA / name))
-        parts = parts.refit() if options.part == "test" else parts
         rows = []
         for seed in range(options.seeds):
             model = EncoderAlone(lambda seed=seed: TransE(TransEConfig(seed=seed, **settings)))
             start = time.perf_counter()
-            model.fit(parts)
+            fit_for(model, parts, options.part)
             seconds = time.perf_counter() - start
             report = evaluate([model], parts, options.part)
             rows.append([report.mean(model.name, m) for m in METRICS])

@@ -21,6 +21,7 @@ import numpy as np
 from loger.baselines import PGPR
 from loger.data import load, split
 from loger.engine import LocalEngine
+from loger.evaluation.recommender import fit_for
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 HOPWISE = 150 / 943
@@ -49,10 +50,10 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=1)
     parser.add_argument("--beam", type=int, nargs="+", help="default: that of PGPRConfig")
     options = parser.parse_args()
-    parts = split(load(DATA / options.set)).refit()
+    parts = split(load(DATA / options.set))
     beam = {} if options.beam is None else {"beam": tuple(options.beam)}
     start = time.perf_counter()
-    model = PGPR(epochs=options.epochs, **beam).fit(parts)
+    model = fit_for(PGPR(epochs=options.epochs, **beam), parts)
     print(f"{options.set}, beam {model.config.beam}: fit {time.perf_counter() - start:.0f} s")
     users = np.arange(parts.dataset.n_users)[: options.users]
     one, all_cores = LocalEngine(1), LocalEngine()

@@ -25,7 +25,7 @@ from loger.em import EM, EMConfig, FittedLogic, Round, kept_rounds
 from loger.encoder import Calibration, Encoder, TransE, TransEConfig
 from loger.engine import Engine, LocalEngine, Progress, silent
 from loger.errors import LogerError, NotFittedError, UnknownNameError
-from loger.evaluation.recommender import ExplainedItem, Floats
+from loger.evaluation.recommender import ExplainedItem, Floats, Recommender
 from loger.explain.attribution import Explanation
 from loger.explain.attribution import explain as explain_pairs
 from loger.explain.questions import WhatIf, WhyNot
@@ -93,12 +93,14 @@ class LOGERConfig:
         )
 
 
-class LOGER:
+class LOGER(Recommender):
     """Recommendations with the rules and paths that make up their scores.
 
     ``LOGER()`` is the best we know, ``LOGER(LOGERConfig.paper())`` the paper. ``encoder`` makes
     another encoder than TransE: ``LOGER(encoder=lambda: KGE("RotatE"))``.
     """
+
+    learns_from_validation = True
 
     graph_: KnowledgeGraph
     logic_graph_: KnowledgeGraph

@@ -17,8 +17,9 @@ from loger.cli.compare import KNOWN
 from loger.data import split
 from loger.data.demo import shop
 from loger.errors import LogerError, UnknownNameError
-from loger.evaluation.compare import METHODS, Method, compare, fingerprint
+from loger.evaluation.compare import compare, fingerprint
 from loger.evaluation.evaluate import evaluate
+from loger.evaluation.methods import METHODS, Method
 from loger.evaluation.tuning import tune
 
 RAN: list[str] = []
@@ -37,7 +38,7 @@ class Counting(MostPop):
         return super().fit(split, progress=progress)
 
 
-class Broken:
+class Broken(MostPop):
     name = "broken"
 
     def fit(self, split, *, progress=lambda *_: None):
@@ -47,8 +48,8 @@ class Broken:
 class Here(Method):
     """A method that is made in this file."""
 
-    def maker(self):
-        return globals()[self.home]
+    def load(self):
+        return globals()[self.factory]
 
 
 REGISTRY = {
@@ -124,7 +125,7 @@ def test_a_damaged_result_is_found_out_anew(tmp_path, damage):
     if damage == "no arrays":
         arrays.unlink()
     elif damage == "other arrays":
-        save_file(load_file(arrays), arrays, {"course": "another"})
+        save_file(load_file(arrays), arrays, {"run_key": "another"})
     else:
         text = (tmp_path / "counting.json").read_text()
         (tmp_path / "counting.json").write_text(text[: len(text) // 2])
@@ -139,7 +140,7 @@ def test_one_failure_is_named_and_the_others_come_through(tmp_path):
     assert "no_such_file" in compared.failures["absent"]
     assert "ZeroDivisionError" in (tmp_path / "broken.error.txt").read_text()
     assert "broken failed: the moon" in (tmp_path / "test-full.md").read_text()
-    with pytest.raises(LogerError, match=r"no method came through.*the moon"):
+    with pytest.raises(LogerError, match=r"all methods failed.*the moon"):
         run(tmp_path, "broken")
 
 
@@ -182,28 +183,31 @@ def test_both_protocols_come_from_one_fit_and_share_candidates(tmp_path):
 def test_who_learns_from_validation_gets_it_apart_and_is_not_judged_on_it(tmp_path):
     seen = []
 
-    class Looking(Counting):
+    class Joined(Counting):
         def fit(self, split, *, progress=lambda *_: None):
             seen.append(len(split.validation))
             return super().fit(split, progress=progress)
 
-    class Made(Method):
-        def maker(self):
-            return Looking
+    class Apart(Joined):
+        learns_from_validation = True
 
-    registry = {"apart": Made("", refits=True), "joined": Made("")}
+    class Made(Method):
+        def load(self):
+            return {"Joined": Joined, "Apart": Apart}[self.factory]
+
+    registry = {"apart": Made("Apart"), "joined": Made("Joined")}
     compare(parts(), ["apart", "joined"], tmp_path, registry=registry, samples=20)
     assert seen == [len(parts().validation), 0]
-    with pytest.raises(LogerError, match="apart learns from validation; evaluate it on test"):
+    with pytest.raises(LogerError, match="counting learns from validation; evaluate it on test"):
         compare(parts(), ["apart"], tmp_path, registry=registry, samples=20, part="validation")
 
 
 def test_settings_of_loger_go_where_they_belong():
-    made = METHODS["loger"].maker()(seed=3, rounds=1, sample_nodes=7)
+    made = METHODS["loger"].make(seed=3, rounds=1, sample_nodes=7)
     assert (made.config.em.rounds, made.config.sample_nodes, made.config.em.seed) == (1, 7, 3)
-    assert METHODS["loger-paper"].maker()(rounds=2).config.em.rounds == 2
+    assert METHODS["loger-paper"].make(rounds=2).config.em.rounds == 2
     with pytest.raises(UnknownNameError, match="'round'; did you mean 'rounds'"):
-        METHODS["loger"].maker()(round=1)
+        METHODS["loger"].make(round=1)
 
 
 def test_two_of_one_title_are_told_apart(tmp_path):
@@ -230,7 +234,7 @@ def test_only_quick_methods_are_tuned_unless_asked(tmp_path):
 def test_what_cannot_be_compared_is_refused_before_work_starts(tmp_path):
     with pytest.raises(UnknownNameError, match=r"no method 'mostpp'; did you mean 'mostpop'"):
         run(tmp_path, "mostpp")
-    with pytest.raises(LogerError, match="each once"):
+    with pytest.raises(LogerError, match="each only once"):
         run(tmp_path, "mostpop", "mostpop")
     with pytest.raises(LogerError, match=r"settings for \['ease'\]"):
         run(tmp_path, "mostpop", settings={"ease": {"l2": 1.0}})
@@ -238,8 +242,13 @@ def test_what_cannot_be_compared_is_refused_before_work_starts(tmp_path):
 
 
 def test_every_method_of_the_registry_can_be_made():
-    for method in METHODS.values():
-        assert callable(method.maker())
+    for name, method in METHODS.items():
+        made = method.make(seed=3)
+        assert not made.is_fitted, name
+        assert made.learns_from_validation == name.startswith("loger"), name
+        seeds = [getattr(of, "seed", None) for of in (made, getattr(made, "config", None))]
+        assert (3 in seeds) == (method.seeded and name != "encoder"), name
+    assert METHODS["encoder"].make(seed=3).make().config.seed == 3
 
 
 def test_the_command_compares_and_fails_for_what_failed(tmp_path, monkeypatch):

@@ -14,26 +14,30 @@ from loger.data import split
 from loger.data.demo import shop
 from loger.errors import DataError, LogerError, UnknownNameError
 from loger.evaluation.evaluate import evaluate, sampled_candidates
+from loger.evaluation.metrics.report import METRICS
+from loger.evaluation.recommender import Recommender
 from loger.evaluation.tuning import tune
 
 PARTS = split(shop(users=120, items=150).dataset, "random", seed=2)
 
 
-class Oracle:
+class Oracle(Recommender):
     """Knows the answers of a part, and scores some items above even them."""
+
+    scores_: np.ndarray
 
     def __init__(self, part, above=()):
         self.name, self.part, self.above = f"oracle of {part}", part, above
 
     def fit(self, split, *, progress=None):
-        self.scores = np.zeros((split.dataset.n_users, split.dataset.n_items), dtype=np.float32)
-        self.scores[split.pairs(self.part)] = 1
+        self.scores_ = np.zeros((split.dataset.n_users, split.dataset.n_items), dtype=np.float32)
+        self.scores_[split.pairs(self.part)] = 1
         for part in self.above:
-            self.scores[split.pairs(part)] = 2
+            self.scores_[split.pairs(part)] = 2
         return self
 
     def score(self, users):
-        return self.scores[users]
+        return self.scores_[users]
 
 
 @pytest.fixture(scope="module")
@@ -66,8 +70,66 @@ def test_every_user_of_the_part_counts_once(report):
 
 def test_a_split_and_its_refit_leave_out_the_same(report):
     again = evaluate([EASE().fit(PARTS)], PARTS.refit(), samples=10)
-    for metric in ("ndcg", "recall", "precision"):
-        assert (again.values["EASE^R"][metric] == report.values["EASE^R"][metric]).all()
+    assert set(again.values["EASE^R"]) == set(METRICS)
+    for metric, values in again.values["EASE^R"].items():
+        assert (values == report.values["EASE^R"][metric]).all(), metric
+
+
+class Noting(MostPop):
+    """MostPop that notes the sizes of train and validation of each fit."""
+
+    def __init__(self, name="noting", learns=False):
+        self.name, self.learns_from_validation, self.fits = name, learns, []
+
+    def fit(self, split, *, progress=None):
+        self.fits.append((len(split.train), len(split.validation)))
+        return super().fit(split)
+
+
+def test_who_is_not_fitted_is_fitted_on_all_that_it_may_know():
+    train, validation = len(PARTS.train), len(PARTS.validation)
+    plain, learner = Noting(), Noting("learner", learns=True)
+    tested = evaluate([plain, learner], PARTS, samples=10)
+    assert plain.fits == [(train + validation, 0)]
+    assert learner.fits == [(train, validation)]
+    by_hand = MostPop().fit(PARTS.refit())
+    assert (plain.popularity_ == by_hand.popularity_).all()
+    expected = evaluate([by_hand], PARTS, samples=10).values["MostPop"]
+    assert all((tested.values["noting"][m] == expected[m]).all() for m in METRICS)
+    validated = Noting()
+    evaluate([validated], PARTS, "validation", samples=10)
+    assert validated.fits == [(train, validation)]
+
+
+def test_who_is_fitted_is_taken_as_it_is():
+    model = Noting().fit(PARTS)
+    evaluate([model], PARTS, samples=10)
+    assert model.fits == [(len(PARTS.train), len(PARTS.validation))]
+
+
+@pytest.mark.parametrize("fitted", [True, False])
+def test_who_learns_from_validation_is_not_evaluated_on_it(fitted):
+    learner = Noting("learner", learns=True)
+    if fitted:
+        learner.fit(PARTS)
+    before = list(learner.fits)
+    with pytest.raises(LogerError, match="learner learns from validation; evaluate it on test"):
+        evaluate([MostPop(), learner], PARTS, "validation")
+    assert learner.fits == before
+
+
+def test_novelty_counts_the_users_who_are_known_to_have_an_item(report):
+    known = np.zeros((PARTS.dataset.n_users, PARTS.dataset.n_items))
+    for part in ("train", "validation"):
+        known[PARTS.pairs(part)] = 1
+    scores = MostPop().fit(PARTS).popularity_
+    expected = []
+    for user in report.users:
+        free = [v for v in range(PARTS.dataset.n_items) if not known[user, v]]
+        top = sorted(free, key=lambda v: (-scores[v], v))[:10]
+        bits = [np.log2(PARTS.dataset.n_users / max(1, known[:, v].sum())) for v in top]
+        expected.append(sum(bits) / 10)
+    np.testing.assert_allclose(report.values["MostPop"]["novelty"], expected)
 
 
 def test_values_equal_a_slow_evaluation(report):
@@ -180,7 +242,7 @@ def test_json_and_parquet_hold_everything(report, tmp_path):
 
 def test_what_cannot_be_evaluated_is_refused_before_work():
     model = MostPop().fit(PARTS)
-    with pytest.raises(LogerError, match="name of its own"):
+    with pytest.raises(LogerError, match="different names"):
         evaluate([model, model], PARTS)
     with pytest.raises(UnknownNameError, match="did you mean 'sampled-100'"):
         evaluate([model], PARTS, protocol="sampled100")
@@ -204,5 +266,5 @@ def test_tuning_keeps_the_best_point_on_validation():
 
 
 def test_tuning_without_validation_is_refused():
-    with pytest.raises(LogerError, match="is it a refit"):
+    with pytest.raises(LogerError, match="tuning needs validation pairs"):
         tune(EASE, EASE.GRID, PARTS.refit())

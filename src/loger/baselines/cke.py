@@ -17,7 +17,7 @@ from loger.data.splits import Split
 from loger.engine import Progress, silent
 from loger.engine.threads import one_thread
 from loger.errors import LogerError
-from loger.evaluation.recommender import Floats, part_matrix
+from loger.evaluation.recommender import Floats, Recommender, part_matrix
 from loger.graph import INTERACTION, KnowledgeGraph
 from loger.training.loop import Parameters, chosen_device, configured, entity_ids
 
@@ -46,7 +46,7 @@ class CKEConfig:
     """Where to train; None takes a GPU if there is one."""
 
 
-class CKE:
+class CKE(Recommender):
     """Zhang, Yuan, Lian, Xie & Ma, KDD 2016, "Collaborative Knowledge Base Embedding for
     Recommender Systems", with its structural knowledge; there are neither texts nor images here.
 

@@ -12,10 +12,10 @@ from scipy.linalg import lapack
 from loger.data.splits import Split
 from loger.engine import Progress, silent
 from loger.errors import LogerError
-from loger.evaluation.recommender import Floats, PairMatrix, part_matrix
+from loger.evaluation.recommender import Floats, PairMatrix, Recommender, part_matrix
 
 
-class EASE:
+class EASE(Recommender):
     """Steck, WWW 2019, "Embarrassingly Shallow Autoencoders for Sparse Data".
 
     With X the users × items matrix of training pairs, B minimises |X − XB|² + λ|B|² with a

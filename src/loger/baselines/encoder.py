@@ -10,10 +10,10 @@ from numpy.typing import ArrayLike
 from loger.data.splits import Split
 from loger.encoder import Encoder, TransE
 from loger.engine import Progress, silent
-from loger.evaluation.recommender import Floats
+from loger.evaluation.recommender import Floats, Recommender
 
 
-class EncoderAlone:
+class EncoderAlone(Recommender):
     """Ranks by s(u, r_ui, v) of any encoder; ``make`` gives a new one for each fit."""
 
     encoder_: Encoder

@@ -17,7 +17,7 @@ from loger.data.splits import Split
 from loger.engine import Progress, silent
 from loger.engine.threads import one_thread
 from loger.errors import LogerError
-from loger.evaluation.recommender import ExplainedItem, Floats, part_matrix
+from loger.evaluation.recommender import ExplainedItem, Floats, Recommender, part_matrix
 from loger.graph import INTERACTION, KnowledgeGraph
 from loger.training.loop import chosen_device, configured, entity_ids
 from loger.training.rows import RowAdam
@@ -63,7 +63,7 @@ class _Relation(NamedTuple):
     noise: Noise
 
 
-class HeteroEmbed:
+class HeteroEmbed(Recommender):
     """Ai, Azizi, Chen & Zhang, Algorithms 2018, "Learning Heterogeneous Knowledge Base
     Embeddings for Explainable Recommendation".
 

@@ -13,13 +13,13 @@ from numpy.typing import ArrayLike, NDArray
 from loger.data.splits import Split
 from loger.engine import Progress, silent
 from loger.errors import LogerError
-from loger.evaluation.recommender import Floats, PairMatrix, part_matrix
+from loger.evaluation.recommender import Floats, PairMatrix, Recommender, part_matrix
 
 _CHUNK = 1 << 24
 """Floats of gathered factors, or of Gram matrices, held at a time."""
 
 
-class IALS:
+class IALS(Recommender):
     """Hu, Koren & Volinsky, ICDM 2008, in the form of Rendle et al., RecSys 2022.
 
     Minimises over user factors W and item factors H

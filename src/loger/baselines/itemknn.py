@@ -13,10 +13,10 @@ from loger.baselines.neighbours import item_matrix
 from loger.data.splits import Split
 from loger.engine import Progress, silent
 from loger.errors import LogerError
-from loger.evaluation.recommender import Floats, PairMatrix, part_matrix
+from loger.evaluation.recommender import Floats, PairMatrix, Recommender, part_matrix
 
 
-class ItemKNN:
+class ItemKNN(Recommender):
     """Item-based nearest neighbours with shrunk cosine similarity.
 
     With X the users × items matrix of training pairs and x_j its columns,

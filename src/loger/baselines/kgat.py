@@ -31,7 +31,7 @@ from loger.data.splits import Split
 from loger.engine import Progress, silent
 from loger.engine.threads import one_thread
 from loger.errors import LogerError
-from loger.evaluation.recommender import ExplainedItem, Floats, PairMatrix, part_matrix
+from loger.evaluation.recommender import ExplainedItem, Floats, PairMatrix, Recommender, part_matrix
 from loger.graph import KnowledgeGraph
 from loger.training.loop import Parameters, chosen_device, configured, entity_ids
 
@@ -74,7 +74,7 @@ class KGATConfig:
     """Where to train; None takes a GPU if there is one."""
 
 
-class KGAT:
+class KGAT(Recommender):
     """Wang, He, Cao, Liu & Chua, KDD 2019, "KGAT: Knowledge Graph Attention Network for
     Recommendation".
 

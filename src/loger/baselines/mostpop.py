@@ -10,10 +10,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from loger.data.splits import Split
 from loger.engine import Progress, silent
-from loger.evaluation.recommender import Floats
+from loger.evaluation.recommender import Floats, Recommender
 
 
-class MostPop:
+class MostPop(Recommender):
     """Score(u, v) = number of training users who have v; the floor of every comparison."""
 
     name = "MostPop"

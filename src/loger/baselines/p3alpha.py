@@ -13,10 +13,10 @@ from loger.baselines.neighbours import item_matrix
 from loger.data.splits import Split
 from loger.engine import Progress, silent
 from loger.errors import LogerError
-from loger.evaluation.recommender import Floats, PairMatrix, part_matrix
+from loger.evaluation.recommender import Floats, PairMatrix, Recommender, part_matrix
 
 
-class RP3beta:
+class RP3beta(Recommender):
     """Walks user → item → user → item, popular ends held back.
 
     With the transition probabilities p(u→i) = 1/|I_u| and p(i→u) = 1/|U_i|,
@@ -69,7 +69,7 @@ class RP3beta:
         return (self.walk_[np.asarray(users)] @ self.ends_).toarray()
 
 
-class P3alpha:
+class P3alpha(Recommender):
     """RP3β with β = 0: the plain walk. Cooper et al., WWW 2014.
 
     With α = 1 and all neighbours this is the walk strength of the rule
@@ -84,6 +84,11 @@ class P3alpha:
 
     def __init__(self, *, alpha: float = 1.0, neighbours: int | None = None) -> None:
         self.walker = RP3beta(alpha=alpha, beta=0.0, neighbours=neighbours)
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether its walker is."""
+        return self.walker.is_fitted
 
     def fit(self, split: Split, *, progress: Progress = silent) -> Self:
         """Multiply the steps out."""

@@ -19,7 +19,7 @@ from loger.encoder.vectors import vectors
 from loger.engine import Progress, silent
 from loger.engine.threads import one_thread
 from loger.errors import LogerError
-from loger.evaluation.recommender import ExplainedItem, Floats
+from loger.evaluation.recommender import ExplainedItem, Floats, Recommender
 from loger.graph import INTERACTION, KnowledgeGraph, Path, history
 from loger.rules import RuleSet
 from loger.rules.mining import MiningConfig, mine
@@ -130,7 +130,7 @@ class Walks(NamedTuple):
         )
 
 
-class PGPR:
+class PGPR(Recommender):
     """Xian et al., SIGIR 2019, "Reinforcement Knowledge Graph Reasoning for Explainable
     Recommendation".
 

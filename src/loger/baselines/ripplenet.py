@@ -18,7 +18,7 @@ from loger.data.splits import Split
 from loger.engine import Progress, silent
 from loger.engine.threads import one_thread
 from loger.errors import LogerError
-from loger.evaluation.recommender import ExplainedItem, Floats
+from loger.evaluation.recommender import ExplainedItem, Floats, Recommender
 from loger.graph import INTERACTION, KnowledgeGraph, Path, history
 from loger.topk import top_k
 from loger.training.loop import chosen_device, configured
@@ -69,7 +69,7 @@ class Ripples(NamedTuple):
     roots: Ints  # the item of the history that it comes from
 
 
-class RippleNet:
+class RippleNet(Recommender):
     """Wang et al., CIKM 2018, "RippleNet: Propagating User Preferences on the Knowledge Graph".
 
     From a user's items go 32 facts (h, r, t), from their tails 32 more. With one vector for each

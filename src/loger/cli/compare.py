@@ -15,7 +15,7 @@ KNOWN = (
     "mostpop, itemknn, p3alpha, rp3beta, ease, ials, encoder, cke, ripplenet, kgat, heteroembed, "
     "pgpr, loger, loger-paper"
 )
-"""The names of loger.evaluation.compare.METHODS, written out so that --help loads nothing heavy."""
+"""The names of loger.evaluation.methods.METHODS, written out so that --help loads nothing heavy."""
 
 
 def compare(

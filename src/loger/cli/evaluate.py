@@ -157,25 +157,18 @@ def measured(
     samples: int = 1000,
 ) -> Report:
     """The model and others, with default settings, on the same users."""
-    from loger.evaluation.compare import METHODS
     from loger.evaluation.evaluate import evaluate as run
-    from loger.evaluation.recommender import Recommender
+    from loger.evaluation.methods import METHODS
 
-    everyone: list[Recommender] = [model]
-    for name in names:
-        method = METHODS[name]
-        made = method.maker()(**({"seed": seed} if method.seeded else {}))
-        everyone.append(
-            made.fit(parts if method.refits else parts.refit(), progress=engine.progress)
-        )
     return run(
-        everyone,
+        [model, *(METHODS[name].make(seed) for name in names)],
         parts,
         k=k,
         protocol=protocol,  # type: ignore[arg-type]
         seed=seed,
         samples=samples,
         engine=engine,
+        progress=engine.progress,
     )
 
 

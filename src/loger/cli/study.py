@@ -169,14 +169,14 @@ def check(names: list[str]) -> None:
 
 def other(name: str, model: LOGER, parts: Split, seed: int, progress: Any) -> Explains:
     """A method to compare with, fitted on what the model knows."""
-    from loger.evaluation.compare import METHODS
     from loger.evaluation.faithfulness import RandomPaths
+    from loger.evaluation.methods import METHODS
+    from loger.evaluation.recommender import fit_for
 
     if name == "random":
         return RandomPaths(model, model.graph_, model.rules_, seed)
-    method = METHODS[name]
-    made: Any = method.maker()(**({"seed": seed} if method.seeded else {}))
-    fitted: Explains = made.fit(parts if method.refits else parts.refit(), progress=progress)
+    made: Any = METHODS[name].make(seed)
+    fitted: Explains = fit_for(made, parts, progress=progress)
     return fitted
 
 

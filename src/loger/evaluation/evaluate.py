@@ -1,4 +1,4 @@
-"""Recommenders × split → Report: the same users, candidates and measures for everyone.
+"""Recommenders × split → Report: the same users, candidates and metrics for everyone.
 
 Protocols (METHOD 8): ``full`` ranks all items that the user is not known to have, and is the
 one to quote. ``sampled-100`` ranks each user's held-out items among 100 uniform unobserved
@@ -16,11 +16,20 @@ import polars as pl
 from numpy.typing import NDArray
 
 from loger.data.splits import Part, Split
-from loger.engine import Engine
+from loger.engine import Engine, Progress, silent
 from loger.errors import DataError, LogerError, UnknownNameError
 from loger.evaluation.metrics import ranking
 from loger.evaluation.metrics.report import Report
-from loger.evaluation.recommender import PairMatrix, Recommender, pair_matrix, part_matrix, ranked
+from loger.evaluation.recommender import (
+    EvaluatedPart,
+    PairMatrix,
+    Recommender,
+    check_part,
+    fit_for,
+    pair_matrix,
+    part_matrix,
+    ranked,
+)
 
 Protocol = Literal["full", "sampled-100"]
 SAMPLED = 100
@@ -30,7 +39,7 @@ SAMPLED = 100
 def evaluate(
     recommenders: Sequence[Recommender],
     split: Split,
-    part: Literal["validation", "test"] = "test",
+    part: EvaluatedPart = "test",
     *,
     k: int = 10,
     protocol: Protocol = "full",
@@ -38,16 +47,18 @@ def evaluate(
     seed: int = 0,
     samples: int = 1000,
     engine: Engine | None = None,
+    progress: Progress = silent,
 ) -> Report:
-    """Measure fitted recommenders on the users who have items in a part; nobody is dropped.
+    """Measure recommenders on the users who have items in a part; nobody is dropped.
 
-    On test, train **and** validation items are left out of the lists, whether the models
-    were fitted with ``split`` or with ``split.refit()``: when the test comes they are known.
+    A recommender that is not fitted yet is fitted first, on all that it may know (``fit_for``);
+    one that is fitted is taken as it is. On test, train **and** validation items are left out
+    of the lists, whatever the recommender was fitted on: when the test comes they are known.
     On validation, only train items are.
 
-    ``candidates`` is the Parquet file of ``sampled-100``: read if it is there, else drawn
-    and written, so that all methods, now and later, rank the same ones. ``samples`` is the
-    number of bootstrap samples behind the intervals.
+    ``candidates`` is the Parquet file of ``sampled-100``: read if it exists, else sampled and
+    written, so that all methods, now and later, rank the same ones. ``samples`` is the number
+    of bootstrap samples behind the intervals.
     """
     _check(recommenders, part, protocol, candidates)
     owners, items = split.pairs(part)
@@ -57,10 +68,11 @@ def evaluate(
     before: tuple[Part, ...] = ("train", "validation") if part == "test" else ("train",)
     known = part_matrix(split, *before)
     among = None if protocol == "full" else sampled_candidates(split, part, candidates, seed)
-    train = split.pairs("train")[1]
-    popularity = np.bincount(train, minlength=split.dataset.n_items)
+    popularity = np.bincount(known.indices, minlength=split.dataset.n_items)
     values, coverage = {}, {}
     for recommender in recommenders:
+        if not recommender.is_fitted:
+            fit_for(recommender, split, part, progress=progress)
         lists = ranked(recommender, users, known, k, candidates=among, engine=engine)
         hits = ranking.hits(lists, rows, items)
         values[recommender.name] = {
@@ -79,22 +91,22 @@ def evaluate(
 
 def sampled_candidates(
     split: Split,
-    part: Literal["validation", "test"],
+    part: EvaluatedPart,
     path: Path | str | None = None,
     seed: int = 0,
 ) -> PairMatrix:
     """Each user's items of a part and 100 unobserved items for each of them, united.
 
     Unobserved is what the user has in no part at all (METHOD L4). A file at ``path`` is read
-    and must belong to this split; without one the candidates are drawn, and written there.
+    and must belong to this split; otherwise the candidates are sampled, and written there.
     """
     shape = (split.dataset.n_users, split.dataset.n_items)
     owners, items = split.pairs(part)
     if path is not None and Path(path).exists():
         return _read(Path(path), split, part)
-    drawn = split.unobserved(owners, SAMPLED, seed)  # [pairs, 100]
+    sampled = split.unobserved(owners, SAMPLED, seed)  # [pairs, 100]
     users = np.concatenate([owners, np.repeat(owners, SAMPLED)])
-    out = pair_matrix(users, np.concatenate([items, drawn.ravel()]), shape)
+    out = pair_matrix(users, np.concatenate([items, sampled.ravel()]), shape)
     if path is not None:
         owner = np.repeat(np.arange(shape[0], dtype=np.int32), np.diff(out.indptr))
         relevant = _keys(owner, out.indices, split)
@@ -108,7 +120,7 @@ def sampled_candidates(
     return out
 
 
-def _read(path: Path, split: Split, part: Literal["validation", "test"]) -> PairMatrix:
+def _read(path: Path, split: Split, part: EvaluatedPart) -> PairMatrix:
     """Candidates from a file, refused unless they are of this very split and part."""
     try:
         table = pl.read_parquet(path, columns=["user", "item", "relevant"])
@@ -116,7 +128,7 @@ def _read(path: Path, split: Split, part: Literal["validation", "test"]) -> Pair
         raise DataError(
             f"cannot be read as candidates ({str(error).splitlines()[0]})",
             path=path,
-            remedy="delete it, and it is drawn anew",
+            remedy="delete it to resample",
         ) from None
     users, items = table["user"].to_numpy(), table["item"].to_numpy()
     relevant = table["relevant"].to_numpy()
@@ -129,9 +141,9 @@ def _read(path: Path, split: Split, part: Literal["validation", "test"]) -> Pair
     fits = inside.all() and np.array_equal(np.unique(keys[relevant]), held)
     if not fits or observed[~relevant].any():
         raise DataError(
-            f"holds candidates of another split than this {part} part of {split.dataset.name}",
+            f"holds candidates of another split, not of the {part} part of {split.dataset.name}",
             path=path,
-            remedy="give the split they were drawn for, or another path",
+            remedy="give the split they were sampled for, or another path",
         )
     return pair_matrix(users, items, shape)
 
@@ -149,10 +161,12 @@ def _check(
     """Refuse what cannot be evaluated, before work starts."""
     names = [recommender.name for recommender in recommenders]
     if not names or len(set(names)) < len(names):
-        raise LogerError(f"evaluate needs recommenders, each with a name of its own; got {names}")
-    if part not in ("validation", "test"):
-        raise UnknownNameError("part to evaluate on", part, ("validation", "test"))
+        raise LogerError(f"evaluate needs recommenders with different names; got {names}")
+    if part not in get_args(EvaluatedPart):
+        raise UnknownNameError("part to evaluate on", part, get_args(EvaluatedPart))
+    for recommender in recommenders:
+        check_part(recommender, part)
     if protocol not in get_args(Protocol):
         raise UnknownNameError("protocol", protocol, get_args(Protocol))
     if candidates is not None and protocol == "full":
-        raise LogerError("candidates are of use with protocol 'sampled-100' only")
+        raise LogerError("candidates need protocol 'sampled-100'; full ranking uses all items")

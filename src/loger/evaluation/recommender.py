@@ -7,7 +7,8 @@ made of scores, which items it leaves out and how ties fall, is written here onc
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, Self, TypeAlias
+from inspect import get_annotations
+from typing import ClassVar, Literal, Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -29,18 +30,34 @@ BLOCK_BYTES = 64 << 20
 _CELL_BYTES = 8  # a score and its copy
 
 
+EvaluatedPart = Literal["validation", "test"]
+
+
 class Recommender(Protocol):
-    """Anything that can be compared: LOGER, a baseline, an adapter to another library."""
+    """Anything that can be compared: LOGER, a baseline, an adapter to another library.
+
+    A class that inherits from it gets ``learns_from_validation`` and ``is_fitted``; any other
+    class that has all of these members is a recommender too.
+    """
+
+    learns_from_validation: ClassVar[bool] = False
+    """Whether ``fit`` learns from validation as well. Such a method cannot be evaluated on
+    validation, and needs it apart from train; see ``fit_for``."""
+
+    name: str
+    """What tables call it."""
 
     @property
-    def name(self) -> str:
-        """What tables call it."""
-        ...
+    def is_fitted(self) -> bool:
+        """Whether it can score: by default, whether it has all the state that its class declares
+        with a name that ends in an underscore."""
+        declared = [n for c in type(self).__mro__ for n in get_annotations(c) if n.endswith("_")]
+        return bool(declared) and all(name in vars(self) for name in declared)
 
     def fit(self, split: Split, *, progress: Progress = silent) -> Self:
         """Learn from ``split.graph`` and ``split.pairs("train")``, and from nothing else.
 
-        ``split.pairs("validation")`` may tell a fit when to stop; it is never learned from.
+        ``split.pairs("validation")`` is off limits unless ``learns_from_validation`` is True.
         The split is left as it was.
         """
         ...
@@ -73,6 +90,9 @@ class Explains(Protocol):
         ...
 
 
+Fits = TypeVar("Fits", bound=Recommender)
+
+
 def pair_matrix(users: ArrayLike, items: ArrayLike, shape: tuple[int, int]) -> PairMatrix:
     """Pairs as a sparse matrix of ones, each pair once."""
     rows, columns = np.asarray(users), np.asarray(items)
@@ -90,6 +110,26 @@ def part_matrix(split: Split, *parts: Part) -> PairMatrix:
         np.concatenate([items for _, items in pairs]),
         (split.dataset.n_users, split.dataset.n_items),
     )
+
+
+def fit_for(
+    recommender: Fits, split: Split, part: EvaluatedPart = "test", *, progress: Progress = silent
+) -> Fits:
+    """Fit a recommender on all that it may know when it is evaluated on a part.
+
+    For test that is train and validation: joined to train, or kept apart for a method that
+    learns from validation in a way of its own. For validation it is train.
+    """
+    check_part(recommender, part)
+    if part == "test" and not recommender.learns_from_validation and len(split.validation):
+        split = split.refit()
+    return recommender.fit(split, progress=progress)
+
+
+def check_part(recommender: Recommender, part: str) -> None:
+    """Refuse to evaluate on validation what has learned from it."""
+    if part == "validation" and recommender.learns_from_validation:
+        raise LogerError(f"{recommender.name} learns from validation; evaluate it on test")
 
 
 def ranked(

@@ -43,15 +43,15 @@ def tune(
     """Fit ``make(**settings)`` for every point of a grid and keep the best on validation.
 
     Full ranking at k, training items left out; of equally good points the first wins.
-    Then fit once more on everything: ``make(**tuned.settings).fit(split.refit())``.
+    Then fit once more on everything: ``fit_for(make(**tuned.settings), split)``.
     """
     points = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
     if not points:
-        raise LogerError("an empty grid leaves nothing to choose from")
+        raise LogerError("the grid is empty; give each setting at least one value")
     if len(points) == 1 and not points[0]:
         return Tuned({}, float("nan"), ())
     if not len(split.validation):
-        raise LogerError("tuning needs validation pairs; this split has none (is it a refit?)")
+        raise LogerError("tuning needs validation pairs; this split has none")
     trials: list[tuple[Mapping[str, Any], float]] = []
     for done, settings in enumerate(points):
         progress("tuning", done, len(points))

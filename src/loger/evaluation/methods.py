@@ -1,0 +1,85 @@
+"""The methods that can be compared, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from importlib import import_module
+from typing import Any, cast
+
+from loger.evaluation.recommender import Recommender
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """How to make a recommender. Its module is imported when it is first used."""
+
+    factory: str
+    """``module:name`` of the class or function that makes it from settings."""
+    seeded: bool = True
+    """Whether it takes a seed; the others draw nothing at random."""
+    quick: bool = False
+    """Whether its whole grid takes minutes: then it is tuned on the data at hand.
+    docs/compare.md says where the defaults of the others come from."""
+
+    def load(self) -> Callable[..., Recommender]:
+        """The class or function that makes it."""
+        module, _, name = self.factory.partition(":")
+        return cast("Callable[..., Recommender]", getattr(import_module(module), name))
+
+    def make(self, seed: int = 0, **settings: Any) -> Recommender:
+        """A new recommender, not fitted."""
+        return self.load()(**({"seed": seed} if self.seeded else {}), **settings)
+
+    @property
+    def grid(self) -> Mapping[str, Sequence[Any]]:
+        """The settings to tune, each with the values to try."""
+        return cast("Mapping[str, Sequence[Any]]", getattr(self.load(), "GRID", {}))
+
+
+def encoder_alone(seed: int = 0, **settings: Any) -> Recommender:
+    """The default encoder as a recommender, with settings of TransE."""
+    from loger.baselines.encoder import EncoderAlone
+    from loger.encoder import TransE, TransEConfig
+    from loger.training.loop import configured
+
+    config = configured(TransEConfig, {"seed": seed, **settings})
+    return EncoderAlone(lambda: TransE(config))
+
+
+def loger(seed: int = 0, **settings: Any) -> Recommender:
+    """LOGER with its defaults, or with settings of EMConfig or LOGERConfig."""
+    from loger.em import EMConfig
+    from loger.model import LOGER, LOGERConfig
+    from loger.training.loop import configured
+
+    whole = {field.name for field in fields(LOGERConfig)}
+    own = {name: value for name, value in settings.items() if name in whole}
+    em = {name: value for name, value in settings.items() if name not in whole}
+    return LOGER(LOGERConfig(**{"em": configured(EMConfig, em), "seed": seed, **own}))
+
+
+def loger_paper(seed: int = 0, rounds: int = 4) -> Recommender:
+    """LOGER by the paper's own choices."""
+    from loger.model import LOGER, LOGERConfig
+
+    return LOGER(LOGERConfig.paper(rounds=rounds, seed=seed), name="LOGER (paper)")
+
+
+METHODS: Mapping[str, Method] = {
+    "mostpop": Method("loger.baselines.mostpop:MostPop", seeded=False, quick=True),
+    "itemknn": Method("loger.baselines.itemknn:ItemKNN", seeded=False, quick=True),
+    "p3alpha": Method("loger.baselines.p3alpha:P3alpha", seeded=False, quick=True),
+    "rp3beta": Method("loger.baselines.p3alpha:RP3beta", seeded=False, quick=True),
+    "ease": Method("loger.baselines.ease:EASE", seeded=False, quick=True),
+    "ials": Method("loger.baselines.ials:IALS", quick=True),
+    "encoder": Method("loger.evaluation.methods:encoder_alone"),
+    "cke": Method("loger.baselines.cke:CKE"),
+    "ripplenet": Method("loger.baselines.ripplenet:RippleNet"),
+    "kgat": Method("loger.baselines.kgat:KGAT"),
+    "heteroembed": Method("loger.baselines.heteroembed:HeteroEmbed"),
+    "pgpr": Method("loger.baselines.pgpr:PGPR"),
+    "loger": Method("loger.evaluation.methods:loger"),
+    "loger-paper": Method("loger.evaluation.methods:loger_paper"),
+}
+"""All methods by the names that ``loger compare`` takes."""
