@@ -19,7 +19,7 @@ HEAVY = {"torch", "numba", "polars", "scipy"}
 # itself. A module belongs to the longest name that fits it.
 LAYERS = [
     {"errors", "version"},
-    {"engine", "settings"},
+    {"engine", "files", "settings"},
     {"graph"},
     {"data", "rules", "topk", "bundle"},
     {"build", "grounding", "training", "evaluation.recommender", "evaluation.metrics"},

@@ -1,13 +1,11 @@
-"""Bundles: a directory with a manifest, arrays as safetensors, tables as Parquet; never pickle.
+"""Bundles: a folder with a manifest, arrays as safetensors, tables as Parquet; never pickle.
 
-The manifest is written last and names every file with its checksum, so a bundle that is
-damaged, half written or of another kind is refused with a reason. Arrays are mapped, not read:
-several processes that open one bundle share its memory.
+``loger.files`` writes the folder whole or not at all, and checks it when it is read. Arrays are
+mapped, not copied: several processes that open one bundle share its memory.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,14 +17,13 @@ import polars as pl
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
+from loger import files
 from loger.errors import DataError
+from loger.files import MANIFEST, Kind, atomic_folder, check_files, kind_of, read_manifest
 from loger.graph import KnowledgeGraph, Relation, Vocabulary
 
-MANIFEST = "manifest.json"
-MODEL = "loger"
-"""The kind of bundle that holds a fitted LOGER."""
-VERSION = 1
-"""Of the format; raised when an older reader would misread a bundle."""
+MODEL = Kind("loger", "model bundle", 2, "fit again with this version")
+"""What ``LOGER.save`` writes; docs/bundles.md says which versions of loger read which format."""
 
 _TYPES = {
     "F64": np.float64,
@@ -49,109 +46,59 @@ Arrays = Mapping[str, NDArray[np.generic]]
 class Bundle:
     """What a bundle holds: facts about it, named groups of arrays, named tables."""
 
+    folder: Path
+    loger: str
+    """The version that wrote it."""
     about: Mapping[str, Any]
     arrays: Mapping[str, Arrays]
     tables: Mapping[str, pl.DataFrame]
 
 
-def write(folder: Path | str, kind: str, bundle: Bundle) -> None:
-    """Write a bundle; one that was there before is gone as soon as writing begins."""
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / MANIFEST).unlink(missing_ok=True)
-    checksums = {}
-    for name, group in bundle.arrays.items():
-        path, part = folder / f"{name}.safetensors", folder / f"{name}.part"
-        save_file({k: np.ascontiguousarray(v) for k, v in group.items()}, part)
-        part.replace(path)  # a process that has the old file mapped keeps it
-        checksums[path.name] = _checksum(path)
-    for name, table in bundle.tables.items():
-        path = folder / f"{name}.parquet"
-        table.write_parquet(path)
-        checksums[path.name] = _checksum(path)
-    manifest = {"kind": kind, "version": VERSION, "files": checksums, **bundle.about}
-    text = json.dumps(manifest, ensure_ascii=False, indent=2, sort_keys=True)
-    (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
+def write(
+    folder: Path | str,
+    kind: Kind,
+    about: Mapping[str, Any],
+    arrays: Mapping[str, Arrays],
+    tables: Mapping[str, pl.DataFrame],
+) -> None:
+    """Write a bundle; one that was there before stays until this one is complete."""
+    with atomic_folder(folder, kind, about) as part:
+        for name, group in arrays.items():
+            save_file(
+                {k: np.ascontiguousarray(v) for k, v in group.items()},
+                part / f"{name}.safetensors",
+            )
+        for name, table in tables.items():
+            table.write_parquet(part / f"{name}.parquet")
 
 
-def read(folder: Path | str, kind: str) -> Bundle:
+def read(folder: Path | str, kind: Kind) -> Bundle:
     """Open a bundle of a kind, its files checked against the manifest."""
     folder = Path(folder)
-    about = manifest(folder, kind)
+    manifest = read_manifest(folder, kind)
+    check_files(folder, manifest, kind)
     arrays, tables = {}, {}
-    for name, checksum in about["files"].items():
-        path = folder / name
-        if not path.is_file():
-            raise DataError("is missing from the bundle", path=path, remedy="fit and save again")
-        if _checksum(path) != checksum:
-            raise DataError(
-                "is not what the manifest says: the file was damaged or changed",
-                path=path,
-                remedy="copy the bundle again, or fit and save again",
-            )
+    for path in (folder / name for name in manifest.files):
         if path.suffix == ".safetensors":
             arrays[path.stem] = mapped(path)
         else:
             tables[path.stem] = pl.read_parquet(path)
-    return Bundle(about, arrays, tables)
+    return Bundle(folder, manifest.loger, manifest.about, arrays, tables)
 
 
-def is_bundle(folder: Path | str, kind: str = MODEL) -> bool:
-    """Whether a folder holds a bundle of a kind, of whatever format version, whole or damaged.
+def is_bundle(folder: Path | str, kind: Kind = MODEL) -> bool:
+    """Whether a folder holds a bundle of a kind, of whatever format, whole or damaged.
 
     This is the one answer to the question; what else lies in the folder does not matter.
     """
-    try:
-        return _about(Path(folder) / MANIFEST).get("kind") == kind
-    except (OSError, ValueError):
-        return False
+    return kind_of(folder) == kind.name
 
 
-def check_target(folder: Path | str, *, replace: bool = False, kind: str = MODEL) -> None:
+def check_target(folder: Path | str, *, replace: bool = False, kind: Kind = MODEL) -> None:
     """Refuse to write a bundle unless the folder is new, empty, or a bundle to ``replace``."""
-    folder = Path(folder)
-    if folder.is_file():
-        raise DataError("is a file", path=folder, remedy="give a folder")
-    if not folder.is_dir() or not any(folder.iterdir()):
-        return
-    if not is_bundle(folder, kind):
-        raise DataError("is not empty and not a bundle", path=folder, remedy="give a new folder")
-    if not replace:
-        raise DataError("holds a bundle", path=folder, remedy="give a new folder, or --force")
-
-
-def manifest(folder: Path | str, kind: str = MODEL) -> dict[str, Any]:
-    """The manifest of a bundle, refused unless it is of this kind and format."""
-    path = Path(folder) / MANIFEST
-    remedy = f"give a folder that holds a {kind} bundle, as `loger fit DATA -o BUNDLE` writes one"
-    try:
-        about = _about(path)
-    except OSError:
-        what = "not a bundle" if path.parent.is_dir() else "there is no such folder"
-        raise DataError(what, path=path.parent, remedy=remedy) from None
-    except ValueError as error:
-        raise DataError(f"not a manifest ({error})", path=path, remedy=remedy) from None
-    if about.get("kind") != kind:
-        raise DataError(f"is of kind {about.get('kind')!r}, not {kind!r}", path=path, remedy=remedy)
-    if about.get("version") != VERSION:
-        raise DataError(
-            f"has format version {about.get('version')!r}; this loger reads {VERSION}",
-            path=path,
-            remedy="save it again with this version of loger",
-        )
-    files = about.get("files")
-    # A name with a folder in it would lead out of the bundle.
-    if not isinstance(files, dict) or any(Path(name).name != name for name in files):
-        raise DataError("names files outside the bundle", path=path, remedy=remedy)
-    return about
-
-
-def _about(path: Path) -> dict[str, Any]:
-    """What a manifest says, unchecked; a ValueError if it is not a JSON object."""
-    about = json.loads(path.read_text(encoding="utf-8"))
-    if not isinstance(about, dict):
-        raise ValueError(f"a JSON object was expected, got {about!r}")
-    return about
+    files.check_target(folder, kind)
+    if is_bundle(folder, kind) and not replace:
+        raise DataError(f"holds a {kind.noun}", path=folder, remedy="give a new folder, or --force")
 
 
 Stamp = tuple[str, int, int, int]
@@ -164,14 +111,14 @@ def stamp(folder: Path | str) -> Stamp:
     try:
         stat = (real / MANIFEST).stat()
     except OSError:
-        manifest(folder)  # says what is wrong
+        read_manifest(folder, MODEL)  # says what is wrong
         raise  # unless the manifest appeared in between
     return str(real), stat.st_ino, stat.st_mtime_ns, stat.st_size
 
 
 def fingerprint(folder: Path | str) -> str:
     """A short digest of a bundle's manifest, which names the checksum of every file."""
-    return _checksum(Path(folder) / MANIFEST)[:16]
+    return files.checksum(Path(folder) / MANIFEST)[:16]
 
 
 def mapped(path: Path) -> dict[str, NDArray[np.generic]]:
@@ -225,8 +172,3 @@ def graph_of(bundle: Bundle, group: str, types: Sequence[str]) -> KnowledgeGraph
     relations = tuple(Relation(*row) for row in bundle.tables["relations"].iter_rows())
     arrays: Any = bundle.arrays[group]
     return KnowledgeGraph(words, relations, **arrays)
-
-
-def _checksum(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

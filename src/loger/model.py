@@ -36,7 +36,6 @@ from loger.rules import RuleSet, make_rule
 from loger.rules.mining import Mined, MiningConfig, mine
 from loger.topk import top_k
 
-KIND = "loger"
 BLOCK = 128
 """Users that one worker scores at a time."""
 RECENCIES = (0.0, 0.5, 1.0)
@@ -497,12 +496,12 @@ class LOGER(Recommender):
             "types": words.types,
         }
         arrays = {"graph": edges, "logic": model, "encoder": self.encoder_.state()}
-        storage.write(folder, KIND, storage.Bundle(about, arrays, tables))
+        storage.write(folder, storage.MODEL, about, arrays, tables)
 
     @classmethod
     def load(cls, folder: Path | str, engine: Engine | None = None) -> LOGER:
         """Open what ``save`` wrote; a damaged or foreign bundle is an error that says why."""
-        bundle = storage.read(folder, KIND)
+        bundle = storage.read(folder, storage.MODEL)
         about, arrays = bundle.about, bundle.arrays
         config = _config(LOGERConfig, about["config"])
         model = cls(config, engine=engine)

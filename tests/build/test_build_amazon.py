@@ -520,7 +520,7 @@ def test_the_same_content_in_both_layouts_is_the_same_data(tmp_path: Path) -> No
         paths = invented.write(tmp_path / layout, layout, SMALL, seed=5)
         dataset = build(*paths, work=tmp_path / "w", config=config, name="same")
         saved = bytes_of(dataset, tmp_path / f"saved-{layout}")
-        del saved["loger-dataset.json"]  # its notes name the files
+        del saved["manifest.json"]  # its notes name the files
         made.append(saved)
     assert made[0] == made[1]
 

@@ -7,10 +7,12 @@ import numpy as np
 import polars as pl
 import pytest
 
+from loger.bundle import MODEL, write
 from loger.data import load
-from loger.data.dataset import MANIFEST, Dataset, Facts, Interactions, Note
+from loger.data.dataset import Dataset, Facts, Interactions, Note
 from loger.data.demo import shop
 from loger.errors import DataError
+from loger.files import MANIFEST
 from loger.graph import Relation, Vocabulary
 
 FILES = ["entities.parquet", "relations.parquet", "facts.parquet", "interactions.parquet", MANIFEST]
@@ -63,17 +65,34 @@ def test_saving_again_replaces_what_was_there(made, folder):
 @pytest.mark.parametrize("file", FILES[:-1])
 def test_a_missing_file_is_named(folder, file):
     (folder / file).unlink()
-    with pytest.raises(DataError, match=rf"{file}: .*no such file; save it again with Dataset"):
+    with pytest.raises(DataError, match=rf"{file}: missing from the saved data set; read the orig"):
         load(folder)
 
 
-def test_a_folder_in_which_saving_was_interrupted_is_not_taken_for_a_data_set(made, folder):
+def test_an_error_while_saving_leaves_what_was_saved_before(made, folder):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pl.DataFrame, "write_parquet", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            made.save(folder)
-    with pytest.raises(DataError, match=rf"{MANIFEST}: .*there is no such file"):
-        load(folder, format="saved")
+            shop(seed=1, users=60, items=100).dataset.save(folder)
+    assert load(folder).name == made.name
+
+
+def test_tables_without_a_manifest_are_not_taken_for_the_plain_format(folder):
+    (folder / MANIFEST).unlink()
+    with pytest.raises(DataError, match=f"not a saved data set: it has no {MANIFEST}"):
+        load(folder)
+
+
+def test_a_model_bundle_is_not_a_data_set(tmp_path):
+    write(tmp_path / "bundle", MODEL, {}, {}, {})
+    with pytest.raises(DataError, match="not a saved data set: its kind is 'loger'"):
+        load(tmp_path / "bundle")
+
+
+def test_a_manifest_of_something_else_does_not_hide_the_plain_format(tmp_path):
+    (tmp_path / "interactions.csv").write_text("user,item\nann,mug\n")
+    (tmp_path / MANIFEST).write_text('{"name": "my web app"}')
+    assert len(load(tmp_path).interactions) == 1
 
 
 @pytest.mark.parametrize("file", FILES[:-1])
@@ -85,7 +104,7 @@ def test_a_damaged_file_is_named(folder, file, damage):
     other = (folder / "relations.parquet").read_bytes() + b" "
     new = {"cut": raw[: len(raw) // 2], "emptied": b"", "a bit": raw, "another file": other}
     (folder / file).write_bytes(bytes(new[damage]))
-    with pytest.raises(DataError, match=rf"{file}: is not as Dataset.save left it.*save it again"):
+    with pytest.raises(DataError, match=rf"{file}: damaged or changed: .* save it again"):
         load(folder)
 
 
@@ -96,10 +115,10 @@ def test_a_damaged_manifest_is_named(folder, text):
         load(folder)
 
 
-def test_another_version_is_told(folder):
+def test_another_format_is_refused_with_both_versions(folder):
     manifest = json.loads((folder / MANIFEST).read_text())
-    (folder / MANIFEST).write_text(json.dumps(manifest | {"version": 2}))
-    with pytest.raises(DataError, match=r"another version of loger, got 2; save it again"):
+    (folder / MANIFEST).write_text(json.dumps(manifest | {"format": 7, "loger": "9.9"}))
+    with pytest.raises(DataError, match=r"by loger 9.9 in format 7; this is loger .* format 2"):
         load(folder)
 
 

@@ -43,10 +43,11 @@ def serve(
     check_installed()
     import uvicorn
 
-    from loger.bundle import manifest
+    from loger.bundle import MODEL
+    from loger.files import read_manifest
     from loger.web.config import VARIABLE, ServeConfig
 
-    manifest(bundle)
+    read_manifest(bundle, MODEL)
     check_free(host, port)
     config = ServeConfig(
         str(bundle.absolute()), host, port, workers, api_key=api_key or None, watch=watch

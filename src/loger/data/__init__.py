@@ -8,12 +8,13 @@ from os import PathLike
 from pathlib import Path
 from typing import Literal, get_args
 
-from loger.data import plain, tables
+from loger.data import plain, saved, tables
 from loger.data.dataframes import is_frame
-from loger.data.dataset import MANIFEST, Dataset, Note, load_saved
+from loger.data.dataset import Dataset, Note
 from loger.data.plain import ENDINGS, from_frames
 from loger.data.splits import Split, split
 from loger.errors import DataError, UnknownNameError
+from loger.files import MANIFEST, kind_of
 
 __all__ = ["Dataset", "Format", "Note", "Split", "from_frames", "load", "split"]
 
@@ -22,7 +23,6 @@ Format = Literal["saved", "plain", "rdf", "recbole", "pgpr", "kgat", "dbpedia", 
 # Each need is a file name, or several of which one will do; * stands for any beginning.
 _TABLE = tuple(f"interactions{ending}" for ending in ENDINGS)
 _NEEDS: dict[Format, tuple[tuple[str, ...], ...]] = {
-    "saved": ((MANIFEST,),),
     "dbpedia": tuple((f"{n}.txt",) for n in ("train", "kg_final", "e_map", "r_map", "product")),
     "kgat": (("train.txt",), ("test.txt",), ("kg_final.txt",)),
     "pgpr": (("train_labels.txt",), ("users.txt",), ("product.txt",)),
@@ -31,7 +31,7 @@ _NEEDS: dict[Format, tuple[tuple[str, ...], ...]] = {
     "rdf": (_TABLE, ("*.nt", "*.ttl")),
     "plain": (_TABLE,),
 }
-_INCLUDES: dict[Format, Format] = {"saved": "plain", "rdf": "plain", "dbpedia": "kgat"}
+_INCLUDES: dict[Format, Format] = {"rdf": "plain", "dbpedia": "kgat"}
 """Formats whose folders also look like another, simpler one."""
 
 
@@ -76,7 +76,7 @@ def load(
                 path=path,
                 remedy="apply it when reading the original",
             )
-        dataset = load_saved(path)
+        dataset = saved.read(path)
         return dataset if name is None else dataset.renamed(name)
     read: Callable[..., Dataset] = import_module(f"loger.data.{chosen}").read
     return read(path, positive_from=positive_from, name=name)
@@ -85,6 +85,8 @@ def load(
 def _recognised(folder: Path) -> Format:
     """The one format whose files are in a folder."""
     files = sorted(p.name for p in folder.iterdir() if p.is_file())
+    if _is_saved(folder):
+        return "saved"
     fitting = [f for f, needs in _NEEDS.items() if all(_has(folder, names) for names in needs)]
     fitting = [f for f in fitting if f not in [_INCLUDES.get(other) for other in fitting]]
     if len(fitting) == 1:
@@ -98,7 +100,7 @@ def _recognised(folder: Path) -> Format:
         )
     looked = "".join(
         f"\n  {form}: {', '.join(' or '.join(names) for names in needs)}"
-        for form, needs in _NEEDS.items()
+        for form, needs in ({"saved": ((MANIFEST,),)} | _NEEDS).items()
     )
     there = ", ".join(files[:20]) + (", …" if len(files) > 20 else "") if files else "no files"
     raise DataError(
@@ -106,6 +108,13 @@ def _recognised(folder: Path) -> Format:
         path=folder,
         remedy="rename the files, or convert to interactions.csv and triples.csv",
     )
+
+
+def _is_saved(folder: Path) -> bool:
+    """Whether loger wrote a folder, or a part of it: tables of numbers whose manifest is gone
+    must not be taken for the plain format."""
+    beside = any((folder / f"{name}.parquet").is_file() for name in saved.TABLES[:-1])
+    return kind_of(folder) is not None or (beside and (folder / "interactions.parquet").is_file())
 
 
 def _has(folder: Path, names: tuple[str, ...]) -> bool:

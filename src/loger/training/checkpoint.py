@@ -3,53 +3,62 @@
 from __future__ import annotations
 
 import hashlib
-import os
+import logging
+import shutil
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-FILE = "encoder.checkpoint.safetensors"
+from loger.errors import DataError
+from loger.files import Kind, atomic_folder, check_files, kind_of, read_manifest
+
+log = logging.getLogger(__name__)
+
+CHECKPOINT = Kind("checkpoint", "checkpoint", 1, "delete it")
+FOLDER, FILE = "checkpoint", "state.safetensors"
 
 
 class Checkpoint:
-    """The saved state of a fit, known by a digest of all that determines its course."""
+    """The saved state of a fit, known by a digest of all that determines its run."""
 
-    def __init__(self, folder: Path | None, *course: object) -> None:
-        self.path = None if folder is None else Path(folder) / FILE
-        self.course = "" if folder is None else _digest(course)
+    def __init__(self, folder: Path | None, *run: object) -> None:
+        self.folder = None if folder is None else Path(folder) / FOLDER
+        self.run_key = "" if folder is None else _digest(run)
 
     def resume(self, tensors: dict[str, Tensor]) -> int:
-        """Take up a saved state of the same fit; how many epochs it had done, else 0."""
-        if self.path is None or not self.path.is_file():
+        """Take up a saved state of the same fit; how many epochs it had done, else 0.
+
+        A state that is damaged or of another fit leaves the tensors as they are.
+        """
+        if self.folder is None or not self.folder.is_dir():
             return 0
         try:
-            with safe_open(self.path, framework="pt") as file:
-                about = file.metadata() or {}
-                if about.get("course") != self.course:
-                    return 0
-                for name, tensor in tensors.items():
-                    tensor.copy_(file.get_tensor(name))
-                return int(about["epochs"])
-        except (SafetensorError, OSError):
+            manifest = read_manifest(self.folder, CHECKPOINT)
+            if manifest.about["run_key"] != self.run_key:
+                return 0
+            check_files(self.folder, manifest, CHECKPOINT)
+            state = load_file(self.folder / FILE)
+        except DataError as error:
+            log.warning("starting afresh: %s", error)
             return 0
+        for name, tensor in tensors.items():
+            tensor.copy_(state[name])
+        return int(manifest.about["epochs"])
 
     def save(self, epochs: int, tensors: dict[str, Tensor]) -> None:
         """Write the state so that a kill at any moment leaves this one or the one before."""
-        if self.path is None:
+        if self.folder is None:
             return
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = self.path.with_suffix(".unfinished")
-        about = {"course": self.course, "epochs": str(epochs)}
-        save_file({k: v.cpu().contiguous() for k, v in tensors.items()}, unfinished, about)
-        with unfinished.open("rb") as file:
-            os.fsync(file.fileno())
-        unfinished.replace(self.path)
+        if self.folder.is_dir() and kind_of(self.folder) != CHECKPOINT.name:
+            shutil.rmtree(self.folder)  # damaged: nothing in it is of use
+        about = {"run_key": self.run_key, "epochs": epochs}
+        with atomic_folder(self.folder, CHECKPOINT, about) as part:
+            save_file({k: v.cpu().contiguous() for k, v in tensors.items()}, part / FILE)
 
 
 def _digest(thing: Any) -> str:

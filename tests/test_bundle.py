@@ -1,0 +1,145 @@
+"""Bundles come back as they were, or are refused with a reason."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+
+from loger import files
+from loger.bundle import MODEL, check_target, fingerprint, is_bundle, read, stamp, write
+from loger.errors import DataError
+from loger.files import MANIFEST, Kind
+
+OTHER = Kind("jar", "jar", 1, "fill it again")
+ARRAYS = {"one": {"a": np.arange(6.0).reshape(2, 3), "b": np.array([1, 2], dtype=np.uint16)}}
+TABLES = {"names": pl.DataFrame({"name": ["ä", "b"]})}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    write(tmp_path / "bundle", MODEL, {"seed": 3}, ARRAYS, TABLES)
+    return tmp_path / "bundle"
+
+
+def test_a_bundle_comes_back_as_it_was(folder):
+    found = read(folder, MODEL)
+    assert found.about == {"seed": 3}
+    assert found.arrays["one"]["a"].tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert found.arrays["one"]["b"].dtype == np.uint16
+    assert found.tables["names"]["name"].to_list() == ["ä", "b"]
+
+
+def test_arrays_are_mapped_and_cannot_be_written_to(folder):
+    a = read(folder, MODEL).arrays["one"]["a"]
+    with pytest.raises(ValueError, match="read-only"):
+        a[0, 0] = 7
+
+
+def test_arrays_of_a_bundle_that_was_replaced_stay_as_they_were(folder):
+    a = read(folder, MODEL).arrays["one"]["a"]
+    write(folder, MODEL, {"seed": 4}, {"one": {"a": np.zeros((2, 3))}}, TABLES)
+    assert a.tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert read(folder, MODEL).arrays["one"]["a"].sum() == 0
+
+
+def test_writing_twice_gives_equal_bytes(folder, tmp_path):
+    found = read(folder, MODEL)
+    write(tmp_path / "again", MODEL, found.about, found.arrays, found.tables)
+    for file in folder.iterdir():
+        assert file.read_bytes() == (tmp_path / "again" / file.name).read_bytes()
+
+
+def spoil_bytes(folder):
+    path = folder / "one.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+
+
+def change(folder, **values):
+    """The manifest with other content, signed as if loger had written it."""
+    parts = json.loads((folder / MANIFEST).read_text()) | values
+    del parts["sha256"]
+    (folder / MANIFEST).write_text(json.dumps({**parts, "sha256": files._digest(parts)}))
+
+
+def edit(folder, old, new):
+    text = (folder / MANIFEST).read_text()
+    assert old in text
+    (folder / MANIFEST).write_text(text.replace(old, new))
+
+
+SPOILT = {
+    "damaged": (spoil_bytes, "one.safetensors: damaged or changed.*copy the model bundle again"),
+    "a file gone": (lambda f: (f / "names.parquet").unlink(), "names.parquet: missing from the"),
+    "no manifest": (lambda f: (f / MANIFEST).unlink(), "not a model bundle: it has no manifest"),
+    "broken manifest": (lambda f: (f / MANIFEST).write_text("{"), "damaged: not a manifest"),
+    "edited manifest": (lambda f: edit(f, '"seed": 3', '"seed": 4'), "json: damaged or changed"),
+    "no list of files": (lambda f: change(f, files=None), "json: damaged or changed"),
+    "another kind": (lambda f: change(f, kind="other"), "not a model bundle: its kind is 'other'"),
+    "a later format": (
+        lambda f: change(f, format=99, loger="9.9"),
+        "written by loger 9.9 in format 99; this is loger .*, which reads format 2; fit again",
+    ),
+    "the first format": (
+        lambda f: (f / MANIFEST).write_text('{"kind": "loger", "version": 1, "files": {}}'),
+        r"written by loger \(an older version\) in format 1; this is loger .*; fit again",
+    ),
+    "a way out": (lambda f: change(f, files={"../x.parquet": "0"}), "json: damaged or changed"),
+}
+
+
+@pytest.mark.parametrize("case", SPOILT)
+def test_a_spoilt_bundle_is_refused_with_the_file_and_a_reason(folder, case):
+    spoil, reason = SPOILT[case]
+    spoil(folder)
+    with pytest.raises(DataError, match=reason) as caught:
+        read(folder, MODEL)
+    assert str(folder) in str(caught.value)
+
+
+def test_a_folder_that_does_not_exist_is_named(tmp_path):
+    with pytest.raises(DataError, match="nothing: no such folder; give the folder of a model bund"):
+        read(tmp_path / "nothing", MODEL)
+
+
+def test_whether_a_folder_is_a_bundle_depends_on_its_manifest_alone(folder, tmp_path):
+    assert is_bundle(folder, MODEL)
+    assert not is_bundle(folder, OTHER)
+    (folder / "names.parquet").unlink()  # damaged, and still a bundle
+    change(folder, format=99)  # of another format, and still a bundle
+    assert is_bundle(folder, MODEL)
+    for content in ("{", "[]", "null", '"loger"'):
+        (folder / MANIFEST).write_text(content)
+        assert not is_bundle(folder, MODEL)
+    (folder / MANIFEST).write_bytes(b"\xff\xfe")
+    assert not is_bundle(folder, MODEL)
+    (folder / MANIFEST).unlink()
+    assert not is_bundle(folder, MODEL)
+    assert not is_bundle(tmp_path / "nowhere", MODEL)
+
+
+def test_a_bundle_goes_into_a_new_or_empty_folder_or_replaces_a_bundle(folder, tmp_path):
+    check_target(tmp_path / "new", kind=MODEL)
+    (tmp_path / "empty").mkdir()
+    check_target(tmp_path / "empty", kind=MODEL)
+    check_target(folder, replace=True, kind=MODEL)
+    with pytest.raises(DataError, match="holds a model bundle; give a new folder, or --force"):
+        check_target(folder, kind=MODEL)
+    with pytest.raises(DataError, match="not empty and not a jar"):
+        check_target(folder, replace=True, kind=OTHER)
+    with pytest.raises(DataError, match="is a file"):
+        check_target(folder / MANIFEST, replace=True, kind=MODEL)
+
+
+def test_a_stamp_and_a_fingerprint_tell_a_rewritten_bundle_from_the_old(folder, tmp_path):
+    before, was = stamp(folder), fingerprint(folder)
+    assert (stamp(folder), fingerprint(folder)) == (before, was)
+    change(folder, about={})
+    assert stamp(folder) != before
+    assert fingerprint(folder) != was
+    with pytest.raises(DataError, match="no such folder"):
+        stamp(tmp_path / "nowhere")
