@@ -1,61 +1,88 @@
-"""The controls of METHOD 10 on the real data: as measured there, and tuned on validation.
+"""The controls on the real data: each tuned on validation, fitted again, looked at on test once.
 
     python benchmarks/controls.py [--sets NAME ...] [--methods NAME ...] [--out FOLDER] [--untuned]
 
 Each method is tuned on validation over its own grid, fitted once more on train and validation,
-and evaluated on test by full ranking at 10. With --untuned the settings of METHOD 10 instead:
-MostPop, P3α with α = 1, EASE^R with λ = 100. One method's result is kept in --out as soon as
-it is there. Times are wall-clock and mean little on a busy machine.
+and evaluated on test by full ranking at 10. The names that end in ``-recency`` let histories fade;
+these, and others with large grids, are searched one setting at a time, coarse to fine. With
+--untuned the settings of METHOD 10 instead: MostPop, P3α with α = 1, EASE^R with λ = 100.
+``--set NAME=VALUE`` gives a setting of all chosen methods by hand. One method's result is kept in
+--out as soon as it is there, as SET-METHOD.json (settings, trials, means) and every value of every
+user as Parquet. Times are wall-clock and mean little on a busy machine.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import sys
 import time
-from collections.abc import Callable
+from ast import literal_eval
+from collections.abc import Callable, Mapping
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from loger.baselines import EASE, IALS, ItemKNN, MostPop, P3alpha, RP3beta
+from loger import baselines
 from loger.data import load, split
 from loger.data.splits import Split
 from loger.evaluation.evaluate import evaluate
-from loger.evaluation.metrics.report import Report
+from loger.evaluation.metrics.report import METRICS, Report
 from loger.evaluation.recommender import fit_for
-from loger.evaluation.tuning import tune
+from loger.evaluation.tuning import Tuned, search, tune
 
 SETS = ("amazon-beauty", "amazon-cellphones", "amazon-toys", "ml1m")
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
-METHODS: dict[str, Any] = {m.__name__: m for m in (MostPop, ItemKNN, P3alpha, RP3beta, IALS, EASE)}
-MEASURED: tuple[Callable[[], Any], ...] = (MostPop, P3alpha, EASE)
 
 
-def one(make: Callable[..., Any], parts: Split, tuned: bool) -> tuple[Report, str]:
-    """One method's report, and a line on its settings and times."""
-    start = time.perf_counter()
-    settings = tune(make, make.GRID, parts).settings if tuned else {}
-    chosen = time.perf_counter()
-    model = fit_for(make(**settings), parts)
-    fitted = time.perf_counter()
+class Control(NamedTuple):
+    """A method, the grid it is tuned over, and how."""
+
+    make: str
+    grid: str = "GRID"
+    choose: Callable[..., Tuned] = tune
+
+
+METHODS = {
+    "mostpop": Control("MostPop"),
+    "itemknn": Control("ItemKNN"),
+    "p3alpha": Control("P3alpha"),
+    "rp3beta": Control("RP3beta"),
+    "ials": Control("IALS"),
+    "ease": Control("EASE"),
+    "itemknn-recency": Control("ItemKNN", "RECENCY_GRID", search),
+    "rp3beta-recency": Control("RP3beta", "RECENCY_GRID", search),
+    "ease-recency": Control("EASE", "RECENCY_GRID", search),
+    "sequence": Control("SequenceRules", choose=search),
+}
+MEASURED = ("mostpop", "p3alpha", "ease")
+
+
+def one(
+    control: Control, parts: Split, given: Mapping[str, Any], tuned: bool
+) -> tuple[Report, dict[str, Any]]:
+    """One method's report, and what is to be known of how it came about."""
+    made = getattr(baselines, control.make)
+    grid = {k: v for k, v in getattr(made, control.grid).items() if k not in given}
+    clock = [time.perf_counter()]
+    found = Tuned({}, float("nan"), ())
+    if tuned and grid:
+        found = control.choose(lambda **chosen: made(**given, **chosen), grid, parts)
+    clock.append(time.perf_counter())
+    model = fit_for(made(**given, **found.settings), parts)
+    clock.append(time.perf_counter())
     report = evaluate([model], parts)
-    times = (chosen - start, fitted - chosen, time.perf_counter() - fitted)
-    told = ", ".join(f"{k}={v}" for k, v in settings.items()) or "default settings"
-    spent = " / ".join(f"{seconds:.0f}" for seconds in times)
-    return report, f"{model.name}: {told}; {spent} s to tune / fit / evaluate"
-
-
-def joined(reports: list[Report]) -> Report:
-    """Reports of single methods on the same users as one."""
-    first = reports[0]
-    return Report(
-        first.dataset,
-        first.part,
-        first.protocol,
-        first.k,
-        first.users,
-        {model: r.values[model] for r in reports for model in r.models},
-        {model: r.coverage[model] for r in reports for model in r.models},
-    )
+    clock.append(time.perf_counter())
+    seconds = [round(end - start, 1) for start, end in pairwise(clock)]
+    return report, {
+        "title": model.name,
+        "settings": {**given, **found.settings},
+        "validation_ndcg": found.value,
+        "test": {m: 100 * report.mean(model.name, m) for m in METRICS},
+        "seconds": dict(zip(("tune", "fit", "evaluate"), seconds, strict=True)),
+        "trials": found.trials,
+        "command": " ".join(["python", *sys.argv]),
+    }
 
 
 def main() -> None:
@@ -65,22 +92,21 @@ def main() -> None:
     parser.add_argument("--methods", nargs="*", choices=METHODS, default=list(METHODS))
     parser.add_argument("--out", type=Path, help="folder for per-user values and JSON")
     parser.add_argument("--untuned", action="store_true", help="the settings of METHOD 10")
+    parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE")
     chosen = parser.parse_args()
+    given = {name: literal_eval(value) for name, _, value in (s.partition("=") for s in chosen.set)}
     for name in chosen.sets:
         parts = split(load(chosen.data / name))
-        reports: list[Report] = []
-        for make in MEASURED if chosen.untuned else [METHODS[m] for m in chosen.methods]:
-            report, told = one(make, parts, tuned=not chosen.untuned)
-            reports.append(report)
-            print(f"{name}: {told}", flush=True)
+        for method in MEASURED if chosen.untuned else chosen.methods:
+            report, told = one(METHODS[method], parts, given, tuned=not chosen.untuned)
+            shown = {k: v for k, v in told.items() if k not in ("trials", "command")}
+            print(f"{name}, {method}: {shown}", flush=True)
+            print(report.table("markdown"), flush=True)
             if chosen.out:
                 chosen.out.mkdir(parents=True, exist_ok=True)
-                report.write_users(chosen.out / f"{name}-{report.models[0]}.parquet")
-        whole = joined(reports)
-        print(f"\n{name}, full ranking, %, 95 % intervals over {len(whole.users):,} users")
-        print(whole.table("markdown"), flush=True)
-        if chosen.out:
-            (chosen.out / f"{name}.json").write_text(whole.to_json(), encoding="utf-8")
+                report.write_users(chosen.out / f"{name}-{method}.parquet")
+                text = json.dumps(told, indent=2, ensure_ascii=False)
+                (chosen.out / f"{name}-{method}.json").write_text(text + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

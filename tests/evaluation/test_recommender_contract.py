@@ -21,6 +21,7 @@ from loger.baselines import (
     P3alpha,
     RippleNet,
     RP3beta,
+    SequenceRules,
 )
 from loger.baselines.encoder import EncoderAlone
 from loger.data import Split, split
@@ -50,6 +51,10 @@ RECOMMENDERS: dict[str, Callable[[], Recommender]] = {
     "P3alpha, few neighbours": lambda: P3alpha(neighbours=5),
     "RP3beta": RP3beta,
     "EASE": EASE,
+    "ItemKNN, fading": lambda: ItemKNN(recency=1.0, training_recency=0.2),
+    "RP3beta, fading": lambda: RP3beta(recency=1.0, training_recency=0.2),
+    "EASE, fading": lambda: EASE(recency=1.0, training_recency=0.2, popularity=0.2),
+    "SequenceRules": SequenceRules,
     "IALS": lambda: IALS(dimensions=8, sweeps=3),
     "HeteroEmbed": lambda: HeteroEmbed(dimension=8, epochs=2, negatives=32),
     "CKE": lambda: CKE(dimension=8, epochs=2),

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from loger.baselines.p3alpha import P3alpha, RP3beta
     from loger.baselines.pgpr import PGPR
     from loger.baselines.ripplenet import RippleNet
+    from loger.baselines.sequence import SequenceRules
 
 __all__ = [
     "CKE",
@@ -29,6 +30,7 @@ __all__ = [
     "P3alpha",
     "RP3beta",
     "RippleNet",
+    "SequenceRules",
 ]
 
 _HOMES = {
@@ -43,6 +45,7 @@ _HOMES = {
     "PGPR": "pgpr",
     "RP3beta": "p3alpha",
     "RippleNet": "ripplenet",
+    "SequenceRules": "sequence",
 }
 
 

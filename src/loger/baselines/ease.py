@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import lapack
 
+from loger.baselines.recency import check_exponents, decayed, pair_ages
 from loger.data.splits import Split
 from loger.engine import Progress, silent
 from loger.errors import LogerError
-from loger.evaluation.recommender import Floats, PairMatrix, Recommender, part_matrix
+from loger.evaluation.recommender import Floats, PairMatrix, Recommender
 
 
 class EASE(Recommender):
@@ -23,47 +24,95 @@ class EASE(Recommender):
 
         P = (XᵀX + λI)⁻¹,   B_ij = −P_ij / P_jj,   B_jj = 0,   score(u, ·) = X_u B.
 
-    P is dense and comes from a Cholesky factor in single precision, in place: λ bounds the
-    condition number by 1 + |X|²/λ. ``memory`` is what the fit may use, in bytes.
+    ``recency`` ρ lets the history fade at scoring time, ``training_recency`` τ while learning,
+    and ``popularity`` β holds popular items back: with a_ui = 1 + u's interactions after i and
+    n_v = the training users of v,
+
+        X_ui = a_ui^−τ in the Gram matrix,   score(u, v) = n_v^−β Σ_i a_ui^−ρ B_iv.
+
+    All three are 0 in the paper. P is dense and comes from a Cholesky factor in single precision,
+    in place: λ bounds the condition number by 1 + |X|²/λ. ``memory`` is what the fit may use, in
+    bytes.
     """
 
     name = "EASE^R"
     GRID: ClassVar[Mapping[str, Sequence[Any]]] = {"l2": (30.0, 100.0, 300.0, 1000.0, 4000.0)}
+    RECENCY_GRID: ClassVar[Mapping[str, Sequence[Any]]] = {
+        "l2": (300.0, 100.0, 1000.0, 4000.0),
+        "recency": (0.5, 0.0, 0.25, 1.0, 1.5),
+        "popularity": (0.0, 0.1, 0.2, 0.4),
+        "training_recency": (0.0, 0.1, 0.3),
+    }
+    SCORING = frozenset({"recency", "popularity"})
 
-    history_: PairMatrix  # [users, items]
+    ages_: PairMatrix  # [users, items]: a
     weights_: Floats  # [items, items]: B
+    counts_: Floats  # [items]: n
 
-    def __init__(self, *, l2: float = 100.0, memory: int = 8 << 30) -> None:
+    def __init__(
+        self,
+        *,
+        l2: float = 100.0,
+        recency: float = 0.0,
+        training_recency: float = 0.0,
+        popularity: float = 0.0,
+        memory: int = 8 << 30,
+    ) -> None:
         if l2 <= 0:
             raise LogerError(f"l2 must be above 0, got {l2!r}")
+        check_exponents(recency, training_recency)
         self.l2, self.memory = l2, memory
+        self.recency, self.training_recency = recency, training_recency
+        self.popularity = popularity
 
     def fit(self, split: Split, *, progress: Progress = silent) -> Self:
         """Solve for B; a catalogue that is too large is refused before work starts."""
-        need = memory_needed(split.dataset.n_items)
-        if need > self.memory:
-            raise LogerError(
-                f"EASE^R of {split.dataset.n_items:,} items needs {need / 2**30:.1f} GiB, more "
-                f"than the {self.memory / 2**30:.1f} GiB allowed; raise memory, or use ItemKNN "
-                "or RP3β"
-            )
-        self.history_ = part_matrix(split, "train")
-        progress(self.name, 0, 2)
-        gram = np.asfortranarray((self.history_.T @ self.history_).toarray())
-        np.fill_diagonal(gram, gram.diagonal() + np.float32(self.l2))
-        # Upper triangles only: potrf and potri never look below the diagonal.
-        factor, failed = lapack.spotrf(gram, lower=0, clean=0, overwrite_a=1)
-        progress(self.name, 1, 2)
-        inverse, failed_too = lapack.spotri(factor, lower=0, overwrite_c=1)
-        if failed or failed_too:
-            raise LogerError(f"EASE^R is not solvable in single precision with l2={self.l2!r}")
-        self.weights_ = _weights(inverse)
-        progress(self.name, 2, 2)
+        check_memory(split.dataset.n_items, self.memory)
+        self.ages_ = pair_ages(split, self.name, self.recency, self.training_recency)
+        self.counts_ = item_counts(self.ages_)
+        rows = decayed(self.ages_, self.training_recency)
+        self.weights_ = solved(rows, self.l2, self.name, progress)
         return self
 
     def score(self, users: ArrayLike) -> Floats:
-        """X_u B; [users, items]."""
-        return np.asarray(self.history_[np.asarray(users)] @ self.weights_, dtype=np.float32)
+        """n^−β X_u B with the user's history as old as it is; [users, items]."""
+        history = decayed(self.ages_[np.asarray(users)], self.recency)
+        out = np.asarray(history @ self.weights_, dtype=np.float32)
+        if self.popularity:
+            out *= self.counts_ ** np.float32(-self.popularity)
+        return out
+
+
+def item_counts(pairs: PairMatrix) -> Floats:
+    """How many users have each item, at least 1; [items]."""
+    counts = np.bincount(pairs.indices, minlength=pairs.shape[1])
+    return np.maximum(counts, 1).astype(np.float32)
+
+
+def solved(rows: PairMatrix, l2: float, name: str, progress: Progress) -> Floats:
+    """B of a matrix of rows over items, in single precision; [items, items]."""
+    progress(name, 0, 2)
+    gram = np.asfortranarray((rows.T @ rows).toarray())
+    np.fill_diagonal(gram, gram.diagonal() + np.float32(l2))
+    # Upper triangles only: potrf and potri never look below the diagonal.
+    factor, failed = lapack.spotrf(gram, lower=0, clean=0, overwrite_a=1)
+    progress(name, 1, 2)
+    inverse, failed_too = lapack.spotri(factor, lower=0, overwrite_c=1)
+    if failed or failed_too:
+        raise LogerError(f"{name} is not solvable in single precision with l2={l2!r}")
+    weights = _weights(inverse)
+    progress(name, 2, 2)
+    return weights
+
+
+def check_memory(n_items: int, memory: int) -> None:
+    """Refuse a catalogue that is too large, before work starts."""
+    need = memory_needed(n_items)
+    if need > memory:
+        raise LogerError(
+            f"EASE^R of {n_items:,} items needs {need / 2**30:.1f} GiB, more than the "
+            f"{memory / 2**30:.1f} GiB allowed; raise memory, or use ItemKNN or RP3β"
+        )
 
 
 def memory_needed(n_items: int) -> int:

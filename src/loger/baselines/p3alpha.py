@@ -10,10 +10,11 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
 from loger.baselines.neighbours import item_matrix
+from loger.baselines.recency import check_exponents, pair_ages
 from loger.data.splits import Split
 from loger.engine import Progress, silent
 from loger.errors import LogerError
-from loger.evaluation.recommender import Floats, PairMatrix, Recommender, part_matrix
+from loger.evaluation.recommender import Floats, PairMatrix, Recommender
 
 
 class RP3beta(Recommender):
@@ -24,9 +25,12 @@ class RP3beta(Recommender):
         W_ij = Σ_u p(i→u)^α p(u→j)^α / |U_j|^β,
         score(u, v) = Σ_{i ∈ I_u} p(u→i)^α W_iv,
 
-    each row of W cut to its ``neighbours`` largest entries. Paudel et al., ACM TiiS 2017.
-    A walk that steps on its own pair ends in a training item, which is left out, so these
-    walks are simple paths as METHOD L2 asks for.
+    each row of W cut to its ``neighbours`` largest entries. With ``recency`` ρ the first step
+    counts a_ui^−ρ times that, a_ui being 1 + u's interactions after i; with ``training_recency``
+    τ both steps of W count a^−τ times what they do. Both are 0 unless given.
+
+    Paudel et al., ACM TiiS 2017. A walk that steps on its own pair ends in a training item, which
+    is left out, so these walks are simple paths as METHOD L2 asks for.
     """
 
     name = "RP3β"
@@ -34,39 +38,55 @@ class RP3beta(Recommender):
         "alpha": (0.4, 0.7, 1.0, 1.3),
         "beta": (0.1, 0.3, 0.6, 0.9),
     }
+    RECENCY_GRID: ClassVar[Mapping[str, Sequence[Any]]] = {
+        "alpha": (1.0, 0.4, 0.7, 1.3),
+        "beta": (0.3, 0.1, 0.6, 0.9),
+        "recency": (0.5, 0.0, 1.0, 1.5),
+        "training_recency": (0.0, 0.1, 0.3),
+    }
+    SCORING = frozenset({"recency"})
 
-    walk_: PairMatrix  # [users, items]: p(u→i)^α
+    ages_: PairMatrix  # [users, items]: a
     ends_: PairMatrix  # [items, items]: W
 
     def __init__(
-        self, *, alpha: float = 1.0, beta: float = 0.2, neighbours: int | None = None
+        self,
+        *,
+        alpha: float = 1.0,
+        beta: float = 0.2,
+        neighbours: int | None = None,
+        recency: float = 0.0,
+        training_recency: float = 0.0,
     ) -> None:
         if alpha < 0 or beta < 0 or (neighbours is not None and neighbours < 1):
             raise LogerError(
                 "alpha and beta must be at least 0 and neighbours at least 1 or None, got "
                 f"{alpha!r}, {beta!r}, {neighbours!r}"
             )
+        check_exponents(recency, training_recency)
         self.alpha, self.beta, self.neighbours = alpha, beta, neighbours
+        self.recency, self.training_recency = recency, training_recency
 
     def fit(self, split: Split, *, progress: Progress = silent) -> Self:
         """Multiply the steps out, a block of items at a time."""
-        pairs = part_matrix(split, "train")
-        popularity = np.bincount(pairs.indices, minlength=pairs.shape[1])
+        self.ages_ = pair_ages(split, self.name, self.recency, self.training_recency)
+        popularity = np.bincount(self.ages_.indices, minlength=self.ages_.shape[1])
         held = np.maximum(popularity, 1).astype(np.float32) ** np.float32(-self.beta)
-        self.walk_ = _steps(pairs, self.alpha)
-        back = _steps(sp.csr_array(pairs.T), self.alpha)  # [items, users]
+        there = _steps(self.ages_, self.alpha, self.training_recency)
+        back = _steps(sp.csr_array(self.ages_.T), self.alpha, self.training_recency)
 
         def rows_of(block: slice) -> PairMatrix:
-            ends = sp.csr_array(back[block] @ self.walk_)
+            ends = sp.csr_array(back[block] @ there)
             ends.data *= held[ends.indices]
             return ends
 
-        self.ends_ = item_matrix(pairs.shape[1], rows_of, self.neighbours, self.name, progress)
+        self.ends_ = item_matrix(len(held), rows_of, self.neighbours, self.name, progress)
         return self
 
     def score(self, users: ArrayLike) -> Floats:
         """Probabilities (to the power α, held back by β) of each end; [users, items]."""
-        return (self.walk_[np.asarray(users)] @ self.ends_).toarray()
+        first = _steps(self.ages_[np.asarray(users)], self.alpha, self.recency)
+        return (first @ self.ends_).toarray()
 
 
 class P3alpha(Recommender):
@@ -100,8 +120,9 @@ class P3alpha(Recommender):
         return self.walker.score(users)
 
 
-def _steps(pairs: PairMatrix, alpha: float) -> PairMatrix:
-    """Each row's entries to (1 / their number)^α."""
-    sizes = np.diff(pairs.indptr)
+def _steps(ages: PairMatrix, alpha: float, recency: float) -> PairMatrix:
+    """Each row's entries to (1 / their number)^α, less the older they are."""
+    sizes = np.diff(ages.indptr)
     shares = np.repeat(np.maximum(sizes, 1).astype(np.float32) ** np.float32(-alpha), sizes)
-    return sp.csr_array((shares, pairs.indices, pairs.indptr), shape=pairs.shape)
+    shares *= ages.data ** np.float32(-recency)
+    return sp.csr_array((shares, ages.indices, ages.indptr), shape=ages.shape)

@@ -31,6 +31,7 @@ from loger.evaluation.evaluate import Protocol, evaluate
 from loger.evaluation.methods import METHODS, Method
 from loger.evaluation.metrics.report import METRICS, Format, Report, Values
 from loger.evaluation.recommender import EvaluatedPart, Recommender, check_part, fit_for
+from loger.evaluation.tuning import search as search_on_validation
 from loger.evaluation.tuning import tune as tune_on_validation
 from loger.version import __version__
 
@@ -194,7 +195,8 @@ class _Task:
         """Tune, fit and evaluate a method."""
         make = partial(method.make, self.seed, **settings)
         clock = [time.perf_counter()]
-        tuned = tune_on_validation(make, grid, self.split, k=self.k, progress=progress)
+        choose = search_on_validation if method.searched and grid else tune_on_validation
+        tuned = choose(make, grid, self.split, k=self.k, progress=progress)
         clock.append(time.perf_counter())
         fitted = fit_for(make(**tuned.settings), self.split, self.part, progress=progress)
         clock.append(time.perf_counter())

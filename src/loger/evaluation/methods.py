@@ -21,6 +21,10 @@ class Method:
     quick: bool = False
     """Whether its whole grid takes minutes: then it is tuned on the data at hand.
     docs/compare.md says where the defaults of the others come from."""
+    grid_name: str = "GRID"
+    """What its class calls the grid."""
+    searched: bool = False
+    """Whether that grid is searched one setting at a time, being too large to try all of it."""
 
     def load(self) -> Callable[..., Recommender]:
         """The class or function that makes it."""
@@ -34,7 +38,7 @@ class Method:
     @property
     def grid(self) -> Mapping[str, Sequence[Any]]:
         """The settings to tune, each with the values to try."""
-        return cast("Mapping[str, Sequence[Any]]", getattr(self.load(), "GRID", {}))
+        return cast("Mapping[str, Sequence[Any]]", getattr(self.load(), self.grid_name, {}))
 
 
 def encoder_alone(seed: int = 0, **settings: Any) -> Recommender:
@@ -66,12 +70,23 @@ def loger_paper(seed: int = 0, rounds: int = 4) -> Recommender:
     return LOGER(LOGERConfig.paper(rounds=rounds, seed=seed), name="LOGER (paper)")
 
 
+def _fading(factory: str) -> Method:
+    """A control whose histories fade with age, as much as validation wants."""
+    return Method(factory, seeded=False, quick=True, grid_name="RECENCY_GRID", searched=True)
+
+
 METHODS: Mapping[str, Method] = {
     "mostpop": Method("loger.baselines.mostpop:MostPop", seeded=False, quick=True),
     "itemknn": Method("loger.baselines.itemknn:ItemKNN", seeded=False, quick=True),
     "p3alpha": Method("loger.baselines.p3alpha:P3alpha", seeded=False, quick=True),
     "rp3beta": Method("loger.baselines.p3alpha:RP3beta", seeded=False, quick=True),
     "ease": Method("loger.baselines.ease:EASE", seeded=False, quick=True),
+    "itemknn-recency": _fading("loger.baselines.itemknn:ItemKNN"),
+    "rp3beta-recency": _fading("loger.baselines.p3alpha:RP3beta"),
+    "ease-recency": _fading("loger.baselines.ease:EASE"),
+    "sequence": Method(
+        "loger.baselines.sequence:SequenceRules", seeded=False, quick=True, searched=True
+    ),
     "ials": Method("loger.baselines.ials:IALS", quick=True),
     "encoder": Method("loger.evaluation.methods:encoder_alone"),
     "cke": Method("loger.baselines.cke:CKE"),

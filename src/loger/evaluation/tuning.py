@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from loger.data.splits import Split
 from loger.engine import Engine, Progress, silent
@@ -63,11 +65,124 @@ def tune(
     return Tuned(*trials[best], tuple(trials))
 
 
+def search(
+    make: Callable[..., Recommender],
+    grid: Mapping[str, Sequence[Any]],
+    split: Split,
+    *,
+    k: int = 10,
+    metric: Metric = "ndcg",
+    users: int | None = 2000,
+    sweeps: int = 2,
+    seed: int = 0,
+    engine: Engine | None = None,
+    progress: Progress = silent,
+) -> Tuned:
+    """Choose settings on validation one at a time, coarse to fine.
+
+    Starting from the first value of each, every setting in turn takes its best value while the
+    others stand, at most ``sweeps`` times over; then the numbers halfway to the values beside
+    the best are tried likewise, once. ``users`` is how many users, drawn by ``seed``, are
+    evaluated at each point; None takes all. What a method lists in ``SCORING`` is changed without
+    fitting anew. Not every combination is tried: for a small grid use ``tune``.
+    """
+    if not len(split.validation):
+        raise LogerError("tuning needs validation pairs; this split has none")
+    if not all(grid.values()):
+        raise LogerError("the grid is empty; give each setting at least one value")
+    owners = np.unique(split.pairs("validation")[0])
+    if users is not None and users < len(owners):
+        rng = np.random.default_rng([seed, 0x5EA4])
+        owners = np.sort(rng.choice(owners, size=users, replace=False))
+
+    def measure(fitted: Recommender) -> float:
+        return _on_validation(fitted, split, k, metric, engine, owners)
+
+    trials = _Trials(make, split, measure, progress)
+    best = {name: values[0] for name, values in grid.items()}
+    for _ in range(sweeps):
+        before = dict(best)
+        for name, values in grid.items():
+            best = trials.best([best | {name: value} for value in (best[name], *values)])
+        if best == before:
+            break
+    for name, values in grid.items():
+        best = trials.best([best, *(best | {name: v} for v in _halfway(best[name], values))])
+    done = tuple((dict(point), value) for point, value in trials.values.items())
+    return Tuned(best, trials.values[tuple(best.items())], done)
+
+
+class _Trials:
+    """Points of a grid that were tried, each once, and what they reached."""
+
+    def __init__(
+        self,
+        make: Callable[..., Recommender],
+        split: Split,
+        measure: Callable[[Recommender], float],
+        progress: Progress,
+    ) -> None:
+        self.make, self.split, self.measure, self.progress = make, split, measure, progress
+        self.values: dict[tuple[tuple[str, Any], ...], float] = {}
+        self.last: tuple[dict[str, Any], Recommender] | None = None
+
+    def best(self, points: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """The best of some points; of equally good ones the first."""
+        reached = [self.value(point) for point in points]
+        return points[int(np.argmax(reached))]
+
+    def value(self, point: dict[str, Any]) -> float:
+        """What a point reaches on validation."""
+        key = tuple(point.items())
+        if key not in self.values:
+            self.progress("tuning", len(self.values), len(self.values) + 1)
+            self.values[key] = self.measure(self._fitted(point))
+            log.info("%s: validation %.4f", point, self.values[key])
+        return self.values[key]
+
+    def _fitted(self, point: dict[str, Any]) -> Recommender:
+        """The last fit once more if it differs only in how it scores, else a new one."""
+        if self.last is not None:
+            old, fitted = self.last
+            free: frozenset[str] = getattr(fitted, "SCORING", frozenset())
+            if all(old[name] == point[name] for name in point if name not in free):
+                again = copy(fitted)
+                for name in free & point.keys():
+                    setattr(again, name, point[name])
+                return again
+        fitted = self.make(**point).fit(self.split)
+        self.last = (point, fitted)
+        return fitted
+
+
+def _halfway(best: Any, values: Sequence[Any]) -> list[Any]:
+    """The numbers halfway from the best value to those beside it, where it is a number."""
+    if isinstance(best, bool) or not isinstance(best, int | float):
+        return []
+    numbers = sorted(v for v in values if isinstance(v, int | float))
+    below, above = [v for v in numbers if v < best][-1:], [v for v in numbers if v > best][:1]
+    out = []
+    for other in below + above:
+        # Halfway between 100 and 1,000 is 316: far apart they are steps of a scale.
+        far = min(best, other) > 0 and max(best, other) >= 2 * min(best, other)
+        middle = float(np.sqrt(best * other)) if far else (best + other) / 2
+        out.append(round(middle) if isinstance(best, int) else float(f"{middle:.3g}"))
+    return [value for value in out if value not in numbers]
+
+
 def _on_validation(
-    fitted: Recommender, split: Split, k: int, metric: Metric, engine: Engine | None
+    fitted: Recommender,
+    split: Split,
+    k: int,
+    metric: Metric,
+    engine: Engine | None,
+    some: NDArray[np.integer] | None = None,
 ) -> float:
-    """Mean of a metric over the users of the validation part."""
+    """Mean of a metric over the users of the validation part, or some of them."""
     owners, items = split.pairs("validation")
+    if some is not None:
+        chosen = np.isin(owners, some)
+        owners, items = owners[chosen], items[chosen]
     users, rows, counts = np.unique(owners, return_inverse=True, return_counts=True)
     lists = ranked(fitted, users, part_matrix(split, "train"), k, engine=engine)
     hits = ranking.hits(lists, rows, items)
