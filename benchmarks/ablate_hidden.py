@@ -16,7 +16,8 @@ from pathlib import Path
 from loger.data import load, split
 from loger.em import EMConfig
 from loger.evaluation.report import plots
-from loger.model import LOGER, LOGERConfig, with_setting
+from loger.config import with_setting
+from loger.model import LOGER, LOGERConfig
 
 SETS = ("amazon-beauty", "amazon-cellphones", "amazon-toys", "ml1m")
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"

@@ -49,7 +49,7 @@ def brute_force(model: LOGER, users: np.ndarray) -> int:
     items, scores = model.top(users, K)
     for u, mine, values in zip(users.tolist(), items, scores, strict=True):
         own = history(model.graph_, np.array([u]))[1]
-        told = explain(model, np.full(len(every), u), every, paths=0)
+        told = explain(model.ranker_, np.full(len(every), u), every, paths=0)
         exact = np.array([e.score for e in told])
         exact[own] = -np.inf
         best = np.sort(exact)[::-1][:K]
@@ -76,7 +76,7 @@ def main() -> None:
         half, tail = median_ms(lambda u: model.explained([u], K, 3), users.tolist())
         print(f"recommend and explain the top 10 of a user: median {half:.1f} ms, 99 % {tail:.1f}")
         lists = {int(u): model.top([u], K)[0][0].astype(np.int64) for u in users}
-        half, tail = median_ms(lambda u: explain(model, np.full(K, u), lists[u]), list(lists))
+        half, tail = median_ms(lambda u: explain(model.ranker_, np.full(K, u), lists[u]), list(lists))
         print(f"explain ten items of a user: median {half:.1f} ms, 99 % {tail:.1f}")
         first = {int(u): int(history(model.graph_, np.array([u]))[1][0]) for u in users[:100]}
         half, tail = median_ms(lambda u: model.user_view(u, [first[u]]).top([u], K), list(first))
@@ -92,7 +92,7 @@ def main() -> None:
     for lo in range(0, len(asked), 256):
         own = asked[lo : lo + 256]
         mine = items[own].astype(np.int64)
-        told = explain(model, np.repeat(own, K), mine.ravel())
+        told = explain(model.ranker_, np.repeat(own, K), mine.ravel())
         covered += sum(bool(e.paths) for e in told)
         pairs += len(told)
         error = max(error, max(e.decomposition_error for e in told))

@@ -13,7 +13,6 @@ divergences on --asked users with a history. Nothing is chosen by this.
 from __future__ import annotations
 
 import argparse
-from copy import copy
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,15 +39,13 @@ def drawn(model: LOGER, rules: RuleSet, share: float) -> LOGER:
     even = np.full(len(rules), logic.weights.sum() / len(rules))
     weights = (1 - share) * np.array([own.get(rule, 0.0) for rule in rules]) + share * even
     some = np.arange(0, model.graph_.n_users, max(1, model.graph_.n_users // 200))
-    scales = typical_strengths(reach(model.logic_graph_, rules, some, walk=logic.walk))
+    scales = typical_strengths(reach(model.ranker_.logic_graph, rules, some, walk=logic.walk))
     if logic.scales is not None:
         known = dict(zip(logic.rules, logic.scales, strict=True))
         scales = np.array([known.get(r, s) for r, s in zip(rules, scales, strict=True)])
-    other = copy(model)
     kept = np.flatnonzero(weights)
     logic = replace(logic, rules=rules.chosen(kept), weights=weights[kept], scales=scales[kept])
-    other.learned_ = replace(model.learned_, logic=logic)
-    return other
+    return model.with_ranker(replace(model.ranker_, logic=logic))
 
 
 def ndcg(model: LOGER, whole: Split, n: int) -> float:

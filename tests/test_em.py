@@ -9,13 +9,14 @@ import pytest
 
 from loger.data.demo import shop
 from loger.data.splits import split
-from loger.em import EM, EMConfig, Round, fuse, kept_rounds
+from loger.em import EM, EMConfig, Round, kept_rounds
 from loger.encoder import Calibration, TransE, TransEConfig
 from loger.encoder.folding import score_users
 from loger.errors import LogerError
 from loger.graph import history
 from loger.grounding import ground
 from loger.logic import FEATURES
+from loger.ranker import Fusion
 from loger.rules import RuleSet
 from loger.rules.mining import mine
 
@@ -166,12 +167,14 @@ def test_fitting_and_judging_users_do_not_overlap(parts, encoder, rules):
 def test_fusions_are_their_formulas():
     logit, s = np.array([[0.5, -1.0]], np.float32), np.array([[2.0, 0.0]], np.float32)
     q = Calibration(2.0, -1.0)
-    told = fuse(EMConfig(), logit, s, 3.0, q)
-    assert told == pytest.approx(np.array([[6.5, -1.0]]))
-    told = fuse(replace(EMConfig(), fusion="sum", alpha=0.3), logit, s, 3.0, q)
+    scores = Fusion("logit", 3.0, q).total(logit, s)
+    assert scores.dtype == np.float32
+    assert scores == pytest.approx(np.array([[6.5, -1.0]]))
+    scores = Fusion("sum", 3.0, q, alpha=0.3).total(logit, s)
     sigma = [1 / (1 + np.exp(-x)) for x in (3.0, 0.5, -1.0, -1.0)]
     slow = [[sigma[0] + 0.3 * sigma[1], sigma[2] + 0.3 * sigma[3]]]
-    assert told == pytest.approx(np.array(slow), abs=1e-6)
+    assert scores == pytest.approx(np.array(slow), abs=1e-6)
+    assert (Fusion("logic", 3.0, q).total(logit, s) == logit).all()
 
 
 def test_no_rules_is_an_error(parts, encoder):

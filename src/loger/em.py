@@ -14,50 +14,42 @@ when they no longer help other held-out users.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array, hstack
+from scipy.sparse import csr_array
 
-from loger.encoder.calibration import Calibration, fit_calibration
-from loger.encoder.folding import score_users
+from loger.encoder.calibration import fit_calibration
 from loger.encoder.protocol import Encoder
 from loger.engine import Engine, LocalEngine, Progress, silent
-from loger.engine.threads import one_thread
 from loger.errors import LogerError
 from loger.evaluation.metrics import ranking
 from loger.evaluation.metrics.significance import resampled_means
 from loger.graph import KnowledgeGraph, history
 from loger.grounding import Walk
-from loger.logic import (
-    Feature,
-    Floats,
-    Logic,
-    additive,
-    ascend,
-    features,
-    listwise,
-    log_popularity,
-    maximise,
-    pseudo_likelihood,
-    typical_strengths,
-    uses_strength,
+from loger.logic import Feature, Floats, Logic, additive, log_popularity, uses_strength
+from loger.mstep import (
+    BLOCK,
+    Pool,
+    PoolConfig,
+    blank_logic,
+    gather,
+    pair_scores,
+    solve_listwise,
+    solve_pseudo,
+    uniform_items,
 )
-from loger.mstep import Pool, gather
+from loger.ranker import Fusion, FusionKind, Ranker, blocks
 from loger.rules import RuleSet
 from loger.topk import top_k
 from loger.training.loop import HiddenPairs
 
 WALK = Walk(first=0.0, item=0.25, user=0.5, fact=0.5, arrive=0.5)
 """Exponents that validation chose on the Amazon sets (docs/results.md)."""
-Fusion = Literal["logit", "sum", "logic"]
 Pairs = tuple[NDArray[np.int32], NDArray[np.int32]]
-BLOCK = 64
-"""Users that are grounded or scored at a time."""
 DEPTH = 10
 """Length of the lists by which rounds and settings are compared."""
 
@@ -72,7 +64,7 @@ class EMConfig:
     popularity: bool = True
     """Whether the item's popularity is a second unit clause."""
     likelihood: Literal["listwise", "pseudo"] = "listwise"
-    fusion: Fusion = "logit"
+    fusion: FusionKind = "logit"
     """S = logit p + w_enc·s (``logit``), q + α·p as in the paper (``sum``), or p alone."""
     alpha: float = 0.3
     """α of the paper."""
@@ -80,21 +72,21 @@ class EMConfig:
     rounds: int = 1
     """The most rounds of EM; the paper has 4, 2 and 3."""
     early_stop: bool = True
-    """Whether a round that does not raise both the bound and the judges' NDCG is taken back, and
-    is the last."""
+    """Whether a round that does not raise both the bound and NDCG on the development users is
+    taken back, and is the last."""
     hidden: int = 50
     """Size of H per user: so many items of highest q, and as many uniform ones."""
     max_hidden: int = 10
     """The most pairs of a user in H⁺."""
     tau: float = 0.9
-    """τ: a hidden pair with p ≥ τ is selected; 0.5 in the paper."""
+    """τ: a hidden pair with p ≥ τ is selected into H⁺; 0.5 in the paper."""
     rate: float = 1e-5
     steps: int = 0
     """Steps of gradient ascent at that rate, as published; 0 solves to the optimum."""
     fit_users: int = 6000
     """Users whose held-out interactions the listwise likelihood is of …"""
     dev_users: int = 4000
-    """… and others on whom rounds and settings are judged."""
+    """… and others on whom rounds and settings are compared."""
     screen_users: int = 1500
     """Users on whom all rules are tried; those of no weight are not looked at again."""
     rule_candidates: int = 40
@@ -107,6 +99,11 @@ class EMConfig:
     def active_walk(self) -> Walk | None:
         """The walk, if the feature needs it."""
         return self.walk if uses_strength(self.feature) else None
+
+    @property
+    def pools(self) -> PoolConfig:
+        """How candidates are gathered."""
+        return PoolConfig(self.active_walk, self.rule_candidates, self.main_candidates)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +120,10 @@ class Round:
     """Size of H⁺ of the E-step before."""
     ndcg: float
     recall: float
-    """On the held-out users that judge; NaN if there are none."""
+    """On the development users; NaN if there are none."""
 
     def improves_on(self, other: Round) -> bool:
-        """Whether both the bound and what the judges see are higher than in another round."""
+        """Whether both the bound and NDCG are higher than in another round."""
         return self.bound > other.bound and self.ndcg > other.ndcg
 
 
@@ -135,10 +132,7 @@ class FittedLogic:
     """The logic model, how it stands beside the encoder, and how it came about."""
 
     logic: Logic
-    encoder_weight: float
-    """w_enc, the weight of the encoder's score in logits."""
-    calibration: Calibration
-    """q = σ(a·s + b)."""
+    fusion: Fusion
     trace: tuple[Round, ...] = ()
 
     def without_idle_rules(self) -> FittedLogic:
@@ -151,42 +145,6 @@ class FittedLogic:
             logic, rules=logic.rules.chosen(kept), weights=logic.weights[kept], scales=scales
         )
         return replace(self, logic=fewer)
-
-    def scores(
-        self,
-        config: EMConfig,
-        encoder: Encoder,
-        graph: KnowledgeGraph,
-        users: NDArray[np.int64],
-        logic_graph: KnowledgeGraph | None = None,
-        *,
-        observed: bool = True,
-        s: NDArray[np.float32] | None = None,
-    ) -> NDArray[np.float32]:
-        """S of all items for a block of users (METHOD 6); [users, items]. Without ``observed``
-        the scores of the users' own items say nothing. ``s`` is what the encoder says of them,
-        where that is known already."""
-        told = self.logic.logits(logic_graph or graph, users, observed=observed)
-        if config.fusion == "logic":
-            return told
-        if s is None:
-            s = score_users(encoder, graph, users, config.walk.recency)
-        return fuse(config, told, s, self.encoder_weight, self.calibration)
-
-
-def fuse(
-    config: EMConfig,
-    logit: NDArray[np.floating],
-    s: NDArray[np.floating],
-    encoder_weight: float,
-    calibration: Calibration,
-) -> NDArray[np.float32]:
-    """S of logits of p and scores of the encoder."""
-    if config.fusion == "sum":
-        p = 1 / (1 + np.exp(-logit.astype(np.float64)))
-        return (calibration(s) + config.alpha * p).astype(np.float32)
-    out: NDArray[np.float32] = logit + np.float32(encoder_weight) * s
-    return out
 
 
 class EM:
@@ -219,38 +177,45 @@ class EM:
         cut = min(config.fit_users, int(np.ceil(0.6 * len(order))))
         self.fit_users = np.sort(order[:cut])
         self.dev_users = np.sort(order[cut : cut + config.dev_users])
-        self.everyone = np.sort(order[: config.fit_users])
+        self.all_users = np.sort(order[: config.fit_users])
+
+    def ranker(self, fitted: FittedLogic) -> Ranker:
+        """What was fitted, on this problem's graph with its present encoder."""
+        recency = self.config.walk.recency
+        return Ranker(
+            self.graph, self.logic_graph, self.encoder, fitted.logic, fitted.fusion, recency
+        )
 
     # ── the loop ────────────────────────────────────────────────────────────────────────
 
     def run(self, first: FittedLogic | None = None) -> FittedLogic:
-        """Alternate M- and E-steps; the model of the best round by held-out users.
+        """Alternate M- and E-steps; the model of the best round by development users.
 
         ``first`` is what ``start`` gave, if that has been done.
         """
         config = self.config
-        learned = first or self.start()
-        trace = list(learned.trace)
+        fitted = first or self.start()
+        trace = list(fitted.trace)
         for number in range(1, config.rounds + 1):
-            previous, state = learned, self.encoder.state()
-            selected, n_hidden = self.select_hidden(learned)
+            previous, state = fitted, self.encoder.state()
+            selected, n_hidden = self.select_hidden(fitted)
             if not len(selected.users):
                 break  # nothing new to train on
             self.e_step(selected)
-            learned, before, after = self.m_step(previous)
+            fitted, before, after = self.m_step(previous)
             sizes = (n_hidden, len(selected.users))
-            trace.append(self._round(number, learned, before, after, sizes))
+            trace.append(self._round(number, fitted, before, after, sizes))
             self.progress("rounds of EM", number, config.rounds)
             if config.early_stop and not trace[-1].improves_on(trace[-2]):
                 self.encoder.load_state(self.graph, state)
-                learned = previous
+                fitted = previous
                 break
-        return replace(learned, trace=tuple(trace))
+        return replace(fitted, trace=tuple(trace))
 
     def start(self) -> FittedLogic:
         """The first M-step, with the encoder as it was fitted on G alone: round 0."""
-        learned, before, after = self.m_step(None)
-        return replace(learned, trace=(self._round(0, learned, before, after, (0, 0)),))
+        fitted, before, after = self.m_step(None)
+        return replace(fitted, trace=(self._round(0, fitted, before, after, (0, 0)),))
 
     def e_step(self, hidden: HiddenPairs) -> None:
         """Train the encoder on G ∪ H⁺, from where it stands."""
@@ -263,298 +228,213 @@ class EM:
             return self._m_step_pseudo(start)
         return self._m_step_listwise(start)
 
+    def final(self, fitted: FittedLogic) -> FittedLogic:
+        """The weights once more from all held-out users, when nothing is left to choose."""
+        same = np.array_equal(self.all_users, self.fit_users)
+        if self.config.likelihood == "pseudo" or same:
+            return fitted
+        again = self._listwise(fitted.logic.rules, self.all_users, fitted)[0]
+        return replace(self._calibrated(again.without_idle_rules()), trace=fitted.trace)
+
     # ── M-step by the likelihood of held-out items among candidates ─────────────────────
 
     def _m_step_listwise(self, start: FittedLogic | None) -> tuple[FittedLogic, float, float]:
-        if start is None:
-            rules = self.rules
-            if len(self.fit_users) > self.config.screen_users:
-                few = self.fit_users[:: max(1, len(self.fit_users) // self.config.screen_users)]
-                tried = self._fitted(rules, self.pool(rules, few), None)[0]
-                rules = tried.without_idle_rules().logic.rules
-        else:
-            rules = start.logic.rules
-        learned, before, after = self._fitted(rules, self.pool(rules, self.fit_users), start)
-        return self._calibrated(learned.without_idle_rules()), before, after
+        rules = self.rules if start is None else start.logic.rules
+        if start is None and len(self.fit_users) > self.config.screen_users:
+            few = self.fit_users[:: max(1, len(self.fit_users) // self.config.screen_users)]
+            screened = self._listwise(rules, few, None)[0]
+            rules = screened.without_idle_rules().logic.rules
+        fitted, before, after = self._listwise(rules, self.fit_users, start)
+        return self._calibrated(fitted.without_idle_rules()), before, after
 
-    def final(self, learned: FittedLogic) -> FittedLogic:
-        """The weights once more from all held-out users, when nothing is left to choose."""
-        if self.config.likelihood == "pseudo" or np.array_equal(self.everyone, self.fit_users):
-            return learned
-        pool = self.pool(learned.logic.rules, self.everyone)
-        again = self._fitted(learned.logic.rules, pool, learned)[0]
-        return replace(self._calibrated(again.without_idle_rules()), trace=learned.trace)
-
-    def _fitted(
-        self, rules: RuleSet, pool: Pool, start: FittedLogic | None
+    def _listwise(
+        self, rules: RuleSet, users: NDArray[np.int64], start: FittedLogic | None
     ) -> tuple[FittedLogic, float, float]:
-        """The weights of rules, popularity and encoder that make the hits most likely."""
+        """The weights of rules, popularity and encoder by the held-out items of some users."""
         config = self.config
-        if not len(pool.hits):
-            raise LogerError(
-                "no held-out interaction is among the candidates, so nothing can be learned "
-                "from them; is the graph connected to the items of validation?"
-            )
-        scales = typical_strengths(pool.found) if uses_strength(config.feature) else None
-        if start is not None:
-            scales = start.logic.scales
-        phi = features(pool.found, config.feature, scales)
-        unit = log_popularity(self.graph)[pool.found.items] * config.popularity
-        beside = pool.encoder * (config.fusion != "logic")
-        columns = hstack([phi, csr_array(np.stack([unit, beside], axis=1))], format="csr")
-        width = len(rules)
-        first = np.zeros(width + 2)
-        if start is not None:
-            first[:] = [*start.logic.weights, start.logic.popularity, start.encoder_weight]
-
-        def objective(w: Floats) -> tuple[float, Floats]:
-            return listwise(w, columns, pool.starts, pool.hits, config.l2)
-
-        positive = np.ones(width + 2, dtype=bool)
-        positive[width] = False  # what is popular may count against
-        w = maximise(objective, first, positive)
-        logic = Logic(
-            rules, w[:width], config.feature, config.active_walk, scales, popularity=float(w[width])
+        solved = solve_listwise(
+            self._blank(rules).logic,
+            self.pool(rules, users),
+            log_popularity(self.graph) if config.popularity else None,
+            with_encoder=config.fusion != "logic",
+            l2=config.l2,
+            start=None if start is None else (start.logic, start.fusion.encoder_weight),
         )
-        learned = FittedLogic(logic, float(w[width + 1]), Calibration())
-        return learned, objective(first)[0], objective(w)[0]
+        fusion = Fusion(config.fusion, solved.encoder_weight, alpha=config.alpha)
+        return FittedLogic(solved.logic, fusion), solved.before, solved.after
 
     def pool(self, rules: RuleSet, users: NDArray[np.int64]) -> Pool:
-        """The candidates of users, with the present encoder; see ``pools.gather``."""
+        """The candidates of users, with the present encoder; see ``mstep.gather``."""
+        ranker = self.ranker(self._blank(rules))
+        return gather(ranker, users, self.held_out, self.config.pools, self.engine)
+
+    def _blank(self, rules: RuleSet) -> FittedLogic:
+        """No weights yet."""
         config = self.config
-        return gather(
-            self.logic_graph,
-            rules,
-            users,
-            self.held_out,
-            partial(score_users, self.encoder, self.graph, recency=config.walk.recency),
-            walk=config.active_walk,
-            per_rule=config.rule_candidates,
-            main=config.main_candidates,
-            engine=self.engine,
-        )
-
-    def _calibrated(self, learned: FittedLogic) -> FittedLogic:
-        """The model with weights scaled, and a prior, so that p and q are probabilities.
-
-        That is, of held-out pairs against as many uniform unobserved ones.
-        """
-        users, items = self._sample_of_held_out()
-        others = self._uniform(users, 1, 0xCA1)[1]
-        labels = np.repeat([True, False], [len(users), len(others[others >= 0])])
-        u = np.concatenate([users, users[others >= 0]])
-        v = np.concatenate([items, others[others >= 0]])
-        found = learned.logic.ground(self.logic_graph, u, v, self.engine)
-        s = self._encoder_scores(u, v)
-        q = fit_calibration(s, labels)
-        if not additive(self.config.feature) or self.config.likelihood == "pseudo":
-            return replace(learned, calibration=q)
-        p = fit_calibration(learned.logic.pair_logits(self.logic_graph, found), labels)
-        scale = p.slope if p.slope > 0 else 1.0
-        logic = replace(
-            learned.logic,
-            weights=learned.logic.weights * scale,
-            popularity=learned.logic.popularity * scale,
-            prior=p.intercept,
-        )
-        return FittedLogic(logic, learned.encoder_weight * scale, q, learned.trace)
-
-    def _sample_of_held_out(self) -> Pairs:
-        """Held-out pairs of the fitting users."""
-        part = self.held_out[self.fit_users]
-        users = np.repeat(self.fit_users, np.diff(part.indptr))
-        return users.astype(np.int32), part.indices.astype(np.int32)
-
-    def _encoder_scores(self, users: NDArray[np.integer], items: NDArray[np.integer]) -> Floats:
-        """The encoder's scores of pairs."""
-        out = np.empty(len(users))
-        distinct, place = np.unique(users, return_inverse=True)
-        order = np.argsort(place, kind="stable")
-        ends = np.searchsorted(place[order], np.arange(len(distinct) + 1))
-        with one_thread():
-            for lo in range(0, len(distinct), BLOCK):
-                hi = min(lo + BLOCK, len(distinct))
-                s = score_users(self.encoder, self.graph, distinct[lo:hi], self.config.walk.recency)
-                rows = order[ends[lo] : ends[hi]]
-                out[rows] = s[place[rows] - lo, items[rows]]
-        return out
+        logic = blank_logic(rules, config.feature, config.active_walk)
+        return FittedLogic(logic, Fusion(config.fusion, alpha=config.alpha))
 
     # ── M-step as in the paper ──────────────────────────────────────────────────────────
 
     def _m_step_pseudo(self, start: FittedLogic | None) -> tuple[FittedLogic, float, float]:
         """Σ_O log p + Σ_H [q log p + (1 − q) log(1 − p)] − ½λ‖w‖², by w."""
         config = self.config
-        draft = start or self._calibrated(self._blank())
+        draft = start or self._calibrated(self._blank(self.rules))
         heads, relations, tails = self.graph.triples()
-        own = relations == 0
-        users, items = heads[own], tails[own] - self.graph.n_users
-        hidden_users, hidden_items, q = self.hidden(draft.calibration)
+        observed = relations == 0
+        users, items = heads[observed], tails[observed] - self.graph.n_users
+        hidden_users, hidden_items, q = self.hidden_pairs(draft)
         u, v = np.concatenate([users, hidden_users]), np.concatenate([items, hidden_items])
         targets = np.concatenate([np.ones(len(users)), q])
-        found = draft.logic.ground(self.logic_graph, u, v, self.engine)
-        scales = draft.logic.scales
-        if uses_strength(config.feature) and start is None:
-            scales = typical_strengths(found)
-        phi = features(found, config.feature, scales)
-        prior = additive(config.feature)
-        first = draft.logic.weights.astype(np.float64)
-        first = np.append(first, draft.logic.prior) if prior else first
-
-        def objective(w: Floats) -> tuple[float, Floats]:
-            return pseudo_likelihood(w, phi, targets, config.l2, prior)
-
-        if config.steps:
-            w = ascend(objective, first, config.rate, config.steps)
-        else:
-            w = maximise(objective, first)
-        logic = Logic(
-            self.rules,
-            w[: len(self.rules)],
-            config.feature,
-            config.active_walk,
-            scales,
-            prior=float(w[-1]) if prior else 0.0,
+        logic, before, after = solve_pseudo(
+            draft.logic,
+            draft.logic.ground(self.logic_graph, u, v, self.engine),
+            targets,
+            l2=config.l2,
+            rate=config.rate,
+            steps=config.steps,
+            rescale=start is None,
         )
         entropy = -_sum_x_log_x(q) - _sum_x_log_x(1 - q)
-        learned = self._calibrated(FittedLogic(logic, draft.calibration.slope, draft.calibration))
-        learned = replace(learned, encoder_weight=learned.calibration.slope)
-        return learned, objective(first)[0] + entropy, objective(w)[0] + entropy
+        fitted = self._calibrated(FittedLogic(logic, draft.fusion))
+        fusion = replace(fitted.fusion, encoder_weight=fitted.fusion.calibration.slope)
+        return replace(fitted, fusion=fusion), before + entropy, after + entropy
 
-    def _blank(self) -> FittedLogic:
-        """No weights yet."""
-        scales = np.ones(len(self.rules)) if uses_strength(self.config.feature) else None
-        logic = Logic(
-            self.rules,
-            np.zeros(len(self.rules)),
-            self.config.feature,
-            self.config.active_walk,
-            scales,
-        )
-        return FittedLogic(logic, 1.0, Calibration())
-
-    # ── E-step ──────────────────────────────────────────────────────────────────────────
-
-    def proposed(self) -> tuple[NDArray[np.int32], NDArray[np.int32], Floats]:
-        """The items of highest q of each user, none observed, best first, and their scores."""
-        everyone = np.arange(self.graph.n_users)
-        blocks = [everyone[k : k + BLOCK] for k in range(0, len(everyone), BLOCK)]
-        shared = self.encoder, self.graph, self.config
-        lists = list(self.engine.map("looking for hidden pairs", _propose, blocks, shared))
-        items = np.concatenate([i.ravel() for i, _ in lists])
-        scores = np.concatenate([s.ravel() for _, s in lists]).astype(np.float64)
-        users = np.repeat(everyone, self.config.hidden).astype(np.int32)
-        there = items >= 0
-        return users[there], items[there], scores[there]
-
-    def hidden(self, q: Calibration) -> tuple[NDArray[np.int32], NDArray[np.int32], Floats]:
+    def hidden_pairs(
+        self, fitted: FittedLogic
+    ) -> tuple[NDArray[np.int32], NDArray[np.int32], Floats]:
         """H of the paper's M-step: what the encoder proposes and as many uniform pairs, with q."""
-        users, items, scores = self.proposed()
+        ranker = self.ranker(fitted)
+        users, items, scores = propose_hidden(ranker, self.config.hidden, self.engine)
         u, v = self._uniform(np.arange(self.graph.n_users), self.config.hidden, 0x417)
         u, v = u[v >= 0], v[v >= 0]
-        q_of = q(np.concatenate([scores, self._encoder_scores(u, v)]))
-        return np.concatenate([users, u]), np.concatenate([items, v]), q_of
+        others = pair_scores(ranker, u, v, self.engine)
+        q = fitted.fusion.calibration(np.concatenate([scores, others]))
+        return np.concatenate([users, u]), np.concatenate([items, v]), q
+
+    # ── probabilities ───────────────────────────────────────────────────────────────────
+
+    def _calibrated(self, fitted: FittedLogic) -> FittedLogic:
+        """The model with weights scaled, and a prior, so that p and q are probabilities.
+
+        That is, of held-out pairs against as many uniform unobserved ones.
+        """
+        part = self.held_out[self.fit_users]
+        users = np.repeat(self.fit_users, np.diff(part.indptr)).astype(np.int32)
+        items = part.indices.astype(np.int32)
+        others = self._uniform(users, 1, 0xCA1)[1]
+        labels = np.repeat([True, False], [len(users), len(others[others >= 0])])
+        u = np.concatenate([users, users[others >= 0]])
+        v = np.concatenate([items, others[others >= 0]])
+        groundings = fitted.logic.ground(self.logic_graph, u, v, self.engine)
+        s = pair_scores(self.ranker(fitted), u, v, self.engine)
+        fusion = replace(fitted.fusion, calibration=fit_calibration(s, labels))
+        if not additive(self.config.feature) or self.config.likelihood == "pseudo":
+            return replace(fitted, fusion=fusion)
+        p = fit_calibration(fitted.logic.pair_logits(self.logic_graph, groundings), labels)
+        scale = p.slope if p.slope > 0 else 1.0
+        logic = replace(
+            fitted.logic,
+            weights=fitted.logic.weights * scale,
+            popularity=fitted.logic.popularity * scale,
+            prior=p.intercept,
+        )
+        fusion = replace(fusion, encoder_weight=fusion.encoder_weight * scale)
+        return replace(fitted, logic=logic, fusion=fusion)
 
     def _uniform(
         self, users: NDArray[np.integer], n: int, stream: int
     ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """For each user n items drawn uniformly; -1 where the user has it in the graph."""
         rng = np.random.default_rng([self.config.seed, stream])
-        owners = np.repeat(users, n).astype(np.int64)
-        items = rng.integers(self.graph.n_items, size=len(owners))
-        edges, heads = self.graph.interactions
-        have = heads.astype(np.int64) * self.graph.n_items
-        have = have + self.graph.tails[edges] - self.graph.n_users  # ascending
-        keys = owners * self.graph.n_items + items
-        at = np.minimum(np.searchsorted(have, keys), max(len(have) - 1, 0))
-        items[have[at] == keys] = -1
-        return owners.astype(np.int32), items.astype(np.int32)
+        return uniform_items(self.graph, users, n, rng)
+
+    # ── E-step ──────────────────────────────────────────────────────────────────────────
 
     def select_hidden(
-        self, learned: FittedLogic, most: int | None = None
+        self, fitted: FittedLogic, max_hidden: int | None = None
     ) -> tuple[HiddenPairs, int]:
-        """H⁺ = {i ∈ H : a rule fires, p_i ≥ τ}, weighted by p, and how many were proposed.
-
-        Of each user ``most`` pairs at most, by default as many as configured.
-        """
+        """H⁺ by what is fitted so far, and how many pairs were proposed; see ``select_hidden``."""
         config = self.config
-        users, items, _ = self.proposed()
-        n_hidden = len(users)
-        most = config.max_hidden if most is None else most
-        kept = np.arange(len(users)) - np.searchsorted(users, users) < most
-        users, items = users[kept], items[kept]
-        found = learned.logic.ground(self.logic_graph, users, items, self.engine)
-        p = 1 / (1 + np.exp(-learned.logic.pair_logits(self.logic_graph, found)))
-        good = (np.diff(found.indptr) > 0) & (p >= config.tau)
-        weights = p[good].astype(np.float32)
-        real = len(self.graph.interactions[0])
-        weights *= np.float32(min(1.0, real / max(float(weights.sum()), 1e-9)))
-        return HiddenPairs(users[good], items[good], weights), n_hidden
+        if max_hidden is not None:
+            config = replace(config, max_hidden=max_hidden)
+        return select_hidden(self.ranker(fitted), config, self.engine)
 
     def ablate_hidden(self, sizes: Sequence[int]) -> list[dict[str, float]]:
-        """What one round comes to that believes at most so many pairs of each user, by size.
+        """What one round comes to that selects at most so many hidden pairs of each user, by size.
 
-        |H⁺| of a user (``selected``), how many pairs it is in all, and NDCG on the users that judge
-        with a 95 % interval: the paper's ablation. The encoder stands afterwards as before.
+        |H⁺| of a user (``selected``), how many pairs it is in all, and NDCG on the development
+        users with a 95 % interval: the paper's ablation. The encoder stands afterwards as before.
         """
         if not len(self.dev_users):
-            raise LogerError("too few users have held-out interactions to judge by")
+            raise LogerError("too few users have held-out interactions to compare sizes by")
         first, state, out = self.m_step(None)[0], self.encoder.state(), list[dict[str, float]]()
         for size in sizes:
-            learned, pairs = first, 0
+            fitted, pairs = first, 0
             if size:
                 selected, _ = self.select_hidden(first, size)
                 self.e_step(selected)
-                learned, pairs = self.m_step(first)[0], len(selected.users)
-            ndcg, _ = self.dev_metrics(learned)
+                fitted, pairs = self.m_step(first)[0], len(selected.users)
+            ndcg, _ = self.dev_metrics(fitted)
             low, high = np.quantile(resampled_means(ndcg[:, None], 1000, 0), [0.025, 0.975])
             interval = {"low": float(low), "high": float(high)}
             out.append({"selected": size, "pairs": pairs, "ndcg": float(ndcg.mean()), **interval})
             self.encoder.load_state(self.graph, state)
         return out
 
-    # ── judging ─────────────────────────────────────────────────────────────────────────
+    # ── comparing rounds and settings ───────────────────────────────────────────────────
 
     def _round(
-        self, number: int, learned: FittedLogic, before: float, after: float, sizes: tuple[int, int]
+        self, number: int, fitted: FittedLogic, before: float, after: float, sizes: tuple[int, int]
     ) -> Round:
-        ndcg, recall = self.dev_metrics(learned)
+        ndcg, recall = self.dev_metrics(fitted)
         nothing = float("nan")
         means = (ndcg.mean(), recall.mean()) if len(ndcg) else (nothing, nothing)
         return Round(number, before, after, *sizes, *map(float, means))
 
-    def dev_metrics(self, learned: FittedLogic) -> tuple[Floats, Floats]:
-        """NDCG and Recall of each of the held-out users that judge, ranking all items."""
+    def dev_metrics(self, fitted: FittedLogic) -> tuple[Floats, Floats]:
+        """NDCG and Recall of each development user, ranking all items."""
         part = self.held_out[self.dev_users]
         n = np.diff(part.indptr)
         places = np.repeat(np.arange(len(self.dev_users)), n)
-        lists = np.concatenate([np.empty((0, DEPTH), dtype=np.int32), *self._lists(learned)])
+        lists, _ = self.ranker(fitted).top(self.dev_users, DEPTH, engine=self.engine)
         hits = ranking.hits(lists, places, part.indices)
         return ranking.ndcg(hits, n), ranking.recall(hits, n)
 
-    def _lists(self, learned: FittedLogic) -> Iterator[NDArray[np.int32]]:
-        users = self.dev_users.astype(np.int64)
-        blocks = [users[k : k + BLOCK] for k in range(0, len(users), BLOCK)]
-        shared = learned, self.config, self.encoder, self.graph, self.logic_graph
-        yield from self.engine.map("judging", _dev_lists, blocks, shared)
+
+def propose_hidden(
+    ranker: Ranker, n: int, engine: Engine
+) -> tuple[NDArray[np.int32], NDArray[np.int32], Floats]:
+    """The n items of highest q of each user, none observed, best first, and the encoder's scores."""
+    everyone = np.arange(ranker.graph.n_users)
+    parts = engine.map("looking for hidden pairs", _propose, blocks(everyone, BLOCK), (ranker, n))
+    lists = list(parts)
+    items = np.concatenate([i.ravel() for i, _ in lists])
+    scores = np.concatenate([s.ravel() for _, s in lists]).astype(np.float64)
+    users = np.repeat(everyone, n).astype(np.int32)
+    present = items >= 0
+    return users[present], items[present], scores[present]
 
 
 def _propose(
-    shared: tuple[Encoder, KnowledgeGraph, EMConfig], own: NDArray[np.int64]
+    shared: tuple[Ranker, int], users: NDArray[np.int64]
 ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-    """The items of highest q of a block of users, and their scores."""
-    encoder, graph, config = shared
-    s = score_users(encoder, graph, own, config.walk.recency)
-    return top_k(s, config.hidden, history(graph, own))
+    ranker, n = shared
+    return top_k(ranker.encoder_scores(users), n, history(ranker.graph, users), LocalEngine(1))
 
 
-def _dev_lists(
-    shared: tuple[FittedLogic, EMConfig, Encoder, KnowledgeGraph, KnowledgeGraph],
-    own: NDArray[np.int64],
-) -> NDArray[np.int32]:
-    """The lists of a block of users."""
-    learned, config, encoder, graph, logic_graph = shared
-    scores = learned.scores(config, encoder, graph, own, logic_graph, observed=False)
-    return top_k(np.array(scores), DEPTH, history(graph, own))[0]
+def select_hidden(ranker: Ranker, config: EMConfig, engine: Engine) -> tuple[HiddenPairs, int]:
+    """H⁺ = {i ∈ H : a rule fires, p_i ≥ τ}, weighted by p, and how many were proposed."""
+    users, items, _ = propose_hidden(ranker, config.hidden, engine)
+    n_hidden = len(users)
+    kept = np.arange(len(users)) - np.searchsorted(users, users) < config.max_hidden
+    users, items = users[kept], items[kept]
+    groundings = ranker.logic.ground(ranker.logic_graph, users, items, engine)
+    p = 1 / (1 + np.exp(-ranker.logic.pair_logits(ranker.logic_graph, groundings)))
+    good = (np.diff(groundings.indptr) > 0) & (p >= config.tau)
+    weights = p[good].astype(np.float32)
+    real = len(ranker.graph.interactions[0])
+    weights *= np.float32(min(1.0, real / max(float(weights.sum()), 1e-9)))
+    return HiddenPairs(users[good], items[good], weights), n_hidden
 
 
 def kept_rounds(trace: tuple[Round, ...], early_stop: bool) -> int:

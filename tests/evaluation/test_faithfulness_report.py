@@ -251,7 +251,8 @@ def test_loger_itself_can_be_asked_everything(demo_shop):
     assert bare[new] == pytest.approx(scored[new], abs=1e-5)
     item = int(refit.graph.neighbours(user, 0)[0]) - refit.graph.n_users
     action = actions_of(refit.graph, user)[0]
-    taken = model.changed(user, [item], []).score([user])[0]
+    fewer = model.graph_.without_interactions([user], [item])
+    taken = model.ranker_.on(fewer).score([user])[0]
     new = np.isfinite(taken)
     assert new[item]
     assert np.asarray(probes.rescore(user, action))[new] == pytest.approx(taken[new], abs=1e-5)

@@ -231,7 +231,7 @@ def write(
         tried=[(s, v, x) for s, v, x in tried],
         ablation=points,
         faithfulness=trust,
-        examples=[e.as_dict() for e in explain(model, own[there], best[there, 0])],
+        examples=[e.as_dict() for e in explain(model.ranker_, own[there], best[there, 0])],
         config=asdict(model.config_),
         commit=commit(),
         command=command,

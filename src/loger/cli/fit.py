@@ -170,7 +170,7 @@ def summary(model: LOGER, out: Path) -> dict[str, Any]:
         "items": graph.n_items,
         "facts": graph.n_triples,
         "rules": model.rule_table().to_dicts(),
-        "encoder_weight": model.learned_.encoder_weight,
+        "encoder_weight": model.ranker_.fusion.encoder_weight,
         "rounds": last.number,
         "held_out_ndcg": None if isnan(last.ndcg) else last.ndcg,
         "tried": [{"setting": s, "value": v, "ndcg": x} for s, v, x in model.tried_],

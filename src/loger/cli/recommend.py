@@ -199,7 +199,7 @@ def _told(model: LOGER, user: str, k: int, explained: bool) -> dict[str, Any]:
         owner = np.full(len(items), words.id("user", user))
         rows = [
             {"rank": row["rank"], **e.as_dict()}
-            for row, e in zip(rows, explain_pairs(model, owner, items, 3), strict=True)
+            for row, e in zip(rows, explain_pairs(model.ranker_, owner, items, 3), strict=True)
         ]
     label = _label(model, "user", user)
     history = [_label(model, "item", name) for name in history_of(model, user)]

@@ -109,7 +109,7 @@ def _person(
                 "bought_later": bool(later[e.item]),
                 "reasons": [_reason(e, k, _cause(made, user, e.item)) for k in range(len(e.paths))],
             }
-            for e in explain(model, np.full(len(asked), user), asked)
+            for e in explain(model.ranker_, np.full(len(asked), user), asked)
         ],
     }
 

@@ -1,8 +1,8 @@
 """Explanations: the parts that a score is made of, read off the computation itself (METHOD 7).
 
-    S = embedding + logic,    logit p = prior + popularity + Σ_l w_l φ_l
+    S = encoder + logic,    logit p = prior + popularity + Σ_l w_l φ_l
 
-With the default fusion, logic is logit p; with the paper's, embedding is q and logic α·p. A rule's
+With the default fusion, logic is logit p; with the paper's, encoder is q and logic α·p. A rule's
 part is w_l φ_l, and a path's part of it is its share of the rule's strength (of the count, where
 the feature is of counts): all parts add up, and none is made up afterwards.
 """
@@ -10,49 +10,24 @@ the feature is of counts): all parts add up, and none is made up afterwards.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
 
-from loger.em import EMConfig, FittedLogic
-from loger.encoder.folding import score_users
-from loger.encoder.protocol import Encoder
 from loger.evaluation.recommender import ExplainedItem
-from loger.graph import KnowledgeGraph, Path, history
-from loger.grounding import Groundings, strongest_paths
+from loger.graph import KnowledgeGraph, Path
+from loger.grounding import strongest_paths
+from loger.ranker import Parts, Ranker, Scores, blocks
 from loger.rules import Rule
 from loger.rules.sentences import path_sentence
-from loger.topk import top_k
 
-NO_PATH = "no rule leads here: this comes from the embedding and popularity alone"
-NO_WEIGHT = "rules that weigh nothing lead here: this comes from the embedding and popularity alone"
-
-
-class _Config(Protocol):
-    @property
-    def em(self) -> EMConfig: ...
-
-
-class Fitted(Protocol):
-    """What an explanation is read off: a fitted LOGER."""
-
-    graph_: KnowledgeGraph
-    logic_graph_: KnowledgeGraph
-    encoder_: Encoder
-    learned_: FittedLogic
-
-    @property
-    def config_(self) -> _Config:
-        """The settings it was fitted with."""
-        ...
-
-    def score(self, users: Any) -> NDArray[np.float32]:
-        """S of all items for users by number."""
-        ...
+NO_PATH = "no rule leads here: this comes from the encoder and popularity alone"
+NO_WEIGHT = "rules that weigh nothing lead here: this comes from the encoder and popularity alone"
+BLOCK = 64
+"""Users whose items are ranked at a time, to place those that are explained."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +51,12 @@ class PathPart:
     contribution: float
     share: float
     """Its share of the rule's contribution."""
+    graph: KnowledgeGraph = field(repr=False, compare=False)
+
+    @property
+    def text(self) -> str:
+        """The path as a sentence."""
+        return path_sentence(self.graph, self.path)
 
 
 @dataclass(frozen=True)
@@ -87,7 +68,7 @@ class Explanation:
     item: int
     score: float
     """S, in double precision."""
-    embedding: float
+    encoder: float
     """What the encoder gives: w_enc·s, or q with the paper's fusion."""
     logic: float
     """What the logic gives: logit p, or α·p with the paper's fusion."""
@@ -110,7 +91,7 @@ class Explanation:
     def logic_share(self) -> float:
         """How much of S above an item without any evidence is due to rules, in [0, 1]."""
         rules = sum(abs(part.contribution) for part in self.rules)
-        whole = rules + abs(self.embedding) + abs(self.popularity)
+        whole = rules + abs(self.encoder) + abs(self.popularity)
         return rules / whole if whole else 0.0
 
     @property
@@ -146,7 +127,7 @@ class Explanation:
             "score": self.score,
             "rank": self.rank,
             "rank_without_logic": self.rank_without_logic,
-            "embedding": self.embedding,
+            "encoder": self.encoder,
             "logic": self.logic,
             "logit": self.logit,
             "prior": self.prior,
@@ -190,7 +171,7 @@ class Explanation:
         words = self.graph.vocabulary
         label = words.labels[self.item + self.graph.n_users]
         lines = [f"{label} for {words.labels[self.user]}: {self.score:.3f}, rank {self.rank}"]
-        lines += [f"  {self.embedding:+.3f}  embedding"]
+        lines += [f"  {self.encoder:+.3f}  encoder"]
         lines += [f"  {self.prior:+.3f}  prior", f"  {self.popularity:+.3f}  popularity"]
         lines += [
             f"  {part.contribution:+.3f}  {part.rule.sentence()} ({part.paths:,} paths)"
@@ -212,38 +193,8 @@ def _words(rule: Rule) -> dict[str, str]:
     return {"rule": str(rule), "sentence": rule.sentence()}
 
 
-@dataclass(frozen=True, eq=False)
-class Scores:
-    """The scores of all items for some users, distinct and ascending."""
-
-    users: NDArray[np.int64]
-    whole: NDArray[np.float32]
-    """S; [users, items]."""
-    encoder: NDArray[np.float32]
-    """What of it the encoder says, s; [users, items]."""
-
-    @classmethod
-    def of(cls, model: Fitted, users: NDArray[np.int64], *, observed: bool = True) -> Scores:
-        """S (METHOD 6) and s. Without ``observed`` those of users' own items say nothing."""
-        settings, graph = model.config_.em, model.graph_
-        s = score_users(model.encoder_, graph, users, settings.walk.recency)
-        whole = model.learned_.scores(
-            settings, model.encoder_, graph, users, model.logic_graph_, observed=observed, s=s
-        )
-        return cls(users, whole, s)
-
-    def best(
-        self, graph: KnowledgeGraph, k: int, among: NDArray[np.bool_] | None = None
-    ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        """The k best items and their scores, as ``LOGER.top`` gives them."""
-        scores = self.whole.copy()
-        if among is not None:
-            scores[:, ~among] = -np.inf
-        return top_k(scores, k, history(graph, self.users))
-
-
 def explain(
-    model: Fitted,
+    ranker: Ranker,
     users: NDArray[np.integer],
     items: NDArray[np.integer],
     paths: int = 3,
@@ -251,162 +202,107 @@ def explain(
 ) -> list[Explanation]:
     """Explanations of pairs, in the given order, with up to so many paths each.
 
-    ``scores`` are those of all the users, where they are known already.
+    ``scores`` are those of all the users, where they have been made already.
     """
     if not len(users):
         return []
-    return _Explainer(model, users.astype(np.int64), items.astype(np.int64), paths, scores).all()
+    u, v = users.astype(np.int64), items.astype(np.int64)
+    s, ranks, bare_ranks = _places(ranker, u, v, scores)
+    parts = ranker.parts(u, v, s)
+    encoder, logic = parts.fused
+    shown = _strongest(ranker, u, v, parts, paths)
+    rows = zip(
+        u.tolist(),
+        v.tolist(),
+        (encoder + logic).tolist(),
+        encoder.tolist(),
+        logic.tolist(),
+        parts.logit.tolist(),
+        [parts.prior] * len(u),
+        parts.popularity.tolist(),
+        parts.q.tolist(),
+        parts.p.tolist(),
+        ranks.tolist(),
+        bare_ranks.tolist(),
+        _rule_parts(ranker, parts),
+        map(tuple, shown),
+        strict=True,
+    )
+    return [Explanation(ranker.graph, *row) for row in rows]
 
 
-class _Explainer:
-    """Explains a batch of pairs together, so that each step is one pass over all of them."""
+def _places(
+    ranker: Ranker, users: NDArray[np.int64], items: NDArray[np.int64], scores: Scores | None
+) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
+    """The encoder's scores of the pairs; the ranks of the items by S, and by them alone."""
+    s = np.empty(len(users))
+    ranks, bare = np.empty((2, len(users)), dtype=np.int64)
+    for block in blocks(np.unique(users), BLOCK):
+        rows = np.flatnonzero((users >= block[0]) & (users <= block[-1]))
+        own = scores or ranker.scores(block)
+        at = np.searchsorted(own.users, users[rows])
+        s[rows] = own.encoder[at, items[rows]]
+        ranks[rows], bare[rows] = own.ranks(at, items[rows])
+    return s, ranks, bare
 
-    def __init__(
-        self,
-        model: Fitted,
-        users: NDArray[np.int64],
-        items: NDArray[np.int64],
-        paths: int,
-        scores: Scores | None,
-    ) -> None:
-        self.model, self.users, self.items, self.most = model, users, items, paths
-        self.scores = scores
-        self.logic, self.graph = model.learned_.logic, model.logic_graph_
 
-    @cached_property
-    def found(self) -> Groundings:
-        return self.logic.ground(self.graph, self.users, self.items)
-
-    def all(self) -> list[Explanation]:
-        parts = self.logic.contributions(self.found)
-        sums = np.asarray(parts.sum(axis=1)).ravel()
-        unit = self.logic.popularity * np.log1p(self.graph.popularity[self.items])
-        logit = sums + self.logic.prior + unit
-        s, ranks, bare = self.places()
-        embedding, logic_part = self.fused(s, logit)
-        q, p = self.model.learned_.calibration(s), expit(logit)
-        chains = self.chains(parts.data)
-        told = []
-        for i in range(len(self.users)):
-            lo, hi = self.found.indptr[i], self.found.indptr[i + 1]
-            order = lo + np.argsort(-np.abs(parts.data[lo:hi]), kind="stable")
-            told.append(
-                Explanation(
-                    self.model.graph_,
-                    int(self.users[i]),
-                    int(self.items[i]),
-                    float(embedding[i] + logic_part[i]),
-                    float(embedding[i]),
-                    float(logic_part[i]),
-                    float(logit[i]),
-                    self.logic.prior,
-                    float(unit[i]),
-                    float(q[i]),
-                    float(p[i]),
-                    int(ranks[i]),
-                    int(bare[i]),
-                    tuple(self.rule_part(c, parts.data) for c in order),
-                    tuple(chains[i]),
+def _rule_parts(ranker: Ranker, parts: Parts) -> list[tuple[RulePart, ...]]:
+    """For each pair the rules that fire, the largest contribution first."""
+    found, worth, logic = parts.groundings, parts.rules.data, ranker.logic
+    out = []
+    for lo, hi in zip(found.indptr[:-1], found.indptr[1:], strict=True):
+        cells = lo + np.argsort(-np.abs(worth[lo:hi]), kind="stable")
+        out.append(
+            tuple(
+                RulePart(
+                    logic.rules[int(found.rules[c])],
+                    float(logic.weights[found.rules[c]]),
+                    int(found.counts[c]),
+                    float(worth[c]),
                 )
+                for c in cells
             )
-        return told
-
-    def rule_part(self, cell: int, contributions: NDArray[np.float64]) -> RulePart:
-        rule = int(self.found.rules[cell])
-        return RulePart(
-            self.logic.rules[rule],
-            float(self.logic.weights[rule]),
-            int(self.found.counts[cell]),
-            float(contributions[cell]),
         )
+    return out
 
-    def fused(
-        self, s: NDArray[np.float64], logit: NDArray[np.float64]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """The two parts of S, in double precision."""
-        settings, learned = self.model.config_.em, self.model.learned_
-        if settings.fusion == "sum":
-            return learned.calibration(s), settings.alpha * expit(logit)
-        if settings.fusion == "logic":
-            return np.zeros(len(s)), logit
-        return learned.encoder_weight * s, logit
 
-    def places(
-        self,
-    ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
-        """The encoder's scores of the pairs; the ranks of the items by S and by them alone."""
-        model = self.model
-        s = np.empty(len(self.users))
-        ranks, bare = np.empty((2, len(self.users)), dtype=np.int64)
-        distinct, place = np.unique(self.users, return_inverse=True)
-        order = np.argsort(place, kind="stable")
-        ends = np.searchsorted(place[order], np.arange(len(distinct) + 1))
-        for lo in range(0, len(distinct), 64):
-            own = distinct[lo : lo + 64]
-            rows = order[ends[lo] : ends[min(lo + 64, len(distinct))]]
-            scores = self.scores or Scores.of(model, own)
-            at, mine = np.searchsorted(scores.users, self.users[rows]), self.items[rows]
-            s[rows] = scores.encoder[at, mine]
-            known = history(model.graph_, scores.users)
-            ranks[rows] = _ranks(scores.whole, known, at, mine)
-            bare[rows] = _ranks(scores.encoder, known, at, mine)
-        return s, ranks, bare
-
-    def chains(self, contributions: NDArray[np.float64]) -> list[list[PathPart]]:
-        """The strongest path of each rule, rules by contribution; then the next of each."""
-        found, n = self.found, self.most
-        if n < 1:
-            return [[] for _ in range(len(found))]
-        pair = np.repeat(np.arange(len(found)), np.diff(found.indptr))
-        useful = np.flatnonzero(contributions > 0)
-        nodes, strengths = strongest_paths(
-            self.graph,
-            self.logic.rules,
-            found.rules[useful],
-            self.users[pair[useful]],
-            self.items[pair[useful]],
-            n,
-            self.logic.walk,
-        )
-        total = found.counts if found.strengths is None else found.strengths
-        shares = strengths / np.maximum(total[useful], 1e-300)[:, None]
-        worth = shares * contributions[useful][:, None]
-        rows = np.repeat(pair[useful], n)
-        place = np.tile(np.arange(n), len(useful))
-        order = np.lexsort((-np.repeat(contributions[useful], n), place, rows))
-        order = order[worth.ravel()[order] > 0]
-        out: list[list[PathPart]] = [[] for _ in range(len(found))]
-        for k in order.tolist():
-            cell, which = divmod(k, n)
-            chain = out[int(rows[k])]
-            if len(chain) == n:
-                continue
-            rule = self.logic.rules[int(found.rules[useful[cell]])]
-            inner = nodes[cell, which][: len(rule) - 1].tolist()
-            i = int(rows[k])
-            ends = int(self.users[i]), int(self.items[i]) + self.graph.n_users
-            path = Path((ends[0], *inner, ends[1]), rule.relations)
-            chain.append(
-                PathPart(path, rule, float(worth[cell, which]), float(shares[cell, which]))
-            )
+def _strongest(
+    ranker: Ranker, users: NDArray[np.int64], items: NDArray[np.int64], parts: Parts, n: int
+) -> list[list[PathPart]]:
+    """Up to n paths of each pair: the strongest of each rule, rules by contribution; then the
+    next of each."""
+    found, contributions = parts.groundings, parts.rules.data
+    out: list[list[PathPart]] = [[] for _ in range(len(found))]
+    if n < 1:
         return out
-
-
-def _ranks(
-    scores: NDArray[np.float32],
-    known: tuple[NDArray[np.int64], NDArray[np.int64]],
-    rows: NDArray[np.int64],
-    items: NDArray[np.int64],
-) -> NDArray[np.int64]:
-    """Places from 1 of items among those not known; ties go to the lower number."""
-    mine = scores[rows, items]
-    free = scores.copy()
-    free[known] = -np.inf
-    out = np.empty(len(rows), dtype=np.int64)
-    for k, (row, item, value) in enumerate(zip(rows, items, mine, strict=True)):
-        above = np.count_nonzero(free[row] > value)
-        tied = np.count_nonzero(free[row, :item] == value)
-        out[k] = 1 + above + tied
+    pair = np.repeat(np.arange(len(found)), np.diff(found.indptr))
+    useful = np.flatnonzero(contributions > 0)
+    pair, rules = pair[useful], found.rules[useful]
+    nodes, strengths = strongest_paths(
+        ranker.logic_graph,
+        ranker.logic.rules,
+        rules,
+        users[pair],
+        items[pair],
+        n,
+        ranker.logic.walk,
+    )
+    total = found.counts if found.strengths is None else found.strengths
+    shares = strengths / np.maximum(total[useful], 1e-300)[:, None]
+    worth = shares * contributions[useful][:, None]
+    rows, place = np.repeat(pair, n), np.tile(np.arange(n), len(useful))
+    order = np.lexsort((-np.repeat(contributions[useful], n), place, rows))
+    first_item = ranker.graph.n_users
+    for k in order[worth.ravel()[order] > 0].tolist():
+        cell, which = divmod(k, n)
+        i = int(rows[k])
+        if len(out[i]) == n:
+            continue
+        rule = ranker.logic.rules[int(rules[cell])]
+        inner = nodes[cell, which][: len(rule) - 1].tolist()
+        path = Path((int(users[i]), *inner, int(items[i]) + first_item), rule.relations)
+        share = float(shares[cell, which])
+        out[i].append(PathPart(path, rule, float(worth[cell, which]), share, ranker.graph))
     return out
 
 
@@ -416,7 +312,7 @@ SCHEMA: dict[str, Any] = {
     "type": "object",
     "additionalProperties": False,
     "required": [
-        "user", "item", "label", "score", "rank", "rank_without_logic", "embedding", "logic",
+        "user", "item", "label", "score", "rank", "rank_without_logic", "encoder", "logic",
         "logit", "prior", "popularity", "p", "q", "logic_share", "because", "rules", "paths",
     ],
     "properties": {
@@ -424,7 +320,7 @@ SCHEMA: dict[str, Any] = {
         **{
             name: {"type": "number"}
             for name in (
-                "score", "embedding", "logic", "logit", "prior", "popularity", "p", "q",
+                "score", "encoder", "logic", "logit", "prior", "popularity", "p", "q",
                 "logic_share",
             )
         },

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from loger.explain.attribution import Explanation, RulePart, Scores, explain
+from loger.explain.attribution import Explanation, RulePart, explain
 from loger.graph import KnowledgeGraph, history
+from loger.ranker import Ranker
 from loger.rules import Rule
 
 
@@ -28,12 +29,12 @@ class WhyNot:
     """Whether the user has the item already."""
 
     @classmethod
-    def of(cls, model: Any, user: int, item: int, k: int) -> WhyNot:
+    def of(cls, ranker: Ranker, user: int, item: int, k: int) -> WhyNot:
         """Compare an item with the k that the user gets."""
-        scores = Scores.of(model, np.array([user]))
-        lists, _ = scores.best(model.graph_, k)
+        scores = ranker.scores([user])
+        lists, _ = scores.best(k)
         pairs = np.append(lists[0][lists[0] >= 0].astype(np.int64), item)
-        *others, mine = explain(model, np.full(len(pairs), user), pairs, scores=scores)
+        *others, mine = explain(ranker, np.full(len(pairs), user), pairs, scores=scores)
         fires = {part.rule for part in mine.rules}
         gives: dict[Rule, list[RulePart]] = {}
         for other in others:
@@ -45,9 +46,9 @@ class WhyNot:
             if rule not in fires
         ]
         silent.sort(key=lambda part: -part.contribution)
-        _, own = history(model.graph_, np.array([user]))
+        _, owned = history(ranker.graph, np.array([user]))
         last = others[-1] if len(others) == k else None
-        return cls(mine, k, last, tuple(silent), item in own.tolist())
+        return cls(mine, k, last, tuple(silent), item in owned.tolist())
 
     @property
     def gap(self) -> float:
@@ -100,17 +101,17 @@ class WhatIf:
     """Of the items after."""
 
     @classmethod
-    def of(cls, model: Any, changed: Any, user: int, k: int) -> WhatIf:
-        """The lists of two models for one user."""
-        before, _ = model.top([user], k)
+    def of(cls, ranker: Ranker, changed: Ranker, user: int, k: int) -> WhatIf:
+        """The lists of one user by a ranker, and by the same on another graph."""
+        before, _ = ranker.top([user], k)
         after, scores = changed.top([user], k)
-        there = after[0] >= 0
+        present = after[0] >= 0
         return cls(
-            model.graph_,
+            ranker.graph,
             user,
             tuple(int(v) for v in before[0] if v >= 0),
-            tuple(after[0][there].tolist()),
-            tuple(float(s) for s in scores[0][there]),
+            tuple(after[0][present].tolist()),
+            tuple(float(s) for s in scores[0][present]),
         )
 
     @property

@@ -93,7 +93,7 @@ def _explain(served: Served, ask: s.AskItem) -> dict[str, Any]:
 
     item = served.item(ask.item)
     model, user = served.person(ask)
-    return explain_pairs(model, np.array([user]), np.array([item]), ask.paths)[0].as_dict()
+    return explain_pairs(model.ranker_, np.array([user]), np.array([item]), ask.paths)[0].as_dict()
 
 
 @router.get("/explain", tags=["explaining"])
@@ -117,7 +117,7 @@ def explain_for(request: Request, ask: s.AskItem) -> s.Explanation:
 def _why_not(served: Served, ask: s.AskWhyNot) -> dict[str, Any]:
     item = served.item(ask.item)
     model, user = served.person(ask)
-    told = WhyNot.of(model, user, item, min(ask.k, served.graph.n_items))
+    told = WhyNot.of(model.ranker_, user, item, min(ask.k, served.graph.n_items))
     return {**told.as_dict(), "text": str(told)}
 
 

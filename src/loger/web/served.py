@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from loger import bundle
 from loger.encoder.folding import FoldsIn
-from loger.explain.attribution import Scores, explain
+from loger.explain.attribution import explain
 from loger.graph import KnowledgeGraph, history_edges
 from loger.graph import Path as Chain
 from loger.grounding import ground, strongest_paths
@@ -166,11 +166,11 @@ class Served:
         explained: bool = True,
     ) -> list[dict[str, Any]]:
         """A list as the API gives it."""
-        scores = Scores.of(model, np.array([user]), observed=False)
-        found, values = scores.best(model.graph_, min(k, self.graph.n_items), among)
+        scores = model.ranker_.scores([user], observed=False)
+        found, values = scores.best(min(k, self.graph.n_items), among)
         items = found[0][found[0] >= 0]
         if explained:
-            told = explain(model, np.full(len(items), user), items, paths, scores)
+            told = explain(model.ranker_, np.full(len(items), user), items, paths, scores)
         words, first = model.graph_.vocabulary, model.graph_.n_users
         return [
             {
@@ -254,7 +254,7 @@ class Served:
         return self._examples[place]
 
     def _found_examples(self, place: int) -> list[dict[str, Any]]:
-        graph, rules = self.model.logic_graph_, RuleSet((self.model.rules_[place],))
+        graph, rules = self.model.ranker_.logic_graph, RuleSet((self.model.rules_[place],))
         sample = np.linspace(0, graph.n_users - 1, min(SAMPLE, graph.n_users)).astype(np.int64)
         owners, edges = history_edges(graph, sample)
         users, items = sample[owners], graph.tails[edges].astype(np.int64) - graph.n_users

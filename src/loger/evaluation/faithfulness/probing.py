@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,7 +11,7 @@ from loger.data.demo import Demo
 from loger.evaluation.faithfulness.measuring import Probes, weights_of
 from loger.evaluation.metrics.faithfulness import Edge
 from loger.explain.attribution import explain
-from loger.graph import KnowledgeGraph, Path
+from loger.graph import Path
 from loger.model import LOGER
 
 
@@ -24,24 +22,20 @@ def loger_probes(model: LOGER, demo: Demo | None = None, seed: int = 0) -> Probe
     are folded in anew, paths counted anew. ``seed`` permutes the rule weights.
     """
 
+    ranker = model.ranker_
+
     def rescore(user: int, removed: Sequence[Edge]) -> ArrayLike:
-        graph = _without(model.graph_, removed)
-        same = model.logic_graph_ is model.graph_
-        logic_graph = graph if same else _without(model.logic_graph_, removed)
-        asked = np.array([user], dtype=np.int64)
-        settings = model.config_.em
-        scores = model.learned_.scores(settings, model.encoder_, graph, asked, logic_graph)
-        return np.asarray(scores[0])
+        return np.asarray(ranker.without(removed).scores([user]).total[0])
 
     def decompose(user: int, items: Sequence[int]) -> list[tuple[ArrayLike, float]]:
-        records = explain(model, np.full(len(items), user), np.array(items, dtype=np.int64), 1)
+        records = explain(ranker, np.full(len(items), user), np.array(items, dtype=np.int64), 1)
         return [
             ([r.prior, r.popularity, *(part.contribution for part in r.rules)], r.logit)
             for r in records
         ]
 
     def paths(user: int, item: int, n: int) -> Sequence[Path]:
-        (record,) = explain(model, np.array([user]), np.array([item]), n)
+        (record,) = explain(ranker, np.array([user]), np.array([item]), n)
         return record.explained().paths
 
     return Probes(
@@ -56,14 +50,5 @@ def loger_probes(model: LOGER, demo: Demo | None = None, seed: int = 0) -> Probe
 
 def permuted(model: LOGER, seed: int = 0) -> LOGER:
     """The same model with its rule weights in another order."""
-    other = copy.copy(model)
     order = np.random.default_rng([seed, 0x9E53]).permutation(len(model.weights_))
-    logic = replace(model.logic_, weights=model.weights_[order])
-    other.learned_ = replace(model.learned_, logic=logic)
-    return other
-
-
-def _without(graph: KnowledgeGraph, facts: Sequence[Edge]) -> KnowledgeGraph:
-    """The graph less those of some facts that it has."""
-    there = [fact for fact in facts if graph.has(*fact)]
-    return graph.without(*zip(*there, strict=True)) if there else graph
+    return model.with_ranker(model.ranker_.with_weights(model.weights_[order]))

@@ -14,8 +14,8 @@ function sum(told) {
   const rules = told.rules.reduce((all, part) => all + part.contribution, 0);
   const added = Math.abs(told.logic - told.logit) < 1e-9;
   const parts = added
-    ? [["embedding", told.embedding], ["rules", rules], ["popularity", told.popularity], ["prior", told.prior]]
-    : [["embedding", told.embedding], ["α · p of the rules", told.logic]];
+    ? [["encoder", told.encoder], ["rules", rules], ["popularity", told.popularity], ["prior", told.prior]]
+    : [["encoder", told.encoder], ["α · p of the rules", told.logic]];
   const whole = parts.reduce((all, [, value]) => all + value, 0);
   const off = Math.abs(whole - told.score);
   const row = parts.flatMap(([name, value], k) => [k ? sign("+") : null, term(name, value)]);

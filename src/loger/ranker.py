@@ -1,0 +1,293 @@
+"""S(u, v): graph, logic and encoder fused into one score (METHOD 6). The one place where S is made.
+
+    S = w_enc·s + logit p     (``logit``, the default: everything adds up)
+    S = q + α·p               (``sum``, the paper's)
+    S = logit p               (``logic``)
+
+where s is the encoder's score, q = σ(a·s + b) its calibration, and p what the rules give. Lists,
+explanations, what-if, evaluation and EM all ask a ``Ranker``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array
+from scipy.special import expit
+
+from loger.encoder.calibration import Calibration
+from loger.encoder.folding import score_users
+from loger.encoder.protocol import Encoder
+from loger.engine import Engine, LocalEngine
+from loger.errors import LogerError
+from loger.graph import KnowledgeGraph, history
+from loger.grounding import Groundings
+from loger.logic import Logic, log_popularity
+from loger.topk import top_k
+
+FusionKind = Literal["logit", "sum", "logic"]
+Doubles = NDArray[np.float64]
+Floats = NDArray[np.float32]
+Lists = tuple[NDArray[np.int32], Floats]
+"""Items, best first and -1 after the last, and their scores; both [users, k]."""
+BLOCK = 128
+"""Users that one worker scores at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fusion:
+    """How logit p and the encoder's score s become S."""
+
+    kind: FusionKind = "logit"
+    encoder_weight: float = 1.0
+    """w_enc, the encoder's weight in logits."""
+    calibration: Calibration = field(default_factory=Calibration)
+    """q = σ(a·s + b)."""
+    alpha: float = 0.3
+    """α of the paper."""
+
+    @property
+    def uses_encoder(self) -> bool:
+        """Whether S depends on the encoder at all."""
+        return self.kind != "logic"
+
+    def parts(
+        self, logit: NDArray[np.floating], s: NDArray[np.floating]
+    ) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
+        """What the encoder and what the logic add to S, in the precision of what is given."""
+        if self.kind == "logic":
+            return np.zeros_like(logit), logit
+        if self.kind == "sum":
+            return self.calibration(s), self.alpha * expit(logit.astype(np.float64))
+        return s.dtype.type(self.encoder_weight) * s, logit
+
+    def total(self, logit: Floats, s: Floats) -> Floats:
+        """S of all items, [users, items]."""
+        encoder, logic = self.parts(logit, s)
+        return (logic + encoder).astype(np.float32, copy=False)
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """What S of some pairs is made of, in double precision; arrays are [pairs]."""
+
+    groundings: Groundings
+    rules: csr_array
+    """w_l φ_l; pairs × rules."""
+    prior: float
+    popularity: Doubles
+    s: Doubles
+    """The encoder's own score."""
+    fusion: Fusion
+
+    @cached_property
+    def logit(self) -> Doubles:
+        """logit p = prior + popularity + Σ of the rules."""
+        return np.asarray(self.rules.sum(axis=1)).ravel() + self.prior + self.popularity
+
+    @property
+    def p(self) -> Doubles:
+        """What the rules give, as a probability."""
+        out: Doubles = expit(self.logit)
+        return out
+
+    @property
+    def q(self) -> Doubles:
+        """What the encoder gives, as a probability."""
+        return self.fusion.calibration(self.s)
+
+    @property
+    def fused(self) -> tuple[Doubles, Doubles]:
+        """What the encoder and the logic add to S; their sum is S."""
+        encoder, logic = self.fusion.parts(self.logit, self.s)
+        return encoder.astype(np.float64), logic.astype(np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """The scores of all items for a block of users, each made once."""
+
+    graph: KnowledgeGraph
+    users: NDArray[np.int64]
+    total: Floats
+    """S; [users, items]."""
+    encoder: Floats
+    """The encoder's own scores s; [users, items]."""
+
+    def best(self, k: int, among: NDArray[np.bool_] | None = None) -> Lists:
+        """The k best items that a user does not have, of those marked ``among``."""
+        scores = self.total.copy()
+        if among is not None:
+            scores[:, ~among] = -np.inf
+        return top_k(scores, k, history(self.graph, self.users), LocalEngine(1))
+
+    def ranks(
+        self, rows: NDArray[np.int64], items: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Places, from 1, of items among those the user does not have: by S, and by s alone."""
+        known = history(self.graph, self.users)
+        return _ranks(self.total, known, rows, items), _ranks(self.encoder, known, rows, items)
+
+
+@dataclass(frozen=True, eq=False)
+class Ranker:
+    """What has been learned, on a graph: scores, their parts, and the best items. Immutable."""
+
+    graph: KnowledgeGraph
+    """What users have, and what is popular."""
+    logic_graph: KnowledgeGraph
+    """What rules are grounded in: the graph itself, or a sample of it."""
+    encoder: Encoder
+    logic: Logic
+    fusion: Fusion
+    recency: float = 0.0
+    """In the encoder's history of a user, an item counts (1 + later interactions)^-recency."""
+    sample: tuple[int, int] | None = None
+    """Neighbours sampled per entity and relation, and the seed; None: the whole graph."""
+
+    @classmethod
+    def of(
+        cls,
+        graph: KnowledgeGraph,
+        encoder: Encoder,
+        logic: Logic,
+        fusion: Fusion,
+        recency: float = 0.0,
+        sample: tuple[int, int] | None = None,
+    ) -> Ranker:
+        """A ranker whose logic graph is made of the graph."""
+        return cls(graph, sampled(graph, sample), encoder, logic, fusion, recency, sample)
+
+    # ── scoring ─────────────────────────────────────────────────────────────────────────
+
+    def encoder_scores(self, users: ArrayLike) -> Floats:
+        """The encoder's scores s of all items for a block of users; [users, items]."""
+        return score_users(self.encoder, self.graph, users, self.recency)
+
+    def score(self, users: ArrayLike) -> Floats:
+        """S of all items for a block of users, -inf for what they have; [users, items]."""
+        block = np.asarray(users, dtype=np.int64)
+        total = self.logic.logits(self.logic_graph, block, observed=False)
+        if self.fusion.uses_encoder:
+            total = self.fusion.total(total, self.encoder_scores(block))
+        total[history(self.graph, block)] = -np.inf
+        return total
+
+    def scores(self, users: ArrayLike, *, observed: bool = True) -> Scores:
+        """S and s of all items for a block of users, distinct and ascending.
+
+        Without ``observed`` the scores of what a user has already mean nothing.
+        """
+        block = np.asarray(users, dtype=np.int64)
+        s = self.encoder_scores(block)
+        logit = self.logic.logits(self.logic_graph, block, observed=observed)
+        return Scores(self.graph, block, self.fusion.total(logit, s), s)
+
+    def parts(self, users: NDArray[np.int64], items: NDArray[np.int64], s: Doubles) -> Parts:
+        """What S of pairs is made of; ``s`` are the encoder's scores of the pairs."""
+        groundings = self.logic.ground(self.logic_graph, users, items, LocalEngine(1))
+        popularity = self.logic.popularity * log_popularity(self.logic_graph)[items]
+        rules = self.logic.contributions(groundings)
+        return Parts(groundings, rules, self.logic.prior, popularity, s, self.fusion)
+
+    def top(
+        self,
+        users: ArrayLike,
+        k: int,
+        among: NDArray[np.bool_] | None = None,
+        engine: Engine | None = None,
+    ) -> Lists:
+        """The k best items of users, exactly, what they have left out; ties go to the lower
+        number. ``among`` marks the items that may be recommended."""
+        asked = np.asarray(users, dtype=np.int64)
+        parts = (engine or LocalEngine()).map("ranking", _top, blocks(asked), (self, k, among))
+        lists = [(np.empty((0, k), np.int32), np.empty((0, k), np.float32)), *parts]
+        return np.concatenate([i for i, _ in lists]), np.concatenate([s for _, s in lists])
+
+    # ── the same elsewhere ──────────────────────────────────────────────────────────────
+
+    def on(self, graph: KnowledgeGraph) -> Ranker:
+        """What was learned, on another graph of the same items."""
+        return replace(self, graph=graph, logic_graph=sampled(graph, self.sample))
+
+    def without(self, facts: Sequence[tuple[int, int, int]]) -> Ranker:
+        """What was learned, without some facts (head, relation, tail), by entity id."""
+        whole = self.logic_graph is self.graph
+        graph = _without(self.graph, facts)
+        return replace(
+            self, graph=graph, logic_graph=graph if whole else _without(self.logic_graph, facts)
+        )
+
+    def user_view(
+        self,
+        user: int,
+        remove: Sequence[int] = (),
+        add: Sequence[int] = (),
+        times: Sequence[int] | None = None,
+    ) -> Ranker:
+        """The ranker for questions about one user who has other interactions, by number."""
+        if self.sample is not None:  # what is drawn depends on the whole graph
+            graph = self.graph.without_interactions([user] * len(remove), remove)
+            return self.on(graph.plus([user] * len(add), add, times))
+        return self.on(self.graph.user_view(user, remove, add, times))
+
+    def with_weights(self, weights: ArrayLike) -> Ranker:
+        """The ranker with other weights of its rules."""
+        changed = np.asarray(weights, dtype=np.float64)
+        return replace(self, logic=replace(self.logic, weights=changed))
+
+    def without_rules(self, places: Iterable[int]) -> Ranker:
+        """The ranker in which some rules, by their place, weigh nothing."""
+        off, last = sorted(set(places)), len(self.logic.rules) - 1
+        if off and not 0 <= off[0] <= off[-1] <= last:
+            raise LogerError(f"rules are numbered 0 … {last}, got {off[-1]}")
+        weights = self.logic.weights.copy()
+        weights[off] = 0.0
+        return self.with_weights(weights)
+
+
+def blocks(users: NDArray[np.int64], size: int = BLOCK) -> list[NDArray[np.int64]]:
+    """Users in blocks of work for the engine."""
+    return [users[k : k + size] for k in range(0, len(users), size)]
+
+
+def sampled(graph: Any, sample: tuple[int, int] | None) -> Any:
+    """The graph that rules are grounded in."""
+    return graph if sample is None else graph.sampled(*sample)
+
+
+def _top(shared: tuple[Ranker, int, NDArray[np.bool_] | None], users: NDArray[np.int64]) -> Lists:
+    ranker, k, among = shared
+    scores = ranker.score(users)
+    if among is not None:
+        scores[:, ~among] = -np.inf
+    return top_k(scores, k, engine=LocalEngine(1))
+
+
+def _without(graph: KnowledgeGraph, facts: Sequence[tuple[int, int, int]]) -> KnowledgeGraph:
+    """The graph less those of some facts that it has."""
+    present = [fact for fact in facts if graph.has(*fact)]
+    return graph.without(*zip(*present, strict=True)) if present else graph
+
+
+def _ranks(
+    scores: Floats,
+    known: tuple[NDArray[np.int64], NDArray[np.int64]],
+    rows: NDArray[np.int64],
+    items: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    """Places from 1 of items among those not known; ties go to the lower number."""
+    values = scores[rows, items]
+    free = scores.copy()
+    free[known] = -np.inf
+    out = np.empty(len(rows), dtype=np.int64)
+    for k, (row, item, value) in enumerate(zip(rows, items, values, strict=True)):
+        above = np.count_nonzero(free[row] > value)
+        tied = np.count_nonzero(free[row, :item] == value)
+        out[k] = 1 + above + tied
+    return out
