@@ -13,10 +13,10 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+from loger.config import with_setting
 from loger.data import load, split
 from loger.em import EMConfig
 from loger.evaluation.report import plots
-from loger.config import with_setting
 from loger.model import LOGER, LOGERConfig
 
 SETS = ("amazon-beauty", "amazon-cellphones", "amazon-toys", "ml1m")

@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from loger.training.threads import one_thread
 
 from loger.data import load, split
 from loger.engine import LocalEngine
@@ -76,7 +77,9 @@ def main() -> None:
         half, tail = median_ms(lambda u: model.explained([u], K, 3), users.tolist())
         print(f"recommend and explain the top 10 of a user: median {half:.1f} ms, 99 % {tail:.1f}")
         lists = {int(u): model.top([u], K)[0][0].astype(np.int64) for u in users}
-        half, tail = median_ms(lambda u: explain(model.ranker_, np.full(K, u), lists[u]), list(lists))
+        half, tail = median_ms(
+            lambda u: explain(model.ranker_, np.full(K, u), lists[u]), list(lists)
+        )
         print(f"explain ten items of a user: median {half:.1f} ms, 99 % {tail:.1f}")
         first = {int(u): int(history(model.graph_, np.array([u]))[1][0]) for u in users[:100]}
         half, tail = median_ms(lambda u: model.user_view(u, [first[u]]).top([u], K), list(first))

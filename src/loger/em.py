@@ -404,7 +404,7 @@ class EM:
 def propose_hidden(
     ranker: Ranker, n: int, engine: Engine
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], Floats]:
-    """The n items of highest q of each user, none observed, best first, and the encoder's scores."""
+    """The n items of highest q of each user, none observed, best first, and their scores s."""
     everyone = np.arange(ranker.graph.n_users)
     parts = engine.map("looking for hidden pairs", _propose, blocks(everyone, BLOCK), (ranker, n))
     lists = list(parts)
@@ -419,7 +419,7 @@ def _propose(
     shared: tuple[Ranker, int], users: NDArray[np.int64]
 ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
     ranker, n = shared
-    return top_k(ranker.encoder_scores(users), n, history(ranker.graph, users), LocalEngine(1))
+    return top_k(ranker.encoder_scores(users), n, history(ranker.graph, users))
 
 
 def select_hidden(ranker: Ranker, config: EMConfig, engine: Engine) -> tuple[HiddenPairs, int]:

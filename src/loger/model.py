@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from loger import persistence
 from loger.config import LOGERConfig as LOGERConfig
+from loger.data.splits import Split
 from loger.em import Round
 from loger.encoder import Encoder, TransE
 from loger.engine import Engine, LocalEngine, Progress, silent
@@ -31,7 +32,6 @@ from loger.grounding import ground
 from loger.logic import Logic
 from loger.ranker import Lists, Ranker, blocks
 from loger.rules import RuleSet
-from loger.data.splits import Split
 
 Name = str | int
 """Users and items are asked for by name; where the data had integers, integers will do."""
@@ -403,5 +403,6 @@ def _name(value: object) -> str:
 
 def _names(names: Name | Iterable[Name]) -> list[str]:
     """One name or several, as a list."""
-    several = isinstance(names, Iterable) and not isinstance(names, str)
-    return [_name(name) for name in (names if several else [names])]
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        return [_name(names)]
+    return [_name(name) for name in names]

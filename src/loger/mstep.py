@@ -28,7 +28,6 @@ from loger.logic import (
     ascend,
     features,
     listwise,
-    log_popularity,
     maximise,
     pseudo_likelihood,
     typical_strengths,
@@ -116,7 +115,7 @@ def _chosen(
     config: PoolConfig,
 ) -> NDArray[np.int64]:
     """The candidates of a block as ascending keys, place of the user · items + item."""
-    best, _ = top_k(scores.copy(), config.main, history(graph, users), LocalEngine(1))
+    best, _ = top_k(scores.copy(), config.main, history(graph, users))
     owners = np.repeat(np.arange(len(users)), best.shape[1])
     by_encoder = pair_keys(owners, best.ravel(), graph.n_items)[best.ravel() >= 0]
     rows = _best_rows(found, rules, config)
@@ -260,13 +259,11 @@ def pair_scores(
     return out
 
 
-def _pair_scores(
-    ranker: Ranker, block: Sequence[NDArray[np.integer]]
-) -> NDArray[np.float32]:
+def _pair_scores(ranker: Ranker, block: Sequence[NDArray[np.integer]]) -> NDArray[np.float32]:
     users, rows, items = block
-    scores: NDArray[np.float32] = score_users(
-        ranker.encoder, ranker.graph, users, ranker.recency
-    )[rows, items]
+    scores: NDArray[np.float32] = score_users(ranker.encoder, ranker.graph, users, ranker.recency)[
+        rows, items
+    ]
     return scores
 
 

@@ -124,7 +124,7 @@ class Scores:
         scores = self.total.copy()
         if among is not None:
             scores[:, ~among] = -np.inf
-        return top_k(scores, k, history(self.graph, self.users), LocalEngine(1))
+        return top_k(scores, k, history(self.graph, self.users))
 
     def ranks(
         self, rows: NDArray[np.int64], items: NDArray[np.int64]
@@ -266,7 +266,7 @@ def _top(shared: tuple[Ranker, int, NDArray[np.bool_] | None], users: NDArray[np
     scores = ranker.score(users)
     if among is not None:
         scores[:, ~among] = -np.inf
-    return top_k(scores, k, engine=LocalEngine(1))
+    return top_k(scores, k)
 
 
 def _without(graph: KnowledgeGraph, facts: Sequence[tuple[int, int, int]]) -> KnowledgeGraph:
