@@ -24,7 +24,6 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from loger.training.threads import one_thread
 
 import target
 from generated import cellphones

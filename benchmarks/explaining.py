@@ -15,7 +15,6 @@ import time
 from pathlib import Path
 
 import numpy as np
-from loger.training.threads import one_thread
 
 from loger.data import load, split
 from loger.engine import LocalEngine

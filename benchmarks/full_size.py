@@ -14,7 +14,6 @@ import time
 from pathlib import Path
 
 import numpy as np
-from loger.training.threads import one_thread
 
 from generated import cellphones
 from loger.data.dataset import Dataset, Facts, Interactions

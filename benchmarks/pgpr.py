@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from loger.training.threads import one_thread
 
 from loger.baselines import PGPR
 from loger.data import load, split

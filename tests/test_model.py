@@ -16,6 +16,7 @@ from loger.data.splits import split
 from loger.em import EMConfig
 from loger.encoder import TransEConfig
 from loger.encoder.network import GNN
+from loger.engine import LocalEngine, silent
 from loger.errors import DataError, LogerError, UnknownNameError
 from loger.explain.attribution import NO_PATH, NO_WEIGHT, SCHEMA, explain
 from loger.graph import history
@@ -134,6 +135,28 @@ def test_one_name_is_as_good_as_a_list_of_one(model):
     user = model.graph_.vocabulary.names[0]
     (item, *_) = names_of(model, history(model.graph_, np.array([0]))[1])
     assert model.what_if(user, item).as_dict() == model.what_if(user, [item]).as_dict()
+
+
+class CountingEngine(LocalEngine):
+    """Remembers what it was asked to do, and is remembered by those made of it."""
+
+    def __init__(self, workers=1, progress=silent, stages=None):
+        super().__init__(workers, progress)
+        self.stages = [] if stages is None else stages
+
+    def with_progress(self, progress):
+        return CountingEngine(self.workers, progress, self.stages)
+
+    def map(self, what, fn, blocks, shared):
+        self.stages.append(what)
+        return super().map(what, fn, blocks, shared)
+
+
+def test_a_fit_that_shows_progress_runs_on_the_models_own_engine(few):
+    engine, shown = CountingEngine(), []
+    LOGER(SMALL, engine=engine).fit(few, progress=lambda what, done, total: shown.append(what))
+    assert {"counting groundings", "gathering candidates", "ranking"} <= set(engine.stages)
+    assert "gathering candidates" in shown
 
 
 def test_few_pairs_are_enough_to_fit_from_python_as_from_the_command_line(few):

@@ -24,8 +24,6 @@ from loger.ranker import Fusion, Ranker
 from loger.rules import RuleSet, make_rule
 from loger.rules.mining import MiningConfig
 
-KIND = "loger"
-
 
 def save(folder: Path | str, name: str, fitted: Fitted) -> None:
     """Write a fitted model: manifest, safetensors, Parquet."""
@@ -55,12 +53,12 @@ def save(folder: Path | str, name: str, fitted: Fitted) -> None:
         "types": graph.vocabulary.types,
     }
     arrays = {"graph": edges, "logic": _logic_arrays(logic), "encoder": ranker.encoder.state()}
-    storage.write(folder, KIND, storage.Bundle(about, arrays, tables))
+    storage.write(folder, storage.MODEL, storage.Bundle(about, arrays, tables))
 
 
 def load(folder: Path | str) -> tuple[str, Fitted, Callable[[], Encoder]]:
     """The name of a saved model, what was fitted, and what makes encoders like its own."""
-    bundle = storage.read(folder, KIND)
+    bundle = storage.read(folder, storage.MODEL)
     about, arrays = bundle.about, bundle.arrays
     config = _config(about["config"])
     make_encoder = _encoder_maker(about["encoder"], about["encoder_config"])

@@ -18,6 +18,10 @@ class LocalEngine:
         self.workers = workers or _cores()
         self.progress = progress
 
+    def with_progress(self, progress: Progress) -> LocalEngine:
+        """The same engine, reporting to another callback."""
+        return LocalEngine(self.workers, progress)
+
     def map(
         self,
         what: str,

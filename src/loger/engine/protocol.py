@@ -20,6 +20,10 @@ def silent(what: str, done: int, total: int) -> None:
 class Engine(Protocol):
     """Maps a function over blocks; results come in the order of the blocks."""
 
+    def with_progress(self, progress: Progress) -> Engine:
+        """The same engine, reporting to another callback."""
+        ...
+
     def map(
         self,
         what: str,
