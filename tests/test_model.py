@@ -394,7 +394,8 @@ def test_a_saved_model_comes_back_and_scores_the_same(which, request, tmp_path):
     model.save(tmp_path)
     back = LOGER.load(tmp_path)
     assert np.array_equal(back.score([0, 5]), model.score([0, 5]))
-    assert back.trace_ == model.trace_
+    assert (back.name, back.config_) == (model.name, model.config_)
+    assert (back.trace_, back.tried_) == (model.trace_, model.tried_)
     assert str(back.rules_) == str(model.rules_)
     user = model.graph_.vocabulary.names[4]
     item = model.recommend(user, 1)["item"][0]

@@ -47,6 +47,7 @@ def save(folder: Path | str, name: str, fitted: Fitted) -> None:
             "encoder_weight": fusion.encoder_weight,
             "calibration": asdict(fusion.calibration),
             "trace": [asdict(row) for row in fitted.trace],
+            "tried": [list(row) for row in fitted.tried],
         },
         "libraries": {name: version(name) for name in ("loger", "numpy", "torch", "polars")},
         "seed": fitted.config.seed,
@@ -70,7 +71,8 @@ def load(folder: Path | str) -> tuple[str, Fitted, Callable[[], Encoder]]:
     fusion = Fusion(config.em.fusion, learned["encoder_weight"], calibration, config.em.alpha)
     ranker = Ranker.of(graph, encoder, logic, fusion, config.em.walk.recency, config.sample)
     trace = tuple(Round(**row) for row in learned["trace"])
-    return about["name"], Fitted(ranker, config, trace, []), make_encoder
+    tried = [(name, value, ndcg) for name, value, ndcg in learned["tried"]]
+    return about["name"], Fitted(ranker, config, trace, tried), make_encoder
 
 
 def _logic_arrays(logic: Logic) -> dict[str, NDArray[np.generic]]:
