@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 import polars as pl
@@ -22,7 +22,7 @@ from loger.em import Round
 from loger.encoder import Encoder, TransE
 from loger.engine import Engine, LocalEngine, Progress, silent
 from loger.errors import LogerError, NotFittedError
-from loger.evaluation.recommender import ExplainedItem, Floats
+from loger.evaluation.recommender import ExplainedItem, Floats, Recommender
 from loger.explain.attribution import BLOCK, Explanation
 from loger.explain.attribution import explain as explain_pairs
 from loger.explain.questions import WhatIf, WhyNot
@@ -37,7 +37,7 @@ Name = str | int
 """Users and items are asked for by name; where the data had integers, integers will do."""
 
 
-class LOGER:
+class LOGER(Recommender):
     """Recommendations with the rules and paths that make up their scores.
 
     ``LOGER()`` is the best we know, ``LOGER(LOGERConfig.paper())`` the paper. ``encoder`` makes
@@ -45,7 +45,7 @@ class LOGER:
     the setting of that name.
     """
 
-    learns_from_validation: ClassVar[bool] = True
+    learns_from_validation = True
 
     ranker_: Ranker
     """All that was learned: what makes scores."""

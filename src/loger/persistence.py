@@ -54,7 +54,7 @@ def save(folder: Path | str, name: str, fitted: Fitted) -> None:
         "types": graph.vocabulary.types,
     }
     arrays = {"graph": edges, "logic": _logic_arrays(logic), "encoder": ranker.encoder.state()}
-    storage.write(folder, storage.MODEL, storage.Bundle(about, arrays, tables))
+    storage.write(folder, storage.MODEL, about, arrays, tables)
 
 
 def load(folder: Path | str) -> tuple[str, Fitted, Callable[[], Encoder]]:

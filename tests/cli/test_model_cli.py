@@ -107,7 +107,9 @@ def test_fit_says_what_is_wrong_before_it_works(data: Path, bundle: Path, tmp_pa
     refuses(("fit", data, "-o", bundle), "--force")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "precious.txt").touch()
-    refuses(("fit", data, "-o", tmp_path / "other", "--force"), "is not empty and not a model bundle")
+    refuses(
+        ("fit", data, "-o", tmp_path / "other", "--force"), "is not empty and not a model bundle"
+    )
     refuses(("fit", data, "-o", tmp_path / "b", "--validation", 0), "validation")
     hard = "--set", "mining.min_support=100000"
     refuses(("fit", data, "-o", tmp_path / "b", *hard), "lower mining.min_support")
