@@ -54,6 +54,8 @@ METHODS = {
     "rp3beta-recency": Control("RP3beta", "RECENCY_GRID", search),
     "ease-recency": Control("EASE", "RECENCY_GRID", search),
     "sequence": Control("SequenceRules", choose=search),
+    "collective": Control("CollectiveEASE", choose=search),
+    "collective-recency": Control("CollectiveEASE", "RECENCY_GRID", search),
 }
 MEASURED = ("mostpop", "p3alpha", "ease")
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from loger.baselines.cke import CKE
+    from loger.baselines.collective import CollectiveEASE
     from loger.baselines.ease import EASE
     from loger.baselines.heteroembed import HeteroEmbed
     from loger.baselines.ials import IALS
@@ -24,6 +25,7 @@ __all__ = [
     "IALS",
     "KGAT",
     "PGPR",
+    "CollectiveEASE",
     "HeteroEmbed",
     "ItemKNN",
     "MostPop",
@@ -35,6 +37,7 @@ __all__ = [
 
 _HOMES = {
     "CKE": "cke",
+    "CollectiveEASE": "collective",
     "EASE": "ease",
     "HeteroEmbed": "heteroembed",
     "IALS": "ials",

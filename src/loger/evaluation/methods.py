@@ -87,6 +87,10 @@ METHODS: Mapping[str, Method] = {
     "sequence": Method(
         "loger.baselines.sequence:SequenceRules", seeded=False, quick=True, searched=True
     ),
+    "collective": Method(
+        "loger.baselines.collective:CollectiveEASE", seeded=False, quick=True, searched=True
+    ),
+    "collective-recency": _fading("loger.baselines.collective:CollectiveEASE"),
     "ials": Method("loger.baselines.ials:IALS", quick=True),
     "encoder": Method("loger.evaluation.methods:encoder_alone"),
     "cke": Method("loger.baselines.cke:CKE"),
