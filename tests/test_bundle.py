@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Literal
 
 import numpy as np
 import polars as pl
@@ -12,6 +15,8 @@ from loger import files
 from loger.bundle import MODEL, check_target, fingerprint, is_bundle, read, stamp, write
 from loger.errors import DataError
 from loger.files import MANIFEST, Kind
+from loger.settings import from_names
+from loger.version import __version__
 
 OTHER = Kind("jar", "jar", 1, "fill it again")
 ARRAYS = {"one": {"a": np.arange(6.0).reshape(2, 3), "b": np.array([1, 2], dtype=np.uint16)}}
@@ -143,3 +148,41 @@ def test_a_stamp_and_a_fingerprint_tell_a_rewritten_bundle_from_the_old(folder, 
     assert fingerprint(folder) != was
     with pytest.raises(DataError, match="no such folder"):
         stamp(tmp_path / "nowhere")
+
+
+@dataclass(frozen=True)
+class Oven:
+    heat: float = 1.5
+    mode: Literal["top", "bottom"] = "top"
+    racks: Sequence[int] = (1, 2)
+
+
+@dataclass(frozen=True)
+class Kitchen:
+    oven: Oven = field(default_factory=Oven)
+    seats: int | None = None
+
+
+def test_settings_come_back_from_a_manifest_as_they_were():
+    kept = json.loads(json.dumps(asdict(Kitchen(Oven(2.0, "bottom", (3,)), 4))))
+    assert from_names(Kitchen, kept) == Kitchen(Oven(2.0, "bottom", (3,)), 4)
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"seeats": 3}, "there is no setting 'kitchen.seeats'; did you mean 'kitchen.seats'?"),
+        ({"oven": {**asdict(Oven()), "glow": 1}}, "there is no setting 'kitchen.oven.glow'"),
+        ({"oven": {"heat": 1.0, "mode": "top"}}, "there is no value of kitchen.oven.racks"),
+        ({"oven": {**asdict(Oven()), "mode": "side"}}, "no value of kitchen.oven.mode 'side'"),
+        ({"oven": 3}, "kitchen.oven must be a table of settings, got 3"),
+        ({"seats": "four"}, "kitchen.seats must be int or none, got 'four'"),
+    ],
+)
+def test_a_setting_that_this_version_does_not_know_is_told_with_both_versions(folder, change, what):
+    bundle = read(folder, MODEL)
+    with pytest.raises(DataError) as caught, bundle.parsing():
+        from_names(Kitchen, {**asdict(Kitchen()), **change}, "kitchen")
+    versions = f"(fitted by loger {bundle.loger}, this is {__version__}); fit again"
+    for part in (str(folder / MANIFEST), what, versions):
+        assert part in str(caught.value)

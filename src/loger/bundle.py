@@ -7,7 +7,8 @@ mapped, not copied: several processes that open one bundle share its memory.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,10 @@ from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
 from loger import files
-from loger.errors import DataError
+from loger.errors import DataError, LogerError
 from loger.files import MANIFEST, Kind, atomic_folder, check_files, kind_of, read_manifest
 from loger.graph import KnowledgeGraph, Relation, Vocabulary
+from loger.version import __version__
 
 MODEL = Kind("loger", "model bundle", 2, "fit again with this version")
 """What ``LOGER.save`` writes; docs/bundles.md says which versions of loger read which format."""
@@ -52,6 +54,20 @@ class Bundle:
     about: Mapping[str, Any]
     arrays: Mapping[str, Arrays]
     tables: Mapping[str, pl.DataFrame]
+
+    @contextmanager
+    def parsing(self) -> Iterator[None]:
+        """Says of what this loger does not understand in a bundle which version wrote it."""
+        try:
+            yield
+        except (LogerError, KeyError) as error:
+            missing = isinstance(error, KeyError) and not isinstance(error, LogerError)
+            what = f"there is no {error}" if missing else str(error)
+            raise DataError(
+                f"{what} (fitted by loger {self.loger}, this is {__version__})",
+                path=self.folder / MANIFEST,
+                remedy=MODEL.remedy,
+            ) from None
 
 
 def write(
@@ -96,9 +112,7 @@ def is_bundle(folder: Path | str, kind: Kind = MODEL) -> bool:
 
 def check_target(folder: Path | str, *, replace: bool = False, kind: Kind = MODEL) -> None:
     """Refuse to write a bundle unless the folder is new, empty, or a bundle to ``replace``."""
-    files.check_target(folder, kind)
-    if is_bundle(folder, kind) and not replace:
-        raise DataError(f"holds a {kind.noun}", path=folder, remedy="give a new folder, or --force")
+    files.check_target(folder, kind, replace=replace)
 
 
 Stamp = tuple[str, int, int, int]

@@ -97,7 +97,7 @@ def atomic_folder(folder: Path | str, kind: Kind, about: Mapping[str, Any]) -> I
     write are carried over.
     """
     folder = Path(folder).resolve()
-    check_target(folder, kind)
+    check_target(folder, kind, replace=True)
     folder.parent.mkdir(parents=True, exist_ok=True)
     part = _beside(folder)
     part.mkdir()
@@ -116,17 +116,18 @@ def atomic_folder(folder: Path | str, kind: Kind, about: Mapping[str, Any]) -> I
         shutil.rmtree(part, ignore_errors=True)
 
 
-def check_target(folder: Path | str, kind: Kind) -> None:
-    """Refuse a place where a folder of this kind would destroy something else."""
+def check_target(folder: Path | str, kind: Kind, *, replace: bool) -> None:
+    """Refuse to write where something else would be lost, or what is not to be replaced."""
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
         raise DataError("is a file", path=folder, remedy="give a folder")
-    if folder.is_dir() and any(folder.iterdir()) and kind_of(folder) != kind.name:
-        raise DataError(
-            f"is not empty and not a {kind.noun}",
-            path=folder,
-            remedy="give a new folder",
-        )
+    if not folder.is_dir() or not any(folder.iterdir()):
+        return
+    if kind_of(folder) != kind.name:
+        what = f"is not empty and not a {kind.noun}"
+        raise DataError(what, path=folder, remedy="give a new folder")
+    if not replace:
+        raise DataError(f"holds a {kind.noun}", path=folder, remedy="give a new folder, or --force")
 
 
 def _beside(path: Path) -> Path:

@@ -14,7 +14,7 @@ loger.errors.UnknownNameError: there is no setting 'm.maxrules'; did you mean 'm
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -39,6 +39,29 @@ def read_toml(path: Path | str) -> dict[str, Any]:
         raise DataError(f"is not TOML ({error})", path=path, remedy="fix that line") from None
 
 
+def from_names(kind: type[Config], values: Mapping[str, Any], where: str = "") -> Config:
+    """A config from all of its settings by name, as ``asdict`` gives them and JSON keeps them.
+
+    >>> from loger.rules.mining import MiningConfig
+    >>> from_names(MiningConfig, {"max_rules": 10}, "mining")
+    Traceback (most recent call last):
+    loger.errors.LogerError: there is no value of mining.min_hops
+    """
+    base = kind()
+    _check_complete(base, values, where)
+    return overridden(base, values, where)
+
+
+def _check_complete(base: Any, values: Mapping[str, Any], where: str) -> None:
+    for setting in fields(base):
+        at = f"{where}.{setting.name}" if where else setting.name
+        if setting.name not in values:
+            raise LogerError(f"there is no value of {at}")
+        now, value = getattr(base, setting.name), values[setting.name]
+        if is_dataclass(now) and isinstance(value, Mapping):
+            _check_complete(now, value, at)
+
+
 def overridden(base: Config, values: Mapping[str, Any], where: str = "") -> Config:
     """The config with some settings changed; a nested config takes a mapping of its own."""
     hints = get_type_hints(type(base))
@@ -50,12 +73,12 @@ def overridden(base: Config, values: Mapping[str, Any], where: str = "") -> Conf
             near = get_close_matches(name, known)  # by the last name: the path is no likeness
             raise UnknownNameError("setting", at, [at.removesuffix(name) + k for k in near])
         now = getattr(base, name)
-        if is_dataclass(now):
+        if is_dataclass(now) and type(value) is not type(now):
             if not isinstance(value, Mapping):
                 raise LogerError(f"{at} must be a table of settings, got {value!r}")
             changed[name] = overridden(now, value, at)
         else:
-            changed[name] = _checked(hints[name], value, at)
+            changed[name] = value if is_dataclass(now) else _checked(hints[name], value, at)
     return replace(base, **changed)  # type: ignore[type-var]
 
 
@@ -121,6 +144,10 @@ def _checked(hint: Any, value: Any, at: str) -> Any:
             return float(value)
         elif option is NoneType and value == "none":
             return None
+        elif get_origin(option) in (tuple, Sequence) and isinstance(value, list | tuple):
+            return tuple(value)
+        elif get_origin(option) is Mapping and isinstance(value, Mapping):
+            return dict(value)
         elif isinstance(option, type) and type(value) is option:
             return value
     names = ["none" if o is NoneType else getattr(o, "__name__", str(o)) for o in options]

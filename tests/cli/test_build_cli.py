@@ -76,9 +76,10 @@ def test_strict_and_a_full_folder_end_with_one_line(raw: tuple[Path, Path], tmp_
     full = tmp_path / "full"
     full.mkdir()
     (full / "mine.txt").write_text("mine")
-    assert "is not empty" in amazon(raw, full).output
-    (full / "mine.txt").rename(full / "facts.parquet")  # what a killed build leaves
+    assert "is not empty and not a saved data set" in amazon(raw, full, "--force").output
+    (full / "mine.txt").unlink()
     assert amazon(raw, full).exit_code == 0
+    assert "holds a saved data set; give a new folder, or --force" in amazon(raw, full).output
 
 
 def test_the_defaults_that_the_help_names_are_the_librarys() -> None:

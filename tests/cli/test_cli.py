@@ -154,12 +154,15 @@ def test_converted_data_is_the_same_data(folder: Path, tmp_path: Path) -> None:
     assert before == after
 
 
-def test_convert_does_not_write_into_a_full_folder_unless_forced(
+def test_convert_replaces_a_saved_data_set_only_if_forced_and_nothing_else(
     folder: Path, tmp_path: Path
 ) -> None:
-    refuses(("data", "convert", folder, folder), "is not empty")
+    refuses(("data", "convert", folder, folder, "--force"), "is not empty and not a saved data set")
     refuses(("data", "convert", folder, folder / "triples.csv"), "is a file")
-    assert run("data", "convert", folder, folder, "--force").exit_code == 0
+    out = tmp_path / "out"
+    assert run("data", "convert", folder, out).exit_code == 0
+    refuses(("data", "convert", folder, out), "holds a saved data set")
+    assert run("data", "convert", folder, out, "--force").exit_code == 0
 
 
 def test_rules_shows_and_gives_the_kept_rules(folder: Path) -> None:

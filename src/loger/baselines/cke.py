@@ -19,7 +19,8 @@ from loger.engine.threads import one_thread
 from loger.errors import LogerError
 from loger.evaluation.recommender import Floats, Recommender, part_matrix
 from loger.graph import INTERACTION, KnowledgeGraph
-from loger.training.loop import Parameters, chosen_device, configured, entity_ids
+from loger.settings import overridden
+from loger.training.loop import Parameters, chosen_device, entity_ids
 
 Ids = NDArray[np.int64]
 
@@ -66,7 +67,7 @@ class CKE(Recommender):
     vectors_: _Vectors
 
     def __init__(self, **settings: Any) -> None:
-        self.config = configured(CKEConfig, settings)
+        self.config = overridden(CKEConfig(), settings)
         c = self.config
         if min(c.dimension, c.epochs, c.batch, c.negatives) < 1 or c.l2 < 0:
             raise LogerError(

@@ -19,7 +19,8 @@ from loger.engine.threads import one_thread
 from loger.errors import LogerError
 from loger.evaluation.recommender import ExplainedItem, Floats, Recommender, part_matrix
 from loger.graph import INTERACTION, KnowledgeGraph
-from loger.training.loop import chosen_device, configured, entity_ids
+from loger.settings import overridden
+from loger.training.loop import chosen_device, entity_ids
 from loger.training.rows import RowAdam
 
 Ids = NDArray[np.int64]
@@ -89,7 +90,7 @@ class HeteroEmbed(Recommender):
     _matcher: PathMatcher | None
 
     def __init__(self, **settings: Any) -> None:
-        self.config = configured(HeteroEmbedConfig, settings)
+        self.config = overridden(HeteroEmbedConfig(), settings)
         c = self.config
         if min(c.dimension, c.epochs, c.batch, c.negatives) < 1 or c.noise <= 0 or c.l2 < 0:
             raise LogerError(

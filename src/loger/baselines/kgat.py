@@ -33,7 +33,8 @@ from loger.engine.threads import one_thread
 from loger.errors import LogerError
 from loger.evaluation.recommender import ExplainedItem, Floats, PairMatrix, Recommender, part_matrix
 from loger.graph import KnowledgeGraph
-from loger.training.loop import Parameters, chosen_device, configured, entity_ids
+from loger.settings import overridden
+from loger.training.loop import Parameters, chosen_device, entity_ids
 
 Ids = NDArray[np.int64]
 
@@ -109,7 +110,7 @@ class KGAT(Recommender):
     _matcher: PathMatcher | None
 
     def __init__(self, **settings: Any) -> None:
-        self.config = configured(KGATConfig, settings)
+        self.config = overridden(KGATConfig(), settings)
         c = self.config
         drawn = 1 if c.neighbours is None else c.neighbours
         least = min(c.dimension, c.epochs, c.batch, c.group, drawn, *c.layers)

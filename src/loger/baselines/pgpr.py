@@ -23,7 +23,8 @@ from loger.evaluation.recommender import ExplainedItem, Floats, Recommender
 from loger.graph import INTERACTION, KnowledgeGraph, Path, history
 from loger.rules import RuleSet
 from loger.rules.mining import MiningConfig, mine
-from loger.training.loop import chosen_device, configured
+from loger.settings import overridden
+from loger.training.loop import chosen_device
 
 Ints = NDArray[np.int64]
 
@@ -161,7 +162,7 @@ class PGPR(Recommender):
     rewards_: tuple[float, ...]  # mean reward of each epoch
 
     def __init__(self, **settings: Any) -> None:
-        self.config = configured(PGPRConfig, settings)
+        self.config = overridden(PGPRConfig(), settings)
         c = self.config
         if c.actions < 1 or c.epochs < 0 or c.batch < 1 or not c.beam or min(c.beam) < 1:
             raise LogerError(

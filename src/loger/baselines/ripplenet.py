@@ -20,8 +20,9 @@ from loger.engine.threads import one_thread
 from loger.errors import LogerError
 from loger.evaluation.recommender import ExplainedItem, Floats, Recommender
 from loger.graph import INTERACTION, KnowledgeGraph, Path, history
+from loger.settings import overridden
 from loger.topk import top_k
-from loger.training.loop import chosen_device, configured
+from loger.training.loop import chosen_device
 from loger.training.rows import RowAdam
 
 Ints = NDArray[np.int64]
@@ -100,7 +101,7 @@ class RippleNet(Recommender):
     graph_: KnowledgeGraph
 
     def __init__(self, **settings: Any) -> None:
-        self.config = configured(RippleNetConfig, settings)
+        self.config = overridden(RippleNetConfig(), settings)
         c = self.config
         counts = (c.dimension, c.hops, c.memories, c.negatives, c.batch)
         if min(counts) < 1 or c.epochs < 0 or min(c.kge, c.l2) < 0:

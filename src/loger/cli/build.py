@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="Build data sets from raw reviews or tables.")
 
 Out = Annotated[Path, typer.Option(metavar="FOLDER", help="The folder to write.")]
-Force = Annotated[bool, typer.Option("--force", help="Write into a non-empty folder.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace the data set that is there.")]
 Fit = Annotated[
     Path | None,
     typer.Option(
@@ -30,10 +30,6 @@ Fit = Annotated[
     ),
 ]
 Name = Annotated[str | None, typer.Option(help="A name for the data set.", show_default=False)]
-
-
-UNFINISHED = ("entities", "relations", "facts", "interactions")
-"""Files of a data set that is not whole without its manifest."""
 
 
 def setting(help: str, **more: Any) -> Any:
@@ -105,8 +101,7 @@ def amazon(
         "hub_share": hub_share, "most_related": most_related, "category_levels": category_levels,
         "price_bins": price_bins, "leave_out": tuple(leave_out) if leave_out else None,
     }  # fmt: skip
-    check_out(out, force)
-    check_fit(fit, force, json)
+    check_targets(out, fit, force, json)
     from loger.build import amazon as builder
     from loger.build.presets import preset as named
     from loger.cli import show
@@ -135,20 +130,12 @@ def amazon(
     fit_too(out, fit, force)
 
 
-def check_out(out: Path, force: bool) -> None:
-    """The folder to write must be new, empty, or meant to be overwritten."""
-    files = {file.name for file in out.iterdir()} if out.is_dir() else set()
-    # What a build that was killed while it wrote has left behind is no reason to stop.
-    if files and not files <= {f"{stem}.parquet" for stem in UNFINISHED} and not force:
-        raise DataError("is not empty", path=out, remedy="give a new folder, or --force")
-    if out.is_file():
-        raise DataError("is a file", path=out, remedy="give a folder")
-
-
-def check_fit(bundle: Path | None, force: bool, json: bool) -> None:
-    """What would stop the fit is told before anything is built."""
+def check_targets(out: Path, bundle: Path | None, force: bool, json: bool) -> None:
+    """What would stop the save or the fit is told before anything is built."""
     from loger.bundle import check_target
+    from loger.data import saved
 
+    saved.check_target(out, replace=force)
     if bundle is not None:
         check_target(bundle, replace=force)
         if json:
@@ -221,8 +208,7 @@ def table(
       loger data build table --interactions o.csv --items i.csv --out shop.loger --fit shop.bundle
     """
     if not propose:
-        check_out(out, force)
-        check_fit(fit, force, json)
+        check_targets(out, fit, force, json)
     if (mapping is None) == (interactions is None):
         raise DataError("give either --interactions or --mapping", remedy="see --help")
     from loger.build import frames

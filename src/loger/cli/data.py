@@ -19,7 +19,6 @@ from loger.cli.options import (
     ValidationShare,
     read,
 )
-from loger.errors import DataError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -60,7 +59,7 @@ def convert(
     out: Annotated[Path, typer.Argument(metavar="OUT", help="The folder to write.")],
     format: Format = None,
     positive_from: PositiveFrom = None,
-    force: Annotated[bool, typer.Option("--force", help="Write into a non-empty folder.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace the data set there.")] = False,
     json: AsJson = False,
 ) -> None:
     """Write a data set as Parquet files, which load in seconds whatever it came from.
@@ -69,7 +68,9 @@ def convert(
     Example:
       loger data convert my-shop my-shop.loger
     """
-    _check_out(out, force)
+    from loger.data import saved
+
+    saved.check_target(out, replace=force)
     dataset = read(path, format, positive_from)
     _save(dataset, out, json)
 
@@ -84,7 +85,7 @@ def split(
     seed: Annotated[int, typer.Option(help="For a random split.")] = 0,
     format: Format = None,
     positive_from: PositiveFrom = None,
-    force: Annotated[bool, typer.Option("--force", help="Write into a non-empty folder.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace the data set there.")] = False,
     json: AsJson = False,
 ) -> None:
     """Write a data set with a split, so that all who read it hold out the same interactions.
@@ -96,7 +97,9 @@ def split(
     Example:
       loger data split my-shop my-shop.split --split random --seed 7
     """
-    _check_out(out, force)
+    from loger.data import saved
+
+    saved.check_target(out, replace=force)
     dataset = read(path, format, positive_from)
     import numpy as np
 
@@ -110,14 +113,6 @@ def split(
     events = replace(dataset.interactions, parts=marks)
     sizes = {name: len(getattr(parts, name)) for name in PARTS}
     _save(replace(dataset, interactions=events), out, json, sizes)
-
-
-def _check_out(out: Path, force: bool) -> None:
-    """The folder to write must be new, empty, or meant to be overwritten."""
-    if out.is_dir() and any(out.iterdir()) and not force:
-        raise DataError("is not empty", path=out, remedy="give a new folder, or --force")
-    if out.is_file():
-        raise DataError("is a file", path=out, remedy="give a folder")
 
 
 def _save(dataset: Dataset, out: Path, json: bool, parts: dict[str, int] | None = None) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from loger import files
 from loger.data.dataset import PARTS, Dataset, Facts, Interactions, Note
 from loger.errors import DataError
 from loger.files import Kind, atomic_folder, check_files, read_manifest
@@ -15,6 +16,11 @@ from loger.graph import Relation, Vocabulary
 
 SAVED = Kind("dataset", "saved data set", 2, "read the original and save it again")
 TABLES = ("entities", "relations", "facts", "interactions")
+
+
+def check_target(folder: Path | str, *, replace: bool) -> None:
+    """Refuse to save unless the folder is new, empty, or a saved data set to ``replace``."""
+    files.check_target(folder, SAVED, replace=replace)
 
 
 def save(dataset: Dataset, folder: Path | str) -> None:

@@ -31,6 +31,7 @@ from loger.encoder.protocol import Floats
 from loger.engine import Progress, silent
 from loger.errors import LogerError, UnknownNameError
 from loger.graph import INTERACTION, KnowledgeGraph
+from loger.settings import overridden
 from loger.training.checkpoint import Checkpoint
 from loger.training.loop import (
     Batch,
@@ -38,7 +39,6 @@ from loger.training.loop import (
     Parameters,
     Triples,
     chosen_device,
-    configured,
     entity_ids,
     load_arrays,
     module_arrays,
@@ -80,7 +80,7 @@ class KGE:
     """An encoder by the name of a PyKEEN model: ``KGE("RotatE", dimension=64)``."""
 
     def __init__(self, model: str = "RotatE", **settings: Any) -> None:
-        self.config = configured(KGEConfig, {"model": model, **settings})
+        self.config = overridden(KGEConfig(), {"model": model, **settings})
         self._resolver = _pykeen("models").model_resolver
         try:
             self.name: str = self._resolver.lookup(model).__name__

@@ -35,6 +35,7 @@ from loger.encoder.protocol import Floats
 from loger.engine import Progress, silent
 from loger.errors import LogerError
 from loger.graph import INTERACTION, KnowledgeGraph
+from loger.settings import overridden
 from loger.training.checkpoint import Checkpoint
 from loger.training.loop import (
     Batch,
@@ -43,7 +44,6 @@ from loger.training.loop import (
     Parameters,
     Triples,
     chosen_device,
-    configured,
     entity_ids,
     load_arrays,
     module_arrays,
@@ -91,7 +91,7 @@ class GNN:
     """An encoder that propagates along the graph: ``GNN(dimension=64)``."""
 
     def __init__(self, **settings: Any) -> None:
-        self.config = configured(GNNConfig, settings)
+        self.config = overridden(GNNConfig(), settings)
         self.device = chosen_device(self.config.device)
 
     def __repr__(self) -> str:

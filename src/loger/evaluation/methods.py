@@ -45,9 +45,9 @@ def encoder_alone(seed: int = 0, **settings: Any) -> Recommender:
     """The default encoder as a recommender, with settings of TransE."""
     from loger.baselines.encoder import EncoderAlone
     from loger.encoder import TransE, TransEConfig
-    from loger.training.loop import configured
+    from loger.settings import overridden
 
-    config = configured(TransEConfig, {"seed": seed, **settings})
+    config = overridden(TransEConfig(), {"seed": seed, **settings})
     return EncoderAlone(lambda: TransE(config))
 
 
@@ -55,12 +55,12 @@ def loger(seed: int = 0, **settings: Any) -> Recommender:
     """LOGER with its defaults, or with settings of EMConfig or LOGERConfig."""
     from loger.em import EMConfig
     from loger.model import LOGER, LOGERConfig
-    from loger.training.loop import configured
+    from loger.settings import overridden
 
     whole = {field.name for field in fields(LOGERConfig)}
     own = {name: value for name, value in settings.items() if name in whole}
     em = {name: value for name, value in settings.items() if name not in whole}
-    return LOGER(LOGERConfig(**{"em": configured(EMConfig, em), "seed": seed, **own}))
+    return LOGER(LOGERConfig(**{"em": overridden(EMConfig(), em), "seed": seed, **own}))
 
 
 def loger_paper(seed: int = 0, rounds: int = 4) -> Recommender:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from loger.engine import Progress
-from loger.errors import LogerError, UnknownNameError
+from loger.errors import LogerError
 from loger.graph import INTERACTION, KnowledgeGraph
 from loger.training.checkpoint import Checkpoint
 from loger.training.rows import RowAdam
@@ -223,17 +223,6 @@ def _repeatable(seed: list[int]) -> Iterator[None]:
         finally:
             torch.use_deterministic_algorithms(before)
             memory.fill_uninitialized_memory = fill
-
-
-def configured(kind: type[Config], settings: Mapping[str, Any]) -> Config:
-    """A config from settings by name; an unknown name is an error with the nearest known one."""
-    known = [f.name for f in fields(kind)]  # type: ignore[arg-type]
-    for name in settings:
-        if name not in known:
-            raise UnknownNameError(
-                f"setting of {kind.__name__.removesuffix('Config')}", name, known
-            )
-    return kind(**settings)
 
 
 def module_arrays(module: nn.Module) -> dict[str, NDArray[np.generic]]:
