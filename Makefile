@@ -4,10 +4,9 @@
 PY := .venv/bin/python
 RUN_READY := .venv/ready
 DEV_READY := .venv/ready-dev
-DOCS_READY := .venv/ready-docs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format bench bench-grounding bench-encoder bench-build docs clean
+.PHONY: help setup demo test lint tables format bench bench-grounding bench-encoder bench-build docs clean
 
 help: ## list these targets
 	@echo "loger: recommendations with reasons that are true"
@@ -18,13 +17,16 @@ setup: $(DEV_READY) ## create .venv with everything for development
 demo: $(RUN_READY) ## show the library at work on a small invented shop
 	@.venv/bin/loger demo
 
-test: lint ## check style and types, run all tests
-	OMP_NUM_THREADS=1 $(PY) -m pytest -n 2
+test: lint docs ## check style and types, build the documentation, run all tests with coverage
+	OMP_NUM_THREADS=1 $(PY) -m slipcover -m pytest -n 2
 
 lint: $(DEV_READY) ## check style (ruff) and types (mypy)
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
+
+tables: $(DEV_READY) ## write the stored figures of docs/tables into the pages
+	$(PY) benchmarks/tables.py
 
 format: $(DEV_READY) ## put the code into the house style
 	$(PY) -m ruff check --fix .
@@ -42,7 +44,7 @@ bench-encoder: $(DEV_READY) ## train and retrieve at full size, beside the autho
 bench-build: $(DEV_READY) ## a million raw reviews to a data set, killed and resumed
 	$(PY) benchmarks/build.py --kill
 
-docs: $(DOCS_READY) ## build the documentation into docs/_build
+docs: $(DEV_READY) ## build the documentation into docs/_build; a warning is an error
 	$(PY) -m sphinx -W --keep-going -q docs docs/_build
 	@echo "open docs/_build/index.html"
 
@@ -58,8 +60,4 @@ $(RUN_READY): pyproject.toml scripts/setup.sh
 
 $(DEV_READY): pyproject.toml scripts/setup.sh
 	@scripts/setup.sh dev
-	@touch $(RUN_READY) $@
-
-$(DOCS_READY): pyproject.toml scripts/setup.sh
-	@scripts/setup.sh docs
 	@touch $(RUN_READY) $@

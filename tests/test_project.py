@@ -7,6 +7,7 @@ import re
 import resource
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import loger
@@ -132,3 +133,11 @@ def test_imports_point_down_only() -> None:
         others = [n for n in names if n.split(".")[0] != own]
         up = [n for n in others if LAYER[part_of(n)] >= LAYER[part]]
         assert not up, f"{file.relative_to(SOURCE)} imports {up}"
+
+
+def test_only_modules_with_compiled_functions_are_left_out_of_coverage() -> None:
+    root = SOURCE.parents[1]
+    with (root / "pyproject.toml").open("rb") as file:
+        omitted = tomllib.load(file)["tool"]["slipcover"]["omit"]
+    compiled = [f for f in SOURCE.rglob("*.py") if "\n@njit" in f.read_text(encoding="utf-8")]
+    assert sorted(omitted) == sorted(str(f.relative_to(root)) for f in compiled)
