@@ -1,5 +1,8 @@
 """Sphinx: ``make docs``."""
 
+import re
+from typing import Any
+
 from loger import __version__
 
 project = "loger"
@@ -13,3 +16,13 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 suppress_warnings = ["misc.highlighting_failure"]  # console blocks show excerpts
 myst_heading_anchors = 3
+
+
+def _plain_bars(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Sizes of sets in docstrings, |T_u|, are formulas and not reStructuredText's substitutions."""
+    lines[:] = [re.sub(r"\|([\w⁺]+)\|", r"\\|\1\\|", line) for line in lines]
+
+
+def setup(app: Any) -> None:
+    """What Sphinx calls first."""
+    app.connect("autodoc-process-docstring", _plain_bars)

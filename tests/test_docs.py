@@ -1,19 +1,24 @@
 """What the documentation says is run: Python blocks, loger commands, make targets, doctests.
 
-In README.md and docs/*.md a block ``text path/to/file`` is a file that later blocks may read;
-Python blocks of one page share their names; the lines shown under ``$ loger …`` are looked
-for in what the command prints, whatever the spacing; … stands for other lines, or the rest of one.
+In README.md, CONTRIBUTING.md and docs/*.md a block ``text path/to/file`` is a file that later
+blocks may read; Python blocks of one page share their names; the lines shown under ``$ loger …``
+are looked for in what the command prints, whatever the spacing; … stands for other lines, or the
+rest of one. Names of functions, tests, modules and sections are resolved, and the tables of
+results are compared with the stored figures.
 """
 
 from __future__ import annotations
 
 import doctest
-import pkgutil
+import json
 import re
 import shlex
 from collections.abc import Iterator
+from functools import reduce
 from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -23,16 +28,44 @@ import loger
 from loger.cli import app
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCS = ROOT / "docs"
+PAGES = {
+    str(page.relative_to(ROOT)): page
+    for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md")))
+    if "_build" not in page.parts
+}
+PROSE = {
+    "CONTRIBUTING.md",
+    "docs/api.md",
+    "docs/architecture.md",
+    "docs/faithfulness.md",
+    "docs/index.md",
+    "docs/method.md",
+    "docs/paper-map.md",
+    "docs/results.md",
+    "docs/speed.md",
+    *(name for name in PAGES if name.startswith("docs/adr/")),
+}
+"""Pages to read, with nothing to run."""
 BLOCK = re.compile(r"^```(\w+)[ \t]*([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-ELSEWHERE = {"git", "cd", "pip", "python3"}
+ELSEWHERE = {"git", "cd", "pip", "python3", ".venv/bin/pip", ".venv/bin/pre-commit"}
 """Commands that pages may show but that are not run here."""
+METHOD = re.compile(r"METHOD ((?:L?\d+(?:, and | and |, )?)+)")
+"""A reference to sections of docs/method.md, as in "METHOD 5" or "METHOD L2, L3, and 3"."""
+SOURCE = Path(loger.__file__).parent
+MODULES = {
+    ".".join(("loger", *file.relative_to(SOURCE).with_suffix("").parts)).removesuffix(
+        ".__init__"
+    ): file
+    for file in sorted(SOURCE.rglob("*.py"))
+    if file.name != "__main__.py"
+}
+"""All modules of loger, with their files."""
+EXAMPLES = [name for name, file in MODULES.items() if ">>>" in file.read_text(encoding="utf-8")]
+"""Those whose docstrings have examples."""
 
-
-every_page = pytest.mark.parametrize(
-    "page", [pytest.param(p, id=str(p.relative_to(ROOT))) for p in PAGES if "_build" not in p.parts]
-)
+every_page = pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
 
 
 @every_page
@@ -41,6 +74,7 @@ def test_what_a_page_shows_works(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"__name__": page.stem}
+    ran = 0
     for language, rest, text in BLOCK.findall(page.read_text(encoding="utf-8")):
         if language == "text" and rest:
             place = tmp_path / rest
@@ -48,9 +82,11 @@ def test_what_a_page_shows_works(
             place.write_text(text, encoding="utf-8")
         elif language == "python":
             exec(compile(text, f"{page.name}: {text.splitlines()[0]}", "exec"), names)
+            ran += 1
         elif language in ("console", "sh"):
-            for command, shown in commands(text):
-                check(command, shown)
+            ran += sum(check(command, shown) for command, shown in commands(text))
+    prose = str(page.relative_to(ROOT)) in PROSE
+    assert bool(ran) != prose, f"{ran} blocks or commands were run; PROSE in this file is for none"
 
 
 def commands(text: str) -> Iterator[tuple[str, list[str]]]:
@@ -62,20 +98,21 @@ def commands(text: str) -> Iterator[tuple[str, list[str]]]:
         yield command.partition("  #")[0].strip(), [s for s in shown if s.strip(" …")]
 
 
-def check(command: str, shown: list[str]) -> None:
-    """Run a loger command, or see that another is one a reader has."""
+def check(command: str, shown: list[str]) -> bool:
+    """Run a loger command, or see that another is one a reader has; whether it was run."""
     program, *arguments = shlex.split(command)
     if program == "make":
         assert set(arguments) <= TARGETS, command
         if arguments != ["demo"] or not shown:
-            return
+            return False
     elif program != "loger":
         assert program in ELSEWHERE, command
-        return
+        return False
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, (command, result.output)
     for line in shown:
         assert plain(line.rstrip(" …")) in plain(result.output), (command, line, result.output)
+    return True
 
 
 def plain(text: str) -> str:
@@ -85,24 +122,155 @@ def plain(text: str) -> str:
 @every_page
 def test_links_of_a_page_lead_somewhere(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
-    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)|(?:src|srcset)=\"([^\"]+)\"", text):
-        link = "".join(target)
-        if "://" not in link:
-            assert (page.parent / link).exists(), f"{page.name} links to {link}"
+    for link, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)", text):
+        if "://" in link:
+            continue
+        target = page.parent / link if link else page
+        assert target.exists(), f"{page.name} links to {link}"
+        assert not anchor or anchor in anchors(target), f"{page.name} links to {link}#{anchor}"
+    for link in re.findall(r"(?:src|srcset)=\"([^\"]+)\"", text):
+        assert (page.parent / link).exists(), f"{page.name} shows {link}"
 
 
-@pytest.mark.parametrize(
-    "module",
-    [m.name for m in pkgutil.walk_packages(loger.__path__, "loger.") if "__main__" not in m.name],
-)
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub and MyST make them."""
+    heads = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+# ── names in the documentation ──────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("module", EXAMPLES)
 def test_examples_in_docstrings_are_true(module: str) -> None:
-    assert doctest.testmod(import_module(module)).failed == 0
+    results = doctest.testmod(import_module(module))
+    assert results.attempted > 0
+    assert results.failed == 0
 
 
-def test_the_paper_map_names_functions_and_tests_that_exist() -> None:
-    text = (ROOT / "docs" / "paper-map.md").read_text(encoding="utf-8")
-    for file, _, test in re.findall(r"`(tests/[\w./]*)(::(\w+))?`", text):
+def test_there_are_examples_in_docstrings() -> None:
+    assert EXAMPLES
+
+
+def resolve(name: str) -> object:
+    """What a dotted path below loger names: a module, or something in one."""
+    parts = name.split(".")
+    for k in range(len(parts), 0, -1):
+        module = "loger." + ".".join(parts[:k])
+        if module in MODULES:
+            return reduce(getattr, parts[k:], import_module(module))
+    raise LookupError(f"no module of loger begins {name}")
+
+
+def paper_map() -> list[list[str]]:
+    """The rows of the paper map: paper, functions, tests, difference."""
+    text = (DOCS / "paper-map.md").read_text(encoding="utf-8").replace(r"\|", "¦")
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+
+@pytest.mark.parametrize("row", paper_map(), ids=lambda row: row[0][:40])
+def test_a_row_of_the_paper_map_names_functions_and_tests_that_exist(row: list[str]) -> None:
+    _, functions, tests, _ = row
+    names = re.findall(r"`([\w.]+)[^`]*`", functions)
+    assert names, "name functions by their path below loger, in backquotes"
+    for name in names:
+        resolve(name)
+    files = re.findall(r"`(tests/[\w./]*)(?:::(\w+))?`", tests)
+    assert files
+    for file, test in files:
+        text = (ROOT / file).read_text(encoding="utf-8")
+        assert not test or f"def {test}(" in text, f"{file} has no {test}"
+
+
+def test_every_reference_to_the_method_leads_to_a_section() -> None:
+    text = (DOCS / "method.md").read_text(encoding="utf-8")
+    known = {
+        *re.findall(r"^## (\d+)\. ", text, re.MULTILINE),
+        *re.findall(r"\*\*(L\d)\.\*\*", text),
+    }
+    assert {"1", "15", "L1", "L4"} <= known
+    found = 0
+    for folder in ("src", "tests", "benchmarks", "docs", "examples"):
+        for file in (ROOT / folder).rglob("*.*"):
+            if file.suffix in (".py", ".md", ".toml") and "_build" not in file.parts:
+                for near in re.findall(
+                    r"METHOD ((?:L?\d+(?:, | and |, and )?)+)", file.read_text()
+                ):
+                    found += 1
+                    unknown = set(re.findall(r"L?\d+", near)) - known
+                    assert not unknown, f"{file.relative_to(ROOT)}: METHOD {unknown}"
+    assert found > 20
+
+
+def test_every_public_module_is_in_the_api_or_listed_as_internal() -> None:
+    documented, internal = (DOCS / "api.md").read_text(encoding="utf-8").split("## Internal", 1)
+    shown = set(re.findall(r"automodule:: (loger[\w.]*)", documented))
+    listed = set(re.findall(r"`(loger\.[\w.]+?)(?:\.\*)?`", internal))
+    below = tuple(re.findall(r"`(loger\.[\w.]+\.)\*`", internal))  # `loger.cli.*`: all in it
+    public = {m for m in MODULES if "._" not in m} - {"loger"}
+    assert public == {m for m in public if m in shown | listed or m.startswith(below)}
+    assert not {m for m in shown & listed if f"{m}." not in below}
+    assert shown | listed <= public | {"loger"}
+
+
+def test_the_architecture_page_has_the_layers_that_are_held() -> None:
+    from test_project import LAYERS
+
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    block = text.split("<!-- layers -->")[1]
+    rows = [set(re.findall(r"`([\w.]+)`", line)) for line in block.splitlines() if "`" in line]
+    assert rows == LAYERS[::-1], "the page shows the layers from the top"
+
+
+def test_files_named_on_the_architecture_page_exist() -> None:
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    names = re.findall(
+        r"`((?:src|tests|docs|benchmarks|examples|scripts)/[\w./-]*)(?:::(\w+))?`", text
+    )
+    assert len(names) > 20
+    for file, name in names:
         assert (ROOT / file).exists(), file
-        assert not test or f"def {test}(" in (ROOT / file).read_text(encoding="utf-8"), test
-    for module, name in re.findall(r"`(graph|rules|mining|grounding|data)\.(\w+)`", text):
-        assert hasattr(import_module(f"loger.{module}"), name), f"{module}.{name}"
+        assert not name or re.search(rf"\b{name}\b", (ROOT / file).read_text()), f"{file}::{name}"
+
+
+# ── tables of results ───────────────────────────────────────────────────────────────────
+
+
+def tables() -> ModuleType:
+    spec = spec_from_file_location("benchmark_tables", ROOT / "benchmarks" / "tables.py")
+    assert spec and spec.loader
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_tables_of_all_pages_are_those_that_are_stored() -> None:
+    for page in tables().pages():
+        text = page.read_text(encoding="utf-8")
+        assert tables().up_to_date(text) == text, f"{page.name}: run python benchmarks/tables.py"
+
+
+def test_every_stored_table_says_where_it_comes_from_and_is_shown() -> None:
+    text = "".join(page.read_text(encoding="utf-8") for page in PAGES.values())
+    files = sorted((DOCS / "tables").glob("*.json"))
+    assert files
+    for file in files:
+        stored = json.loads(file.read_text(encoding="utf-8"))
+        assert {"command", "commit", "machine", "columns", "rows"} <= set(stored), file.name
+        assert f"<!-- table: {file.stem} -->" in text, f"no page shows {file.name}"
+
+
+def test_cells_of_stored_tables_are_written_as_documented() -> None:
+    cell = tables().cell
+    assert cell(None, ".2f") == ""
+    assert cell(1234.5, ",.2f") == "1,234.50"
+    assert cell([0, 175, 100], "d") == "0 + 175 + 100"
+    assert cell({"mean": 9.2, "sd": 0.05, "bold": True}, ".2f") == "**9.20** ± 0.05"
+    assert cell({"mean": 0.6, "interval": [0.5, 0.7]}, ".3f") == "0.600 [0.500, 0.700]"
+    assert cell("LOGER {compare-ml1m: LOGER: NDCG: .1f} %", "") == "LOGER 22.5 %"
+
+
+def test_a_page_with_a_changed_figure_is_out_of_date() -> None:
+    text = (DOCS / "results.md").read_text(encoding="utf-8")
+    assert tables().up_to_date(text.replace("| 10.34 |", "| 10.35 |")) == text
