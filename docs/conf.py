@@ -16,6 +16,7 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 suppress_warnings = ["misc.highlighting_failure"]  # console blocks show excerpts
 myst_heading_anchors = 3
+smartquotes = False
 
 
 def _plain_bars(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
