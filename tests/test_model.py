@@ -18,7 +18,8 @@ from loger.encoder import TransEConfig
 from loger.encoder.network import GNN
 from loger.engine import LocalEngine, silent
 from loger.errors import DataError, LogerError, UnknownNameError
-from loger.explain.attribution import NO_PATH, NO_WEIGHT, SCHEMA, explain
+from loger.explain.attribution import NO_PATH, NO_WEIGHT, explain
+from loger.explain.schema import SCHEMA
 from loger.graph import history
 from loger.model import LOGER, LOGERConfig
 

@@ -21,7 +21,7 @@ HEAVY = {"torch", "numba", "polars", "scipy"}
 LAYERS = [
     {"errors", "version"},
     {"engine", "files", "settings"},
-    {"graph"},
+    {"graph", "progress"},
     {"data", "rules", "topk", "bundle"},
     {"build", "grounding", "training", "evaluation.recommender", "evaluation.metrics"},
     {"encoder", "logic", "rules.mining"},

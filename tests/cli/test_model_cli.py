@@ -213,7 +213,7 @@ def test_recommend_gives_reasons_whose_parts_add_up(bundle: Path, user: str) -> 
     for row in told["items"]:
         assert row["label"] not in told["history"]
         rules = sum(rule["contribution"] for rule in row["rules"])
-        parts = row["embedding"] + row["prior"] + row["popularity"] + rules
+        parts = row["encoder"] + row["prior"] + row["popularity"] + rules
         assert parts == pytest.approx(row["score"], abs=1e-5)
     shown = run("recommend", bundle, "--user", user, "--explain").stdout
     assert told["items"][0]["label"] in shown

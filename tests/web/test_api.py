@@ -13,9 +13,8 @@ import pytest
 from fastapi.testclient import TestClient
 from prometheus_client.parser import text_string_to_metric_families
 
-from loger.explain.attribution import SCHEMA
+from loger.explain.schema import SCHEMA
 from loger.model import LOGER
-from loger.web import schemas
 from loger.web.app import create_app
 from loger.web.config import ServeConfig
 from loger.web.problems import CODES
@@ -58,7 +57,7 @@ def test_the_parts_of_every_explanation_add_up_to_the_score(client, model):
         for row in client.get("/v1/recommendations", params={"user": name}).json()["items"]:
             told = row["explanation"]
             rules = math.fsum(part["contribution"] for part in told["rules"])
-            whole = told["embedding"] + rules + told["popularity"] + told["prior"]
+            whole = told["encoder"] + rules + told["popularity"] + told["prior"]
             assert whole == pytest.approx(told["score"], abs=1e-6)
 
 
@@ -131,13 +130,13 @@ def test_what_if_with_a_purchase_more_is_the_models_own_answer(client, model, us
     assert more[0] not in expected
 
 
-def test_without_all_rules_the_order_is_that_of_embedding_and_popularity(client, model, user):
+def test_without_all_rules_the_order_is_that_of_encoder_and_popularity(client, model, user):
     off = list(range(len(model.rules_)))
     body = {"user": user, "without_rules": off, "k": 20}
     for row in client.post("/v1/what-if", json=body).json()["after"]:
         told = row["explanation"]
         assert told["score"] == pytest.approx(
-            told["embedding"] + told["popularity"] + told["prior"], abs=1e-9
+            told["encoder"] + told["popularity"] + told["prior"], abs=1e-9
         )
         assert not told["paths"]
         assert all(part["contribution"] == 0 for part in told["rules"])
@@ -165,10 +164,24 @@ def test_explain_and_why_not_are_the_models_own(client, model, user):
     assert told == model.why_not(user, item).as_dict()
 
 
-def test_the_schema_of_explanations_is_that_of_the_library():
-    ours = schemas.Explanation.model_json_schema()
-    assert set(ours["properties"]) == set(SCHEMA["properties"])
-    assert set(ours["required"]) == set(SCHEMA["required"])
+def test_the_http_schema_of_explanations_is_that_of_the_library(client):
+    parts = client.get("/v1/openapi.json").json()["components"]["schemas"]
+
+    def inlined(schema):
+        """The HTTP schema in the library's form: no references, titles or descriptions."""
+        if "$ref" in schema:
+            return {**inlined(parts[schema["$ref"].split("/")[-1]]), "additionalProperties": False}
+        out = {k: v for k, v in schema.items() if k not in ("title", "description")}
+        if "items" in out:
+            out["items"] = inlined(out["items"])
+        if "properties" in out:
+            out["properties"] = {k: inlined(v) for k, v in out["properties"].items()}
+        return out
+
+    ours = {k: v for k, v in SCHEMA.items() if k not in ("$schema", "title")}
+    assert inlined({"$ref": "ExplanationRecord"}) == ours
+    told = parts["ExplanationRecord"]["properties"]["rank"]
+    assert told["description"] == "Among all items that the user does not have."
 
 
 def test_rules_come_with_weights_and_with_paths_that_exist(client, model):

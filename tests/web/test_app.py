@@ -166,7 +166,7 @@ def test_an_item_shows_its_sum_its_picture_and_its_sentences(browser, model):
     assert sum(parts[:-1]) == pytest.approx(parts[-1], abs=1e-6)
     assert parts[-1] == pytest.approx(told.score, abs=1e-9)
     assert browser.texts(".sum [title] span") == [
-        "embedding", "rules", "popularity", "prior", "score",
+        "encoder", "rules", "popularity", "prior", "score",
     ]  # fmt: skip
     assert "exactly" in browser.one(".sum + p").text
     sentences = browser.texts(".because-list li span:last-child")

@@ -192,9 +192,7 @@ def draw(told: dict[str, Any]) -> None:
     else:
         to.print("No rule got any weight, so there will be no reasons: too little to learn from?")
     n = len(told["rules"])
-    to.print(
-        f"{len(rows)} of {n} rules have weight; the embedding's is {told['encoder_weight']:.2f}"
-    )
+    to.print(f"{len(rows)} of {n} rules have weight; the encoder's is {told['encoder_weight']:.2f}")
     out = quote(told["bundle"])
     lines = [
         f"\nwritten to {told['bundle']} ({told['size'] / 1e6:.1f} MB); next:",

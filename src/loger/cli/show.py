@@ -11,19 +11,12 @@ from typing import Any
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 from rich.table import Table
 from rich.tree import Tree
 
 from loger.engine import LocalEngine
 from loger.graph import INVERSE_MARK
+from loger.progress import shown
 
 _NUMBER = re.compile(r"[+-]?[\d,.]+%?|–")
 COMPILING = "compiling (the first time, about half a minute)"
@@ -55,31 +48,7 @@ def engine(before: str) -> Iterator[LocalEngine]:
 
     ``before`` says what goes on until the first step reports.
     """
-    aside = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    tasks: dict[str, TaskID] = {}
-    if not aside.is_terminal:
-        typer.echo(before, err=True)
-    with Progress(*columns, console=aside, transient=True, disable=not aside.is_terminal) as bars:
-        start = bars.add_task(before, total=None)
-
-        def progress(what: str, done: int, total: int) -> None:
-            if what not in tasks:
-                if not aside.is_terminal:
-                    typer.echo(what, err=True)
-                tasks[what] = bars.add_task(escape(what), total=total)
-                bars.update(start, visible=False)
-            task = bars.tasks[bars.task_ids.index(tasks[what])]
-            if done < task.completed:  # the same step, once more
-                bars.reset(tasks[what], total=total)
-            bars.update(tasks[what], completed=done, total=total, visible=done < total)
-
+    with shown(before, lines=True) as progress:
         yield LocalEngine(progress=progress)
 
 
@@ -140,13 +109,13 @@ def explanation(told: dict[str, Any], of: str = "") -> Tree:
     """An explanation as a tree: the parts that add up to the score, then the paths."""
     whose = f" for [bold]{escape(of)}[/bold]" if of else ""
     head = f"[bold]{escape(told['label'])}[/bold]{whose}: score {told['score']:.3f}"
-    out = Tree(f"{head}, rank {told['rank']:,} (by the embedding alone {bare(told):,})")
+    out = Tree(f"{head}, rank {told['rank']:,} (by the encoder alone {bare(told):,})")
     parts = out.add("the score is the sum of")
     if abs(told["logic"] - told["logit"]) < 1e-9:  # the default fusion: every part is in S
-        parts.add(f"{told['embedding']:+.3f}  embedding")
+        parts.add(f"{told['encoder']:+.3f}  encoder")
         logit = parts
     else:
-        parts.add(f"{told['embedding']:+.3f}  q, the embedding's probability")
+        parts.add(f"{told['encoder']:+.3f}  q, the encoder's probability")
         logit = parts.add(f"{told['logic']:+.3f}  α·p, of logit p = {told['logit']:+.3f}, made of")
     logit.add(f"{told['prior']:+.3f}  prior")
     logit.add(f"{told['popularity']:+.3f}  popularity")
@@ -163,7 +132,7 @@ def explanation(told: dict[str, Any], of: str = "") -> Tree:
 
 
 def bare(told: dict[str, Any]) -> int:
-    """The rank that the embedding alone would give."""
+    """The rank that the encoder alone would give."""
     return int(told["rank_without_logic"])
 
 

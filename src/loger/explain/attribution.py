@@ -18,6 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loger.evaluation.recommender import ExplainedItem
+from loger.explain.schema import (
+    ExplanationRecord,
+    PathRecord,
+    RuleRecord,
+    entity_record,
+    record,
+)
 from loger.graph import KnowledgeGraph, Path
 from loger.grounding import strongest_paths
 from loger.ranker import Parts, Ranker, Scores, blocks
@@ -117,55 +124,32 @@ class Explanation:
         return ExplainedItem(self.item, self.score, paths, weights)
 
     def as_dict(self, verbs: Mapping[str, str] | None = None) -> dict[str, Any]:
-        """The record for machines, names for numbers; ``SCHEMA`` describes it."""
+        """The record for machines, names for numbers: a ``schema.ExplanationRecord``."""
         words, item = self.graph.vocabulary, self.item + self.graph.n_users
         sentences = self.sentences(verbs)
-        return {
-            "user": words.names[self.user],
-            "item": words.names[item],
-            "label": words.labels[item],
-            "score": self.score,
-            "rank": self.rank,
-            "rank_without_logic": self.rank_without_logic,
-            "encoder": self.encoder,
-            "logic": self.logic,
-            "logit": self.logit,
-            "prior": self.prior,
-            "popularity": self.popularity,
-            "p": self.p,
-            "q": self.q,
-            "logic_share": self.logic_share,
-            "because": self._because(sentences),
-            "rules": [
-                {
-                    **_words(part.rule),
-                    "relations": list(part.rule.names),
-                    "weight": part.weight,
-                    "paths": part.paths,
-                    "contribution": part.contribution,
-                }
+        return record(
+            ExplanationRecord,
+            self,
+            user=words.names[self.user],
+            item=words.names[item],
+            label=words.labels[item],
+            because=self._because(sentences),
+            rules=[
+                record(RuleRecord, part, **_words(part.rule), relations=list(part.rule.names))
                 for part in self.rules
             ],
-            "paths": [
-                {
-                    "rule": _words(part.rule)["rule"],
-                    "contribution": part.contribution,
-                    "share": part.share,
-                    "sentence": sentence,
-                    "entities": [self._entity(e) for e in part.path.entities],
-                    "relations": [self.graph.relation_name(r) for r in part.path.relations],
-                }
+            paths=[
+                record(
+                    PathRecord,
+                    part,
+                    rule=_words(part.rule)["rule"],
+                    sentence=sentence,
+                    entities=[entity_record(words, e) for e in part.path.entities],
+                    relations=[self.graph.relation_name(r) for r in part.path.relations],
+                )
                 for part, sentence in zip(self.paths, sentences, strict=True)
             ],
-        }
-
-    def _entity(self, entity: int) -> dict[str, str]:
-        words = self.graph.vocabulary
-        return {
-            "name": words.names[entity],
-            "label": words.labels[entity],
-            "type": words.type_of(entity),
-        }
+        )
 
     def __str__(self) -> str:
         words = self.graph.vocabulary
@@ -304,72 +288,3 @@ def _strongest(
         share = float(shares[cell, which])
         out[i].append(PathPart(path, rule, float(worth[cell, which]), share, ranker.graph))
     return out
-
-
-SCHEMA: dict[str, Any] = {
-    "$schema": "https://json-schema.org/draft/2020-12/schema",
-    "title": "Explanation of a recommended item",
-    "type": "object",
-    "additionalProperties": False,
-    "required": [
-        "user", "item", "label", "score", "rank", "rank_without_logic", "encoder", "logic",
-        "logit", "prior", "popularity", "p", "q", "logic_share", "because", "rules", "paths",
-    ],
-    "properties": {
-        **{name: {"type": "string"} for name in ("user", "item", "label", "because")},
-        **{
-            name: {"type": "number"}
-            for name in (
-                "score", "encoder", "logic", "logit", "prior", "popularity", "p", "q",
-                "logic_share",
-            )
-        },
-        **{name: {"type": "integer", "minimum": 1} for name in ("rank", "rank_without_logic")},
-        "rules": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "additionalProperties": False,
-                "required": [
-                    "rule", "sentence", "relations", "weight", "paths", "contribution",
-                ],
-                "properties": {
-                    "rule": {"type": "string"},
-                    "sentence": {"type": "string"},
-                    "relations": {"type": "array", "items": {"type": "string"}},
-                    "weight": {"type": "number"},
-                    "paths": {"type": "integer", "minimum": 1},
-                    "contribution": {"type": "number"},
-                },
-            },
-        },
-        "paths": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "additionalProperties": False,
-                "required": [
-                    "rule", "contribution", "share", "sentence", "entities", "relations",
-                ],
-                "properties": {
-                    "rule": {"type": "string"},
-                    "contribution": {"type": "number"},
-                    "share": {"type": "number", "minimum": 0, "maximum": 1.000001},
-                    "sentence": {"type": "string"},
-                    "entities": {
-                        "type": "array",
-                        "items": {
-                            "type": "object",
-                            "required": ["name", "label", "type"],
-                            "properties": {
-                                name: {"type": "string"} for name in ("name", "label", "type")
-                            },
-                        },
-                    },
-                    "relations": {"type": "array", "items": {"type": "string"}},
-                },
-            },
-        },
-    },
-}  # fmt: skip
-"""JSON schema of ``Explanation.as_dict``."""

@@ -9,6 +9,7 @@ from fastapi import Path as InPath
 
 from loger.explain.attribution import explain as explain_pairs
 from loger.explain.questions import WhyNot
+from loger.explain.schema import ExplanationRecord
 from loger.version import __version__
 from loger.web import schemas as s
 from loger.web.problems import ProblemError
@@ -102,14 +103,14 @@ def explain_known(
     user: User,
     item: Annotated[s.Name, Query()],
     paths: Annotated[s.Paths, Query()] = 3,
-) -> s.Explanation:
+) -> ExplanationRecord:
     """Why an item has its score for a known user: parts that add up, rules, paths."""
     ask = s.AskItem(user=user, item=item, paths=paths)
     return _explain(_served(request), ask)  # type: ignore[return-value]
 
 
 @router.post("/explain", tags=["explaining"])
-def explain_for(request: Request, ask: s.AskItem) -> s.Explanation:
+def explain_for(request: Request, ask: s.AskItem) -> ExplanationRecord:
     """Why an item has its score for a user, a new user, or either with changes."""
     return _explain(_served(request), ask)  # type: ignore[return-value]
 

@@ -1,4 +1,7 @@
-"""What requests may say and answers do say; the OpenAPI document is made of these."""
+"""What requests may say and answers do say; the OpenAPI document is made of these.
+
+What an explanation says is defined in ``loger.explain.schema``.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.json_schema import SkipJsonSchema
+
+from loger.explain.schema import EntityRecord, ExplanationRecord
 
 MOST = 100
 """Items of a list, results of a search, filters."""
@@ -102,18 +107,10 @@ class AskWhyNot(Who):
     k: K = 10
 
 
-class Entity(BaseModel):
-    """Anything that has a name."""
-
-    name: str
-    label: str
-    type: str
-
-
 class Found(BaseModel):
     """What a search found."""
 
-    results: list[Entity]
+    results: list[EntityRecord]
     more: bool = Field(description="Whether there are more than were asked for.")
 
 
@@ -133,51 +130,6 @@ class History(BaseModel):
     items: list[HistoryItem]
 
 
-class RulePart(BaseModel):
-    """What a rule adds to a score."""
-
-    rule: str
-    sentence: str
-    relations: list[str]
-    weight: float
-    paths: int = Field(ge=1)
-    contribution: float
-
-
-class PathPart(BaseModel):
-    """What a path adds to a score."""
-
-    rule: str
-    contribution: float
-    share: float = Field(ge=0)
-    sentence: str
-    entities: list[Entity]
-    relations: list[str]
-
-
-class Explanation(BaseModel):
-    """Why an item has its score: embedding + logic = score, and logit = prior + popularity +
-    the contributions of the rules; with the default fusion, logic is logit."""
-
-    user: str
-    item: str
-    label: str
-    score: float
-    rank: int = Field(ge=1, description="Among all items that the user does not have.")
-    rank_without_logic: int = Field(ge=1)
-    embedding: float
-    logic: float
-    logit: float
-    prior: float
-    popularity: float
-    p: float
-    q: float
-    logic_share: float
-    because: str
-    rules: list[RulePart]
-    paths: list[PathPart]
-
-
 class Recommendation(BaseModel):
     """One item of a list."""
 
@@ -185,7 +137,7 @@ class Recommendation(BaseModel):
     item: str
     label: str
     score: float
-    explanation: Explanation | None
+    explanation: ExplanationRecord | None
 
 
 class Recommendations(BaseModel):
@@ -207,11 +159,11 @@ class SilentRule(BaseModel):
 class WhyNot(BaseModel):
     """What keeps an item out of a list."""
 
-    explanation: Explanation
+    explanation: ExplanationRecord
     k: int
     gap: float = Field(description="How far its score is below the last of the list.")
     owned: bool
-    last: Explanation | None
+    last: ExplanationRecord | None
     silent: list[SilentRule]
     text: str
 
@@ -260,7 +212,7 @@ class Example(BaseModel):
     """A path along a rule to something that a user really has."""
 
     sentence: str
-    entities: list[Entity]
+    entities: list[EntityRecord]
     relations: list[str]
 
 

@@ -137,7 +137,7 @@ def _rules(rules: Sequence[Mapping[str, Any]]) -> str:
 def _examples(examples: Sequence[Mapping[str, Any]]) -> str:
     out = []
     for e in examples:
-        parts = [("embedding", e["embedding"]), ("prior", e["prior"])]
+        parts = [("encoder", e["encoder"]), ("prior", e["prior"])]
         parts += [("popularity", e["popularity"])]
         parts += [(r["sentence"], r["contribution"]) for r in e["rules"]]
         rows: list[list[Cell]] = [[f"{value:+.3f}", name] for name, value in parts]

@@ -9,7 +9,7 @@ function term(name, value, className) {
 
 const sign = (text) => h("div", { class: "sign", "aria-hidden": "true" }, text);
 
-// embedding + rules + popularity + prior = score; where p and q are fused, q + α·p = score.
+// encoder + rules + popularity + prior = score; where p and q are fused, q + α·p = score.
 function sum(told) {
   const rules = told.rules.reduce((all, part) => all + part.contribution, 0);
   const added = Math.abs(told.logic - told.logit) < 1e-9;
@@ -68,7 +68,7 @@ export function reasons(place, told, { ruleIds, off, toggle, why = null }) {
   const width = Math.max(300, Math.floor(place.clientWidth - 34));
   const drawn = picture(told, width);
   const further = told.rules.reduce((all, part) => all + part.paths, 0) - told.paths.length;
-  const alone = told.rank_without_logic === told.rank ? "" : ` (${told.rank_without_logic} by the embedding alone)`;
+  const alone = told.rank_without_logic === told.rank ? "" : ` (${told.rank_without_logic} by the encoder alone)`;
   show(place,
     h("h2", {}, told.label),
     h("p", { class: "quiet" }, `Rank ${told.rank}${alone}`),

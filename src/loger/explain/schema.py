@@ -1,0 +1,179 @@
+"""The explanation as machines get it: one definition for ``as_dict``, JSON schema and HTTP API.
+
+A field is added here, with its type and a line that says what it is. ``record`` then takes it from
+the attribute of the same name, ``SCHEMA`` lists it, and the HTTP model and its documentation,
+which are made of these classes (``loger.web.schemas``), have it too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass
+from functools import lru_cache
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+from loger.graph import Vocabulary
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """Bounds of a number, for JSON schema; pydantic reads them by the method below."""
+
+    low: float | None = None
+    high: float | None = None
+
+    def keywords(self) -> dict[str, float]:
+        """The bounds as JSON schema writes them."""
+        both = {"minimum": self.low, "maximum": self.high}
+        return {name: value for name, value in both.items() if value is not None}
+
+    def __get_pydantic_json_schema__(
+        self, core: Any, handler: Callable[[Any], dict[str, Any]]
+    ) -> dict[str, Any]:
+        return {**handler(core), **self.keywords()}
+
+
+# Tells pydantic, which only the server needs, that texts below fields describe them.
+_DOCUMENTED = {"use_attribute_docstrings": True}
+
+
+@dataclass(frozen=True)
+class EntityRecord:
+    """Anything that has a name."""
+
+    __pydantic_config__ = _DOCUMENTED
+    name: str
+    """What identifies it among those of its type."""
+    label: str
+    """What people read."""
+    type: str
+
+
+@dataclass(frozen=True)
+class RuleRecord:
+    """What a rule adds to a score."""
+
+    __pydantic_config__ = _DOCUMENTED
+    rule: str
+    """The rule as its relations."""
+    sentence: str
+    """The rule in plain English."""
+    relations: list[str]
+    weight: float
+    paths: Annotated[int, Between(1)]
+    """How many paths of the rule lead from the user to the item."""
+    contribution: float
+    """What it adds to the logit."""
+
+
+@dataclass(frozen=True)
+class PathRecord:
+    """What a path adds to a score."""
+
+    __pydantic_config__ = _DOCUMENTED
+    rule: str
+    """The rule that it is a path of."""
+    contribution: float
+    """What it adds to the logit."""
+    share: Annotated[float, Between(0, 1.000001)]
+    """Its share of what its rule adds."""
+    sentence: str
+    """The path in plain English."""
+    entities: list[EntityRecord]
+    """From the user to the item."""
+    relations: list[str]
+    """Between the entities; those that end in ⁻¹ are walked against their direction."""
+
+
+@dataclass(frozen=True)
+class ExplanationRecord:
+    """Why an item has its score: encoder + logic = score, and logit = prior + popularity +
+    the contributions of the rules; with the default fusion, logic is logit."""
+
+    __pydantic_config__ = _DOCUMENTED
+    user: str
+    item: str
+    label: str
+    """The item as people read it."""
+    score: float
+    rank: Annotated[int, Between(1)]
+    """Among all items that the user does not have."""
+    rank_without_logic: Annotated[int, Between(1)]
+    """The rank by the encoder alone."""
+    encoder: float
+    """What the encoder adds to the score; with the paper's fusion, q."""
+    logic: float
+    """What the logic adds to the score; with the paper's fusion, α·p."""
+    logit: float
+    """logit p = prior + popularity + the contributions of all rules."""
+    prior: float
+    popularity: float
+    """What the item's popularity adds to the logit."""
+    p: float
+    """The logic's probability."""
+    q: float
+    """The encoder's probability, calibrated."""
+    logic_share: float
+    """How much of the score above an item without any evidence is due to rules."""
+    because: str
+    """The first reason as a sentence, or that there is none."""
+    rules: list[RuleRecord]
+    """All rules that fire, the largest contribution first."""
+    paths: list[PathRecord]
+    """The strongest paths."""
+
+
+def record(kind: type, source: object, **values: Any) -> dict[str, Any]:
+    """The fields of a record as plain values: those in ``values``, else attributes of the source.
+
+    >>> record(EntityRecord, RuleRecord, label="a mug", type="item", name="mug")
+    {'name': 'mug', 'label': 'a mug', 'type': 'item'}
+    """
+    names = _names(kind)
+    if not values.keys() <= names.keys():
+        raise TypeError(f"{kind.__name__} has no {', '.join(values.keys() - names.keys())}")
+    return {name: values[name] if name in values else getattr(source, name) for name in names}
+
+
+def entity_record(vocabulary: Vocabulary, entity: int) -> dict[str, str]:
+    """An entity as an ``EntityRecord``."""
+    return {
+        "name": vocabulary.names[entity],
+        "label": vocabulary.labels[entity],
+        "type": vocabulary.type_of(entity),
+    }
+
+
+@lru_cache(maxsize=16)
+def _names(kind: type) -> dict[str, None]:
+    return dict.fromkeys(field.name for field in fields(kind))
+
+
+def json_schema(kind: type) -> dict[str, Any]:
+    """JSON schema of a record: all fields required, no others allowed."""
+    hints = get_type_hints(kind, include_extras=True)
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "required": list(_names(kind)),
+        "properties": {name: _typed(hints[name]) for name in _names(kind)},
+    }
+
+
+def _typed(hint: Any) -> dict[str, Any]:
+    if get_origin(hint) is Annotated:
+        plain, bounds = get_args(hint)
+        return {**_typed(plain), **bounds.keywords()}
+    if get_origin(hint) is list:
+        return {"type": "array", "items": _typed(get_args(hint)[0])}
+    if is_dataclass(hint):
+        return json_schema(hint)  # type: ignore[arg-type]
+    return {"type": {str: "string", int: "integer", float: "number", bool: "boolean"}[hint]}
+
+
+SCHEMA: dict[str, Any] = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "title": "Explanation of a recommended item",
+    **json_schema(ExplanationRecord),
+}
+"""JSON schema of ``Explanation.as_dict``."""

@@ -1,0 +1,94 @@
+"""Progress is drawn where a person is watching, and nowhere else."""
+
+from __future__ import annotations
+
+import io
+import sys
+from types import ModuleType, SimpleNamespace
+
+import pytest
+from rich.console import Console
+
+from loger import progress as shown_progress
+from loger.engine import silent
+from loger.progress import bars, resolved, shown
+
+
+def test_where_nobody_is_watching_nothing_is_written(capsys: pytest.CaptureFixture[str]) -> None:
+    with resolved(None) as progress:
+        assert progress is silent
+    with resolved(False) as progress:
+        assert progress is silent
+    assert capsys.readouterr() == ("", "")
+
+
+def test_asked_for_it_writes_each_step_once(capsys: pytest.CaptureFixture[str]) -> None:
+    with resolved(True) as progress:
+        for step in ("mining", "training", "mining"):
+            progress(step, 0, 2)
+            progress(step, 2, 2)
+    assert capsys.readouterr() == ("", "mining\ntraining\n")
+    with shown("compiling", lines=True) as progress:
+        progress("mining", 0, 1)
+    assert capsys.readouterr().err == "compiling\nmining\n"
+
+
+def test_a_callback_of_ones_own_is_used_as_it_is() -> None:
+    def own(what: str, done: int, total: int) -> None:
+        raise AssertionError
+
+    with resolved(own) as progress:
+        assert progress is own
+
+
+def test_a_terminal_gets_a_bar_for_the_step_at_work_and_none_at_the_end() -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=80)
+    with bars(console, "compiling") as progress:
+        progress("step [one]", 1, 2)
+        text = "".join(str(s.text) for s in console.render(_live(console)))
+        assert "step [one]" in text  # its brackets are no markup
+        assert "compiling" not in text
+        progress("step [one]", 2, 2)
+        progress("step [one]", 0, 2)  # the same step, once more
+        text = "".join(str(s.text) for s in console.render(_live(console)))
+        assert "step [one]" in text
+        progress("step [one]", 2, 2)
+        text = "".join(str(s.text) for s in console.render(_live(console)))
+        assert "step" not in text
+
+
+def _live(console: Console) -> object:
+    return console._live_stack[-1].get_renderable()
+
+
+def test_a_terminal_is_drawn_on_without_asking(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    with resolved(None) as progress:
+        assert progress is not silent
+        progress("mining", 1, 2)
+    assert "mining" in terminal.getvalue()
+
+
+def test_a_notebook_shows_one_bar_that_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[str] = []
+    shell = type("ZMQInteractiveShell", (), {"__module__": "ipykernel.zmqshell"})()
+    ipython, display = ModuleType("IPython"), ModuleType("IPython.display")
+    ipython.get_ipython = lambda: shell  # type: ignore[attr-defined]
+    display.HTML = str  # type: ignore[attr-defined]
+
+    def show(html: str, display_id: bool) -> SimpleNamespace:
+        drawn.append(html)
+        return SimpleNamespace(update=drawn.append)
+
+    display.display = show  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    monkeypatch.setitem(sys.modules, "IPython.display", display)
+    monkeypatch.setattr(shown_progress, "SECONDS", 0.0)
+    with resolved(None) as progress:
+        progress("mining <rules>", 1, 2)
+    assert drawn == ["", '<progress value="1" max="2"></progress> mining &lt;rules&gt;', ""]
