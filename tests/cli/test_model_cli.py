@@ -82,7 +82,7 @@ def test_flags_win_over_set_and_set_over_the_file(data: Path, tmp_path: Path) ->
     toml.write_text("seed = 1\n[em]\nrounds = 0\n[encoder]\ndimension = 8\nepochs = 1\n")
     out = tmp_path / "b"
     parsed("fit", data, "-o", out, "--config", toml, "--set", "encoder.dimension=4", "--seed", 5)
-    config = json.loads((out / "manifest.json").read_text())["config"]
+    config = json.loads((out / "manifest.json").read_text())["about"]["config"]
     assert (config["seed"], config["em"]["rounds"]) == (5, 0)
     assert (config["encoder"]["dimension"], config["encoder"]["epochs"]) == (4, 1)
 
@@ -92,7 +92,7 @@ def test_the_paper_preset_is_the_papers(data: Path, tmp_path: Path) -> None:
         "fit", data, "-o", tmp_path / "b", "--preset", "paper", *SMALL, "--set", "em.rounds=1"
     )
     assert told["rounds"] == 1
-    config = json.loads((tmp_path / "b" / "manifest.json").read_text())["config"]
+    config = json.loads((tmp_path / "b" / "manifest.json").read_text())["about"]["config"]
     assert (config["mining"]["min_hops"], config["sample_nodes"], config["em"]["steps"]) == (
         3,
         100,
