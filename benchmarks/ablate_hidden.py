@@ -18,6 +18,7 @@ from loger.data import load, split
 from loger.em import EMConfig
 from loger.evaluation.report import plots
 from loger.model import LOGER, LOGERConfig
+from tables import markdown
 
 SETS = ("amazon-beauty", "amazon-cellphones", "amazon-toys", "ml1m")
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
@@ -39,10 +40,10 @@ def main() -> None:
                 parts, SIZES, checkpoint=options.out / "checkpoints" / f"{name}.shared.0"
             )
             (options.out / f"{name}.ablate_hidden.{tau}.json").write_text(json.dumps(points))
-            cells = " | ".join(f"{100 * p['ndcg']:.2f}" for p in points)
-            print(f"| {name}, τ = {tau} | {cells} |", flush=True)
             lines.append((f"τ = {tau}", [100 * p["ndcg"] for p in points]))
         sizes = [str(size) for size in SIZES]
+        rows = [[f"{name}, {label}", *(f"{x:.2f}" for x in values)] for label, values in lines]
+        print(markdown(["pairs of a user", *sizes], rows), flush=True)
         svg = plots.lines(sizes, lines, f"{name}: NDCG over |H⁺|", "|H⁺|: pairs of a user")
         (options.out / f"{name}.ablate_hidden.svg").write_text(svg, encoding="utf-8")
 

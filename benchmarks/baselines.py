@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import time
-from ast import literal_eval
 from pathlib import Path
 from typing import Any
 
@@ -23,23 +22,11 @@ import loger.baselines
 from loger.data import Split, load, split
 from loger.evaluation.evaluate import evaluate
 from loger.evaluation.recommender import fit_for
+from loger.settings import parsed
+from tables import METRICS, in_percent
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 SETS = ("amazon-beauty", "amazon-cellphones", "amazon-toys", "ml1m")
-METRICS = ("ndcg", "recall", "hit_rate", "precision")
-
-
-def value(text: str) -> object:
-    """A number or the like, or the text itself."""
-    try:
-        return literal_eval(text)
-    except (ValueError, SyntaxError):
-        return text
-
-
-def line(means: Any, spreads: Any) -> str:
-    cells = zip(METRICS, means, spreads, strict=True)
-    return "  ".join(f"{m} {100 * v:5.2f} ± {100 * h:.2f}" for m, v, h in cells)
 
 
 def one(model: Any, parts: Split, options: argparse.Namespace, told: str) -> list[float]:
@@ -52,7 +39,7 @@ def one(model: Any, parts: Split, options: argparse.Namespace, told: str) -> lis
     means = [report.mean(model.name, m) for m in METRICS]
     half = [np.ptp(report.interval(model.name, m)) / 2 for m in METRICS]
     times = f"fit {fitted - start:.0f} s, evaluation {done - fitted:.0f} s"
-    print(f"  {told}  {line(means, half)}  {times}", flush=True)
+    print(f"  {told}  {in_percent(means, half)}  {times}", flush=True)
     if options.out:
         options.out.mkdir(parents=True, exist_ok=True)
         report.write_users(options.out / f"{told.replace(' ', '-')}.parquet")
@@ -85,7 +72,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="folder for per-user values")
     parser.add_argument("--reasons", type=int, default=0, metavar="N", help="users to explain to")
     options = parser.parse_args()
-    settings = {k: value(v) for k, v in (s.split("=", 1) for s in options.set)}
+    settings = parsed(options.set)
     print(f"{options.protocol} ranking @10 on {options.part}, % ± half a 95 % interval over users")
     for name in options.data:
         parts = split(load(DATA / name))
@@ -98,9 +85,8 @@ def main() -> None:
             if len(rows) > 1:
                 spread = np.std(rows, axis=0, ddof=1)
                 means = np.mean(rows, axis=0)
-                print(
-                    f"  {name} {method} mean    {line(means, spread)}  (± over seeds)", flush=True
-                )
+                told = in_percent(means, spread)
+                print(f"  {name} {method} mean    {told}  (± over seeds)", flush=True)
 
 
 if __name__ == "__main__":

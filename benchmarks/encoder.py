@@ -34,6 +34,7 @@ from loger.engine import LocalEngine
 from loger.engine.threads import one_thread
 from loger.graph import KnowledgeGraph, history
 from recbole_hopwise import stepper
+from tables import aligned
 from target import Learner, by_distance
 
 DIMENSION = 100
@@ -180,8 +181,9 @@ def throughput(graph: KnowledgeGraph, seconds: float) -> None:
     print(
         f"\nTraining, {graph.n_entities:,} entities, {graph.n_triples:,} triples, d = {DIMENSION}"
     )
-    for name, rate in sorted(found.items(), key=lambda x: x[1]):
-        print(f"  {name:<44} {rate:>10,.0f} triples/s   {rate / base:>7.1f} × authors' way")
+    slow_first = sorted(found.items(), key=lambda x: x[1])
+    rows = [[name, f"{rate:,.0f}", f"{rate / base:.1f}×"] for name, rate in slow_first]
+    print(aligned(("", "triples/s", "authors' way"), rows))
     for negatives in ("50 negatives", "1 negative"):
         others = [
             v
@@ -256,16 +258,16 @@ def retrieval(graph: KnowledgeGraph, k: int = 50, turns: int = 3) -> None:
             out[lo : lo + 512] = np.take_along_axis(best, order, 1)
         return out
 
-    mine = theirs = np.empty(0)
+    mine = theirs = np.empty((0, 0), dtype=np.int64)
     own, other, product = [], [], []
     for _ in range(turns):  # in turn, so that all meet the same weather
         start = time.perf_counter()
-        mine, _ = top_items(encoder, graph, users, k)
+        mine = top_items(encoder, graph, users, k)[0].astype(np.int64)
         own.append(time.perf_counter() - start)
         start = time.perf_counter()
         theirs = plain()
         other.append(time.perf_counter() - start)
-        product.append(product_alone(*encoder.as_product(users)))
+        product.append(product_alone(encoder, users))
     same = np.mean(np.sort(mine, axis=1) == np.sort(theirs, axis=1))
     # Two lists of a user may differ only in items whose scores agree to the last bits.
     for u in np.flatnonzero((np.sort(mine, axis=1) != np.sort(theirs, axis=1)).any(axis=1)):
@@ -282,8 +284,11 @@ def retrieval(graph: KnowledgeGraph, k: int = 50, turns: int = 3) -> None:
     print(f"  the product at peak          {work / matrix_peak():>8.2f} s")
 
 
-def product_alone(x: np.ndarray, y: np.ndarray) -> float:
+def product_alone(encoder: TransE, asked: np.ndarray) -> float:
     """Seconds of the product in our tiles on two cores, with nothing chosen from it."""
+    factors = encoder.as_product(asked)
+    assert factors is not None
+    x, y = factors
     users, items = torch.from_numpy(x), torch.from_numpy(y).mT
 
     def block(items: torch.Tensor, lo: int) -> None:

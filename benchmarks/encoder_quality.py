@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import argparse
 import time
-from ast import literal_eval
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,22 +22,10 @@ from loger.data import load, split
 from loger.encoder import TransE, TransEConfig
 from loger.evaluation.evaluate import evaluate
 from loger.evaluation.recommender import fit_for
+from loger.settings import overridden, parsed
+from tables import METRICS, in_percent
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
-METRICS = ("ndcg", "recall", "hit_rate", "precision")
-
-
-def value(text: str) -> object:
-    """A number, or the text itself."""
-    try:
-        return literal_eval(text)
-    except (ValueError, SyntaxError):
-        return text
-
-
-def line(means: object, spreads: object) -> str:
-    cells = zip(METRICS, means, spreads, strict=True)
-    return "  ".join(f"{m} {100 * v:5.2f} ± {100 * h:.2f}" for m, v, h in cells)
 
 
 def main() -> None:
@@ -48,25 +37,24 @@ def main() -> None:
         "--set", nargs="*", default=[], metavar="NAME=VALUE", help="of TransEConfig"
     )
     options = parser.parse_args()
-    settings = {k: value(v) for k, v in (s.split("=", 1) for s in options.set)}
+    config = overridden(TransEConfig(), parsed(options.set))
     print(f"Encoder alone, full ranking @10 on {options.part}, % ± half a 95 % interval over users")
     for name in options.data:
         parts = split(load(DATA / name))
         rows = []
         for seed in range(options.seeds):
-            model = EncoderAlone(lambda seed=seed: TransE(TransEConfig(seed=seed, **settings)))
+            model = EncoderAlone(partial(TransE, replace(config, seed=seed)))
             start = time.perf_counter()
             fit_for(model, parts, options.part)
             seconds = time.perf_counter() - start
             report = evaluate([model], parts, options.part)
             rows.append([report.mean(model.name, m) for m in METRICS])
             half = [np.ptp(report.interval(model.name, m)) / 2 for m in METRICS]
-            print(
-                f"  {name:<18} seed {seed}  {line(rows[-1], half)}  fit {seconds:.0f} s", flush=True
-            )
+            told = in_percent(rows[-1], half)
+            print(f"  {name:<18} seed {seed}  {told}  fit {seconds:.0f} s", flush=True)
         spread = np.std(rows, axis=0, ddof=1) if len(rows) > 1 else np.zeros(len(METRICS))
         print(
-            f"  {name:<18} mean    {line(np.mean(rows, axis=0), spread)}  (± over seeds)",
+            f"  {name:<18} mean    {in_percent(np.mean(rows, axis=0), spread)}  (± over seeds)",
             flush=True,
         )
 

@@ -29,8 +29,8 @@ def generated_split(scale: float) -> Split:
     heads, relations, tails = graph.triples()
     own = relations == INTERACTION
     first = graph.vocabulary.span("item").start
-    columns = [x[~own].astype(np.int32) for x in (heads, relations, tails)]
-    facts = Facts(*columns, np.full(int((~own).sum()), -1, dtype=np.int32))
+    h, r, t = (x[~own].astype(np.int32) for x in (heads, relations, tails))
+    facts = Facts(h, r, t, np.full(len(h), -1, dtype=np.int32))
     events = Interactions(heads[own].astype(np.int32), (tails[own] - first).astype(np.int32))
     return split(Dataset("generated", graph.vocabulary, graph.relations, facts, events), "random")
 
@@ -49,12 +49,13 @@ def main() -> None:
     parts = generated_split(options.scale)
     print(parts.graph, flush=True)
     laps: dict[str, float] = {}
-    last = ["", time.perf_counter()]
+    last = ("", time.perf_counter())
 
     def progress(what: str, done: int, total: int) -> None:
-        now = time.perf_counter()
-        laps[str(last[0])] = laps.get(str(last[0]), 0.0) + now - float(last[1])
-        last[:] = [what, now]
+        nonlocal last
+        (before, since), now = last, time.perf_counter()
+        laps[before] = laps.get(before, 0.0) + now - since
+        last = (what, now)
 
     start = time.perf_counter()
     model = LOGER().fit(parts, progress=progress)

@@ -17,9 +17,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from generated import cellphones
 from loger.engine import LocalEngine
@@ -27,6 +29,7 @@ from loger.graph import INTERACTION, KnowledgeGraph
 from loger.grounding import Walk, ground
 from loger.rules import RuleSet, candidates
 from rivals import by_duckdb, by_nested_loop, by_scipy, by_sketch
+from tables import aligned
 
 
 def observed(graph: KnowledgeGraph) -> tuple[np.ndarray, np.ndarray]:
@@ -41,13 +44,13 @@ def cut_of(users: np.ndarray, n: int, seed: int) -> np.ndarray:
     return np.flatnonzero(np.isin(users, chosen))
 
 
-def timed(call: Callable[[], np.ndarray]) -> tuple[float, np.ndarray]:
+def timed(call: Callable[[], csr_array]) -> tuple[float, csr_array]:
     start = time.perf_counter()
     out = call()
     return time.perf_counter() - start, out
 
 
-def ours(graph: KnowledgeGraph, rules: RuleSet, users: np.ndarray, items: np.ndarray) -> np.ndarray:
+def ours(graph: KnowledgeGraph, rules: RuleSet, users: np.ndarray, items: np.ndarray) -> csr_array:
     return ground(graph, rules, users, items).count_matrix
 
 
@@ -56,10 +59,10 @@ def full_size(graph: KnowledgeGraph, rules: RuleSet, repeats: int) -> None:
     warm = slice(0, 2000)
     for call in (ours, by_sketch):
         call(graph, rules, users[warm], items[warm])
-    times: dict[str, list[float]] = {"ours": [], "sketch": []}
+    times: dict[str, list[float]] = {"sketch of METHOD 4": [], "ours": []}
     for _ in range(repeats):
-        for name, call in (("ours", ours), ("sketch", by_sketch)):
-            seconds, counts = timed(lambda call=call: call(graph, rules, users, items))
+        for name, call in (("ours", ours), ("sketch of METHOD 4", by_sketch)):
+            seconds, counts = timed(partial(call, graph, rules, users, items))
             times[name].append(seconds)
             if name == "ours":
                 mine = counts
@@ -69,9 +72,8 @@ def full_size(graph: KnowledgeGraph, rules: RuleSet, repeats: int) -> None:
         f"\nAll observed pairs, {len(users):,} pairs × {len(rules)} rules, "
         f"{mine.sum():,} groundings"
     )
-    row("sketch of METHOD 4", min(times["sketch"]), 1.0)
-    row("ours", min(times["ours"]), min(times["sketch"]) / min(times["ours"]))
-    row("ours, with path strengths", seconds, min(times["sketch"]) / seconds)
+    spent = {name: min(found) for name, found in times.items()}
+    show(spent | {"ours, with path strengths": seconds}, spent["sketch of METHOD 4"])
 
 
 def cut(graph: KnowledgeGraph, rules: RuleSet, n_users: int) -> None:
@@ -87,33 +89,29 @@ def cut(graph: KnowledgeGraph, rules: RuleSet, n_users: int) -> None:
         ("DuckDB joins", by_duckdb),
         ("nested loop, compiled", by_nested_loop),
     ):
-        others[name], found = timed(lambda call=call: call(graph, rules, users, items))
+        others[name], found = timed(partial(call, graph, rules, users, items))
         assert abs(found - counts).sum() == 0, f"{name} counts differently"
     print(
         f"\nThe {len(users):,} pairs of {n_users} users on the same graph, "
         f"{counts.sum():,} groundings"
     )
-    best = min(others.values())
-    for name, seconds in others.items():
-        row(name, seconds, best / seconds)
-    row("ours", mine, best / mine)
+    show(others | {"ours": mine}, min(others.values()))
 
 
 def growth(scales: list[float], larger_hubs: bool) -> None:
     print(f"\nGrowth with {'larger' if larger_hubs else 'more'} hubs")
-    heads = ("size", "triples", "groundings", "seconds", "× linear", "peak MiB")
-    print("{:>6} {:>12} {:>12} {:>8} {:>9} {:>9}".format(*heads))
-    base = None
+    base, rows = None, []
     for scale in scales:
         command = [sys.executable, __file__, "--one", str(scale)] + ["--larger-hubs"] * larger_hubs
         line = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         one = json.loads(line)
         base = base or one["seconds"] / scale
-        print(
-            f"{scale:>5g}× {one['triples']:>12,} {one['groundings']:>12,} {one['seconds']:>8.2f} "
-            f"{one['seconds'] / scale / base:>9.2f} {one['peak']:>9,.0f}",
-            flush=True,
-        )
+        linear = f"{one['seconds'] / scale / base:.2f}"
+        counts = [f"{one[what]:,}" for what in ("triples", "groundings")]
+        seconds, peak = f"{one['seconds']:.2f}", f"{one['peak']:,.0f}"
+        rows.append([f"{scale:g}×", *counts, seconds, linear, peak])
+    columns = ("size", "triples", "groundings", "seconds", "× linear", "peak MiB")
+    print(aligned(columns, rows), flush=True)
 
 
 def one(scale: float, larger_hubs: bool) -> None:
@@ -134,8 +132,10 @@ def peak_memory() -> float:
     return int(status.split("VmHWM:")[1].split()[0]) / 1024
 
 
-def row(name: str, seconds: float, ratio: float) -> None:
-    print(f"  {name:<28} {seconds:>9.3f} s   {ratio:>8.2f}×")
+def show(spent: dict[str, float], base: float) -> None:
+    """Seconds of each way, and how many times as fast as the base it is."""
+    rows = [[name, f"{seconds:.3f}", f"{base / seconds:.2f}×"] for name, seconds in spent.items()]
+    print(aligned(("", "seconds", ""), rows), flush=True)
 
 
 def main() -> None:

@@ -18,27 +18,29 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import ArrayLike
 
 from loger.baselines.encoder import EncoderAlone
 from loger.data import load, split
 from loger.data.splits import Split
 from loger.em import EMConfig
 from loger.encoder.folding import score_users
-from loger.evaluation.evaluate import evaluate
+from loger.evaluation.evaluate import Protocol, evaluate
 from loger.evaluation.metrics.significance import sign_flip
 from loger.model import LOGER, LOGERConfig
 from loger.rules.mining import MiningConfig
+from tables import METRICS, markdown
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 SETS = ("amazon-beauty", "amazon-cellphones", "amazon-toys", "ml1m")
-METRICS = ("ndcg", "recall", "hit_rate", "precision")
 KEPT = ("default", "paper")
 
 
-def em(**settings: object) -> Callable[[int], LOGERConfig]:
+def em(**settings: Any) -> Callable[[int], LOGERConfig]:
     return lambda seed: LOGERConfig(em=replace(EMConfig(), **settings), seed=seed)
 
 
@@ -70,7 +72,7 @@ class Encoder(EncoderAlone):
         super().__init__(name="encoder")
         self.model = model
 
-    def score(self, users: object) -> np.ndarray:
+    def score(self, users: ArrayLike) -> np.ndarray:
         m = self.model
         return score_users(m.encoder_, m.graph_, users, m.config_.em.walk.recency)
 
@@ -114,7 +116,7 @@ def run(name: str, variant: str, seed: int, out: Path, scratch: Path) -> None:
         "tried": [list(row) for row in model.tried_],
         "trace": [[r.number, r.bound, r.selected, r.ndcg] for r in model.trace_],
     }  # fmt: skip
-    protocols = ("full", "sampled-100") if variant in KEPT else ("full",)
+    protocols: tuple[Protocol, ...] = ("full", "sampled-100") if variant in KEPT else ("full",)
     for protocol in protocols:
         candidates = out / f"{name}.candidates.parquet" if protocol != "full" else None
         report = evaluate(models, parts, protocol=protocol, candidates=candidates)
@@ -144,10 +146,7 @@ def chosen(out: Path, name: str, seed: int) -> dict[str, tuple[float, ...]]:
 def table(out: Path, protocol: str) -> str:
     """What has been run, as Markdown: means over users and seeds, the spread over seeds, and
     p of the paired test against ``default`` of the same seed, the largest over seeds."""
-    lines = [
-        "| | seeds | NDCG | Recall | HR | Precision | p, NDCG |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    rows = []
     for name in SETS:
         best = {s: pl.read_parquet(f) for s, f in _found(out, name, "default", protocol).items()}
         for variant in ("default", "encoder", "encoder-of-paper", *list(VARIANTS)[1:]):
@@ -165,8 +164,8 @@ def table(out: Path, protocol: str) -> str:
                 for s in both
             ]
             tail = f"{max(p):.4f}" if p else ""
-            lines.append(f"| {name}, {variant} | {len(runs)} | {' | '.join(cells)} | {tail} |")
-    return "\n".join(lines)
+            rows.append([f"{name}, {variant}", len(runs), *cells, tail])
+    return markdown(("", "seeds", "NDCG", "Recall", "HR", "Precision", "p, NDCG"), rows)
 
 
 def _found(out: Path, name: str, variant: str, protocol: str) -> dict[int, Path]:

@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
 from loger.evaluation.metrics.significance import sign_flip
+from tables import METRICS, markdown
 
 SETS = ("amazon-beauty", "amazon-cellphones", "amazon-toys", "ml1m")
-METRICS = ("ndcg", "recall", "hit_rate", "precision")
 LOGER = {"default": "**LOGER**", "paper": "LOGER, preset `paper`"}
 
 Values = NDArray[np.float64]  # [users, metrics]
@@ -61,18 +61,16 @@ def ours(out: Path, name: str, protocol: str) -> dict[str, tuple[Values, str]]:
 
 def table(name: str, of: Mapping[str, tuple[Values, str]]) -> str:
     """Means in per cent, best NDCG first; LOGER's time is that of its fit."""
-    lines = [
-        f"| {name} | NDCG | Recall | HR | Precision | p | tune + fit + evaluate, s |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    rows = []
     base = of[LOGER["default"]][0]
     for title, (values, costs) in sorted(of.items(), key=lambda x: -x[1][0][:, 0].mean()):
         if len(values) != len(base):
             raise SystemExit(f"{name}, {title}: {len(values)} users, LOGER has {len(base)}")
-        means = " | ".join(f"{100 * mean:.2f}" for mean in values.mean(0))
+        means = [f"{100 * mean:.2f}" for mean in values.mean(0)]
         p = "" if values is base else f"{sign_flip(base - values, 1000, 0).max():.3f}"
-        lines.append(f"| {title} | {means} | {p} | {costs} |")
-    return "\n".join(lines)
+        rows.append([title, *means, p, costs])
+    columns = (name, "NDCG", "Recall", "HR", "Precision", "p", "tune + fit + evaluate, s")
+    return markdown(columns, rows)
 
 
 def main() -> None:

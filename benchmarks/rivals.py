@@ -6,12 +6,13 @@ with what is shared between rules computed once. None handles facts with origins
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit, prange
 from scipy.sparse import csr_array
 
 from loger.graph import KnowledgeGraph
-from loger.grounding import _plan
 from loger.rules import RuleSet
 
 
@@ -19,6 +20,28 @@ def _edges(graph: KnowledgeGraph) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     heads = np.repeat(np.arange(graph.n_entities), np.diff(graph.indptr))
     relations = np.repeat(graph.segment_relations, np.diff(graph.segment_starts))
     return heads, relations.astype(np.int64), graph.tails.astype(np.int64)
+
+
+class Prefixes(NamedTuple):
+    """Rules by what they begin with: all relations but the last."""
+
+    first: np.ndarray  # [2R]: number of the prefix (r,), or -1
+    second: np.ndarray  # [2R, 2R]: number of the prefix (r, s), or -1
+    rule_of: np.ndarray  # [2R, prefixes]: the rule with that last relation and prefix, or -1
+
+
+def prefixes_of(graph: KnowledgeGraph, rules: RuleSet) -> Prefixes:
+    """Number the prefixes of rules."""
+    n = 2 * len(graph.relations)
+    prefixes = sorted({rule.relations[:-1] for rule in rules}, key=lambda p: (len(p), p))
+    first, second = np.full(n, -1), np.full((n, n), -1)
+    for number, prefix in enumerate(prefixes):
+        if prefix:
+            (first if len(prefix) == 1 else second)[prefix] = number
+    rule_of = np.full((n, len(prefixes)), -1, dtype=np.int32)
+    for place, rule in enumerate(rules):
+        rule_of[rule.relations[-1], prefixes.index(rule.relations[:-1])] = place
+    return Prefixes(first, second, rule_of)
 
 
 def by_scipy(
@@ -97,7 +120,7 @@ def by_nested_loop(
     graph: KnowledgeGraph, rules: RuleSet, users: np.ndarray, items: np.ndarray
 ) -> csr_array:
     """For each user all walks of up to three hops that the rules allow, as plain loops."""
-    plan = _plan(graph, rules)
+    plan = prefixes_of(graph, rules)
     own, starts = np.unique(users, return_index=True)
     out = np.zeros((len(users), len(rules)), dtype=np.int64)
     relations = np.repeat(graph.segment_relations, np.diff(graph.segment_starts)).astype(np.int64)
@@ -150,7 +173,7 @@ def by_sketch(
     graph: KnowledgeGraph, rules: RuleSet, users: np.ndarray, items: np.ndarray
 ) -> csr_array:
     """The sketch of METHOD 4: mark N(v); for each a in N(u) scan N(a) or search the marks in it."""
-    plan = _plan(graph, rules)
+    plan = prefixes_of(graph, rules)
     n = 2 * len(graph.relations)
     relations = np.repeat(graph.segment_relations, np.diff(graph.segment_starts)).astype(np.int64)
     v = items.astype(np.int64) + graph.n_users

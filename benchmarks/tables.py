@@ -29,6 +29,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLES = ROOT / "docs" / "tables"
+METRICS = ("ndcg", "recall", "hit_rate", "precision")
 REGION = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 REFERENCE = re.compile(r"\{([\w-]+): ([^:{}]*): ([^:{}]*): ([^:{}]*)\}")
 
@@ -48,6 +49,12 @@ def aligned(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
         cells = [text.rjust(width) for text, width in zip(others, widths[1:], strict=True)]
         out.append("  ".join([first.ljust(widths[0]), *cells]).rstrip())
     return "\n".join(out)
+
+
+def in_percent(means: Iterable[float], spreads: Iterable[float]) -> str:
+    """The four ranking metrics of one run on one line: means ± something, in per cent."""
+    cells = zip(METRICS, means, spreads, strict=True)
+    return "  ".join(f"{m} {100 * mean:5.2f} ± {100 * spread:.2f}" for m, mean, spread in cells)
 
 
 @cache

@@ -27,6 +27,7 @@ from loger.logic import typical_strengths
 from loger.model import LOGER
 from loger.rules import RuleSet
 from loger.rules.mining import mine
+from tables import markdown
 
 SETS = ("amazon-beauty", "amazon-cellphones", "amazon-toys", "ml1m")
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
@@ -71,7 +72,7 @@ def main() -> None:
         model = LOGER.load(options.results / "bundles" / f"{name}.default.0")
         mined = mine(whole.graph).rules
         rules = RuleSet((*mined, *(rule for rule in model.rules_ if rule not in set(mined))))
-        print(f"| {name}, λ | NDCG | JS_f | JS_w | floor | control |\n|---|---|---|---|---|---|")
+        rows = []
         for share in LAMBDAS:
             other = drawn(model, rules, share)
             report = faithfulness_report(
@@ -82,11 +83,11 @@ def main() -> None:
                 probes=Probes(weights=weights_of(other)),
             )
             lines = ("js_f", "js_w", "floor", "random")
-            cells = " | ".join(f"{report[line].mean:.3f}" for line in lines)
-            print(
-                f"| {share:g} | {100 * ndcg(other, whole, options.users):.2f} | {cells} |",
-                flush=True,
-            )
+            found = [report[line] for line in lines]
+            cells = ["" if mean is None else f"{mean.mean:.3f}" for mean in found]
+            rows.append([f"{share:g}", f"{100 * ndcg(other, whole, options.users):.2f}", *cells])
+        columns = (f"{name}, λ", "NDCG", "JS_f", "JS_w", "floor", "control")
+        print(markdown(columns, rows), flush=True)
 
 
 if __name__ == "__main__":

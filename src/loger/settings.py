@@ -45,7 +45,7 @@ def from_names(kind: type[Config], values: Mapping[str, Any], where: str = "") -
     >>> from loger.rules.mining import MiningConfig
     >>> from_names(MiningConfig, {"max_rules": 10}, "mining")
     Traceback (most recent call last):
-    loger.errors.LogerError: there is no value of mining.min_hops
+    loger.errors.LogerError: there is no value of mining.max_hops
     """
     base = kind()
     _check_complete(base, values, where)
