@@ -68,7 +68,7 @@ def change(folder, **values):
     """The manifest with other content, signed as if loger had written it."""
     parts = json.loads((folder / MANIFEST).read_text()) | values
     del parts["sha256"]
-    (folder / MANIFEST).write_text(json.dumps({**parts, "sha256": files._digest(parts)}))
+    (folder / MANIFEST).write_text(json.dumps({**parts, "sha256": files.manifest_digest(parts)}))
 
 
 def edit(folder, old, new):

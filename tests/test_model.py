@@ -20,8 +20,10 @@ from loger.engine import LocalEngine, silent
 from loger.errors import DataError, LogerError, UnknownNameError
 from loger.explain.attribution import NO_PATH, NO_WEIGHT, explain
 from loger.explain.schema import SCHEMA
+from loger.files import MANIFEST, manifest_digest
 from loger.graph import history
 from loger.model import LOGER, LOGERConfig
+from loger.version import __version__
 
 SMALL = LOGERConfig(encoder=TransEConfig(dimension=16, epochs=3))
 
@@ -401,6 +403,31 @@ def test_a_saved_model_comes_back_and_scores_the_same(which, request, tmp_path):
     user = model.graph_.vocabulary.names[4]
     item = model.recommend(user, 1)["item"][0]
     assert back.explain(user, item).as_dict() == model.explain(user, item).as_dict()
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (lambda about: about["config"].update(glow=1), "there is no setting 'config.glow'"),
+        (lambda about: about["config"]["em"].pop("rounds"), "no value of config.em.rounds"),
+        (lambda about: about["config"]["em"].update(fusion="mix"), "no value of config.em.fusion"),
+        (lambda about: about["encoder_config"].update(seed="x"), "encoder_config.seed must be int"),
+        (lambda about: about.update(encoder="Oracle"), "there is no encoder 'Oracle'"),
+        (lambda about: about.pop("learned"), "cannot be read (KeyError('learned'))"),
+        (lambda about: about["learned"]["trace"][0].update(x=1), "cannot be read (TypeError"),
+    ],
+)
+def test_a_bundle_of_another_version_is_refused_with_both_versions(model, tmp_path, change, what):
+    model.save(tmp_path / "bundle")
+    parts = json.loads((tmp_path / "bundle" / MANIFEST).read_text())
+    change(parts["about"])
+    parts = {k: v for k, v in parts.items() if k != "sha256"} | {"loger": "9.9"}
+    signed = {**parts, "sha256": manifest_digest(parts)}
+    (tmp_path / "bundle" / MANIFEST).write_text(json.dumps(signed))
+    with pytest.raises(DataError) as caught:
+        LOGER.load(tmp_path / "bundle")
+    for part in (MANIFEST, what, f"(fitted by loger 9.9, this is {__version__}); fit again"):
+        assert part in str(caught.value)
 
 
 def test_a_damaged_bundle_is_refused(model, tmp_path):

@@ -60,14 +60,17 @@ class Bundle:
         """Says of what this loger does not understand in a bundle which version wrote it."""
         try:
             yield
-        except (LogerError, KeyError) as error:
-            missing = isinstance(error, KeyError) and not isinstance(error, LogerError)
-            what = f"there is no {error}" if missing else str(error)
-            raise DataError(
-                f"{what} (fitted by loger {self.loger}, this is {__version__})",
-                path=self.folder / MANIFEST,
-                remedy=MODEL.remedy,
-            ) from None
+        except LogerError as error:
+            raise self._not_understood(str(error)) from None
+        except (KeyError, TypeError, ValueError) as error:
+            raise self._not_understood(f"cannot be read ({error!r})") from error
+
+    def _not_understood(self, what: str) -> DataError:
+        return DataError(
+            f"{what} (fitted by loger {self.loger}, this is {__version__})",
+            path=self.folder / MANIFEST,
+            remedy=MODEL.remedy,
+        )
 
 
 def write(

@@ -232,7 +232,7 @@ def read_manifest(folder: Path | str, kind: Kind) -> Manifest:
     # A name with a folder in it would lead out of the folder.
     inside = isinstance(files, dict) and all(Path(name).name == name for name in files)
     typed = {k for k, v in parts.items() if isinstance(v, _PARTS.get(k, ()))}
-    if not inside or typed != _PARTS.keys() - {"sha256"} or digest != _digest(parts):
+    if not inside or typed != _PARTS.keys() - {"sha256"} or digest != manifest_digest(parts):
         raise DataError("damaged or changed", path=path, remedy=kind.remedy)
     return Manifest(**parts)
 
@@ -258,12 +258,12 @@ def _write_manifest(
     digests = {file.name: checksum(file) for file in sorted(files)}
     parts = asdict(Manifest(kind.name, kind.format, __version__, digests, dict(about)))
     parts = json.loads(json.dumps(parts))  # as it will be read: tuples are lists
-    text = json.dumps({**parts, "sha256": _digest(parts)}, ensure_ascii=False, indent=2)
+    text = json.dumps({**parts, "sha256": manifest_digest(parts)}, ensure_ascii=False, indent=2)
     (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
     _flush(folder / MANIFEST)
 
 
-def _digest(parts: Mapping[str, Any]) -> str:
+def manifest_digest(parts: Mapping[str, Any]) -> str:
     """The checksum of a manifest: of its parts, however they are laid out."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 

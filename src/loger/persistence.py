@@ -18,11 +18,10 @@ from loger.encoder import Calibration, Encoder, TransE, TransEConfig
 from loger.errors import LogerError, UnknownNameError
 from loger.fitting import Fitted
 from loger.graph import KnowledgeGraph
-from loger.grounding import Walk
 from loger.logic import Logic
 from loger.ranker import Fusion, Ranker
 from loger.rules import RuleSet, make_rule
-from loger.rules.mining import MiningConfig
+from loger.settings import from_names
 
 
 def save(folder: Path | str, name: str, fitted: Fitted) -> None:
@@ -60,8 +59,13 @@ def save(folder: Path | str, name: str, fitted: Fitted) -> None:
 def load(folder: Path | str) -> tuple[str, Fitted, Callable[[], Encoder]]:
     """The name of a saved model, what was fitted, and what makes encoders like its own."""
     bundle = storage.read(folder, storage.MODEL)
+    with bundle.parsing():
+        return _parsed(bundle)
+
+
+def _parsed(bundle: storage.Bundle) -> tuple[str, Fitted, Callable[[], Encoder]]:
     about, arrays = bundle.about, bundle.arrays
-    config = _config(about["config"])
+    config = from_names(LOGERConfig, about["config"], "config")
     make_encoder = _encoder_maker(about["encoder"], about["encoder_config"])
     graph = storage.graph_of(bundle, "graph", about["types"])
     encoder = make_encoder().load_state(graph, arrays["encoder"])
@@ -103,23 +107,11 @@ def _logic(
     )
 
 
-def _config(values: Mapping[str, Any]) -> LOGERConfig:
-    """Settings as ``save`` wrote them."""
-    em = dict(values["em"])
-    em["walk"] = Walk(**em["walk"])
-    return LOGERConfig(
-        mining=MiningConfig(**values["mining"]),
-        em=EMConfig(**em),
-        encoder=TransEConfig(**values["encoder"]),
-        sample_nodes=values["sample_nodes"],
-        seed=values["seed"],
-    )
-
-
 def _encoder_maker(name: str, settings: Mapping[str, Any]) -> Callable[[], Encoder]:
     """Makes encoders like the one that was saved."""
     if name == "TransE":
-        return lambda: TransE(TransEConfig(**settings))
+        config = from_names(TransEConfig, settings, "encoder_config")
+        return lambda: TransE(config)
     if name == "KGE":
         from loger.encoder.kge import KGE
 
