@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from loger import persistence
 from loger.config import LOGERConfig as LOGERConfig
+from loger.data.names import Name, as_name
 from loger.data.splits import Split
 from loger.em import Round
 from loger.encoder import Encoder, TransE
@@ -32,9 +33,6 @@ from loger.grounding import ground
 from loger.logic import Logic
 from loger.ranker import Lists, Ranker, blocks
 from loger.rules import RuleSet
-
-Name = str | int
-"""Users and items are asked for by name; where the data had integers, integers will do."""
 
 
 class LOGER(Recommender):
@@ -305,7 +303,7 @@ class LOGER(Recommender):
         Nothing is retrained: rules need only the edges, and the encoder makes a user's vector
         of its items. Items must be known.
         """
-        named = [(_name(u), v) for u, v in pairs]
+        named = [(as_name(u), v) for u, v in pairs]
         known = self.graph_.vocabulary.ids("user")
         new = list(dict.fromkeys(u for u, _ in named if u not in known))
         graph = self.graph_.with_users(new) if new else self.graph_
@@ -315,7 +313,7 @@ class LOGER(Recommender):
 
     def with_users(self, names: Sequence[Name]) -> LOGER:
         """The model with some users more, who have no interactions yet."""
-        graph = self.graph_.with_users([_name(name) for name in names])
+        graph = self.graph_.with_users([as_name(name) for name in names])
         return self.with_ranker(self.ranker_.on(graph))
 
     def without_rules(self, places: Iterable[int]) -> LOGER:
@@ -339,10 +337,10 @@ class LOGER(Recommender):
         return other
 
     def _user(self, name: Name) -> int:
-        return self.graph_.vocabulary.id("user", _name(name))
+        return self.graph_.vocabulary.id("user", as_name(name))
 
     def _item(self, name: Name) -> int:
-        return self.graph_.vocabulary.id("item", _name(name)) - self.graph_.n_users
+        return self.graph_.vocabulary.id("item", as_name(name)) - self.graph_.n_users
 
     # ── keeping ─────────────────────────────────────────────────────────────────────────
 
@@ -392,17 +390,8 @@ def _explain_top(
     return (items, values), explanations
 
 
-def _name(value: object) -> str:
-    """A name as the data spells it; integers are names too."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, int | np.integer) and not isinstance(value, bool):
-        return str(int(value))
-    raise LogerError(f"users and items are asked for by name, as text or integer; got {value!r}")
-
-
 def _names(names: Name | Iterable[Name]) -> list[str]:
     """One name or several, as a list."""
     if isinstance(names, str) or not isinstance(names, Iterable):
-        return [_name(names)]
-    return [_name(name) for name in names]
+        return [as_name(names)]
+    return [as_name(name) for name in names]

@@ -101,6 +101,26 @@ class TableMapping:
             if part is not None:
                 yield from ((table, column) for column in part.columns)
 
+    def rows(self) -> list[tuple[str, str, str, str, str]]:
+        """Table, column, what it is taken as, its relation, and why; for every column."""
+        roles = ("user", "item", "rating", "time", "part")
+        rows = [("interactions", getattr(self.interactions, role), role) for role in roles]
+        for table in ("items", "users"):
+            things: Things | None = getattr(self, table)
+            if things is not None:
+                rows += [(table, things.id, "id"), (table, things.label, "label")]
+        named = [(*row, "", "") for row in rows if row[1]]
+        named += [(t, c.column, c.take, c.relation, c.why) for t, c in self.columns()]
+        return sorted(named, key=lambda row: ("interactions", "items", "users").index(row[0]))
+
+    def __str__(self) -> str:
+        lines = [("table", "column", "taken as", "relation", "why"), *self.rows()]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        return "\n".join(
+            "  ".join(cell.ljust(n) for cell, n in zip(line, widths, strict=True)).rstrip()
+            for line in lines
+        )
+
 
 def write(mapping: TableMapping, path: Path) -> None:
     """Write a mapping as TOML; files are named as seen from its folder."""

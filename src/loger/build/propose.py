@@ -147,7 +147,7 @@ def _matched(
     raise DataError(
         f"no column was found that names the {what}{where}; there are {', '.join(free)}",
         path=path,
-        remedy=f"say which: --{what} COLUMN",
+        remedy=f"say which: --{what} COLUMN, or {what}='COLUMN' in Python",
     )
 
 

@@ -6,7 +6,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from loger.build.aspects import Extractor, lexicon, mentions, plain_text, singul
 from loger.build.cores import core
 from loger.build.mapping import Column, TableMapping, Things
 from loger.build.parts import feature
+from loger.build.propose import propose
 from loger.build.review_facts import FACTS, feature_labels
 from loger.build.values import as_moments, as_numbers, cells, split_cells
 from loger.data.assemble import assemble
@@ -80,6 +82,37 @@ class _Work:
             self.notes.append(Note(what, len(rows), str(rows[column][0])))
 
 
+def from_tables(
+    interactions: object,
+    items: object = None,
+    users: object = None,
+    *,
+    user: str | None = None,
+    item: str | None = None,
+    mapping: TableMapping | None = None,
+    strict: bool = False,
+    name: str = "tables",
+) -> Dataset:
+    """The data set of a shop's own tables: paths, or frames of polars or pandas.
+
+    What each column becomes is guessed, as by ``loger data build table``, and is in the data
+    set's ``mapping``: print it, change it with ``dataclasses.replace``, and give it back as
+    ``mapping``. ``user`` and ``item`` say which columns of the interactions name them, where the
+    guess would fail.
+    """
+    if mapping is None:
+        tables = [frames.read(interactions), *(_given(table) for table in (items, users))]
+        mapping = propose(*tables, name=name, user=user, item=item)  # type: ignore[arg-type]
+        dataset = _build(mapping, tables, mentions, strict)
+    else:
+        dataset = build(mapping, interactions, items, users, strict=strict)
+    return replace(dataset, mapping=mapping)
+
+
+def _given(table: object) -> pl.DataFrame | None:
+    return None if table is None else frames.read(table)
+
+
 def build(
     mapping: TableMapping,
     interactions: object = None,
@@ -96,22 +129,41 @@ def build(
     noted; with ``strict`` they are errors. What is told in a row of the interactions has this
     row as its source.
     """
+    files = (mapping.interactions, mapping.items, mapping.users)
+    tables = [
+        None if part is None else _table(given, part.file, what)
+        for part, given, what in zip(
+            files, (interactions, items, users), ("interactions", "items", "users"), strict=True
+        )
+    ]
+    return _build(mapping, tables, extractor, strict)
+
+
+def _build(
+    mapping: TableMapping,
+    tables: Sequence[pl.DataFrame | None],
+    extractor: Extractor,
+    strict: bool,
+) -> Dataset:
+    """Follow a mapping; the tables are those of interactions, items and users."""
     work = _Work(mapping, extractor, strict)
-    said = mapping.interactions
-    table = _table(interactions, said.file, "interactions")
-    for column in (said.user, said.item, said.rating, said.time, said.part):
-        _check(table, column, said.file)
-    events, table = _events(work, table)
-    for kind, given in (("item", items), ("user", users)):
-        things: Things | None = getattr(mapping, f"{kind}s")
-        if things is not None:
-            _add_things(work, things, _table(given, things.file, f"{kind}s"), kind)
-    for taken in said.columns:
-        _check(table, taken.column, said.file)
-        _add_of_events(work, taken, table, events)
+    columns, table = mapping.interactions, tables[0]
+    assert table is not None
+    for column in (columns.user, columns.item, columns.rating, columns.time, columns.part):
+        _check(table, column, columns.file)
+    interactions, table = _interactions(work, table)
+    for kind, things, own in (
+        ("item", mapping.items, tables[1]),
+        ("user", mapping.users, tables[2]),
+    ):
+        if things is not None and own is not None:
+            _add_things(work, things, own, kind)
+    for taken in columns.columns:
+        _check(table, taken.column, columns.file)
+        _add_of_interactions(work, taken, table, interactions)
     return assemble(
         mapping.name,
-        events,
+        interactions,
         pl.concat(work.facts, how="diagonal") if work.facts else pl.DataFrame(schema=FACTS),
         interaction=mapping.interaction,
         users=work.names.get("user", ()),
@@ -119,7 +171,7 @@ def build(
         labels=work.labels,
         positive_from=mapping.positive_from,
         notes=work.notes,
-        path=Path(said.file) if said.file else None,
+        path=Path(columns.file) if columns.file else None,
     )
 
 
@@ -139,7 +191,7 @@ def _check(frame: pl.DataFrame, column: str, file: str) -> None:
         )
 
 
-def _events(work: _Work, table: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+def _interactions(work: _Work, table: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The interactions that stay under our names, and the same rows of the table."""
     said = work.mapping.interactions
     columns = {
@@ -221,7 +273,9 @@ def _add(work: _Work, column: Column, pairs: pl.DataFrame, kind: str) -> None:
     work.facts.append(_facts(pairs, column.relation or f"has_{tail_type}", kind, tail_type))
 
 
-def _add_of_events(work: _Work, column: Column, table: pl.DataFrame, events: pl.DataFrame) -> None:
+def _add_of_interactions(
+    work: _Work, column: Column, table: pl.DataFrame, events: pl.DataFrame
+) -> None:
     """Facts that are known from interactions: of the user and of the item, each with its source."""
     if column.take == "leave out":
         return

@@ -249,18 +249,8 @@ def draw(mapping: TableMapping, path: Path) -> None:
     """Show a mapping."""
     from loger.cli import show
 
-    said = mapping.interactions
-    roles = {"user": said.user, "item": said.item, "rating": said.rating, "time": said.time}
-    rows = [("interactions", c, role, "", "") for role, c in roles.items() if c]
-    for what in ("items", "users"):
-        things = getattr(mapping, what)
-        if things is not None:
-            rows.append((what, things.id, "id", "", ""))
-            if things.label:
-                rows.append((what, things.label, "label", "", ""))
-    rows += [(t, c.column, c.take, c.relation, c.why) for t, c in mapping.columns()]
-    order = ("interactions", "items", "users")
-    rows.sort(key=lambda row: order.index(row[0]))
     to = show.console()
-    to.print(show.table(["table", "column", "taken as", "relation", "why"], rows, "Mapping"))
+    to.print(
+        show.table(["table", "column", "taken as", "relation", "why"], mapping.rows(), "Mapping")
+    )
     to.print(f"in {path}; edit it and build with --mapping {path}\n", markup=False, soft_wrap=True)

@@ -72,6 +72,8 @@ class Dataset:
     facts: Facts
     interactions: Interactions
     notes: tuple[Note, ...] = field(default=())
+    mapping: object = None
+    """What ``loger.from_tables`` took each column for; print it. Not saved."""
 
     @property
     def n_users(self) -> int:
@@ -120,6 +122,11 @@ class Dataset:
             f"{len(self.interactions):,} interactions, {len(self.relations)} relations, "
             f"{len(self.facts):,} facts{notes})"
         )
+
+    def _repr_html_(self) -> str:
+        from loger.data.html import dataset_html
+
+        return dataset_html(self)
 
     def save(self, folder: Path | str) -> None:
         """Write the data set as Parquet files that ``loger.data.load`` reads in seconds.

@@ -42,6 +42,11 @@ class Split:
             f"{len(self.validation):,} validation, {len(self.test):,} test)"
         )
 
+    def _repr_html_(self) -> str:
+        from loger.data.html import split_html
+
+        return split_html(self)
+
     def refit(self) -> Split:
         """The split for the last fit, when tuning is over: validation joins train."""
         both = np.sort(np.concatenate([self.train, self.validation]))

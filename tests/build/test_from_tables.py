@@ -1,0 +1,86 @@
+"""``from_tables``: the data set of a shop's own tables in one call."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from loger.build.table import from_tables
+from loger.data import Dataset
+from loger.errors import DataError
+
+pd = pytest.importorskip("pandas")
+
+PLAYS = {
+    "listener": [k // 4 for k in range(32)],
+    "track": [(k * 7) % 12 for k in range(32)],
+    "played_at": [f"2024-05-{k % 28 + 1:02d}" for k in range(32)],
+}
+TRACKS = {
+    "id": list(range(12)),
+    "title": [f"Song <{k}>" for k in range(12)],
+    "artist": [f"A{k % 3}" for k in range(12)],
+}
+
+
+def content(dataset: Dataset) -> tuple:
+    interactions = dataset.interactions
+    return (
+        dataset.vocabulary.names,
+        dataset.vocabulary.labels,
+        [r.name for r in dataset.relations],
+        [column.tolist() for column in vars(dataset.facts).values()],
+        interactions.users.tolist(),
+        interactions.items.tolist(),
+        None if interactions.times is None else interactions.times.tolist(),
+    )
+
+
+def test_frames_of_polars_and_pandas_and_files_give_the_same(tmp_path: Path) -> None:
+    for name, table in (("plays", PLAYS), ("tracks", TRACKS)):
+        pl.DataFrame(table).write_csv(tmp_path / f"{name}.csv")
+    made = [
+        from_tables(pl.DataFrame(PLAYS), items=pl.DataFrame(TRACKS), user="listener"),
+        from_tables(pd.DataFrame(PLAYS), items=pd.DataFrame(TRACKS), user="listener"),
+        from_tables(tmp_path / "plays.csv", items=str(tmp_path / "tracks.csv"), user="listener"),
+    ]
+    assert content(made[0]) == content(made[1]) == content(made[2])
+    names = [r.name for r in made[0].relations]
+    assert "has_artist" in names
+    assert made[0].interactions.times is not None
+    assert made[0].vocabulary.names[made[0].n_users] == "0"  # integers are names as they stand
+
+
+def test_the_mapping_prints_a_line_for_every_column() -> None:
+    dataset = from_tables(pl.DataFrame(PLAYS), items=pl.DataFrame(TRACKS), user="listener")
+    lines = [line.split() for line in str(dataset.mapping).splitlines()]
+    assert lines[0] == ["table", "column", "taken", "as", "relation", "why"]
+    assert [line[:3] for line in lines[1:]] == [
+        ["interactions", "listener", "user"],
+        ["interactions", "track", "item"],
+        ["interactions", "played_at", "time"],
+        ["items", "id", "id"],
+        ["items", "title", "label"],
+        ["items", "artist", "entity"],
+    ]
+
+
+def test_an_edited_mapping_is_followed() -> None:
+    tables = pl.DataFrame(PLAYS), pl.DataFrame(TRACKS)
+    mapping = from_tables(*tables, user="listener").mapping
+    artist = replace(mapping.items.columns[0], relation="sung_by")
+    edited = replace(mapping, items=replace(mapping.items, columns=(artist,)), name="songs")
+    dataset = from_tables(*tables, mapping=edited)
+    assert dataset.name == "songs"
+    assert dataset.mapping is edited
+    assert [r.name for r in dataset.relations] == ["purchase", "sung_by"]
+
+
+def test_what_cannot_be_guessed_is_told_with_the_columns_and_what_to_do() -> None:
+    with pytest.raises(DataError, match=r"names the user; there are .*listener.*user='COLUMN'"):
+        from_tables(pl.DataFrame(PLAYS), items=pl.DataFrame(TRACKS))
+    with pytest.raises(DataError, match="neither a path nor a frame, got 'NoneType'"):
+        from_tables(None)
