@@ -13,7 +13,7 @@ from graphs import RELATIONS, build, edges_of, graphs, random_triples, vocabular
 from loger.data.dataset import Dataset, Facts, Interactions
 from loger.errors import LogerError, UnknownNameError
 from loger.graph import INTERACTION, KnowledgeGraph, Relation, Vocabulary
-from loger.graph import graph as graph_module
+from loger.grounding import layout as layouts
 
 ARRAYS = (
     "row_segments", "segment_relations", "segment_starts", "tails", "pair_tails",
@@ -123,11 +123,12 @@ def test_both_orders_are_sorted_and_compact(made):
 @given(graphs(), st.sampled_from([0, 2, 64]))
 def test_bitmaps_hold_the_same_entities_as_their_slices(graph, least):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(graph_module, "BITMAP_EDGES", least)
-        starts, words = graph.bitmaps
+        patch.setattr(layouts, "BITMAP_EDGES", least)
+        spans = layouts.word_spans(graph)
+        starts, words = layouts.segment_bitmaps(graph, spans)
     used = 0
     for s, at in enumerate(starts):
-        first, end = graph.word_spans[graph.segment_relations[s]]
+        first, end = spans[graph.segment_relations[s]]
         tails = graph.tails[graph.segment_starts[s] : graph.segment_starts[s + 1]]
         assert (at >= 0) == (len(tails) > max(least, end - first))
         if at >= 0:
@@ -143,9 +144,10 @@ def test_bitmaps_begin_at_any_bit_of_a_word(items):
     every = [(u, 0, v) for u in range(3) for v in names.span("item")]
     graph = build(names, every)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(graph_module, "BITMAP_EDGES", 0)
-        starts, words = graph.bitmaps
-    first, end = graph.word_spans[0]
+        patch.setattr(layouts, "BITMAP_EDGES", 0)
+        spans = layouts.word_spans(graph)
+        starts, words = layouts.segment_bitmaps(graph, spans)
+    first, end = spans[0]
     at = starts[graph.segment(1, 0)]
     if at < 0:
         assert items <= end - first
@@ -302,7 +304,7 @@ def test_a_graph_without_facts_is_fine():
     graph = build(vocabulary(2, 2, 1, 1), [])
     assert graph.n_triples == 0
     assert graph.neighbours(0, 0).tolist() == graph.between(0, 2).tolist() == []
-    assert len(graph.bitmaps[1]) == 0
+    assert len(layouts.layout(graph).bitmaps) == 0
 
 
 def test_vocabulary_errors_name_the_nearest():

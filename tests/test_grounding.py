@@ -14,7 +14,6 @@ from graphs import (
 )
 from loger.engine import LocalEngine
 from loger.errors import LogerError
-from loger.graph import graph as graph_module
 from loger.grounding import (
     Walk,
     count_paths,
@@ -25,6 +24,7 @@ from loger.grounding import (
     sample_paths,
     strongest_paths,
 )
+from loger.grounding import layout as layouts
 from loger.rules import candidates
 
 WALKS = [
@@ -54,7 +54,7 @@ def brute_matrix(graph, rules, users, items):
 @pytest.fixture(params=["slices", "bitmaps"])
 def segments_as(request, monkeypatch):
     if request.param == "bitmaps":
-        monkeypatch.setattr(graph_module, "BITMAP_EDGES", 0)
+        monkeypatch.setattr(layouts, "BITMAP_EDGES", 0)
 
 
 @pytest.mark.usefixtures("segments_as")
@@ -105,8 +105,9 @@ def notes_at_an_entity(graph):
 
 def big_segments(graph):
     """How many items' segments are met by their bitmap rather than noted edge by edge."""
-    starts, _ = graph.bitmaps
-    words = np.diff(graph.word_spans, axis=1)[graph.segment_relations, 0]
+    compiled = layouts.layout(graph)
+    starts = compiled.bitmap_of
+    words = np.diff(compiled.word_spans, axis=1)[graph.segment_relations, 0]
     big = (starts >= 0) & (np.diff(graph.segment_starts) > kernels.BIG * words)
     of_items = graph.row_segments[[graph.n_users, graph.n_users + graph.n_items]]
     return int(big[slice(*of_items)].sum())

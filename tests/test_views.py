@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from graphs import graphs, hub_graph
+from loger.baselines.matching import PathMatcher
 from loger.errors import LogerError
 from loger.graph import INTERACTION, KnowledgeGraph, Path, history
 from loger.grounding import Walk, ground, kernels, logits, paths, reach, strongest_paths
@@ -19,7 +22,9 @@ from loger.reasoner.search import (
     path_strengths,
     random_paths,
 )
+from loger.reasoner.walker import Reasoner
 from loger.rules import candidates
+from loger.rules.mining import mine
 
 WALK = Walk(first=0.5, item=0.25, user=0.75, fact=0.5, arrive=0.5, popular=0.75, recency=1.0)
 
@@ -66,9 +71,10 @@ def test_a_view_has_the_history_popularity_and_degrees_of_the_graph_built_anew(c
     one = np.array([user])
     assert np.array_equal(history(view, one), history(whole, one))
     span = slice(whole.indptr[user], whole.indptr[user + 1])
-    assert view.tails.tolist() == whole.tails[span].tolist()
-    assert view.pair_tails.tolist() == whole.pair_tails[span].tolist()
-    assert view.pair_relations.tolist() == whole.pair_relations[span].tolist()
+    assert view.rows.tails.tolist() == whole.tails[span].tolist()
+    for head in (user, 0, graph.n_users):
+        for r in range(2 * len(graph.relations)):
+            assert view.neighbours(head, r).tolist() == whole.neighbours(head, r).tolist()
     if graph.times is not None:
         assert view.later.tolist() == whole.later[span].tolist()
 
@@ -152,15 +158,26 @@ def test_a_view_has_the_facts_of_the_graph_built_anew(case):
 
 def test_a_view_answers_no_one_else_and_takes_away_only_what_is_there():
     graph = hub_graph(0, 0.3, with_origins=False)
-    view = graph.user_view(3, (), [1])
+    view, rules, vectors = graph.user_view(3, (), [1]), candidates(graph), np.ones((57, 4))
     with pytest.raises(LogerError, match="as user 3 sees it"):
         reach(view, candidates(graph), [4])
     with pytest.raises(LogerError, match="as user 3 sees it"):
         PathSearch(view, candidates(graph)).every(4, [0])
     with pytest.raises(LogerError, match="whole graph"):
         PathSearch(view, candidates(graph), ALGORITHM_1).best(3, [0])
-    for work in (KnowledgeGraph.triples, lambda g: g.plus([3], [2]), lambda g: g.fingerprint):
-        with pytest.raises(LogerError, match="one user alone"):
+    with pytest.raises(LogerError, match="as user 3 sees it"):
+        history(view, [4])
+    for work in (
+        lambda g: g.triples(),
+        lambda g: g.plus([3], [2]),
+        lambda g: g.fingerprint,
+        lambda g: g.tails,
+        candidates,
+        mine,
+        lambda g: Reasoner().fit(g, rules, np.ones(len(rules)), vectors, vectors),
+        lambda g: PathMatcher(g, np.zeros(1)),
+    ):
+        with pytest.raises(LogerError, match="whole graph"):
             work(view)
     absent = next(v for v in range(12) if not graph.has(3, INTERACTION, v + graph.n_users))
     with pytest.raises(LogerError, match="no fact"):
@@ -171,3 +188,31 @@ def test_the_arrays_of_a_graph_cannot_be_written_to():
     graph = hub_graph(0, 0.3, with_origins=True)
     with pytest.raises(ValueError, match="read-only"):
         graph.tails[0] = 1
+
+
+def test_numbers_that_are_not_in_the_graph_are_refused():
+    graph = hub_graph(0, 0.3, with_origins=False)
+    for make in (
+        lambda: graph.user_view(40),
+        lambda: graph.user_view(-1),
+        lambda: graph.user_view(0, [-1]),
+        lambda: graph.user_view(0, [], [12]),
+        lambda: graph.plus([0], [12]),
+        lambda: graph.plus([40], [0]),
+        lambda: graph.without_interactions([-1], [0]),
+        lambda: history(graph, [40]),
+    ):
+        with pytest.raises(LogerError, match=r"(user|item) numbers lie in 0 … "):
+            make()
+    with pytest.raises(LogerError, match="list of integers"):
+        history(graph, [0.5])
+
+
+def test_a_view_reads_in_one_line_and_survives_a_copy():
+    view = hub_graph(0, 0.3, with_origins=False).user_view(3, (), [1])
+    assert repr(view).startswith("UserView(user 3 of KnowledgeGraph(40 users")
+    again = copy.deepcopy(view)
+    assert again.user == 3
+    assert again.rows.tails.tolist() == view.rows.tails.tolist()
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        view.nonsense

@@ -40,6 +40,10 @@ class NotFittedError(LogerError, AttributeError):
     """A model is asked before it has learned anything."""
 
 
+class ViewError(LogerError, AttributeError):
+    """The view of one user is asked for what only the whole graph has."""
+
+
 def _near(name: str, known: list[str]) -> list[str]:
     """Up to three names that look alike, or else begin alike."""
     begun = (k for k in known if name and k.lower().startswith(name.lower()))

@@ -30,7 +30,7 @@ from scipy.special import expit
 
 from loger.engine import Engine, LocalEngine
 from loger.errors import UnknownNameError
-from loger.graph import KnowledgeGraph
+from loger.graph import Graph
 from loger.grounding import Groundings, Walk, ground, kernels, logits, near_items
 from loger.rules import RuleSet
 
@@ -178,13 +178,13 @@ class Logic:
     prior: float = 0.0
     popularity: float = 0.0  # w_pop
 
-    def unit(self, graph: KnowledgeGraph) -> Floats:
+    def unit(self, graph: Graph) -> Floats:
         """What the unit clauses give each item: w₀ + w_pop · log(1 + pop(v)); [items]."""
         return self.prior + self.popularity * log_popularity(graph)
 
     def ground(
         self,
-        graph: KnowledgeGraph,
+        graph: Graph,
         users: ArrayLike,
         items: ArrayLike,
         engine: Engine | None = None,
@@ -198,14 +198,14 @@ class Logic:
         phi.data = phi.data * self.weights[phi.indices]
         return phi
 
-    def pair_logits(self, graph: KnowledgeGraph, found: Groundings) -> Floats:
+    def pair_logits(self, graph: Graph, found: Groundings) -> Floats:
         """logit p of pairs that have been grounded."""
         rules = np.asarray(self.contributions(found).sum(axis=1)).ravel()
         return rules + self.unit(graph)[found.items]
 
     def logits(
         self,
-        graph: KnowledgeGraph,
+        graph: Graph,
         users: ArrayLike,
         engine: Engine | None = None,
         *,
@@ -238,7 +238,7 @@ class Logic:
         return kernels.Formula(FEATURES.index(self.feature), self.weights, scales)
 
 
-def log_popularity(graph: KnowledgeGraph) -> Floats:
+def log_popularity(graph: Graph) -> Floats:
     """log(1 + interactions) of each item of a graph."""
     out: Floats = np.log1p(graph.popularity)
     return out

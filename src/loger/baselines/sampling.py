@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loger.evaluation.recommender import PairMatrix
-from loger.graph import INTERACTION
+from loger.graph import INTERACTION, pair_keys
 
 Ids = NDArray[np.int64]
 
@@ -63,18 +63,17 @@ class Unseen:
     def __init__(self, known: PairMatrix, rounds: int = 8) -> None:
         owners = np.repeat(np.arange(known.shape[0], dtype=np.int64), np.diff(known.indptr))
         self.n_items, self.rounds = known.shape[1], rounds
-        self._have = np.sort(owners * self.n_items + known.indices)
+        self._have = np.sort(pair_keys(owners, known.indices, self.n_items))
 
     def draw(
         self, users: NDArray[np.integer], rng: np.random.Generator, pool: Ids | None = None
     ) -> Ids:
         """An item for each entry of ``users``, of a pool or of all items."""
-        own = users.astype(np.int64) * self.n_items
         among = np.arange(self.n_items) if pool is None else pool
         items = among[rng.integers(len(among), size=len(users))]
         again = np.arange(len(users))
         for _ in range(self.rounds if len(self._have) else 0):
-            keys = own[again] + items[again]
+            keys = pair_keys(users[again], items[again], self.n_items)
             found = np.minimum(np.searchsorted(self._have, keys), len(self._have) - 1)
             again = again[self._have[found] == keys]
             if not len(again):

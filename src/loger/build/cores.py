@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from loger.graph import pair_keys
+
 
 def core(
     users: NDArray[np.integer], items: NDArray[np.integer], least_user: int, least_item: int
@@ -19,7 +21,7 @@ def core(
     if not len(users):
         return np.zeros(0, dtype=bool)
     n_users, n_items = int(users.max()) + 1, int(items.max()) + 1
-    _, first = np.unique(users * n_items + items, return_index=True)
+    _, first = np.unique(pair_keys(users, items, n_items), return_index=True)
     u, v = users[first], items[first]
     while True:
         good_user = np.bincount(u, minlength=n_users) >= max(1, least_user)

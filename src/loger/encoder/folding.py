@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from loger.encoder.protocol import Encoder, Floats
 from loger.engine.threads import one_thread
-from loger.graph import KnowledgeGraph, history_edges
+from loger.graph import Graph, history_edges
 
 
 @runtime_checkable
@@ -32,9 +32,7 @@ class FoldsIn(Protocol):
         ...
 
 
-def score_users(
-    encoder: Encoder, graph: KnowledgeGraph, users: ArrayLike, recency: float = 0.0
-) -> Floats:
+def score_users(encoder: Encoder, graph: Graph, users: ArrayLike, recency: float = 0.0) -> Floats:
     """Scores of all items for a block of users as a graph knows them; [users, items].
 
     An encoder whose users are their histories gets those of this graph: users that came later
@@ -46,13 +44,11 @@ def score_users(
         return _scored(encoder, graph, own, recency)
 
 
-def _scored(
-    encoder: Encoder, graph: KnowledgeGraph, own: NDArray[np.int64], recency: float
-) -> Floats:
+def _scored(encoder: Encoder, graph: Graph, own: NDArray[np.int64], recency: float) -> Floats:
     if not (isinstance(encoder, FoldsIn) and encoder.folds_in):
         return encoder.score_items(own)
     owners, edges = history_edges(graph, own)
     weights: NDArray[np.floating] = np.ones(len(edges))
     if recency and graph.later is not None:
         weights = (1.0 + graph.later[edges]) ** -recency
-    return encoder.fold_in(owners, graph.tails[edges] - graph.n_users, weights, len(own))
+    return encoder.fold_in(owners, graph.rows.tails[edges] - graph.n_users, weights, len(own))

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
+from loger.graph import gather
+
 
 @dataclass(frozen=True, eq=False)
 class Bags:
@@ -65,9 +67,7 @@ class Histories:
             return Bags(torch.from_numpy(entities).to(self.device))
         first = self.starts[entities]
         sizes = self.starts[entities + 1] - first
-        owners = np.repeat(np.arange(len(entities)), sizes)
-        ends = np.cumsum(sizes)
-        parts = np.arange(ends[-1] if len(ends) else 0) + np.repeat(first - (ends - sizes), sizes)
+        owners, parts = gather(first, sizes)
         rows = self.items[parts]
         if longest is not None and (sizes > longest).any():
             assert rng is not None

@@ -13,7 +13,6 @@ from typing import Literal, get_args
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from loger.data.splits import Part, Split
 from loger.engine import Engine, Progress, silent
@@ -30,6 +29,7 @@ from loger.evaluation.recommender import (
     part_matrix,
     ranked,
 )
+from loger.graph import pair_keys
 
 Protocol = Literal["full", "sampled-100"]
 SAMPLED = 100
@@ -109,12 +109,12 @@ def sampled_candidates(
     out = pair_matrix(users, np.concatenate([items, sampled.ravel()]), shape)
     if path is not None:
         owner = np.repeat(np.arange(shape[0], dtype=np.int32), np.diff(out.indptr))
-        relevant = _keys(owner, out.indices, split)
+        relevant = pair_keys(owner, out.indices, shape[1])
         pl.DataFrame(
             {
                 "user": owner,
                 "item": out.indices.astype(np.int32),
-                "relevant": np.isin(relevant, _keys(owners, items, split)),
+                "relevant": np.isin(relevant, pair_keys(owners, items, shape[1])),
             }
         ).write_parquet(path)
     return out
@@ -133,10 +133,10 @@ def _read(path: Path, split: Split, part: EvaluatedPart) -> PairMatrix:
     users, items = table["user"].to_numpy(), table["item"].to_numpy()
     relevant = table["relevant"].to_numpy()
     shape = (split.dataset.n_users, split.dataset.n_items)
-    keys, events = _keys(users, items, split), split.dataset.interactions
+    keys, events = pair_keys(users, items, shape[1]), split.dataset.interactions
     inside = (users >= 0) & (users < shape[0]) & (items >= 0) & (items < shape[1])
-    observed = np.isin(keys, _keys(events.users, events.items, split))
-    held = np.unique(_keys(*split.pairs(part), split))
+    observed = np.isin(keys, pair_keys(events.users, events.items, shape[1]))
+    held = np.unique(pair_keys(*split.pairs(part), shape[1]))
     # What is relevant is just the part, and nothing else was ever observed (L4).
     fits = inside.all() and np.array_equal(np.unique(keys[relevant]), held)
     if not fits or observed[~relevant].any():
@@ -146,13 +146,6 @@ def _read(path: Path, split: Split, part: EvaluatedPart) -> PairMatrix:
             remedy="give the split they were sampled for, or another path",
         )
     return pair_matrix(users, items, shape)
-
-
-def _keys(
-    users: NDArray[np.integer], items: NDArray[np.integer], split: Split
-) -> NDArray[np.int64]:
-    """One number per pair."""
-    return users.astype(np.int64) * split.dataset.n_items + items
 
 
 def _check(

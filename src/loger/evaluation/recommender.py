@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from loger.data.splits import Part, Split
 from loger.engine import Engine, LocalEngine, Progress, silent
 from loger.errors import LogerError
-from loger.graph import Path
+from loger.graph import Path, gather
 from loger.topk import top_k
 
 Floats = NDArray[np.float32]
@@ -180,7 +180,5 @@ def _pairs_of(
     matrix: PairMatrix, users: NDArray[np.integer]
 ) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
     """The pairs of a block of users as (place in the block, item)."""
-    starts, sizes = matrix.indptr[users], np.diff(matrix.indptr)[users]
-    rows = np.repeat(np.arange(len(users)), sizes)
-    within = np.arange(len(rows)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    return rows, matrix.indices[np.repeat(starts, sizes) + within]
+    rows, places = gather(matrix.indptr[users], np.diff(matrix.indptr)[users])
+    return rows, matrix.indices[places]

@@ -1,24 +1,28 @@
-"""The knowledge graph, its vocabulary, and paths through it."""
+"""The knowledge graph, its vocabulary, the view of one user, and paths through it."""
 
-from loger.graph.graph import (
-    BITMAP_EDGES,
-    INTERACTION,
-    INVERSE_MARK,
-    KnowledgeGraph,
-    Relation,
-    Vocabulary,
-)
+from loger.graph.arrays import checked_ids, gather, pair_keys
+from loger.graph.graph import KnowledgeGraph
 from loger.graph.history import history, history_edges
 from loger.graph.path import Path
+from loger.graph.rows import Rows
+from loger.graph.view import Graph, UserView, checked_users, whole
+from loger.graph.vocabulary import INTERACTION, INVERSE_MARK, Relation, Vocabulary
 
 __all__ = [
-    "BITMAP_EDGES",
     "INTERACTION",
     "INVERSE_MARK",
+    "Graph",
     "KnowledgeGraph",
     "Path",
     "Relation",
+    "Rows",
+    "UserView",
     "Vocabulary",
+    "checked_ids",
+    "checked_users",
+    "gather",
     "history",
     "history_edges",
+    "pair_keys",
+    "whole",
 ]

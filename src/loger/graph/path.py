@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
-from loger.graph.graph import KnowledgeGraph
+from loger.graph.view import Graph
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,15 +24,15 @@ class Path:
         hops = zip(pairwise(self.entities), self.relations, strict=True)
         return tuple((head, relation, tail) for (head, tail), relation in hops)
 
-    def exists(self, graph: KnowledgeGraph) -> bool:
-        """Whether every edge is a fact of the graph."""
+    def exists(self, graph: Graph) -> bool:
+        """Whether every edge is a fact of the graph, or of the user's view of it."""
         return all(graph.has(*edge) for edge in self.edges)
 
     def is_simple(self) -> bool:
         """Whether no entity comes twice (METHOD L2)."""
         return len(set(self.entities)) == len(self.entities)
 
-    def text(self, graph: KnowledgeGraph) -> str:
+    def text(self, graph: Graph) -> str:
         """The path in names: ann –purchase→ Ink –purchase⁻¹→ ben."""
         labels = graph.vocabulary.labels
         hops = (f" –{graph.relation_name(r)}→ {labels[t]}" for _, r, t in self.edges)

@@ -22,7 +22,7 @@ from scipy.sparse import csr_array
 
 from loger.engine import Engine, LocalEngine
 from loger.errors import LogerError
-from loger.graph import INTERACTION, KnowledgeGraph
+from loger.graph import INTERACTION, Graph, Rows, UserView, checked_ids, checked_users, gather
 from loger.grounding import kernels
 from loger.grounding.layout import Layout, layout
 from loger.rules import MAX_HOPS, Rule, RuleSet
@@ -118,7 +118,7 @@ class Groundings:
 
 
 def ground(
-    graph: KnowledgeGraph,
+    graph: Graph,
     rules: RuleSet,
     users: ArrayLike,
     items: ArrayLike,
@@ -155,7 +155,7 @@ def _ground_block(
 
 
 def reach(
-    graph: KnowledgeGraph,
+    graph: Graph,
     rules: RuleSet,
     users: ArrayLike,
     *,
@@ -169,7 +169,7 @@ def reach(
     with are left out unless ``observed``.
     """
     shared = _search(graph, rules, walk)._replace(observed=observed)
-    blocks = _blocks(_checked_users(graph, users))
+    blocks = _blocks(checked_users(graph, users))
     parts = list((engine or LocalEngine()).map("reaching items", _reach_block, blocks, shared))
     return concat(parts, len(rules), walk is not None)
 
@@ -177,7 +177,7 @@ def reach(
 class _Search(NamedTuple):
     """What all blocks of users need to find the items that rules reach."""
 
-    graph: KnowledgeGraph
+    graph: Graph
     rules: RuleSet
     walk: Walk | None
     compiled: tuple[Layout, kernels.Trie, kernels.Weights]
@@ -185,7 +185,7 @@ class _Search(NamedTuple):
     formula: kernels.Formula | None = None
 
 
-def _search(graph: KnowledgeGraph, rules: RuleSet, walk: Walk | None) -> _Search:
+def _search(graph: Graph, rules: RuleSet, walk: Walk | None) -> _Search:
     trie = _trie(len(graph.relations), rules)
     return _Search(graph, rules, walk, (layout(graph), trie, _weights(graph, walk)))
 
@@ -200,13 +200,13 @@ def _reach_block(shared: _Search, own: NDArray[np.int64]) -> Groundings:
 
 
 def reach_sizes(
-    graph: KnowledgeGraph, rules: RuleSet, users: ArrayLike, *, engine: Engine | None = None
+    graph: Graph, rules: RuleSet, users: ArrayLike, *, engine: Engine | None = None
 ) -> NDArray[np.int64]:
     """How many items each rule reaches from each user, observed ones included; [users, rules].
 
     The same as counting the rows of ``reach``, without holding them.
     """
-    asked = _checked_users(graph, users)
+    asked = checked_users(graph, users)
     if len(np.unique(asked)) < len(asked) or (np.diff(asked) < 0).any():
         raise LogerError("users must be distinct and ascending")
     sizes = (engine or LocalEngine()).map(
@@ -229,7 +229,7 @@ def _size_block(shared: _Search, own: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def logits(
-    graph: KnowledgeGraph,
+    graph: Graph,
     rules: RuleSet,
     users: ArrayLike,
     formula: kernels.Formula,
@@ -242,7 +242,7 @@ def logits(
     The same as summing over the rows of ``reach``, without holding them. Items that no rule
     reaches have 0, and so have the user's own.
     """
-    asked = _checked_users(graph, users)
+    asked = checked_users(graph, users)
     blocks, shared = _blocks(asked), _search(graph, rules, walk)._replace(formula=formula)
     parts = (engine or LocalEngine()).map("scoring by rules", _logit_block, blocks, shared)
     out, done = np.empty((len(asked), graph.n_items), dtype=np.float32), 0
@@ -262,7 +262,7 @@ def _logit_block(shared: _Search, own: NDArray[np.int64]) -> NDArray[np.float32]
 
 
 def near_items(
-    graph: KnowledgeGraph, users: NDArray[np.int64], observed: bool
+    graph: Graph, users: NDArray[np.int64], observed: bool
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """The items that each user has an edge to; observed interactions only if asked for."""
     near = np.flatnonzero(
@@ -271,9 +271,10 @@ def near_items(
     if not observed and len(near) == 1:  # the interaction is the only way from user to item
         none = np.empty(0, dtype=np.int32)
         return none, none
-    of_user = []
+    of_user, rows = [], graph.rows
     for u in users:
-        row = graph.pair_tails[graph.indptr[u] : graph.indptr[u + 1]]
+        lo, hi = rows.segment_starts[rows.row_segments[u : u + 2]]
+        row = rows.tails[lo:hi]
         items = np.unique(row[(row >= graph.n_users) & (row < graph.n_users + graph.n_items)])
         if not observed:
             items = np.setdiff1d(items, graph.neighbours(int(u), INTERACTION))
@@ -288,19 +289,19 @@ def _blocks(users: NDArray[np.integer]) -> list[NDArray[np.int64]]:
     return [own[k : k + USERS_PER_BLOCK] for k in range(0, len(own), USERS_PER_BLOCK)]
 
 
-def count_paths(graph: KnowledgeGraph, rule: Rule, user: int, item: int) -> int:
+def count_paths(graph: Graph, rule: Rule, user: int, item: int) -> int:
     """How many simple paths of one rule lead from a user to an item."""
     return _listed(graph, rule, user, item, np.empty(0, dtype=np.int64))[0]
 
 
-def paths(graph: KnowledgeGraph, rule: Rule, user: int, item: int) -> NDArray[np.int32]:
+def paths(graph: Graph, rule: Rule, user: int, item: int) -> NDArray[np.int32]:
     """All groundings of one rule for one pair, as entity ids; [paths, hops + 1], sorted."""
     total = count_paths(graph, rule, user, item)
     return _listed(graph, rule, user, item, np.arange(total))[1]
 
 
 def sample_paths(
-    graph: KnowledgeGraph, rule: Rule, user: int, item: int, n: int, rng: np.random.Generator
+    graph: Graph, rule: Rule, user: int, item: int, n: int, rng: np.random.Generator
 ) -> NDArray[np.int32]:
     """At most n groundings of one rule for one pair, uniformly and without repetition."""
     total = count_paths(graph, rule, user, item)
@@ -309,7 +310,7 @@ def sample_paths(
 
 
 def strongest_paths(
-    graph: KnowledgeGraph,
+    graph: Graph,
     rules: RuleSet,
     places: NDArray[np.integer],
     users: NDArray[np.integer],
@@ -354,12 +355,10 @@ def _desk(n_entities: int, n_items: int) -> Iterator[kernels.Desk]:
     _desks.append((entities, items, desk))
 
 
-_known_weights: WeakKeyDictionary[KnowledgeGraph, dict[Walk | None, kernels.Weights]] = (
-    WeakKeyDictionary()
-)
+_known_weights: WeakKeyDictionary[Graph, dict[Walk | None, kernels.Weights]] = WeakKeyDictionary()
 
 
-def _weights(graph: KnowledgeGraph, walk: Walk | None) -> kernels.Weights:
+def _weights(graph: Graph, walk: Walk | None) -> kernels.Weights:
     """The factors of a walk in a graph, made once."""
     known = _known_weights.setdefault(graph, {})
     if walk not in known:
@@ -367,19 +366,19 @@ def _weights(graph: KnowledgeGraph, walk: Walk | None) -> kernels.Weights:
     return known[walk]
 
 
-def _new_weights(graph: KnowledgeGraph, walk: Walk | None) -> kernels.Weights:
+def _new_weights(graph: Graph, walk: Walk | None) -> kernels.Weights:
     none, nowhere = np.empty(0), np.empty(0, dtype=np.int64)
     if walk is None:
         return kernels.Weights(np.empty((0, 0)), nowhere, nowhere, nowhere, none)
     edges: NDArray[np.float64] = none
     if walk.recency and graph.later is not None:
         edges = (1.0 + graph.later).astype(np.float64) ** -walk.recency
-    if graph.outside is not None:
-        known = _weights(graph.outside, walk)
-        if graph.longest < known.powers.shape[1]:
+    if isinstance(graph, UserView):
+        known = _weights(graph.base, walk)
+        if graph.max_degree < known.powers.shape[1]:
             return known._replace(edges=edges)
     # One degree more than there is, for who has an interaction more.
-    degree = np.maximum(np.arange(graph.longest + 2), 1).astype(np.float64)
+    degree = np.maximum(np.arange(graph.max_degree + 2), 1).astype(np.float64)
     exponents = np.array(
         [0.0, walk.first, walk.item, walk.user, walk.fact, walk.arrive, walk.popular]
     )
@@ -462,31 +461,13 @@ def _ragged(
 # ── pairs and blocks ────────────────────────────────────────────────────────────────────
 
 
-def _checked(n: int, ids: ArrayLike, what: str) -> NDArray[np.int32]:
-    array = np.atleast_1d(np.asarray(ids))
-    if array.size and (array.min() < 0 or array.max() >= n):
-        bad = array[(array < 0) | (array >= n)][0]
-        raise LogerError(f"{what} numbers lie in 0 … {n - 1}, got {int(bad)}")
-    return array.astype(np.int32)
-
-
-def _checked_users(graph: KnowledgeGraph, users: ArrayLike) -> NDArray[np.int32]:
-    found = _checked(graph.n_users, users, "user")
-    if graph.outside is not None and (found != graph.viewer).any():
-        raise LogerError(
-            f"the graph is as user {graph.viewer} sees it with other interactions; ask about "
-            f"others in the graph itself, or build one with plus and without_interactions"
-        )
-    return found
-
-
 def _checked_pairs(
-    graph: KnowledgeGraph, users: ArrayLike, items: ArrayLike
+    graph: Graph, users: ArrayLike, items: ArrayLike
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    u, v = _checked_users(graph, users), _checked(graph.n_items, items, "item")
+    u, v = checked_users(graph, users), checked_ids(items, graph.n_items, "item")
     if len(u) != len(v):
         raise LogerError(f"as many users as items are needed, got {len(u)} and {len(v)}")
-    return u, v
+    return u.astype(np.int32), v.astype(np.int32)
 
 
 def _user_blocks(users: NDArray[np.int32], size: int) -> list[tuple[int, int]]:
@@ -536,7 +517,7 @@ def take(found: Groundings, rows: NDArray[np.integer]) -> Groundings:
     """The pairs at these places."""
     sizes = np.diff(found.indptr)[rows]
     indptr = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    cells = np.repeat(found.indptr[rows] - indptr[:-1], sizes) + np.arange(indptr[-1])
+    _, cells = gather(found.indptr[rows], sizes)
     return Groundings(
         found.users[rows],
         found.items[rows],
@@ -570,7 +551,7 @@ def _merged(far: Groundings, near: Groundings, users: NDArray[np.int64]) -> Grou
 
 
 def _listed(
-    graph: KnowledgeGraph, rule: Rule, user: int, item: int, wanted: NDArray[np.int64]
+    graph: Graph, rule: Rule, user: int, item: int, wanted: NDArray[np.int64]
 ) -> tuple[int, NDArray[np.int32]]:
     """How many groundings there are, and those whose places are wanted."""
     (u,), (v,) = _checked_pairs(graph, user, item)
@@ -588,24 +569,23 @@ def _listed(
     return len(ends), nodes
 
 
-def _short_paths(graph: KnowledgeGraph, rule: Rule, u: int, v: int) -> NDArray[np.int32]:
+def _short_paths(graph: Graph, rule: Rule, u: int, v: int) -> NDArray[np.int32]:
     """The middle nodes of a rule's paths of two hops; of one hop, v if the edge is there."""
-    first = _open_neighbours(graph, u, rule.relations[0], v)
+    first = _open_neighbours(graph.rows, u, rule.relations[0], v)
     if len(rule) == 1:
         direct: NDArray[np.int32] = first[first == v]
         return direct
-    last = _open_neighbours(graph.around, v, graph.inverse(rule.relations[1]), u)
+    base = graph.base if isinstance(graph, UserView) else graph
+    last = _open_neighbours(base.rows, v, graph.inverse(rule.relations[1]), u)
     both: NDArray[np.int32] = np.intersect1d(first, last, assume_unique=True)
     return both
 
 
-def _open_neighbours(
-    graph: KnowledgeGraph, head: int, relation: int, other: int
-) -> NDArray[np.int32]:
+def _open_neighbours(rows: Rows, head: int, relation: int, other: int) -> NDArray[np.int32]:
     """Neighbours over edges that are not known from the interaction with ``other`` alone."""
-    near = graph.neighbours(head, relation)
-    if graph.origins is None or not len(near):
+    near = rows.neighbours(head, relation)
+    if not len(rows.origins) or not len(near):
         return near
-    at = graph.segment_starts[graph.segment(head, relation)]
-    other_origin: NDArray[np.bool_] = graph.origins[at : at + len(near)] != other
+    at = rows.segment_starts[rows.segment(head, relation)]
+    other_origin: NDArray[np.bool_] = rows.origins[at : at + len(near)] != other
     return near[other_origin]

@@ -1,4 +1,4 @@
-"""The one struct by which compiled code reads a graph, whether whole or seen by one user."""
+"""The one struct by which compiled code reads a graph, whether whole or as one user sees it."""
 
 from __future__ import annotations
 
@@ -8,21 +8,15 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from loger.graph import KnowledgeGraph
+from loger.graph import Graph, KnowledgeGraph, Rows, UserView
 
-
-class Home(NamedTuple):
-    """The rows that walks begin with: those of the graph itself, or one user's own (views)."""
-
-    row_segments: NDArray[np.int64]
-    segment_relations: NDArray[np.uint16]
-    segment_starts: NDArray[np.int64]
-    tails: NDArray[np.int32]
-    origins: NDArray[np.int32]
+BITMAP_EDGES = 64
+"""Segments up to this length are never kept as bitmaps: scanning them is as fast."""
 
 
 class Layout(NamedTuple):
-    """The arrays of a graph, as the loops read them."""
+    """The arrays of a graph. ``home`` are the rows that walks from users begin with: those of the
+    graph itself, or of a view's user; from there on walks lead through the graph."""
 
     row_segments: NDArray[np.int64]
     segment_relations: NDArray[np.uint16]
@@ -36,41 +30,56 @@ class Layout(NamedTuple):
     degrees: NDArray[np.int32]  # degree of e under r at [degree_starts[r] + e]
     degree_starts: NDArray[np.int64]  # [2 · relations]
     n_relations: int  # base relations
-    home: Home
+    home: Rows
 
 
-_NO_ORIGINS = np.empty(0, dtype=np.int32)
-_NO_ORIGINS.flags.writeable = False  # as the arrays of graphs are: to numba another type
-
-_layouts: WeakKeyDictionary[KnowledgeGraph, Layout] = WeakKeyDictionary()
+_layouts: WeakKeyDictionary[Graph, Layout] = WeakKeyDictionary()
 
 
-def layout(graph: KnowledgeGraph) -> Layout:
-    """A graph as compiled code reads it, made once."""
+def layout(graph: Graph) -> Layout:
+    """A graph as compiled code reads it, made once; of a view only what the user changes."""
     known = _layouts.get(graph)
     if known is None:
         known = _layouts[graph] = _new_layout(graph)
     return known
 
 
-def _new_layout(graph: KnowledgeGraph) -> Layout:
-    home, around = _home(graph), graph.around
-    return Layout(
-        *(_home(around) if around is not graph else home),
-        around.indptr,
-        *around.bitmaps,
-        around.word_spans,
-        *graph.degree_table,
-        len(graph.relations),
-        home,
-    )
+def _new_layout(graph: Graph) -> Layout:
+    if isinstance(graph, UserView):
+        degrees, _ = graph.degree_table
+        return layout(graph.base)._replace(degrees=degrees, home=graph.rows)
+    spans = word_spans(graph)
+    bitmaps = segment_bitmaps(graph, spans)
+    degree_table, n = graph.degree_table, len(graph.relations)
+    return Layout(*graph.rows, graph.indptr, *bitmaps, spans, *degree_table, n, graph.rows)
 
 
-def _home(graph: KnowledgeGraph) -> Home:
-    return Home(
-        graph.row_segments,
-        graph.segment_relations,
-        graph.segment_starts,
-        graph.tails,
-        _NO_ORIGINS if graph.origins is None else graph.origins,
-    )
+def word_spans(graph: KnowledgeGraph) -> NDArray[np.int64]:
+    """For each relation and inverse, the words [from, to) of an entity bitmap in which its tails'
+    bits lie; [2 · relations, 2]."""
+    ends = [graph.vocabulary.span(graph.signature(r)[1]) for r in range(2 * len(graph.relations))]
+    return np.array([(s.start >> 6, (s.stop + 63) >> 6) for s in ends], dtype=np.int64)
+
+
+def segment_bitmaps(
+    graph: KnowledgeGraph, word_spans: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+    """Long segments once more as bitmaps: (where each segment's begins or -1, words).
+
+    A bitmap spans the relation's ``word_spans``. A segment has one if it is longer than that
+    span, so the bitmap takes at most twice the memory of the segment, and two of them are
+    intersected 64 entities at a time.
+    """
+    spans = word_spans[graph.segment_relations]
+    sizes = spans[:, 1] - spans[:, 0]
+    long = np.flatnonzero(np.diff(graph.segment_starts) > np.maximum(sizes, BITMAP_EDGES))
+    ends = np.cumsum(sizes[long])
+    starts = np.full(len(graph.segment_relations), -1)
+    starts[long] = ends - sizes[long]
+    words = np.zeros(int(ends[-1]) if len(long) else 0, dtype=np.uint64)
+    for s, end in zip(long, ends, strict=True):
+        member = np.zeros(sizes[s] * 64, dtype=bool)
+        tails = graph.tails[graph.segment_starts[s] : graph.segment_starts[s + 1]]
+        member[tails - (spans[s, 0] << 6)] = True
+        words[end - sizes[s] : end] = np.packbits(member, bitorder="little").view(np.uint64)
+    return starts, words

@@ -19,7 +19,17 @@ from numpy.typing import ArrayLike, NDArray
 
 from loger.engine import LocalEngine
 from loger.errors import LogerError
-from loger.graph import INTERACTION, KnowledgeGraph, Path
+from loger.graph import (
+    INTERACTION,
+    Graph,
+    KnowledgeGraph,
+    Path,
+    checked_ids,
+    checked_users,
+    gather,
+    history_edges,
+    whole,
+)
 from loger.grounding import Walk, ground
 from loger.grounding import hops as _hops
 from loger.grounding.layout import layout
@@ -125,9 +135,7 @@ class Found:
 class PathSearch:
     """Finds paths from a user to items, along rules over a graph."""
 
-    def __init__(
-        self, graph: KnowledgeGraph, rules: RuleSet, config: SearchConfig | None = None
-    ) -> None:
+    def __init__(self, graph: Graph, rules: RuleSet, config: SearchConfig | None = None) -> None:
         self.graph, self.rules, self.config = graph, rules, config or SearchConfig()
         self._layout = layout(graph)
         self._tree, self._below = _tree(rules)
@@ -148,8 +156,6 @@ class PathSearch:
         user, ends = self._checked(user, items)
         scorer = scorer or AnyOrder()
         if self.config.restrict == "nothing":
-            if self.graph.outside is not None:
-                raise LogerError("a search without restriction needs the whole graph, not a view")
             return self._unrestricted(user, ends, scorer)
         tree = self._followed(importance)
         targets = np.arange(len(ends))
@@ -169,16 +175,8 @@ class PathSearch:
     # ── inside ──────────────────────────────────────────────────────────────────────────
 
     def _checked(self, user: int, items: ArrayLike) -> tuple[int, Ints]:
-        asked = np.atleast_1d(np.asarray(items, dtype=np.int64))
-        graph = self.graph
-        if not 0 <= user < graph.n_users:
-            raise LogerError(f"user numbers lie in 0 … {graph.n_users - 1}, got {user}")
-        if graph.outside is not None and user != graph.viewer:
-            raise LogerError(f"the graph is as user {graph.viewer} sees it, got user {user}")
-        if asked.size and not (asked.min() >= 0 and asked.max() < graph.n_items):
-            bad = asked[(asked < 0) | (asked >= graph.n_items)][0]
-            raise LogerError(f"item numbers lie in 0 … {graph.n_items - 1}, got {bad}")
-        return int(user), asked + graph.n_users
+        (user,) = checked_users(self.graph, user).tolist()
+        return user, checked_ids(items, self.graph.n_items, "item") + self.graph.n_users
 
     def _followed(self, importance: ArrayLike | None) -> _hops.Tree:
         """The tree of the user's best rules."""
@@ -247,9 +245,9 @@ class PathSearch:
         trail = np.full((1, MAX_HOPS + 1), -1, dtype=np.int64)
         trail[:, 0] = user
         steps, totals = np.full((1, MAX_HOPS), -1, dtype=np.int64), np.zeros(1)
-        state, finished = scorer.begin(user), []
+        state, finished, graph = scorer.begin(user), [], whole(self.graph)
         for hop in range(max((len(rule) for rule in self.rules), default=0)):
-            parents, relations, entities = _all_ways(self.graph, trail[:, hop])
+            parents, relations, entities = _all_ways(graph, trail[:, hop])
             gains = scorer.step_scores(state, parents, relations, entities)
             totals = totals[parents] + gains
             kept = _best_of(np.arange(len(parents)), parents, totals, self.config.branch)
@@ -294,7 +292,7 @@ class PathSearch:
         )
 
 
-def path_strengths(graph: KnowledgeGraph, found: Found, walk: Walk) -> NDArray[np.float64]:
+def path_strengths(graph: Graph, found: Found, walk: Walk) -> NDArray[np.float64]:
     """The strength of each path; those of a pair and a rule add up to what ``ground`` gives."""
     table, starts = graph.degree_table
     relations = _hops.relation_table(found.rules)[found.places]
@@ -314,15 +312,14 @@ def path_strengths(graph: KnowledgeGraph, found: Found, walk: Walk) -> NDArray[n
     if walk.recency and graph.later is not None and len(found):
         own = np.flatnonzero(relations[:, 0] == INTERACTION)
         user = int(found.entities[0, 0])
-        at = graph.segment_starts[graph.segment(user, INTERACTION)] if len(own) else 0
-        bought = graph.neighbours(user, INTERACTION)
-        edges = at + np.searchsorted(bought, found.entities[own, 1])
-        out[own] *= (1.0 + graph.later[edges]) ** -walk.recency
+        _, edges = history_edges(graph, user)
+        at = np.searchsorted(graph.rows.tails[edges], found.entities[own, 1])
+        out[own] *= (1.0 + graph.later[edges[at]]) ** -walk.recency
     return out
 
 
 def random_paths(
-    graph: KnowledgeGraph,
+    graph: Graph,
     rules: RuleSet,
     user: int,
     items: ArrayLike,
@@ -330,7 +327,7 @@ def random_paths(
     rng: np.random.Generator,
 ) -> list[tuple[Path, ...]]:
     """For each item at most n of all groundings of all rules, drawn evenly, none twice."""
-    asked = np.atleast_1d(np.asarray(items, dtype=np.int64))
+    asked = checked_ids(items, graph.n_items, "item")
     found = ground(graph, rules, np.full(len(asked), user), asked, engine=LocalEngine(1))
     edges, out = layout(graph), []
     for item, lo, hi in zip(asked, found.indptr[:-1], found.indptr[1:], strict=True):
@@ -375,12 +372,9 @@ def _tree(rules: RuleSet) -> tuple[_hops.Tree, NDArray[np.bool_]]:
 def _all_ways(graph: KnowledgeGraph, entities: Ints) -> tuple[Ints, Ints, Ints]:
     """Every edge that leaves some entities: (place of the entity, relation, tail)."""
     first = graph.indptr[entities]
-    sizes = graph.indptr[entities + 1] - first
-    ends = np.cumsum(sizes)
-    edges = np.arange(ends[-1] if len(ends) else 0) + np.repeat(first - (ends - sizes), sizes)
+    parents, edges = gather(first, graph.indptr[entities + 1] - first)
     segments = np.searchsorted(graph.segment_starts, edges, side="right") - 1
     relations = graph.segment_relations[segments].astype(np.int64)
-    parents = np.repeat(np.arange(len(entities)), sizes)
     return parents, relations, graph.tails[edges].astype(np.int64)
 
 

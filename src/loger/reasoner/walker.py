@@ -36,7 +36,7 @@ from torch.nn.functional import normalize
 from loger.engine import Engine, Progress, silent
 from loger.engine.threads import one_thread
 from loger.errors import LogerError
-from loger.graph import INTERACTION, KnowledgeGraph
+from loger.graph import INTERACTION, KnowledgeGraph, gather
 from loger.grounding import ground
 from loger.grounding import hops as _hops
 from loger.grounding.layout import layout
@@ -313,11 +313,8 @@ class Reasoner:
         """Which relations leave each entity; [entities, 2R]."""
         graph = self.graph_
         first = graph.row_segments[entities]
-        sizes = graph.row_segments[entities + 1] - first
-        ends = np.cumsum(sizes)
-        segments = np.arange(ends[-1] if len(ends) else 0) + np.repeat(first - ends + sizes, sizes)
+        rows, segments = gather(first, graph.row_segments[entities + 1] - first)
         out = np.zeros((len(entities), 2 * len(graph.relations)), dtype=bool)
-        rows = np.repeat(np.arange(len(entities)), sizes)
         out[rows, graph.segment_relations[segments]] = True
         return torch.from_numpy(out)
 

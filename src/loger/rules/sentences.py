@@ -15,11 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from loger.graph import KnowledgeGraph, Path
+from loger.graph import Graph, Path
 from loger.rules import to_you, verb_of
 
 
-def path_sentence(graph: KnowledgeGraph, path: Path, verbs: Mapping[str, str] | None = None) -> str:
+def path_sentence(graph: Graph, path: Path, verbs: Mapping[str, str] | None = None) -> str:
     """One path as a sentence to the user it begins with.
 
     ``verbs`` overrides what a relation's head does to its tail, in the third person, such as
@@ -50,7 +50,7 @@ def path_sentence(graph: KnowledgeGraph, path: Path, verbs: Mapping[str, str] | 
     return text
 
 
-def _verb(graph: KnowledgeGraph, relation: int, verbs: Mapping[str, str] | None) -> str:
+def _verb(graph: Graph, relation: int, verbs: Mapping[str, str] | None) -> str:
     """What the head of a relation or inverse relation's base does to the tail."""
     base = graph.relations[relation % len(graph.relations)]
     plain = base.name.split("[")[0]

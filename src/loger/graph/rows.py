@@ -1,0 +1,57 @@
+"""Facts by their heads: the arrays that a graph, and the view of a user, are read by."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+NO_ORIGINS = np.empty(0, dtype=np.int32)
+NO_ORIGINS.flags.writeable = False  # as the arrays of graphs are: to numba another type
+
+
+class Rows(NamedTuple):
+    """Edges sorted by head, relation and tail; see ``KnowledgeGraph`` for how they are cut."""
+
+    row_segments: NDArray[np.int64]  # [heads + 1]
+    segment_relations: NDArray[np.uint16]  # [segments]
+    segment_starts: NDArray[np.int64]  # [segments + 1]
+    tails: NDArray[np.int32]  # [edges]
+    origins: NDArray[np.int32]  # [edges], -1 for none; empty where no edge has one
+
+    def segment(self, head: int, relation: int) -> int:
+        """The segment of a head's neighbours under a relation, or -1."""
+        lo, hi = self.row_segments[head], self.row_segments[head + 1]
+        s = lo + np.searchsorted(self.segment_relations[lo:hi], relation)
+        return int(s) if s < hi and self.segment_relations[s] == relation else -1
+
+    def neighbours(self, head: int, relation: int) -> NDArray[np.int32]:
+        """Where a relation leads from a head, ascending."""
+        s = self.segment(head, relation)
+        if s < 0:
+            return self.tails[:0]
+        return self.tails[self.segment_starts[s] : self.segment_starts[s + 1]]
+
+    def read_only(self) -> Rows:
+        """The same arrays, from now on not to be written to."""
+        for array in self:
+            array.flags.writeable = False
+        return self
+
+
+def later_interactions(
+    times: NDArray[np.int64], edges: NDArray[np.int64], users: NDArray[np.integer]
+) -> NDArray[np.int32]:
+    """For each interaction, how many of its user's came after it; [times], 0 on other edges.
+
+    ``times`` are of all edges of users, ``edges`` the places of interactions among them.
+    """
+    order = np.lexsort((-times[edges], users))
+    user, time = users[order], times[edges][order]
+    tied = np.concatenate([[False], (user[1:] == user[:-1]) & (time[1:] == time[:-1])])
+    # Latest first; those at the same time share the place of the first of them.
+    first = np.maximum.accumulate(np.where(tied, -1, np.arange(len(order))))
+    out = np.zeros(len(times), dtype=np.int32)
+    out[edges[order]] = first - np.searchsorted(user, user)
+    return out
