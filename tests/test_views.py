@@ -158,7 +158,11 @@ def test_a_view_has_the_facts_of_the_graph_built_anew(case):
 
 def test_a_view_answers_no_one_else_and_takes_away_only_what_is_there():
     graph = hub_graph(0, 0.3, with_origins=False)
-    view, rules, vectors = graph.user_view(3, (), [1]), candidates(graph), np.ones((57, 4))
+    view, rules, vectors = (
+        graph.user_view(3, (), [1]),
+        candidates(graph),
+        np.ones((57, 4), np.float32),
+    )
     with pytest.raises(LogerError, match="as user 3 sees it"):
         reach(view, candidates(graph), [4])
     with pytest.raises(LogerError, match="as user 3 sees it"):
@@ -174,7 +178,7 @@ def test_a_view_answers_no_one_else_and_takes_away_only_what_is_there():
         lambda g: g.tails,
         candidates,
         mine,
-        lambda g: Reasoner().fit(g, rules, np.ones(len(rules)), vectors, vectors),
+        lambda g: Reasoner().fit(g, rules, np.ones(len(rules)), vectors, vectors[:14]),
         lambda g: PathMatcher(g, np.zeros(1)),
     ):
         with pytest.raises(LogerError, match="whole graph"):
@@ -215,4 +219,4 @@ def test_a_view_reads_in_one_line_and_survives_a_copy():
     assert again.user == 3
     assert again.rows.tails.tolist() == view.rows.tails.tolist()
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
-        view.nonsense
+        _ = view.nonsense

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from loger.compiled import kernel
 from loger.errors import LogerError
 
 STRETCH = 64
@@ -68,7 +68,7 @@ class RunningBest:
         return items, values
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _offer(scores, first, k, values, columns, sizes, bars):  # type: ignore[no-untyped-def]
     """Keep what is above each row's bar; False if a score is NaN."""
     n = scores.shape[1]
@@ -97,7 +97,7 @@ def _offer(scores, first, k, values, columns, sizes, bars):  # type: ignore[no-u
     return True
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _cut_down(values, columns, k):  # type: ignore[no-untyped-def]
     """Move the k best to the front, in the order of their columns; the least of them."""
     n = len(values)
@@ -115,7 +115,7 @@ def _cut_down(values, columns, k):  # type: ignore[no-untyped-def]
     return bar
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _sort(values, columns, sizes, items, best):  # type: ignore[no-untyped-def]
     """Write out the best of what was kept, in order."""
     for i in range(len(sizes)):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from loger.compiled import kernel
 from loger.graph import KnowledgeGraph
 
 
@@ -25,7 +25,7 @@ def rows_of(graph: KnowledgeGraph) -> Rows:
     return Rows(graph.row_segments, graph.segment_relations, graph.segment_starts, graph.tails)
 
 
-@njit(cache=True, nogil=True, fastmath=True)
+@kernel(fastmath=True)
 def _dot(a, b):  # type: ignore[no-untyped-def]
     total = np.float32(0)
     for j in range(len(a)):
@@ -33,7 +33,7 @@ def _dot(a, b):  # type: ignore[no-untyped-def]
     return total
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def find_steps(rows, visited, owners, scores, vectors, towards, first_item, loop, steps, ends):  # type: ignore[no-untyped-def]
     """Write the steps of each state: relations into ``steps``, where they lead into ``ends``.
 
@@ -90,7 +90,7 @@ def find_steps(rows, visited, owners, scores, vectors, towards, first_item, loop
     return counts
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def step_products(queries, vectors, ends, counts):  # type: ignore[no-untyped-def]
     """The product of each state's query with the vectors of its steps' ends; [states, steps]."""
     out = np.zeros(ends.shape, dtype=np.float32)
@@ -100,7 +100,7 @@ def step_products(queries, vectors, ends, counts):  # type: ignore[no-untyped-de
     return out
 
 
-@njit(cache=True, nogil=True, fastmath=True)
+@kernel(fastmath=True)
 def step_sums(slopes, vectors, ends, counts):  # type: ignore[no-untyped-def]
     """The way back: for each state the sum of its ends' vectors, weighted by ``slopes``."""
     out = np.zeros((len(counts), vectors.shape[1]), dtype=np.float32)
@@ -113,7 +113,7 @@ def step_sums(slopes, vectors, ends, counts):  # type: ignore[no-untyped-def]
     return out
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def best_steps(of_entity, of_relation, vectors, steps, ends, counts, width):  # type: ignore[no-untyped-def]
     """The most probable steps of each state: (places among its steps or -1, log probability).
 
@@ -146,7 +146,7 @@ def best_steps(of_entity, of_relation, vectors, steps, ends, counts, width):  # 
     return places, logs
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def ripple_sets(rows, users, draws, nodes, steps, parents):  # type: ignore[no-untyped-def]
     """Draw each user's memories: ``nodes[u, h, i]`` = (head, tail) of memory i of hop h,
     ``steps`` its relation, ``parents`` the memory of the hop before it goes on from.

@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
+from loger.compiled import kernel
 from loger.engine import Engine, LocalEngine
 from loger.errors import LogerError
 from loger.evaluation.recommender import ExplainedItem, Floats, Ints, PairMatrix, Recommender
@@ -132,7 +132,7 @@ def _path(nodes: list[int], relations: list[int], weight: float) -> tuple[Path, 
     return Path(tuple(nodes[: hops + 1]), tuple(relations[:hops])), weight
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _search(indptr, tails, relations, logs, back_logs, origins, n_relations, users, items, n):  # type: ignore[no-untyped-def]
     """Nodes [pairs, n, 4], relations [pairs, n, 3] and logs [pairs, n]; -1 and -inf fill up."""
     nodes = np.full((len(users), n, HOPS + 1), -1, dtype=np.int32)
@@ -156,7 +156,7 @@ def _search(indptr, tails, relations, logs, back_logs, origins, n_relations, use
     return nodes, chains, best
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _search_pair(  # type: ignore[no-untyped-def]
     indptr, tails, relations, logs, back_logs, origins, n_relations,
     u, v, last, next_edge, nodes, chains, best,
@@ -193,12 +193,12 @@ def _search_pair(  # type: ignore[no-untyped-def]
                     e = next_edge[e - lo]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _inverse(relation, n):  # type: ignore[no-untyped-def]
     return relation - n if relation >= n else relation + n
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _keep(nodes, chains, best, w, e0, e1, e2, e3, r1, r2, r3):  # type: ignore[no-untyped-def]
     """Take a path in if it beats the worst of those kept; of equals the first stays ahead."""
     k = len(best) - 1

@@ -7,11 +7,11 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from loger.baselines.neighbours import item_matrix
 from loger.baselines.recency import check_exponents, decayed, ordered_events, pair_ages
+from loger.compiled import kernel
 from loger.data.splits import Split
 from loger.engine import Progress, silent
 from loger.errors import LogerError
@@ -105,7 +105,7 @@ class SequenceRules(Recommender):
         return out
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _followers(first, stop, n, starts, where, stops, items, near):  # type: ignore[no-untyped-def]
     """Rows first … stop of C as (row ends, columns, entries), columns ascending.
 

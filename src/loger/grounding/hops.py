@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from loger.compiled import kernel
 from loger.grounding.kernels import _first_at_least, _inverse, _next_common, _segment
 from loger.rules import MAX_HOPS, RuleSet
 
@@ -35,7 +35,7 @@ class Tree(NamedTuple):
     rules: NDArray[np.int64]  # [branches]: the rule that ends with the branch, or -1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _sets_out(g, u, relation, a, v):  # type: ignore[no-untyped-def]
     """Whether u –relation→ a is a fact of the user u that is not known from (u, v) alone."""
     home = g.home
@@ -44,7 +44,7 @@ def _sets_out(g, u, relation, a, v):  # type: ignore[no-untyped-def]
     return e < hi and home.tails[e] == a and not (len(home.origins) > 0 and home.origins[e] == v)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _leads(g, b, relation, u, v):  # type: ignore[no-untyped-def]
     """Whether b –relation→ v is a fact that is not known from (u, v) alone."""
     lo, hi = _segment(g, v, _inverse(relation, g.n_relations))
@@ -52,7 +52,7 @@ def _leads(g, b, relation, u, v):  # type: ignore[no-untyped-def]
     return e < hi and g.tails[e] == b and not (len(g.origins) > 0 and g.origins[e] == u)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _ends(g, tree, node, b, u, v):  # type: ignore[no-untyped-def]
     """Whether one hop from b to v ends some rule."""
     for k in range(tree.starts[node], tree.starts[node + 1]):
@@ -61,7 +61,7 @@ def _ends(g, tree, node, b, u, v):  # type: ignore[no-untyped-def]
     return False
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _reaches(g, tree, node, a, u, v):  # type: ignore[no-untyped-def]
     """Whether one hop, or two, from a to v end some rule."""
     if _ends(g, tree, node, a, u, v):
@@ -83,7 +83,7 @@ def _reaches(g, tree, node, a, u, v):  # type: ignore[no-untyped-def]
     return False
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _put(out, n, row, relation, entity, node, rule):  # type: ignore[no-untyped-def]
     """Write one continuation; the table, twice as large if it was full."""
     if n == len(out):
@@ -94,7 +94,7 @@ def _put(out, n, row, relation, entity, node, rule):  # type: ignore[no-untyped-
     return out
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _before_last(g, tree, row, k, entity, u, v, out, n):  # type: ignore[no-untyped-def]
     """The continuations by a branch after which one hop is left, by intersection with N(v)."""
     child = tree.nodes[k]
@@ -118,7 +118,7 @@ def _before_last(g, tree, row, k, entity, u, v, out, n):  # type: ignore[no-unty
     return out, n
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def continuations(g, tree, u, items, hop, targets, entities, nodes, reach):  # type: ignore[no-untyped-def]
     """All ways on from walks of ``hop`` hops; rows (walk, relation, entity, node, rule).
 
@@ -158,7 +158,7 @@ def continuations(g, tree, u, items, hop, targets, entities, nodes, reach):  # t
     return out[:n].copy()
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def nth_paths(g, relations, lengths, users, items, places):  # type: ignore[no-untyped-def]
     """For each pair and rule the path at a place among all of its paths; [paths, 4].
 
@@ -177,7 +177,7 @@ def nth_paths(g, relations, lengths, users, items, places):  # type: ignore[no-u
     return nodes
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _nth_of_three(g, u, v, relations, place, nodes):  # type: ignore[no-untyped-def]
     home, has_origins, found = g.home, len(g.origins) > 0, 0
     back, end = _segment(g, v, _inverse(relations[2], g.n_relations))
@@ -197,7 +197,7 @@ def _nth_of_three(g, u, v, relations, place, nodes):  # type: ignore[no-untyped-
             i, j = _next_common(g.tails, i + 1, end, j + 1, last)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _nth_of_two(g, u, v, relations, place, nodes):  # type: ignore[no-untyped-def]
     home, has_origins, found = g.home, len(g.origins) > 0, 0
     back, end = _segment(g, v, _inverse(relations[1], g.n_relations))

@@ -19,9 +19,6 @@ at its many neighbours but met bitmap against bitmap, 64 entities at a time.
 The strength of a path is the product over its hops h –r→ t of a power of deg_r(h), which may be
 another for first hops, times a power of deg_r⁻¹(v) on the last hop, times what the first edge
 itself is worth.
-
-One long file, because numba's cache looks for changes only in the file of the function it kept:
-loops that inline one another have to lie together.
 """
 
 from __future__ import annotations
@@ -29,9 +26,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
+
+from loger.compiled import kernel
 
 
 class Plan(NamedTuple):
@@ -106,37 +105,37 @@ def _lowest(typing_context, word):  # type: ignore[no-untyped-def]
     return types.int64(types.uint64), generate
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(inline="always")
 def _inverse(relation, n):  # type: ignore[no-untyped-def]
     return relation - n if relation >= n else relation + n
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(inline="always")
 def _degree(g, entity, relation):  # type: ignore[no-untyped-def]
     """How many neighbours an entity of the right type has under a relation."""
     return g.degrees[g.degree_starts[relation] + entity]
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(inline="always")
 def _first_hop(weights, relation, edge, degree):  # type: ignore[no-untyped-def]
     """What a user's edge is worth, one of so many."""
     w = weights.powers[weights.first[relation], degree]
     return w * weights.edges[edge] if len(weights.edges) > 0 else w
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(inline="always")
 def _leave(g, weights, entity, relation):  # type: ignore[no-untyped-def]
     """What it is worth to leave an entity over a relation, not as a first hop."""
     return weights.powers[weights.leave[relation], _degree(g, entity, relation)]
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(inline="always")
 def _arriving(g, weights, item, last):  # type: ignore[no-untyped-def]
     """What it is worth to come to an item over the last relation of a rule."""
     return weights.powers[weights.into[last], _degree(g, item, _inverse(last, g.n_relations))]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _first_at_least(values, lo, hi, x):  # type: ignore[no-untyped-def]
     while lo < hi:
         mid = (lo + hi) >> 1
@@ -147,17 +146,17 @@ def _first_at_least(values, lo, hi, x):  # type: ignore[no-untyped-def]
     return lo
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(inline="always")
 def _set(bits, entity):  # type: ignore[no-untyped-def]
     bits[entity >> 6] |= np.uint64(1) << np.uint64(entity & 63)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(inline="always")
 def _is_set(bits, entity):  # type: ignore[no-untyped-def]
     return (bits[entity >> 6] >> np.uint64(entity & 63)) & np.uint64(1) != np.uint64(0)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _next_common(tails, i, i_end, j, j_end):  # type: ignore[no-untyped-def]
     """From (i, j) on, where two ascending slices first hold the same entity; i = i_end if nowhere.
 
@@ -178,7 +177,7 @@ def _next_common(tails, i, i_end, j, j_end):  # type: ignore[no-untyped-def]
 # ── pairs ───────────────────────────────────────────────────────────────────────────────
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _note(g, plan, weights, u, items, notes):  # type: ignore[no-untyped-def]
     """Note the last hops into each of the items; whether paths are best counted together.
 
@@ -232,7 +231,7 @@ def _note(g, plan, weights, u, items, notes):  # type: ignore[no-untyped-def]
     return together
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(inline="always")
 def _place(notes, entity):  # type: ignore[no-untyped-def]
     """The place of a noted entity among all that are noted."""
     word = notes.noted[entity >> 6]
@@ -240,7 +239,7 @@ def _place(notes, entity):  # type: ignore[no-untyped-def]
     return notes.before[entity >> 6] + _popcount(below)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _is_big(g, s):  # type: ignore[no-untyped-def]
     """Whether a segment is met by its bitmap; not where an edge may be the pair's own."""
     if g.bitmap_of[s] < 0:
@@ -256,7 +255,7 @@ def _is_big(g, s):  # type: ignore[no-untyped-def]
     return True
 
 
-@njit(cache=True, nogil=True, inline="always")
+@kernel(inline="always")
 def _arrive(plan, prefix, b, w, notes):  # type: ignore[no-untyped-def]
     """Count a walk that has come to the noted entity b by a prefix."""
     place = np.int64(_place(notes, b))
@@ -274,7 +273,7 @@ def _arrive(plan, prefix, b, w, notes):  # type: ignore[no-untyped-def]
         notes.xw[base + plan.slot[prefix]] += w
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _complete(plan, prefix, b, a, own, w, items, notes, out, outw):  # type: ignore[no-untyped-def]
     """Count the single paths that end over b, having come there by way of a.
 
@@ -292,7 +291,7 @@ def _complete(plan, prefix, b, a, own, w, items, notes, out, outw):  # type: ign
         i = notes.next[i]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _through(g, plan, weights, u, r1, a, own, together, w1, items, notes, out, outw):  # type: ignore[no-untyped-def]
     """Follow u –r1→ a –r2→ b for all r2 that continue a rule, to all noted b and big segments."""
     weighted = len(weights.leave) > 0
@@ -335,7 +334,7 @@ def _through(g, plan, weights, u, r1, a, own, together, w1, items, notes, out, o
                     outw[pair, rule] += w * shared
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _meet(g, weights, u, v, s, q):  # type: ignore[no-untyped-def]
     """How many entities b ≠ u a segment s and a big segment q of v share, and their weight.
 
@@ -374,7 +373,7 @@ def _meet(g, weights, u, v, s, q):  # type: ignore[no-untyped-def]
     return n, weight
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _walk(g, plan, weights, u, together, items, notes, out, outw):  # type: ignore[no-untyped-def]
     """Walk from the user over all prefixes."""
     home = g.home
@@ -407,7 +406,7 @@ def _walk(g, plan, weights, u, together, items, notes, out, outw):  # type: igno
             _meet_directly(g, plan, weights, s, prefix, items, notes, out, outw)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _collect(plan, notes, out, outw):  # type: ignore[no-untyped-def]
     """Give every pair the walks that have come to the entities it is noted at."""
     for i in range(notes.sizes[0]):
@@ -425,7 +424,7 @@ def _collect(plan, notes, out, outw):  # type: ignore[no-untyped-def]
                     )
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _take_back(g, plan, weights, u, v, out, outw):  # type: ignore[no-untyped-def]
     """Take back from the pair (u, v) the walks u –r1→ v –r2→ b –r3→ v, which are not simple.
 
@@ -461,7 +460,7 @@ def _take_back(g, plan, weights, u, v, out, outw):  # type: ignore[no-untyped-de
                         outw[rule] -= w1 * shared
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _round_trips(g, weights, u, v, s, q):  # type: ignore[no-untyped-def]
     """Number and weight of the trips v –r2→ b –r3→ v out over segment s and home over q of v."""
     has_origins = len(g.origins) > 0
@@ -488,7 +487,7 @@ def _round_trips(g, weights, u, v, s, q):  # type: ignore[no-untyped-def]
     return n, weight
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _meet_directly(g, plan, weights, s, prefix, items, notes, out, outw):  # type: ignore[no-untyped-def]
     """Count the paths u –r1→ a –r2→ v of two hops into big segments, over u's segment s."""
     home = g.home
@@ -516,7 +515,7 @@ def _meet_directly(g, plan, weights, s, prefix, items, notes, out, outw):  # typ
                 outw[pair, rule] += first * _leave(g, weights, a, last) * arrive
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _most_notes(g, starts, items):  # type: ignore[no-untyped-def]
     """Room for the notes, and for the big segments, of any one user of a block."""
     edges, segments = np.int64(0), np.int64(0)
@@ -529,7 +528,7 @@ def _most_notes(g, starts, items):  # type: ignore[no-untyped-def]
     return edges, segments
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def ground_block(g, plan, weights, users, starts, items):  # type: ignore[no-untyped-def]
     """Counts and strengths for the pairs of a block of users, as compressed rows.
 
@@ -571,7 +570,7 @@ def ground_block(g, plan, weights, users, starts, items):  # type: ignore[no-unt
     return _compress(out, outw, weighted)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _compress(out, outw, weighted):  # type: ignore[no-untyped-def]
     """Dense rows as (row ends, rules, counts, strengths) without the zeros."""
     ends = np.zeros(len(out) + 1, dtype=np.int64)
@@ -630,7 +629,7 @@ class Reached(NamedTuple):
     n: NDArray[np.int64]  # [1]: how many they are
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _new_front(n_entities, weighted):  # type: ignore[no-untyped-def]
     return Front(
         np.empty(n_entities, dtype=np.int32),
@@ -639,7 +638,7 @@ def _new_front(n_entities, weighted):  # type: ignore[no-untyped-def]
     )
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _new_reached(n_entities, n_items, n_rules, sizes_only, weighted):  # type: ignore[no-untyped-def]
     rows = 0 if sizes_only else n_items
     return Reached(
@@ -653,7 +652,7 @@ def _new_reached(n_entities, n_items, n_rules, sizes_only, weighted):  # type: i
     )
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _set_out(g, weights, s, there):  # type: ignore[no-untyped-def]
     """Take the first hops over a user's segment s; the size of the front."""
     home = g.home
@@ -667,7 +666,7 @@ def _set_out(g, weights, s, there):  # type: ignore[no-untyped-def]
     return hi - lo
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _push(g, weights, relation, avoid, here, n, there):  # type: ignore[no-untyped-def]
     """Spread walks over one relation, never onto ``avoid``; the size of the new front."""
     weighted = len(weights.leave) > 0
@@ -692,7 +691,7 @@ def _push(g, weights, relation, avoid, here, n, there):  # type: ignore[no-untyp
     return size
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _push_last(g, weights, relation, avoid, here, n, there):  # type: ignore[no-untyped-def]
     """Spread walks over the last relation of a rule, onto items."""
     size = _push(g, weights, relation, avoid, here, n, there)
@@ -703,7 +702,7 @@ def _push_last(g, weights, relation, avoid, here, n, there):  # type: ignore[no-
     return size
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _end(g, trie, weights, node, u, first_item, here, n, there, reached):  # type: ignore[no-untyped-def]
     """Take the last hops of all rules with this prefix and put down what they reach."""
     for k in range(trie.end_starts[node], trie.end_starts[node + 1]):
@@ -726,7 +725,7 @@ def _end(g, trie, weights, node, u, first_item, here, n, there, reached):  # typ
         _clear(there, size)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _reach(g, trie, weights, u, first_item, fronts, reached):  # type: ignore[no-untyped-def]
     """Walk all rules from one user, to all items that the user has no edge to.
 
@@ -753,7 +752,7 @@ def _reach(g, trie, weights, u, first_item, fronts, reached):  # type: ignore[no
     reached.near[near] = False
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _clear(front, n):  # type: ignore[no-untyped-def]
     for k in range(n):
         front.counts[front.entities[k]] = 0
@@ -761,7 +760,7 @@ def _clear(front, n):  # type: ignore[no-untyped-def]
             front.weights[front.entities[k]] = 0.0
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def reach_sizes(g, trie, weights, users, first_item, n_items):  # type: ignore[no-untyped-def]
     """How many items each rule reaches that the user has no edge to; [users, rules]."""
     n = len(g.indptr) - 1
@@ -775,7 +774,7 @@ def reach_sizes(g, trie, weights, users, first_item, n_items):  # type: ignore[n
     return out
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def reach_block(g, trie, weights, users, first_item, n_items):  # type: ignore[no-untyped-def]
     """For a block of users: all items that some rule reaches and that the user has no edge to.
 
@@ -821,7 +820,7 @@ def reach_block(g, trie, weights, users, first_item, n_items):  # type: ignore[n
     return sizes, items[:n_pairs].copy(), ends[: n_pairs + 1].copy(), cells[0], cells[1], kept
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _doubled(array):  # type: ignore[no-untyped-def]
     out = np.empty(2 * len(array), dtype=array.dtype)
     out[: len(array)] = array
@@ -852,7 +851,7 @@ class Sums(NamedTuple):
     below: NDArray[np.float64]  # [items]: what to divide by where φ is a mean
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _add_up(g, trie, weights, formula, node, u, first_item, near, here, n, there, sums):  # type: ignore[no-untyped-def]
     """Take the last hops of all rules with this prefix and add what they are worth."""
     for k in range(trie.end_starts[node], trie.end_starts[node + 1]):
@@ -893,7 +892,7 @@ class Desk(NamedTuple):
     sums: Sums
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def new_desk(n_entities, n_items):  # type: ignore[no-untyped-def]
     """Room for ``logit_block``."""
     return Desk(
@@ -911,7 +910,7 @@ def new_desk(n_entities, n_items):  # type: ignore[no-untyped-def]
     )
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def logit_block(g, trie, weights, formula, users, first_item, desk, out):  # type: ignore[no-untyped-def]
     """Write Σ_l w_l φ_l to ``out`` [users, items] for all items that the user has no edge to.
 
@@ -948,7 +947,7 @@ def logit_block(g, trie, weights, formula, users, first_item, desk, out):  # typ
 # ── the paths themselves ────────────────────────────────────────────────────────────────
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _segment(g, entity, relation):  # type: ignore[no-untyped-def]
     """The slice of an entity's neighbours under a relation, (0, 0) if none."""
     for s in range(g.row_segments[entity], g.row_segments[entity + 1]):
@@ -957,7 +956,7 @@ def _segment(g, entity, relation):  # type: ignore[no-untyped-def]
     return np.int64(0), np.int64(0)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def middle_pairs(g, u, v, r1, r2, r3, wanted, nodes):  # type: ignore[no-untyped-def]
     """The (a, b) of all simple paths u –r1→ a –r2→ b –r3→ v, in order; how many there are.
 
@@ -985,7 +984,7 @@ def middle_pairs(g, u, v, r1, r2, r3, wanted, nodes):  # type: ignore[no-untyped
     return found
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _offer(strength, a, b, nodes, strengths):  # type: ignore[no-untyped-def]
     """Keep a path if it is among the strongest; of equals the one that came first."""
     k = len(strengths) - 1
@@ -999,7 +998,7 @@ def _offer(strength, a, b, nodes, strengths):  # type: ignore[no-untyped-def]
     nodes[k, 0], nodes[k, 1] = a, b
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def strongest_paths(g, weights, users, items, rules, nodes, strengths):  # type: ignore[no-untyped-def]
     """The strongest groundings of a rule for each of some pairs, strongest first.
 

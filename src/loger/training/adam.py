@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from loger.compiled import kernel
 
 
-@njit(cache=True, nogil=True, fastmath=True)
+@kernel(fastmath=True)
 def adam_rows(table, first, second, rows, owners, weights, gradient, rate):  # type: ignore[no-untyped-def]
     """Row-wise Adam; ``rows`` ascending, equal ones are one row whose gradients add up."""
     n, d = len(rows), table.shape[1]

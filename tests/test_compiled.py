@@ -1,0 +1,60 @@
+"""Compiled functions are kept on disk, and thrown away when what they call has changed."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from loger import compiled
+
+CALLEE = """from pkg.compiled import kernel
+
+
+@kernel(inline="{inline}")
+def callee(x):
+    return x + {number}
+"""
+CALLER = """from pkg.callee import callee
+from pkg.compiled import kernel
+
+
+@kernel
+def caller(x):
+    return callee(x)
+"""
+RUN = """
+from pkg.caller import caller
+print(caller(1), sum(caller.stats.cache_hits.values()))
+"""
+
+
+def run(folder: Path) -> tuple[int, int]:
+    """What the caller gives, and how many of its versions came from disk."""
+    done = subprocess.run(
+        [sys.executable, "-c", RUN], cwd=folder, capture_output=True, text=True, check=True
+    )
+    value, hits = done.stdout.split()
+    return int(value), int(hits)
+
+
+def test_a_caller_is_kept_until_the_file_of_what_it_calls_is_edited(tmp_path: Path) -> None:
+    package = tmp_path / "pkg"
+    package.mkdir()
+    shutil.copy(compiled.__file__, package)
+    (package / "caller.py").write_text(CALLER)
+    for inline in ("never", "always"):
+        (package / "callee.py").write_text(CALLEE.format(inline=inline, number=1))
+        assert run(tmp_path) == (2, 0)
+        assert run(tmp_path) == (2, 1)
+        (package / "callee.py").write_text(CALLEE.format(inline=inline, number=5))
+        assert run(tmp_path) == (6, 0)
+        assert run(tmp_path) == (6, 1)
+
+
+def test_every_compiled_function_of_loger_is_kept_this_way() -> None:
+    root = Path(compiled.__file__).parent
+    for file in root.rglob("*.py"):
+        if file.name != "compiled.py":
+            assert "njit" not in file.read_text(encoding="utf-8"), file
