@@ -28,7 +28,7 @@ from loger.engine import Engine, LocalEngine, Progress, silent
 from loger.errors import LogerError
 from loger.evaluation.metrics import ranking
 from loger.evaluation.metrics.significance import resampled_means
-from loger.graph import KnowledgeGraph, history
+from loger.graph import Graph, KnowledgeGraph, history, whole
 from loger.grounding import Walk
 from loger.logic import Feature, Floats, Logic, additive, log_popularity, uses_strength
 from loger.mstep import (
@@ -158,7 +158,7 @@ class EM:
         held_out: Pairs,
         config: EMConfig,
         *,
-        logic_graph: KnowledgeGraph | None = None,
+        logic_graph: Graph | None = None,
         engine: Engine | None = None,
         progress: Progress = silent,
     ) -> None:
@@ -432,7 +432,7 @@ def select_hidden(ranker: Ranker, config: EMConfig, engine: Engine) -> tuple[Hid
     p = 1 / (1 + np.exp(-ranker.logic.pair_logits(ranker.logic_graph, groundings)))
     good = (np.diff(groundings.indptr) > 0) & (p >= config.tau)
     weights = p[good].astype(np.float32)
-    real = len(ranker.graph.interactions[0])
+    real = len(whole(ranker.graph).interactions[0])
     weights *= np.float32(min(1.0, real / max(float(weights.sum()), 1e-9)))
     return HiddenPairs(users[good], items[good], weights), n_hidden
 

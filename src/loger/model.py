@@ -28,7 +28,7 @@ from loger.explain.attribution import BLOCK, Explanation
 from loger.explain.attribution import explain as explain_pairs
 from loger.explain.questions import WhatIf, WhyNot
 from loger.fitting import Fit, Fitted, Tried
-from loger.graph import KnowledgeGraph, history, history_edges
+from loger.graph import Graph, history, history_edges, whole
 from loger.grounding import ground
 from loger.logic import Logic
 from loger.ranker import Lists, Ranker, blocks
@@ -135,7 +135,7 @@ class LOGER(Recommender):
     # ── what was learned ────────────────────────────────────────────────────────────────
 
     @property
-    def graph_(self) -> KnowledgeGraph:
+    def graph_(self) -> Graph:
         """All that is known, validation included."""
         return self.ranker_.graph
 
@@ -174,7 +174,7 @@ class LOGER(Recommender):
         """What a user has: item, label and, where they are known, time; the latest first."""
         graph, words = self.graph_, self.graph_.vocabulary
         _, edges = history_edges(graph, np.array([self._user(user)]))
-        entities = graph.tails[edges].tolist()
+        entities = graph.rows.tails[edges].tolist()
         columns: dict[str, Any] = {
             "item": [words.names[e] for e in entities],
             "label": [words.labels[e] for e in entities],
@@ -306,14 +306,14 @@ class LOGER(Recommender):
         named = [(as_name(u), v) for u, v in pairs]
         known = self.graph_.vocabulary.ids("user")
         new = list(dict.fromkeys(u for u, _ in named if u not in known))
-        graph = self.graph_.with_users(new) if new else self.graph_
+        graph = whole(self.graph_).with_users(new) if new else whole(self.graph_)
         users = [graph.vocabulary.id("user", u) for u, _ in named]
         items = [self._item(v) for _, v in named]
         return self.with_ranker(self.ranker_.on(graph.plus(users, items, times)))
 
     def with_users(self, names: Sequence[Name]) -> LOGER:
         """The model with some users more, who have no interactions yet."""
-        graph = self.graph_.with_users([as_name(name) for name in names])
+        graph = whole(self.graph_).with_users([as_name(name) for name in names])
         return self.with_ranker(self.ranker_.on(graph))
 
     def without_rules(self, places: Iterable[int]) -> LOGER:

@@ -18,7 +18,7 @@ from scipy.sparse import csr_array, hstack
 from loger.encoder.folding import score_users
 from loger.engine import Engine, LocalEngine
 from loger.errors import LogerError
-from loger.graph import KnowledgeGraph, history
+from loger.graph import Graph, KnowledgeGraph, history, pair_keys
 from loger.grounding import Groundings, Walk, concat, reach, take
 from loger.logic import (
     Feature,
@@ -107,7 +107,7 @@ def _gather(shared: tuple[Ranker, csr_array, PoolConfig], users: NDArray[np.int6
 
 
 def _chosen(
-    graph: KnowledgeGraph,
+    graph: Graph,
     rules: RuleSet,
     users: NDArray[np.int64],
     found: Groundings,
@@ -134,13 +134,6 @@ def _best_rows(found: Groundings, rules: RuleSet, config: PoolConfig) -> NDArray
     over_users = [len(rule) == 3 and rule.types[2] == "user" for rule in rules]
     most = np.where(over_users, config.main, config.per_rule)
     return np.unique(pair[order[rank < most[found.rules[order]]]])
-
-
-def pair_keys(
-    users: NDArray[np.integer], items: NDArray[np.integer], n_items: int
-) -> NDArray[np.int64]:
-    """One number per pair."""
-    return users.astype(np.int64) * n_items + items
 
 
 # ── weights ─────────────────────────────────────────────────────────────────────────────

@@ -17,7 +17,7 @@ from loger.em import EMConfig, Round
 from loger.encoder import Calibration, Encoder, TransE, TransEConfig
 from loger.errors import LogerError, UnknownNameError
 from loger.fitting import Fitted
-from loger.graph import KnowledgeGraph
+from loger.graph import KnowledgeGraph, whole
 from loger.logic import Logic
 from loger.ranker import Fusion, Ranker
 from loger.rules import RuleSet, make_rule
@@ -27,7 +27,7 @@ from loger.settings import from_names
 def save(folder: Path | str, name: str, fitted: Fitted) -> None:
     """Write a fitted model: manifest, safetensors, Parquet."""
     ranker = fitted.ranker
-    graph, logic, fusion = ranker.graph, ranker.logic, ranker.fusion
+    graph, logic, fusion = whole(ranker.graph), ranker.logic, ranker.fusion
     if getattr(ranker.encoder, "n_users_", graph.n_users) != graph.n_users:
         raise LogerError(
             "users were added after the fit, and the encoder has no vectors of theirs to "

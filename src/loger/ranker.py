@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,7 +25,7 @@ from loger.encoder.folding import score_users
 from loger.encoder.protocol import Encoder
 from loger.engine import Engine, LocalEngine
 from loger.errors import LogerError
-from loger.graph import KnowledgeGraph, history
+from loger.graph import Graph, KnowledgeGraph, history, whole
 from loger.grounding import Groundings
 from loger.logic import Logic, log_popularity
 from loger.topk import top_k
@@ -112,7 +112,7 @@ class Parts:
 class Scores:
     """The scores of all items for a block of users, each made once."""
 
-    graph: KnowledgeGraph
+    graph: Graph
     users: NDArray[np.int64]
     total: Floats
     """S; [users, items]."""
@@ -138,9 +138,9 @@ class Scores:
 class Ranker:
     """What has been learned, on a graph: scores, their parts, and the best items. Immutable."""
 
-    graph: KnowledgeGraph
+    graph: Graph
     """What users have, and what is popular."""
-    logic_graph: KnowledgeGraph
+    logic_graph: Graph
     """What rules are grounded in: the graph itself, or a sample of it."""
     encoder: Encoder
     logic: Logic
@@ -153,7 +153,7 @@ class Ranker:
     @classmethod
     def of(
         cls,
-        graph: KnowledgeGraph,
+        graph: Graph,
         encoder: Encoder,
         logic: Logic,
         fusion: Fusion,
@@ -211,16 +211,18 @@ class Ranker:
 
     # ── the same elsewhere ──────────────────────────────────────────────────────────────
 
-    def on(self, graph: KnowledgeGraph) -> Ranker:
+    def on(self, graph: Graph) -> Ranker:
         """What was learned, on another graph of the same items."""
         return replace(self, graph=graph, logic_graph=sampled(graph, self.sample))
 
     def without(self, facts: Sequence[tuple[int, int, int]]) -> Ranker:
         """What was learned, without some facts (head, relation, tail), by entity id."""
-        whole = self.logic_graph is self.graph
-        graph = _without(self.graph, facts)
+        same = self.logic_graph is self.graph
+        graph = _without(whole(self.graph), facts)
         return replace(
-            self, graph=graph, logic_graph=graph if whole else _without(self.logic_graph, facts)
+            self,
+            graph=graph,
+            logic_graph=graph if same else _without(whole(self.logic_graph), facts),
         )
 
     def user_view(
@@ -232,9 +234,9 @@ class Ranker:
     ) -> Ranker:
         """The ranker for questions about one user who has other interactions, by number."""
         if self.sample is not None:  # what is drawn depends on the whole graph
-            graph = self.graph.without_interactions([user] * len(remove), remove)
+            graph = whole(self.graph).without_interactions([user] * len(remove), remove)
             return self.on(graph.plus([user] * len(add), add, times))
-        return self.on(self.graph.user_view(user, remove, add, times))
+        return self.on(whole(self.graph).user_view(user, remove, add, times))
 
     def with_weights(self, weights: ArrayLike) -> Ranker:
         """The ranker with other weights of its rules."""
@@ -256,9 +258,9 @@ def blocks(users: NDArray[np.int64], size: int = BLOCK) -> list[NDArray[np.int64
     return [users[k : k + size] for k in range(0, len(users), size)]
 
 
-def sampled(graph: Any, sample: tuple[int, int] | None) -> Any:
+def sampled(graph: Graph, sample: tuple[int, int] | None) -> Graph:
     """The graph that rules are grounded in."""
-    return graph if sample is None else graph.sampled(*sample)
+    return graph if sample is None else whole(graph).sampled(*sample)
 
 
 def _top(shared: tuple[Ranker, int, NDArray[np.bool_] | None], users: NDArray[np.int64]) -> Lists:

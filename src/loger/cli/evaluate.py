@@ -135,9 +135,10 @@ def fitted_how(bundle: Path) -> dict[str, Any]:
 def the_split(model: LOGER, dataset: Dataset, how: dict[str, Any], bundle: Path) -> Split:
     """The split that the model was fitted on, or a refusal."""
     from loger.data import split
+    from loger.graph import whole
 
     parts = split(dataset, **how.get("split", {}))
-    if parts.refit().graph.fingerprint != model.graph_.fingerprint:
+    if parts.refit().graph.fingerprint != whole(model.graph_).fingerprint:
         was = f"; it was fitted on {how['data']}" if "data" in how else ""
         raise LogerError(
             f"{bundle} was not fitted on this split of {dataset.name}, so its test part may be "

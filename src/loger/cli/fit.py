@@ -162,8 +162,10 @@ def summary(model: LOGER, out: Path) -> dict[str, Any]:
     """What was learned, as plain values."""
     from math import isnan
 
+    from loger.graph import whole
+
     last = model.trace_[-1]
-    graph = model.graph_
+    graph = whole(model.graph_)
     return {
         "bundle": str(out),
         "users": graph.n_users,

@@ -25,7 +25,7 @@ from loger.explain.schema import (
     entity_record,
     record,
 )
-from loger.graph import KnowledgeGraph, Path
+from loger.graph import Graph, Path
 from loger.grounding import strongest_paths
 from loger.ranker import Parts, Ranker, Scores, blocks
 from loger.rules import Rule
@@ -58,7 +58,7 @@ class PathPart:
     contribution: float
     share: float
     """Its share of the rule's contribution."""
-    graph: KnowledgeGraph = field(repr=False, compare=False)
+    graph: Graph = field(repr=False, compare=False)
 
     @property
     def text(self) -> str:
@@ -70,7 +70,7 @@ class PathPart:
 class Explanation:
     """Why an item has its score for a user; the parts add up to it."""
 
-    graph: KnowledgeGraph
+    graph: Graph
     user: int
     item: int
     score: float

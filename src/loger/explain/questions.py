@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from loger.explain.attribution import Explanation, RulePart, explain
-from loger.graph import KnowledgeGraph, history
+from loger.graph import Graph, history
 from loger.ranker import Ranker
 from loger.rules import Rule
 
@@ -93,7 +93,7 @@ class WhyNot:
 class WhatIf:
     """A user's list with other interactions, beside the list as it is."""
 
-    graph: KnowledgeGraph
+    graph: Graph
     user: int
     before: tuple[int, ...]
     after: tuple[int, ...]

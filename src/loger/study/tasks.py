@@ -8,7 +8,7 @@ import numpy as np
 
 from loger.errors import LogerError
 from loger.evaluation.recommender import ExplainedItem, Explains
-from loger.graph import KnowledgeGraph, Path, history
+from loger.graph import Graph, Path, history
 from loger.reasoner.search import random_paths
 from loger.rules import RuleSet
 from loger.rules.sentences import path_sentence
@@ -20,7 +20,7 @@ DEPTH = 100
 
 def make_tasks(
     methods: Mapping[str, Explains],
-    graph: KnowledgeGraph,
+    graph: Graph,
     rules: RuleSet,
     n: int = 20,
     paths: int = 10,
@@ -52,7 +52,7 @@ def make_tasks(
 
 
 def _task(
-    graph: KnowledgeGraph, user: int, past: list[Path], shown: dict[str, list[Path]], seed: int
+    graph: Graph, user: int, past: list[Path], shown: dict[str, list[Path]], seed: int
 ) -> Task:
     """Sentences for paths, and the methods in an order of this user's own."""
     names = sorted(shown)
@@ -72,7 +72,7 @@ def _first(own: list[ExplainedItem], n: int) -> list[Path]:
     return [reasons.paths[0] for reasons in own if reasons.paths][:n]
 
 
-def _past(graph: KnowledgeGraph, rules: RuleSet, user: int, n: int, seed: int) -> list[Path]:
+def _past(graph: Graph, rules: RuleSet, user: int, n: int, seed: int) -> list[Path]:
     """Paths of the rules to items that the user has: up to n of each item, n of these drawn."""
     _, items = history(graph, np.array([user]))
     rng = np.random.default_rng([seed, 0x9A57, user])

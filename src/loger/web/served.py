@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from loger import bundle
 from loger.encoder.folding import FoldsIn
 from loger.explain.attribution import explain
-from loger.graph import KnowledgeGraph, history_edges
+from loger.graph import KnowledgeGraph, history, history_edges, whole
 from loger.graph import Path as Chain
 from loger.grounding import ground, strongest_paths
 from loger.model import LOGER
@@ -49,7 +49,7 @@ class Served:
     @property
     def graph(self) -> KnowledgeGraph:
         """The graph of the bundle."""
-        return self.model.graph_
+        return whole(self.model.graph_)
 
     def warm(self) -> None:
         """Answer one of each kind of question, so that nobody waits for a first time."""
@@ -256,8 +256,8 @@ class Served:
     def _found_examples(self, place: int) -> list[dict[str, Any]]:
         graph, rules = self.model.ranker_.logic_graph, RuleSet((self.model.rules_[place],))
         sample = np.linspace(0, graph.n_users - 1, min(SAMPLE, graph.n_users)).astype(np.int64)
-        owners, edges = history_edges(graph, sample)
-        users, items = sample[owners], graph.tails[edges].astype(np.int64) - graph.n_users
+        owners, items = history(graph, sample)
+        users = sample[owners]
         walk = self.model.logic_.walk
         found = ground(graph, rules, users, items, walk=walk)
         strength = found.counts if found.strengths is None else found.strengths

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from loger.evaluation.faithfulness.deletion import Rescore
 from loger.evaluation.recommender import ExplainedItem, Explains
-from loger.graph import KnowledgeGraph, Path
+from loger.graph import Graph, Path
 from loger.reasoner.search import random_paths
 from loger.rules import RuleSet
 
@@ -24,7 +24,7 @@ class RandomPaths:
     def __init__(
         self,
         recommender: Explains,
-        graph: KnowledgeGraph,
+        graph: Graph,
         rules: RuleSet,
         seed: int = 0,
     ) -> None:
