@@ -217,10 +217,12 @@ def test_every_public_module_is_in_the_api_or_listed_as_internal() -> None:
 def test_the_architecture_page_has_the_layers_that_are_held() -> None:
     from test_project import LAYERS
 
-    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
-    block = text.split("<!-- layers -->")[1]
-    rows = [set(re.findall(r"`([\w.]+)`", line)) for line in block.splitlines() if "`" in line]
-    assert rows == LAYERS[::-1], "the page shows the layers from the top"
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^\d+\. (.*)$", text.split("<!-- layers -->")[1], re.M)
+    shown = [tuple(re.findall(r"`([\w.]+)`", line)) for line in lines]
+    held = [names if isinstance(names, tuple) else tuple(sorted(names)) for names in LAYERS]
+    assert shown == held[::-1], "the page shows the layers from the top"
+    assert [("→" in line) for line in lines] == [isinstance(n, tuple) for n in LAYERS[::-1]]
 
 
 def test_files_named_on_the_architecture_page_exist() -> None:

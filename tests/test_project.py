@@ -16,29 +16,28 @@ SOURCE = Path(loger.__file__).parent
 LAZY = re.compile(r"(loger(?:\.\w+)+)(?::\w+)?")
 HEAVY = {"torch", "numba", "polars", "scipy"}
 
-# From the ground up (docs/architecture.md): a part may import only from lower lines, or from
-# itself. A module belongs to the longest name that fits it.
-LAYERS = [
+# From the ground up (docs/architecture.md): a part may import only from lower lines, from itself,
+# or, in a line that is ordered (a tuple), from what stands before it. A module belongs to the
+# longest name that fits it.
+LAYERS: list[set[str] | tuple[str, ...]] = [
     {"compiled", "errors", "version"},
-    {"engine", "files", "settings"},
-    {"graph", "progress"},
-    {"data", "rules", "topk", "bundle"},
-    {"build", "grounding", "training", "evaluation.recommender", "evaluation.metrics"},
+    ("engine", "progress", "files", "settings"),
+    {"graph"},
+    ("topk", "rules", "data", "bundle"),
+    ("training", "evaluation.recommender", "evaluation.metrics", "build", "grounding"),
     {"encoder", "logic", "rules.mining"},
     {"ranker", "reasoner"},
-    {"mstep", "explain"},
-    {"em"},
-    {"config"},
-    {"fitting"},
-    {"persistence"},
-    {"model", "baselines"},
-    {"evaluation"},
-    {"study"},
-    {"web"},
-    {"cli"},
-    {"loger", "__main__"},
+    ("explain", "tables"),
+    ("mstep", "em", "config", "fitting", "persistence", "model", "baselines"),
+    ("evaluation", "study"),
+    ("web", "cli"),
+    ("loger", "__main__"),
 ]
-LAYER = {name: k for k, names in enumerate(LAYERS) for name in names}
+LAYER = {
+    name: (k, place if isinstance(names, tuple) else 0)
+    for k, names in enumerate(LAYERS)
+    for place, name in enumerate(names)
+}
 
 
 def python(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
-from loger import persistence
+from loger import persistence, tables
 from loger.config import LOGERConfig as LOGERConfig
 from loger.data.names import Name, as_name
 from loger.data.splits import Split
@@ -26,11 +26,12 @@ from loger.errors import LogerError, NotFittedError
 from loger.evaluation.recommender import ExplainedItem, Floats, Recommender
 from loger.explain.attribution import BLOCK, Explanation
 from loger.explain.attribution import explain as explain_pairs
+from loger.explain.lists import explained_items, lists_with_reasons
 from loger.explain.questions import WhatIf, WhyNot
 from loger.fitting import Fit, Fitted, Tried
-from loger.graph import Graph, history, history_edges, whole
-from loger.grounding import ground
+from loger.graph import Graph, whole
 from loger.logic import Logic
+from loger.progress import resolved
 from loger.ranker import Lists, Ranker, blocks
 from loger.rules import RuleSet
 
@@ -94,17 +95,19 @@ class LOGER(Recommender):
         *,
         tune: Mapping[str, Sequence[Any]] | None = None,
         checkpoint: Path | None = None,
-        progress: Progress = silent,
+        progress: Progress | bool | None = None,
     ) -> Self:
         """Learn from train, choose on validation, then learn from both.
 
         ``tune`` maps settings of ``EMConfig`` or its ``Walk`` to values to try, one setting after
         another; the default tries recencies, where the data have times, and popularities. With
-        ``checkpoint`` (a folder) an interrupted fit takes up the encoder where it was.
+        ``checkpoint`` (a folder) an interrupted fit takes up the encoder where it was. Progress
+        is drawn in a terminal or a notebook; ``progress=False`` shows nothing.
         """
         if not isinstance(split, Split):
             raise LogerError(f"fit takes a split, fit(split(dataset)); got {type(split).__name__}")
-        self._take(self._fit(checkpoint, progress).run(split, tune))
+        with resolved(progress) as report:
+            self._take(self._fit(checkpoint, report).run(split, tune))
         return self
 
     def ablate_hidden(
@@ -172,45 +175,15 @@ class LOGER(Recommender):
 
     def history(self, user: Name) -> pl.DataFrame:
         """What a user has: item, label and, where they are known, time; the latest first."""
-        graph, words = self.graph_, self.graph_.vocabulary
-        _, edges = history_edges(graph, np.array([self._user(user)]))
-        entities = graph.rows.tails[edges].tolist()
-        columns: dict[str, Any] = {
-            "item": [words.names[e] for e in entities],
-            "label": [words.labels[e] for e in entities],
-        }
-        if graph.times is None:
-            return pl.DataFrame(columns, schema_overrides={"item": pl.String, "label": pl.String})
-        table = pl.DataFrame({**columns, "time": graph.times[edges]})
-        return table.sort("time", descending=True, maintain_order=True)
+        return tables.history_table(self.graph_, self._user(user))
 
     def rule_table(self) -> pl.DataFrame:
         """The rules with their weights, strongest first, and as sentences."""
-        order = np.argsort(-self.weights_, kind="stable")
-        return pl.DataFrame(
-            {
-                "weight": self.weights_[order],
-                "rule": [str(self.rules_[k]) for k in order],
-                "sentence": [self.rules_[k].sentence() for k in order],
-            }
-        )
+        return tables.rule_table(self.logic_)
 
     def importance(self, user: Name) -> pl.DataFrame:
         """y_{u,l} = w_l n_l(u) / Σ n(u), n_l(u) counted over the user's own interactions."""
-        u = self._user(user)
-        _, items = history(self.graph_, np.array([u]))
-        logic_graph = self.ranker_.logic_graph
-        groundings = ground(logic_graph, self.rules_, np.full(len(items), u), items)
-        n = np.asarray(groundings.count_matrix.sum(axis=0)).ravel()
-        share = n / max(int(n.sum()), 1)
-        return pl.DataFrame(
-            {
-                "rule": [str(rule) for rule in self.rules_],
-                "weight": self.weights_,
-                "n": n,
-                "importance": self.weights_ * share,
-            }
-        ).sort("importance", descending=True, maintain_order=True)
+        return tables.importance_table(self.ranker_, self._user(user))
 
     # ── recommending ────────────────────────────────────────────────────────────────────
 
@@ -234,34 +207,20 @@ class LOGER(Recommender):
         else:
             ids = np.array([self._user(name) for name in _names(users)], dtype=np.int64)
         if not explain:
-            return self._table(ids, *self.top(ids, k))
-        parts = list(self.engine.map("explaining", _because, blocks(ids, BLOCK), (self.ranker_, k)))
-        none = np.empty((0, k))
-        items = np.concatenate([none.astype(np.int32), *(part[0] for part in parts)])
-        scores = np.concatenate([none.astype(np.float32), *(part[1] for part in parts)])
-        texts = [text for part in parts for text in part[2]]
-        return self._table(ids, items, scores).with_columns(pl.Series("because", texts, pl.String))
+            return tables.lists_table(self.graph_, ids, self.top(ids, k))
+        parts = [
+            tables.lists_table(self.graph_, part, lists).with_columns(because=pl.Series(texts))
+            for part, (lists, texts) in zip(
+                blocks(ids, BLOCK),
+                lists_with_reasons(self.ranker_, ids, k, self.engine),
+                strict=True,
+            )
+        ]
+        return pl.concat(parts) if parts else tables.lists_table(self.graph_, ids, self.top(ids, k))
 
     def recommend_all(self, path: Path | str, k: int = 10) -> None:
         """Write the k best items of all users to a Parquet file."""
         self.recommend(None, k).write_parquet(path)
-
-    def _table(
-        self, users: NDArray[np.int64], items: NDArray[np.int32], scores: Floats
-    ) -> pl.DataFrame:
-        words, first = self.graph_.vocabulary, self.graph_.n_users
-        k = items.shape[1]
-        present = items.ravel() >= 0
-        entities = items.ravel()[present] + first
-        return pl.DataFrame(
-            {
-                "user": [words.names[u] for u in np.repeat(users, k)[present].tolist()],
-                "rank": np.tile(np.arange(1, k + 1, dtype=np.int32), len(users))[present],
-                "item": [words.names[e] for e in entities.tolist()],
-                "label": [words.labels[e] for e in entities.tolist()],
-                "score": scores.ravel()[present],
-            }
-        )
 
     # ── explaining ──────────────────────────────────────────────────────────────────────
 
@@ -272,10 +231,7 @@ class LOGER(Recommender):
 
     def explained(self, users: ArrayLike, k: int, paths: int = 1) -> list[list[ExplainedItem]]:
         """Recommendations with their best paths, by number; see ``Explains``."""
-        asked = np.asarray(users, dtype=np.int64)
-        shared = (self.ranker_, k, paths)
-        parts = self.engine.map("explaining", _explained, blocks(asked, BLOCK), shared)
-        return [row for part in parts for row in part]
+        return explained_items(self.ranker_, users, k, paths, self.engine)
 
     def why_not(self, user: Name, item: Name, k: int = 10) -> WhyNot:
         """What keeps an item out of a user's k best."""
@@ -356,38 +312,6 @@ class LOGER(Recommender):
         model = cls(fitted.config, encoder=make_encoder, name=name, engine=engine)
         model._take(fitted)
         return model
-
-
-def _because(
-    shared: tuple[Ranker, int], users: NDArray[np.int64]
-) -> tuple[NDArray[np.int32], Floats, list[str]]:
-    """The lists of a block of users, and the first reason of each item."""
-    ranker, k = shared
-    lists, explanations = _explain_top(ranker, users, k, 1)
-    return *lists, [e.because() for e in explanations]
-
-
-def _explained(
-    shared: tuple[Ranker, int, int], users: NDArray[np.int64]
-) -> list[list[ExplainedItem]]:
-    ranker, k, paths = shared
-    (items, _), explanations = _explain_top(ranker, users, k, paths)
-    rows = iter(explanations)
-    return [[next(rows).explained() for v in row if v >= 0] for row in items]
-
-
-def _explain_top(
-    ranker: Ranker, users: NDArray[np.int64], k: int, paths: int
-) -> tuple[Lists, list[Explanation]]:
-    """The k best items of users, and explanations of all of them, row by row; scored once."""
-    distinct, place = np.unique(users, return_inverse=True)
-    scores = ranker.scores(distinct, observed=False)
-    items, values = scores.best(k)
-    items, values = items[place], values[place]
-    present = items.ravel() >= 0
-    owners = np.repeat(users, k)[present]
-    explanations = explain_pairs(ranker, owners, items.ravel()[present], paths, scores)
-    return (items, values), explanations
 
 
 def _names(names: Name | Iterable[Name]) -> list[str]:

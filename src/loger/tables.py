@@ -1,0 +1,74 @@
+"""What people read of a model, as data frames: lists, histories, rules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from loger.graph import Graph, history, history_edges
+from loger.grounding import ground
+from loger.logic import Logic
+from loger.ranker import Lists, Ranker
+
+
+def lists_table(graph: Graph, users: NDArray[np.int64], lists: Lists) -> pl.DataFrame:
+    """The lists of users, a row per item: user, rank, item, label, score."""
+    words, (items, scores) = graph.vocabulary, lists
+    k = items.shape[1]
+    present = items.ravel() >= 0
+    entities = (items.ravel()[present] + graph.n_users).tolist()
+    return pl.DataFrame(
+        {
+            "user": [words.names[u] for u in np.repeat(users, k)[present].tolist()],
+            "rank": np.tile(np.arange(1, k + 1, dtype=np.int32), len(users))[present],
+            "item": [words.names[e] for e in entities],
+            "label": [words.labels[e] for e in entities],
+            "score": scores.ravel()[present],
+        }
+    )
+
+
+def history_table(graph: Graph, user: int) -> pl.DataFrame:
+    """What a user has: item, label and, where they are known, time; the latest first."""
+    words, (_, edges) = graph.vocabulary, history_edges(graph, np.array([user]))
+    entities = graph.rows.tails[edges].tolist()
+    columns: dict[str, Any] = {
+        "item": [words.names[e] for e in entities],
+        "label": [words.labels[e] for e in entities],
+    }
+    if graph.times is None:
+        return pl.DataFrame(columns, schema_overrides={"item": pl.String, "label": pl.String})
+    table = pl.DataFrame({**columns, "time": graph.times[edges]})
+    return table.sort("time", descending=True, maintain_order=True)
+
+
+def rule_table(logic: Logic) -> pl.DataFrame:
+    """The rules with their weights, strongest first, and as sentences."""
+    order = np.argsort(-logic.weights, kind="stable")
+    return pl.DataFrame(
+        {
+            "weight": logic.weights[order],
+            "rule": [str(logic.rules[k]) for k in order],
+            "sentence": [logic.rules[k].sentence() for k in order],
+        }
+    )
+
+
+def importance_table(ranker: Ranker, user: int) -> pl.DataFrame:
+    """y_{u,l} = w_l n_l(u) / Σ n(u), n_l(u) counted over the user's own interactions."""
+    logic = ranker.logic
+    _, items = history(ranker.graph, np.array([user]))
+    groundings = ground(ranker.logic_graph, logic.rules, np.full(len(items), user), items)
+    n = np.asarray(groundings.count_matrix.sum(axis=0)).ravel()
+    share = n / max(int(n.sum()), 1)
+    return pl.DataFrame(
+        {
+            "rule": [str(rule) for rule in logic.rules],
+            "weight": logic.weights,
+            "n": n,
+            "importance": logic.weights * share,
+        }
+    ).sort("importance", descending=True, maintain_order=True)
