@@ -56,6 +56,8 @@ METHODS = {
     "sequence": Control("SequenceRules", choose=search),
     "collective": Control("CollectiveEASE", choose=search),
     "collective-recency": Control("CollectiveEASE", "RECENCY_GRID", search),
+    "lightgcn": Control("LightGCN"),
+    "sasrec": Control("SASRec"),
 }
 MEASURED = ("mostpop", "p3alpha", "ease")
 

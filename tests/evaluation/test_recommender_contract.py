@@ -18,10 +18,12 @@ from loger.baselines import (
     CollectiveEASE,
     HeteroEmbed,
     ItemKNN,
+    LightGCN,
     MostPop,
     P3alpha,
     RippleNet,
     RP3beta,
+    SASRec,
     SequenceRules,
 )
 from loger.baselines.encoder import EncoderAlone
@@ -57,6 +59,8 @@ RECOMMENDERS: dict[str, Callable[[], Recommender]] = {
     "EASE, fading": lambda: EASE(recency=1.0, training_recency=0.2, popularity=0.2),
     "SequenceRules": SequenceRules,
     "CollectiveEASE": CollectiveEASE,
+    "LightGCN": lambda: LightGCN(dimension=8, epochs=2, negatives=32, batch=300),
+    "SASRec": lambda: SASRec(dimension=8, epochs=2, negatives=32, length=10),
     "IALS": lambda: IALS(dimensions=8, sweeps=3),
     "HeteroEmbed": lambda: HeteroEmbed(dimension=8, epochs=2, negatives=32),
     "CKE": lambda: CKE(dimension=8, epochs=2),

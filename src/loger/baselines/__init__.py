@@ -13,10 +13,12 @@ if TYPE_CHECKING:
     from loger.baselines.ials import IALS
     from loger.baselines.itemknn import ItemKNN
     from loger.baselines.kgat import KGAT
+    from loger.baselines.lightgcn import LightGCN
     from loger.baselines.mostpop import MostPop
     from loger.baselines.p3alpha import P3alpha, RP3beta
     from loger.baselines.pgpr import PGPR
     from loger.baselines.ripplenet import RippleNet
+    from loger.baselines.sasrec import SASRec
     from loger.baselines.sequence import SequenceRules
 
 __all__ = [
@@ -28,10 +30,12 @@ __all__ = [
     "CollectiveEASE",
     "HeteroEmbed",
     "ItemKNN",
+    "LightGCN",
     "MostPop",
     "P3alpha",
     "RP3beta",
     "RippleNet",
+    "SASRec",
     "SequenceRules",
 ]
 
@@ -43,11 +47,13 @@ _HOMES = {
     "IALS": "ials",
     "ItemKNN": "itemknn",
     "KGAT": "kgat",
+    "LightGCN": "lightgcn",
     "MostPop": "mostpop",
     "P3alpha": "p3alpha",
     "PGPR": "pgpr",
     "RP3beta": "p3alpha",
     "RippleNet": "ripplenet",
+    "SASRec": "sasrec",
     "SequenceRules": "sequence",
 }
 

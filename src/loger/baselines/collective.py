@@ -37,7 +37,7 @@ class CollectiveEASE(Recommender):
     GRID: ClassVar[Mapping[str, Sequence[Any]]] = {
         "weight": (1.0, 0.3, 3.0),
         "discount": (0.5, 0.0),
-        "l2": (100.0, 300.0, 30.0),
+        "l2": (100.0, 30.0, 300.0, 1000.0, 4000.0),
         "popularity": (0.0, 0.1, 0.2),
     }
     RECENCY_GRID: ClassVar[Mapping[str, Sequence[Any]]] = {

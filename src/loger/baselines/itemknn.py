@@ -39,9 +39,9 @@ class ItemKNN(Recommender):
 
     RECENCY_GRID: ClassVar[Mapping[str, Sequence[Any]]] = {
         "neighbours": (200, 50, 1000),
-        "shrink": (10.0, 0.0, 100.0),
+        "shrink": (10.0, 0.0, 100.0, 1000.0),
         "recency": (0.5, 0.0, 1.0, 1.5),
-        "training_recency": (0.0, 0.1, 0.3),
+        "training_recency": (0.0, 0.1, 0.3, 0.6, 1.0),
     }
     SCORING = frozenset({"recency"})
 

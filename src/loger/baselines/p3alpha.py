@@ -39,8 +39,8 @@ class RP3beta(Recommender):
         "beta": (0.1, 0.3, 0.6, 0.9),
     }
     RECENCY_GRID: ClassVar[Mapping[str, Sequence[Any]]] = {
-        "alpha": (1.0, 0.4, 0.7, 1.3),
-        "beta": (0.3, 0.1, 0.6, 0.9),
+        "alpha": (0.7, 0.1, 0.2, 0.4, 1.0, 1.3),
+        "beta": (0.3, 0.0, 0.1, 0.6, 0.9),
         "recency": (0.5, 0.0, 1.0, 1.5),
         "training_recency": (0.0, 0.1, 0.3),
     }

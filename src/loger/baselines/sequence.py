@@ -38,8 +38,8 @@ class SequenceRules(Recommender):
     GRID: ClassVar[Mapping[str, Sequence[Any]]] = {
         "recency": (1.0, 0.5, 0.75, 1.5),
         "shrink": (100.0, 10.0, 1000.0),
-        "popularity": (0.3, 0.0, 0.15, 0.45, 0.6),
-        "window": (50, 5, 15, 100),
+        "popularity": (0.3, -0.15, 0.0, 0.15, 0.45, 0.6),
+        "window": (50, 5, 15, 100, 200),
         "distance": (0.5, 0.0, 0.25, 1.0),
     }
     SCORING = frozenset({"recency", "shrink", "popularity"})

@@ -13,8 +13,8 @@ from loger.errors import LogerError
 SOME_FAILED = 1
 KNOWN = (
     "mostpop, itemknn, p3alpha, rp3beta, ease, itemknn-recency, rp3beta-recency, ease-recency, "
-    "sequence, collective, collective-recency, ials, encoder, cke, ripplenet, kgat, heteroembed, "
-    "pgpr, loger, loger-paper"
+    "sequence, collective, collective-recency, ials, lightgcn, sasrec, encoder, cke, ripplenet, "
+    "kgat, heteroembed, pgpr, loger, loger-paper"
 )
 """The names of loger.evaluation.methods.METHODS, written out so that --help loads nothing heavy."""
 

@@ -92,6 +92,8 @@ METHODS: Mapping[str, Method] = {
     ),
     "collective-recency": _fading("loger.baselines.collective:CollectiveEASE"),
     "ials": Method("loger.baselines.ials:IALS", quick=True),
+    "lightgcn": Method("loger.baselines.lightgcn:LightGCN"),
+    "sasrec": Method("loger.baselines.sasrec:SASRec"),
     "encoder": Method("loger.evaluation.methods:encoder_alone"),
     "cke": Method("loger.baselines.cke:CKE"),
     "ripplenet": Method("loger.baselines.ripplenet:RippleNet"),

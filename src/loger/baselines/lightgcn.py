@@ -1,0 +1,164 @@
+"""LightGCN: vectors that flow between users and what they have, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+from torch.nn.functional import cross_entropy, normalize
+
+from loger.data.splits import Split
+from loger.engine import Progress, silent
+from loger.engine.threads import one_thread
+from loger.errors import LogerError
+from loger.evaluation.recommender import Floats, PairMatrix, Recommender, part_matrix
+from loger.training.loop import configured
+
+Ids = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class LightGCNConfig:
+    """Settings of LightGCN; size and layers are those of the paper, the rest was tried on
+    validation of ml1m and Beauty (docs/results.md)."""
+
+    dimension: int = 64
+    layers: int = 2
+    """How far vectors flow (2 to 4 in the paper)."""
+    temperature: float = 0.15
+    """Of the softmax; what is of unit length needs one."""
+    negatives: int = 1024
+    """Items drawn uniformly that a batch shares; all of them where the catalogue is no larger."""
+    batch: int = 8192
+    """Pairs between two flows over the whole graph."""
+    epochs: int = 30
+    rate: float = 2e-2
+    final_rate: float = 2e-3
+    """Adam's rate falls linearly from the one to the other."""
+    l2: float = 1e-4
+    """λ: weight of the squared first vectors of a batch, per pair."""
+    seed: int = 0
+
+
+class LightGCN(Recommender):
+    """He, Deng, Wang, Li, Zhang & Wang, SIGIR 2020, "LightGCN: Simplifying and Powering Graph
+    Convolution Network for Recommendation".
+
+    With A the symmetric matrix of training pairs between users and items and D its degrees,
+
+        E^(k+1) = D^−½ A D^−½ E^(k),   E = (E^(0) + … + E^(K)) / (K + 1),
+        score(u, v) = cos(e_u, e_v).
+
+    E^(0) is all that is learned. Where it differs: not BPR but a sampled softmax (Wu et al., TOIS
+    2024), −log softmax_v(cos(e_u, e_v)/τ) among the true item and N drawn uniformly, which one
+    batch shares. The flow is linear and symmetric, so that the slope of the loss in E flows back
+    to E^(0) in the same way.
+    """
+
+    name = "LightGCN"
+    GRID: ClassVar[Mapping[str, Sequence[Any]]] = {
+        "temperature": (0.1, 0.15, 0.2),
+        "layers": (1, 2, 3),
+    }
+
+    users_: Floats  # [users, dimension], of unit length
+    items_: Floats  # [items, dimension], of unit length
+
+    def __init__(self, **settings: Any) -> None:
+        self.config = c = configured(LightGCNConfig, settings)
+        least = min(c.dimension, c.negatives, c.batch, c.epochs)
+        if least < 1 or c.temperature <= 0 or min(c.layers, c.l2) < 0:
+            raise LogerError(
+                "dimension, negatives, batch and epochs must be at least 1, temperature "
+                f"above 0, layers and l2 at least 0; got {c!r}"
+            )
+
+    def fit(self, split: Split, *, progress: Progress = silent) -> Self:
+        """Flow, compare, flow back, step; then flow once more."""
+        c, pairs = self.config, part_matrix(split, "train")
+        flow = normalized(pairs)
+        rng = np.random.default_rng([c.seed, 0x116C])
+        start = rng.standard_normal((flow.shape[0], c.dimension), dtype=np.float32)
+        first = torch.from_numpy(start * np.float32(0.1))
+        adam = torch.optim.Adam([first.requires_grad_()], lr=c.rate)
+        own = [x.astype(np.int64) for x in pairs.tocoo().coords]
+        with one_thread():
+            for epoch in range(c.epochs):
+                progress(self.name, epoch, c.epochs)
+                adam.param_groups[0]["lr"] = c.rate + epoch / c.epochs * (c.final_rate - c.rate)
+                order = rng.permutation(len(own[0]))
+                for k in range(0, len(order), c.batch):
+                    rows = order[k : k + c.batch]
+                    batch = own[0][rows], own[1][rows]
+                    first.grad = self._slope(first, flow, pairs.shape[0], *batch, rng)
+                    adam.step()
+            last = normalize(torch.from_numpy(flowed(flow, first.detach().numpy(), c.layers)))
+        progress(self.name, c.epochs, c.epochs)
+        self.users_, self.items_ = np.split(last.numpy(), pairs.shape[:1])
+        return self
+
+    def score(self, users: ArrayLike) -> Floats:
+        """cos(e_u, e_v); [users, items]."""
+        return np.asarray(self.users_[np.asarray(users)] @ self.items_.T, dtype=np.float32)
+
+    def _slope(
+        self,
+        first: Tensor,
+        flow: PairMatrix,
+        n_users: int,
+        users: Ids,
+        items: Ids,
+        rng: np.random.Generator,
+    ) -> Tensor:
+        """The slope of a batch's loss in E^(0); items are numbered from 0."""
+        c, n_items = self.config, flow.shape[0] - n_users
+        drawn = np.arange(n_items)
+        if n_items > c.negatives:
+            drawn = rng.integers(n_items, size=c.negatives)
+        whole = torch.from_numpy(flowed(flow, first.detach().numpy(), c.layers)).requires_grad_()
+        softmax_loss(whole, n_users, users, items, drawn, c.temperature).backward()  # type: ignore[no-untyped-call]
+        assert whole.grad is not None
+        slope = flowed(flow, whole.grad.numpy(), c.layers)
+        times = np.bincount(np.concatenate([users, items + n_users]), minlength=len(slope))
+        share = torch.from_numpy((2 * c.l2 * times / len(users)).astype(np.float32))
+        return torch.from_numpy(slope) + share[:, None] * first.detach()
+
+
+def softmax_loss(
+    vectors: Tensor, n_users: int, users: Ids, items: Ids, drawn: Ids, temperature: float
+) -> Tensor:
+    """Mean −log softmax of each pair's item among itself and the items drawn."""
+    u, v, others = (
+        normalize(vectors[torch.from_numpy(rows)])
+        for rows in (users, items + n_users, drawn + n_users)
+    )
+    same = torch.from_numpy(items[:, None] == drawn)
+    far = (u @ others.mT / temperature).masked_fill(same, -torch.inf)  # [pairs, drawn]
+    near = (u * v).sum(1, keepdim=True) / temperature
+    answers = torch.zeros(len(users), dtype=torch.int64)
+    return cross_entropy(torch.cat([near, far], dim=1), answers)
+
+
+def normalized(pairs: PairMatrix) -> PairMatrix:
+    """D^−½ A D^−½ of users and items; [users + items, users + items]."""
+    both = sp.csr_array(sp.block_array([[None, pairs], [pairs.T, None]], format="csr"))
+    sizes = np.diff(both.indptr)
+    scale = np.maximum(sizes, 1).astype(np.float32) ** np.float32(-0.5)
+    data = np.repeat(scale, sizes) * scale[both.indices]
+    return sp.csr_array((data, both.indices, both.indptr), shape=both.shape)
+
+
+def flowed(flow: PairMatrix, x: Floats, layers: int) -> Floats:
+    """The mean of x and what it is after 1, 2, … layers."""
+    total, now = x.copy(), x
+    for _ in range(layers):
+        now = flow @ now
+        total += now
+    total /= np.float32(layers + 1)
+    return total
