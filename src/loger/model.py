@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -66,7 +67,7 @@ class LOGER(Recommender):
     ) -> None:
         config = config or LOGERConfig()
         self.config = (config if seed is None else replace(config, seed=seed)).seeded()
-        self.make_encoder = encoder or (lambda: TransE(self.config.encoder))
+        self.make_encoder = encoder or partial(TransE, self.config.encoder)
         self.name = name
         self.engine = engine or LocalEngine()
 

@@ -48,6 +48,8 @@ class PathMatcher:
         back = np.lexsort((heads, inverses, graph.tails))
         self._back_logs = self.logs[back]
         none = np.empty(0, dtype=np.int32)
+        for array in (self.logs, self._relations, self._back_logs, none):
+            array.flags.writeable = False  # as in shared memory: to numba it is one type
         self._origins = none if graph.origins is None else graph.origins
 
     def best(

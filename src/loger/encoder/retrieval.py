@@ -41,7 +41,7 @@ def top_items(
     engine = engine or LocalEngine()
     if product is not None:
         pairs = [(asked[span], product[0][span]) for span in spans]
-        matrix = graph, product[1], k
+        matrix = graph, torch.from_numpy(product[1]).mT, k
         found = list(engine.map("retrieving items", _best_of_product, pairs, matrix))
     else:
         parts = [asked[span] for span in spans]
@@ -58,16 +58,16 @@ def _best_scores(shared: tuple[KnowledgeGraph, Encoder, int], own: NDArray[np.in
 
 
 def _best_of_product(
-    shared: tuple[KnowledgeGraph, NDArray[np.float32], int],
+    shared: tuple[KnowledgeGraph, torch.Tensor, int],
     block: tuple[NDArray[np.int64], NDArray[np.float32]],
 ) -> Lists:
     """The k best columns of users · itemsᵀ, tile by tile: all scores are never held at once."""
-    (graph, items, k), (own, users) = shared, block
+    (graph, y, k), (own, users) = shared, block
     best, known = RunningBest(len(users), k), history(graph, own)
     rows, columns = (part[np.argsort(known[1], kind="stable")] for part in known)
-    x, y = torch.from_numpy(users), torch.from_numpy(items).mT
-    room = torch.empty(len(users) * min(ITEMS_PER_TILE, len(items)))
-    for lo in range(0, len(items), ITEMS_PER_TILE):
+    x, n_items = torch.from_numpy(users), y.shape[1]
+    room = torch.empty(len(users) * min(ITEMS_PER_TILE, n_items))
+    for lo in range(0, n_items, ITEMS_PER_TILE):
         part = y[:, lo : lo + ITEMS_PER_TILE]
         tile = room[: len(users) * part.shape[1]].view(len(users), -1)
         scores = torch.mm(x, part, out=tile).numpy()

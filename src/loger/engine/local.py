@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 
+from loger.engine.ordered import in_order, on_one_thread, one_by_one
 from loger.engine.protocol import Block, Progress, Result, Shared, silent
-from loger.engine.threads import one_thread
 
 
 class LocalEngine:
-    """Runs blocks on the cores of this machine."""
+    """Runs blocks on the cores of this machine, in threads."""
 
     def __init__(self, workers: int | None = None, progress: Progress = silent) -> None:
-        self.workers = workers or _cores()
+        self.workers = workers or cores()
         self.progress = progress
+
+    def __reduce__(self) -> tuple[type[LocalEngine], tuple[int]]:
+        """In another process an engine works alone: that process is one of many workers."""
+        return LocalEngine, (1,)
 
     def with_progress(self, progress: Progress) -> LocalEngine:
         """The same engine, reporting to another callback."""
@@ -29,40 +32,25 @@ class LocalEngine:
         blocks: Sequence[Block],
         shared: Shared,
     ) -> Iterator[Result]:
-        """Yield ``fn(shared, block)`` for each block, in order, a few blocks ahead at most.
-
-        Few blocks are under way at a time, so that memory stays bounded however many
-        there are and whatever the caller does with each result.
-        """
+        """Yield ``fn(shared, block)`` for each block, in order, a few blocks ahead at most."""
         if self.workers == 1 or len(blocks) <= 1:
-            for done, block in enumerate(blocks):
-                self.progress(what, done, len(blocks))
-                yield _run(fn, shared, block)
-            self.progress(what, len(blocks), len(blocks))
+            yield from one_by_one(what, fn, blocks, shared, self.progress)
             return
         pool = ThreadPoolExecutor(self.workers)
-        waiting: deque[Future[Result]] = deque()
         try:
-            for k, block in enumerate(blocks):
-                waiting.append(pool.submit(_run, fn, shared, block))
-                if len(waiting) > 2 * self.workers:
-                    self.progress(what, k - len(waiting) + 1, len(blocks))
-                    yield waiting.popleft().result()
-            while waiting:
-                self.progress(what, len(blocks) - len(waiting), len(blocks))
-                yield waiting.popleft().result()
-            self.progress(what, len(blocks), len(blocks))
+            yield from in_order(
+                what,
+                lambda block: pool.submit(on_one_thread, fn, shared, block),
+                blocks,
+                2 * self.workers,
+                self.progress,
+            )
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _run(fn: Callable[[Shared, Block], Result], shared: Shared, block: Block) -> Result:
-    """One block on one core."""
-    with one_thread():
-        return fn(shared, block)
-
-
-def _cores() -> int:
+def cores() -> int:
+    """How many cores this process may use."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # not on every system

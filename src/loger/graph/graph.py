@@ -49,6 +49,8 @@ class KnowledgeGraph:
     origins: NDArray[np.int32] | None = None  # [edges], in the order of tails; -1 for none
     times: NDArray[np.int64] | None = None  # [users' edges], in the order of tails
 
+    sent_once = True  # an engine may keep it where its workers are: it never changes
+
     def __post_init__(self) -> None:
         # Immutable indeed; and to the kernels, arrays that are mapped and others are one type.
         for array in vars(self).values():

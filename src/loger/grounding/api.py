@@ -24,7 +24,7 @@ from loger.engine import Engine, LocalEngine
 from loger.errors import LogerError
 from loger.graph import INTERACTION, Graph, Rows, UserView, checked_ids, checked_users, gather
 from loger.grounding import kernels
-from loger.grounding.layout import Layout, layout
+from loger.grounding.layout import Layout, layout, read_only
 from loger.rules import MAX_HOPS, Rule, RuleSet
 
 PAIRS_PER_BLOCK = 1024
@@ -243,7 +243,8 @@ def logits(
     reaches have 0, and so have the user's own.
     """
     asked = checked_users(graph, users)
-    blocks, shared = _blocks(asked), _search(graph, rules, walk)._replace(formula=formula)
+    search = _search(graph, rules, walk)
+    blocks, shared = _blocks(asked), search._replace(formula=read_only(formula))
     parts = (engine or LocalEngine()).map("scoring by rules", _logit_block, blocks, shared)
     out, done = np.empty((len(asked), graph.n_items), dtype=np.float32), 0
     for part in parts:
@@ -362,7 +363,7 @@ def _weights(graph: Graph, walk: Walk | None) -> kernels.Weights:
     """The factors of a walk in a graph, made once."""
     known = _known_weights.setdefault(graph, {})
     if walk not in known:
-        known[walk] = _new_weights(graph, walk)
+        known[walk] = read_only(_new_weights(graph, walk))
     return known[walk]
 
 
@@ -415,19 +416,21 @@ def _plan(n_relations: int, rules: RuleSet) -> kernels.Plan:
         slot[number] = slots_of[end]
         slots_of[end] += 1
     last, prefix_of = np.nonzero(rule_of >= 0)  # by last relation
-    return kernels.Plan(
-        first=first,
-        second=second,
-        expands=np.any(second >= 0, axis=1),
-        ends=np.any(rule_of >= 0, axis=1),
-        rule_of=rule_of,
-        slot=slot,
-        stride=max(slots_of.values(), default=1),
-        end_starts=np.searchsorted(last, np.arange(n + 1)),
-        end_slots=slot[prefix_of],
-        end_rules=rule_of[last, prefix_of].astype(np.int64),
-        n_rules=len(rules),
-        direct=any(len(rule) == 1 for rule in rules),
+    return read_only(
+        kernels.Plan(
+            first=first,
+            second=second,
+            expands=np.any(second >= 0, axis=1),
+            ends=np.any(rule_of >= 0, axis=1),
+            rule_of=rule_of,
+            slot=slot,
+            stride=max(slots_of.values(), default=1),
+            end_starts=np.searchsorted(last, np.arange(n + 1)),
+            end_slots=slot[prefix_of],
+            end_rules=rule_of[last, prefix_of].astype(np.int64),
+            n_rules=len(rules),
+            direct=any(len(rule) == 1 for rule in rules),
+        )
     )
 
 
@@ -447,7 +450,7 @@ def _trie(n_relations: int, rules: RuleSet) -> kernels.Trie:
     for place, rule in enumerate(rules):
         if len(rule) > 1:
             ends[node[rule.relations[:-1]]].append((rule.relations[-1], place))
-    return kernels.Trie(root, *_ragged(children), *_ragged(ends), len(rules))
+    return read_only(kernels.Trie(root, *_ragged(children), *_ragged(ends), len(rules)))
 
 
 def _ragged(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -31,6 +31,24 @@ class Layout(NamedTuple):
     degree_starts: NDArray[np.int64]  # [2 · relations]
     n_relations: int  # base relations
     home: Rows
+
+
+Struct = TypeVar("Struct", bound=tuple[Any, ...])
+
+
+def read_only(struct: Struct) -> Struct:
+    """The same named tuple with read-only views of its arrays.
+
+    All that compiled code only reads is so, here as in shared memory: to numba it is one type,
+    compiled once.
+    """
+    return type(struct)(*(_view(x) if isinstance(x, np.ndarray) else x for x in struct))
+
+
+def _view(array: NDArray[Any]) -> NDArray[Any]:
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 _layouts: WeakKeyDictionary[Graph, Layout] = WeakKeyDictionary()

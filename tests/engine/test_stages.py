@@ -1,0 +1,177 @@
+"""Every stage gives the same bytes on every engine, and gives the engine more than one block."""
+
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from loger import em, mstep
+from loger import model as model_module
+from loger.baselines import CKE, EASE
+from loger.baselines.matching import PathMatcher
+from loger.data import split
+from loger.data.demo import shop
+from loger.em import EMConfig
+from loger.encoder import TransE, TransEConfig, retrieval
+from loger.encoder.retrieval import top_items
+from loger.engine import LocalEngine, ProcessEngine
+from loger.evaluation import recommender
+from loger.evaluation.recommender import part_matrix, ranked
+from loger.grounding import Walk, ground, reach
+from loger.logic import Logic
+from loger.model import LOGER, LOGERConfig
+from loger.rules.mining import mine
+
+SMALL = LOGERConfig(encoder=TransEConfig(dimension=8, epochs=2))
+
+
+class Counted:
+    """An engine that notes how many blocks each step of work had at most."""
+
+    def __init__(self, engine, blocks=None):
+        self.engine, self.blocks = engine, {} if blocks is None else blocks
+
+    def with_progress(self, progress):
+        return Counted(self.engine.with_progress(progress), self.blocks)
+
+    def map(self, what, fn, blocks, shared):
+        self.blocks[what] = max(self.blocks.get(what, 0), len(blocks))
+        return self.engine.map(what, fn, blocks, shared)
+
+    def __reduce__(self):
+        return LocalEngine, (1,)
+
+
+@pytest.fixture(scope="module")
+def engines():
+    with ProcessEngine(2) as processes:
+        yield [LocalEngine(1), LocalEngine(2), processes]
+
+
+@pytest.fixture(scope="module")
+def parts():
+    return split(shop(seed=2, users=150, items=80).dataset)
+
+
+@pytest.fixture(scope="module")
+def model(parts):
+    return LOGER(SMALL, engine=LocalEngine(1)).fit(parts, tune={})
+
+
+@pytest.fixture
+def same(engines):
+    """Run a stage on all engines; the bytes of all that it gives must be equal."""
+
+    def run(stage, *whats):
+        counted = [Counted(engine) for engine in engines]
+        alone, threads, processes = (_bytes(stage(engine)) for engine in counted)
+        assert alone == threads
+        assert alone == processes
+        for what in whats:
+            assert counted[2].blocks[what] > 1
+
+    return run
+
+
+def _bytes(found):
+    """Arrays by their bytes; anything else by its pickle, which holds each value once."""
+    if isinstance(found, np.ndarray):
+        return found.dtype.str, found.shape, found.tobytes()
+    if isinstance(found, dict):
+        return [(key, _bytes(value)) for key, value in found.items()]
+    if isinstance(found, list | tuple):
+        return [_bytes(part) for part in found]
+    if hasattr(found, "__dict__"):
+        return _bytes(vars(found))
+    return repr(found)
+
+
+def test_mining(same, parts):
+    same(lambda engine: mine(parts.graph, engine=engine), "counting groundings", "measuring reach")
+
+
+@pytest.mark.parametrize("walk", [None, Walk(recency=0.5)])
+def test_groundings_of_pairs(same, parts, model, walk):
+    users, items = parts.pairs("train")
+    same(
+        lambda engine: ground(parts.graph, model.rules_, users, items, walk=walk, engine=engine),
+        "counting groundings",
+    )
+
+
+def test_groundings_of_all_that_is_reached(same, parts, model):
+    users = np.arange(parts.graph.n_users)
+    same(
+        lambda engine: reach(parts.graph, model.rules_, users, walk=Walk(), engine=engine),
+        "reaching items",
+    )
+
+
+def test_logits(same, parts, model):
+    users = np.arange(parts.graph.n_users)
+    logic: Logic = model.ranker_.logic
+    same(lambda engine: logic.logits(parts.graph, users, engine=engine), "scoring by rules")
+    assert np.abs(logic.logits(parts.graph, users)).max() > 0
+
+
+def test_lists(same, model):
+    users = np.arange(model.graph_.n_users)
+    same(lambda engine: model.ranker_.top(users, 10, engine=engine), "ranking")
+
+
+@pytest.mark.parametrize("make", [EASE, lambda: CKE(epochs=1, dimension=4)], ids=["EASE", "CKE"])
+def test_evaluation(same, parts, make, monkeypatch):
+    fitted = make().fit(parts)
+    monkeypatch.setattr(recommender, "BLOCK_BYTES", 8 * parts.dataset.n_items * 40)
+    users, known = np.arange(parts.dataset.n_users), part_matrix(parts, "train")
+    same(lambda engine: ranked(fitted, users, known, 10, engine=engine), f"ranking {fitted.name}")
+
+
+def test_evaluation_of_the_model(same, parts, model, monkeypatch):
+    monkeypatch.setattr(recommender, "BLOCK_BYTES", 8 * parts.dataset.n_items * 40)
+    users, known = np.arange(parts.dataset.n_users), part_matrix(parts, "train")
+    same(lambda engine: ranked(model, users, known, 10, engine=engine), "ranking LOGER")
+
+
+@pytest.mark.parametrize("distance", ["sphere", "squared"])
+def test_retrieval(same, parts, distance, monkeypatch):
+    config = TransEConfig(dimension=8, epochs=1, distance=distance)
+    encoder = TransE(config).fit(parts.graph)
+    monkeypatch.setattr(retrieval, "USERS_PER_TILE", 40)
+    monkeypatch.setattr(retrieval, "CELLS_PER_BLOCK", 40 * parts.graph.n_items)
+    users = np.arange(parts.graph.n_users)
+    same(
+        lambda engine: top_items(encoder, parts.graph, users, 10, engine=engine),
+        "retrieving items",
+    )
+
+
+def test_paths_found_after_the_fact(same, parts):
+    logs = -np.linspace(0, 1, len(parts.graph.tails), dtype=np.float32)
+    matcher = PathMatcher(parts.graph, logs)
+    users, items = (ids[:700] for ids in parts.pairs("train"))
+    same(lambda engine: matcher.best(users, items, 2, engine=engine), "matching")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("likelihood", ["listwise", "pseudo"])
+def test_a_whole_fit_and_its_reasons(same, parts, likelihood, monkeypatch):
+    for module in (em, model_module, mstep):
+        monkeypatch.setattr(module, "BLOCK", 16)
+    config = replace(SMALL, em=EMConfig(likelihood=likelihood, early_stop=False))
+
+    def fit(engine):
+        model = LOGER(config, engine=engine).fit(parts, tune={})
+        lists = model.recommend(k=5, explain=True)
+        return [model.weights_, model.encoder_.state(), *lists.to_dict(as_series=False).values()]
+
+    whats = ["looking for hidden pairs", "explaining", "scoring pairs"]
+    same(fit, *whats, *(["gathering candidates"] if likelihood == "listwise" else []))
+
+
+def test_a_model_that_was_sent_scores_as_before(model):
+    again = pickle.loads(pickle.dumps(model))
+    users = np.arange(5)
+    assert again.score(users).tobytes() == model.score(users).tobytes()
+    assert again.engine.workers == 1
