@@ -13,10 +13,12 @@ from loger.baselines.matching import PathMatcher
 from loger.data import split
 from loger.data.demo import shop
 from loger.em import EMConfig
-from loger.encoder import TransE, TransEConfig, retrieval
+from loger.encoder import TransE, TransEConfig, calibration, retrieval
 from loger.encoder.retrieval import top_items
 from loger.engine import LocalEngine, ProcessEngine
 from loger.evaluation import recommender
+from loger.evaluation.faithfulness import FaithfulnessConfig, faithfulness_report
+from loger.evaluation.faithfulness.probing import loger_probes
 from loger.evaluation.recommender import part_matrix, ranked
 from loger.grounding import Walk, ground, reach
 from loger.logic import Logic
@@ -152,6 +154,29 @@ def test_paths_found_after_the_fact(same, parts):
     matcher = PathMatcher(parts.graph, logs)
     users, items = (ids[:700] for ids in parts.pairs("train"))
     same(lambda engine: matcher.best(users, items, 2, engine=engine), "matching")
+
+
+def test_calibration(same, parts, model, monkeypatch):
+    monkeypatch.setattr(calibration, "BLOCK", 40)
+    encoder = model.encoder_
+    same(lambda engine: calibration.validation_scores(encoder, parts, 0, engine), "calibrating")
+
+
+def test_faithfulness(same, parts, model):
+    config = FaithfulnessConfig(k=3, users=4, probed=3, paths=1, emitted=3)
+    same(
+        lambda engine: (
+            faithfulness_report(
+                model,
+                parts.refit(),
+                model.rules_,
+                config,
+                probes=loger_probes(model),
+                engine=engine,
+            ).values
+        ),
+        "measuring faithfulness",
+    )
 
 
 @pytest.mark.slow

@@ -9,7 +9,6 @@ or when, so a build that was taken up again ends with the same bytes.
 from __future__ import annotations
 
 import json
-import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -19,9 +18,8 @@ from functools import partial
 from importlib import import_module
 from importlib.resources import files
 from itertools import chain, islice
-from multiprocessing import get_context, parent_process
+from multiprocessing import get_context
 from pathlib import Path
-from threading import Thread
 from typing import Any, Literal
 from zlib import crc32
 
@@ -32,6 +30,7 @@ from loger.build.aspects import Extractor
 from loger.build.layouts import BrokenLineError
 from loger.build.lines import ENDS_EARLY, Block, Tally, blocks
 from loger.engine import Progress
+from loger.engine.processes import end_with_parent
 from loger.errors import DataError, LogerError
 
 Kind = Literal["reviews", "products"]
@@ -167,7 +166,7 @@ def _in_processes(
     """Mine blocks in processes; gives their numbers in order."""
     # Spawned, not forked: polars has threads, and a fork would copy their locks.
     context = get_context("spawn")
-    with ProcessPoolExecutor(workers, context, initializer=_end_with_parent) as pool:
+    with ProcessPoolExecutor(workers, context, initializer=end_with_parent) as pool:
         waiting: deque[tuple[Future[int], int]] = deque()
         for block, done in rest:
             future: Future[int] = Future()
@@ -183,19 +182,6 @@ def _in_processes(
         for first, at in waiting:
             yield first.result()
             done_to(at)
-
-
-def _end_with_parent() -> None:
-    """Have this process end when its parent does: one that was killed cannot end its workers,
-    which would wait for work for ever."""
-    parent = parent_process()
-
-    def watch() -> None:
-        if parent is not None:
-            parent.join()
-            os._exit(1)
-
-    Thread(target=watch, daemon=True).start()
 
 
 def _mine(kind: Kind, folder: Path, extractor: str, block: Block) -> int:

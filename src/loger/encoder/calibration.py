@@ -15,6 +15,7 @@ from scipy.special import expit
 
 from loger.data.splits import Split
 from loger.encoder.protocol import Encoder
+from loger.engine import Engine, LocalEngine
 from loger.errors import LogerError
 
 Floats = NDArray[np.float64]
@@ -39,14 +40,16 @@ class Calibration:
         return self.slope * np.asarray(scores, dtype=np.float64) + self.intercept
 
 
-def calibrate(encoder: Encoder, split: Split, seed: int = 0) -> Calibration:
+def calibrate(
+    encoder: Encoder, split: Split, seed: int = 0, engine: Engine | None = None
+) -> Calibration:
     """Fit the calibration of an encoder, trained on a split's graph, on its validation pairs."""
-    scores, labels = validation_scores(encoder, split, seed)
+    scores, labels = validation_scores(encoder, split, seed, engine)
     return fit_calibration(scores, labels)
 
 
 def validation_scores(
-    encoder: Encoder, split: Split, seed: int = 0
+    encoder: Encoder, split: Split, seed: int = 0, engine: Engine | None = None
 ) -> tuple[Floats, NDArray[np.bool_]]:
     """Scores of all validation pairs and of as many unobserved ones, and which are which."""
     users, items = split.pairs("validation")
@@ -55,15 +58,22 @@ def validation_scores(
     others = split.unobserved(users, 1, seed)[:, 0]
     order = np.argsort(users, kind="stable")
     users, items, others = users[order], items[order], others[order]
-    seen, unseen = np.empty(len(users)), np.empty(len(users))
     distinct, rows = np.unique(users, return_inverse=True)
-    for lo in range(0, len(distinct), BLOCK):
-        a, b = np.searchsorted(rows, [lo, lo + BLOCK])
-        block = encoder.score_items(distinct[lo : lo + BLOCK])
-        seen[a:b] = block[rows[a:b] - lo, items[a:b]]
-        unseen[a:b] = block[rows[a:b] - lo, others[a:b]]
+    blocks = [
+        (distinct[lo : lo + BLOCK], rows[a:b] - lo, items[a:b], others[a:b])
+        for lo in range(0, len(distinct), BLOCK)
+        for a, b in (np.searchsorted(rows, [lo, lo + BLOCK]),)
+    ]
+    parts = list((engine or LocalEngine()).map("calibrating", _scored, blocks, encoder))
     labels = np.repeat([True, False], len(users))
-    return np.concatenate([seen, unseen]), labels
+    return np.concatenate([seen for seen, _ in parts] + [other for _, other in parts]), labels
+
+
+def _scored(encoder: Encoder, block: tuple[NDArray[np.integer], ...]) -> tuple[Floats, Floats]:
+    """The scores of a block's pairs, and of as many others of the same users."""
+    users, rows, items, others = block
+    scores = encoder.score_items(users)
+    return scores[rows, items].astype(np.float64), scores[rows, others].astype(np.float64)
 
 
 def fit_calibration(scores: NDArray[np.floating], labels: NDArray[np.bool_]) -> Calibration:

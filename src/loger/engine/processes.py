@@ -148,10 +148,15 @@ def _start_worker() -> None:
     for name in THREADS:
         os.environ[name] = "1"
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end_with_parent()
+
+
+def end_with_parent() -> None:
+    """Have this process end when its parent does: one that was killed cannot end its workers,
+    which would wait for work for ever."""
     parent = parent_process()
 
     def watch() -> None:
-        # One that was killed cannot end its workers, which would wait for work for ever.
         if parent is not None:
             parent.join()
             os._exit(1)

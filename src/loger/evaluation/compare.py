@@ -25,7 +25,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from loger.data.splits import Split
-from loger.engine import LocalEngine, Progress, silent
+from loger.engine import Engine, LocalEngine, Progress, silent
 from loger.errors import LogerError, UnknownNameError
 from loger.evaluation.evaluate import Protocol, evaluate
 from loger.evaluation.methods import METHODS, Method
@@ -100,6 +100,7 @@ def compare(
     seed: int = 0,
     samples: int = 1000,
     registry: Mapping[str, Method] = METHODS,
+    engine: Engine | None = None,
     progress: Progress = silent,
 ) -> Compared:
     """Fit and evaluate methods on the same users and candidates, and write tables to ``out``.
@@ -112,7 +113,8 @@ def compare(
     _check(methods, settings, registry, protocols)
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
-    task = _Task(split, folder, part, tuple(protocols), tune, k, seed)
+    runs_on = engine or LocalEngine()
+    task = _Task(split, folder, part, tuple(protocols), tune, k, seed, runs_on)
     results, failures = list[Result](), dict[str, str]()
     for done, name in enumerate(methods):
         progress("comparing methods", done, len(methods))
@@ -143,6 +145,7 @@ class _Task:
     tune: bool | None
     k: int
     seed: int
+    engine: Engine
 
     @cached_property
     def about(self) -> dict[str, Any]:
@@ -196,7 +199,7 @@ class _Task:
         make = partial(method.make, self.seed, **settings)
         clock = [time.perf_counter()]
         choose = search_on_validation if method.searched and grid else tune_on_validation
-        tuned = choose(make, grid, self.split, k=self.k, progress=progress)
+        tuned = choose(make, grid, self.split, k=self.k, engine=self.engine, progress=progress)
         clock.append(time.perf_counter())
         fitted = fit_for(make(**tuned.settings), self.split, self.part, progress=progress)
         clock.append(time.perf_counter())
@@ -233,7 +236,7 @@ class _Task:
             protocol=protocol,
             candidates=candidates,
             seed=self.seed,
-            engine=LocalEngine(progress=progress),
+            engine=self.engine.with_progress(progress),
         )
 
 

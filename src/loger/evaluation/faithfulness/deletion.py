@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from loger.engine import Progress
+from loger.engine import Engine
 from loger.evaluation.faithfulness.report import FaithfulnessConfig
 from loger.evaluation.metrics import faithfulness as measures
 from loger.evaluation.metrics.faithfulness import Edge, Values
@@ -18,7 +19,8 @@ from loger.reasoner.search import random_paths
 from loger.rules import RuleSet
 
 Rescore = Callable[[int, Sequence[Edge]], ArrayLike]
-"""(user, facts) → scores of all items as if these facts were not there, all else as learned."""
+"""(user, facts) → scores of all items as if these facts were not there, all else as learned.
+An engine may send it to another process: a method or a partial of a function, not a lambda."""
 
 
 @dataclass(slots=True)
@@ -44,35 +46,34 @@ def deletions(
     shown: Sequence[Sequence[ExplainedItem]],
     rescore: Rescore,
     config: FaithfulnessConfig,
-    progress: Progress,
+    engine: Engine,
 ) -> dict[str, Values]:
     """Delete what was shown, and what was not, and see what becomes of the items."""
     n = len(users) if config.probed is None else min(config.probed, len(users))
     rng = np.random.default_rng([config.seed, 0x9F0B])
     rows = np.sort(rng.choice(len(users), size=n, replace=False))
-    probes = []
-    for done, row in enumerate(rows):
-        progress("measuring faithfulness", done, len(rows))
-        user = int(users[row])
-        own = np.random.default_rng([config.seed, 0x9F0B, user])
-        probes.append(_probe(graph, rules, user, shown[row], rescore, config, own))
+    blocks = [(int(users[row]), shown[row]) for row in rows]
+    shared = _Deleting(graph, rules, rescore, config)
+    probes = list(engine.map("measuring faithfulness", _probe, blocks, shared))
     return {
         line: np.array([measures.mean_of_known(getattr(probe, line)) for probe in probes])
         for line in _Probe.__slots__
     }
 
 
-def _probe(
-    graph: KnowledgeGraph,
-    rules: RuleSet,
-    user: int,
-    reasons: Sequence[ExplainedItem],
-    rescore: Rescore,
-    config: FaithfulnessConfig,
-    rng: np.random.Generator,
-) -> _Probe:
+class _Deleting(NamedTuple):
+    """What probing needs of any user."""
+
+    graph: KnowledgeGraph
+    rules: RuleSet
+    rescore: Rescore
+    config: FaithfulnessConfig
+
+
+def _probe(shared: _Deleting, block: tuple[int, Sequence[ExplainedItem]]) -> _Probe:
     """One user's items, each with what was shown for it."""
-    out = _Probe()
+    (graph, rules, rescore, config), (user, reasons) = shared, block
+    out, rng = _Probe(), np.random.default_rng([config.seed, 0x9F0B, user])
     known = graph.neighbours(user, INTERACTION) - graph.n_users
     before, own = np.asarray(rescore(user, ())), _own_facts(graph, user)
     for place, r in enumerate(reasons):

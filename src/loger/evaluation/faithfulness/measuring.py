@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from loger.data.demo import Demo
 from loger.data.splits import Part, Split
-from loger.engine import Engine, Progress, silent
+from loger.engine import Engine, LocalEngine, Progress, silent
 from loger.errors import LogerError
 from loger.evaluation.faithfulness.deletion import Rescore, deletions
 from loger.evaluation.faithfulness.report import FaithfulnessConfig, FaithfulnessReport
@@ -83,6 +83,9 @@ def faithfulness_report(
     probes = probes or Probes.of(recommender)
     graph = split.graph
     users = _chosen_users(split, config)
+    engine = engine or LocalEngine()
+    if progress is not silent:
+        engine = engine.with_progress(progress)
     progress("measuring faithfulness", 0, len(users) + 1)
     counts = _history(graph, rules, split, users, engine)
     lists = recommender.explained(users, max(config.k, config.emitted), config.paths)
@@ -97,7 +100,7 @@ def faithfulness_report(
         other = probes.permuted.explained(users, config.k, config.paths)
         values["changed_by_permuting"] = measures.changed(shown, other)
     if probes.rescore is not None:
-        values |= deletions(graph, rules, users, shown, probes.rescore, config, progress)
+        values |= deletions(graph, rules, users, shown, probes.rescore, config, engine)
     if probes.demo is not None and probes.explain is not None:
         values |= _recovered(probes.demo, split, rules, probes.explain, config)
     title = name or str(getattr(recommender, "name", type(recommender).__name__))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,6 +14,7 @@ from loger.evaluation.metrics.faithfulness import Edge
 from loger.explain.attribution import explain
 from loger.graph import Path
 from loger.model import LOGER
+from loger.ranker import Ranker
 
 
 def loger_probes(model: LOGER, demo: Demo | None = None, seed: int = 0) -> Probes:
@@ -23,9 +25,6 @@ def loger_probes(model: LOGER, demo: Demo | None = None, seed: int = 0) -> Probe
     """
 
     ranker = model.ranker_
-
-    def rescore(user: int, removed: Sequence[Edge]) -> ArrayLike:
-        return np.asarray(ranker.without(removed).scores([user]).total[0])
 
     def decompose(user: int, items: Sequence[int]) -> list[tuple[ArrayLike, float]]:
         records = explain(ranker, np.full(len(items), user), np.array(items, dtype=np.int64), 1)
@@ -40,12 +39,16 @@ def loger_probes(model: LOGER, demo: Demo | None = None, seed: int = 0) -> Probe
 
     return Probes(
         weights=weights_of(model),
-        rescore=rescore,
+        rescore=partial(_rescore, ranker),
         decompose=decompose,
         permuted=permuted(model, seed),
         explain=paths,
         demo=demo,
     )
+
+
+def _rescore(ranker: Ranker, user: int, removed: Sequence[Edge]) -> ArrayLike:
+    return np.asarray(ranker.without(removed).scores([user]).total[0])
 
 
 def permuted(model: LOGER, seed: int = 0) -> LOGER:
