@@ -18,7 +18,7 @@ from loger.engine import Progress, silent
 from loger.engine.threads import one_thread
 from loger.errors import LogerError
 from loger.evaluation.recommender import Floats, PairMatrix, Recommender, part_matrix
-from loger.training.loop import configured
+from loger.settings import overridden
 
 Ids = NDArray[np.int64]
 
@@ -71,7 +71,7 @@ class LightGCN(Recommender):
     items_: Floats  # [items, dimension], of unit length
 
     def __init__(self, **settings: Any) -> None:
-        self.config = c = configured(LightGCNConfig, settings)
+        self.config = c = overridden(LightGCNConfig(), settings)
         least = min(c.dimension, c.negatives, c.batch, c.epochs)
         if least < 1 or c.temperature <= 0 or min(c.layers, c.l2) < 0:
             raise LogerError(

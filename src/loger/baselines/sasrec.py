@@ -18,7 +18,7 @@ from loger.engine import Progress, silent
 from loger.engine.threads import one_thread
 from loger.errors import LogerError
 from loger.evaluation.recommender import Floats, Recommender
-from loger.training.loop import configured
+from loger.settings import overridden
 
 Ids = NDArray[np.int64]
 
@@ -69,7 +69,7 @@ class SASRec(Recommender):
     items_: Floats  # [items, dimension]: M
 
     def __init__(self, **settings: Any) -> None:
-        self.config = c = configured(SASRecConfig, settings)
+        self.config = c = overridden(SASRecConfig(), settings)
         least = min(c.dimension, c.blocks, c.heads, c.length, c.negatives, c.batch, c.epochs)
         if least < 1 or c.dimension % c.heads or not 0 <= c.dropout < 1:
             raise LogerError(
