@@ -18,7 +18,7 @@ from loger.encoder import TransEConfig
 from loger.encoder.network import GNN
 from loger.engine import LocalEngine, silent
 from loger.errors import DataError, LogerError, UnknownNameError
-from loger.explain.attribution import NO_PATH, NO_WEIGHT, explain
+from loger.explain.attribution import NO_REASON, explain
 from loger.explain.schema import SCHEMA
 from loger.files import MANIFEST, manifest_digest
 from loger.graph import history
@@ -124,14 +124,13 @@ def test_plain_mistakes_are_told_as_what_they_are(model, demo, few):
     assert "rules with weight" in repr(model)
 
 
-def test_rules_that_fire_but_weigh_nothing_are_not_said_to_be_absent(model):
+def test_without_weights_of_rules_the_encoder_alone_gives_reasons(model):
     name, item = model.recommend(model.graph_.vocabulary.names[0], 1).select("user", "item").row(0)
     assert model.explain(name, item).because().startswith("because ")
     mute = model.without_rules(range(len(model.rules_))).explain(name, item)
-    assert mute.rules
-    assert mute.paths == ()
-    assert mute.because() == NO_WEIGHT
-    assert str(mute).endswith(NO_WEIGHT)
+    assert mute.rules and mute.paths == ()
+    assert mute.shown and all(not reason.paths for reason in mute.shown)
+    assert all(reason.total == reason.encoder for reason in mute.reasons)
 
 
 def test_one_name_is_as_good_as_a_list_of_one(model):
@@ -266,7 +265,7 @@ def test_an_item_without_a_path_says_so(model):
     u = empty.graph_.vocabulary.id("user", "somebody")
     told = explain(empty.ranker_, np.array([u]), np.array([5]))[0]
     assert told.rules == () and told.paths == ()
-    assert told.because() == NO_PATH
+    assert told.reasons == () and told.because() == NO_REASON
     assert told.explained().paths == ()
     assert graph.n_users + 1 == empty.graph_.n_users
 

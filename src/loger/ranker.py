@@ -126,6 +126,20 @@ class Scores:
             scores[:, ~among] = -np.inf
         return top_k(scores, k, history(self.graph, self.users))
 
+    def mean(self, row: int) -> float:
+        """The mean score of all items that a user, by row, does not have."""
+        return float(self.total[row, self._free(row)].mean(dtype=np.float64))
+
+    def mean_encoder(self, row: int, fusion: Fusion) -> float:
+        """What the encoder gives those items on average."""
+        s = self.encoder[row, self._free(row)].astype(np.float64)
+        return float(fusion.parts(np.zeros_like(s), s)[0].mean())
+
+    def _free(self, row: int) -> NDArray[np.bool_]:
+        free = np.ones(self.total.shape[1], dtype=bool)
+        free[history(self.graph, self.users[row : row + 1])[1]] = False
+        return free
+
     def ranks(
         self, rows: NDArray[np.int64], items: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -32,6 +33,51 @@ class FoldsIn(Protocol):
         ...
 
 
+@dataclass(frozen=True, eq=False)
+class EncoderParts:
+    """The encoder's scores of some items for one user, as sums over the user's interactions.
+
+    s(v) = appeal[v] + Σ_a actions[a, v]. The means are over all items that the user does not have.
+    In double precision.
+    """
+
+    actions: NDArray[np.float64]  # [interactions, items]
+    appeal: NDArray[np.float64]  # [items]
+    mean_actions: NDArray[np.float64]  # [interactions]
+    mean_appeal: float
+
+
+@runtime_checkable
+class Attributable(Protocol):
+    """An encoder whose scores can be sums over a user's interactions."""
+
+    @property
+    def attributable(self) -> bool:
+        """Whether they are, with its settings."""
+        ...
+
+    def attribute(
+        self,
+        owned: NDArray[np.integer],
+        weights: NDArray[np.floating],
+        items: NDArray[np.integer],
+    ) -> EncoderParts:
+        """The parts of the scores of items for a user that owns items with weights."""
+        ...
+
+
+def attribute_user(
+    encoder: Encoder, graph: Graph, user: int, items: NDArray[np.integer], recency: float = 0.0
+) -> EncoderParts | None:
+    """The encoder's scores of items for a user as sums over the user's interactions, in the order
+    of ``history``; None if the encoder is opaque: then no action can be named."""
+    if not (isinstance(encoder, Attributable) and encoder.attributable):
+        return None
+    _, edges = history_edges(graph, np.array([user]))
+    owned = graph.rows.tails[edges] - graph.n_users
+    return encoder.attribute(owned, _history_weights(graph, edges, recency), items)
+
+
 def score_users(encoder: Encoder, graph: Graph, users: ArrayLike, recency: float = 0.0) -> Floats:
     """Scores of all items for a block of users as a graph knows them; [users, items].
 
@@ -48,7 +94,15 @@ def _scored(encoder: Encoder, graph: Graph, own: NDArray[np.int64], recency: flo
     if not (isinstance(encoder, FoldsIn) and encoder.folds_in):
         return encoder.score_items(own)
     owners, edges = history_edges(graph, own)
-    weights: NDArray[np.floating] = np.ones(len(edges))
-    if recency and graph.later is not None:
-        weights = (1.0 + graph.later[edges]) ** -recency
+    weights = _history_weights(graph, edges, recency)
     return encoder.fold_in(owners, graph.rows.tails[edges] - graph.n_users, weights, len(own))
+
+
+def _history_weights(
+    graph: Graph, edges: NDArray[np.int64], recency: float
+) -> NDArray[np.floating]:
+    """What each interaction counts in the sum that a user is."""
+    if recency and graph.later is not None:
+        faded: NDArray[np.floating] = (1.0 + graph.later[edges]) ** -recency
+        return faded
+    return np.ones(len(edges))

@@ -33,6 +33,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from loger.encoder.folding import EncoderParts
 from loger.encoder.histories import Bags, Histories
 from loger.encoder.protocol import Floats
 from loger.engine import Progress, silent
@@ -303,7 +304,7 @@ class TransE:
     @torch.no_grad()
     def _settle(self) -> None:
         """Write the users' sums into the table: from here on they are entities like others."""
-        self.__dict__.pop("_answers", None)
+        self._forget_answers()
         for lo in range(0, 0 if self.config.users == "free" else self.n_users_, 4096):
             users = np.arange(lo, min(lo + 4096, self.n_users_))
             bags = self._histories.bags(users)
@@ -347,6 +348,62 @@ class TransE:
         )
         bags = Bags(rows, starts, weights=scaled)
         return self._score_items(bags.sum(self.entities_.table))
+
+    @property
+    def attributable(self) -> bool:
+        """Whether scores are sums over a user's interactions: x = Σ w_a e_a + r is, and s is linear
+        in x but for its length, which all items share."""
+        return self.folds_in and self.config.distance != "l1"
+
+    def attribute(
+        self,
+        owned: NDArray[np.integer],
+        weights: NDArray[np.floating],
+        items: NDArray[np.integer],
+    ) -> EncoderParts:
+        """The parts of scores (METHOD 11); see ``Attributable.attribute``.
+
+        On the sphere s = γ⟨x, ŷ⟩/‖x‖ + b, otherwise s = γ − ‖x‖² + 2⟨x, y⟩ − ‖y‖² + b. What an
+        interaction gives is its term of the product with y; all the rest is the item's appeal.
+        """
+        gamma, table = self.config.gamma, self._item_table
+        length = max(float(np.sqrt(np.sum(weights**2))), 1e-12)
+        vectors = (weights / length)[:, None] * self._item_vectors[owned]  # [interactions, d]
+        relation = self.relations_.table[INTERACTION].cpu().numpy().astype(np.float64)
+        x = vectors.sum(axis=0) + relation
+        sphere = self.config.distance == "sphere"
+        scale = gamma / max(float(np.linalg.norm(x)), 1e-12) if sphere else 2.0
+        constant = 0.0 if sphere else gamma - float(x @ x)
+        y, bias = table[items, :-1], table[items, -1]
+        others = max(len(table) - len(owned), 1)
+        mean = (self._item_sum - table[owned].sum(axis=0)) / others
+        return EncoderParts(
+            scale * (vectors @ y.T),
+            constant + scale * (y @ relation) + bias,
+            scale * (vectors @ mean[:-1]),
+            float(constant + scale * (mean[:-1] @ relation) + mean[-1]),
+        )
+
+    @cached_property
+    def _item_vectors(self) -> NDArray[np.float64]:
+        """The vectors of all items, in double precision; [items, d]."""
+        items = slice(self.n_users_, self.n_users_ + self.n_items_)
+        return self.entities_.table[items].cpu().numpy().astype(np.float64)
+
+    @cached_property
+    def _item_table(self) -> NDArray[np.float64]:
+        """What a user's vector is multiplied with, and last what is added; [items, d + 1]."""
+        y = self._item_vectors
+        lengths = np.linalg.norm(y, axis=1, keepdims=True)
+        bias = self.biases_.table[self.n_users_ : self.n_users_ + self.n_items_].cpu().numpy()
+        if self.config.distance == "sphere":
+            return np.hstack([y / np.maximum(lengths, 1e-12), bias.astype(np.float64)])
+        return np.hstack([y, bias - lengths**2])
+
+    @cached_property
+    def _item_sum(self) -> NDArray[np.float64]:
+        total: NDArray[np.float64] = self._item_table.sum(axis=0)
+        return total
 
     @torch.no_grad()
     def _score_items(self, vectors: Tensor) -> Floats:
@@ -393,6 +450,11 @@ class TransE:
     def _ids(self, ids: ArrayLike) -> Tensor:
         return torch.as_tensor(np.asarray(ids, dtype=np.int64), device=self.device)
 
+    def _forget_answers(self) -> None:
+        """Drop what was derived from the tables, which have changed."""
+        for name in ("_answers", "_item_vectors", "_item_table", "_item_sum"):
+            self.__dict__.pop(name, None)
+
     # ── keeping ─────────────────────────────────────────────────────────────────────────
 
     def state(self) -> dict[str, NDArray[np.generic]]:
@@ -408,7 +470,7 @@ class TransE:
             if name not in state or state[name].shape != tuple(tensor.shape):
                 raise LogerError(f"this is no state of a TransE on this graph: {name} does not fit")
             tensor.copy_(torch.from_numpy(np.array(state[name])))
-        self.__dict__.pop("_answers", None)
+        self._forget_answers()
         return self
 
 

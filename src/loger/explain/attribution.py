@@ -9,18 +9,22 @@ the feature is of counts): all parts add up, and none is made up afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from loger.encoder.folding import EncoderParts, attribute_user
 from loger.evaluation.recommender import ExplainedItem
+from loger.explain.reasons import Attribution, PathPart, Reason, attribute, reasons
 from loger.explain.schema import (
+    EvidenceRecord,
     ExplanationRecord,
     PathRecord,
+    ReasonRecord,
     RuleRecord,
     entity_record,
     record,
@@ -31,8 +35,11 @@ from loger.ranker import Parts, Ranker, Scores, blocks
 from loger.rules import Rule
 from loger.rules.sentences import path_sentence
 
-NO_PATH = "no rule leads here: this comes from the encoder and popularity alone"
-NO_WEIGHT = "rules that weigh nothing lead here: this comes from the encoder and popularity alone"
+NO_REASON = "nothing you did speaks for it: this is the item's own appeal"
+MEAN_ITEM, APPEAL = "the mean item", "the item's own appeal"
+OPAQUE = "the encoder, which is opaque: no action can be named"
+ENOUGH, MAX_SHOWN = 0.8, 5
+"""Reasons are shown until they carry this share of what actions carry, and at most so many."""
 BLOCK = 64
 """Users whose items are ranked at a time, to place those that are explained."""
 
@@ -49,28 +56,11 @@ class RulePart:
     """w_l φ_l."""
 
 
-@dataclass(frozen=True, slots=True)
-class PathPart:
-    """What one path adds to logit p of a pair."""
-
-    path: Path
-    rule: Rule
-    contribution: float
-    share: float
-    """Its share of the rule's contribution."""
-    graph: Graph = field(repr=False, compare=False)
-
-    @property
-    def text(self) -> str:
-        """The path as a sentence."""
-        return path_sentence(self.graph, self.path)
-
-
 @dataclass(frozen=True)
 class Explanation:
     """Why an item has its score for a user; the parts add up to it."""
 
-    graph: Graph
+    ranker: Ranker = field(repr=False)
     user: int
     item: int
     score: float
@@ -93,6 +83,87 @@ class Explanation:
     paths: tuple[PathPart, ...]
     """First the strongest path of each rule, the rule of largest contribution first; then the
     next strongest of each."""
+    attribution: Attribution = field(repr=False)
+    """S by the user's actions."""
+
+    @property
+    def graph(self) -> Graph:
+        """The graph that the paths are in."""
+        return self.ranker.graph
+
+    # ── by action ───────────────────────────────────────────────────────────────────────
+
+    @property
+    def mean(self) -> float:
+        """The mean score of all items that the user does not have."""
+        return self.attribution.mean
+
+    @property
+    def lead(self) -> float:
+        """S less that of the mean item: what the reasons have to account for."""
+        return self.attribution.lead
+
+    @property
+    def appeal(self) -> float:
+        """What the item has whoever asks, beyond the mean item."""
+        return self.attribution.appeal
+
+    @property
+    def opaque(self) -> float | None:
+        """What an encoder gives that cannot name actions; None if it can."""
+        return self.attribution.opaque
+
+    @cached_property
+    def reasons(self) -> tuple[Reason, ...]:
+        """All actions of the user that give something, the largest total first."""
+        totals = self.attribution.actions
+        order = np.argsort(-totals, kind="stable")
+        return tuple(self._reasons(order[totals[order] != 0].tolist()))
+
+    @cached_property
+    def shown(self) -> tuple[Reason, ...]:
+        """The first reasons: as many as carry 80 % of what actions carry, but at most five."""
+        return tuple(self._reasons(self._shown_edges))
+
+    @cached_property
+    def _shown_edges(self) -> list[int]:
+        totals = self.attribution.actions
+        order = np.argsort(-totals, kind="stable")[:MAX_SHOWN]
+        order = order[totals[order] > 0]
+        enough = np.flatnonzero(np.cumsum(totals[order]) >= ENOUGH * totals.sum())
+        return [int(edge) for edge in order[: enough[0] + 1 if len(enough) else None]]
+
+    @property
+    def carried(self) -> float:
+        """The share of the lead that the shown reasons carry."""
+        return sum(reason.share for reason in self.shown)
+
+    @property
+    def carried_of_actions(self) -> float:
+        """The share of what all actions give that the shown reasons carry; 0 where all actions
+        together speak against the item."""
+        whole = float(self.attribution.actions.sum())
+        return sum(reason.total for reason in self.shown) / whole if whole > 0 else 0.0
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """What the score is made of, by readable names; the values add up to the score."""
+        out = {MEAN_ITEM: self.mean, APPEAL: self.appeal}
+        if self.opaque is not None:
+            out[OPAQUE] = self.opaque
+        names = self.graph.vocabulary.names
+        for reason in self.reasons:
+            known = reason.action in out
+            key = f"{reason.action} ({names[reason.entity]})" if known else reason.action
+            out[key if key not in out else f"{key} {len(out)}"] = reason.total
+        return out
+
+    def _reasons(
+        self, edges: list[int], verbs: Mapping[str, str] | None = None
+    ) -> Iterator[Reason]:
+        return reasons(self.ranker, self.user, self.item, self.attribution, edges, verbs)
+
+    # ── by rule ─────────────────────────────────────────────────────────────────────────
 
     @property
     def logic_share(self) -> float:
@@ -113,7 +184,13 @@ class Explanation:
 
     def because(self, verbs: Mapping[str, str] | None = None) -> str:
         """The first reason as a sentence, or that there is none."""
-        return self._because(self.sentences(verbs))
+        edges = self._shown_edges[:1]
+        first = self.shown[:1] if verbs is None else tuple(self._reasons(edges, verbs))
+        return f"because {first[0].text}" if first else self._no_reason
+
+    @property
+    def _no_reason(self) -> str:
+        return OPAQUE if self.opaque is not None and self.opaque > 0 else NO_REASON
 
     def explained(self) -> ExplainedItem:
         """The record as any recommender with reasons gives it."""
@@ -126,49 +203,68 @@ class Explanation:
     def as_dict(self, verbs: Mapping[str, str] | None = None) -> dict[str, Any]:
         """The record for machines, names for numbers: a ``schema.ExplanationRecord``."""
         words, item = self.graph.vocabulary, self.item + self.graph.n_users
-        sentences = self.sentences(verbs)
+        shown = self.shown if verbs is None else tuple(self._reasons(self._shown_edges, verbs))
         return record(
             ExplanationRecord,
             self,
             user=words.names[self.user],
             item=words.names[item],
             label=words.labels[item],
-            because=self._because(sentences),
+            opaque=self.opaque or 0.0,
+            because=f"because {shown[0].text}" if shown else self._no_reason,
+            reasons=[self._reason_record(reason, verbs) for reason in shown],
             rules=[
                 record(RuleRecord, part, **_words(part.rule), relations=list(part.rule.names))
                 for part in self.rules
             ],
-            paths=[
+            paths=[self._path_record(part, verbs) for part in self.paths],
+        )
+
+    def _reason_record(self, reason: Reason, verbs: Mapping[str, str] | None) -> dict[str, Any]:
+        return record(
+            ReasonRecord,
+            reason,
+            entity=entity_record(self.graph.vocabulary, reason.entity),
+            relation=self.graph.relation_name(reason.relation),
+            evidence=[
                 record(
-                    PathRecord,
+                    EvidenceRecord,
                     part,
                     rule=_words(part.rule)["rule"],
-                    sentence=sentence,
-                    entities=[entity_record(words, e) for e in part.path.entities],
-                    relations=[self.graph.relation_name(r) for r in part.path.relations],
+                    paths=[self._path_record(path, verbs) for path in part.paths],
                 )
-                for part, sentence in zip(self.paths, sentences, strict=True)
+                for part in reason.evidence
             ],
+        )
+
+    def _path_record(self, part: PathPart, verbs: Mapping[str, str] | None) -> dict[str, Any]:
+        words = self.graph.vocabulary
+        return record(
+            PathRecord,
+            part,
+            rule=_words(part.rule)["rule"],
+            sentence=path_sentence(self.graph, part.path, verbs),
+            entities=[entity_record(words, e) for e in part.path.entities],
+            relations=[self.graph.relation_name(r) for r in part.path.relations],
         )
 
     def __str__(self) -> str:
         words = self.graph.vocabulary
         label = words.labels[self.item + self.graph.n_users]
-        lines = [f"{label} for {words.labels[self.user]}: {self.score:.3f}, rank {self.rank}"]
-        lines += [f"  {self.encoder:+.3f}  encoder"]
-        lines += [f"  {self.prior:+.3f}  prior", f"  {self.popularity:+.3f}  popularity"]
-        lines += [
-            f"  {part.contribution:+.3f}  {part.rule.sentence()} ({part.paths:,} paths)"
-            for part in self.rules
+        lines = [
+            f"{label} for {words.labels[self.user]}: rank {self.rank}, "
+            f"{self.lead:+.3f} beside the mean item"
         ]
-        sentences = self.sentences()
-        lines += ["  " + line for line in (self._because(sentences), *sentences[1:])]
+        lines += [f"  {reason.total:+.3f}  {reason.text}" for reason in self.shown]
+        rest = self.lead - self.appeal - sum(r.total for r in self.shown) - (self.opaque or 0.0)
+        if abs(rest) >= 0.0005:
+            lines.append(f"  {rest:+.3f}  all other actions")
+        lines.append(f"  {self.appeal:+.3f}  {APPEAL}")
+        if self.opaque is not None:
+            lines.append(f"  {self.opaque:+.3f}  {OPAQUE}")
+        if not self.shown:
+            lines.append(f"  {self._no_reason}")
         return "\n".join(lines)
-
-    def _because(self, sentences: list[str]) -> str:
-        if sentences:
-            return f"because {sentences[0]}"
-        return NO_WEIGHT if self.rules else NO_PATH
 
 
 @lru_cache(maxsize=1024)
@@ -191,10 +287,11 @@ def explain(
     if not len(users):
         return []
     u, v = users.astype(np.int64), items.astype(np.int64)
-    s, ranks, bare_ranks = _places(ranker, u, v, scores)
+    every = _scores(ranker, u, scores)
+    encoders = _encoder_parts(ranker, u, v)
+    s, ranks, bare_ranks = _places(u, v, every, encoders)
     parts = ranker.parts(u, v, s)
     encoder, logic = parts.fused
-    shown = _strongest(ranker, u, v, parts, paths)
     rows = zip(
         u.tolist(),
         v.tolist(),
@@ -209,24 +306,52 @@ def explain(
         ranks.tolist(),
         bare_ranks.tolist(),
         _rule_parts(ranker, parts),
-        map(tuple, shown),
+        map(tuple, _strongest(ranker, u, v, parts, paths)),
+        attribute(ranker, u, v, parts, encoders, every),
         strict=True,
     )
-    return [Explanation(ranker.graph, *row) for row in rows]
+    return [Explanation(ranker, *row) for row in rows]
+
+
+def _scores(
+    ranker: Ranker, users: NDArray[np.int64], scores: Scores | None
+) -> dict[int, tuple[Scores, int]]:
+    """For each user the scores of all items, and the user's row in them."""
+    distinct = np.unique(users)
+    parts = [scores] if scores is not None else [ranker.scores(b) for b in blocks(distinct, BLOCK)]
+    return {int(u): (part, row) for part in parts for row, u in enumerate(part.users)}
+
+
+def _encoder_parts(
+    ranker: Ranker, users: NDArray[np.int64], items: NDArray[np.int64]
+) -> dict[int, EncoderParts | None]:
+    """For each user the encoder's scores of that user's pairs as sums over interactions."""
+    if ranker.fusion.kind == "sum":  # q is no sum of anything
+        return dict.fromkeys(np.unique(users).tolist())
+    return {
+        user: attribute_user(
+            ranker.encoder, ranker.graph, user, items[users == user], ranker.recency
+        )
+        for user in np.unique(users).tolist()
+    }
 
 
 def _places(
-    ranker: Ranker, users: NDArray[np.int64], items: NDArray[np.int64], scores: Scores | None
+    users: NDArray[np.int64],
+    items: NDArray[np.int64],
+    every: Mapping[int, tuple[Scores, int]],
+    encoders: Mapping[int, EncoderParts | None],
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
     """The encoder's scores of the pairs; the ranks of the items by S, and by them alone."""
     s = np.empty(len(users))
     ranks, bare = np.empty((2, len(users)), dtype=np.int64)
-    for block in blocks(np.unique(users), BLOCK):
-        rows = np.flatnonzero((users >= block[0]) & (users <= block[-1]))
-        own = scores or ranker.scores(block)
-        at = np.searchsorted(own.users, users[rows])
-        s[rows] = own.encoder[at, items[rows]]
-        ranks[rows], bare[rows] = own.ranks(at, items[rows])
+    for user, parts in encoders.items():
+        rows = np.flatnonzero(users == user)
+        scores, row = every[user]
+        s[rows] = scores.encoder[row, items[rows]]
+        if parts is not None:  # the same in double precision
+            s[rows] = parts.appeal + parts.actions.sum(axis=0)
+        ranks[rows], bare[rows] = scores.ranks(np.full(len(rows), row), items[rows])
     return s, ranks, bare
 
 

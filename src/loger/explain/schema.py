@@ -86,9 +86,48 @@ class PathRecord:
 
 
 @dataclass(frozen=True)
+class EvidenceRecord:
+    """How an action leads to the item by one rule."""
+
+    __pydantic_config__ = _DOCUMENTED
+    rule: str
+    contribution: float
+    """What the action gives by this rule."""
+    n: Annotated[int, Between(1)]
+    """How many paths of the rule begin with the action."""
+    text: str
+    """In plain English; "it" is what the action was about, "this" the item."""
+    paths: list[PathRecord]
+    """The strongest of them."""
+
+
+@dataclass(frozen=True)
+class ReasonRecord:
+    """An action of the user, or a fact about the user, and what it gives the item."""
+
+    __pydantic_config__ = _DOCUMENTED
+    action: str
+    """Such as "you bought ink"."""
+    entity: EntityRecord
+    """What the action was about."""
+    relation: str
+    total: float
+    """What it gives in all: its evidence, and its part of the encoder."""
+    share: float
+    """Of the item's lead."""
+    encoder: float
+    """What of it the encoder gives."""
+    text: str
+    """The reason as a sentence, with its share."""
+    evidence: list[EvidenceRecord]
+    """By rule, the largest contribution first."""
+
+
+@dataclass(frozen=True)
 class ExplanationRecord:
-    """Why an item has its score: encoder + logic = score, and logit = prior + popularity +
-    the contributions of the rules; with the default fusion, logic is logit."""
+    """Why an item has its score. By action: mean + appeal + opaque + all actions = score, of which
+    the weightiest are the reasons. By rule: encoder + logic = score, and logit = prior + popularity
+    + the contributions of the rules; with the default fusion, logic is logit."""
 
     __pydantic_config__ = _DOCUMENTED
     user: str
@@ -117,6 +156,21 @@ class ExplanationRecord:
     """How much of the score above an item without any evidence is due to rules."""
     because: str
     """The first reason as a sentence, or that there is none."""
+    mean: float
+    """The mean score of all items that the user does not have."""
+    lead: float
+    """The score less that mean: shares are shares of it."""
+    appeal: float
+    """What the item has whoever asks, beyond the mean item."""
+    opaque: float
+    """What an encoder gives that cannot name actions, beyond the mean item; 0 if it can."""
+    carried: float
+    """The share of the lead that the reasons carry …"""
+    carried_of_actions: float
+    """… and their share of what all actions give."""
+    reasons: list[ReasonRecord]
+    """The user's actions that give most, the largest first: enough to carry 80 % of what all
+    actions give, but at most five."""
     rules: list[RuleRecord]
     """All rules that fire, the largest contribution first."""
     paths: list[PathRecord]

@@ -13,7 +13,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from loger.graph import Graph, Path
 from loger.rules import to_you, verb_of
@@ -48,6 +48,81 @@ def path_sentence(graph: Graph, path: Path, verbs: Mapping[str, str] | None = No
             text += f"; {there} {verb} {here}"
         before = relation
     return text
+
+
+def action_sentence(
+    graph: Graph, relation: int, entity: int, verbs: Mapping[str, str] | None = None
+) -> str:
+    """What a user did, or a fact about the user: you bought ink; ben follows you."""
+    label, verb = graph.vocabulary.labels[entity], _verb(graph, relation, verbs)
+    forward = relation < len(graph.relations)
+    return f"you {to_you(verb)} {label}" if forward else f"{label} {verb} you"
+
+
+def evidence_sentence(
+    graph: Graph, path: Path, n: int, others: Sequence[int], verbs: Mapping[str, str] | None = None
+) -> str:
+    """How an action leads to the item, by n paths of one rule of which ``path`` is the strongest.
+
+    Speaks of the action's entity as "it" (a person is "they") and of the item as "this". ``others``
+    are the entities before the item on the next strongest paths; some of them may be named.
+    """
+    if len(path) == 1:
+        return "it is this"
+    middle, last, _ = path.edges[-1]
+    if len(path) == 2:
+        return _direct(graph, path, verbs)
+    types, there_and_back = graph.vocabulary.type_of, path.relations[1] == graph.inverse(last)
+    if types(middle) == "user" and there_and_back:
+        verb = _verb(graph, last, verbs)
+        who = "1 person who" if n == 1 else f"{n:,} people who"
+        return f"{who} {verb} it also {verb} this"
+    if there_and_back:
+        return _shared(graph, [middle, *others], n)
+    rest = Path(path.entities[1:], path.relations[1:])
+    more = "" if n == 1 else f" (and {n - 1:,} more such {'path' if n == 2 else 'paths'})"
+    return _chain(graph, rest, verbs) + more
+
+
+def _direct(graph: Graph, path: Path, verbs: Mapping[str, str] | None) -> str:
+    """One hop from the action's entity to the item."""
+    entity, relation, _ = path.edges[1]
+    person = graph.vocabulary.type_of(entity) == "user"
+    verb = _verb(graph, relation, verbs)
+    if relation >= len(graph.relations):
+        return f"this {verb} {'them' if person else 'it'}"
+    return f"they {to_you(verb)} this" if person else f"it {verb} this"
+
+
+def _shared(graph: Graph, middles: Sequence[int], n: int) -> str:
+    """What the action's entity and the item have in common."""
+    kind = graph.vocabulary.type_of(middles[0]).replace("_", " ")
+    named = [graph.vocabulary.labels[m] for m in dict.fromkeys(middles)][:3]
+    if n == 1:
+        return f"same {kind} {named[0]}"
+    more = ", …" if n > len(named) else ""
+    return f"{n:,} shared {plural(kind)} ({', '.join(named)}{more})"
+
+
+def _chain(graph: Graph, path: Path, verbs: Mapping[str, str] | None) -> str:
+    """The rest of a path: it is viewed along with X, which is bought along with this."""
+    text, labels = "", graph.vocabulary.labels
+    for k, (head, relation, tail) in enumerate(path.edges):
+        verb, forward = _verb(graph, relation, verbs), relation < len(graph.relations)
+        here = "it" if k == 0 else labels[head]
+        there = "this" if k == len(path) - 1 else labels[tail]
+        if forward:
+            text += f", which {verb} {there}" if k else f"{here} {verb} {there}"
+        else:
+            text += f"; {there} {verb} {here}" if k else f"{there} {verb} {here}"
+    return text
+
+
+def plural(noun: str) -> str:
+    """A noun in the plural: categories, brands, classes."""
+    if noun.endswith("y") and noun[-2:-1] not in "aeiou":
+        return noun[:-1] + "ies"
+    return noun + ("es" if noun.endswith(("s", "x", "z", "ch", "sh")) else "s")
 
 
 def _verb(graph: Graph, relation: int, verbs: Mapping[str, str] | None) -> str:

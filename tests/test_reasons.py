@@ -1,0 +1,237 @@
+"""Reasons: what each action gives, exactly; the whole score by name."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import jsonschema
+import numpy as np
+import pytest
+from hypothesis import given
+
+from graphs import graphs
+from loger.data.demo import shop
+from loger.data.splits import split
+from loger.encoder import TransEConfig
+from loger.encoder.folding import attribute_user, score_users
+from loger.encoder.network import GNN
+from loger.explain.attribution import APPEAL, MEAN_ITEM, OPAQUE, explain
+from loger.explain.schema import SCHEMA
+from loger.graph import history
+from loger.grounding import Walk, ground, paths
+from loger.grounding.actions import by_first_hop, strongest_through
+from loger.model import LOGER, LOGERConfig
+from loger.rules import candidates
+from loger.rules.sentences import plural
+
+SMALL = LOGERConfig(encoder=TransEConfig(dimension=16, epochs=3))
+WALK = Walk(first=0.3, item=0.25, user=0.5, fact=0.5, arrive=0.5, popular=0.2)
+
+
+@pytest.fixture(scope="module")
+def parts():
+    return split(shop(seed=2, users=120, items=100).dataset, "time")
+
+
+@pytest.fixture(scope="module")
+def model(parts):
+    return LOGER(SMALL).fit(parts, progress=False)
+
+
+@pytest.fixture(scope="module")
+def paper(parts):
+    config = replace(LOGERConfig.paper(rounds=0), encoder=SMALL.encoder)
+    return LOGER(config, name="paper").fit(parts, progress=False)
+
+
+@pytest.fixture(scope="module")
+def opaque(parts):
+    return LOGER(SMALL, encoder=lambda: GNN(dimension=8, epochs=1)).fit(parts, progress=False)
+
+
+def explained(model, n_users=40, k=5):
+    users = np.arange(n_users)
+    items, scores = model.top(users, k)
+    return explain(model.ranker_, np.repeat(users, k), items.ravel()), scores.ravel()
+
+
+# ── first hops ───────────────────────────────────────────────────────────────────────────
+
+
+@given(graphs())
+def test_first_hops_add_up_to_the_groundings_and_count_their_own_paths(graph):
+    rules = candidates(graph)
+    if not len(rules) or not graph.n_users:
+        return
+    users = np.repeat(np.arange(graph.n_users), graph.n_items)
+    items = np.tile(np.arange(graph.n_items), graph.n_users)
+    found = ground(graph, rules, users, items, walk=WALK)
+    pair = np.repeat(np.arange(len(found)), np.diff(found.indptr))
+    hops = by_first_hop(graph, rules, found.rules, users[pair], items[pair], WALK)
+    begin = graph.rows.segment_starts[graph.rows.row_segments[: graph.n_users]]
+    for cell, (lo, hi) in enumerate(zip(hops.starts[:-1], hops.starts[1:], strict=True)):
+        assert hops.strengths[lo:hi].sum() == pytest.approx(found.strengths[cell])
+        u, v, rule = users[pair[cell]], items[pair[cell]], rules[int(found.rules[cell])]
+        firsts = paths(graph, rule, int(u), int(v))[:, 1].tolist()
+        entities = graph.rows.tails[begin[u] + hops.edges[lo:hi]].tolist()
+        slow = {e: firsts.count(e) for e in firsts}
+        assert dict(zip(entities, hops.counts[lo:hi].tolist(), strict=True)) == slow
+
+
+def test_the_strongest_paths_through_an_action_begin_with_it_and_are_the_strongest(model):
+    graph, rules = model.graph_, model.rules_
+    u, tried = 3, 0
+    items = model.top([u], 5)[0][0]
+    found = ground(graph, rules, np.full(5, u), items, walk=model.logic_.walk)
+    pair = np.repeat(np.arange(5), np.diff(found.indptr))
+    for cell, place in enumerate(found.rules.tolist()):
+        every = paths(graph, rules[place], u, int(items[pair[cell]]))
+        for first in np.unique(every[:, 1]):
+            cells = (np.array([place]), np.array([u]), items[pair[cell] : pair[cell] + 1])
+            nodes, strengths = strongest_through(
+                graph, rules, *cells, np.array([first]), 500, model.logic_.walk
+            )
+            mine = every[every[:, 1] == first][:, 1:-1]
+            n = int((strengths[0] > 0).sum())
+            assert {tuple(x[: mine.shape[1]]) for x in nodes[0, :n]} == set(map(tuple, mine))
+            assert (np.diff(strengths[0, :n]) <= 0).all()
+            tried += 1
+    assert tried > 5
+
+
+# ── the encoder ──────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("distance", ["sphere", "squared"])
+@pytest.mark.parametrize("recency", [0.0, 0.7])
+def test_the_encoders_parts_add_up_to_its_scores(parts, distance, recency):
+    from loger.encoder import TransE
+
+    graph = parts.graph
+    encoder = TransE(TransEConfig(dimension=8, epochs=2, distance=distance)).fit(graph)
+    items = np.arange(graph.n_items)
+    for user in (0, 5, 17):
+        found = attribute_user(encoder, graph, user, items, recency)
+        s = score_users(encoder, graph, [user], recency)[0]
+        assert found.appeal + found.actions.sum(axis=0) == pytest.approx(s, abs=2e-4)
+        free = np.setdiff1d(items, history(graph, np.array([user]))[1])
+        assert found.mean_actions == pytest.approx(found.actions[:, free].mean(axis=1))
+        assert found.mean_appeal == pytest.approx(found.appeal[free].mean())
+
+
+def test_encoders_that_are_no_sum_say_so(parts):
+    from loger.encoder import TransE
+
+    free = TransE(TransEConfig(dimension=8, epochs=1, users="free")).fit(parts.graph)
+    city = TransE(TransEConfig(dimension=8, epochs=1, distance="l1")).fit(parts.graph)
+    for encoder in (free, city):
+        assert not encoder.attributable
+        assert attribute_user(encoder, parts.graph, 0, np.arange(3)) is None
+
+
+# ── the whole score ──────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("which", ["model", "paper", "opaque"])
+def test_the_parts_add_up_to_the_score_whatever_the_encoder_and_fusion(which, request):
+    records, scores = explained(request.getfixturevalue(which))
+    for e, score in zip(records, scores, strict=True):
+        assert sum(e.parts.values()) == pytest.approx(e.score, rel=1e-12, abs=1e-12)
+        assert e.score == pytest.approx(score, abs=1e-4)
+        assert e.lead == pytest.approx(e.score - e.mean, abs=1e-9)
+        assert (OPAQUE in e.parts) == (which != "model")
+        assert list(e.parts)[:2] == [MEAN_ITEM, APPEAL]
+
+
+def test_the_mean_item_is_the_mean_of_all_items_that_the_user_does_not_have(model):
+    records, _ = explained(model, 10, 1)
+    for e in records:
+        scores = model.score([e.user])[0].astype(np.float64)
+        assert e.mean == pytest.approx(scores[np.isfinite(scores)].mean(), abs=1e-6)
+
+
+def test_reasons_come_by_total_and_each_is_its_evidence_and_its_part_of_the_encoder(model):
+    records, _ = explained(model)
+    several = 0
+    for e in records:
+        totals = [reason.total for reason in e.reasons]
+        assert totals == sorted(totals, reverse=True)
+        assert e.shown == e.reasons[: len(e.shown)]
+        assert 1 <= len(e.shown) <= 5
+        if sum(totals) > 0:
+            assert e.carried_of_actions >= 0.8 - 1e-9 or len(e.shown) == 5
+            assert len(e.shown) == 1 or _without_last(e) < 0.8
+        for reason in e.reasons:
+            given_ = reason.encoder + sum(part.contribution for part in reason.evidence)
+            assert reason.total == pytest.approx(given_, abs=1e-9)
+            assert reason.share == pytest.approx(reason.total / e.lead)
+            for part in reason.evidence:
+                for path in part.paths:
+                    assert path.path.entities[1] == reason.entity
+                    assert path.path.exists(model.graph_) and path.path.is_simple()
+                if part.n <= len(part.paths):
+                    whole = sum(path.contribution for path in part.paths)
+                    assert whole == pytest.approx(part.contribution)
+        several += len(e.reasons) > 1
+    assert several > 100
+
+
+def _without_last(e):
+    return sum(r.total for r in e.shown[:-1]) / sum(r.total for r in e.reasons)
+
+
+def test_rules_of_a_reason_are_shares_of_what_they_give_beyond_the_mean_item(model):
+    records, _ = explained(model)
+    tried = 0
+    for e in records:
+        given_ = sum(part.contribution for part in e.rules)
+        by_reason = sum(part.contribution for r in e.reasons for part in r.evidence)
+        if given_ > 0 and by_reason > 0:
+            factor = by_reason / given_
+            assert 0 < factor <= 1 + 1e-9
+            for rule in e.rules:
+                mine = [
+                    p.contribution for r in e.reasons for p in r.evidence if p.rule == rule.rule
+                ]
+                assert sum(mine) == pytest.approx(factor * rule.contribution, abs=1e-9)
+                tried += 1
+    assert tried > 100
+
+
+def test_reasons_on_a_view_are_those_of_a_graph_built_with_its_interactions(model):
+    u = 4
+    own = history(model.graph_, np.array([u]))[1]
+    view = model.ranker_.user_view(u, own[:1].tolist(), [2])
+    graph = model.graph_.without_interactions([u], own[:1].tolist()).plus([u], [2])
+    built = model.ranker_.on(graph)
+    items = view.top([u], 4)[0][0].astype(np.int64)
+    pairs = np.full(4, u), items
+    for here, there in zip(explain(view, *pairs), explain(built, *pairs), strict=True):
+        assert here.parts == pytest.approx(there.parts, abs=1e-6)
+        assert [r.text for r in here.shown] == [r.text for r in there.shown]
+
+
+def test_the_record_of_reasons_keeps_to_its_schema_and_two_calls_give_equal_bytes(model, opaque):
+    for of in (model, opaque):
+        records, _ = explained(of, 5, 3)
+        again, _ = explained(of, 5, 3)
+        for e, other in zip(records, again, strict=True):
+            jsonschema.validate(e.as_dict(), SCHEMA)
+            assert json.dumps(e.as_dict()) == json.dumps(other.as_dict())
+
+
+def test_evidence_reads_well(model):
+    texts = {p.text for e in explained(model)[0] for r in e.shown for p in r.evidence}
+    assert any(text.startswith("same brand ") for text in texts)
+    assert any(text == "they bought this" for text in texts)
+    assert any(text.endswith(" people who bought it also bought this") for text in texts)
+
+
+def test_plurals():
+    assert [plural(x) for x in ("brand", "category", "class", "toy")] == [
+        "brands",
+        "categories",
+        "classes",
+        "toys",
+    ]
