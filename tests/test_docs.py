@@ -38,6 +38,7 @@ PROSE = {
     "CONTRIBUTING.md",
     "docs/api.md",
     "docs/architecture.md",
+    "docs/bundles.md",
     "docs/faithfulness.md",
     "docs/index.md",
     "docs/method.md",

@@ -9,7 +9,7 @@ from os import PathLike
 
 
 class LogerError(Exception):
-    """Something a person can mend: the message says what was expected, what came, what to do."""
+    """Something a person can fix: the message says what was expected, what came, what to do."""
 
 
 class DataError(LogerError):

@@ -448,7 +448,7 @@ def test_repeated_reviews_and_products_count_once_and_are_told(made: Any, notes_
     assert "Second" not in dataset.vocabulary.names
     told = notes_of(dataset)
     assert told["repeated interactions of one user and item merged"] == 2
-    assert told["products that the catalogue has twice, the first taken"] == 1
+    assert told["products listed twice in the catalogue, the first kept"] == 1
 
 
 def test_reviews_with_few_stars_are_left_out_when_asked(made: Any) -> None:

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from loger.build import frames, mapping
-from loger.build.mapping import Column, Events, TableMapping, Things
+from loger.build.mapping import Column, EntityTable, InteractionTable, TableMapping
 from loger.build.propose import propose
 from loger.build.table import build
 from loger.build.values import as_moments, as_numbers, cells, separator_of
@@ -201,7 +201,7 @@ def test_what_is_edited_in_the_file_is_what_is_built(
         (('take = "list"', 'take = "lists"'), UnknownNameError, "did you mean 'list'"),
         (('label = "name"', 'lable = "name"'), UnknownNameError, "did you mean 'label'"),
         (('column = "grape"', 'column = "grapes"'), DataError, r"wines\.csv: .*column 'grapes'"),
-        (('user = "customer_id"\n', ""), DataError, "does not say user"),
+        (('user = "customer_id"\n', ""), DataError, "user is missing from interactions; add it"),
         (("least = 2", 'least = "two"'), DataError, "least in the top should be a number"),
         (("least = 2", "least = = 2"), DataError, "cannot be read as TOML"),
         (('file = "orders.csv"', 'file = "none.csv"'), DataError, r"none\.csv: .* no such file"),
@@ -235,11 +235,11 @@ def test_rows_that_cannot_be_used_are_told_or_with_strict_refused(
 ) -> None:
     path = tmp_path / "orders.csv"
     path.write_text(BAD)
-    said = TableMapping(Events("user", "item", str(path), rating="rating", time="when"))
+    said = TableMapping(InteractionTable("user", "item", str(path), rating="rating", time="when"))
     dataset = build(said)
     assert len(dataset.interactions) == 2
     told = notes_of(dataset)
-    for what in ("no user", "no item", "the rating is not a number", "the time is not one"):
+    for what in ("no user", "no item", "the rating is not a number", "not a time"):
         assert told[f"rows of orders.csv left out: {what}"] == 1
     with pytest.raises(DataError, match=r"orders\.csv:3: no user"):
         build(said, strict=True)
@@ -308,8 +308,8 @@ def test_users_and_items_below_the_core_go_and_catalogue_items_stay(notes_of: No
     events = pl.DataFrame({"user": ["a", "a", "b"], "item": ["i", "j", "i"]})
     items = pl.DataFrame({"id": ["i", "j", "new"], "kind": ["x", "x", "x"]})
     said = TableMapping(
-        Events("user", "item"),
-        Things("id", columns=(Column("kind", "entity", "has_kind", "kind"),)),
+        InteractionTable("user", "item"),
+        EntityTable("id", columns=(Column("kind", "entity", "has_kind", "kind"),)),
         user_core=2,
         hub_share=1.0,
     )

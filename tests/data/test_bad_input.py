@@ -126,7 +126,7 @@ REFUSED = {
     "repeated header column": (
         table("user,item,item\nann,i1,i2\n"),
         "interactions.csv:1",
-        ["repeated column", "'item'", "name of its own"],
+        ["repeated column", "'item'", "its own name"],
     ),
     "empty cell": (table("ann,i1\n,i2\n"), "interactions.csv:2", ["user is empty", "fill"]),
     "empty cell in a triple": (
@@ -321,7 +321,7 @@ REFUSED = {
     "PGPR product named twice": (
         PGPR | {"product.txt": "P0\nP0\n"},
         "product.txt:2",
-        ["stands twice", "'P0'", "name of its own"],
+        ["appears twice", "'P0'", "name of its own"],
     ),
     "PGPR relation without its names": (
         {k: v for k, v in PGPR.items() if k != "brand.txt"},
@@ -376,7 +376,7 @@ REFUSED = {
     "KGAT number named twice": (
         KGAT | {"user_list.txt": "org_id remap_id\nann 0\nbob 0\n"},
         "user_list.txt:3",
-        ["stands twice", "'bob 0'", "of its own"],
+        ["appears twice", "'bob 0'", "of its own"],
     ),
     "DBpedia user of a split that is not in the map": (
         DBPEDIA | {"test.txt": "1\t0\t1\t5\n"},
@@ -504,7 +504,7 @@ NOTED = {
     ),
     "pair in train and test": (
         table("user,item,part\nann,i1,test\nann,i1,train\nann,i2,test\n"),
-        {"held-out pairs that stand in an earlier part too, left there": 1},
+        {"held-out pairs that are also in an earlier part, kept there": 1},
         0,
         2,
     ),
@@ -524,7 +524,7 @@ NOTED = {
         table("ann,i1\ni1,i2\n") | {"triples.csv": "i1,has_brand,Acme\ni2,has_brand,Acme\n"},
         {
             "names in facts that are both a user and an item, taken as items "
-            "(head_type and tail_type say otherwise)": 1
+            "(give head_type and tail_type to say otherwise)": 1
         },
         2,
         2,
@@ -533,7 +533,7 @@ NOTED = {
         table("ann,1\nann,2\nbob,2\n") | {"triples.csv": "1,has_brand,2\n2,has_brand,1\n"},
         {
             "tails of facts that are mere numbers, taken as the item or user of that number "
-            "(tail_type says otherwise)": 2
+            "(give tail_type to say otherwise)": 2
         },
         2,
         3,

@@ -308,7 +308,7 @@ def test_l4_every_unobserved_item_is_drawn_about_as_often():
     assert times[[0, 5, 11]].tolist() == [0, 0, 0]
     assert abs(times[times > 0] - 4000 * 3 / 9).max() < 150  # 5 standard deviations
     assert not (drawn == split(data_items).unobserved(np.zeros(4000, np.int64), 3, 1)).all()
-    with pytest.raises(LogerError, match="user 1 leaves fewer than 1 unobserved items of 3"):
+    with pytest.raises(LogerError, match="user 1 has fewer than 1 unobserved items among 3"):
         parts.unobserved(np.array([0, 1]), 1, seed=0)
 
 
@@ -421,7 +421,7 @@ def test_impossible_splits_are_refused():
         split(data, test=1)
     with pytest.raises(LogerError, match=r"validation must be a share in \[0, 1\), got -0.1"):
         split(data, validation=-0.1)
-    with pytest.raises(DataError, match="drawn brings no split; choose 'time' or 'random'"):
+    with pytest.raises(DataError, match="drawn has no split of its own; choose 'time' or 'random'"):
         split(data, "given")
     with pytest.raises(DataError, match="drawn has no times; choose 'random'"):
         split(data, "time")

@@ -110,24 +110,24 @@ def build(
     if named:
         parts.named_extractor(named)  # an error before work starts, not in the workers
     make = _maker(work, strict, workers, progress)
-    found = make("reviews", Path(reviews), named)
+    review_parts = make("reviews", Path(reviews), named)
     products = None if meta is None else make("products", Path(meta), "")
-    notes = _notes(found) + ([] if products is None else _notes(products))
-    events = _events(found, config, notes)
+    notes = _notes(review_parts) + ([] if products is None else _notes(products))
+    interactions = _interactions(review_parts, config, notes)
     if parts_file is not None:
-        events = _with_parts(events, Path(parts_file), notes)
+        interactions = _with_parts(interactions, Path(parts_file), notes)
     progress("making the graph", 0, 3)
-    facts, features = review_facts.facts(found, events, config, notes, mentions_file)
+    facts, features = review_facts.facts(review_parts, interactions, config, notes, mentions_file)
     progress("making the graph", 1, 3)
     labels = {"feature": features}
     if products is not None:
-        more, names = catalogue.facts(products, events["item"].unique(), config, notes)
+        more, names = catalogue.facts(products, interactions["item"].unique(), config, notes)
         facts += more
         labels |= names
     progress("making the graph", 2, 3)
     dataset = assemble(
         name or Path(reviews).name.split(".")[0],
-        events.drop("row"),
+        interactions.drop("row"),
         pl.concat(facts, how="diagonal") if facts else pl.DataFrame(schema=review_facts.FACTS),
         interaction="purchase",
         labels=labels,
@@ -155,60 +155,62 @@ def _maker(
     )
 
 
-def _events(found: Parts, config: AmazonConfig, notes: list[Note]) -> pl.DataFrame:
+def _interactions(review_parts: Parts, config: AmazonConfig, notes: list[Note]) -> pl.DataFrame:
     """The reviews that stay, in the order of the file: line, user, item, rating, time, and the
     number of each among all reviews that could be read, as ``row``."""
-    events = found.column("line", "user", "item", "rating", "time").with_row_index("row")
+    interactions = review_parts.column("line", "user", "item", "rating", "time").with_row_index(
+        "row"
+    )
     if config.positive_from is not None:
-        low = events.filter(pl.col("rating") < config.positive_from)
+        low = interactions.filter(pl.col("rating") < config.positive_from)
         _note(notes, f"reviews with fewer than {config.positive_from:g} stars left out", low)
-        events = events.filter(pl.col("rating") >= config.positive_from)
+        interactions = interactions.filter(pl.col("rating") >= config.positive_from)
     users, items = (
-        events[c].cast(pl.Categorical).to_physical().to_numpy() for c in ("user", "item")
+        interactions[c].cast(pl.Categorical).to_physical().to_numpy() for c in ("user", "item")
     )
     stay = core(users, items, config.user_core, config.item_core)
-    gone = events.filter(~pl.Series(stay))
+    gone = interactions.filter(~pl.Series(stay))
     what = f"reviews outside the core ({config.user_core} items a user, {config.item_core} an item)"
     _note(notes, f"{what} left out", gone)
-    events = events.filter(pl.Series(stay))
-    if not len(events):
+    interactions = interactions.filter(pl.Series(stay))
+    if not len(interactions):
         raise DataError(
-            f"no review is left: nowhere have users {config.user_core} items and items "
+            f"no review is left: there are no users with {config.user_core} items and items "
             f"{config.item_core} users",
-            path=found.path,
+            path=review_parts.path,
             remedy="lower --user-core and --item-core",
         )
-    return events
+    return interactions
 
 
-def _with_parts(events: pl.DataFrame, path: Path, notes: list[Note]) -> pl.DataFrame:
+def _with_parts(interactions: pl.DataFrame, path: Path, notes: list[Note]) -> pl.DataFrame:
     """The reviews with the part of each pair, as a file says it; others are left out."""
-    given = read_interactions(path, notes)
-    if "part" not in given.columns:
+    parted = read_interactions(path, notes)
+    if "part" not in parted.columns:
         raise DataError(
             "has no column part",
             path=path,
             remedy="give user,item,part with train, validation, test",
         )
-    given = given.select("user", "item", "part").unique(["user", "item"], maintain_order=True)
-    joined = events.join(given, on=["user", "item"], how="left", maintain_order="left")
+    parted = parted.select("user", "item", "part").unique(["user", "item"], maintain_order=True)
+    joined = interactions.join(parted, on=["user", "item"], how="left", maintain_order="left")
     without = joined.filter(pl.col("part").is_null())
     _note(notes, f"reviews that {path.name} gives no part left out", without)
-    strange = given.join(events, on=["user", "item"], how="anti", maintain_order="left")
+    strange = parted.join(interactions, on=["user", "item"], how="anti", maintain_order="left")
     if len(strange):
         first = f"{strange['user'][0]} {strange['item'][0]}"
         notes.append(Note(f"pairs of {path.name} without a review left out", len(strange), first))
     return joined.drop_nulls("part")
 
 
-def _notes(found: Parts) -> list[Note]:
+def _notes(source: Parts) -> list[Note]:
     """What was wrong in a file, by kind, with the first line of each."""
-    tally: Tally = found.tally
+    tally: Tally = source.tally
     return [
         Note(
-            f"{found.path.name}: {kind}"
+            f"{source.path.name}: {kind}"
             if kind.startswith(parts.FIELD)
-            else f"lines of {found.path.name} left out: {kind}",
+            else f"lines of {source.path.name} left out: {kind}",
             count,
             f"line {line}: {value}",
         )

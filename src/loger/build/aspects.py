@@ -208,15 +208,15 @@ class Patterns:
         """The mentions of a text, each once, in their order by pattern and place."""
         tokens = _TOKEN.findall(plain_text(text).lower().replace("’", "'"))
         signs = "".join([self.signs.get(t) or self._sign(t) for t in tokens])
-        found: dict[Mention, None] = {}
+        pairs: dict[Mention, None] = {}
         present = set(signs)
         for name, trigger, pattern in self._compiled:
             if present.isdisjoint(trigger):
                 continue
             for match in pattern.finditer(signs):
                 for mention in self._read(name, match, tokens):
-                    found[mention] = None
-        return list(found)
+                    pairs[mention] = None
+        return list(pairs)
 
     def _sign(self, word: str) -> str:
         sign = self.words.signs[self.words.of(word)]

@@ -21,10 +21,10 @@ RELATED = "related_product"
 
 
 def facts(
-    found: Parts, items: pl.Series, config: AmazonConfig, notes: list[Note]
+    product_parts: Parts, items: pl.Series, config: AmazonConfig, notes: list[Note]
 ) -> tuple[list[pl.DataFrame], dict[str, dict[str, str]]]:
     """Facts of these items, and labels by type."""
-    products = _products(found, items, notes)
+    products = _products(product_parts, items, notes)
     labels = {
         "item": dict(products.filter(pl.col("title") != "").select("item", "title").iter_rows())
     }
@@ -50,11 +50,12 @@ def facts(
     return made, labels
 
 
-def _products(found: Parts, items: pl.Series, notes: list[Note]) -> pl.DataFrame:
+def _products(product_parts: Parts, items: pl.Series, notes: list[Note]) -> pl.DataFrame:
     """The products that somebody reviewed, each by its first line."""
     wanted = pl.DataFrame({"item": items})
     kept = [
-        part.join(wanted, on="item", how="semi", maintain_order="left") for part in found.scan()
+        part.join(wanted, on="item", how="semi", maintain_order="left")
+        for part in product_parts.scan()
     ]
     products = pl.concat(kept)
     first = products.unique("item", keep="first", maintain_order=True)
@@ -62,7 +63,7 @@ def _products(found: Parts, items: pl.Series, notes: list[Note]) -> pl.DataFrame
         again = products.filter(~pl.col("item").is_first_distinct())
         example = f"{again['item'][0]}, line {again['line'][0]}"
         notes.append(
-            Note("products that the catalogue has twice, the first taken", len(again), example)
+            Note("products listed twice in the catalogue, the first kept", len(again), example)
         )
     missing = wanted.join(first, on="item", how="anti")
     if len(missing):
@@ -134,18 +135,20 @@ def price_bins(
     fit = fit.sort("depth", descending=True, maintain_order=True)
     fit = fit.unique("item", keep="first", maintain_order=True)
     rows, labels = list[pl.DataFrame](), dict[str, str]()
-    for (category,), own in fit.partition_by("category", as_dict=True, maintain_order=True).items():
+    for (category,), group in fit.partition_by(
+        "category", as_dict=True, maintain_order=True
+    ).items():
         # The quantiles are those of all priced items of the category, deeper ones included.
         every = places.filter(pl.col("category") == category)["price"].to_numpy()
         edges = np.unique(np.quantile(every, np.linspace(0, 1, bins + 1)[1:-1]))
-        price = own["price"].to_numpy()
+        price = group["price"].to_numpy()
         place = np.searchsorted(edges, price, side="left")
         names = [f"{category}|{k + 1} of {len(edges) + 1}" for k in range(len(edges) + 1)]
         ends = [every.min(), *edges, every.max()]
         for k, name in enumerate(names):
             short = str(category).rsplit(" > ", 1)[-1]
             labels[name] = f"{short}: ${ends[k]:,.2f} to ${ends[k + 1]:,.2f}"
-        rows.append(pl.DataFrame({"item": own["item"], "tail": [names[k] for k in place]}))
+        rows.append(pl.DataFrame({"item": group["item"], "tail": [names[k] for k in place]}))
     pairs = pl.concat(rows) if rows else pl.DataFrame(schema={"item": pl.String, "tail": pl.String})
     return fact_frame(pairs, "has_price", "price"), labels
 
@@ -176,14 +179,14 @@ def _styles(
     products: pl.DataFrame, n_items: int, config: AmazonConfig, notes: list[Note]
 ) -> list[pl.DataFrame]:
     """Styles that the catalogue itself gives (the layout of 2023)."""
-    own = (
+    styles = (
         products.select("item", "styles").filter(pl.col("styles").list.len() > 0).explode("styles")
     )
     cells = pl.col("styles").str.splitn("\t", 2).struct
-    own = own.select(
+    styles = styles.select(
         "item", cells.field("field_0").alias("kind"), cells.field("field_1").alias("tail")
     )
     return [
         _shared(rows.drop("kind"), f"has_style::{kind}", f"style::{kind}", n_items, config, notes)
-        for (kind,), rows in own.partition_by("kind", as_dict=True, maintain_order=True).items()
+        for (kind,), rows in styles.partition_by("kind", as_dict=True, maintain_order=True).items()
     ]

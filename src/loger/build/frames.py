@@ -44,8 +44,8 @@ def _read_file(path: Path) -> pl.DataFrame:
     if name.endswith(".parquet"):
         frame = tables.read_parquet(path)
         if "line" in pl.read_parquet_schema(io.BytesIO(tables.read_bytes(path))):
-            own = pl.read_parquet(io.BytesIO(tables.read_bytes(path)), columns=["line"])
-            frame = frame.with_columns(own["line"].alias("line_"))
+            lines = pl.read_parquet(io.BytesIO(tables.read_bytes(path)), columns=["line"])
+            frame = frame.with_columns(lines["line"].alias("line_"))
         return frame
     if name.endswith((".jsonl", ".ndjson", ".json")):
         return _read_json(path)
@@ -119,7 +119,7 @@ def _read_delimited(path: Path) -> pl.DataFrame:
             before = rows.line_num
     except csv.Error as error:
         raise DataError(
-            f"cannot be read ({error})", path=path, line=rows.line_num, remedy="mend the line"
+            f"cannot be read ({error})", path=path, line=rows.line_num, remedy="fix the line"
         ) from None
     if not cells:
         raise DataError("has a header but no rows", path=path, remedy="add rows below the header")
@@ -141,5 +141,5 @@ def _check_names(path: Path, names: list[str]) -> None:
             path=path,
             line=1,
             value=wrong[0],
-            remedy="give every column a name of its own",
+            remedy="give every column its own name",
         )

@@ -209,15 +209,15 @@ class _World:
     ) -> dict[str, Any]:
         aspects = _KINDS[list(_KINDS)[self.kind[item]]][0]
         good = bool(self.quality[item] + 2 * draw[0] > 0.6)
-        said = []
+        sentences = []
         for k in range(max(1, self.sizes.words // 15)):
             a, o, s, f = (int(w) for w in words[4 * (k % 4) : 4 * (k % 4) + 4])
             opinion = (_GOOD if good else _BAD)[(o + k) % 9]
             saying = _SAYINGS[s % len(_SAYINGS)]
             aspect = aspects[(a + k) % len(aspects)]
-            said.append(saying.format(a=aspect, o=opinion, O=opinion.capitalize()))
-            said.append(_FILLERS[f % len(_FILLERS)])
-        text = " ".join(said)
+            sentences.append(saying.format(a=aspect, o=opinion, O=opinion.capitalize()))
+            sentences.append(_FILLERS[f % len(_FILLERS)])
+        text = " ".join(sentences)
         stars = float(4 + (draw[1] > 0.4)) if good else float(1 + 2 * (draw[1] > 0.5))
         name, asin = f"A{user:012d}", self.asin(item)
         if layout == "2023":

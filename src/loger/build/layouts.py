@@ -69,50 +69,50 @@ def record(line: bytes) -> dict[str, Any]:
     if not text.strip():
         raise BrokenLineError("blank line")
     try:
-        found = json.loads(text)
+        fields = json.loads(text)
     except ValueError:
         kind = "a Python dictionary, as in the dump of 2014, not JSON"
         raise BrokenLineError(kind if text.startswith("{'") else "not JSON") from None
-    if not isinstance(found, dict):
+    if not isinstance(fields, dict):
         raise BrokenLineError("not a JSON object")
     if "\\ud" in text:  # halves of surrogate pairs, from texts that were cut, are no characters
-        whole = json.dumps(found, ensure_ascii=False).encode("utf-8", "surrogatepass")
-        found = json.loads(whole.decode("utf-8", "replace"))
-    return dict(found)
+        whole = json.dumps(fields, ensure_ascii=False).encode("utf-8", "surrogatepass")
+        fields = json.loads(whole.decode("utf-8", "replace"))
+    return dict(fields)
 
 
-def review(found: dict[str, Any]) -> Review:
+def review(fields: dict[str, Any]) -> Review:
     """A review in the layout of 2018 or of 2023."""
-    old = bool({"reviewerID", "overall", "reviewText"} & found.keys())
-    user = _name(found.get("reviewerID" if old else "user_id"), "no user")
-    item = _name(found.get("asin") if old else found.get("parent_asin"), "no item")
-    rating = _number(found.get("overall" if old else "rating"), "no rating")
-    time = _number(found.get("unixReviewTime" if old else "timestamp"), "no time")
+    old = bool({"reviewerID", "overall", "reviewText"} & fields.keys())
+    user = _name(fields.get("reviewerID" if old else "user_id"), "no user")
+    item = _name(fields.get("asin") if old else fields.get("parent_asin"), "no item")
+    rating = _number(fields.get("overall" if old else "rating"), "no rating")
+    time = _number(fields.get("unixReviewTime" if old else "timestamp"), "no time")
     time = time if old else time // 1000
     if abs(time) > _LATEST:
         raise BrokenLineError("no time that can be")
-    parts = (found.get("summary" if old else "title"), found.get("reviewText" if old else "text"))
+    parts = (fields.get("summary" if old else "title"), fields.get("reviewText" if old else "text"))
     text = " .\n ".join(part for part in parts if isinstance(part, str) and part)
-    styles = _styles(found.get("style")) if old else {}
+    styles = _styles(fields.get("style")) if old else {}
     return Review(user, item, rating, int(time), text, styles)
 
 
-def product(found: dict[str, Any]) -> Product:
+def product(fields: dict[str, Any]) -> Product:
     """A product in the layout of 2018 or of 2023."""
-    old = "asin" in found and "parent_asin" not in found
-    item = _name(found.get("asin" if old else "parent_asin"), "no item")
+    old = "asin" in fields and "parent_asin" not in fields
+    item = _name(fields.get("asin" if old else "parent_asin"), "no item")
     problems: list[str] = []
-    details = {} if old else _details(found.get("details"), problems)
-    brand = found.get("brand") if old else found.get("store") or details.get("Brand")
+    details = {} if old else _details(fields.get("details"), problems)
+    brand = fields.get("brand") if old else fields.get("store") or details.get("Brand")
     chosen = {k: v for k, v in details.items() if k.lower() in STYLE_DETAILS}
     return Product(
         item,
-        _words(found.get("title"), "title", problems),
+        _words(fields.get("title"), "title", problems),
         _words(brand, "brand", problems).removeprefix("by ").removeprefix("Visit the "),
-        list(dict.fromkeys(_levels(found.get("category" if old else "categories"), problems))),
-        _price(found.get("price"), problems),
-        _names(found.get("also_buy")),
-        _names(found.get("also_view")),
+        list(dict.fromkeys(_levels(fields.get("category" if old else "categories"), problems))),
+        _price(fields.get("price"), problems),
+        _names(fields.get("also_buy")),
+        _names(fields.get("also_view")),
         _styles(chosen),
         tuple(problems),
     )
@@ -171,11 +171,11 @@ def _price(value: object, problems: list[str]) -> float | None:
     text = str(value).strip()
     if text.lower() in _NO_PRICE:
         return None
-    found = _PRICE.fullmatch(text)
-    if found is None:
+    match = _PRICE.fullmatch(text)
+    if match is None:
         problems.append("price that is not a price")
         return None
-    prices = [float(p.replace(",", "")) for p in found.groups() if p and p.strip(",")]
+    prices = [float(p.replace(",", "")) for p in match.groups() if p and p.strip(",")]
     price = sum(prices) / len(prices) if prices else 0.0
     return price if 0 < price < math.inf else None
 
@@ -190,13 +190,13 @@ def _styles(value: object) -> dict[str, str]:
     """Styles by kind, such as color → black; both come with stray colons and blanks."""
     if not isinstance(value, dict):
         return {}
-    found = {}
+    styles = {}
     for key, what in value.items():
         name = _BLANKS.sub(" ", str(key)).strip(" :").lower()
         text = _BLANKS.sub(" ", plain_text(str(what))).strip().lower()
         if name and text and len(text) <= _LONGEST_NAME:
-            found[name] = text
-    return found
+            styles[name] = text
+    return styles
 
 
 def _details(value: object, problems: list[str]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ _MAGIC: tuple[tuple[bytes, Any], ...] = (
 )
 _DAMAGE = (EOFError, OSError, zlib.error, lzma.LZMAError)
 _EXAMPLE = 80  # characters of a broken line that are shown
-ENDS_EARLY = "the compressed file ends early or is damaged; what stands before was read"
+ENDS_EARLY = "the compressed file ends early or is damaged; what comes before was read"
 
 
 class Block(NamedTuple):
@@ -47,14 +47,14 @@ class Tally:
 
     def add(self, kind: str, line: int, value: object = "") -> None:
         """Count one more line of this kind."""
-        found = self.kinds.setdefault(kind, [0, line, str(value)[:_EXAMPLE]])
-        found[0] += 1
+        entry = self.kinds.setdefault(kind, [0, line, str(value)[:_EXAMPLE]])
+        entry[0] += 1
 
     def join(self, other: Tally) -> None:
         """Add the counts of later lines."""
         for kind, (count, line, value) in other.kinds.items():
-            found = self.kinds.setdefault(kind, [0, line, value])
-            found[0] += count
+            entry = self.kinds.setdefault(kind, [0, line, value])
+            entry[0] += count
 
 
 def blocks(path: Path, size: int) -> Iterator[Block]:

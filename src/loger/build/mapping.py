@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from loger.errors import DataError, UnknownNameError
+from loger.files import write_text
 
 Kind = Literal["entity", "list", "bins", "items", "keywords", "aspects", "leave out"]
 
@@ -47,7 +48,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Events:
+class InteractionTable:
     """The interactions."""
 
     user: str
@@ -62,7 +63,7 @@ class Events:
 
 
 @dataclass(frozen=True)
-class Things:
+class EntityTable:
     """The items, or the users."""
 
     id: str
@@ -77,9 +78,9 @@ class Things:
 class TableMapping:
     """A whole shop."""
 
-    interactions: Events
-    items: Things | None = None
-    users: Things | None = None
+    interactions: InteractionTable
+    items: EntityTable | None = None
+    users: EntityTable | None = None
     name: str = "shop"
     interaction: str = "purchase"
     """What users do with items."""
@@ -106,9 +107,9 @@ class TableMapping:
         roles = ("user", "item", "rating", "time", "part")
         rows = [("interactions", getattr(self.interactions, role), role) for role in roles]
         for table in ("items", "users"):
-            things: Things | None = getattr(self, table)
-            if things is not None:
-                rows += [(table, things.id, "id"), (table, things.label, "label")]
+            part: EntityTable | None = getattr(self, table)
+            if part is not None:
+                rows += [(table, part.id, "id"), (table, part.label, "label")]
         named = [(*row, "", "") for row in rows if row[1]]
         named += [(t, c.column, c.take, c.relation, c.why) for t, c in self.columns()]
         return sorted(named, key=lambda row: ("interactions", "items", "users").index(row[0]))
@@ -135,7 +136,7 @@ def write(mapping: TableMapping, path: Path) -> None:
         for column in part.columns:
             lines.append(f"\n[[{table}.columns]]" + (f"  # {column.why}" if column.why else ""))
             lines += _settings(column, skip=("why",))
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    write_text(path, "\n".join(lines) + "\n")
 
 
 def _settings(part: Any, skip: tuple[str, ...], folder: Path | None = None) -> Iterator[str]:
@@ -155,30 +156,34 @@ def _settings(part: Any, skip: tuple[str, ...], folder: Path | None = None) -> I
 def read(path: Path) -> TableMapping:
     """The mapping of a TOML file; what it does not know is an error that says where."""
     try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         why = "there is no such file" if isinstance(error, FileNotFoundError) else str(error)
-        raise DataError(f"cannot be read as TOML ({why})", path=path, remedy="mend it") from None
-    if "interactions" not in found:
+        raise DataError(f"cannot be read as TOML ({why})", path=path, remedy="fix it") from None
+    if "interactions" not in tables:
         raise DataError(
             "has no [interactions]", path=path, remedy="say which table has users and items"
         )
     parts: dict[str, Any] = {}
-    for table, kind in (("interactions", Events), ("items", Things), ("users", Things)):
-        if table in found:
-            part = dict(found.pop(table))
+    for table, kind in (
+        ("interactions", InteractionTable),
+        ("items", EntityTable),
+        ("users", EntityTable),
+    ):
+        if table in tables:
+            part = dict(tables.pop(table))
             rows = part.pop("columns", [])
             columns = tuple(_made(Column, row, path, f"{table}.columns") for row in rows)
             if part.get("file"):
                 part["file"] = str(path.parent / part["file"])
             parts[table] = _made(kind, part | {"columns": columns}, path, table)
-    return _made(TableMapping, found | parts, path, "the top")  # type: ignore[no-any-return]
+    return _made(TableMapping, tables | parts, path, "the top")  # type: ignore[no-any-return]
 
 
-def _made(kind: Any, given: Mapping[str, Any], path: Path, where: str) -> Any:
+def _made(kind: Any, values: Mapping[str, Any], path: Path, where: str) -> Any:
     """An instance of a dataclass from what a file gives for it."""
     known = {f.name: f for f in fields(kind)}
-    for name, value in given.items():
+    for name, value in values.items():
         if name not in known:
             raise UnknownNameError(f"setting in {where} of {path}", name, known)
         if name == "take" and value not in get_args(Kind):
@@ -196,10 +201,10 @@ def _made(kind: Any, given: Mapping[str, Any], path: Path, where: str) -> Any:
                 f"{name} in {where} should be {'text' if wanted == 'str' else 'a number'}",
                 path=path,
                 value=value,
-                remedy="mend it",
+                remedy="fix it",
             )
-    missing = [n for n, f in known.items() if f.default is MISSING and n not in given]
+    missing = [n for n, f in known.items() if f.default is MISSING and n not in values]
     missing = [n for n in missing if known[n].default_factory is MISSING]
     if missing:
-        raise DataError(f"{where} does not say {missing[0]}", path=path, remedy="add it")
-    return kind(**given)
+        raise DataError(f"{missing[0]} is missing from {where}", path=path, remedy="add it")
+    return kind(**values)

@@ -279,8 +279,8 @@ def name_of(extractor: Extractor | None) -> str:
     module, name = getattr(extractor, "__module__", ""), getattr(extractor, "__qualname__", "")
     if not module or not name or "<" in name:
         raise DataError(
-            "the extractor must be a function that stands in a module, for other processes "
-            "have to find it by its name",
+            "the extractor must be a function at the top of a module, so that other processes "
+            "can import it by name",
             value=repr(extractor),
             remedy="write it with def at the top of a file",
         )
@@ -327,7 +327,11 @@ def _refuse(path: Path, tally: Tally) -> None:
     if broken:
         line, kind, value = broken[0]
         raise DataError(
-            kind, path=path, line=line, value=value, remedy="mend the line, or leave --strict out"
+            kind,
+            path=path,
+            line=line,
+            value=value,
+            remedy="fix the line, or build without --strict",
         )
 
 

@@ -72,12 +72,12 @@ def preset(name: str) -> Preset:
 def count(dataset: Dataset) -> Statistics:
     """The statistics of a data set; a fact that several reviews tell counts once."""
     facts = dataset.facts
-    told = pl.DataFrame({"h": facts.heads, "r": facts.relations, "t": facts.tails})
+    triples = pl.DataFrame({"h": facts.heads, "r": facts.relations, "t": facts.tails})
     return Statistics(
         users=dataset.n_users,
         items=dataset.n_items,
         interactions=len(dataset.interactions),
         entities=len(dataset.vocabulary),
         relations=len(dataset.relations),
-        triples=told.n_unique() + len(dataset.interactions),
+        triples=triples.n_unique() + len(dataset.interactions),
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 import polars as pl
 
 from loger.build.aspects import singular
-from loger.build.mapping import Column, Events, Kind, TableMapping, Things
+from loger.build.mapping import Column, EntityTable, InteractionTable, Kind, TableMapping
 from loger.build.values import (
     FEW,
     SEPARATORS,
@@ -77,12 +77,12 @@ def propose(
     item, item_id = _matched(interactions, items, item, _ITEM, (user,), "item", paths[0], paths[1])
     user, user_id = _matched(interactions, users, user, _USER, (item,), "user", paths[0], paths[2])
     ids = pl.Series(dtype=pl.String) if items is None else cells(items[item_id])
-    events = _events(interactions, user, item)
+    table = _interactions(interactions, user, item)
     return TableMapping(
         name=name,
-        interactions=replace(events, file=str(paths[0] or "")),
-        items=None if items is None else _things(items, item_id, "items", ids, paths[1]),
-        users=None if users is None else _things(users, user_id, "users", ids, paths[2]),
+        interactions=replace(table, file=str(paths[0] or "")),
+        items=None if items is None else _entities(items, item_id, "items", ids, paths[1]),
+        users=None if users is None else _entities(users, user_id, "users", ids, paths[2]),
     )
 
 
@@ -113,37 +113,41 @@ def _named(name: str, hints: Iterable[str]) -> int:
 
 
 def _matched(
-    events: pl.DataFrame,
-    things: pl.DataFrame | None,
-    given: str | None,
+    interactions: pl.DataFrame,
+    entities: pl.DataFrame | None,
+    chosen: str | None,
     hints: Sequence[str],
     taken: Sequence[str | None],
     what: str,
     path: Path | None,
-    things_path: Path | None,
+    entities_path: Path | None,
 ) -> tuple[str, str]:
     """The column of the interactions that names items (users), and that of their own table."""
-    free = [c for c in _columns(events) if c not in taken] if given is None else [given]
-    if things is None:
+    free = [c for c in _columns(interactions) if c not in taken] if chosen is None else [chosen]
+    if entities is None:
         best = max(free, key=lambda c: (_named(c, hints), "id" in _words(c)), default=None)
-        if best is not None and (given is not None or _named(best, hints)):
+        if best is not None and (chosen is not None or _named(best, hints)):
             return best, ""
     else:
         scored = [
             (
-                (_share(events[c], things[t]) + 0.1 * _named(c, hints) + 0.05 * _named(t, hints)),
+                (
+                    _share(interactions[c], entities[t])
+                    + 0.1 * _named(c, hints)
+                    + 0.05 * _named(t, hints)
+                ),
                 c,
                 t,
             )
-            for t in _columns(things)
-            if cells(things[t]).drop_nulls().n_unique() == len(things)
+            for t in _columns(entities)
+            if cells(entities[t]).drop_nulls().n_unique() == len(entities)
             for c in free
-            if _share(events[c], things[t]) >= _SHARED
+            if _share(interactions[c], entities[t]) >= _SHARED
         ]
         if scored:
-            _, column, own = max(scored, key=lambda s: (s[0], [-ord(x) for x in s[1]]))
-            return column, own
-    where = "" if things_path is None else f" and is unique in {things_path.name}"
+            _, column, id_column = max(scored, key=lambda s: (s[0], [-ord(x) for x in s[1]]))
+            return column, id_column
+    where = "" if entities_path is None else f" and is unique in {entities_path.name}"
     raise DataError(
         f"no column was found that names the {what}{where}; there are {', '.join(free)}",
         path=path,
@@ -153,11 +157,11 @@ def _matched(
 
 def _share(values: pl.Series, among: pl.Series) -> float:
     """The share of distinct values that are found among others."""
-    own = cells(values).drop_nulls().unique()
-    return mean(own.is_in(cells(among).implode()))
+    distinct = cells(values).drop_nulls().unique()
+    return mean(distinct.is_in(cells(among).implode()))
 
 
-def _events(frame: pl.DataFrame, user: str, item: str) -> Events:
+def _interactions(frame: pl.DataFrame, user: str, item: str) -> InteractionTable:
     """The interactions: who, what, how much, when; further columns as they look."""
     free = [c for c in _columns(frame) if c not in (user, item)]
     chosen = {"rating": "", "time": "", "part": ""}
@@ -172,8 +176,8 @@ def _events(frame: pl.DataFrame, user: str, item: str) -> Events:
         elif not chosen["part"] and _named(column, _PART) == 2 and _parts(values):
             chosen["part"] = column
     rest = [_guess(frame, c, pl.Series(dtype=pl.String)) for c in free if c not in chosen.values()]
-    columns = tuple(_of_event(column, frame[column.column]) for column in rest)
-    return Events(user, item, columns=columns, **chosen)
+    columns = tuple(_of_interaction(column, frame[column.column]) for column in rest)
+    return InteractionTable(user, item, columns=columns, **chosen)
 
 
 def _parts(values: pl.Series) -> bool:
@@ -181,7 +185,7 @@ def _parts(values: pl.Series) -> bool:
     return set(cells(values).drop_nulls().str.to_lowercase()) <= known
 
 
-def _of_event(column: Column, values: pl.Series) -> Column:
+def _of_interaction(column: Column, values: pl.Series) -> Column:
     """What a column of the interactions becomes: texts are reviews; numbers are left out, for
     a quantity or a total says little of the item."""
     words = mean(cells(values).drop_nulls().str.count_matches(r"\S+"))
@@ -192,17 +196,19 @@ def _of_event(column: Column, values: pl.Series) -> Column:
     return column
 
 
-def _things(frame: pl.DataFrame, own: str, table: str, ids: pl.Series, path: Path | None) -> Things:
+def _entities(
+    frame: pl.DataFrame, id_column: str, table: str, ids: pl.Series, path: Path | None
+) -> EntityTable:
     columns, label = list[Column](), ""
     for column in _columns(frame):
-        if column == own:
+        if column == id_column:
             continue
         guess = _guess(frame, column, ids if table == "items" else pl.Series(dtype=pl.String))
         if not label and _named(column, _LABEL) == 2 and guess.take in ("leave out", "keywords"):
             label = column
         else:
             columns.append(guess)
-    return Things(own, str(path or ""), label, tuple(columns))
+    return EntityTable(id_column, str(path or ""), label, tuple(columns))
 
 
 def _guess(frame: pl.DataFrame, column: str, ids: pl.Series) -> Column:

@@ -30,38 +30,38 @@ _MOODS = {"+1": "good", "0": "neutral", "-1": "bad"}
 
 
 def facts(
-    found: Parts,
-    events: pl.DataFrame,
+    review_parts: Parts,
+    interactions: pl.DataFrame,
     config: AmazonConfig,
     notes: list[Note],
     mentions_file: Path | str | None,
 ) -> tuple[list[pl.DataFrame], dict[str, str]]:
     """Facts from reviews, and labels of the features.
 
-    ``events`` are the reviews that stay; ``source`` is a row of theirs.
+    ``interactions`` are the reviews that stay; ``source`` is a row of theirs.
     """
-    kept = events.select("row", pl.int_range(pl.len(), dtype=pl.UInt32).alias("source"))
+    kept = interactions.select("row", pl.int_range(pl.len(), dtype=pl.UInt32).alias("source"))
     made, labels = list[pl.DataFrame](), dict[str, str]()
     wanted = [r for r in ("mentions", "has_feature") if r not in config.leave_out]
     if wanted:
         if mentions_file is None:
-            spoken = _spoken(found, kept, "mentions", config.least_mentions, notes)
+            spoken = _spoken(review_parts, kept, "mentions", config.least_mentions, notes)
         else:
-            spoken = _given(Path(mentions_file), events, config.least_mentions, notes)
-        spoken = _capped(spoken, events, config, "features", notes)
-        made += _both_sides(spoken, events, wanted, "feature")
+            spoken = _given(Path(mentions_file), interactions, config.least_mentions, notes)
+        spoken = _capped(spoken, interactions, config, "features", notes)
+        made += _both_sides(spoken, interactions, wanted, "feature")
         labels = feature_labels(spoken["value"].unique(maintain_order=True))
     wanted = [r for r in ("like_style", "has_style") if r not in config.leave_out]
     if wanted:
-        styles = _spoken(found, kept, "styles", config.least_styles, notes)
-        styles = _capped(styles, events, config, "styles", notes)
+        styles = _spoken(review_parts, kept, "styles", config.least_styles, notes)
+        styles = _capped(styles, interactions, config, "styles", notes)
         cells = pl.col("value").str.splitn("\t", 2).struct
         styles = styles.with_columns(
             cells.field("field_0").alias("kind"), cells.field("field_1").alias("value")
         )
         for (kind,), rows in styles.partition_by("kind", as_dict=True, maintain_order=True).items():
             names = [f"{relation}::{kind}" for relation in wanted]
-            made += _both_sides(rows, events, names, f"style::{kind}")
+            made += _both_sides(rows, interactions, names, f"style::{kind}")
     return made, labels
 
 
@@ -74,10 +74,10 @@ def feature_labels(names: pl.Series) -> dict[str, str]:
     return out
 
 
-def _values(found: Parts, kept: pl.DataFrame, column: str) -> Iterator[pl.DataFrame]:
+def _values(review_parts: Parts, kept: pl.DataFrame, column: str) -> Iterator[pl.DataFrame]:
     """The values of a list column of the reviews that stay, part by part: source, value."""
     start = 0
-    for file in found.files:
+    for file in review_parts.files:
         part = pl.read_parquet(file, columns=[column])
         rows = pl.int_range(start, start + len(part), dtype=pl.UInt32, eager=True).alias("row")
         start += len(part)
@@ -87,19 +87,21 @@ def _values(found: Parts, kept: pl.DataFrame, column: str) -> Iterator[pl.DataFr
 
 
 def _spoken(
-    found: Parts, kept: pl.DataFrame, column: str, least: int, notes: list[Note]
+    review_parts: Parts, kept: pl.DataFrame, column: str, least: int, notes: list[Note]
 ) -> pl.DataFrame:
     """Values that occur in at least so many of the reviews that stay: source, value.
 
     The parts are read twice, so that rare values, by far the most, are never held together.
     """
-    counts = pl.concat([part.group_by("value").len() for part in _values(found, kept, column)])
+    counts = pl.concat(
+        [part.group_by("value").len() for part in _values(review_parts, kept, column)]
+    )
     counts = counts.group_by("value").agg(pl.col("len").sum())
     common = _common(counts, least, column, notes)
     return pl.concat(
         [
             part.join(common, on="value", how="semi", maintain_order="left")
-            for part in _values(found, kept, column)
+            for part in _values(review_parts, kept, column)
         ]
     )
 
@@ -112,9 +114,9 @@ def _common(counts: pl.DataFrame, least: int, what: str, notes: list[Note]) -> p
     return counts.filter(pl.col("len") >= least).select("value")
 
 
-def _given(path: Path, events: pl.DataFrame, least: int, notes: list[Note]) -> pl.DataFrame:
+def _given(path: Path, interactions: pl.DataFrame, least: int, notes: list[Note]) -> pl.DataFrame:
     """Mentions that were mined elsewhere: source, value."""
-    spoken = read_mentions(path, events, notes).select(
+    spoken = read_mentions(path, interactions, notes).select(
         pl.col("source").cast(pl.UInt32), pl.col("feature").alias("value")
     )
     spoken = spoken.unique(maintain_order=True)
@@ -123,13 +125,17 @@ def _given(path: Path, events: pl.DataFrame, least: int, notes: list[Note]) -> p
 
 
 def _capped(
-    spoken: pl.DataFrame, events: pl.DataFrame, config: AmazonConfig, what: str, notes: list[Note]
+    spoken: pl.DataFrame,
+    interactions: pl.DataFrame,
+    config: AmazonConfig,
+    what: str,
+    notes: list[Note],
 ) -> pl.DataFrame:
     """The values without those that too many users, or items, have."""
     for side in ("user", "item"):
-        names = events[side].cast(pl.Categorical).to_physical()
-        own = spoken.select("value", names.gather(spoken["source"]).alias("end"))
-        counts = own.group_by("value").agg(pl.col("end").n_unique())
+        names = interactions[side].cast(pl.Categorical).to_physical()
+        pairs = spoken.select("value", names.gather(spoken["source"]).alias("end"))
+        counts = pairs.group_by("value").agg(pl.col("end").n_unique())
         limit = config.hub_share * names.n_unique()
         hubs = counts.filter(pl.col("end") > limit).sort("value")
         if len(hubs):
@@ -141,13 +147,13 @@ def _capped(
 
 
 def _both_sides(
-    spoken: pl.DataFrame, events: pl.DataFrame, relations: Sequence[str], tail_type: str
+    spoken: pl.DataFrame, interactions: pl.DataFrame, relations: Sequence[str], tail_type: str
 ) -> list[pl.DataFrame]:
     """One fact of the user and one of the item, as far as the relations are wanted."""
     sides = {"mentions": "user", "like_style": "user", "has_feature": "item", "has_style": "item"}
     return [
         spoken.select(
-            events[side].gather(spoken["source"]).alias("head"),
+            interactions[side].gather(spoken["source"]).alias("head"),
             pl.lit(relation).alias("relation"),
             pl.col("value").alias("tail"),
             pl.lit(side).alias("head_type"),

@@ -16,7 +16,7 @@ import polars as pl
 from loger.build import frames
 from loger.build.aspects import Extractor, lexicon, mentions, plain_text, singular
 from loger.build.cores import core
-from loger.build.mapping import Column, TableMapping, Things
+from loger.build.mapping import Column, EntityTable, TableMapping
 from loger.build.parts import feature
 from loger.build.propose import propose
 from loger.build.review_facts import FACTS, feature_labels
@@ -70,11 +70,11 @@ class _Work:
                 path=file or None,
                 line=line,
                 value=value,
-                remedy="mend the row, or build without --strict",
+                remedy="fix the row, or build without --strict",
             )
-        told = "" if value is None else f": {value}"
+        shown = "" if value is None else f": {value}"
         where = f" of {Path(file).name}" if file else ""
-        self.notes.append(Note(f"rows{where} left out: {what}", len(bad), f"line {line}{told}"))
+        self.notes.append(Note(f"rows{where} left out: {what}", len(bad), f"line {line}{shown}"))
 
     def note(self, what: str, rows: pl.DataFrame, column: str) -> None:
         """Note something about these rows, with the first as the example."""
@@ -131,8 +131,8 @@ def build(
     """
     files = (mapping.interactions, mapping.items, mapping.users)
     tables = [
-        None if part is None else _table(given, part.file, what)
-        for part, given, what in zip(
+        None if part is None else _table(table, part.file, what)
+        for part, table, what in zip(
             files, (interactions, items, users), ("interactions", "items", "users"), strict=True
         )
     ]
@@ -152,12 +152,12 @@ def _build(
     for column in (columns.user, columns.item, columns.rating, columns.time, columns.part):
         _check(table, column, columns.file)
     interactions, table = _interactions(work, table)
-    for kind, things, own in (
+    for kind, entities, frame in (
         ("item", mapping.items, tables[1]),
         ("user", mapping.users, tables[2]),
     ):
-        if things is not None and own is not None:
-            _add_things(work, things, own, kind)
+        if entities is not None and frame is not None:
+            _add_entities(work, entities, frame, kind)
     for taken in columns.columns:
         _check(table, taken.column, columns.file)
         _add_of_interactions(work, taken, table, interactions)
@@ -175,17 +175,17 @@ def _build(
     )
 
 
-def _table(given: object, file: str, what: str) -> pl.DataFrame:
-    if given is None and not file:
+def _table(table: object, file: str, what: str) -> pl.DataFrame:
+    if table is None and not file:
         raise DataError(f"the {what} are missing", remedy="give a table, or a file in the mapping")
-    return frames.read(file if given is None else given)
+    return frames.read(file if table is None else table)
 
 
 def _check(frame: pl.DataFrame, column: str, file: str) -> None:
     if column and column not in frame.columns:
-        there = ", ".join(c for c in frame.columns if c != "line")
+        names = ", ".join(c for c in frame.columns if c != "line")
         raise DataError(
-            f"there is no column {column!r}, only {there}",
+            f"there is no column {column!r}, only {names}",
             path=file or None,
             remedy="correct the mapping",
         )
@@ -193,52 +193,54 @@ def _check(frame: pl.DataFrame, column: str, file: str) -> None:
 
 def _interactions(work: _Work, table: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The interactions that stay under our names, and the same rows of the table."""
-    said = work.mapping.interactions
+    names = work.mapping.interactions
     columns = {
         "line": table["line"],
-        "user": cells(table[said.user]),
-        "item": cells(table[said.item]),
+        "user": cells(table[names.user]),
+        "item": cells(table[names.item]),
     }
-    needs = [("user", said.user, "no user"), ("item", said.item, "no item")]
-    if said.rating:
-        columns["rating"] = as_numbers(table[said.rating])
-        needs.append(("rating", said.rating, "the rating is not a number"))
-    if said.time:
-        columns["time"] = as_moments(table[said.time])
-        needs.append(("time", said.time, "the time is not one"))
-    if said.part:
-        words = cells(table[said.part]).str.to_lowercase()
-        columns["part"] = words.replace_strict(_PARTS, default=None, return_dtype=pl.String)
-        needs.append(("part", said.part, "the part is neither train, validation nor test"))
-    events = pl.DataFrame(columns)
+    needs = [("user", names.user, "no user"), ("item", names.item, "no item")]
+    if names.rating:
+        columns["rating"] = as_numbers(table[names.rating])
+        needs.append(("rating", names.rating, "the rating is not a number"))
+    if names.time:
+        columns["time"] = as_moments(table[names.time])
+        needs.append(("time", names.time, "not a time"))
+    if names.part:
+        parts = cells(table[names.part]).str.to_lowercase()
+        columns["part"] = parts.replace_strict(_PARTS, default=None, return_dtype=pl.String)
+        needs.append(("part", names.part, "the part is neither train, validation nor test"))
+    interactions = pl.DataFrame(columns)
     for ours, theirs, what in needs:
-        good = events[ours].is_not_null()
-        work.usable(table, good, what, theirs, said.file)
-        events, table = events.filter(good), table.filter(good)
-    codes = [events[c].cast(pl.Categorical).to_physical().to_numpy() for c in ("user", "item")]
+        good = interactions[ours].is_not_null()
+        work.usable(table, good, what, theirs, names.file)
+        interactions, table = interactions.filter(good), table.filter(good)
+    codes = [
+        interactions[c].cast(pl.Categorical).to_physical().to_numpy() for c in ("user", "item")
+    ]
     stay = pl.Series(core(codes[0], codes[1], work.mapping.user_core, work.mapping.item_core))
-    work.note("interactions outside the core left out", events.filter(~stay), "user")
-    return events.filter(stay), table.filter(stay)
+    work.note("interactions outside the core left out", interactions.filter(~stay), "user")
+    return interactions.filter(stay), table.filter(stay)
 
 
-def _add_things(work: _Work, things: Things, table: pl.DataFrame, kind: str) -> None:
+def _add_entities(work: _Work, entities: EntityTable, table: pl.DataFrame, kind: str) -> None:
     """The facts, names and labels of a table of items or users."""
-    for name in (things.id, things.label, *(c.column for c in things.columns)):
-        _check(table, name, things.file)
-    own = cells(table[things.id])
-    work.usable(table, own.is_not_null(), f"no {kind}", things.id, things.file)
-    table, own = table.filter(own.is_not_null()), own.drop_nulls()
-    first = own.is_first_distinct()
-    twice = f"{kind}s that stand twice in their table, the first taken"
-    work.note(twice, table.filter(~first), things.id)
-    table, own = table.filter(first), own.filter(first)
-    work.names[kind] = own
-    if things.label:
-        titles = pl.DataFrame({"name": own, "label": cells(table[things.label])}).drop_nulls()
+    for name in (entities.id, entities.label, *(c.column for c in entities.columns)):
+        _check(table, name, entities.file)
+    ids = cells(table[entities.id])
+    work.usable(table, ids.is_not_null(), f"no {kind}", entities.id, entities.file)
+    table, ids = table.filter(ids.is_not_null()), ids.drop_nulls()
+    first = ids.is_first_distinct()
+    twice = f"{kind}s that appear twice in their table, the first kept"
+    work.note(twice, table.filter(~first), entities.id)
+    table, ids = table.filter(first), ids.filter(first)
+    work.names[kind] = ids
+    if entities.label:
+        titles = pl.DataFrame({"name": ids, "label": cells(table[entities.label])}).drop_nulls()
         work.labels[kind] = {name: plain_text(label) for name, label in titles.iter_rows()}
-    for column in things.columns:
+    for column in entities.columns:
         values = table[column.column]
-        pairs = pl.DataFrame({"head": own, "tail": cells(values)})
+        pairs = pl.DataFrame({"head": ids, "tail": cells(values)})
         if column.take == "bins":
             pairs = pairs.select("head", as_numbers(values).alias("tail"))
             pairs = _binned(work, column, pairs)
@@ -253,7 +255,9 @@ def _add(work: _Work, column: Column, pairs: pl.DataFrame, kind: str) -> None:
     if column.take == "items":
         pairs = split_cells(pairs, column.separator)
         known = pairs["tail"].is_in(work.names[kind].implode())
-        work.note(f"{column.column}: ids that no item has left out", pairs.filter(~known), "tail")
+        work.note(
+            f"{column.column}: ids left out because no item has them", pairs.filter(~known), "tail"
+        )
         pairs, tail_type = pairs.filter(known), "item"
     elif column.take in ("entity", "list"):
         pairs = split_cells(pairs, column.separator if column.take == "list" else "")
@@ -274,7 +278,7 @@ def _add(work: _Work, column: Column, pairs: pl.DataFrame, kind: str) -> None:
 
 
 def _add_of_interactions(
-    work: _Work, column: Column, table: pl.DataFrame, events: pl.DataFrame
+    work: _Work, column: Column, table: pl.DataFrame, interactions: pl.DataFrame
 ) -> None:
     """Facts that are known from interactions: of the user and of the item, each with its source."""
     if column.take == "leave out":
@@ -285,19 +289,19 @@ def _add_of_interactions(
             path=work.mapping.interactions.file or None,
             remedy="take it as entity, list, aspects or 'leave out'",
         )
-    rows = pl.int_range(len(events), dtype=pl.Int64, eager=True)
-    told = pl.DataFrame({"head": rows, "tail": cells(table[column.column])}).drop_nulls()
+    rows = pl.int_range(len(interactions), dtype=pl.Int64, eager=True)
+    values = pl.DataFrame({"head": rows, "tail": cells(table[column.column])}).drop_nulls()
     if column.take == "aspects":
-        told, kind = _mined(work, told), "feature"
+        values, kind = _mined(work, values), "feature"
         relations = {"user": "mentions", "item": "has_feature"}
     else:
-        told = split_cells(told, column.separator if column.take == "list" else "")
+        values = split_cells(values, column.separator if column.take == "list" else "")
         kind = column.type or column.column
         relations = {"user": f"like_{kind}", "item": column.relation or f"has_{kind}"}
-    told = _shared(work, told, column, len(events), "interactions")
+    values = _shared(work, values, column, len(interactions), "interactions")
     for side, relation in relations.items():
-        pairs = told.with_columns(events[side].gather(told["head"]).alias("head"))
-        facts = _facts(pairs, relation, side, kind).with_columns(told["head"].alias("source"))
+        pairs = values.with_columns(interactions[side].gather(values["head"]).alias("head"))
+        facts = _facts(pairs, relation, side, kind).with_columns(values["head"].alias("source"))
         work.facts.append(facts)
 
 
@@ -322,7 +326,7 @@ def _shared(work: _Work, pairs: pl.DataFrame, column: Column, n: int, what: str)
             f"more than {mapping.hub_share:.0%} of the {what}",
         ),
     ):
-        work.note(f"{column.column}: values that {why} have left out", few, "tail")
+        work.note(f"{column.column}: values left out because {why} have them", few, "tail")
         pairs = pairs.join(few, on="tail", how="anti", maintain_order="left")
     return pairs
 
@@ -343,11 +347,11 @@ def _binned(work: _Work, column: Column, pairs: pl.DataFrame) -> pl.DataFrame:
     return pl.DataFrame({"head": pairs["head"], "tail": [names[k] for k in place]})
 
 
-def _mined(work: _Work, told: pl.DataFrame) -> pl.DataFrame:
+def _mined(work: _Work, texts: pl.DataFrame) -> pl.DataFrame:
     """The features that texts mention, in place of the texts."""
-    said = [sorted({feature(*m) for m in work.extractor(text)}) for text in told["tail"]]
-    lists = pl.Series("tail", said, dtype=pl.List(pl.String))
-    out = told.with_columns(lists).filter(pl.col("tail").list.len() > 0).explode("tail")
+    features = [sorted({feature(*m) for m in work.extractor(text)}) for text in texts["tail"]]
+    lists = pl.Series("tail", features, dtype=pl.List(pl.String))
+    out = texts.with_columns(lists).filter(pl.col("tail").list.len() > 0).explode("tail")
     work.labels.setdefault("feature", {}).update(feature_labels(out["tail"].unique()))
     return out
 
@@ -355,9 +359,9 @@ def _mined(work: _Work, told: pl.DataFrame) -> pl.DataFrame:
 def _worded(pairs: pl.DataFrame) -> pl.DataFrame:
     """The words of texts, without those that carry no meaning, in place of the texts."""
     words = lexicon()
-    found = []
+    words_of_texts = []
     for text in pairs["tail"]:
         plain = pl.Series([plain_text(text).lower()]).str.extract_all(r"[a-z][a-z-]+[a-z]")[0]
-        found.append(sorted({singular(w) for w in plain if not words.of(w) & _DULL}))
-    lists = pl.Series("tail", found, dtype=pl.List(pl.String))
+        words_of_texts.append(sorted({singular(w) for w in plain if not words.of(w) & _DULL}))
+    lists = pl.Series("tail", words_of_texts, dtype=pl.List(pl.String))
     return pairs.with_columns(lists).filter(pl.col("tail").list.len() > 0).explode("tail")

@@ -29,8 +29,8 @@ def cells(values: pl.Series) -> pl.Series:
         text = values.list.eval(pl.element().cast(pl.String)).list.join("|")
     elif kind.is_float():
         # Whole numbers may have become floats, as in pandas for want of a null.
-        there = values.drop_nulls()
-        whole = bool(there.is_finite().all()) and bool((there == there.round()).all())
+        present = values.drop_nulls()
+        whole = bool(present.is_finite().all()) and bool((present == present.round()).all())
         text = values.cast(pl.Int64 if whole else kind, strict=False).cast(pl.String)
     else:
         text = values.cast(pl.String)
@@ -41,8 +41,8 @@ def cells(values: pl.Series) -> pl.Series:
 def as_numbers(values: pl.Series) -> pl.Series:
     """The cells as numbers, null where they are none; "$1,299.00" is a number."""
     if values.dtype.is_numeric():
-        found = values.cast(pl.Float64)
-        return found.set(~found.is_finite(), None)
+        numbers = values.cast(pl.Float64)
+        return numbers.set(~numbers.is_finite(), None)
     if values.dtype != pl.String:
         return pl.Series([None] * len(values), dtype=pl.Float64)
     bare = values.str.strip_chars().str.extract(_MONEY).str.replace_all(",", "", literal=True)
@@ -59,16 +59,16 @@ def as_moments(values: pl.Series) -> pl.Series:
         return best
     bare = cells(values).str.replace("T", " ", literal=True).str.replace(_ZONE, "$1")
     for form in _DATES:
-        found = bare.str.to_datetime(form, strict=False, exact=True).dt.epoch("s")
-        if found.null_count() < best.null_count():
-            best = found
+        moments = bare.str.to_datetime(form, strict=False, exact=True).dt.epoch("s")
+        if moments.null_count() < best.null_count():
+            best = moments
     return best
 
 
-def all_are(found: pl.Series, values: pl.Series) -> bool:
+def all_are(parsed: pl.Series, values: pl.Series) -> bool:
     """Could every cell that is not empty be read?"""
     filled = cells(values).is_not_null()
-    return bool(filled.any()) and bool((found.is_not_null() | ~filled).all())
+    return bool(filled.any()) and bool((parsed.is_not_null() | ~filled).all())
 
 
 def are_dates(values: pl.Series) -> bool:

@@ -151,7 +151,7 @@ def fit_too(out: Path, bundle: Path | None, force: bool) -> None:
 
 
 def tell(dataset: Dataset, out: Path, json: bool, paper: dict[str, int] | None = None) -> None:
-    """Show what was built, beside the paper's figures if there are any, and what was mended."""
+    """Show what was built, beside the paper's figures if there are any, and what was corrected."""
     from loger.build.presets import count
     from loger.cli import show
 

@@ -46,7 +46,7 @@ def load(
 
     The format is recognised by the names of the files; ``format`` says it where a folder
     fits several. ``positive_from`` keeps only interactions rated at least so. What was
-    mended on the way is in ``Dataset.notes``.
+    corrected on the way is in ``Dataset.notes``.
     """
     if not isinstance(path, str | PathLike):
         frames = "a frame is read by loger.data.from_frames(interactions, triples)"
@@ -63,7 +63,7 @@ def load(
     if path.is_file():
         if format not in (None, "plain") or not set(ENDINGS) & set(path.suffixes):
             raise DataError(
-                "is a file; only a table of interactions is read alone",
+                "is a file, and only a table of interactions is read on its own",
                 path=path,
                 remedy="give its folder",
             )
@@ -93,7 +93,7 @@ def _recognised(folder: Path) -> Format:
         return fitting[0]
     if fitting:
         raise DataError(
-            f"fits several formats: {', '.join(fitting)}",
+            f"matches several formats: {', '.join(fitting)}",
             path=folder,
             value=files,
             remedy=f"say which: load(…, format={fitting[0]!r})",
@@ -102,9 +102,9 @@ def _recognised(folder: Path) -> Format:
         f"\n  {form}: {', '.join(' or '.join(names) for names in needs)}"
         for form, needs in ({"saved": ((MANIFEST,),)} | _NEEDS).items()
     )
-    there = ", ".join(files[:20]) + (", …" if len(files) > 20 else "") if files else "no files"
+    listing = ", ".join(files[:20]) + (", …" if len(files) > 20 else "") if files else "no files"
     raise DataError(
-        f"no known format; looked for (.gz, .bz2, .xz too){looked}\n  found: {there}",
+        f"no known format; looked for (.gz, .bz2, .xz too){looked}\n  found: {listing}",
         path=folder,
         remedy="rename the files, or convert to interactions.csv and triples.csv",
     )

@@ -52,12 +52,12 @@ def assemble(
     drops interactions rated lower, but neither users nor items. ``path`` and
     ``facts_path`` are for messages.
     """
-    found = list(notes)
-    events = _events(interactions, positive_from, found, path)
+    collected = list(notes)
+    kept = _kept_interactions(interactions, positive_from, collected, path)
     user_names = names_in_order(users, interactions["user"])
     item_names = names_in_order(items, interactions["item"])
     table, relations, names = numbered(
-        facts, events, interactions, interaction, user_names, item_names, found, facts_path
+        facts, kept, interactions, interaction, user_names, item_names, collected, facts_path
     )
     dataset = Dataset(
         name=name,
@@ -65,48 +65,48 @@ def assemble(
         relations=relations,
         facts=table,
         interactions=Interactions(
-            users=_places(events["user"], user_names),
-            items=_places(events["item"], item_names),
-            ratings=_optional(events, "rating", pl.Float32),
-            times=_optional(events, "time", pl.Int64),
-            parts=_optional(events, "part", pl.Int8),
+            users=_places(kept["user"], user_names),
+            items=_places(kept["item"], item_names),
+            ratings=_optional(kept, "rating", pl.Float32),
+            times=_optional(kept, "time", pl.Int64),
+            parts=_optional(kept, "part", pl.Int8),
         ),
     )
-    return _noted(dataset, found)
+    return _noted(dataset, collected)
 
 
-def _events(
+def _kept_interactions(
     table: pl.DataFrame, positive_from: float | None, notes: list[Note], path: Path | None
 ) -> pl.DataFrame:
     """Interactions, one per pair: the earliest part, then the earliest time, stays."""
-    events = table.with_row_index("row")
-    if "part" in events.columns:
+    interactions = table.with_row_index("row")
+    if "part" in interactions.columns:
         codes = pl.DataFrame({"part": PARTS, "code": [0, 1, 2]}, schema_overrides={"code": pl.Int8})
-        events = events.join(codes, on="part", how="left", maintain_order="left")
-        events = events.drop("part").rename({"code": "part"})
+        interactions = interactions.join(codes, on="part", how="left", maintain_order="left")
+        interactions = interactions.drop("part").rename({"code": "part"})
     if positive_from is not None:
-        if "rating" not in events.columns:
+        if "rating" not in interactions.columns:
             raise DataError(
-                "positive_from needs ratings, and there are none",
+                "positive_from needs ratings, and the interactions have none",
                 path=path,
                 remedy="leave positive_from out or add a rating column",
             )
-        low = events.filter(pl.col("rating") < positive_from)
+        low = interactions.filter(pl.col("rating") < positive_from)
         _note(notes, f"interactions rated below {positive_from:g} left out", low, *PAIR)
-        events = events.filter(pl.col("rating") >= positive_from)
-    order = [c for c in ("part", "time", "row") if c in events.columns]
-    first = events.sort(order, maintain_order=True).unique(
+        interactions = interactions.filter(pl.col("rating") >= positive_from)
+    order = [c for c in ("part", "time", "row") if c in interactions.columns]
+    first = interactions.sort(order, maintain_order=True).unique(
         ["user", "item"], keep="first", maintain_order=True
     )
     first = first.sort("row")
-    if len(first) < len(events):
-        again = events.join(first.select("row"), on="row", how="anti")
-        if "part" in events.columns:
+    if len(first) < len(interactions):
+        again = interactions.join(first.select("row"), on="row", how="anti")
+        if "part" in interactions.columns:
             kept = first.select("user", "item", pl.col("part").alias("kept"))
             again = again.join(kept, on=["user", "item"], maintain_order="left")
             later = again.filter(pl.col("part") != pl.col("kept"))
             _note(
-                notes, "held-out pairs that stand in an earlier part too, left there", later, *PAIR
+                notes, "held-out pairs that are also in an earlier part, kept there", later, *PAIR
             )
             again = again.filter(pl.col("part") == pl.col("kept"))
         _note(notes, "repeated interactions of one user and item merged", again, *PAIR)
@@ -119,11 +119,19 @@ def _events(
     return first
 
 
+def note_unused(entities: pl.Series, facts: pl.DataFrame, notes: list[Note]) -> None:
+    """Note entities that are named in a list of their own but are in no fact."""
+    in_facts = pl.concat([facts["head"], facts["tail"]])
+    unused = entities.filter(~entities.is_in(in_facts.implode()))
+    if len(unused):
+        notes.append(Note("entities that are named but in no fact", len(unused), unused[0]))
+
+
 def _places(names: pl.Series, among: list[str]) -> NDArray[np.int32]:
     """Where each name stands in a list that holds it."""
     table = pl.DataFrame({"name": among}).with_row_index("id")
-    found = names.to_frame("name").join(table, on="name", how="left", maintain_order="left")
-    return found["id"].cast(pl.Int32).to_numpy()
+    joined = names.to_frame("name").join(table, on="name", how="left", maintain_order="left")
+    return joined["id"].cast(pl.Int32).to_numpy()
 
 
 def _labels(
@@ -131,30 +139,32 @@ def _labels(
 ) -> dict[str, list[str]]:
     out = {}
     for kind, of_kind in names.items():
-        own = labels.get(kind, {} if kind in PAIR else labels.get(OTHER, {}))
-        if own:
-            out[kind] = [own.get(n, n) for n in of_kind]
+        of_type = labels.get(kind, {} if kind in PAIR else labels.get(OTHER, {}))
+        if of_type:
+            out[kind] = [of_type.get(n, n) for n in of_kind]
     return out
 
 
-def _optional(events: pl.DataFrame, column: str, dtype: type[pl.DataType]) -> np.ndarray | None:
-    return events[column].cast(dtype).to_numpy() if column in events.columns else None
+def _optional(
+    interactions: pl.DataFrame, column: str, dtype: type[pl.DataType]
+) -> np.ndarray | None:
+    return interactions[column].cast(dtype).to_numpy() if column in interactions.columns else None
 
 
 def _noted(dataset: Dataset, notes: list[Note]) -> Dataset:
     """The data set with its notes, those about lonely users and items added."""
-    facts, events, words = dataset.facts, dataset.interactions, dataset.vocabulary
+    facts, interactions, words = dataset.facts, dataset.interactions, dataset.vocabulary
     touched = np.zeros(len(words), dtype=bool)
     touched[facts.heads] = touched[facts.tails] = True
     seen = np.zeros(dataset.n_users, dtype=bool)
-    seen[events.users] = True
+    seen[interactions.users] = True
     if len(facts):
         bare = np.flatnonzero(~touched[words.span("item").start : words.span("item").stop])
         if len(bare):
             first = words.names[words.span("item").start + int(bare[0])]
             notes.append(Note("items without any fact", len(bare), first))
     chosen = np.zeros(dataset.n_items, dtype=bool)
-    chosen[events.items] = True
+    chosen[interactions.items] = True
     new = np.flatnonzero(~chosen)
     if len(new):
         first = words.names[words.span("item").start + int(new[0])]
@@ -162,9 +172,9 @@ def _noted(dataset: Dataset, notes: list[Note]) -> Dataset:
     idle = np.flatnonzero(~seen)
     if len(idle):
         notes.append(Note("users without any interaction", len(idle), words.names[int(idle[0])]))
-    if events.parts is not None:
+    if interactions.parts is not None:
         trained = np.zeros(dataset.n_users, dtype=bool)
-        trained[events.users[events.parts == TRAIN]] = True
+        trained[interactions.users[interactions.parts == TRAIN]] = True
         cold = np.flatnonzero(seen & ~trained)
         if len(cold):
             name = words.names[int(cold[0])]

@@ -40,10 +40,10 @@ def _from_pandas(source: Any, name: str | None) -> pl.DataFrame:
     twice = [c for c in names if names.count(c) > 1]
     if twice:
         raise DataError(
-            "has two columns of one name",
+            "has two columns with the same name",
             path=name,
             value=twice[0],
-            remedy="give every column a name of its own",
+            remedy="give every column its own name",
         )
     data = {}
     for column in source.columns:

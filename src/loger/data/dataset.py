@@ -1,4 +1,4 @@
-"""What every reader gives: entities, facts, interactions, and what was mended on the way."""
+"""What every reader gives: entities, facts, interactions, and what was corrected on the way."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Note:
 
 @dataclass(frozen=True, eq=False)
 class Interactions:
-    """User–item events, one per pair; users and items are numbered from 0 within their type."""
+    """Who took what, once per pair; users and items are numbered from 0 within their type."""
 
     users: NDArray[np.int32]
     items: NDArray[np.int32]
@@ -93,27 +93,29 @@ class Dataset:
         """
         seen = np.zeros(len(self.interactions), dtype=bool)
         seen[rows] = True
-        facts, events = self.facts, self.interactions
+        facts, interactions = self.facts, self.interactions
         # Index -1 would read the last row; sourceless facts are kept in any case.
-        kept = (facts.sources < 0) | seen[facts.sources] if len(events) else facts.sources < 0
+        kept = (facts.sources < 0) | seen[facts.sources] if len(interactions) else facts.sources < 0
         first_item = self.vocabulary.span("item").start
         chosen = np.flatnonzero(seen)
-        heads = np.concatenate([facts.heads[kept], events.users[chosen]])
-        tails = np.concatenate([facts.tails[kept], events.items[chosen] + first_item])
+        heads = np.concatenate([facts.heads[kept], interactions.users[chosen]])
+        tails = np.concatenate([facts.tails[kept], interactions.items[chosen] + first_item])
         kinds = np.concatenate([facts.relations[kept], np.full(len(chosen), INTERACTION)])
         origins = None
         if (facts.sources >= 0).any():
             sources = np.concatenate([facts.sources[kept], np.full(len(chosen), -1)])
             heads, kinds, tails, sources = _single_sources(heads, kinds, tails, sources)
-            user = np.where(sources < 0, -1, events.users[sources])
-            item = np.where(sources < 0, -1, events.items[sources] + first_item)
+            user = np.where(sources < 0, -1, interactions.users[sources])
+            item = np.where(sources < 0, -1, interactions.items[sources] + first_item)
             origins = (user, item)
         graph = KnowledgeGraph.from_triples(
             self.vocabulary, self.relations, heads, kinds, tails, origins=origins
         )
-        if events.times is None:
+        if interactions.times is None:
             return graph
-        return graph.timed(events.users[chosen], events.items[chosen], events.times[chosen])
+        return graph.timed(
+            interactions.users[chosen], interactions.items[chosen], interactions.times[chosen]
+        )
 
     def __repr__(self) -> str:
         notes = f", {len(self.notes)} note{'s' * (len(self.notes) > 1)}" if self.notes else ""

@@ -16,7 +16,7 @@ from pathlib import Path
 import polars as pl
 
 from loger.data import tables
-from loger.data.assemble import OTHER, assemble
+from loger.data.assemble import OTHER, assemble, note_unused
 from loger.data.dataset import PARTS, Dataset, Note
 from loger.data.times import seconds
 from loger.errors import DataError
@@ -36,20 +36,17 @@ def read(
     items = _read_map(tables.need(folder, "product.txt"), ("new_id", "pid"))["pid"]
     entities = _read_map(tables.need(folder, "e_map.txt"), ("eid", "name", "entity"))
     relations = _read_map(tables.need(folder, "r_map.txt"), ("id", "kb_relation", "name"))["name"]
-    events = pl.concat(
+    interactions = pl.concat(
         _read_part(path, users, items).with_columns(part=pl.lit(part))
         for part, file in zip(PARTS, ("train", "valid", "test"), strict=True)
         if (path := tables.find(folder, f"{file}.txt"))
     )
-    if events["rating"].n_unique() == 1:
-        events = events.drop("rating")  # a mark that says "seen", not a rating
+    if interactions["rating"].n_unique() == 1:
+        interactions = interactions.drop("rating")  # a mark that says "seen", not a rating
     kg = tables.need(folder, "kg_final.txt")
     facts = [_read_graph(kg, items, entities["entity"], relations)]
     others = entities.slice(len(items))
-    in_facts = pl.concat([facts[0]["head"], facts[0]["tail"]])
-    idle = others.filter(~pl.col("entity").is_in(in_facts.implode()))
-    if len(idle):
-        notes.append(Note("entities that are named but in no fact", len(idle), idle["entity"][0]))
+    note_unused(others["entity"], facts[0], notes)
     words = others.select("entity", pl.col("name").str.replace_all("_", " "))
     labels = {OTHER: dict(words.iter_rows())}
     if path := tables.find(folder, "products.txt"):
@@ -62,7 +59,7 @@ def read(
         facts += [_features(table, "uid", "user", column) for column in ("gender", "age")]
     return assemble(
         name or folder.resolve().name,
-        events,
+        interactions,
         pl.concat(facts, how="diagonal"),
         interaction=interaction,
         users=users,
@@ -85,7 +82,7 @@ def _read_map(path: Path, columns: tuple[str, ...]) -> pl.DataFrame:
             path=path,
             line=int(frame["line"][0]) - 1,
             value=" ".join(frame.columns[1:]),
-            remedy="bring the columns into this order",
+            remedy="put the columns in this order",
         )
     tables.filled(frame, columns, path)
     key = columns[0]
@@ -96,7 +93,7 @@ def _read_map(path: Path, columns: tuple[str, ...]) -> pl.DataFrame:
     again = frame.filter(~pl.col(key).is_first_distinct() | ~pl.col(name).is_first_distinct())
     if len(again):
         raise DataError(
-            f"{key} or {name} stands twice",
+            f"{key} or {name} appears twice",
             path=path,
             line=int(again["line"][0]),
             value=(again[key][0], again[name][0]),

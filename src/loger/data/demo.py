@@ -203,13 +203,13 @@ def _year(town: _Town, rng: np.random.Generator, noise: float) -> None:
 def _calendar(town: _Town, rng: np.random.Generator) -> list[tuple[int, int, bool]]:
     """(second, user, whether it is a seed) of all purchases to come, sorted."""
     start, day = 1_704_067_200, 86_400  # 2024-01-01
-    events = []
+    interactions = []
     for user, group in enumerate(town.groups):
         # Who follows others comes after they have begun and is done before their last buys.
         first, end = (60, 220) if group == SOCIAL else (0, 366)
         days = np.sort(rng.uniform(first, end, size=rng.integers(8, 16)))
-        events += [(start + int(at * day), user, k < SEEDS) for k, at in enumerate(days)]
-    return sorted(events)
+        interactions += [(start + int(at * day), user, k < SEEDS) for k, at in enumerate(days)]
+    return sorted(interactions)
 
 
 def _choice(

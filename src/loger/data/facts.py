@@ -59,7 +59,7 @@ class Codes:
 class Coded:
     """Facts by the codes of their names, relations and types, row by row."""
 
-    row: Array  # where the fact stands in the table that was given
+    row: Array  # where the fact stands in the table as read
     head: Array
     tail: Array
     relation: Array
@@ -103,7 +103,7 @@ class Numbering:
 
 def numbered(
     table: pl.DataFrame,
-    events: pl.DataFrame,
+    kept: pl.DataFrame,
     before: pl.DataFrame,
     interaction: str,
     users: Sequence[str],
@@ -113,20 +113,22 @@ def numbered(
 ) -> tuple[Facts, tuple[Relation, ...], dict[str, list[str]]]:
     """Facts by entity id, the relations they need, and the names of all entities by type.
 
-    ``events`` are the interactions that stayed of those ``before``, to which the sources
+    ``kept`` are the interactions that stayed of those ``before``, to which the sources
     of facts point.
     """
     relations = table["relation"].unique(maintain_order=True).to_list()
-    given = [table[c] for c in ("head_type", "tail_type") if c in table.columns]
+    columns_of_types = [table[c] for c in ("head_type", "tail_type") if c in table.columns]
     types = (
-        pl.concat([pl.Series(["user", "item"]), *given]).drop_nulls().unique(maintain_order=True)
+        pl.concat([pl.Series(["user", "item"]), *columns_of_types])
+        .drop_nulls()
+        .unique(maintain_order=True)
     )
     codes = Codes.of(table, users, items)
     work = Numbering(table, codes, relations, types.to_list(), notes, path)
     _refuse_interaction(work, interaction)
     facts = _typed(work)
     facts = _with_types_inferred(work, facts)
-    facts = _with_sources(work, facts, events, before)
+    facts = _with_sources(work, facts, kept, before)
     facts, kinds = _relations_split(work, facts, interaction)
     head, tail, names = _entity_ids(work, facts, users, items)
     facts = _cleaned(work, replace(facts, head=head, tail=tail))
@@ -157,10 +159,7 @@ def _typed(work: Numbering) -> Coded:
     numbers = codes.table["name"].str.contains(r"^\d+$").to_numpy()
     for side in ("head", "tail"):
         ends[side] = codes.look_up(table[side])
-        kind = np.full(n, UNKNOWN)
-        if f"{side}_type" in table.columns:
-            column = table[f"{side}_type"].cast(pl.Enum(work.types)).to_physical()
-            kind = column.cast(pl.Int64).fill_null(UNKNOWN).to_numpy()
+        kind = _given_types(work, side)
         untyped = kind == UNKNOWN
         if len(twice):
             used += int(np.isin(ends[side][untyped], twice).sum())
@@ -169,22 +168,18 @@ def _typed(work: Numbering) -> Coded:
             guessed = untyped & (kind != UNKNOWN) & numbers[ends[side]]
             work.note(
                 "tails of facts that are mere numbers, taken as the item or user of that number "
-                "(tail_type says otherwise)",
+                "(give tail_type to say otherwise)",
                 np.flatnonzero(guessed),
             )
         if OTHER in work.types:
             kind = np.where(kind == work.types.index(OTHER), UNKNOWN, kind)
         kinds[side] = kind
     if used:
-        first = min(codes.table["name"].gather(twice))
-        work.notes.append(
-            Note(
-                "names in facts that are both a user and an item, taken as items "
-                "(head_type and tail_type say otherwise)",
-                used,
-                first,
-            )
+        what = (
+            "names in facts that are both a user and an item, taken as items "
+            "(give head_type and tail_type to say otherwise)"
         )
+        work.notes.append(Note(what, used, min(codes.table["name"].gather(twice))))
     names = pl.DataFrame({"name": work.relations}, schema={"name": pl.String})
     relation = _look_up(table["relation"], names.with_row_index("code"))
     source = np.full(n, -1)
@@ -193,6 +188,14 @@ def _typed(work: Numbering) -> Coded:
     return Coded(
         np.arange(n), ends["head"], ends["tail"], relation, kinds["head"], kinds["tail"], source
     )
+
+
+def _given_types(work: Numbering, side: str) -> Array:
+    """The types that the table itself gives for heads or tails."""
+    if f"{side}_type" not in work.table.columns:
+        return np.full(len(work.table), UNKNOWN)
+    column = work.table[f"{side}_type"].cast(pl.Enum(work.types)).to_physical()
+    return column.cast(pl.Int64).fill_null(UNKNOWN).to_numpy()
 
 
 def _with_types_inferred(work: Numbering, facts: Coded) -> Coded:
@@ -239,7 +242,7 @@ def _with_types_inferred(work: Numbering, facts: Coded) -> Coded:
 
 
 def _with_sources(
-    work: Numbering, facts: Coded, events: pl.DataFrame, before: pl.DataFrame
+    work: Numbering, facts: Coded, interactions: pl.DataFrame, before: pl.DataFrame
 ) -> Coded:
     """Sources as rows of the interactions that stayed; facts of the others go with them.
 
@@ -247,7 +250,7 @@ def _with_sources(
     interaction: it takes that interaction as its source, so that it cannot leak it.
     """
     source, pair = facts.source, ["user", "item"]
-    kept_rows = events.select(pair).with_row_index("kept")
+    kept_rows = interactions.select(pair).with_row_index("kept")
     if (source >= 0).any():
         kept = before.select(pair).join(kept_rows, on=pair, how="left", maintain_order="left")
         to_kept = kept["kept"].cast(pl.Int64).fill_null(-1).to_numpy()
@@ -261,12 +264,14 @@ def _with_sources(
         n = len(work.codes)
         user = np.where(forth, facts.head, facts.tail)
         item = np.where(forth, facts.tail, facts.head)
-        key = work.codes.look_up(events["user"]) * n + work.codes.look_up(events["item"])
-        own = _look_up(
+        key = work.codes.look_up(interactions["user"]) * n + work.codes.look_up(
+            interactions["item"]
+        )
+        sources = _look_up(
             pl.Series("name", np.where(forth | back, user * n + item, -1)),
             pl.DataFrame({"name": key}).with_row_index("code"),
         )
-        facts = replace(facts, source=np.where(own >= 0, own, facts.source))
+        facts = replace(facts, source=np.where(sources >= 0, sources, facts.source))
     return facts
 
 
@@ -349,5 +354,5 @@ def _cleaned(work: Numbering, facts: Coded) -> Coded:
 
 def _look_up(values: pl.Series, table: pl.DataFrame) -> Array:
     """The code of each value in a table of (name, code), -1 where it has none."""
-    found = values.to_frame("name").join(table, on="name", how="left", maintain_order="left")
-    return found["code"].cast(pl.Int64).fill_null(-1).to_numpy()
+    joined = values.to_frame("name").join(table, on="name", how="left", maintain_order="left")
+    return joined["code"].cast(pl.Int64).fill_null(-1).to_numpy()

@@ -86,14 +86,14 @@ class Columns:
         """The columns that must be there."""
         return self.order[: len(self.order) - self.optional]
 
-    def chosen(self, there: Sequence[str]) -> dict[str, str]:
+    def chosen(self, names: Sequence[str]) -> dict[str, str]:
         """Of the columns that are there the one that is ours, by our name."""
-        found = dict[str, str]()
-        for name in there:
-            found.setdefault(_bare(name), name)
+        by_bare_name = dict[str, str]()
+        for name in names:
+            by_bare_name.setdefault(_bare(name), name)
         taken = dict[str, str]()
         for ours, theirs in self.known.items():
-            fitting = (found[_bare(w)] for w in theirs if _bare(w) in found)
+            fitting = (by_bare_name[_bare(w)] for w in theirs if _bare(w) in by_bare_name)
             first = next((name for name in fitting if name not in taken.values()), None)
             if first is not None:
                 taken[ours] = first

@@ -15,7 +15,7 @@ from pathlib import Path
 import polars as pl
 
 from loger.data import tables
-from loger.data.assemble import OTHER, assemble
+from loger.data.assemble import OTHER, assemble, note_unused
 from loger.data.dataset import Dataset, Note
 from loger.errors import DataError
 
@@ -27,32 +27,30 @@ def read(folder: Path, *, positive_from: float | None = None, name: str | None =
         _read_list(tables.find(folder, f"{kind}_list.txt"))
         for kind in ("user", "item", "entity", "relation")
     )
-    events = pl.concat(
+    interactions = pl.concat(
         _read_pairs(tables.need(folder, f"{part}.txt"), users, items).with_columns(
             part=pl.lit(part)
         )
         for part in ("train", "test")
     )
-    if not events["item"].count():
+    if not interactions["item"].count():
         raise DataError(
             "no user in train.txt and test.txt has an item",
             path=folder,
             remedy="write lines of user item item …",
         )
-    items = _numbers("", folder, events["item"].drop_nulls()) if items is None else items
-    users = _numbers("", folder, events["user"]) if users is None else users
-    events = events.drop_nulls("item")
+    items = _numbers("", folder, interactions["item"].drop_nulls()) if items is None else items
+    users = _numbers("", folder, interactions["user"]) if users is None else users
+    interactions = interactions.drop_nulls("item")
     path = tables.need(folder, "kg_final.txt")
     facts = _read_graph(path, items, entities, relations)
     if entities is not None:
-        named = entities.slice(len(items))
-        idle = named.filter(~named.is_in(pl.concat([facts["head"], facts["tail"]]).implode()))
-        if len(idle):
-            notes.append(Note("entities that are named but in no fact", len(idle), idle[0]))
+        note_unused(entities.slice(len(items)), facts, notes)
     return assemble(
         name or folder.resolve().name,
-        events.with_columns(
-            users.gather(events["user"]).alias("user"), items.gather(events["item"]).alias("item")
+        interactions.with_columns(
+            users.gather(interactions["user"]).alias("user"),
+            items.gather(interactions["item"]).alias("item"),
         ),
         facts,
         users=users,
@@ -98,7 +96,7 @@ def _read_list(path: Path | None) -> pl.Series | None:
     again = rows.filter(~pl.col("id").is_first_distinct() | ~pl.col("name").is_first_distinct())
     if len(again):
         raise DataError(
-            "a name or number stands twice",
+            "a name or number appears twice",
             path=path,
             line=int(again["line"][0]),
             value=again["text"][0],

@@ -34,7 +34,7 @@ def read(folder: Path, *, positive_from: float | None = None, name: str | None =
     notes = list[Note]()
     users = _read_names(tables.need(folder, "users.txt"), unique=True)
     items = _read_names(tables.need(folder, "product.txt"), unique=True)
-    events = [
+    interactions = [
         _read_labels(path, users, items).with_columns(part=pl.lit(part))
         for part, look in (("train", tables.need), ("test", tables.find))
         if (path := look(folder, f"{part}_labels.txt"))
@@ -52,12 +52,10 @@ def read(folder: Path, *, positive_from: float | None = None, name: str | None =
         p.name for p in folder.glob("*_p_*.txt*") if p.name.split(".")[0] not in _RELATIONS
     )
     if unread:
-        notes.append(
-            Note("files of relations that are not known, not read", len(unread), unread[0])
-        )
+        notes.append(Note("files of unknown relations, not read", len(unread), unread[0]))
     return assemble(
         name or folder.resolve().name,
-        pl.concat(events),
+        pl.concat(interactions),
         facts,
         interaction="purchase",
         users=users["text"],
@@ -76,7 +74,7 @@ def _read_names(path: Path, *, unique: bool = False) -> pl.DataFrame:
     bad = names.filter((pl.col("text") == "") | ~pl.col("text").is_first_distinct())
     if unique and len(bad):
         raise DataError(
-            "a name is blank or stands twice",
+            "a name is blank or appears twice",
             path=path,
             line=int(bad["line"][0]),
             value=bad["text"][0],
@@ -137,9 +135,9 @@ def _read_relation(
         example = f"{blank['head'][0]} {relation}, line {blank['line'][0]} of {path.name}"
         notes.append(Note(f"facts about a {kind} without a name left out", len(blank), example))
     facts = facts.filter(pl.col("tail") != "")
-    own = pl.col("tail").is_in(items["text"].implode()) & (kind == "related_product")
+    is_item = pl.col("tail").is_in(items["text"].implode()) & (kind == "related_product")
     return facts.with_columns(
-        pl.when(own).then(pl.lit("item")).otherwise(pl.lit(kind)).alias("tail_type")
+        pl.when(is_item).then(pl.lit("item")).otherwise(pl.lit(kind)).alias("tail_type")
     )
 
 

@@ -64,15 +64,17 @@ def read(
 ) -> Dataset:
     """The data set of a folder, or of the files that are named."""
 
-    def place(given: Path | str | None, *stems: str) -> Path | None:
-        if given is not None or folder is None:
-            return None if given is None else Path(given)
+    def place(named: Path | str | None, *stems: str) -> Path | None:
+        if named is not None or folder is None:
+            return None if named is None else Path(named)
         return locate(folder, *stems)
 
     path = place(interactions, "interactions")
     if path is None:
         raise DataError(
-            "interactions are missing", path=folder, remedy="give interactions.csv or the like"
+            "interactions are missing",
+            path=folder,
+            remedy="add interactions.csv, .tsv, .txt or .parquet",
         )
     return _dataset(
         path,
@@ -103,11 +105,11 @@ def from_frames(
     Messages count rows from 1. ``positive_from`` keeps only interactions rated at least so;
     ``interaction`` is the name of the relation that they become.
     """
-    events = Frame.of(interactions, "interactions")
-    if events is None:
+    table = Frame.of(interactions, "interactions")
+    if table is None:
         raise DataError("interactions are missing", remedy="give a frame with user and item")
     return _dataset(
-        events,
+        table,
         Frame.of(triples, "triples"),
         Frame.of(items, "items"),
         Frame.of(users, "users"),
@@ -128,13 +130,13 @@ def _dataset(
     name: str,
 ) -> Dataset:
     notes = list[Note]()
-    events = read_interactions(interactions, notes)
-    item_names, item_labels = _read_names(items, _ITEMS, notes, events["item"])
-    user_names, user_labels = _read_names(users, _USERS, notes, events["user"])
-    seen = pl.concat([events["item"], events["user"]])
+    table = read_interactions(interactions, notes)
+    item_names, item_labels = _read_names(items, _ITEMS, notes, table["item"])
+    user_names, user_labels = _read_names(users, _USERS, notes, table["user"])
+    seen = pl.concat([table["item"], table["user"]])
     return assemble(
         name,
-        events,
+        table,
         NO_FACTS if triples is None else _read_triples(triples, notes, seen),
         interaction=interaction,
         users=user_names,
@@ -153,14 +155,14 @@ def _path(source: Path | Frame) -> Path:
 
 def locate(folder: Path, *stems: str, endings: tuple[str, ...] = ENDINGS) -> Path | None:
     """The one table in a folder with one of these names; two of them are an error."""
-    found = [p for s in stems for e in endings if (p := tables.find(folder, s + e))]
-    if len(found) > 1:
+    matches = [p for s in stems for e in endings if (p := tables.find(folder, s + e))]
+    if len(matches) > 1:
         raise DataError(
-            f"both {found[0].name} and {found[1].name} are there",
+            f"both {matches[0].name} and {matches[1].name} exist",
             path=folder,
             remedy="keep one of them",
         )
-    return found[0] if found else None
+    return matches[0] if matches else None
 
 
 def read_interactions(source: Path | Frame, notes: list[Note]) -> pl.DataFrame:
@@ -201,8 +203,8 @@ def _read_names(
     frame = read_columns(source, columns, notes, seen)
     labels = dict[str, str]()
     if "label" in frame.columns:
-        given = frame.filter(pl.col("label").fill_null("") != "")
-        labels = dict(given.select("name", "label").iter_rows())
+        labelled = frame.filter(pl.col("label").fill_null("") != "")
+        labels = dict(labelled.select("name", "label").iter_rows())
     return frame["name"], labels
 
 
@@ -214,19 +216,19 @@ def read_columns(
     A first line with a name that was ``seen`` elsewhere cannot be a header.
     """
     path, frame = _path(source), _read_table(source, columns, notes, seen)
-    there = [c for c in frame.columns if c != "line"]
-    chosen = columns.chosen(there)
+    names = [c for c in frame.columns if c != "line"]
+    chosen = columns.chosen(names)
     for ours in columns.needed:
         if ours not in chosen:
             in_rows = isinstance(source, Frame) or path.name.endswith(".parquet")
             raise DataError(
-                f"there is no column {ours}, only {', '.join(there)}",
+                f"there is no column {ours}, only {', '.join(names)}",
                 path=path,
                 line=None if in_rows else int(frame["line"][0]) - 1,
                 remedy=f"name the columns {', '.join(columns.needed)}, or let "
                 "`loger data build table` map them",
             )
-    unread = [c for c in there if c not in chosen.values()]
+    unread = [c for c in names if c not in chosen.values()]
     if unread:
         notes.append(Note(f"columns of {path.name} that are not read", len(unread), unread[0]))
     frame = frame.select("line", *(pl.col(theirs).alias(ours) for ours, theirs in chosen.items()))

@@ -40,9 +40,11 @@ def read(folder: Path, *, positive_from: float | None = None, name: str | None =
     path = locate(folder, "interactions")
     if path is None:
         raise DataError(
-            "interactions are missing", path=folder, remedy="give interactions.csv or the like"
+            "interactions are missing",
+            path=folder,
+            remedy="add interactions.csv, .tsv, .txt or .parquet",
         )
-    events = read_interactions(path, notes)
+    interactions = read_interactions(path, notes)
     files = [
         p for e in ENDINGS for c in tables.COMPRESSIONS for p in sorted(folder.glob(f"*{e}{c}"))
     ]
@@ -50,7 +52,7 @@ def read(folder: Path, *, positive_from: float | None = None, name: str | None =
         raise DataError("there is no RDF file", path=folder, remedy="add a .nt or .ttl file")
     facts = pl.concat(_read_statements(file) for file in files)
     facts, labels = _without_literals(facts, notes)
-    links = _links(folder, facts, events, notes)
+    links = _links(folder, facts, interactions, notes)
     facts = _with_types(_named(facts, links), notes)
     labels_by_name = labels.join(links, on="iri", how="left").with_columns(
         pl.coalesce("name", "iri").alias("name")
@@ -59,9 +61,9 @@ def read(folder: Path, *, positive_from: float | None = None, name: str | None =
     items = links.filter(pl.col("kind") == "item")["name"]
     return assemble(
         name or folder.resolve().name,
-        events,
+        interactions,
         facts,
-        items=pl.concat([events["item"].rename("name"), items]),
+        items=pl.concat([interactions["item"].rename("name"), items]),
         labels=dict.fromkeys(("user", "item"), by_name) | {OTHER: _short(facts) | by_name},
         positive_from=positive_from,
         notes=notes,
@@ -117,7 +119,7 @@ def _without_literals(facts: pl.DataFrame, notes: list[Note]) -> tuple[pl.DataFr
 
 
 def _links(
-    folder: Path, facts: pl.DataFrame, events: pl.DataFrame, notes: list[Note]
+    folder: Path, facts: pl.DataFrame, interactions: pl.DataFrame, notes: list[Note]
 ) -> pl.DataFrame:
     """Which resource each item and user is, as name, kind and iri; at least one item is."""
     ends = pl.concat([facts["head"], facts["tail"]]).unique(maintain_order=True)
@@ -125,34 +127,34 @@ def _links(
     short = nodes.with_columns(pl.col("iri").str.extract(_LAST_PART).alias("name")).drop_nulls()
     whole = nodes.with_columns(pl.col("iri").alias("name"))
     names = {
-        k: events.select(pl.col(k).alias("name")).unique(maintain_order=True)
+        k: interactions.select(pl.col(k).alias("name")).unique(maintain_order=True)
         for k in ("item", "user")
     }
-    given = locate(folder, "links")
+    file = locate(folder, "links")
     out = []
     for kind, wanted in names.items():
-        if kind == "item" and given is not None:
-            table = read_columns(given, _LINKS, notes, events["item"])
-            found = table.select(pl.col("item").alias("name"), "iri").unique(maintain_order=True)
+        if kind == "item" and file is not None:
+            table = read_columns(file, _LINKS, notes, interactions["item"])
+            links = table.select(pl.col("item").alias("name"), "iri").unique(maintain_order=True)
         else:
             exact = wanted.join(whole, on="name", maintain_order="left")
             rest = wanted.join(exact, on="name", how="anti", maintain_order="left")
-            found = pl.concat([exact, rest.join(short, on="name", maintain_order="left")])
-        _check_links(given or folder, kind, found)
-        out.append(found.select("name", pl.lit(kind).alias("kind"), "iri"))
+            links = pl.concat([exact, rest.join(short, on="name", maintain_order="left")])
+        _check_links(file or folder, kind, links)
+        out.append(links.select("name", pl.lit(kind).alias("kind"), "iri"))
     if not out[0]["iri"].is_in(ends.implode()).any():
         raise DataError(
             "no item of the interactions is a resource of the graph",
-            path=given or folder,
+            path=file or folder,
             value=names["item"]["name"][0],
             remedy="add links.csv with the columns item,iri",
         )
     return pl.concat(out).unique("iri", keep="first", maintain_order=True)
 
 
-def _check_links(path: Path, kind: str, found: pl.DataFrame) -> None:
+def _check_links(path: Path, kind: str, links: pl.DataFrame) -> None:
     for column, other in (("name", "iri"), ("iri", "name")):
-        again = found.filter(pl.col(column).is_duplicated())
+        again = links.filter(pl.col(column).is_duplicated())
         if len(again):
             both = again.filter(pl.col(column) == again[column][0])[other].to_list()[:2]
             whose = kind if column == "name" else "resource"
@@ -167,8 +169,8 @@ def _check_links(path: Path, kind: str, found: pl.DataFrame) -> None:
 def _named(facts: pl.DataFrame, links: pl.DataFrame) -> pl.DataFrame:
     """Facts with users and items under their own names, and relations under short ones."""
     for side in ("head", "tail"):
-        own = links.rename({"iri": side, "name": "own", "kind": f"{side}_type"})
-        facts = facts.join(own, on=side, how="left", maintain_order="left").with_columns(
+        renamed = links.rename({"iri": side, "name": "own", "kind": f"{side}_type"})
+        facts = facts.join(renamed, on=side, how="left", maintain_order="left").with_columns(
             pl.coalesce("own", side).alias(side), pl.col(f"{side}_type").fill_null(OTHER)
         )
         facts = facts.drop("own")

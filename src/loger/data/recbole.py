@@ -27,7 +27,7 @@ _SPLIT = dict(zip((".train", ".valid", ".test"), PARTS, strict=True))
 def read(folder: Path, *, positive_from: float | None = None, name: str | None = None) -> Dataset:
     """The data set that the atomic files of a folder hold."""
     stem, notes = _stem(folder), list[Note]()
-    events, path = _read_interactions(folder, stem, notes)
+    interactions, path = _read_interactions(folder, stem, notes)
     facts, labels, names, kg = [], {}, {}, tables.find(folder, f"{stem}.kg")
     links = pl.DataFrame(schema={"item": pl.String, "entity": pl.String})
     if kg is not None:
@@ -41,7 +41,7 @@ def read(folder: Path, *, positive_from: float | None = None, name: str | None =
             facts.append(some)
     return assemble(
         name or stem,
-        events,
+        interactions,
         pl.concat(facts, how="diagonal") if facts else NO_FACTS,
         users=names["user"],
         items=pl.concat([names["item"].rename("item"), links["item"]]),
@@ -176,19 +176,19 @@ def _read_features(
     frame = tables.filled(frame, [key], path)
     labels, facts, unread = dict[str, str](), [], []
     for column in rest:
-        given = frame.filter(pl.col(column).fill_null("") != "").select(
+        filled = frame.filter(pl.col(column).fill_null("") != "").select(
             "line", pl.col(key).alias("head"), pl.col(column).alias("tail")
         )
         says_name = column.lower().endswith(("name", "title"))
         if types[column].startswith("float") or (says_name and labels):
             unread.append(column)
         elif says_name:
-            labels = dict(given.select("head", "tail").iter_rows())
+            labels = dict(filled.select("head", "tail").iter_rows())
         else:
             if types[column] == "token_seq":
                 words = pl.col("tail").str.extract_all(r"\S+")
-                given = given.with_columns(words).explode("tail")
-            facts.append(given.with_columns(relation=pl.lit(column), tail_type=pl.lit(column)))
+                filled = filled.with_columns(words).explode("tail")
+            facts.append(filled.with_columns(relation=pl.lit(column), tail_type=pl.lit(column)))
     if unread:
         notes.append(Note(f"columns of {path.name} that are not read", len(unread), unread[0]))
     table = pl.concat(facts) if facts else NO_FACTS

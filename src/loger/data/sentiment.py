@@ -28,27 +28,29 @@ def read(folder: Path, *, positive_from: float | None = None, name: str | None =
     """The data set of a folder in this layout."""
     notes = list[Note]()
     path = tables.need(folder, "rating.txt")
-    events = tables.read_table(path, ("user", "item", "rating", "time"))
-    events = tables.filled(events, ("user", "item"), path)
-    events = seconds(tables.number(events, "rating", pl.Float64, path), "time", path)
-    said = read_mentions(tables.need(folder, "sentiment.txt"), events, notes)
+    interactions = tables.read_table(path, ("user", "item", "rating", "time"))
+    interactions = tables.filled(interactions, ("user", "item"), path)
+    interactions = seconds(tables.number(interactions, "rating", pl.Float64, path), "time", path)
+    mentions = read_mentions(tables.need(folder, "sentiment.txt"), interactions, notes)
     facts = [
-        said.select("line", "file", "feature", "source", pl.col(kind).alias("head")).with_columns(
+        mentions.select(
+            "line", "file", "feature", "source", pl.col(kind).alias("head")
+        ).with_columns(
             relation=pl.lit(relation), head_type=pl.lit(kind), tail_type=pl.lit("feature")
         )
         for kind, relation in (("user", "mentions"), ("item", "described_as"))
     ]
     facts = [table.rename({"feature": "tail"}) for table in facts]
-    items = events["item"].unique(maintain_order=True)
+    items = interactions["item"].unique(maintain_order=True)
     facts += [
         _read_related(related, relation, items)
         for relation in _RELATIONS
         if (related := tables.find(folder, f"{relation}.txt"))
     ]
-    features = said.select("feature", "label").unique("feature", maintain_order=True)
+    features = mentions.select("feature", "label").unique("feature", maintain_order=True)
     return assemble(
         name or folder.resolve().name,
-        events,
+        interactions,
         pl.concat(facts, how="diagonal"),
         interaction="purchase",
         labels={
@@ -62,7 +64,7 @@ def read(folder: Path, *, positive_from: float | None = None, name: str | None =
     )
 
 
-def read_mentions(path: Path, events: pl.DataFrame, notes: list[Note]) -> pl.DataFrame:
+def read_mentions(path: Path, interactions: pl.DataFrame, notes: list[Note]) -> pl.DataFrame:
     """One row per mention: line, user, item, feature, its label, and the row of the rating."""
     cells = tables.read_lists(path, ",")
     heads = [
@@ -76,37 +78,37 @@ def read_mentions(path: Path, events: pl.DataFrame, notes: list[Note]) -> pl.Dat
             path=path,
             line=int(short["line"][0]),
             value=short["user"][0],
-            remedy="complete the line or take it out",
+            remedy="complete the line or remove it",
         )
     pairs = heads[0].join(heads[1], on="line", maintain_order="left")
-    rows = events.select("user", "item").with_row_index("source")
+    rows = interactions.select("user", "item").with_row_index("source")
     rows = rows.unique(["user", "item"], keep="first", maintain_order=True)
     pairs = pairs.join(rows, on=["user", "item"], how="left", maintain_order="left")
-    said = cells.filter(pl.col("place") >= 2).join(pairs, on="line", maintain_order="left")
-    said = _with_features(said, path).with_columns(file=pl.lit(path.name))
-    stray = said.filter(pl.col("source").is_null())
+    mentions = cells.filter(pl.col("place") >= 2).join(pairs, on="line", maintain_order="left")
+    mentions = _with_features(mentions, path).with_columns(file=pl.lit(path.name))
+    stray = mentions.filter(pl.col("source").is_null())
     if len(stray):
         example = f"{stray['user'][0]} {stray['item'][0]}, line {stray['line'][0]}"
         notes.append(Note("mentions of pairs without a rating left out", len(stray), example))
-    return said.drop_nulls("source").with_columns(pl.col("source").cast(pl.Int64))
+    return mentions.drop_nulls("source").with_columns(pl.col("source").cast(pl.Int64))
 
 
-def _with_features(said: pl.DataFrame, path: Path) -> pl.DataFrame:
+def _with_features(mentions: pl.DataFrame, path: Path) -> pl.DataFrame:
     """Mentions with the feature they name, as ``aspect|opinion|±1``, and its label."""
-    parts = said["value"].str.extract_groups(r"^([^:]+):([^:]+):([+-]?[01])$").struct
+    parts = mentions["value"].str.extract_groups(r"^([^:]+):([^:]+):([+-]?[01])$").struct
     aspect, opinion, polarity = (parts.field(str(k)) for k in (1, 2, 3))
-    bad = said.filter(polarity.is_null())
+    bad = mentions.filter(polarity.is_null())
     if len(bad):
         raise DataError(
             "a mention should be aspect:opinion:polarity with a polarity of -1, 0 or 1",
             path=path,
             line=int(bad["line"][0]),
             value=bad["value"][0],
-            remedy="correct the mention or take it out",
+            remedy="correct the mention or remove it",
         )
     sign = polarity.cast(pl.Int8).cast(pl.String).replace("1", "+1")
     mood = sign.replace({"+1": "good", "0": "neutral", "-1": "bad"})
-    return said.with_columns(
+    return mentions.with_columns(
         (aspect + "|" + opinion + "|" + sign).alias("feature"),
         (aspect + ": " + opinion + " (" + mood + ")").alias("label"),
     )

@@ -55,20 +55,20 @@ class Split:
     def unobserved(self, users: NDArray[np.integer], n: int, seed: int) -> NDArray[np.int32]:
         """For each user n items, drawn uniformly and without repetition, that the user has
         in no part at all (METHOD L4); [users, n]."""
-        events = self.dataset.interactions
+        interactions = self.dataset.interactions
         n_items = self.dataset.n_items
-        known = np.bincount(events.users, minlength=self.dataset.n_users)
+        known = np.bincount(interactions.users, minlength=self.dataset.n_users)
         short = np.flatnonzero(known[users] + n > n_items)
         if len(short):
             raise LogerError(
-                f"user {int(users[short[0]])} leaves fewer than {n} unobserved items of {n_items}"
+                f"user {int(users[short[0]])} has fewer than {n} unobserved items among {n_items}"
             )
-        order = np.argsort(events.users, kind="stable")
+        order = np.argsort(interactions.users, kind="stable")
         ends = np.concatenate([[0], np.cumsum(known)])
         out = np.empty((len(users), n), dtype=np.int32)
         for row, u in enumerate(np.asarray(users)):
             # Draw ranks among the items the user does not have, then step over those it has.
-            have = np.sort(events.items[order[ends[u] : ends[u + 1]]])
+            have = np.sort(interactions.items[order[ends[u] : ends[u + 1]]])
             rng = np.random.default_rng([seed, row, int(u)])
             ranks = rng.choice(n_items - len(have), size=n, replace=False, shuffle=True)
             gaps = have - np.arange(len(have))  # how many free items lie before each
@@ -96,31 +96,37 @@ def split(
     for name, share in (("test", test), ("validation", validation)):
         if not 0 <= share < 1:
             raise LogerError(f"{name} must be a share in [0, 1), got {share!r}")
-    events = dataset.interactions
+    interactions = dataset.interactions
     if how == "auto":
         how = (
             "given"
-            if events.parts is not None
+            if interactions.parts is not None
             else "time"
-            if events.times is not None
+            if interactions.times is not None
             else "random"
         )
-    if how == "given" and events.parts is None:
-        raise DataError(f"{dataset.name} brings no split", remedy="choose 'time' or 'random'")
-    if how == "time" and events.times is None:
+    if how == "given" and interactions.parts is None:
+        raise DataError(
+            f"{dataset.name} has no split of its own", remedy="choose 'time' or 'random'"
+        )
+    if how == "time" and interactions.times is None:
         raise DataError(f"{dataset.name} has no times", remedy="choose 'random'")
     # Within a user: latest last, ties by item; a random key does for 'random'.
     rng = np.random.default_rng([seed, 0x5EED])
-    shuffled = rng.permutation(len(events)) if how == "random" or events.times is None else None
-    key = events.times if shuffled is None else shuffled
-    parts = np.full(len(events), TRAIN, dtype=np.int8)
+    shuffled = (
+        rng.permutation(len(interactions))
+        if how == "random" or interactions.times is None
+        else None
+    )
+    key = interactions.times if shuffled is None else shuffled
+    parts = np.full(len(interactions), TRAIN, dtype=np.int8)
     if how == "given":
-        assert events.parts is not None
-        parts = events.parts.copy()
+        assert interactions.parts is not None
+        parts = interactions.parts.copy()
     else:
-        _hold_out(parts, events.users, events.items, key, test, TEST)
+        _hold_out(parts, interactions.users, interactions.items, key, test, TEST)
     if not (parts == VALIDATION).any():
-        _hold_out(parts, events.users, events.items, key, validation, VALIDATION)
+        _hold_out(parts, interactions.users, interactions.items, key, validation, VALIDATION)
     rows = [np.flatnonzero(parts == p) for p in (TRAIN, VALIDATION, TEST)]
     return Split(dataset, *rows)
 

@@ -152,16 +152,35 @@ def read_table(
         rows = rows[1:]
     else:
         names = list(columns)[: len(first)]
-        least, most = len(columns) - optional, len(columns)
-        if not least <= len(first) <= most:
-            raise DataError(
-                f"should have {most if least == most else f'{least} to {most}'} columns "
-                f"({', '.join(columns)}) separated by {separator!r}, has {len(first)}",
-                path=path,
-                line=int(rows["line"][0]),
-                value=rows["text"][0][:80],
-                remedy="bring the columns into this order, or name them so in a header",
-            )
+        _check_width(path, rows, columns, optional, separator)
+    _check_rows(path, rows, names, separator)
+    table = rows.select(
+        "line",
+        *(pl.col("cells").list.get(i).str.strip_chars().alias(n) for i, n in enumerate(names)),
+    )
+    if headless is not None and not headed:
+        headless(table)
+    return table
+
+
+def _check_width(
+    path: Path, rows: pl.DataFrame, columns: Sequence[str], optional: int, separator: str
+) -> None:
+    """Refuse a file without a header whose first row has too few or too many columns."""
+    least, most, n = len(columns) - optional, len(columns), len(rows["cells"][0])
+    if not least <= n <= most:
+        raise DataError(
+            f"should have {most if least == most else f'{least} to {most}'} columns "
+            f"({', '.join(columns)}) separated by {separator!r}, has {n}",
+            path=path,
+            line=int(rows["line"][0]),
+            value=rows["text"][0][:80],
+            remedy="put the columns in this order, or name them so in a header",
+        )
+
+
+def _check_rows(path: Path, rows: pl.DataFrame, names: Sequence[str], separator: str) -> None:
+    """Refuse a table without rows, or with rows of another width."""
     wrong = rows.filter(pl.col("cells").list.len() != len(names))
     if len(wrong):
         raise DataError(
@@ -173,13 +192,6 @@ def read_table(
         )
     if not len(rows):
         raise DataError("has a header but no rows", path=path, remedy="add rows below the header")
-    table = rows.select(
-        "line",
-        *(pl.col("cells").list.get(i).str.strip_chars().alias(n) for i, n in enumerate(names)),
-    )
-    if headless is not None and not headed:
-        headless(table)
-    return table
 
 
 def _quoted_cells(path: Path, lines: pl.DataFrame) -> pl.Series:
@@ -270,7 +282,7 @@ def filled(frame: pl.DataFrame, columns: Sequence[str], path: Path) -> pl.DataFr
                 f"{column} is empty",
                 path=path,
                 line=int(bad["line"][0]) if "line" in bad.columns else None,
-                remedy="fill the cell or take the row out",
+                remedy="fill the cell or remove the row",
             )
     return frame
 
@@ -283,5 +295,5 @@ def _check_header(path: Path, names: Sequence[str], line: int) -> None:
             path=path,
             line=line,
             value=sorted(twice)[0],
-            remedy="give every column a name of its own",
+            remedy="give every column its own name",
         )

@@ -56,7 +56,7 @@ def _moments(text: pl.Series) -> tuple[pl.Series, str]:
     ahead = zone.str.replace("(?i)z", "+00").str.replace(":", "", literal=True)
     hours = ahead.str.slice(0, 3).cast(pl.Int64, strict=False).fill_null(0)
     minutes = (ahead.str.slice(0, 1) + ahead.str.slice(3)).cast(pl.Int64, strict=False).fill_null(0)
-    found = (moment - 3600 * hours - 60 * minutes).set(way != way[0], None)
+    moments = (moment - 3600 * hours - 60 * minutes).set(way != way[0], None)
     if moment[0] is None:
         return pl.Series([None] * len(text), dtype=pl.Int64), ""
-    return found, ("a day", "a moment without a zone", "a moment with a zone")[int(way[0])]
+    return moments, ("a day", "a moment without a zone", "a moment with a zone")[int(way[0])]
