@@ -6,7 +6,7 @@ RUN_READY := .venv/ready
 DEV_READY := .venv/ready-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint tables format bench bench-grounding bench-encoder bench-build docs clean
+.PHONY: help setup demo test lint tables format bench bench-grounding bench-encoder bench-build docs clean mutants
 
 help: ## list these targets
 	@echo "loger: recommendations with reasons that are true"
@@ -27,6 +27,9 @@ lint: $(DEV_READY) ## check style (ruff) and types (mypy)
 
 tables: $(DEV_READY) ## write the stored figures of docs/tables into the pages
 	$(PY) benchmarks/tables.py
+
+mutants: $(DEV_READY) ## change the source in small ways and see whether the tests notice (an hour)
+	$(PY) scripts/mutants.py
 
 format: $(DEV_READY) ## put the code into the house style
 	$(PY) -m ruff check --fix .

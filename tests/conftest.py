@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +16,16 @@ from loger.data.dataset import PARTS
 settings.register_profile(
     "loger", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
 )
-settings.load_profile("loger")
+# Under `make mutants` every mutant runs the same few examples.
+settings.register_profile(
+    "mutants", settings.get_profile("loger"), max_examples=20, derandomize=True, database=None
+)
+MUTATING = "mutmut" in sys.modules
+settings.load_profile("mutants" if MUTATING else "loger")
+if MUTATING:  # compiled once here, in the process that all mutants are forked from
+    from graphs import compile_kernels
+
+    compile_kernels()
 
 Write = Callable[..., Path]
 REAL_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"

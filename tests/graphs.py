@@ -195,3 +195,16 @@ def dense_groundings(graph: KnowledgeGraph, rules, user: int, item: int, walk=No
             front[[user, v]] = 0
         found.append(float(front @ end))
     return found
+
+
+def compile_kernels() -> None:
+    """Have the compiled functions that rankers, EM and explanations call ready."""
+    from loger.explain.attribution import explain
+    from small import problem
+
+    em = problem()
+    pairs = np.arange(3), np.arange(3)
+    explain(em.ranker(em.start()), *pairs)
+    for feature in ("count", "walk"):
+        em = problem(feature=feature, likelihood="pseudo")
+        explain(em.ranker(em.start()), *pairs)

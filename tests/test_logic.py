@@ -120,6 +120,16 @@ def test_the_pseudo_likelihood_is_its_formula():
     assert pseudo_likelihood(w, phi, targets, l2=0.1)[0] == pytest.approx(slow)
 
 
+def test_without_a_prior_or_a_penalty_the_pseudo_likelihood_has_neither():
+    phi = csr_array(np.array([[1.0, 0.0], [0.5, 2.0]]))
+    w, targets = np.array([0.3, -0.7]), np.array([1.0, 0.25])
+    p = 1 / (1 + np.exp(-np.array([0.3, 0.15 - 1.4])))
+    slow = np.log(p[0]) + 0.25 * np.log(p[1]) + 0.75 * np.log(1 - p[1])
+    value, gradient = pseudo_likelihood(w, phi, targets, prior=False)
+    assert value == pytest.approx(slow)
+    assert gradient == pytest.approx(phi.T @ (targets - p))
+
+
 def lists(seed=0):
     """Candidates of four users, and which of them are hits."""
     rng = np.random.default_rng(seed)
@@ -151,6 +161,37 @@ def test_the_gradient_of_the_listwise_likelihood_is_that_of_finite_differences()
 
     w = np.array([1.0, -0.5, 2.0])
     assert function(w)[1] == pytest.approx(differences(function, w), rel=1e-5, abs=1e-8)
+
+
+def test_the_listwise_likelihood_has_no_penalty_by_default_and_users_may_lack_hits():
+    phi, starts, _ = lists()
+    w, hits = np.array([1.0, -0.5, 2.0]), np.array([1, 6])  # the last two users have none
+    value, gradient = listwise(w, phi, starts, hits)
+    assert value == pytest.approx(listwise(w, phi[:9], starts[:3], hits)[0])
+    assert gradient == pytest.approx(
+        differences(lambda x: listwise(x, phi, starts, hits), w), rel=1e-5, abs=1e-8
+    )
+
+
+def test_the_listwise_likelihood_does_not_overflow():
+    phi, starts, hits = lists()
+    w = np.array([1.0, -0.5, 2.0])
+    level = np.repeat([800.0, -800.0, 1e6, 900.0], np.diff(starts))  # alike for all of a user
+    high = np.column_stack([phi, level])
+    value, gradient = listwise(np.append(w, 1.0), high, starts, hits)
+    assert value == pytest.approx(listwise(w, phi, starts, hits)[0], rel=1e-9)
+    assert gradient[:3] == pytest.approx(listwise(w, phi, starts, hits)[1], rel=1e-6, abs=1e-9)
+
+
+@pytest.mark.parametrize(("n", "gap"), [(10, 5e-7), (60, 1e-5)])
+def test_maximise_gets_to_the_bottom_of_a_narrow_valley(n, gap):
+    """Curvatures from 1 to 100: SciPy's own tolerances stop several times as far away."""
+    curvature = np.logspace(0, 2, n)
+
+    def function(x):
+        return float(-0.5 * curvature @ (x - 1) ** 2), -curvature * (x - 1)
+
+    assert np.abs(maximise(function, np.zeros(n)) - 1).max() < gap
 
 
 def test_maximise_finds_the_optimum_and_keeps_signs():

@@ -110,7 +110,7 @@ def listwise(
     each. λ is of the mean: ½λ‖w‖² is taken off.
     """
     users = np.searchsorted(starts, hits, side="right") - 1
-    weight = 1 / np.sqrt(np.bincount(users, minlength=len(starts) - 1)[users])
+    weight = 1 / np.sqrt(np.bincount(users)[users])
     weight /= weight.sum()
     z = phi @ parameters
     sizes = np.diff(starts)
@@ -148,7 +148,7 @@ def maximise(
 
 def ascend(function: Callable[[Floats], Valued], start: Floats, rate: float, steps: int) -> Floats:
     """Plain gradient ascent, as the paper's M-step is published."""
-    x = start.astype(np.float64)
+    x = start
     for _ in range(steps):
         x = x + rate * function(x)[1]
     return x

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import polars as pl
 import pytest
 
 from loger.baselines import EASE, MostPop, P3alpha
-from loger.data import split
+from loger.data import Split, split
 from loger.data.demo import shop
 from loger.errors import DataError, LogerError, UnknownNameError
 from loger.evaluation.evaluate import evaluate, sampled_candidates
@@ -18,7 +19,10 @@ from loger.evaluation.metrics.report import METRICS
 from loger.evaluation.recommender import Recommender
 from loger.evaluation.tuning import tune
 
-PARTS = split(shop(users=120, items=150).dataset, "random", seed=2)
+
+@cache
+def parts() -> Split:
+    return split(shop(users=120, items=150).dataset, "random", seed=2)
 
 
 class Oracle(Recommender):
@@ -42,34 +46,34 @@ class Oracle(Recommender):
 
 @pytest.fixture(scope="module")
 def report():
-    models = [MostPop().fit(PARTS), P3alpha().fit(PARTS), EASE().fit(PARTS)]
-    return evaluate(models, PARTS, samples=200)
+    models = [MostPop().fit(parts()), P3alpha().fit(parts()), EASE().fit(parts())]
+    return evaluate(models, parts(), samples=200)
 
 
 @pytest.mark.parametrize("protocol", ["full", "sampled-100"])
 @pytest.mark.parametrize("part, above", [("test", ("train", "validation")), ("validation", ())])
 def test_who_knows_the_answers_is_perfect(protocol, part, above):
     # Known items are left out before ranking: scoring them higher does no harm.
-    oracle = Oracle(part, above).fit(PARTS)
-    perfect = evaluate([oracle], PARTS, part, protocol=protocol, samples=10)
+    oracle = Oracle(part, above).fit(parts())
+    perfect = evaluate([oracle], parts(), part, protocol=protocol, samples=10)
     assert perfect.mean(oracle.name, "ndcg") == pytest.approx(1)
     assert perfect.mean(oracle.name, "hit_rate") == 1
 
 
 def test_on_validation_test_items_are_not_known():
-    oracle = Oracle("validation", above=("test",)).fit(PARTS)
-    worse = evaluate([oracle], PARTS, "validation", samples=10)
+    oracle = Oracle("validation", above=("test",)).fit(parts())
+    worse = evaluate([oracle], parts(), "validation", samples=10)
     assert worse.mean(oracle.name, "ndcg") < 0.9
 
 
 def test_every_user_of_the_part_counts_once(report):
-    assert report.users.tolist() == sorted(set(PARTS.pairs("test")[0].tolist()))
+    assert report.users.tolist() == sorted(set(parts().pairs("test")[0].tolist()))
     for of in report.values.values():
         assert {len(values) for values in of.values()} == {len(report.users)}
 
 
 def test_a_split_and_its_refit_leave_out_the_same(report):
-    again = evaluate([EASE().fit(PARTS)], PARTS.refit(), samples=10)
+    again = evaluate([EASE().fit(parts())], parts().refit(), samples=10)
     assert set(again.values["EASE^R"]) == set(METRICS)
     for metric, values in again.values["EASE^R"].items():
         assert (values == report.values["EASE^R"][metric]).all(), metric
@@ -87,62 +91,62 @@ class Noting(MostPop):
 
 
 def test_who_is_not_fitted_is_fitted_on_all_that_it_may_know():
-    train, validation = len(PARTS.train), len(PARTS.validation)
+    train, validation = len(parts().train), len(parts().validation)
     plain, learner = Noting(), Noting("learner", learns=True)
-    tested = evaluate([plain, learner], PARTS, samples=10)
+    tested = evaluate([plain, learner], parts(), samples=10)
     assert plain.fits == [(train + validation, 0)]
     assert learner.fits == [(train, validation)]
-    by_hand = MostPop().fit(PARTS.refit())
+    by_hand = MostPop().fit(parts().refit())
     assert (plain.popularity_ == by_hand.popularity_).all()
-    expected = evaluate([by_hand], PARTS, samples=10).values["MostPop"]
+    expected = evaluate([by_hand], parts(), samples=10).values["MostPop"]
     assert all((tested.values["noting"][m] == expected[m]).all() for m in METRICS)
     validated = Noting()
-    evaluate([validated], PARTS, "validation", samples=10)
+    evaluate([validated], parts(), "validation", samples=10)
     assert validated.fits == [(train, validation)]
 
 
 def test_who_is_fitted_is_taken_as_it_is():
-    model = Noting().fit(PARTS)
-    evaluate([model], PARTS, samples=10)
-    assert model.fits == [(len(PARTS.train), len(PARTS.validation))]
+    model = Noting().fit(parts())
+    evaluate([model], parts(), samples=10)
+    assert model.fits == [(len(parts().train), len(parts().validation))]
 
 
 @pytest.mark.parametrize("fitted", [True, False])
 def test_who_learns_from_validation_is_not_evaluated_on_it(fitted):
     learner = Noting("learner", learns=True)
     if fitted:
-        learner.fit(PARTS)
+        learner.fit(parts())
     before = list(learner.fits)
     with pytest.raises(LogerError, match="learner learns from validation; evaluate it on test"):
-        evaluate([MostPop(), learner], PARTS, "validation")
+        evaluate([MostPop(), learner], parts(), "validation")
     assert learner.fits == before
 
 
 def test_novelty_counts_the_users_who_are_known_to_have_an_item(report):
-    known = np.zeros((PARTS.dataset.n_users, PARTS.dataset.n_items))
+    known = np.zeros((parts().dataset.n_users, parts().dataset.n_items))
     for part in ("train", "validation"):
-        known[PARTS.pairs(part)] = 1
-    scores = MostPop().fit(PARTS).popularity_
+        known[parts().pairs(part)] = 1
+    scores = MostPop().fit(parts()).popularity_
     expected = []
     for user in report.users:
-        free = [v for v in range(PARTS.dataset.n_items) if not known[user, v]]
+        free = [v for v in range(parts().dataset.n_items) if not known[user, v]]
         top = sorted(free, key=lambda v: (-scores[v], v))[:10]
-        bits = [np.log2(PARTS.dataset.n_users / max(1, known[:, v].sum())) for v in top]
+        bits = [np.log2(parts().dataset.n_users / max(1, known[:, v].sum())) for v in top]
         expected.append(sum(bits) / 10)
     np.testing.assert_allclose(report.values["MostPop"]["novelty"], expected)
 
 
 def test_values_equal_a_slow_evaluation(report):
-    scores = P3alpha().fit(PARTS).score(np.arange(PARTS.dataset.n_users))
+    scores = P3alpha().fit(parts()).score(np.arange(parts().dataset.n_users))
     for row, user in enumerate(report.users):
         known = {
             int(v)
             for part in ("train", "validation")
-            for u, v in zip(*PARTS.pairs(part), strict=True)
+            for u, v in zip(*parts().pairs(part), strict=True)
             if u == user
         }
-        wanted = {int(v) for u, v in zip(*PARTS.pairs("test"), strict=True) if u == user}
-        free = [v for v in range(PARTS.dataset.n_items) if v not in known]
+        wanted = {int(v) for u, v in zip(*parts().pairs("test"), strict=True) if u == user}
+        free = [v for v in range(parts().dataset.n_items) if v not in known]
         top = sorted(free, key=lambda v: (-scores[user, v], v))[:10]
         found = len(wanted & set(top))
         assert report.values["P3α"]["recall"][row] == pytest.approx(found / len(wanted))
@@ -151,48 +155,48 @@ def test_values_equal_a_slow_evaluation(report):
 
 def test_candidates_are_written_once_and_shared(tmp_path):
     file = tmp_path / "candidates.parquet"
-    models = [MostPop().fit(PARTS), EASE().fit(PARTS)]
-    both = evaluate(models, PARTS, protocol="sampled-100", candidates=file, seed=1, samples=10)
+    models = [MostPop().fit(parts()), EASE().fit(parts())]
+    both = evaluate(models, parts(), protocol="sampled-100", candidates=file, seed=1, samples=10)
     written = file.read_bytes()
     # Another seed would draw others; the file is there, so these are read.
-    one = evaluate(models[1:], PARTS, protocol="sampled-100", candidates=file, seed=2, samples=10)
+    one = evaluate(models[1:], parts(), protocol="sampled-100", candidates=file, seed=2, samples=10)
     assert file.read_bytes() == written
     assert (one.values["EASE^R"]["ndcg"] == both.values["EASE^R"]["ndcg"]).all()
-    drawn = sampled_candidates(PARTS, "test", seed=1)
-    read = sampled_candidates(PARTS, "test", file)
+    drawn = sampled_candidates(parts(), "test", seed=1)
+    read = sampled_candidates(parts(), "test", file)
     assert (drawn != read).nnz == 0
 
 
 def test_candidates_are_the_held_out_items_and_a_hundred_unobserved_for_each():
-    among = sampled_candidates(PARTS, "test", seed=0).toarray() > 0
-    events = PARTS.dataset.interactions
+    among = sampled_candidates(parts(), "test", seed=0).toarray() > 0
+    events = parts().dataset.interactions
     observed = np.zeros_like(among)
     observed[events.users, events.items] = True
     held = np.zeros_like(among)
-    held[PARTS.pairs("test")] = True
+    held[parts().pairs("test")] = True
     assert (among & observed == held).all()
-    drawn = PARTS.unobserved(PARTS.pairs("test")[0], 100, seed=0)
-    for user in np.unique(PARTS.pairs("test")[0]):
-        united = np.unique(drawn[PARTS.pairs("test")[0] == user])
+    drawn = parts().unobserved(parts().pairs("test")[0], 100, seed=0)
+    for user in np.unique(parts().pairs("test")[0]):
+        united = np.unique(drawn[parts().pairs("test")[0] == user])
         assert np.flatnonzero(among[user] & ~held[user]).tolist() == united.tolist()
         assert len(united) >= 100
 
 
 def test_candidates_of_another_split_or_damaged_are_refused(tmp_path):
     file = tmp_path / "candidates.parquet"
-    sampled_candidates(PARTS, "test", file)
+    sampled_candidates(parts(), "test", file)
     with pytest.raises(DataError, match="another split"):
-        sampled_candidates(split(PARTS.dataset, "random", seed=8), "test", file)
+        sampled_candidates(split(parts().dataset, "random", seed=8), "test", file)
     with pytest.raises(DataError, match="another split"):
-        sampled_candidates(PARTS, "validation", file)
+        sampled_candidates(parts(), "validation", file)
     file.write_bytes(b"no table")
     with pytest.raises(DataError, match="cannot be read"):
-        sampled_candidates(PARTS, "test", file)
+        sampled_candidates(parts(), "test", file)
 
 
 def test_the_better_model_is_found_better(report):
-    oracle = Oracle("test").fit(PARTS)
-    against = evaluate([MostPop().fit(PARTS), oracle], PARTS, samples=100)
+    oracle = Oracle("test").fit(parts())
+    against = evaluate([MostPop().fit(parts()), oracle], parts(), samples=100)
     found = against.compare(oracle.name, "MostPop")
     assert found.low <= found.difference <= found.high
     assert found.low > 0
@@ -241,25 +245,25 @@ def test_json_and_parquet_hold_everything(report, tmp_path):
 
 
 def test_what_cannot_be_evaluated_is_refused_before_work():
-    model = MostPop().fit(PARTS)
+    model = MostPop().fit(parts())
     with pytest.raises(LogerError, match="different names"):
-        evaluate([model, model], PARTS)
+        evaluate([model, model], parts())
     with pytest.raises(UnknownNameError, match="did you mean 'sampled-100'"):
-        evaluate([model], PARTS, protocol="sampled100")
+        evaluate([model], parts(), protocol="sampled100")
     with pytest.raises(UnknownNameError, match="part"):
-        evaluate([model], PARTS, "train")
+        evaluate([model], parts(), "train")
     with pytest.raises(LogerError, match="no validation pairs"):
-        evaluate([model], PARTS.refit(), "validation")
+        evaluate([model], parts().refit(), "validation")
     with pytest.raises(LogerError, match="sampled-100"):
-        evaluate([model], PARTS, candidates="somewhere.parquet")
+        evaluate([model], parts(), candidates="somewhere.parquet")
 
 
 def test_tuning_keeps_the_best_point_on_validation():
-    tuned = tune(EASE, {"l2": (1.0, 30.0, 1000.0)}, PARTS)
+    tuned = tune(EASE, {"l2": (1.0, 30.0, 1000.0)}, parts())
     reached = {}
     for l2 in (1.0, 30.0, 1000.0):
-        model = EASE(l2=l2).fit(PARTS)
-        reached[l2] = evaluate([model], PARTS, "validation", samples=10).mean("EASE^R", "ndcg")
+        model = EASE(l2=l2).fit(parts())
+        reached[l2] = evaluate([model], parts(), "validation", samples=10).mean("EASE^R", "ndcg")
     assert [value for _, value in tuned.trials] == pytest.approx(list(reached.values()))
     assert tuned.value == max(value for _, value in tuned.trials)
     assert tuned.settings["l2"] == max(reached, key=reached.__getitem__)
@@ -267,4 +271,4 @@ def test_tuning_keeps_the_best_point_on_validation():
 
 def test_tuning_without_validation_is_refused():
     with pytest.raises(LogerError, match="tuning needs validation pairs"):
-        tune(EASE, EASE.GRID, PARTS.refit())
+        tune(EASE, EASE.GRID, parts().refit())

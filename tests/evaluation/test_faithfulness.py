@@ -62,6 +62,7 @@ def test_a_user_without_paths_has_no_distribution_and_no_divergence():
     p = fa.shares([[0, 0], [2, 6]])
     assert np.isnan(p[0]).all()
     assert p[1].tolist() == [0.25, 0.75]
+    assert fa.shares([[0.125, 0.375]]).tolist() == [[0.25, 0.75]]
     found = fa.jensen_shannon(p, [[1, 0], [0.25, 0.75]])
     assert np.isnan(found[0])
     assert found[1] == 0
@@ -82,6 +83,17 @@ def test_a_sampled_history_is_exact_where_there_are_few_paths():
     assert found[0].tolist() == [0.3, 0.7]
     assert found[1] != pytest.approx([0.6, 0.4], abs=1e-9)
     assert found[1] == pytest.approx([0.6, 0.4], abs=0.06)
+    assert (found[1] * fa.SAMPLED == np.rint(found[1] * fa.SAMPLED)).all()
+    edge = fa.sampled_history([[6, 4], [6, 5]], np.random.default_rng(1), n=10)
+    assert edge[0].tolist() == [0.6, 0.4]
+    assert (edge[1] * 10 == np.rint(edge[1] * 10)).all()
+
+
+def test_rounding_does_not_make_a_distribution_too_large_to_draw_from():
+    p = fa.shares(np.random.default_rng(0).random((2000, 7)))
+    assert (p[:, :-1].sum(axis=1) <= 1).all()
+    over = np.array([[np.nextafter(1.0, 2.0), -1e-17]])
+    assert fa.drawn(over, 5, np.random.default_rng(0)).tolist() == [[1.0, 0.0]]
 
 
 def test_emitted_paths_are_the_best_of_each_item_by_rank_until_there_are_enough():
@@ -135,11 +147,6 @@ def test_coverage_counts_items_with_a_path():
     assert np.isnan(found[1])
 
 
-def test_decomposition_error_is_the_largest_gap():
-    assert fa.decomposition_error([[1.0, 2.0], [0.5, 0.5]], [3.0, 1.25]) == 0.25
-    assert fa.decomposition_error(np.empty((0, 2)), []) == 0
-
-
 def test_digests_agree_only_for_equal_bytes():
     one = [[ExplainedItem(0, 0.1 + 0.2, (BRAND,), (1.0,))]]
     assert fa.digest(one) == fa.digest([[ExplainedItem(0, 0.1 + 0.2, (BRAND,), (1.0,))]])
@@ -157,15 +164,28 @@ def test_changed_counts_first_reasons_that_are_others():
     swapped = ExplainedItem(0, 1.0, (CROWD, BRAND))
     assert fa.changed([[a, b, c, a]], [[c, b, swapped]])[0] == 0.5
     assert fa.changed([[a, b]], [[b, a]])[0] == 0  # the same items for the same reasons
+    nobody = fa.changed([[], [a]], [[a], []])
+    assert np.isnan(nobody[0])
+    assert nobody[1] == 1
+    with pytest.raises(ValueError, match="zip"):
+        fa.changed([[a], [b]], [[a]])
+
+
+def test_means_leave_out_what_is_not_known():
+    assert fa.mean_of_known([1.0, np.nan, 2.0]) == 1.5
+    assert np.isnan(fa.mean_of_known([np.nan]))
+    assert np.isnan(fa.mean_of_known([]))
 
 
 # ── scores anew ─────────────────────────────────────────────────────────────────────────
 
 
 def test_ranks_leave_known_items_out_and_break_ties_by_number():
-    scores = [5.0, 3.0, 3.0, 9.0]
+    scores = [5, 3, 3, 9]
     assert [fa.rank(scores, i, [3]) for i in (0, 1, 2)] == [0, 1, 2]
     assert fa.rank(scores, 0, []) == 1
+    assert fa.rank(scores, 1, [0, 3]) == 0
+    assert scores == [5, 3, 3, 9]
 
 
 def test_the_lost_lead_is_a_share_of_what_the_item_was_ahead_by():
@@ -174,6 +194,10 @@ def test_the_lost_lead_is_a_share_of_what_the_item_was_ahead_by():
     assert fa.lead(before, 0, [3]) == 3.0
     assert fa.lost_lead(before, after, 0, [3]) == pytest.approx((3 - (3 - 4 / 3)) / 3)
     assert np.isnan(fa.lost_lead(before, after, 2, [3]))  # it had no lead to lose
+    assert np.isnan(fa.lost_lead([1, 1], [2, 1], 0, []))
+    assert fa.lead([5, 4, 0], 0, []) == 2
+    assert fa.lost_lead([1.0, 0.5], [1.0, 1.0], 0, []) == 1  # a lead of a quarter, gone
+    assert fa.lead([5.0, -np.inf, 1.0], 0, []) == 2  # what is never recommended has no part
 
 
 def additive(supports, others):
@@ -217,9 +241,60 @@ def test_a_pair_that_greed_passes_by_is_found():
 
     found = fa.minimal_counterfactual(own, rescore, item=0, known=[], k=1)
     assert found == fa.Counterfactual((1, 2), exact=True)
-    assert fa.minimal_counterfactual(own, rescore, 0, [], 1, most_pairs=3) == fa.Counterfactual(
+    assert fa.minimal_counterfactual(own, rescore, 0, [], 1, max_pairs=3) == fa.Counterfactual(
         (0, 3, 4, 5), exact=False
     )
+
+
+def test_pairs_are_tried_up_to_their_limit():
+    """Four actions make six pairs; only the last two together suffice, and greed takes three."""
+    own = [[(0, 0, a)] for a in range(4)]
+
+    def rescore(removed):
+        gone = {edge[2] for edge in removed}
+        item = 10.0 - 2.0 * len(gone & {0, 1}) - 0.1 * len(gone & {2, 3})
+        return np.array([item - (6.0 if {2, 3} <= gone else 0.0) - 2.0 * (len(gone) > 2), 5.0])
+
+    def fewest(max_pairs):
+        return fa.minimal_counterfactual(own, rescore, 0, [], 1, max_pairs=max_pairs)
+
+    assert fewest(6) == fa.Counterfactual((2, 3), exact=True)
+    assert fewest(5) == fa.Counterfactual((0, 1, 2), exact=False)
+
+
+def test_three_actions_are_the_fewest_only_if_all_pairs_were_tried():
+    own, rescore = additive([2.0, 2.0, 2.0, 2.0], [3.0])  # six pairs
+    for max_pairs, exact in ((6, True), (5, False), (7, True)):
+        found = fa.minimal_counterfactual(own, rescore, 0, [], 1, max_pairs=max_pairs)
+        assert found == fa.Counterfactual((0, 1, 2), exact=exact)
+
+
+def test_greed_stops_at_the_most_actions_and_then_pairs_are_tried():
+    own, rescore = additive([1.0] * 6, [0.5])
+    assert fa.minimal_counterfactual(own, rescore, 0, [], 1) is None
+    found = fa.minimal_counterfactual(own, rescore, 0, [], 1, max_actions=6)
+    assert found == fa.Counterfactual((0, 1, 2, 3, 4, 5), exact=False)
+    own, rescore = additive([1.0] * 6, [1.5])
+    found = fa.minimal_counterfactual(own, rescore, 0, [], 1)
+    assert found == fa.Counterfactual((0, 1, 2, 3, 4), exact=False)
+    assert fa.minimal_counterfactual(own, rescore, 0, [], 1, max_actions=4) is None
+
+
+def test_a_thousand_pairs_are_tried_by_default():
+    for n, exact in ((45, True), (46, False)):  # 990 and 1,035 pairs
+        own, rescore = additive([9.0, 9.0, 9.0, *[0.0] * (n - 3)], [5.0])
+        found = fa.minimal_counterfactual(own, rescore, 0, [], 1)
+        assert found == fa.Counterfactual((0, 1, 2), exact=exact)
+
+
+def test_an_item_stays_in_the_list_while_fewer_than_k_others_could_replace_it():
+    own = [[(0, 0, 0)]]
+    gone = lambda removed: np.array([0.0 if removed else 9.0, 5.0, 5.0, -np.inf])  # noqa: E731
+    found = [fa.minimal_counterfactual(own, gone, 0, known, k) for known, k in
+             (([], 2), ([], 3), ([2], 1), ([2], 2), ([1, 2], 1))]  # fmt: skip
+    assert [f is not None for f in found] == [True, False, True, False, False]
+    whole = lambda removed: np.array([0 if removed else 9, 5])  # noqa: E731
+    assert fa.minimal_counterfactual(own, whole, 0, [], 1) is not None
 
 
 def test_a_tie_lost_by_number_is_out_of_the_list_and_one_won_is_in():

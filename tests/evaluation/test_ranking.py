@@ -73,6 +73,7 @@ def test_measures_lie_between_0_and_1_and_the_authors_ndcg_is_never_lower(case):
     recommended, relevant, _ = case
     fast = measured(recommended, relevant)
     for values in fast.values():
+        assert values.dtype == np.float64
         assert ((values >= 0) & (values <= 1 + 1e-12)).all()
     assert (fast["ndcg_retrieved"] >= fast["ndcg"] - 1e-12).all()
 
@@ -109,6 +110,16 @@ def test_novelty_and_coverage_equal_their_slow_twins(case, seed):
         assert value == pytest.approx(sum(bits) / len(bits) if bits else 0.0)
     seen = {i for row in recommended.tolist() for i in row if i >= 0}
     assert ranking.coverage(recommended, n_items) == len(seen) / n_items
+
+
+def test_there_may_be_nobody_and_nothing():
+    nobody = ranking.hits(np.empty((0, 3), dtype=np.int32), [], [])
+    assert nobody.shape == (0, 3)
+    nothing = ranking.hits(np.array([[0, -1]]), [], [])
+    assert nothing.tolist() == [[False, False]]
+    assert (
+        ranking.hits(np.array([[0, 1]]), np.array([0], np.int8), np.array([1], np.int8)).sum() == 1
+    )
 
 
 def test_a_user_with_nothing_to_find_is_refused():

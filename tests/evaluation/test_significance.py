@@ -42,6 +42,51 @@ def test_sign_flip_agrees_with_all_sign_patterns():
     np.testing.assert_allclose(sign_flip(differences, 40_000, seed=0), exact, atol=0.01)
 
 
+@pytest.mark.parametrize("unit", [0.1, 0.3, 0.7, 1 / 3, 1e-6, 1e6])
+@pytest.mark.parametrize("steps", [(1, 2, 3), (3, 1, 2), (7, 11, 13)])
+def test_sums_that_differ_by_rounding_only_are_ties(unit, steps):
+    """All signs alike is the most extreme of eight patterns, met by two of them."""
+    p = sign_flip(np.array(steps)[:, None] * unit, 4000, seed=0)
+    assert p == pytest.approx(2 / 8, abs=0.03)
+
+
+def test_sums_that_differ_by_more_than_rounding_are_no_ties():
+    p = sign_flip(np.array([[1.0], [1.0], [1e-6]]), 4000, seed=0)
+    assert p == pytest.approx(2 / 8, abs=0.03)
+    assert sign_flip(np.array([[0.0], [1.0]]), 50, seed=0) == 1  # every flip is as extreme
+
+
+def test_p_is_the_share_of_flips_at_least_as_extreme_counted_with_the_one_that_was_seen():
+    differences = np.random.default_rng(4).normal(0.3, 1.0, (12, 2))
+    coins = np.random.default_rng([6, 0xF11B]).integers(0, 2, size=(50, 12), dtype=np.int8)
+    slow = []
+    for column in differences.T:
+        sums = [abs(sum(d if c else -d for d, c in zip(column, row, strict=True))) for row in coins]
+        extreme = sum(s >= abs(column.sum()) - 1e-12 for s in sums)
+        slow.append((1 + extreme) / (1 + 50))
+    assert sign_flip(differences, 50, seed=6).tolist() == slow
+
+
+def test_wilcoxon_is_scipys_for_each_column():
+    differences = np.random.default_rng(4).normal(0.3, 1.0, (12, 2))
+    theirs = [stats.wilcoxon(column, method="approx").pvalue for column in differences.T]
+    assert wilcoxon(differences).tolist() == theirs
+    half = np.stack([differences[:, 0], np.zeros(12)], axis=1)
+    assert wilcoxon(half).tolist() == [theirs[0], 1.0]
+
+
+@pytest.mark.parametrize("test", [resampled_means, sign_flip])
+def test_more_users_than_fit_into_a_chunk_are_drawn_row_by_row(test, monkeypatch):
+    values = np.random.default_rng(1).normal(0.1, 1, (48, 2))
+    whole = test(values, 7, 3)
+    monkeypatch.setattr(significance, "_CHUNK", 16)
+    out = test(values, 7, 3)
+    assert out.shape == whole.shape
+    assert np.isfinite(out).all()
+    again = test(values, 7, 3)
+    assert (again == out).all()
+
+
 def test_equal_models_do_not_differ():
     same = np.zeros((30, 1))
     assert sign_flip(same, 100, seed=0) == 1

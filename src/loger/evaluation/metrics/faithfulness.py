@@ -1,8 +1,8 @@
 """Whether reasons are the reasons: measures of paths that a recommender shows (METHOD 8).
 
 Distributions over rules have one row per user and one column per rule, and a last column for
-paths that follow no rule of the set. What needs scores anew takes them as arrays or as a
-callable, so that any recommender can be measured. Nothing here knows of a model.
+paths that follow no rule of the set. What needs new scores takes them as arrays or as a
+callable, so that any recommender can be measured. Nothing here depends on a model.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from math import comb
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -66,7 +67,7 @@ def jensen_shannon(p: ArrayLike, q: ArrayLike) -> Values:
 
 def drawn(distributions: ArrayLike, n: int, rng: np.random.Generator) -> Values:
     """The shares of n draws from each distribution; of F itself they give the sampling floor."""
-    p = np.asarray(distributions, dtype=np.float64)
+    p = np.asarray(distributions)
     known = ~np.isnan(p).any(axis=1)
     out = np.full(p.shape, np.nan)
     # Rounding must not lift a row's sum over 1, which would be refused.
@@ -104,7 +105,7 @@ def rule_masses(
 
 def importance(weights: ArrayLike, counts: ArrayLike) -> Values:
     """Q_w(u) of LOGER: max(w_l, 0) · n_l(u), normalised (METHOD 5); [users, rules]."""
-    return shares(np.maximum(np.asarray(weights, dtype=np.float64), 0) * np.asarray(counts))
+    return shares(np.maximum(weights, 0) * np.asarray(counts))
 
 
 # ── the paths themselves ────────────────────────────────────────────────────────────────
@@ -128,14 +129,8 @@ def coverage(lists: Sequence[Sequence[ExplainedItem]]) -> Values:
     return np.array([np.mean([bool(r.paths) for r in own]) if own else np.nan for own in lists])
 
 
-def decomposition_error(contributions: ArrayLike, totals: ArrayLike) -> float:
-    """The largest gap of Σ contributions [records, parts] to totals [records]."""
-    parts, whole = np.asarray(contributions, dtype=np.float64), np.asarray(totals)
-    return float(np.abs(parts.sum(axis=1) - whole).max(initial=0.0))
-
-
 def digest(lists: Sequence[Sequence[ExplainedItem]]) -> str:
-    """A digest of reasons to the last bit: two runs that agree have the same."""
+    """A digest of reasons to the last bit: equal for two runs that agree."""
     out = hashlib.sha256()
     for own in lists:
         for r in own:
@@ -157,10 +152,10 @@ def changed(
         first = [(r.item, r.paths[:1]) for r in one]
         other = {(r.item, r.paths[:1]) for r in two}
         out.append(np.mean([x not in other for x in first]) if first else np.nan)
-    return np.array(out, dtype=np.float64)
+    return np.array(out)
 
 
-# ── with scores anew ────────────────────────────────────────────────────────────────────
+# ── with new scores ─────────────────────────────────────────────────────────────────────
 
 
 def rank(scores: ArrayLike, item: int, known: ArrayLike) -> int:
@@ -172,9 +167,9 @@ def rank(scores: ArrayLike, item: int, known: ArrayLike) -> int:
 
 def lead(scores: ArrayLike, item: int, known: ArrayLike) -> float:
     """By how much an item's score lies above the mean of all that could be recommended."""
-    s = np.array(scores, dtype=np.float64)
-    s[np.asarray(known, dtype=np.int64)] = -np.inf
-    return float(s[item] - s[np.isfinite(s)].mean())
+    s = np.asarray(scores, dtype=np.float64)
+    free = np.delete(s, np.asarray(known, dtype=np.int64))
+    return float(s[item] - free[np.isfinite(free)].mean())
 
 
 def lost_lead(before: ArrayLike, after: ArrayLike, item: int, known: ArrayLike) -> float:
@@ -184,7 +179,7 @@ def lost_lead(before: ArrayLike, after: ArrayLike, item: int, known: ArrayLike) 
     better); after all other actions of the user are, it is what was shown's insufficiency.
     """
     had = lead(before, item, known)
-    return (had - lead(after, item, known)) / had if had > 0 else float("nan")
+    return (had - lead(after, item, known)) / had if had > 0 else np.nan
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,9 +187,9 @@ class Counterfactual:
     """The fewest of the user's own actions without which an item is not recommended."""
 
     actions: tuple[int, ...]
-    """Their places among the actions that were given."""
+    """Their places among all actions."""
     exact: bool
-    """Whether no smaller set does; else it is the best that was found."""
+    """Whether no smaller set suffices; otherwise there may be a smaller one."""
 
 
 def minimal_counterfactual(
@@ -204,14 +199,14 @@ def minimal_counterfactual(
     known: ArrayLike,
     k: int,
     *,
-    longest: int = 5,
-    most_pairs: int = 1000,
+    max_actions: int = 5,
+    max_pairs: int = 1000,
 ) -> Counterfactual | None:
-    """The fewest actions to take back so that the item leaves the top k; None if none suffice.
+    """The fewest actions to remove so that the item leaves the top k; None if none suffice.
 
-    An action is the facts that fall with it. Greedy: take back what costs the item most, up
-    to ``longest``. Every single action is tried on the way, and if it took more than two,
-    every pair, unless there are more than ``most_pairs`` of them.
+    An action is the facts that are removed with it. Greedy: remove what costs the item most, up
+    to ``max_actions``. Every single action is tried on the way, and if it took more than two,
+    every pair, unless there are more than ``max_pairs`` of them.
     """
 
     def distance(chosen: tuple[int, ...]) -> float:
@@ -221,31 +216,31 @@ def minimal_counterfactual(
 
     chosen: tuple[int, ...] = ()
     left = list(range(len(actions)))
-    while left and len(chosen) < longest:
+    while left and len(chosen) < max_actions:
         far = [distance((*chosen, a)) for a in left]
         best = int(np.argmin(far))
         chosen = (*chosen, left.pop(best))
         if far[best] < 0:
             break
     else:
-        return _checked_pair(actions, distance, most_pairs)
+        return _first_pair(actions, distance, max_pairs)
     if len(chosen) <= 2:
         return Counterfactual(tuple(sorted(chosen)), exact=True)
-    pair = _checked_pair(actions, distance, most_pairs)
-    all_pairs = len(actions) * (len(actions) - 1) // 2 <= most_pairs
+    pair = _first_pair(actions, distance, max_pairs)
+    all_pairs = comb(len(actions), 2) <= max_pairs
     return pair or Counterfactual(tuple(sorted(chosen)), exact=all_pairs and len(chosen) == 3)
 
 
-def _checked_pair(
+def _first_pair(
     actions: Sequence[Sequence[Edge]],
     distance: Callable[[tuple[int, ...]], float],
-    most: int,
+    max_pairs: int,
 ) -> Counterfactual | None:
-    """The first pair of actions that suffices, if so many pairs may be tried."""
-    if len(actions) * (len(actions) - 1) // 2 > most:
+    """The first pair of actions that suffices, unless there are too many pairs to try."""
+    if comb(len(actions), 2) > max_pairs:
         return None
-    found = (pair for pair in combinations(range(len(actions)), 2) if distance(pair) < 0)
-    pair = next(found, None)
+    sufficient = (pair for pair in combinations(range(len(actions)), 2) if distance(pair) < 0)
+    pair = next(sufficient, None)
     return None if pair is None else Counterfactual(pair, exact=True)
 
 
@@ -256,7 +251,7 @@ def _above(scores: ArrayLike, item: int, known: ArrayLike, k: int) -> float:
     others = np.delete(s, item)
     others = others[others > -np.inf]
     if len(others) < k:
-        return float("inf")
+        return np.inf
     gap = float(s[item] - np.partition(others, len(others) - k)[len(others) - k])
     # A tie may be lost by number.
     return -5e-324 if gap == 0 and rank(s, item, known) >= k else gap
@@ -265,7 +260,7 @@ def _above(scores: ArrayLike, item: int, known: ArrayLike, k: int) -> float:
 def mean_of_known(values: Sequence[float]) -> float:
     """The mean of those that are not NaN; NaN if none is."""
     known = [v for v in values if not np.isnan(v)]
-    return float(np.mean(known)) if known else float("nan")
+    return float(np.mean(known)) if known else np.nan
 
 
 # ── where the truth is known ────────────────────────────────────────────────────────────
@@ -284,14 +279,14 @@ class Recovery:
 
 
 def reason_recovery(shown: Sequence[Sequence[Path]], causes: Sequence[Path]) -> Recovery:
-    """What was shown beside what caused each of some purchases; nothing shown is a miss."""
+    """Whether what was shown for some purchases is what caused them; nothing shown is a miss."""
     rule = [[p.relations == c.relations for p in own] for own, c in zip(shown, causes, strict=True)]
     same = [[p == c for p in own] for own, c in zip(shown, causes, strict=True)]
 
-    def first(found: list[list[bool]]) -> NDArray[np.bool_]:
-        return np.array([any(own[:1]) for own in found], dtype=bool)
+    def first(matches: list[list[bool]]) -> NDArray[np.bool_]:
+        return np.array([any(own[:1]) for own in matches], dtype=bool)
 
-    def some(found: list[list[bool]]) -> NDArray[np.bool_]:
-        return np.array([any(own) for own in found], dtype=bool)
+    def some(matches: list[list[bool]]) -> NDArray[np.bool_]:
+        return np.array([any(own) for own in matches], dtype=bool)
 
     return Recovery(first(rule), some(rule), first(same), some(same))

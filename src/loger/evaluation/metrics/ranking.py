@@ -24,8 +24,8 @@ def hits(recommended: NDArray[np.integer], rows: ArrayLike, items: ArrayLike) ->
     """
     rows, items = np.asarray(rows, dtype=np.int64), np.asarray(items, dtype=np.int64)
     width = 1 + max(int(recommended.max(initial=0)), int(items.max(initial=0)))
-    found = np.arange(len(recommended))[:, None] * width + recommended
-    return np.isin(found, rows * width + items) & (recommended >= 0)
+    keys = np.arange(len(recommended))[:, None] * width + recommended
+    return np.isin(keys, rows * width + items) & (recommended >= 0)
 
 
 def precision(hits: Hits) -> Values:

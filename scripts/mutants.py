@@ -1,0 +1,251 @@
+"""How many small changes to the source the quick tests notice: a mutation score for each file.
+
+    python scripts/mutants.py                             all of TESTS
+    python scripts/mutants.py src/loger/logic.py …        some of it
+
+mutmut makes the mutants: copies of each function with one operator, number, text or argument
+changed. They are imported in place of the modules, the tests are collected and the kernels
+compiled once, and each mutant is tried in a fork of that process, by just the tests that reach
+its function. (mutmut's own runner copies the source, so that all kernels compile again, and
+forks after it has run polars, which then hangs.)
+
+A mutant that does the same as the source cannot be noticed; scripts/equivalent_mutants.toml lists
+these with a reason, by the lines that they change, and they are left out of the score.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import json
+import os
+import re
+import resource
+import signal
+import sys
+import tempfile
+import time
+import tomllib
+from collections import Counter
+from collections.abc import Callable, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+import mutmut.mutation.trampoline as trampoline
+import pytest
+from mutmut.mutation.file_mutation import MutatedFile, mutate_file_contents
+from mutmut.state import state
+
+ROOT = Path(__file__).resolve().parents[1]
+ALLOWED = ROOT / "scripts" / "equivalent_mutants.toml"
+TARGET = 0.85
+TESTS = {
+    "src/loger/logic.py": ["tests/test_logic.py"],
+    "src/loger/em.py": ["tests/test_em_steps.py"],
+    "src/loger/mstep.py": ["tests/test_em_steps.py"],
+    "src/loger/evaluation/evaluate.py": ["tests/evaluation/test_evaluate.py"],
+    "src/loger/evaluation/metrics/faithfulness.py": ["tests/evaluation/test_faithfulness.py"],
+    "src/loger/evaluation/metrics/ranking.py": ["tests/evaluation/test_ranking.py"],
+    "src/loger/evaluation/metrics/report.py": ["tests/evaluation/test_report.py"],
+    "src/loger/evaluation/metrics/significance.py": ["tests/evaluation/test_significance.py"],
+}
+"""What is mutated, and the quick tests that should notice."""
+
+
+class Mutants(MetaPathFinder):
+    """Imports mutated modules in place of the originals."""
+
+    def __init__(self, files: Sequence[str]) -> None:
+        self.files = {
+            file.removeprefix("src/").removesuffix(".py").replace("/", "."): file for file in files
+        }
+        self.mutated = {
+            module: mutate_file_contents(file, (ROOT / file).read_text(encoding="utf-8"))
+            for module, file in self.files.items()
+        }
+
+    @property
+    def names(self) -> list[str]:
+        """All mutants, as module.function__mutmut_number."""
+        return [f"{m}.{name}" for m, of in self.mutated.items() for name in of.mutant_names]
+
+    def file_of(self, mutant: str) -> str:
+        """The source file of a mutant."""
+        return self.files[mutant.rpartition(".")[0]]
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """The module's own spec, with mutated code."""
+        if name not in self.mutated:
+            return None
+        spec = PathFinder.find_spec(name, path)
+        assert spec is not None and spec.origin is not None
+        spec.loader = _Loader(name, spec.origin, self.mutated[name])
+        return spec
+
+    def change(self, mutant: str) -> tuple[str, str]:
+        """The lines that a mutant removes from its function, and those that it puts there."""
+        module, _, name = mutant.rpartition(".")
+        of = self.mutated[module]
+        lines = of.code.splitlines()
+
+        def body(function: str) -> list[str]:
+            span = of.line_span_by_function_name[function]
+            whole = (line.strip() for line in lines[span.start - 1 : span.end])
+            return [line for line in whole if "__mutmut_" not in line]
+
+        both = list(difflib.ndiff(body(re.sub(r"\d+$", "orig", name)), body(name)))
+        old, new = (" ".join(x[2:] for x in both if x.startswith(s)) for s in ("- ", "+ "))
+        return old, new
+
+
+class _Loader(SourceFileLoader):
+    def __init__(self, name: str, path: str, mutated: MutatedFile) -> None:
+        super().__init__(name, path)
+        self.code = mutated.code
+
+    def get_code(self, fullname: str) -> CodeType:
+        """Of the mutated source; bytecode on disk is that of the original."""
+        return compile(self.code, self.path, "exec", dont_inherit=True)
+
+
+class Trial:
+    """A pytest plugin that, instead of running the tests, tries all mutants with them."""
+
+    def __init__(self, mutants: Mutants, workers: int) -> None:
+        self.mutants, self.workers = mutants, workers
+        self.killed: dict[str, bool] = {}
+        self.failed = False
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note a failure."""
+        self.failed |= report.failed
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """Find out which tests reach which function, then try each mutant."""
+        reach = self._reach(session.items)
+        running: dict[int, str] = {}
+        names = self.mutants.names
+        for done, mutant in enumerate(names):
+            function = mutant.partition("__mutmut_")[0]
+            tests = sorted((seconds, k) for k, (seconds, of) in enumerate(reach) if function in of)
+            items = [session.items[k] for _, k in tests]
+            limit = 20 + int(20 * sum(seconds for seconds, _ in tests))
+            if not items:
+                self.killed[mutant] = False
+                continue
+            running[fork(lambda m=mutant, i=items: self._try(m, i), limit)] = mutant
+            if len(running) == self.workers:
+                self._wait(running)
+            if done % 50 == 0:
+                print(f"{done} of {len(names)} mutants, {sum(self.killed.values())} killed")
+        while running:
+            self._wait(running)
+        return True
+
+    def _wait(self, running: dict[int, str]) -> None:
+        pid, status = os.wait()
+        self.killed[running.pop(pid)] = status != 0
+
+    def _reach(self, items: Sequence[pytest.Item]) -> list[tuple[float, set[str]]]:
+        """Of each test its time and the functions that it calls; all must pass."""
+        with tempfile.NamedTemporaryFile("r+") as file:
+
+            def run() -> bool:
+                trampoline.set_mutant_under_test("stats")
+                out = []
+                for item, following in zip(items, [*items[1:], None], strict=True):
+                    state()._stats.clear()
+                    start = time.process_time()
+                    item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+                    if self.failed:
+                        file.write(json.dumps(item.nodeid))
+                        return False
+                    out.append((time.process_time() - start, sorted(state()._stats)))
+                file.write(json.dumps(out))
+                return True
+
+            _, status = os.waitpid(fork(lambda: run() and not file.flush(), 3600), 0)
+            file.seek(0)
+            found = json.loads(file.read() or "null")
+        if status:
+            raise SystemExit(f"without any mutant a test fails: {found}")
+        return [(seconds, set(names)) for seconds, names in found]
+
+    def _try(self, mutant: str, items: Sequence[pytest.Item]) -> bool:
+        """Whether all tests pass with a mutant."""
+        trampoline.set_mutant_under_test(mutant)
+        for item, following in zip(items, [*items[1:], None], strict=True):
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            if self.failed:
+                return False
+        return True
+
+
+def fork(work: Callable[[], bool], seconds: int) -> int:
+    """Do something in another process, silently and within some processor time; its id."""
+    sys.stdout.flush()
+    pid = os.fork()
+    if pid:
+        return pid
+    passed = False
+    try:
+        null = os.open(os.devnull, os.O_RDWR)
+        os.dup2(null, 1)
+        os.dup2(null, 2)
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
+        signal.alarm(60 * seconds)  # what waits forever takes no processor time
+        passed = work()
+    finally:
+        os._exit(0 if passed else 1)
+
+
+def report(mutants: Mutants, killed: dict[str, bool]) -> float:
+    """Print the survivors and the score of each file; the score of all."""
+    allowed = {
+        (m["file"], m["from"], m["to"])
+        for m in tomllib.loads(ALLOWED.read_text(encoding="utf-8")).get("mutant", [])
+    }
+    verdicts: dict[str, Counter[str]] = {file: Counter() for file in mutants.files.values()}
+    for mutant in mutants.names:
+        file, verdict = mutants.file_of(mutant), "killed"
+        if not killed[mutant]:
+            old, new = mutants.change(mutant)
+            verdict = "equivalent" if (file, old, new) in allowed else "survived"
+            if verdict == "survived":
+                print(f"{mutant}\n  - {old}\n  + {new}")
+        verdicts[file][verdict] += 1
+    verdicts["all"] = sum(verdicts.values(), Counter())
+    for file, of in verdicts.items():
+        share = of["killed"] / max(1, of["killed"] + of["survived"])
+        print(
+            f"{file:47} {share:7.1%}",
+            *(f"{of[v]:5} {v}" for v in ("killed", "survived", "equivalent")),
+        )
+    return share
+
+
+def main() -> int:
+    """Try all mutants; 1 if too many survive."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("files", nargs="*", choices=[[], *TESTS], default=list(TESTS))
+    parser.add_argument("--workers", type=int, default=2)
+    options = parser.parse_args()
+    os.chdir(ROOT)
+    os.environ["OMP_NUM_THREADS"] = "1"
+    sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
+    mutants = Mutants(options.files)
+    sys.meta_path.insert(0, mutants)
+    trial = Trial(mutants, options.workers)
+    tests = sorted({test for file in options.files for test in TESTS[file]})
+    plain = ["-q", "-m", "not slow", "-p", "no:cacheprovider", "--assert=plain", "-s"]
+    code = pytest.main([*plain, *tests], plugins=[trial])
+    if code:
+        return int(code)
+    return int(report(mutants, trial.killed) < TARGET)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

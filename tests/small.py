@@ -1,0 +1,84 @@
+"""A small problem of EM whose encoder is a table of scores: quick, and plain enough to check."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from graphs import build, random_triples, vocabulary
+from loger.em import EM, EMConfig
+from loger.engine import LocalEngine
+from loger.graph import KnowledgeGraph, history
+from loger.rules import RuleSet, candidates
+
+
+class Table:
+    """An encoder that knows its scores by heart; training on hidden pairs raises theirs."""
+
+    def __init__(self, scores: np.ndarray) -> None:
+        self.scores = scores.astype(np.float32)
+        self.fits: list[Any] = []
+
+    def fit(self, graph, *, hidden=None, warm=False, checkpoint=None, progress=None):
+        self.fits.append((graph, hidden, warm))
+        if hidden is not None:
+            self.scores = self.scores.copy()
+            self.scores[hidden.users, hidden.items] += hidden.weights
+        return self
+
+    def score_items(self, users) -> np.ndarray:
+        return self.scores[np.asarray(users)]
+
+    def state(self) -> dict[str, np.ndarray]:
+        return {"scores": self.scores.copy()}
+
+    def load_state(self, graph: KnowledgeGraph, state: Mapping[str, np.ndarray]):
+        self.scores = state["scores"].copy()
+        return self
+
+
+def small_graph() -> KnowledgeGraph:
+    names = vocabulary(30, 25, 3, 4)
+    return build(names, random_triples(names, np.random.default_rng(0), 0.08))
+
+
+def some_rules(graph: KnowledgeGraph, n: int = 6) -> RuleSet:
+    """A few rules of two and three hops, among them one over other users."""
+    whole = candidates(graph)
+    crowd = whole.index(("purchase", "purchase⁻¹", "purchase"))
+    return whole.chosen([crowd, *np.linspace(1, len(whole) - 1, n - 1).astype(int)])
+
+
+def held_out_pairs(graph: KnowledgeGraph, each: int = 2) -> tuple[np.ndarray, np.ndarray]:
+    """For each user but the last ones a few items that it does not have."""
+    rng = np.random.default_rng(5)
+    users, items = [], []
+    for user in range(graph.n_users - 4):
+        own = set(history(graph, np.array([user]))[1].tolist())
+        free = [v for v in range(graph.n_items) if v not in own]
+        chosen = rng.permutation(free)[:each]
+        users += [user] * len(chosen)
+        items += chosen.tolist()
+    return np.array(users, dtype=np.int32), np.array(items, dtype=np.int32)
+
+
+def table(graph: KnowledgeGraph) -> Table:
+    """Scores that lean towards what is held out."""
+    scores = np.random.default_rng(3).normal(size=(graph.n_users, graph.n_items))
+    scores[held_out_pairs(graph)] += 0.7
+    return Table(scores)
+
+
+def problem(encoder: Table | None = None, rules: RuleSet | None = None, **settings: Any) -> EM:
+    graph = small_graph()
+    own = {"fit_users": 20, "dev_users": 10, "tau": 0.5, **settings}
+    return EM(
+        graph,
+        encoder or table(graph),
+        rules or some_rules(graph),
+        held_out_pairs(graph),
+        EMConfig(**own),
+        engine=LocalEngine(1),
+    )

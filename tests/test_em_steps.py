@@ -1,0 +1,584 @@
+"""Each step of EM on a small problem, against slow twins; the encoder is a table of scores."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from graphs import brute_counts, brute_strengths
+from loger import mstep
+from loger.em import EM, EMConfig, FittedLogic, Round, propose_hidden
+from loger.encoder.calibration import fit_calibration
+from loger.engine import LocalEngine
+from loger.errors import LogerError
+from loger.evaluation.metrics.significance import resampled_means
+from loger.graph import history
+from loger.logic import Logic, features, listwise, pseudo_likelihood, typical_strengths
+from loger.mstep import pair_scores, solve_listwise, uniform_items
+from loger.ranker import Fusion
+from loger.rules import RuleSet
+from small import Table, held_out_pairs, problem, small_graph, some_rules, table
+
+GRAPH = small_graph()
+RULES = some_rules(GRAPH)
+EVERYONE = np.arange(GRAPH.n_users)
+HELD_OUT = set(zip(*(x.tolist() for x in held_out_pairs(GRAPH)), strict=True))
+
+
+def owned(user: int) -> set[int]:
+    return set(history(GRAPH, np.array([user]))[1].tolist())
+
+
+def free(user: int) -> list[int]:
+    return [v for v in range(GRAPH.n_items) if v not in owned(user)]
+
+
+def fitted(em: EM, weights=None) -> FittedLogic:
+    """Weights made up, positive and negative, with all parts of a model in use."""
+    weights = np.linspace(-1, 2, len(RULES)) if weights is None else np.array(weights)
+    scales = 0.01 + 0.02 * np.arange(len(RULES))
+    logic = Logic(RULES, weights, "logwalk", em.config.walk, scales, -0.5, 0.25)
+    return FittedLogic(logic, Fusion("logit", 0.8))
+
+
+# ── users ───────────────────────────────────────────────────────────────────────────────
+
+
+def test_users_are_shared_out_to_fitting_and_to_development():
+    em = problem(fit_users=20, dev_users=6, seed=4)  # 26 have held-out items
+    order = np.random.default_rng([4, 0xE3]).permutation(26)
+    assert em.fit_users.tolist() == sorted(order[:16])  # 60 %, rounded up
+    assert em.dev_users.tolist() == sorted(order[16:22])
+    assert em.all_users.tolist() == sorted(order[:20])
+    few = problem(fit_users=5, dev_users=100, seed=4)
+    assert few.fit_users.tolist() == few.all_users.tolist() == sorted(order[:5])
+    assert few.dev_users.tolist() == sorted(order[5:])
+
+
+def test_a_problem_without_rules_is_refused():
+    with pytest.raises(LogerError, match="there are no rules to learn weights of"):
+        EM(GRAPH, table(GRAPH), RuleSet(()), held_out_pairs(GRAPH), EMConfig())
+
+
+def test_rules_are_grounded_in_the_logic_graph_and_histories_are_of_the_graph():
+    less = GRAPH.sampled(1, 0)
+    em = EM(GRAPH, table(GRAPH), RULES, held_out_pairs(GRAPH), EMConfig(), logic_graph=less)
+    ranker = em.ranker(fitted(em))
+    assert (ranker.graph, ranker.logic_graph) == (GRAPH, less)
+
+
+def test_the_ranker_of_a_problem_has_its_encoder_and_recency():
+    walk = replace(EMConfig().walk, recency=0.75)
+    em = problem(walk=walk)
+    model = fitted(em)
+    ranker = em.ranker(model)
+    assert ranker.recency == 0.75
+    assert ranker.encoder is em.encoder
+    assert (ranker.logic, ranker.fusion) == (model.logic, model.fusion)
+    assert ranker.logic_graph is ranker.graph is em.graph
+
+
+# ── pools ───────────────────────────────────────────────────────────────────────────────
+
+
+def slow_pool(em: EM, user: int) -> set[int]:
+    """The best items by each rule and by the encoder, none that the user has."""
+    config, out = em.config, set()
+    scores = em.encoder.scores[user]
+    out |= set(sorted(free(user), key=lambda v: (-scores[v], v))[: config.main_candidates])
+    walk = config.active_walk
+    of = {
+        v: brute_counts(GRAPH, RULES, user, v)
+        if walk is None
+        else brute_strengths(GRAPH, RULES, user, v, walk)
+        for v in free(user)
+    }
+    for k, rule in enumerate(RULES):
+        worth = {v: of[v][k] for v in of}
+        over_users = len(rule) == 3 and rule.types[2] == "user"
+        most = config.main_candidates if over_users else config.rule_candidates
+        # Strengths that differ by rounding alone are ties.
+        reached = sorted((v for v in worth if worth[v]), key=lambda v: (-round(worth[v], 9), v))
+        out |= set(reached[:most])
+    return out
+
+
+@pytest.mark.parametrize("feature", ["logwalk", "count"])
+def test_a_pool_is_the_best_of_each_rule_and_of_the_encoder(feature, monkeypatch):
+    monkeypatch.setattr(mstep, "BLOCK", 3)
+    em = problem(feature=feature, rule_candidates=2, main_candidates=4)
+    users = em.fit_users[:8]
+    pool = em.pool(RULES, users)
+    assert pool.starts[0] == 0
+    assert pool.starts[-1] == len(pool.found) == len(pool.encoder)
+    assert len(pool.starts) == len(users) + 1
+    for k, user in enumerate(users.tolist()):
+        rows = slice(pool.starts[k], pool.starts[k + 1])
+        assert (pool.found.users[rows] == user).all()
+        assert pool.found.items[rows].tolist() == sorted(slow_pool(em, user)), user
+    pairs = list(zip(pool.found.users.tolist(), pool.found.items.tolist(), strict=True))
+    assert pool.hits.tolist() == [row for row, pair in enumerate(pairs) if pair in HELD_OUT]
+    assert len(pool.hits) > 3
+    assert pool.encoder.tolist() == [em.encoder.scores[pair] for pair in pairs]
+    found = pool.found
+    assert (found.strengths is None) == (feature == "count")
+    slow = np.array([brute_counts(GRAPH, RULES, *pair) for pair in pairs])
+    assert (found.count_matrix.toarray() == slow).all()
+    assert (slow.sum(axis=1) == 0).any()  # what only the encoder proposes
+    if feature != "count":
+        walk = em.config.walk
+        slow = np.array([brute_strengths(GRAPH, RULES, *pair, walk) for pair in pairs])
+        assert found.strength_matrix.toarray() == pytest.approx(slow)
+
+
+# ── M-step, listwise ────────────────────────────────────────────────────────────────────
+
+
+def slow_columns(em: EM, pool, scales, popularity=True, encoder=True) -> np.ndarray:
+    """Features of rules, log popularity and the encoder's scores, as a dense table."""
+    phi = features(pool.found, em.config.feature, scales).toarray()
+    count = np.zeros(GRAPH.n_items)
+    for user in EVERYONE:
+        count[list(owned(user))] += 1
+    unit = np.log1p(count)[pool.found.items] * popularity
+    return np.column_stack([phi, unit, pool.encoder * encoder])
+
+
+@pytest.mark.parametrize(
+    ("settings", "popularity", "encoder"),
+    [
+        ({}, True, True),
+        ({"popularity": False}, False, True),
+        ({"fusion": "logic"}, True, False),
+        ({"feature": "count"}, True, True),
+    ],
+)
+def test_the_listwise_m_step_is_at_the_optimum_of_its_objective(settings, popularity, encoder):
+    em = problem(l2=0.01, **settings)
+    pool = em.pool(RULES, em.fit_users)
+    model, before, after = em._listwise(RULES, em.fit_users, None)
+    scales = typical_strengths(pool.found) if em.config.feature == "logwalk" else None
+    if scales is None:
+        assert model.logic.scales is None
+    else:
+        assert (model.logic.scales == scales).all()
+    columns = slow_columns(em, pool, scales, popularity, encoder)
+
+    def objective(w):
+        return listwise(w, columns, pool.starts, pool.hits, 0.01)
+
+    w = np.array([*model.logic.weights, model.logic.popularity, model.fusion.encoder_weight])
+    assert before == pytest.approx(objective(np.zeros(len(w)))[0])
+    assert after == pytest.approx(objective(w)[0])
+    assert after > before + 1e-3
+    slope = objective(w)[1]
+    bounded = np.ones(len(w), dtype=bool)
+    bounded[len(RULES)] = False  # popularity may count against
+    assert (w[bounded] >= 0).all()
+    assert np.abs(slope[~bounded | (w > 0)]).max() < 1e-4
+    assert (slope[bounded & (w == 0)] < 1e-4).all()
+    assert (w[: len(RULES)] > 0).any()
+    assert (model.logic.popularity != 0) == popularity
+    assert (model.fusion.encoder_weight != 0) == encoder
+    assert model.fusion.kind == em.config.fusion
+    assert (model.logic.rules, model.logic.feature) == (RULES, em.config.feature)
+    assert model.logic.walk == em.config.active_walk
+
+
+def test_a_warm_m_step_begins_with_the_weights_and_keeps_the_scales():
+    em = problem(l2=0.01)
+    start = fitted(em, np.arange(1.0, 1 + len(RULES)))
+    model, before, _ = em._listwise(RULES, em.fit_users, start)
+    assert (model.logic.scales == start.logic.scales).all()
+    pool = em.pool(RULES, em.fit_users)
+    columns = slow_columns(em, pool, start.logic.scales)
+    w = np.array([*start.logic.weights, start.logic.popularity, start.fusion.encoder_weight])
+    assert before == pytest.approx(listwise(w, columns, pool.starts, pool.hits, 0.01)[0])
+
+
+def test_popularity_may_count_against_an_item():
+    graph = GRAPH
+    lonely = Table(np.zeros((graph.n_users, graph.n_items)))
+    em = problem(lonely)
+    count = np.array([sum(v in owned(u) for u in EVERYONE) for v in range(graph.n_items)])
+    rare = {u: min(free(u), key=lambda v: count[v]) for u in range(26)}
+    pairs = np.array(list(rare.items()), dtype=np.int32).T
+    em = EM(graph, lonely, RULES, (pairs[0], pairs[1]), em.config, engine=LocalEngine(1))
+    assert em._listwise(RULES, em.fit_users, None)[0].logic.popularity < -0.1
+
+
+def test_nothing_held_out_among_the_candidates_is_an_error():
+    em = problem(rule_candidates=1, main_candidates=1)
+    pool = replace(em.pool(RULES, em.fit_users[:2]), hits=np.empty(0, dtype=np.int64))
+    blank = em._blank(RULES).logic
+    with pytest.raises(LogerError, match="no held-out interaction is among the candidates, so"):
+        solve_listwise(blank, pool, None, with_encoder=True, l2=0.0, start=None)
+
+
+def test_rules_of_no_weight_are_left_out_but_for_one():
+    em = problem()
+    model = fitted(em, [0.0, 1.0, 0.0, -2.0, 0.0, 0.0])
+    fewer = model.without_idle_rules()
+    assert fewer.logic.rules == RULES.chosen([1, 3])
+    assert fewer.logic.weights.tolist() == [1.0, -2.0]
+    assert fewer.logic.scales.tolist() == model.logic.scales[[1, 3]].tolist()
+    assert fewer.fusion == model.fusion
+    none = fitted(em, [0.0] * 6).without_idle_rules()
+    assert none.logic.rules == RULES.chosen([0])
+    counts = replace(model, logic=replace(model.logic, feature="count", scales=None))
+    assert counts.without_idle_rules().logic.scales is None
+
+
+def test_all_rules_are_tried_on_a_few_users_first_where_there_are_many():
+    em = problem(screen_users=5)
+    asked = []
+    whole = em.pool
+
+    def noted(rules, users):
+        asked.append((len(rules), users.tolist()))
+        return whole(rules, users)
+
+    em.pool = noted
+    model = em.start()
+    assert asked[0] == (len(RULES), em.fit_users[::3].tolist())  # 16 users, every third
+    kept, users = asked[1]
+    assert 0 < kept <= len(RULES)
+    assert users == em.fit_users.tolist()
+    assert len(model.logic.rules) <= kept
+    asked.clear()
+    em.m_step(model)
+    assert asked == [(len(model.logic.rules), em.fit_users.tolist())]  # warm: no screening
+    asked.clear()
+    em.config = replace(em.config, screen_users=16)
+    em.start()
+    assert [len(users) for _, users in asked] == [16]
+
+
+# ── M-step, pseudo ──────────────────────────────────────────────────────────────────────
+
+
+def slow_hidden(em: EM, n: int) -> list[tuple[int, int]]:
+    """The encoder's best n of each user, and n uniform ones that the user does not have."""
+    scores = em.encoder.scores
+    out = [(u, v) for u in EVERYONE for v in sorted(free(u), key=lambda v: (-scores[u, v], v))[:n]]
+    drawn = np.random.default_rng([em.config.seed, 0x417]).integers(
+        GRAPH.n_items, size=GRAPH.n_users * n
+    )
+    uniform = zip(np.repeat(EVERYONE, n).tolist(), drawn.tolist(), strict=True)
+    return [(int(u), v) for u, v in [*out, *uniform] if v not in owned(u)]
+
+
+def test_hidden_pairs_are_proposed_by_the_encoder_and_at_random():
+    em = problem(hidden=3, seed=2)
+    model = em._calibrated(fitted(em))
+    users, items, q = em.hidden_pairs(model)
+    pairs = list(zip(users.tolist(), items.tolist(), strict=True))
+    assert pairs == slow_hidden(em, 3)
+    slow = [model.fusion.calibration(np.array([em.encoder.scores[pair]]))[0] for pair in pairs]
+    assert q == pytest.approx(slow)
+
+
+@pytest.mark.parametrize("feature", ["set", "count", "logwalk"])
+@pytest.mark.parametrize("steps", [0, 3])
+def test_the_pseudo_m_step_is_that_of_observed_and_hidden_pairs(feature, steps):
+    em = problem(
+        likelihood="pseudo", feature=feature, hidden=3, l2=0.1, steps=steps, rate=1e-3, fusion="sum"
+    )
+    draft = em._calibrated(em._blank(RULES))
+    model, before, after = em.m_step(None)
+    observed = [(int(u), v) for u in EVERYONE for v in sorted(owned(u))]
+    hidden = slow_hidden(em, 3)
+    q = em.hidden_pairs(draft)[2]
+    pairs = np.array(observed + hidden).T
+    found = draft.logic.ground(GRAPH, *pairs)
+    targets = np.concatenate([np.ones(len(observed)), q])
+    scales = typical_strengths(found) if feature == "logwalk" else None
+    phi = features(found, feature, scales)
+    prior = feature != "set"
+    entropy = -sum(x * math.log(x) + (1 - x) * math.log(1 - x) for x in q)
+    w = np.append(model.logic.weights, model.logic.prior) if prior else model.logic.weights
+
+    def objective(x):
+        return pseudo_likelihood(x, phi, targets, 0.1, prior)
+
+    start = np.zeros(len(w))
+    assert before == pytest.approx(objective(start)[0] + entropy)
+    assert after == pytest.approx(objective(w)[0] + entropy)
+    assert after > before
+    if steps:
+        for _ in range(3):
+            start = start + 1e-3 * objective(start)[1]
+        assert w == pytest.approx(start)
+    else:
+        assert np.abs(objective(w)[1]).max() < 1e-2
+    assert model.logic.popularity == 0
+    assert prior or model.logic.prior == 0
+    assert model.fusion.encoder_weight == model.fusion.calibration.slope
+    assert (model.fusion.kind, model.fusion.alpha) == ("sum", 0.3)
+    if feature == "logwalk":
+        assert (model.logic.scales == scales).all()
+        warm, again, _ = em.m_step(replace(model, logic=replace(model.logic, scales=2 * scales)))
+        assert (warm.logic.scales == 2 * scales).all()
+        assert again != pytest.approx(after)
+
+
+# ── probabilities ───────────────────────────────────────────────────────────────────────
+
+
+def calibration_pairs(em: EM) -> tuple[list[tuple[int, int]], list[bool]]:
+    """Held-out pairs of the fitting users, and for each a uniform item that the user lacks."""
+    users, items = held_out_pairs(GRAPH)
+    held = [(u, v) for u in em.fit_users.tolist()
+            for v in sorted(items[users == u].tolist())]  # fmt: skip
+    drawn = np.random.default_rng([em.config.seed, 0xCA1]).integers(GRAPH.n_items, size=len(held))
+    others = [(u, int(v)) for (u, _), v in zip(held, drawn, strict=True) if v not in owned(u)]
+    assert 0 < len(others) < len(held)
+    return held + others, [True] * len(held) + [False] * len(others)
+
+
+def test_p_and_q_are_calibrated_on_held_out_pairs_against_uniform_ones():
+    em = problem(seed=1)
+    model = fitted(em)
+    out = em._calibrated(model)
+    pairs, labels = calibration_pairs(em)
+    users, items = np.array(pairs).T
+    q = fit_calibration(em.encoder.scores[users, items], np.array(labels))
+    assert (out.fusion.calibration.slope, out.fusion.calibration.intercept) == pytest.approx(
+        (q.slope, q.intercept)
+    )
+    logit = model.logic.pair_logits(GRAPH, model.logic.ground(GRAPH, users, items))
+    p = fit_calibration(logit, np.array(labels))
+    scale = p.slope if p.slope > 0 else 1.0
+    assert out.logic.weights == pytest.approx(model.logic.weights * scale)
+    assert out.logic.popularity == pytest.approx(model.logic.popularity * scale)
+    assert out.logic.prior == pytest.approx(p.intercept)
+    assert out.fusion.encoder_weight == pytest.approx(model.fusion.encoder_weight * scale)
+
+
+def test_weights_that_speak_against_what_is_held_out_are_not_turned_around():
+    em = problem()
+    both = [em._calibrated(fitted(em, sign * np.ones(6))) for sign in (1, -1)]
+    slopes = [model.logic.weights[0] / sign for model, sign in zip(both, (1, -1), strict=True)]
+    assert all(slope > 0 for slope in slopes)
+    assert 1.0 in slopes  # one of the two has a negative slope, and stays as it is
+
+
+@pytest.mark.parametrize("settings", [{"feature": "set"}, {"likelihood": "pseudo"}])
+def test_only_q_is_calibrated_where_p_is_a_probability_already(settings):
+    em = problem(**settings)
+    feature = settings.get("feature", "logwalk")
+    model = fitted(em)
+    if feature == "set":
+        logic = Logic(RULES, model.logic.weights, "set", None, None)
+        model = replace(model, logic=logic)
+    out = em._calibrated(model)
+    assert out.logic is model.logic
+    assert out.fusion.encoder_weight == model.fusion.encoder_weight
+    assert out.fusion.calibration != model.fusion.calibration
+
+
+# ── E-step ──────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_is_proposed_comes_user_by_user_best_first(monkeypatch):
+    monkeypatch.setattr("loger.em.BLOCK", 7)
+    em = problem()
+    users, items, scores = propose_hidden(em.ranker(fitted(em)), 23, LocalEngine(1))
+    table_ = em.encoder.scores
+    slow = [(u, v) for u in EVERYONE.tolist()
+            for v in sorted(free(u), key=lambda v: (-table_[u, v], v))[:23]]  # fmt: skip
+    assert list(zip(users.tolist(), items.tolist(), strict=True)) == slow
+    assert len(slow) < 23 * GRAPH.n_users  # some have fewer to propose
+    assert scores.tolist() == [table_[pair] for pair in slow]
+
+
+@pytest.mark.parametrize(("tau", "most"), [(0.6, 2), (0.3, 50)])
+def test_selected_pairs_fire_are_likely_and_weigh_their_probability(tau, most):
+    em = problem(hidden=6, max_hidden=3, tau=tau)
+    model = fitted(em)
+    hidden, proposed = em.select_hidden(model, most if most < 3 else None)
+    assert proposed == sum(min(6, len(free(u))) for u in EVERYONE)
+    scores, slow = em.encoder.scores, {}
+    for u in EVERYONE.tolist():
+        for v in sorted(free(u), key=lambda v: (-scores[u, v], v))[: min(most, 3)]:
+            x = np.array(brute_strengths(GRAPH, RULES, u, v, em.config.walk))
+            popular = sum(v in owned(w) for w in EVERYONE)
+            logit = model.logic.weights @ np.log1p(x / model.logic.scales)
+            logit += model.logic.prior + model.logic.popularity * math.log1p(popular)
+            p = 1 / (1 + math.exp(-logit))
+            if x.any() and p >= tau:
+                slow[u, v] = p
+    pairs = list(zip(hidden.users.tolist(), hidden.items.tolist(), strict=True))
+    assert pairs == list(slow)
+    assert len(pairs) > 5
+    real = sum(len(owned(u)) for u in EVERYONE)
+    scale = min(1.0, real / sum(slow.values()))
+    assert hidden.weights == pytest.approx(np.array(list(slow.values())) * scale, rel=1e-5)
+
+
+def test_hidden_pairs_never_weigh_more_than_the_real_ones():
+    em = problem(hidden=20, max_hidden=20, tau=0.0)
+    model = fitted(em, np.full(6, 3.0))
+    hidden, _ = em.select_hidden(model)
+    real = sum(len(owned(u)) for u in EVERYONE)
+    assert len(hidden.users) > real
+    assert hidden.weights.sum() == pytest.approx(real, rel=1e-5)
+
+
+# ── the loop ────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_round_is_an_e_step_on_what_was_selected_and_a_warm_m_step():
+    em = problem(rounds=2, early_stop=False, tau=0.4)
+    shown = []
+    em.progress = lambda *told: shown.append(told)
+    first = em.start()
+    selected, n_hidden = em.select_hidden(first)
+    model = em.run(first)
+    assert [r.number for r in model.trace] == [0, 1, 2]
+    assert (model.trace[0].hidden, model.trace[0].selected) == (0, 0)
+    assert (model.trace[1].hidden, model.trace[1].selected) == (n_hidden, len(selected.users))
+    assert shown == [("rounds of EM", 1, 2), ("rounds of EM", 2, 2)]
+    assert len(em.encoder.fits) == 2
+    graph, hidden, warm = em.encoder.fits[0]
+    assert graph is em.graph
+    assert warm
+    assert hidden.users.tolist() == selected.users.tolist()
+    other = problem(rounds=2, early_stop=False, tau=0.4)
+    again = other.start()
+    assert again.trace == first.trace
+    other.e_step(other.select_hidden(again)[0])
+    by_hand, before, after = other.m_step(again)
+    assert (model.trace[1].bound_before, model.trace[1].bound) == (before, after)
+    assert by_hand.logic.rules == other.m_step(again)[0].logic.rules
+    assert model.trace[1].ndcg == other.dev_metrics(by_hand)[0].mean()
+
+
+def test_rounds_that_help_are_kept_and_the_first_that_does_not_ends_them():
+    em = problem(rounds=5, tau=0.4)
+    scores = iter([0.1, 0.2, 0.1, 0.9, 0.9])
+    em.dev_metrics = lambda _: (np.full(3, next(scores)), np.full(3, 0.5))
+    bounds = iter([-5.0, -4.0, -3.0, -2.0, -1.0])
+    inner, models = em.m_step, []
+
+    def m_step(start):
+        models.append(inner(start)[0])
+        return models[-1], -9.0, next(bounds)
+
+    em.m_step = m_step
+    states = []
+    step = em.e_step
+    em.e_step = lambda hidden: (states.append(em.encoder.state()), step(hidden))
+    model = em.run()
+    assert [r.ndcg for r in model.trace] == pytest.approx([0.1, 0.2, 0.1])
+    assert [r.recall for r in model.trace] == [0.5] * 3
+    assert model.logic is models[1].logic  # of round 1
+    assert (em.encoder.scores == states[1]["scores"]).all()  # as round 2 found it
+    assert (states[0]["scores"] != states[1]["scores"]).any()
+
+
+def test_without_anything_to_select_there_is_no_round():
+    em = problem(rounds=3, tau=1.1)
+    model = em.run()
+    assert [r.number for r in model.trace] == [0]
+    assert em.encoder.fits == []
+
+
+def test_a_round_improves_only_if_bound_and_ndcg_are_both_higher():
+    first = Round(0, -6.0, -5.0, 0, 0, 0.5, 0.5)
+    for bound, ndcg, better in (
+        (-4.0, 0.6, True), (-5.0, 0.6, False), (-4.0, 0.5, False), (-6.0, 0.4, False),
+    ):  # fmt: skip
+        assert replace(first, bound=bound, ndcg=ndcg).improves_on(first) == better
+
+
+def test_the_last_weights_are_learned_from_all_held_out_users():
+    em = problem()
+    model = em.start()
+    last = em.final(model)
+    again = em._listwise(model.logic.rules, em.all_users, model)[0]
+    expected = em._calibrated(again.without_idle_rules())
+    assert last.logic.weights.tolist() == expected.logic.weights.tolist()
+    assert last.fusion == expected.fusion
+    assert last.trace == model.trace
+    assert last.logic.weights.tolist() != model.logic.weights.tolist()
+    few = problem(fit_users=5)
+    model = few.start()
+    assert few.final(model) is model  # nobody is left to add
+    paper = problem(likelihood="pseudo")
+    model = paper.start()
+    assert paper.final(model) is model
+
+
+def test_rounds_are_compared_by_ndcg_and_recall_of_the_development_users():
+    em = problem(dev_users=6)
+    model = fitted(em)
+    ndcg, recall = em.dev_metrics(model)
+    assert len(ndcg) == len(recall) == 6
+    ranker = em.ranker(model)
+    for row, user in enumerate(em.dev_users.tolist()):
+        scores = ranker.score([user])[0]
+        best = sorted(free(user), key=lambda v: (-scores[v], v))[:10]
+        wanted = {v for u, v in HELD_OUT if u == user}
+        gain = sum(1 / math.log2(k + 2) for k, v in enumerate(best) if v in wanted)
+        ideal = sum(1 / math.log2(k + 2) for k in range(len(wanted)))
+        assert ndcg[row] == pytest.approx(gain / ideal)
+        assert recall[row] == pytest.approx(len(wanted & set(best)) / len(wanted))
+    assert 0 < recall.mean() < 1
+    nobody = problem(dev_users=0)
+    first = nobody.start().trace[0]
+    assert math.isnan(first.ndcg)
+    assert math.isnan(first.recall)
+
+
+def test_the_ablation_tries_each_size_from_the_same_start():
+    em = problem(dev_users=8, tau=0.4)
+    state = em.encoder.state()["scores"]
+    first = em.m_step(None)[0]
+    points = em.ablate_hidden([0, 2, 5])
+    assert (em.encoder.scores == state).all()
+    assert [p["selected"] for p in points] == [0, 2, 5]
+    for point in points:
+        size, fitted_, pairs = point["selected"], first, 0
+        if size:
+            selected, _ = em.select_hidden(first, size)
+            em.e_step(selected)
+            fitted_, pairs = em.m_step(first)[0], len(selected.users)
+        ndcg = em.dev_metrics(fitted_)[0]
+        em.encoder.load_state(GRAPH, {"scores": state})
+        low, high = np.quantile(resampled_means(ndcg[:, None], 1000, 0), [0.025, 0.975])
+        assert point == {
+            "selected": size, "pairs": pairs, "ndcg": ndcg.mean(), "low": low, "high": high,
+        }  # fmt: skip
+    assert points[1]["pairs"] < points[2]["pairs"]
+    with pytest.raises(LogerError, match="too few users have held-out interactions to compare"):
+        problem(dev_users=0).ablate_hidden([0])
+
+
+# ── pairs ───────────────────────────────────────────────────────────────────────────────
+
+
+def test_scores_of_pairs_are_the_encoders_in_any_order(monkeypatch):
+    monkeypatch.setattr(mstep, "BLOCK", 7)
+    em = problem()
+    rng = np.random.default_rng(0)
+    users = rng.integers(0, GRAPH.n_users, 200)
+    items = rng.integers(0, GRAPH.n_items, 200)
+    out = pair_scores(em.ranker(fitted(em)), users, items, LocalEngine(1))
+    assert out.tolist() == em.encoder.scores[users, items].tolist()
+    none = np.empty(0, dtype=np.int64)
+    assert pair_scores(em.ranker(fitted(em)), none, none, LocalEngine(1)).shape == (0,)
+
+
+def test_uniform_items_are_drawn_per_user_and_marked_where_the_user_has_them():
+    users, items = uniform_items(GRAPH, EVERYONE, 9, np.random.default_rng(1))
+    drawn = np.random.default_rng(1).integers(GRAPH.n_items, size=9 * GRAPH.n_users)
+    assert users.tolist() == np.repeat(EVERYONE, 9).tolist()
+    slow = [v if v not in owned(u) else -1 for u, v in zip(users, drawn.tolist(), strict=True)]
+    assert items.tolist() == slow
+    assert 0 < slow.count(-1) < len(slow)
+    assert (users.dtype, items.dtype) == (np.int32, np.int32)
+    assert uniform_items(GRAPH, EVERYONE, 9, np.random.default_rng(2))[1].tolist() != slow
