@@ -99,8 +99,13 @@ def test_own_items_are_never_recommended_and_lists_are_sorted(model):
 def test_only_items_that_are_asked_for_are_ranked(model):
     among = np.zeros(model.graph_.n_items, dtype=bool)
     among[[3, 7]] = True
-    items, _ = model.top([0], 5, among)
-    assert set(items[0].tolist()) <= {3, 7, -1}
+    own = history(model.graph_, np.array([0]))[1].tolist()
+    allowed = [v for v in (3, 7) if v not in own]
+    assert allowed
+    items, scores = model.top([0], 5, among)
+    by_score = sorted(allowed, key=lambda v: -model.score([0])[0, v])
+    assert items[0].tolist() == [*by_score, *[-1] * (5 - len(allowed))]
+    assert scores[0, : len(allowed)].tolist() == model.score([0])[0, by_score].tolist()
 
 
 def test_a_model_that_was_not_fitted_says_so():

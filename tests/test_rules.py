@@ -10,6 +10,7 @@ from graphs import build, graphs, vocabulary
 from loger.errors import LogerError, UnknownNameError
 from loger.graph import INTERACTION, INVERSE_MARK
 from loger.rules import MAX_HOPS, Rule, RuleSet, candidates, make_rule, named_rules
+from loger.rules.rule import to_you, verb_of
 
 
 @pytest.fixture
@@ -147,3 +148,55 @@ def test_rules_are_said_in_plain_english(hops, sentence):
 def test_every_candidate_has_a_sentence_of_its_own(graph):
     rules = candidates(graph)
     assert len({rule.sentence() for rule in rules}) == len(rules)
+
+
+@pytest.mark.parametrize(
+    ("verb", "to_a_person"),
+    [
+        ("has", "have"),
+        ("is part of", "are part of"),
+        ("does", "do"),
+        ("carries a", "carry a"),
+        ("watches", "watch"),
+        ("pushes", "push"),
+        ("passes by", "pass by"),
+        ("mixes", "mix"),
+        ("waltzes", "waltz"),
+        ("follows", "follow"),
+        ("uses", "use"),
+        ("bought", "bought"),
+        ("miss", "miss"),
+        ("rates highs", "rate highs"),
+    ],
+)
+def test_verbs_are_said_to_you_in_the_second_person(verb, to_a_person):
+    assert to_you(verb) == to_a_person
+
+
+@pytest.mark.parametrize(
+    ("relation", "head", "tail", "verb"),
+    [
+        ("purchase", "user", "item", "bought"),
+        ("purchase[2014]", "user", "item", "bought"),
+        ("has_brand", "item", "brand", "has"),
+        ("brand", "item", "brand", "has"),
+        ("has_colour", "item", "brand", "has colour"),
+        ("also_bought_item", "item", "item", "is bought along with"),
+        ("directed_by", "movie", "person", "is directed by"),
+        ("directed_by", "user", "person", "directed by"),
+        ("subscribed_to", "user", "channel", "subscribed to"),
+        ("subscribed_to", "item", "channel", "is subscribed to"),
+        ("led_astray", "item", "person", "led astray"),
+        ("grows_in", "item", "place", "grows in"),
+        ("written_by_person", "item", "person", "is written by"),
+    ],
+)
+def test_a_relation_says_what_its_head_does(relation, head, tail, verb):
+    assert verb_of(relation, head, tail) == verb
+
+
+def test_entities_of_one_type_are_told_apart():
+    rule = said("purchase item", "similar item", "similar item")
+    assert rule == "you bought an item that similar another item that similar a third item"
+    album = said("follows user", "owns album", "contains item")
+    assert album.startswith("you follow another user that owns an album")
