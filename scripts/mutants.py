@@ -46,6 +46,8 @@ TESTS = {
     "src/loger/logic.py": ["tests/test_logic.py"],
     "src/loger/em.py": ["tests/test_em_steps.py"],
     "src/loger/mstep.py": ["tests/test_em_steps.py"],
+    "src/loger/explain/attribution.py": ["tests/test_explain.py"],
+    "src/loger/explain/questions.py": ["tests/test_explain.py"],
     "src/loger/evaluation/evaluate.py": ["tests/evaluation/test_evaluate.py"],
     "src/loger/evaluation/metrics/faithfulness.py": ["tests/evaluation/test_faithfulness.py"],
     "src/loger/evaluation/metrics/ranking.py": ["tests/evaluation/test_ranking.py"],
