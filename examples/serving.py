@@ -31,7 +31,7 @@ def ask(url: str, body: dict[str, Any] | None = None) -> Any:
 
 
 def wait_for(url: str, seconds: float = 60) -> None:
-    """Until the server answers."""
+    """Wait until the server answers."""
     end = time.monotonic() + seconds
     while True:
         try:
@@ -57,7 +57,7 @@ def main() -> None:
         try:
             url = f"http://127.0.0.1:{port}"
             wait_for(url)
-            user = ask(f"{url}/v1/users?most=1")["results"][0]["name"]
+            user = ask(f"{url}/v1/users?limit=1")["results"][0]["name"]
             first = ask(f"{url}/v1/recommendations?user={quote(user)}&k=1")["items"][0]
             print(f"{user}: {first['label']}, {first['explanation']['paths'][0]['sentence']}")
             cold = {"history": [first["item"]], "k": 2, "paths": 1}

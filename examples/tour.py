@@ -15,7 +15,7 @@ from loger.model import LOGER
 
 
 def main() -> None:
-    """Walk through what a fitted model can be asked."""
+    """Fit a model and ask it everything."""
     parts = split(shop(users=200, items=150).dataset)
     model = LOGER().fit(parts)
     print(model.rule_table())
@@ -24,8 +24,7 @@ def main() -> None:
     best = model.recommend(user, k=3, explain=True)
     print(best)
     print(model.explain(user, best["item"][0]))
-    mine = model.graph_.neighbours(0, 0)[:1]
-    print(model.what_if(user, remove=[model.graph_.vocabulary.names[int(i)] for i in mine]))
+    print(model.what_if(user, remove=model.history(user)["item"][0]))
     with tempfile.TemporaryDirectory() as folder:
         model.save(folder)
         again = LOGER.load(folder)

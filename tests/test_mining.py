@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphs import build, dense_groundings, graphs, vocabulary
-from loger.cli.rules import measured
 from loger.data import split
 from loger.data.demo import PLANTED, shop
 from loger.errors import LogerError
@@ -178,9 +177,9 @@ def test_what_was_not_measured_is_not_a_number_and_null_in_json(demo_graph):
     for m in dropped:
         assert (m.reached, m.score) == (0, 0.0)
         assert isnan(m.precision) and isnan(m.lift)
-        plain = json.loads(json.dumps(measured(m), allow_nan=False))
+        plain = json.loads(json.dumps(m.as_dict(), allow_nan=False))
         assert plain["precision"] is plain["lift"] is None
-    json.dumps([measured(m) for m in mined.measures], allow_nan=False)
+    json.dumps([m.as_dict() for m in mined.measures], allow_nan=False)
 
 
 def test_a_graph_without_interactions_is_an_error():

@@ -29,7 +29,7 @@ LAYERS: list[set[str] | tuple[str, ...]] = [
     {"ranker", "reasoner"},
     ("explain", "tables"),
     ("mstep", "em", "config", "fitting", "persistence", "model", "baselines"),
-    ("evaluation", "study"),
+    ("evaluation", "export", "study"),
     ("web", "cli"),
     ("loger", "__main__"),
 ]
@@ -140,3 +140,18 @@ def test_only_modules_with_compiled_functions_are_left_out_of_coverage() -> None
         omitted = tomllib.load(file)["tool"]["slipcover"]["omit"]
     compiled = [f for f in SOURCE.rglob("*.py") if "\n@kernel" in f.read_text(encoding="utf-8")]
     assert sorted(omitted) == sorted(str(f.relative_to(root)) for f in compiled)
+
+
+def body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Lines of a function without its parameters and docstring."""
+    body = function.body[1:] if ast.get_docstring(function) else function.body
+    return (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0
+
+
+def test_commands_and_routes_parse_call_and_show() -> None:
+    for part in ("cli", "web"):
+        for file in (SOURCE / part).rglob("*.py"):
+            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                    where = f"{file.relative_to(SOURCE)}:{node.name}"
+                    assert body_lines(node) <= 40, f"{where} has {body_lines(node)} lines"

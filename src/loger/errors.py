@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from itertools import islice
 from os import PathLike
@@ -53,8 +53,11 @@ def _near(name: str, known: list[str]) -> list[str]:
 class UnknownNameError(LogerError, KeyError):
     """A user, item, relation or setting that does not exist, with the nearest that does."""
 
-    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
-        near = _near(name, list(known))
+    def __init__(
+        self, kind: str, name: str, known: Iterable[str], *, near: Sequence[str] | None = None
+    ) -> None:
+        # To look for near names among very many takes a second; who has found some gives them.
+        near = _near(name, list(known)) if near is None else near
         hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
         self.kind, self.name = kind, name
         super().__init__(f"there is no {kind} {name!r}{hint}")

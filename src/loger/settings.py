@@ -103,6 +103,22 @@ def parsed(texts: Iterable[str], form: str = FORM) -> dict[str, Any]:
     return out
 
 
+def layered(
+    base: Config,
+    file: Path | str | None = None,
+    texts: Iterable[str] = (),
+    values: Mapping[str, Any] | None = None,
+) -> Config:
+    """The config changed by a TOML file, then by texts, then by values: the later wins."""
+    changes = merged({} if file is None else read_toml(file), parsed(texts))
+    try:
+        return overridden(base, merged(changes, values or {}))
+    except LogerError as error:
+        if file is None:
+            raise
+        raise LogerError(f"{file}: {error}") from None
+
+
 def merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
     """Nested mappings united; where both have a value, the second's."""
     out = dict(first)

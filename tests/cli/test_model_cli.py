@@ -17,10 +17,11 @@ from typer.testing import CliRunner, Result
 
 from loger.cli import app
 from loger.cli.compare import method_settings
-from loger.cli.fit import FIT_RECORD, draw
-from loger.cli.recommend import history_of
+from loger.cli.fit import draw
 from loger.data.demo import shop
 from loger.errors import LogerError
+from loger.evaluation.fit_record import FIT_RECORD
+from loger.explain.records import owned
 from loger.model import LOGER
 
 SMALL = "--set", "encoder.dimension=16", "--set", "encoder.epochs=3"
@@ -194,7 +195,7 @@ def test_an_interrupted_fit_goes_on_and_gives_the_same_bytes(data: Path, tmp_pat
     running.send_signal(signal.SIGINT)
     _, said = running.communicate(timeout=60)
     assert running.returncode == 130, said
-    assert "the same command again" in said
+    assert "give the same command again" in said
     assert "Traceback" not in said
     assert kept.is_file()
     assert not (cut / "manifest.json").exists()
@@ -233,7 +234,7 @@ def test_recommend_to_all_writes_a_table(bundle: Path, tmp_path: Path, ending: s
 
 def test_explain_says_of_an_owned_item_that_it_is_owned(bundle: Path, user: str) -> None:
     new = str(parsed("recommend", bundle, "--user", user)[0]["items"][0]["item"])
-    own = history_of(LOGER.load(bundle), user)[0]
+    own = owned(LOGER.load(bundle).graph_, user)[0]
     assert parsed("explain", bundle, user, own)["owned"] is True
     assert parsed("explain", bundle, user, new)["owned"] is False
     assert "already, so it is never recommended" in run("explain", bundle, user, own).stdout
@@ -289,7 +290,7 @@ def test_questions_that_cannot_be_answered_are_refused(
     (told,) = parsed("recommend", bundle, "--user", user, "-k", 1)
     new, has = told["items"][0]["item"], told["history"][0]
     refuses(("recommend", bundle), "--user NAME")
-    refuses(("recommend", bundle, "--all"), "--out FILE")
+    refuses(("recommend", bundle, "--all"), "--all needs --out FILE")
     refuses(("recommend", bundle, "--all", "--out", tmp_path / "x.txt"), ".parquet")
     refuses(("recommend", bundle, "--user", user + "x"), f"did you mean {user!r}")
     refuses(("explain", bundle, user, "nothing like it at all"), "there is no item")

@@ -36,7 +36,7 @@ def everything() -> Contents:
         ],
         faithfulness=[FaithfulnessReport("LOGER", "a & b", 9, FaithfulnessConfig(), values)],
         config={"seed": 0},
-        commit="abc1234",
+        origin="abc1234",
         command="loger evaluate b d --report r.html",
     )  # fmt: skip
 

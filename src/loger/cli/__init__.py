@@ -1,4 +1,4 @@
-"""The command line: parse, call, show. What is heavy to import stays inside the commands."""
+"""The command line: parse, call, show. Heavy imports stay inside the commands."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MISTAKE = 2
 
 
 class Guarded(TyperGroup):
-    """Turns what a person can mend into one line on stderr; bugs keep their traceback."""
+    """Turns what a person can fix into one line on stderr; bugs keep their traceback."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; with --debug every error keeps its traceback."""
@@ -42,8 +42,8 @@ app = typer.Typer(
 )
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(wanted: bool) -> None:
+    if wanted:
         typer.echo(f"loger {__version__}")
         raise typer.Exit
 
@@ -55,7 +55,7 @@ def root(
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
 ) -> None:
-    """Recommendations with reasons that are true, from interactions and a knowledge graph.
+    """Recommendations with true reasons, from interactions and a knowledge graph.
 
     Start with `loger demo`, then look at your own data with `loger data inspect FOLDER`.
     """

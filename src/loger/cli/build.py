@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="Build data sets from raw reviews or tables.")
 
 Out = Annotated[Path, typer.Option(metavar="FOLDER", help="The folder to write.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace the data set that is there.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace the data set at FOLDER.")]
 Fit = Annotated[
     Path | None,
     typer.Option(
         "--fit",
         metavar="BUNDLE",
-        help="Fit LOGER on it at once, with all defaults.",
+        help="Then fit LOGER on it, with all defaults.",
         show_default=False,
     ),
 ]
@@ -43,51 +43,61 @@ def amazon(
     out: Out,
     meta: Annotated[Path | None, setting("The catalogue, one JSON per line.")] = None,
     preset: Annotated[
-        str | None, setting("Settings of the paper: cellphones, grocery or automotive.")
+        str | None,
+        setting("The settings for a data set of the paper: cellphones, grocery, automotive."),
     ] = None,
-    user_core: Annotated[int | None, setting("Items that a user must have (5).")] = None,
-    item_core: Annotated[int | None, setting("Users that an item must have (5).")] = None,
+    user_core: Annotated[int | None, setting("Minimum number of items of a user (5).")] = None,
+    item_core: Annotated[int | None, setting("Minimum number of users of an item (5).")] = None,
     positive_from: PositiveFrom = None,
     least_mentions: Annotated[
-        int | None, setting("Reviews that a feature must occur in (5).")
+        int | None, setting("Minimum number of reviews with a feature (5).")
     ] = None,
-    least_styles: Annotated[int | None, setting("Reviews that a style must occur in (5).")] = None,
+    least_styles: Annotated[
+        int | None, setting("Minimum number of reviews with a style (5).")
+    ] = None,
     least_items: Annotated[
-        int | None, setting("Items that a brand, category or outside product must have (2).")
+        int | None, setting("Minimum number of items of a brand, category or outside product (2).")
     ] = None,
     hub_share: Annotated[
-        float | None, setting("Leave out what more than this share of items or users have (0.5).")
+        float | None,
+        setting("Leave out entities that more than this share of items or users have (0.5)."),
     ] = None,
     most_related: Annotated[
-        int | None, setting("also_buy and also_view links taken per item (50).")
+        int | None, setting("Maximum number of also_buy and also_view links per item (50).")
     ] = None,
     category_levels: Annotated[int | None, setting("Levels of the category tree (5).")] = None,
     price_bins: Annotated[int | None, setting("Price quantiles per category (5).")] = None,
-    leave_out: Annotated[list[str] | None, setting("A relation that is not wanted.")] = None,
+    leave_out: Annotated[
+        list[str] | None, setting("A relation to leave out; may be repeated.")
+    ] = None,
     extractor: Annotated[
-        str | None, setting("Another miner of texts, as module:function; 'none' mines nothing.")
+        str | None,
+        setting("Another extractor of features, as module:function; 'none' for no features."),
     ] = None,
     mentions: Annotated[
-        Path | None, setting("Mentions mined elsewhere: user,item,aspect:opinion:polarity,…")
+        Path | None,
+        setting("A file of features extracted elsewhere: user,item,aspect:opinion:polarity,…"),
     ] = None,
     parts: Annotated[
-        Path | None, setting("A split made elsewhere: a table of user, item and part.")
+        Path | None, setting("A file with the split: a table of user, item and part.")
     ] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Broken lines are errors.")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Stop at the first broken line.")
+    ] = False,
     work: Annotated[
         Path | None,
-        setting("Keep mined parts here for later builds (FOLDER.work, removed)."),
+        setting("Keep intermediate results here for later builds (FOLDER.work, then deleted)."),
     ] = None,
-    workers: Annotated[int | None, setting("Processes that mine (one per core).")] = None,
+    workers: Annotated[int | None, setting("Number of processes (one per core).")] = None,
     fit: Fit = None,
     name: Name = None,
     force: Force = False,
     json: AsJson = False,
 ) -> None:
-    """Build a knowledge graph from Amazon's reviews, in the layout of 2018 or of 2023.
+    """Build a data set from Amazon reviews, in the layout of 2018 or 2023.
 
-    Interrupted, it goes on where it was when called again. Lines that cannot be used are
-    left out, counted by kind, and told.
+    To resume an interrupted build, give the same command again. Lines that cannot be used are
+    left out, counted and reported.
 
     \b
     Examples:
@@ -95,7 +105,7 @@ def amazon(
       loger data build amazon --reviews Automotive_5.json.gz --meta meta_Automotive.json.gz
         --preset automotive --out automotive.loger
     """
-    given: dict[str, Any] = {
+    options: dict[str, Any] = {
         "user_core": user_core, "item_core": item_core, "positive_from": positive_from,
         "least_mentions": least_mentions, "least_styles": least_styles, "least_items": least_items,
         "hub_share": hub_share, "most_related": most_related, "category_levels": category_levels,
@@ -108,13 +118,13 @@ def amazon(
 
     chosen = None if preset is None else named(preset)
     config = builder.AmazonConfig() if chosen is None else chosen.config
-    config = replace(config, **{k: v for k, v in given.items() if v is not None})
+    folder = work or out.with_name(out.name + ".work")
     with show.engine("reading") as engine:
         dataset = builder.build(
             reviews,
             meta,
-            work=work or out.with_name(out.name + ".work"),
-            config=config,
+            work=folder,
+            config=replace(config, **{k: v for k, v in options.items() if v is not None}),
             extractor=None if extractor == "none" else extractor or builder.PATTERNS,
             mentions_file=mentions,
             parts_file=parts,
@@ -125,13 +135,13 @@ def amazon(
         )
     dataset.save(out)
     if work is None:
-        builder.clear(out.with_name(out.name + ".work"))
+        builder.clear(folder)
     tell(dataset, out, json, None if chosen is None else asdict(chosen.paper))
     fit_too(out, fit, force)
 
 
 def check_targets(out: Path, bundle: Path | None, force: bool, json: bool) -> None:
-    """What would stop the save or the fit is told before anything is built."""
+    """Refuse what would stop the save or the fit before anything is built."""
     from loger.bundle import check_target
     from loger.data import saved
 
@@ -139,7 +149,9 @@ def check_targets(out: Path, bundle: Path | None, force: bool, json: bool) -> No
     if bundle is not None:
         check_target(bundle, replace=force)
         if json:
-            raise DataError("--fit and --json do not go together", remedy="loger fit has --json")
+            raise DataError(
+                "--fit does not work with --json", remedy="run loger fit --json after it"
+            )
 
 
 def fit_too(out: Path, bundle: Path | None, force: bool) -> None:
@@ -151,7 +163,7 @@ def fit_too(out: Path, bundle: Path | None, force: bool) -> None:
 
 
 def tell(dataset: Dataset, out: Path, json: bool, paper: dict[str, int] | None = None) -> None:
-    """Show what was built, beside the paper's figures if there are any, and what was corrected."""
+    """Show what was built, beside the paper's figures if there are any, and the notes."""
     from loger.build.presets import count
     from loger.cli import show
 
@@ -159,8 +171,8 @@ def tell(dataset: Dataset, out: Path, json: bool, paper: dict[str, int] | None =
     if json:
         notes = [asdict(note) for note in dataset.notes]
         names = [relation.name for relation in dataset.relations]
-        told = {"name": dataset.name, "out": str(out), "statistics": ours, "paper": paper}
-        show.as_json(told | {"relations": names, "notes": notes})
+        built = {"name": dataset.name, "out": str(out), "statistics": ours, "paper": paper}
+        show.as_json(built | {"relations": names, "notes": notes})
         return
     to = show.console()
     columns = ["", "here"] + ([] if paper is None else ["in the paper"])
@@ -177,29 +189,32 @@ def tell(dataset: Dataset, out: Path, json: bool, paper: dict[str, int] | None =
 def table(
     out: Out,
     interactions: Annotated[
-        Path | None, setting("Who took what: CSV, TSV, Parquet or JSON lines.", metavar="FILE")
+        Path | None,
+        setting("Table of interactions: CSV, TSV, Parquet or JSON lines.", metavar="FILE"),
     ] = None,
-    items: Annotated[Path | None, setting("What there is to take.", metavar="FILE")] = None,
-    users: Annotated[Path | None, setting("Who they are.", metavar="FILE")] = None,
+    items: Annotated[Path | None, setting("Table of items.", metavar="FILE")] = None,
+    users: Annotated[Path | None, setting("Table of users.", metavar="FILE")] = None,
     mapping: Annotated[
-        Path | None, setting("A mapping to follow, in place of a proposed one.", metavar="TOML")
+        Path | None, setting("A mapping to use instead of proposing one.", metavar="TOML")
     ] = None,
-    user: Annotated[str | None, setting("The column that names the user.")] = None,
-    item: Annotated[str | None, setting("The column that names the item.")] = None,
+    user: Annotated[str | None, setting("The column with the user's id.")] = None,
+    item: Annotated[str | None, setting("The column with the item's id.")] = None,
     propose: Annotated[
-        bool, typer.Option("--propose", help="Only write the mapping, to be edited.")
+        bool, typer.Option("--propose", help="Only write the mapping, for you to edit.")
     ] = False,
-    extractor: Annotated[str | None, setting("Another miner of texts, as module:function.")] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Broken rows are errors.")] = False,
+    extractor: Annotated[
+        str | None, setting("Another extractor of features from texts, as module:function.")
+    ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Stop at the first broken row.")] = False,
     fit: Fit = None,
     name: Name = None,
     force: Force = False,
     json: AsJson = False,
 ) -> None:
-    """Build a knowledge graph from the tables of any shop.
+    """Build a data set from any tables.
 
-    Proposes what each column becomes, shows it, and writes it to FOLDER.toml; edit that and
-    build again with --mapping FOLDER.toml for what the guess got wrong.
+    Proposes what each column becomes, shows it, and writes it to FOLDER.toml. If the proposal is
+    wrong, edit that file and build again with --mapping FOLDER.toml.
 
     \b
     Examples:
@@ -211,46 +226,59 @@ def table(
         check_targets(out, fit, force, json)
     if (mapping is None) == (interactions is None):
         raise DataError("give either --interactions or --mapping", remedy="see --help")
-    from loger.build import frames
-    from loger.build import mapping as mappings
     from loger.build import table as builder
     from loger.build.parts import named_extractor
-    from loger.build.propose import propose as guess
     from loger.cli import show
 
-    extract = named_extractor(extractor) if extractor else None
+    more: dict[str, Any] = {}
+    if extractor is not None:
+        more["extractor"] = named_extractor(extractor)
     with show.working("reading the tables"):
         if mapping is None:
-            paths = (interactions, items, users)
-            read = [None if path is None else frames.read(path) for path in paths]
-            title = name or out.name.split(".")[0]
-            assert read[0] is not None
-            chosen = guess(*read, name=title, files=paths, user=user, item=item)  # type: ignore[arg-type]
+            files = (interactions, items, users)
             mapping = out.with_name(out.name + ".toml")
-            mappings.write(chosen, mapping)
+            chosen = proposed(files, mapping, name or out.name.split(".")[0], user, item)
         else:
-            chosen = mappings.read(mapping)
-            chosen = replace(chosen, name=name or chosen.name)
+            chosen = existing(mapping, name)
     if not json:
         draw(chosen, mapping)
+    elif propose:
+        show.as_json(asdict(chosen))
     if propose:
-        if json:
-            show.as_json(asdict(chosen))
         return
     with show.working("making the graph"):
-        more = {} if extract is None else {"extractor": extract}
         dataset = builder.build(chosen, strict=strict, **more)
     dataset.save(out)
     tell(dataset, out, json)
     fit_too(out, fit, force)
 
 
+def proposed(
+    files: tuple[Path | None, ...], out: Path, name: str, user: str | None, item: str | None
+) -> TableMapping:
+    """A proposal of what the columns of interactions, items and users become, kept in a file."""
+    from loger.build import frames, mapping
+    from loger.build.propose import propose
+
+    tables: Any = [None if file is None else frames.read(file) for file in files]
+    proposal = propose(*tables, name=name, files=files, user=user, item=item)
+    mapping.write(proposal, out)
+    return proposal
+
+
+def existing(path: Path, name: str | None) -> TableMapping:
+    """The mapping in a file, under another name if one is given."""
+    from loger.build import mapping
+
+    found = mapping.read(path)
+    return replace(found, name=name or found.name)
+
+
 def draw(mapping: TableMapping, path: Path) -> None:
     """Show a mapping."""
     from loger.cli import show
 
+    columns = ["table", "column", "becomes", "relation", "why"]
     to = show.console()
-    to.print(
-        show.table(["table", "column", "taken as", "relation", "why"], mapping.rows(), "Mapping")
-    )
+    to.print(show.table(columns, mapping.rows(), "Mapping"))
     to.print(f"in {path}; edit it and build with --mapping {path}\n", markup=False, soft_wrap=True)

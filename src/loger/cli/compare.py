@@ -1,14 +1,19 @@
-"""``loger compare``: several methods on one data set, judged alike."""
+"""``loger compare``: several methods on one data set, measured alike."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from json import loads
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from loger.cli.options import AsJson, Format, PositiveFrom, Source, read
-from loger.errors import LogerError
+from loger.cli.options import AsJson, Format, Length, PositiveFrom, Source, listed, read
+from loger.errors import LogerError, UnknownNameError
+
+if TYPE_CHECKING:
+    from loger.evaluation.metrics.report import Report
 
 SOME_FAILED = 1
 KNOWN = (
@@ -22,44 +27,41 @@ KNOWN = (
 def compare(
     path: Source,
     methods: Annotated[
-        str, typer.Option(help=f"Names with commas between; of {KNOWN}.", show_default=False)
+        str, typer.Option(help=f"Names, separated by commas: {KNOWN}.", show_default=False)
     ],
     out: Annotated[
         Path | None,
-        typer.Option(
-            help="Folder for tables and results; default: compare-NAME.", show_default=False
-        ),
+        typer.Option(help="Folder for tables and results (compare-NAME).", show_default=False),
     ] = None,
     part: Annotated[str, typer.Option(help="What to evaluate on: test or validation.")] = "test",
     protocol: Annotated[
-        list[str], typer.Option(help="full or sampled-100; may stand more than once.")
+        list[str], typer.Option(help="How to rank: full or sampled-100; may be repeated.")
     ] = ["full"],  # noqa: B006
     set_: Annotated[
         list[str],
-        typer.Option(
-            "--set", metavar="METHOD.NAME=VALUE", help="A setting, which is then not tuned."
-        ),
+        typer.Option("--set", metavar="METHOD.NAME=VALUE", help="A setting; it is not tuned then."),
     ] = [],  # noqa: B006
     tune: Annotated[
         bool | None,
         typer.Option(
             help="Tune all methods on validation, or none. Default: those whose grid takes "
-            "minutes. docs/compare.md says where the defaults of the others come from.",
+            "minutes; for the others see docs/compare.md.",
             show_default=False,
         ),
     ] = None,
-    k: Annotated[int, typer.Option("-k", min=1, help="The length of lists.")] = 10,
-    seed: Annotated[int, typer.Option(help="For the split and for all that is drawn.")] = 0,
-    samples: Annotated[int, typer.Option(min=10, help="Bootstrap samples.")] = 1000,
+    k: Length = 10,
+    seed: Annotated[int, typer.Option(help="Seed for the split, the fits and samples.")] = 0,
+    samples: Annotated[int, typer.Option(min=10, help="Number of bootstrap samples.")] = 1000,
     format: Format = None,
     positive_from: PositiveFrom = None,
     json: AsJson = False,
 ) -> None:
-    """Fit methods, evaluate them on the same users and candidates, and put them in one table.
+    """Fit several methods and compare them in one table.
 
-    Means in percent with 95 % intervals over users; p is that of the paired difference from the
-    best. What is done is kept: a command that was interrupted, or gets a further method, runs
-    only what is missing. A method that fails is named, and does not stop the others.
+    All are evaluated on the same users and candidates. Means are in percent, with 95 % intervals
+    over users; p is that of the paired difference from the best. Results are kept: the same
+    command, resumed or with one more method, runs only what is missing. A method that fails is
+    named and does not stop the others.
 
     \b
     Examples:
@@ -76,7 +78,7 @@ def compare(
     with show.engine("preparing") as engine:
         compared = run(
             split(dataset, seed=seed),
-            [name.strip() for name in methods.split(",")],
+            listed(methods),
             folder,
             part=part,  # type: ignore[arg-type]
             protocols=protocol,  # type: ignore[arg-type]
@@ -88,19 +90,30 @@ def compare(
             progress=engine.progress,
         )
     if json:
-        from json import loads
-
         reports = {name: loads(report.to_json()) for name, report in compared.reports.items()}
         show.as_json({"failures": dict(compared.failures), "reports": reports})
     else:
-        for name, report in compared.reports.items():
-            typer.echo(f"{dataset.name}, {name} ranking, {part}, {len(report.users):,} users, %")
-            typer.echo(report.table() + "\n")
-        typer.echo(f"written to {folder}")
+        draw(compared.reports, folder)
     for name, error in compared.failures.items():
         typer.echo(f"error: {name} failed: {error} (see {folder / name}.error.txt)", err=True)
     if compared.failures:
         raise typer.Exit(SOME_FAILED)
+
+
+def draw(reports: Mapping[str, Report], folder: Path) -> None:
+    """Show a table for each protocol."""
+    for protocol, report in reports.items():
+        users = f"{len(report.users):,} users"
+        typer.echo(f"{report.dataset}, {protocol} ranking, {report.part}, {users}, %")
+        typer.echo(report.table() + "\n")
+    typer.echo(f"written to {folder}")
+
+
+def check_methods(names: Sequence[str]) -> None:
+    """Refuse unknown methods before any work."""
+    for name in names:
+        if name not in KNOWN.split(", "):
+            raise UnknownNameError("method", name, KNOWN.split(", "))
 
 
 def method_settings(texts: list[str]) -> dict[str, dict[str, Any]]:

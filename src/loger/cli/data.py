@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -33,7 +33,10 @@ app.add_typer(build.app, name="build")
 def inspect(
     path: Source, format: Format = None, positive_from: PositiveFrom = None, json: AsJson = False
 ) -> None:
-    """Show what is in a data set: entities, relations, hubs, interactions, notes.
+    """Show what is in a data set.
+
+    Entities by type, relations with their degrees and largest hubs, interactions, and notes on
+    rows that were changed or left out.
 
     \b
     Examples:
@@ -43,14 +46,11 @@ def inspect(
     """
     dataset = read(path, format, positive_from)
     from loger.cli import show
-    from loger.cli.statistics import statistics
+    from loger.data.statistics import statistics
 
     with show.working("counting"):
-        found = statistics(dataset)
-    if json:
-        show.as_json(found)
-    else:
-        draw(found, show.console())
+        counts = statistics(dataset)
+    show.result(counts, draw, json)
 
 
 @app.command()
@@ -59,10 +59,10 @@ def convert(
     out: Annotated[Path, typer.Argument(metavar="OUT", help="The folder to write.")],
     format: Format = None,
     positive_from: PositiveFrom = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the data set there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace the data set at OUT.")] = False,
     json: AsJson = False,
 ) -> None:
-    """Write a data set as Parquet files, which load in seconds whatever it came from.
+    """Write a data set as Parquet files, which load in seconds.
 
     \b
     Example:
@@ -82,16 +82,16 @@ def split(
     how: How = "auto",
     test: TestShare = 0.2,
     validation: ValidationShare = 0.1,
-    seed: Annotated[int, typer.Option(help="For a random split.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of a random split.")] = 0,
     format: Format = None,
     positive_from: PositiveFrom = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the data set there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace the data set at OUT.")] = False,
     json: AsJson = False,
 ) -> None:
-    """Write a data set with a split, so that all who read it hold out the same interactions.
+    """Write a data set with a split, so that everyone holds out the same.
 
-    Each user's latest interactions are held out where there are times, else any; a split
-    that the data brings is kept, unless --split says otherwise.
+    Each user's latest interactions are held out if there are times, else random ones; a split
+    that the data have is kept, unless --split says otherwise.
 
     \b
     Example:
@@ -101,30 +101,22 @@ def split(
 
     saved.check_target(out, replace=force)
     dataset = read(path, format, positive_from)
-    import numpy as np
-
     from loger.data import split as divide
-    from loger.data.dataset import PARTS
 
     parts = divide(dataset, how, test=test, validation=validation, seed=seed)  # type: ignore[arg-type]
-    marks = np.empty(len(dataset.interactions), dtype=np.int8)
-    for k, name in enumerate(PARTS):
-        marks[getattr(parts, name)] = k
-    events = replace(dataset.interactions, parts=marks)
-    sizes = {name: len(getattr(parts, name)) for name in PARTS}
-    _save(replace(dataset, interactions=events), out, json, sizes)
+    _save(parts.marked(), out, json, parts.sizes)
 
 
 def _save(dataset: Dataset, out: Path, json: bool, parts: dict[str, int] | None = None) -> None:
-    """Write a data set and tell what was written."""
+    """Write a data set and show what was written."""
     dataset.save(out)
     files = {p.name: p.stat().st_size for p in sorted(out.glob("*.parquet"))}
     from loger.cli import show
 
     if json:
         notes = [asdict(note) for note in dataset.notes]
-        told = {"name": dataset.name, "out": str(out), "files": files, "notes": notes}
-        show.as_json(told if parts is None else told | {"parts": parts})
+        written = {"name": dataset.name, "out": str(out), "files": files, "notes": notes}
+        show.as_json(written if parts is None else written | {"parts": parts})
         return
     size = sum(files.values()) / 1e6
     lines = [f"{dataset.name}: {len(files)} files, {size:.1f} MB in {out}", *dataset.notes]
@@ -134,19 +126,20 @@ def _save(dataset: Dataset, out: Path, json: bool, parts: dict[str, int] | None 
         show.console().print(str(line), markup=False, soft_wrap=True)
 
 
-def draw(found: dict[str, Any], to: Console) -> None:
+def draw(counts: dict[str, Any]) -> None:
     """Show the statistics of a data set."""
     from rich.markup import escape
 
     from loger.cli import show
 
+    to = show.console()
     to.print(
-        f"[bold]{escape(found['name'])}[/bold]: {found['users']:,} users, "
-        f"{found['items']:,} items, {found['interactions']:,} interactions "
-        f"({found['density']:.2%} of all pairs), {found['entities']:,} entities, "
-        f"{found['facts']:,} facts"
+        f"[bold]{escape(counts['name'])}[/bold]: {counts['users']:,} users, "
+        f"{counts['items']:,} items, {counts['interactions']:,} interactions "
+        f"({counts['density']:.2%} of all pairs), {counts['entities']:,} entities, "
+        f"{counts['facts']:,} facts"
     )
-    types = [(t["type"], t["entities"], t["example"]) for t in found["types"]]
+    types = [(t["type"], t["entities"], t["example"]) for t in counts["types"]]
     to.print(show.table(["type", "entities", "for example"], types, "\nEntities"))
     relations = [
         (
@@ -157,22 +150,29 @@ def draw(found: dict[str, Any], to: Console) -> None:
             r["per_tail"],
             f"{r['hub']} ({r['hub_degree']:,})",
         )
-        for r in found["relations"]
+        for r in counts["relations"]
     ]
     columns = ["relation", "from → to", "facts", "per head", "per tail", "largest hub"]
     to.print(show.table(columns, relations, "\nRelations"))
-    spread = [
-        (name, s["least"], s["median"], s["mean"], s["most"], s["none"])
-        for name, s in (("user", found["per_user"]), ("item", found["per_item"]))
-    ]
-    columns = ["per", "least", "median", "mean", "most", "with none"]
-    to.print(show.table(columns, spread, "\nInteractions"))
-    has = [name for name in ("ratings", "times") if found[name]]
-    if found["parts"]:
-        has.append("a split: " + ", ".join(f"{n:,} {part}" for part, n in found["parts"].items()))
-    to.print(f"with {', '.join(has)}" if has else "without ratings, times or a split")
-    if found["notes"]:
-        notes = [(n["count"], n["what"], n["example"]) for n in found["notes"]]
+    _draw_interactions(counts, to)
+    if counts["notes"]:
+        notes = [(n["count"], n["what"], n["example"]) for n in counts["notes"]]
         to.print(
             show.table(["rows", "what was found and how it was handled", "first"], notes, "\nNotes")
         )
+
+
+def _draw_interactions(counts: dict[str, Any], to: Console) -> None:
+    """How many interactions users and items have, and what is known of them."""
+    from loger.cli import show
+
+    rows = [
+        (name, s["min"], s["median"], s["mean"], s["max"], s["none"])
+        for name, s in (("user", counts["per_user"]), ("item", counts["per_item"]))
+    ]
+    columns = ["per", "min", "median", "mean", "max", "with none"]
+    to.print(show.table(columns, rows, "\nInteractions"))
+    has = [name for name in ("ratings", "times") if counts[name]]
+    if counts["parts"]:
+        has.append("a split: " + ", ".join(f"{n:,} {part}" for part, n in counts["parts"].items()))
+    to.print(f"with {', '.join(has)}" if has else "without ratings, times or a split")

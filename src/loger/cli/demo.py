@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from loger.cli.options import AsJson
-from loger.cli.serve import check_installed
 from loger.cli.serve import serve as open_app
 from loger.errors import DataError
 
@@ -21,19 +20,17 @@ FILES = {"data": "data", "bundle": "bundle", "report": "report.html"}
 
 def demo(
     out: Annotated[
-        Path, typer.Option(metavar="FOLDER", help="Where data, bundle and report go.")
+        Path, typer.Option(metavar="FOLDER", help="The folder to write data, bundle and report to.")
     ] = Path("loger-demo"),
-    seed: Annotated[int, typer.Option(help="Another seed invents another shop.")] = 0,
-    serve: Annotated[
-        bool, typer.Option("--serve", help="Open the web app on it at the end.")
-    ] = False,
+    seed: Annotated[int, typer.Option(help="Seed of the shop.")] = 0,
+    serve: Annotated[bool, typer.Option("--serve", help="Then serve the web app.")] = False,
     json: AsJson = False,
 ) -> None:
-    """Show the library at work on a small invented shop whose true rules are known.
+    """Show loger at work on a small invented shop.
 
-    Invents the shop, fits a model on the earlier purchases, evaluates it on the latest
-    against three controls, shows the strongest rules, three people with what is recommended
-    to them and why, and what would change without one purchase.
+    The true rules of the shop are known. The demo fits a model on the earlier purchases, evaluates
+    it on the latest against three controls, and shows the strongest rules, three people with what
+    is recommended to them and why, and what would change without one purchase.
 
     \b
     Examples:
@@ -42,50 +39,47 @@ def demo(
       loger demo --serve
     """
     if out.is_file() or (out.is_dir() and {p.name for p in out.iterdir()} - set(FILES.values())):
-        raise DataError("holds other things", path=out, remedy="give another folder with --out")
+        raise DataError("is not empty", path=out, remedy="give another folder with --out")
     if serve:
+        from loger.web.launch import check_installed
+
         check_installed()
     from loger.cli import show
-    from loger.cli.evaluate import write
-    from loger.cli.fit import FIT_RECORD
-    from loger.cli.story import tell
     from loger.data import split
     from loger.data.demo import shop
+    from loger.evaluation.demo_story import tell
+    from loger.evaluation.fit_record import FitRecord
     from loger.model import LOGER
 
+    data, bundle, report = (out / name for name in FILES.values())
     with show.working("inventing a shop"):
         made = shop(seed)
         parts = split(made.dataset, "time")
     with show.engine(show.COMPILING) as engine:
         model = LOGER().fit(parts, progress=engine.progress)
         story = tell(made, parts, model, engine)
-    made.dataset.save(out / FILES["data"])
-    model.save(out / FILES["bundle"])
-    noted = {"data": str(out / FILES["data"]), "split": {"how": "time"}, "tried": model.tried_}
-    from json import dumps
-
-    (out / FILES["bundle"] / FIT_RECORD).write_text(dumps(noted, indent=2) + "\n")
-    command = f"loger demo --seed {seed}"
-    report, trust = story.report, story.faithfulness
-    write(out / FILES["report"], model, made.dataset, report, trust, model.tried_, (), command)
+    made.dataset.save(data)
+    model.save(bundle)
+    FitRecord(str(data), name=made.dataset.name, split={"how": "time"}, tried=model.tried_).write(
+        bundle
+    )
+    story.assessment.write(report, tried=model.tried_, command=f"loger demo --seed {seed}")
     files = {name: str(out / file) for name, file in FILES.items()}
-    if json:
-        show.as_json(story.told | {"files": files})
-    else:
-        _draw(story.told, files, show.console())
+    show.result(story.content | {"files": files}, draw, json)
     if serve:
-        open_app(out / FILES["bundle"])
+        open_app(bundle)
 
 
-def _draw(story: dict[str, Any], files: dict[str, str], to: Console) -> None:
-    from loger.cli import show
-    from loger.cli.data import draw
+def draw(story: dict[str, Any]) -> None:
+    """Show the whole story."""
+    from loger.cli import data, show
 
-    draw(story["statistics"], to)
+    to = show.console()
+    data.draw(story["statistics"])
     parts = ", ".join(f"{n:,} {part}" for part, n in story["split"].items())
     to.print(
         f"\n[bold]Split[/bold] by time, each user's latest purchases held out: {parts}.\n"
-        "The model learns from train and validation; the test part it never sees."
+        "The model learns from train and validation; it never sees the test part."
     )
     rows = [(f"{r['weight']:.2f}", r["sentence"], r["remark"]) for r in story["rules"]]
     to.print(show.table(["weight", "rule", ""], rows[:8], "\nStrongest rules"))
@@ -99,32 +93,32 @@ def _draw(story: dict[str, Any], files: dict[str, str], to: Console) -> None:
     to.print("The controls have their default settings; loger compare tunes them.")
     _draw_faithfulness(story, to)
     to.print(
-        "\n[bold]Three people[/bold], each the first of their kind who bought one of the first "
-        "three items later:"
+        "\n[bold]Three people[/bold], each the first of their kind who later bought one of their "
+        "first three items:"
     )
     for person in story["people"]:
         _draw_person(person, to)
     _draw_what_if(story["what_if"], to)
-    to.print(_next(story, files), markup=False, soft_wrap=True)
+    to.print(_next(story, story["files"]), markup=False, soft_wrap=True)
 
 
 def _draw_faithfulness(story: dict[str, Any], to: Console) -> None:
     share, chance = story["bought_later"], story["bought_later_by_chance"]
-    found = story["faithfulness"]
+    measured = story["faithfulness"]
     to.print(
         f"{share:.0%} of the first three items were bought later; of items at random "
         f"{chance:.1%} would have been."
     )
-    if found["flip"] is not None and found["flip_user_edges"] is not None:
+    if measured["flip"] is not None and measured["flip_user_edges"] is not None:
         to.print(
-            f"Take away the facts that a reason names, and the item leaves its place in "
-            f"{found['flip']:.0%} of cases; as many random facts of the user: "
-            f"{found['flip_user_edges']:.0%}."
+            f"Without the facts of its first reason, an item leaves the list in "
+            f"{measured['flip']:.0%} of cases; without as many random facts of the user, in "
+            f"{measured['flip_user_edges']:.0%}."
         )
-    if found["recovered_rule"] is not None:
+    if measured["recovered_rule"] is not None:
         to.print(
-            f"Of test purchases with a planted cause, {found['recovered_rule']:.0%} have its rule "
-            f"as their first reason."
+            f"For {measured['recovered_rule']:.0%} of the test purchases with a planted cause, the "
+            f"first reason is of the rule that caused them."
         )
 
 
@@ -139,23 +133,23 @@ def _draw_person(person: dict[str, Any], to: Console) -> None:
         to.print(f"  → [bold]{escape(item['label'])}[/bold]  {item['score']:.2f}{later}")
         for reason in item["reasons"][:2]:
             cause = "  [green]← the true cause[/green]" if reason["true_cause"] else ""
-            told = f"{reason['contribution']:+.2f}  because {escape(reason['sentence'])}{cause}"
-            to.print(f"    {told}", soft_wrap=True)
+            text = f"{reason['contribution']:+.2f}  because {escape(reason['sentence'])}{cause}"
+            to.print(f"    {text}", soft_wrap=True)
             to.print(f"           {reason['example']}", style="dim", markup=False, soft_wrap=True)
 
 
-def _draw_what_if(told: dict[str, Any], to: Console) -> None:
+def _draw_what_if(answer: dict[str, Any], to: Console) -> None:
     from rich.markup import escape
 
-    if not told:
+    if not answer:
         return
-    label = told["labels"]
-    user, removed = escape(told["user"]), escape(told["removed"])
+    label = answer["labels"]
+    user, removed = escape(answer["user"]), escape(answer["removed"])
     to.print(f"\n[bold]What if[/bold] {user} had not bought {removed}?")
-    for name in told["before"]:
-        place = told["after"].index(name) + 1 if name in told["after"] else None
+    for name in answer["before"]:
+        place = answer["after"].index(name) + 1 if name in answer["after"] else None
         to.print(f"  {escape(label[name])}: " + (f"now at {place}" if place else "gone"))
-    fresh = [label[name] for name in told["new"]]
+    fresh = [label[name] for name in answer["new"]]
     if fresh:
         to.print(f"  new: {escape(', '.join(fresh))}")
 
@@ -170,4 +164,4 @@ Next
   loger recommend {bundle} --user {user} --explain
   loger explain {bundle} {user} {item}
   loger serve {bundle}
-  loger fit FOLDER -o BUNDLE       with interactions.csv and triples.csv of your own"""
+  loger fit FOLDER -o BUNDLE       with your own interactions.csv and triples.csv"""

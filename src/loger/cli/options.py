@@ -17,28 +17,37 @@ Source = Annotated[
         metavar="PATH", help="A folder in any format that loger reads, or one interactions.csv."
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Format = Annotated[
     str | None,
     typer.Option(
-        help="The format, where a folder fits several: saved, plain, rdf, recbole, pgpr, kgat, "
+        help="The format, if a folder fits several: saved, plain, rdf, recbole, pgpr, kgat, "
         "dbpedia or sentiment.",
         show_default=False,
     ),
 ]
 Bundle = Annotated[
-    Path, typer.Argument(metavar="BUNDLE", help="A model that loger fit has written.")
+    Path, typer.Argument(metavar="BUNDLE", help="A folder with a model that loger fit wrote.")
 ]
-Length = Annotated[int, typer.Option("-k", min=1, help="The length of lists.")]
-How = Annotated[str, typer.Option("--split", help="How to hold out: auto, given, time or random.")]
-TestShare = Annotated[float, typer.Option("--test", help="Share of each user's items to test on.")]
+Length = Annotated[int, typer.Option("-k", min=1, help="How many items a list has.")]
+How = Annotated[
+    str, typer.Option("--split", help="How to hold out items: auto, given, time or random.")
+]
+TestShare = Annotated[
+    float, typer.Option("--test", help="Share of each user's items to hold out for testing.")
+]
 ValidationShare = Annotated[
     float, typer.Option("--validation", help="Share of the rest to learn rule weights from.")
 ]
 PositiveFrom = Annotated[
     float | None,
-    typer.Option(help="Keep only interactions rated at least so.", show_default=False),
+    typer.Option(help="Keep only interactions with at least this rating.", show_default=False),
 ]
+
+
+def listed(text: str) -> list[str]:
+    """Names that are separated by commas."""
+    return [name.strip() for name in text.split(",")]
 
 
 def read(path: Path, format: str | None, positive_from: float | None) -> Dataset:
@@ -47,7 +56,7 @@ def read(path: Path, format: str | None, positive_from: float | None) -> Dataset
     from loger.data import load
 
     with show.working(f"reading {path}"):
-        # load checks the format's name itself, and says the nearest known one
+        # load checks the format's name itself, and suggests the nearest one
         return load(path, format=format, positive_from=positive_from)  # type: ignore[arg-type]
 
 
@@ -62,18 +71,7 @@ def opened(bundle: Path) -> LOGER:
 
 
 def named(model: LOGER, kind: str, text: str) -> str:
-    """The name of a user or an item that was given by its name, or by a label of its own."""
-    from loger.errors import LogerError, UnknownNameError
+    """The name of a user or an item that was given by its name, or by a label that only it has."""
+    from loger.graph.search import Finder
 
-    words = model.graph_.vocabulary
-    if text in words.ids(kind):
-        return text
-    span = words.span(kind)
-    fitting = [e for e in span if words.labels[e] == text]
-    if len(fitting) == 1:
-        return words.names[fitting[0]]
-    if fitting:
-        names = ", ".join(repr(words.names[e]) for e in fitting[:5])
-        raise LogerError(f"several of {kind}s are labelled {text!r}; give the name: {names}")
-    known = {words.names[e] for e in span} | {words.labels[e] for e in span}
-    raise UnknownNameError(kind, text, known)
+    return Finder(model.graph_.vocabulary).name(kind, text)

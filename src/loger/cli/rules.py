@@ -1,30 +1,27 @@
-"""``loger rules``: which rules hold in a data set, or what those of a model weigh."""
+"""``loger rules``: the rules that hold in a data set, or the weights of a model's rules."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from loger.cli.options import AsJson, Format, PositiveFrom, named, opened, read
 from loger.errors import LogerError
 
-if TYPE_CHECKING:
-    from loger.rules.mining import Measure
-
 
 def rules(
     path: Annotated[
         Path, typer.Argument(metavar="PATH", help="A data set in any format, or a bundle.")
     ],
-    max_rules: Annotated[int, typer.Option(min=1, help="Keep at most so many rules.")] = 50,
+    max_rules: Annotated[int, typer.Option(min=1, help="Keep at most this many rules.")] = 50,
     max_hops: Annotated[int, typer.Option(min=1, max=3, help="The most hops of a rule.")] = 3,
     min_support: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help="Drop rules that reach fewer observed pairs (50, or less if there are few).",
+            help="Drop rules that reach fewer observed pairs (50; fewer in small data).",
             show_default=False,
         ),
     ] = None,
@@ -32,25 +29,26 @@ def rules(
         float | None,
         typer.Option(
             min=0,
-            help="Drop rules that are not so much better than chance (2; 1 if there are few).",
+            help="Drop rules whose lift over chance is below this (2; 1 in small data).",
             show_default=False,
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="For the split and for sampling.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed for the split and for sampling.")] = 0,
     every: Annotated[bool, typer.Option("--all", help="Show dropped rules too, and why.")] = False,
     format: Format = None,
     positive_from: PositiveFrom = None,
     user: Annotated[
         str | None,
-        typer.Option(help="Of a model: how much each rule matters to a user.", show_default=False),
+        typer.Option(help="Of a bundle: how important each rule is to a user.", show_default=False),
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Show the rules of a data set, mined on its training part, or of a fitted model; best first.
+    """Show the rules of a data set or of a fitted model, best first.
 
-    support: observed pairs that the rule reaches; precision: the share of reached pairs
-    that are observed; lift: precision over that of chance. The rules of a model come with
-    their weights; of the options only --max-rules, --all and --user are for them.
+    Rules of a data set are mined on its training part. support: observed pairs that the rule
+    reaches; precision: the share of reached pairs that are observed; lift: precision over that of
+    chance. Rules of a model have weights; of the options only --max-rules, --all and --user apply
+    to them.
 
     \b
     Examples:
@@ -80,31 +78,29 @@ def rules(
     )
     with show.engine(show.COMPILING) as engine:
         mined = mine(split(dataset, seed=seed).graph, config, engine)
-    measures = [measured(m) for m in mined.measures]
+    measures = [measure.as_dict() for measure in mined.measures]
     if json:
         show.as_json({"name": dataset.name, "summary": mined.summary(), "rules": measures})
         return
     to = show.console()
-    shown = [m for m in measures if m["kept"] or every]
-    if every:
-        shown = [m | {"remark": m["why"]} for m in shown]
-    if shown:
-        to.print(show.rule_table(shown, f"Rules of {dataset.name}"))
+    rows = [m | ({"remark": m["why"]} if every else {}) for m in measures if m["kept"] or every]
+    if rows:
+        to.print(show.rule_table(rows, f"Rules of {dataset.name}"))
     to.print(mined.summary(), markup=False)
 
 
 def _of_model(path: Path, max_rules: int, every: bool, user: str | None, json: bool) -> None:
-    """Show the rules of a model with their weights, and what they are to a user."""
+    """Show the rules of a model with their weights, and how important they are to a user."""
     model = opened(path)
     from loger.cli import show
 
-    told = model.rule_table()
-    columns = ["weight", "sentence"]
+    table, columns = model.rule_table(), ["weight", "sentence"]
     if user is not None:
-        own = model.importance(named(model, "user", user)).drop("weight")
-        told = told.join(own, on="rule").sort("importance", descending=True, maintain_order=True)
+        importance = model.importance(named(model, "user", user)).drop("weight")
+        table = table.join(importance, on="rule")
+        table = table.sort("importance", descending=True, maintain_order=True)
         columns = ["importance", "n", *columns]
-    rows = told.to_dicts()
+    rows: list[dict[str, Any]] = table.to_dicts()
     if not every:
         rows = [row for row in rows if row["weight"] > 0][:max_rules]
     if json:
@@ -114,24 +110,6 @@ def _of_model(path: Path, max_rules: int, every: bool, user: str | None, json: b
     titles = {"sentence": "rule", "n": "paths in the history"}
     to = show.console()
     to.print(show.table([titles.get(c, c) for c in columns], cells, f"Rules of {path}"))
-    if len(rows) < len(told):
-        to.print(
-            f"{len(told) - len(rows)} more have no weight or are beyond --max-rules; see --all"
-        )
-
-
-def measured(measure: Measure) -> dict[str, Any]:
-    """A measure as plain values; what was not measured, for want of support, is None."""
-    known = measure.reached > 0
-    return {
-        "relations": list(measure.rule.names),
-        "types": list(measure.rule.types),
-        "sentence": measure.rule.sentence(),
-        "support": measure.support,
-        "reached": measure.reached,
-        "precision": measure.precision if known else None,
-        "lift": measure.lift if known else None,
-        "score": measure.score,
-        "kept": measure.kept,
-        "why": measure.why,
-    }
+    if len(rows) < len(table):
+        hidden = len(table) - len(rows)
+        to.print(f"{hidden} more have no weight or exceed --max-rules; --all shows them")

@@ -1,11 +1,11 @@
-"""How things look: tables on stdout, signs of life on stderr, JSON for machines."""
+"""How results look: tables or JSON on stdout, progress on stderr."""
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from json import dumps
 from typing import Any
 
 import typer
@@ -15,8 +15,8 @@ from rich.table import Table
 from rich.tree import Tree
 
 from loger.engine import LocalEngine
-from loger.graph import INVERSE_MARK
 from loger.progress import shown
+from loger.rules.arrows import arrows
 
 _NUMBER = re.compile(r"[+-]?[\d,.]+%?|–")
 COMPILING = "compiling (the first time, about half a minute)"
@@ -34,11 +34,19 @@ def console() -> Console:
 
 def as_json(what: object) -> None:
     """Print as JSON."""
-    typer.echo(json.dumps(what, ensure_ascii=False, indent=2))
+    typer.echo(dumps(what, ensure_ascii=False, indent=2))
+
+
+def result(values: dict[str, Any], draw: Callable[[dict[str, Any]], None], json: bool) -> None:
+    """Print values as JSON, or draw them."""
+    if json:
+        as_json(values)
+    else:
+        draw(values)
 
 
 def working(what: str) -> AbstractContextManager[object]:
-    """A sign of life on stderr while something goes on, if a person is watching."""
+    """A spinner on stderr while something goes on, if a person is watching."""
     return Console(stderr=True).status(escape(what))
 
 
@@ -53,7 +61,7 @@ def engine(before: str) -> Iterator[LocalEngine]:
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]], title: str = "") -> Table:
-    """A plain table; columns that hold numbers stand to the right."""
+    """A plain table; columns of numbers are aligned to the right."""
     out = Table(
         title=title or None,
         title_justify="left",
@@ -92,52 +100,36 @@ def rule_table(measures: Sequence[dict[str, Any]], title: str) -> Table:
     return table(["rule", "support", "precision", "lift", ""], rows, title)
 
 
-def path(labels: Sequence[str], names: Sequence[str]) -> str:
-    """A path through labelled entities; arrows point the way each fact is stated.
-
-    >>> path(["Ann", "mug", "Acme", "lamp"], ["purchase", "has_brand", "has_brand⁻¹"])
-    'Ann –purchase→ mug –has_brand→ Acme ←has_brand– lamp'
-    """
-    text = labels[0]
-    for name, label in zip(names, labels[1:], strict=True):
-        plain = name.removesuffix(INVERSE_MARK)
-        text += f" –{plain}→ {label}" if plain == name else f" ←{plain}– {label}"
-    return text
-
-
-def explanation(told: dict[str, Any], of: str = "") -> Tree:
+def explanation(record: dict[str, Any], user: str = "") -> Tree:
     """An explanation as a tree: the parts that add up to the score, then the paths."""
-    whose = f" for [bold]{escape(of)}[/bold]" if of else ""
-    head = f"[bold]{escape(told['label'])}[/bold]{whose}: score {told['score']:.3f}"
-    out = Tree(f"{head}, rank {told['rank']:,} (by the encoder alone {bare(told):,})")
-    parts = out.add("the score is the sum of")
-    if abs(told["logic"] - told["logit"]) < 1e-9:  # the default fusion: every part is in S
-        parts.add(f"{told['encoder']:+.3f}  encoder")
+    whose = f" for [bold]{escape(user)}[/bold]" if user else ""
+    head = f"[bold]{escape(record['label'])}[/bold]{whose}: score {record['score']:.3f}"
+    alone = f"by the encoder alone {record['rank_without_logic']:,}"
+    tree = Tree(f"{head}, rank {record['rank']:,} ({alone})")
+    parts = tree.add("the score is the sum of")
+    if abs(record["logic"] - record["logit"]) < 1e-9:  # the default fusion: every part is in S
+        parts.add(f"{record['encoder']:+.3f}  encoder")
         logit = parts
     else:
-        parts.add(f"{told['encoder']:+.3f}  q, the encoder's probability")
-        logit = parts.add(f"{told['logic']:+.3f}  α·p, of logit p = {told['logit']:+.3f}, made of")
-    logit.add(f"{told['prior']:+.3f}  prior")
-    logit.add(f"{told['popularity']:+.3f}  popularity")
-    for rule in told["rules"]:
+        parts.add(f"{record['encoder']:+.3f}  q, the encoder's probability")
+        logic, sum_ = f"{record['logic']:+.3f}  α·p", f"{record['logit']:+.3f}"
+        logit = parts.add(f"{logic}, where logit p = {sum_} is the sum of")
+    logit.add(f"{record['prior']:+.3f}  prior")
+    logit.add(f"{record['popularity']:+.3f}  popularity")
+    for rule in record["rules"]:
         n = f"{rule['paths']:,} path{'s' if rule['paths'] != 1 else ''}"
         logit.add(f"{rule['contribution']:+.3f}  {escape(rule['sentence'])} [dim]({n})[/dim]")
-    if not told["paths"]:
-        out.add(escape(told["because"]))
-        return out
-    because = out.add("because")
-    for chain in told["paths"]:
-        because.add(path_line(chain))
-    return out
+    if not record["paths"]:
+        tree.add(escape(record["because"]))
+        return tree
+    because = tree.add("because")
+    for path in record["paths"]:
+        because.add(path_line(path))
+    return tree
 
 
-def bare(told: dict[str, Any]) -> int:
-    """The rank that the encoder alone would give."""
-    return int(told["rank_without_logic"])
-
-
-def path_line(chain: dict[str, Any]) -> str:
+def path_line(path: dict[str, Any]) -> str:
     """What a path adds, its sentence, and below it the path itself."""
-    labels = [entity["label"] for entity in chain["entities"]]
-    drawn = escape(path(labels, chain["relations"]))
-    return f"{chain['contribution']:+.3f}  {escape(chain['sentence'])}\n[dim]{drawn}[/dim]"
+    labels = [entity["label"] for entity in path["entities"]]
+    drawn = escape(arrows(labels, path["relations"]))
+    return f"{path['contribution']:+.3f}  {escape(path['sentence'])}\n[dim]{drawn}[/dim]"

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loger.data.dataset import TEST, TRAIN, VALIDATION, Dataset
+from loger.data.dataset import PARTS, TEST, TRAIN, VALIDATION, Dataset
 from loger.errors import DataError, LogerError, UnknownNameError
 from loger.graph import KnowledgeGraph
 
@@ -46,6 +46,18 @@ class Split:
         from loger.data.html import split_html
 
         return split_html(self)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """How many interactions each part has."""
+        return {part: len(getattr(self, part)) for part in PARTS}
+
+    def marked(self) -> Dataset:
+        """The data set with this split as its own, for others to read."""
+        parts = np.empty(len(self.dataset.interactions), dtype=np.int8)
+        for k, part in enumerate(PARTS):
+            parts[getattr(self, part)] = k
+        return replace(self.dataset, interactions=replace(self.dataset.interactions, parts=parts))
 
     def refit(self) -> Split:
         """The split for the last fit, when tuning is over: validation joins train."""

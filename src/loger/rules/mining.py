@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 from math import isnan, log
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,6 +62,14 @@ class MiningConfig:
             lift = 2.0 if n >= FEW else 1.0
         return replace(self, min_support=support, min_lift=lift)
 
+    def lowered(self, n: int) -> str:
+        """What n pairs lower the bar to, as a sentence; empty if they are enough."""
+        config = self.for_pairs(n)
+        if config == self.for_pairs(FEW):
+            return ""
+        needed = f"support {config.min_support}, lift {config.min_lift:g}"
+        return f"{n:,} training pairs are few, so rules need less: {needed}"
+
 
 @dataclass(frozen=True, slots=True)
 class Measure:
@@ -87,6 +96,22 @@ class Measure:
     def score(self) -> float:
         """support · log(lift), what rules are ranked by; 0 where lift is not known."""
         return 0.0 if isnan(self.lift) else self.support * log(max(self.lift, MIN_LIFT))
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same as plain values; what was not measured is None."""
+        known = self.reached > 0
+        return {
+            "relations": list(self.rule.names),
+            "types": list(self.rule.types),
+            "sentence": self.rule.sentence(),
+            "support": self.support,
+            "reached": self.reached,
+            "precision": self.precision if known else None,
+            "lift": self.lift if known else None,
+            "score": self.score,
+            "kept": self.kept,
+            "why": self.why,
+        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,15 +50,15 @@ def friedman(ranks: ArrayLike) -> tuple[float, float]:
 
     χ² = 12 Σ_j (R̄_j − (k+1)/2)² n / (k(k+1)), divided by 1 − Σ (t³ − t) / (n k (k² − 1)).
     """
-    own = _ranked(ranks)
-    n, k = own.shape
+    table = _ranked(ranks)
+    n, k = table.shape
     if n < 1 or k < 2:
         raise LogerError(f"a Friedman test needs two methods and an answer, got {k} and {n}")
-    spread = float(((own.mean(axis=0) - (k + 1) / 2) ** 2).sum())
-    loose = 1 - sum(_ties(row) for row in own) / (n * k * (k * k - 1))
-    if loose <= 0:  # every block ties all methods
+    spread = float(((table.mean(axis=0) - (k + 1) / 2) ** 2).sum())
+    untied = 1 - sum(_ties(row) for row in table) / (n * k * (k * k - 1))
+    if untied <= 0:  # every block ties all methods
         return 0.0, 1.0
-    value = 12 * n * spread / (k * (k + 1)) / loose
+    value = 12 * n * spread / (k * (k + 1)) / untied
     return value, float(chi2.sf(value, k - 1))
 
 
@@ -67,9 +67,9 @@ def kendall_w(ranks: ArrayLike) -> float:
 
     W = χ² / (n (k − 1)), with the ties taken into account as in ``friedman``.
     """
-    own = np.asarray(ranks, dtype=np.float64)
-    value, _ = friedman(own)
-    return float(value / (own.shape[0] * (own.shape[1] - 1)))
+    table = np.asarray(ranks, dtype=np.float64)
+    value, _ = friedman(table)
+    return float(value / (table.shape[0] * (table.shape[1] - 1)))
 
 
 def results(
@@ -80,7 +80,7 @@ def results(
     The test is on each rater's average ranks: answers of one person are not independent.
     """
     if not answers:
-        raise LogerError("nobody has answered yet; open the study's address and rank a few")
+        raise LogerError("nobody has answered yet; run loger study serve and open its address")
     methods = tuple(sorted(answers[0][2]))
     table = np.array([[ranks[m] for m in methods] for _, _, ranks in answers], dtype=np.float64)
     raters = np.array([rater for rater, _, _ in answers])

@@ -46,20 +46,26 @@ class _Pages(BaseHTTPRequestHandler):
         elif url.path == "/rank":
             rater = parse_qs(url.query).get("rater", [""])[0].strip()
             if not 0 < len(rater) <= LONGEST_NAME:
-                self._send(HTTPStatus.BAD_REQUEST, welcome(self.study, "Please give a name."))
+                self._send(HTTPStatus.BAD_REQUEST, welcome(self.study, "Please enter a name."))
             else:
                 self._send(HTTPStatus.OK, self._next(rater))
         else:
-            self._send(HTTPStatus.NOT_FOUND, _html("Not here", '<p><a href="/">Begin</a></p>'))
+            self._send(
+                HTTPStatus.NOT_FOUND, _html("Page not found", '<p><a href="/">Start</a></p>')
+            )
 
     def do_POST(self) -> None:
         """Keep an answer and go on to the next task."""
         size = self.headers.get("Content-Length", "")
         if urlsplit(self.path).path != "/answer":
-            self._send(HTTPStatus.NOT_FOUND, _html("Not here", '<p><a href="/">Begin</a></p>'))
+            self._send(
+                HTTPStatus.NOT_FOUND, _html("Page not found", '<p><a href="/">Start</a></p>')
+            )
             return
         if not size.isdigit() or int(size) > MOST_BYTES:
-            self._send(HTTPStatus.BAD_REQUEST, _html("Too long", "<p>That was no answer.</p>"))
+            self._send(
+                HTTPStatus.BAD_REQUEST, _html("Too long", "<p>The answer could not be read.</p>")
+            )
             return
         form = parse_qs(self.rfile.read(int(size)).decode("utf-8", "replace"))
         rater = form.get("rater", [""])[0].strip()
@@ -69,9 +75,9 @@ class _Pages(BaseHTTPRequestHandler):
             ranks = [int(form.get(f"rank{k}", ["0"])[0]) for k in range(n)]
             self.study.answer(rater, task, ranks)
         except (LogerError, ValueError, IndexError):
-            why = "Give each place exactly once."
+            why = "Give each rank exactly once."
             self._send(HTTPStatus.BAD_REQUEST, self._next(rater, why) if rater else welcome(
-                self.study, "Please give a name."))  # fmt: skip
+                self.study, "Please enter a name."))  # fmt: skip
             return
         self.send_response(HTTPStatus.SEE_OTHER)
         self.send_header("Location", "/rank?" + urlencode({"rater": rater}))
@@ -81,7 +87,9 @@ class _Pages(BaseHTTPRequestHandler):
     def _next(self, rater: str, why: str = "") -> str:
         at = self.study.next_for(rater)
         if at is None:
-            return _html("Thank you", "<p>You have ranked everything. You may close this page.</p>")
+            return _html(
+                "Thank you", "<p>You have answered all questions. You can close this page.</p>"
+            )
         tasks = self.study.tasks
         return task_page(tasks[at], at, len(tasks), rater, why)
 
@@ -105,14 +113,14 @@ def welcome(study: Study, why: str = "") -> str:
     n = len(study.tasks)
     return _html(
         study.title or "Which reasons fit?",
-        f"<p>Imagine you are a customer. You will see some of what you did so far, and the "
-        f"reasons that several shops give you for what they recommend. Put the shops in order: "
-        f"first the one whose reasons fit what you did best.</p>"
-        f"<p>There are {n} such questions. You may stop and come back under the same name.</p>"
+        f"<p>Imagine you are a customer. You will see some of what you did before, and the reasons "
+        f"that several shops give for their recommendations. Rank the shops: first the one whose "
+        f"reasons fit best what you did.</p>"
+        f"<p>There are {n} questions. You can stop and come back later with the same name.</p>"
         + _alert(why)
         + '<form action="/rank" method="get"><label>Your name, or any word that you will '
         f'remember <input name="rater" required maxlength="{LONGEST_NAME}"></label> '
-        "<button>Begin</button></form>",
+        "<button>Start</button></form>",
     )
 
 
@@ -127,15 +135,15 @@ def task_page(task: Task, at: int, n: int, rater: str, why: str = "") -> str:
         reasons = "".join(f"<li>{escape(path)}</li>" for path in paths)
         cards.append(
             f"<fieldset><legend>Shop {chr(ord('A') + k)}</legend><ul>{reasons}</ul>"
-            f'<p class="places">Place: {places}</p></fieldset>'
+            f'<p class="places">Rank: {places}</p></fieldset>'
         )
     past = "".join(f"<li>{escape(path)}</li>" for path in task.history)
     return _html(
         f"Question {at + 1} of {n}",
         _alert(why)
-        + '<section class="past"><h2>What you did: you have all of these</h2>'
+        + '<section class="past"><h2>What you did before</h2>'
         + f"<ul>{past}</ul></section>"
-        + '<form action="/answer" method="post"><h2>What the shops say (1 fits best)</h2>'
+        + '<form action="/answer" method="post"><h2>Reasons of the shops (rank 1 fits best)</h2>'
         + f'<div class="cards">{"".join(cards)}</div>'
         + f'<input type="hidden" name="rater" value="{escape(rater)}">'
         + f'<input type="hidden" name="task" value="{at}"><button>Next</button></form>',

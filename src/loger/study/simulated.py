@@ -1,4 +1,4 @@
-"""Raters made of chance: they see the truth through noise, and try a study end to end."""
+"""Simulated raters, who see how good a method is plus noise; to try a study end to end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def simulate(study: Study, raters: int, quality: Mapping[str, float], seed: int 
     people = {rater for rater, _, _ in study.answers() if not rater.startswith(PREFIX)}
     if people:
         raise LogerError(
-            f"{study.path} has answers of {len(people)} people; simulate on a copy without any"
+            f"{study.path} has answers of {len(people)} people; simulate on a copy without answers"
         )
     study.answer_all(answers(study.tasks, raters, quality, seed))
 

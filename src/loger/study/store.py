@@ -46,24 +46,26 @@ class Study:
         self.path = Path(path)
         if not self.path.is_file():
             raise DataError(
-                "there is no study here", path=self.path, remedy="make one: loger study make"
+                "there is no such file", path=self.path, remedy="make a study with loger study make"
             )
         try:
             with self._open() as db:
                 kind = db.execute("SELECT value FROM about WHERE key = 'kind'").fetchone()
         except sqlite3.DatabaseError as error:
             raise DataError(
-                f"is no study ({error})", path=self.path, remedy="give one that loger made"
+                f"not a study ({error})", path=self.path, remedy="give a file of loger study make"
             ) from None
         if kind is None or kind[0] != KIND:
-            raise DataError("is of another kind", path=self.path, value=kind, remedy="make anew")
+            raise DataError(
+                "not a study of this version", path=self.path, value=kind, remedy="make it again"
+            )
 
     @classmethod
     def create(cls, path: Path | str, tasks: Sequence[Task], title: str = "") -> Study:
-        """Write a new study; a file that is there already is not touched."""
+        """Write a new study; an existing file is not touched."""
         path = Path(path)
         if path.exists():
-            raise DataError("is there already", path=path, remedy="give a new file")
+            raise DataError("exists", path=path, remedy="give a new file")
         if not tasks:
             raise LogerError("a study needs at least one task")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -122,7 +124,7 @@ class Study:
                 db.executemany("INSERT INTO answer (rater, task, ranks) VALUES (?, ?, ?)", rows)
         except sqlite3.IntegrityError:
             who = ", ".join(sorted({f"{rater!r} on task {at}" for rater, at, _ in rows})[:3])
-            raise LogerError(f"there is an answer already of {who}") from None
+            raise LogerError(f"already answered: {who}") from None
 
     def answers(self) -> list[tuple[str, int, dict[str, float]]]:
         """All answers: rater, task, ranks by method."""
@@ -133,15 +135,15 @@ class Study:
 
 def _checked(tasks: Sequence[Task], rater: str, at: int, ranks: Iterable[int]) -> str:
     """An answer as it is kept: ranks by method."""
-    given = list(ranks)
+    places = list(ranks)
     if not 0 < len(rater.strip()) <= LONGEST_NAME:
-        raise LogerError(f"a rater needs a name of 1 to {LONGEST_NAME} letters, got {rater!r}")
+        raise LogerError(f"a rater's name has 1 to {LONGEST_NAME} characters, got {rater!r}")
     if not 0 <= at < len(tasks):
         raise LogerError(f"tasks are 0 … {len(tasks) - 1}, got {at}")
     n = len(tasks[at].shown)
-    if sorted(given) != list(range(1, n + 1)):
-        raise LogerError(f"give each rank from 1 to {n} once, got {given}")
-    return json.dumps(dict(zip(tasks[at].methods, given, strict=True)))
+    if sorted(places) != list(range(1, n + 1)):
+        raise LogerError(f"give each rank from 1 to {n} once, got {places}")
+    return json.dumps(dict(zip(tasks[at].methods, places, strict=True)))
 
 
 def _plain(task: Task) -> dict[str, object]:

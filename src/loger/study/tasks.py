@@ -40,14 +40,14 @@ def make_tasks(
         users = order[lo : lo + 2 * n]
         lists = {name: method.explained(users, DEPTH) for name, method in methods.items()}
         for row, user in enumerate(users.tolist()):
-            shown = {name: _first(own[row], paths) for name, own in lists.items()}
+            shown = {name: _first(items[row], paths) for name, items in lists.items()}
             past = _past(graph, rules, user, paths, seed)
             if len(tasks) < n and past and all(shown.values()):
                 tasks.append(_task(graph, user, past, shown, seed))
         if len(tasks) == n:
             return tasks
     if not tasks:
-        raise LogerError("no user has paths of every method; a study needs methods that explain")
+        raise LogerError("no user has paths of every method; compare methods that show more paths")
     return tasks
 
 
@@ -67,16 +67,16 @@ def _task(
     )
 
 
-def _first(own: list[ExplainedItem], n: int) -> list[Path]:
+def _first(items: list[ExplainedItem], n: int) -> list[Path]:
     """The best path of each of the first items that have one."""
-    return [reasons.paths[0] for reasons in own if reasons.paths][:n]
+    return [item.paths[0] for item in items if item.paths][:n]
 
 
 def _past(graph: Graph, rules: RuleSet, user: int, n: int, seed: int) -> list[Path]:
     """Paths of the rules to items that the user has: up to n of each item, n of these drawn."""
     _, items = history(graph, np.array([user]))
     rng = np.random.default_rng([seed, 0x9A57, user])
-    found = random_paths(graph, rules, user, items, n, rng) if len(items) else []
-    every = [path for some in found for path in some]
+    drawn = random_paths(graph, rules, user, items, n, rng) if len(items) else []
+    every = [path for some in drawn for path in some]
     chosen = rng.permutation(len(every))[:n]
     return [every[k] for k in sorted(chosen.tolist())]

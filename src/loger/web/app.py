@@ -21,8 +21,8 @@ from loger.web.routes import router
 from loger.web.service import Service
 
 STATIC = Path(__file__).parent / "static"
-ABOUT = """Recommendations with reasons that are true. Names identify users and items; every error
-has the shape `{"error": {"status", "code", "message", "fields"}}`. Where the server has an API key,
+ABOUT = """Recommendations with true reasons. Names identify users and items; every error
+has the shape `{"error": {"status", "code", "message", "fields"}}`. If the server has an API key,
 give it in the header `X-API-Key`."""
 
 

@@ -21,11 +21,11 @@ class ServeConfig:
     workers: int = 1
     """Processes; they share the mapped arrays of the bundle."""
     threads: int = 4
-    """Requests that a process works on at a time; others wait their turn."""
+    """Requests that a process works on at a time; others wait."""
     api_key: str | None = None
     """If set, every request to the API but for health must carry it."""
     watch: float = 2.0
-    """Seconds between looks at whether the bundle has changed; 0: only when asked."""
+    """Seconds between checks whether the bundle has changed; 0: only when asked."""
     max_body: int = 64 * 1024
     """Bytes of a request's body."""
 

@@ -62,23 +62,23 @@ class Guard:
     def _refused(self, path: str, headers: Headers) -> ProblemError | None:
         if self.config.loopback and not _local(headers.get("host", "")):
             # A page elsewhere may have pointed its own name at this machine (DNS rebinding).
-            return ProblemError(403, "this server answers to localhost only; start it with --host")
+            return ProblemError(403, "this server answers only to localhost; see --host")
         length = headers.get("content-length", "0")
         if not (length.isascii() and length.isdigit()):
-            return ProblemError(400, "the Content-Length is no number")
+            return ProblemError(400, "the Content-Length is not a number")
         if int(length[:19]) > self.config.max_body:
-            return ProblemError(413, f"a body has at most {self.config.max_body:,} bytes")
-        asked = path.startswith("/v1/") or path == "/metrics"
-        if self.config.api_key is not None and asked and path not in OPEN:
+            return ProblemError(413, f"the body has more than {self.config.max_body:,} bytes")
+        guarded = path.startswith("/v1/") or path == "/metrics"
+        if self.config.api_key is not None and guarded and path not in OPEN:
             bearer = headers.get("authorization", "").removeprefix("Bearer ")
-            given = headers.get("x-api-key", bearer).encode("utf-8", "replace")
-            if not hmac.compare_digest(given, self.config.api_key.encode()):
+            key = headers.get("x-api-key", bearer).encode("utf-8", "replace")
+            if not hmac.compare_digest(key, self.config.api_key.encode()):
                 return ProblemError(401, "give the API key in the header X-API-Key")
         return None
 
 
 class _Limited:
-    """A body that ends in an error as soon as it is longer than it may be."""
+    """A body that ends in an error as soon as it is too long."""
 
     def __init__(self, receive: Receive, most: int) -> None:
         self.receive, self.left = receive, most
@@ -87,7 +87,7 @@ class _Limited:
         message = await self.receive()
         self.left -= len(message.get("body", b""))
         if self.left < 0:
-            raise HTTPException(413, "the body is longer than it may be")
+            raise HTTPException(413, "the body is too long")
         return message
 
 

@@ -40,7 +40,7 @@ class Metrics:
             registry=self.registry,
         )
         self.reloads = Counter(
-            "loger_reloads", "Bundles loaded anew.", ("result",), registry=self.registry
+            "loger_reloads", "Reloads of the bundle.", ("result",), registry=self.registry
         )
         self.loaded = Gauge(
             "loger_bundle_loaded_timestamp_seconds",

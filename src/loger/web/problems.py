@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.routing import BaseRoute, Match
 
-from loger.errors import LogerError
+from loger.errors import LogerError, UnknownNameError
 
 log = logging.getLogger("loger.web")
 CODES = {
@@ -73,6 +73,10 @@ def install(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
     async def _problem(_: Request, error: ProblemError) -> JSONResponse:
         return answer(error.status, str(error), error.code)
 
+    @app.exception_handler(UnknownNameError)
+    async def _unknown(_: Request, error: UnknownNameError) -> JSONResponse:
+        return answer(404, str(error), f"unknown_{error.kind.replace(' ', '_')}")
+
     @app.exception_handler(LogerError)
     async def _mistake(_: Request, error: LogerError) -> JSONResponse:
         return answer(422, str(error))
@@ -89,13 +93,13 @@ def install(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
     @app.exception_handler(HTTPException)
     async def _http(request: Request, error: HTTPException) -> JSONResponse:
         status = error.status_code
-        said = str(error.detail) or HTTPStatus(status).phrase
+        message = str(error.detail) or HTTPStatus(status).phrase
         headers = dict(error.headers or {})
-        if status == HTTPStatus.METHOD_NOT_ALLOWED and (found := _methods(routes, request)):
-            headers["Allow"] = ", ".join(sorted(found))
-        return answer(status, said, headers=headers)
+        if status == HTTPStatus.METHOD_NOT_ALLOWED and (methods := _methods(routes, request)):
+            headers["Allow"] = ", ".join(sorted(methods))
+        return answer(status, message, headers=headers)
 
     @app.exception_handler(Exception)
     async def _bug(request: Request, error: Exception) -> JSONResponse:
         log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-        return answer(500, "the server failed to answer; its log says why")
+        return answer(500, "internal error; see the log of the server")

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+import numpy as np
 from fastapi import APIRouter, Query, Request
 from fastapi import Path as InPath
 
-from loger.explain.attribution import explain as explain_pairs
+from loger.explain.attribution import explain
+from loger.explain.records import changes
+from loger.explain.records import recommendations as recommendations_of
 from loger.explain.questions import WhyNot
 from loger.explain.schema import ExplanationRecord
 from loger.version import __version__
@@ -37,7 +40,7 @@ def _served(request: Request) -> Served:
 def _recommend(served: Served, ask: s.AskList) -> dict[str, Any]:
     model, user = served.person(ask)
     among = served.among(ask.include, ask.exclude)
-    items = served.listed(model, user, ask.k, ask.paths, among, ask.explain)
+    items = recommendations_of(model.ranker_, user, ask.k, ask.paths, among, explained=ask.explain)
     return {"user": model.graph_.vocabulary.names[user], "items": items}
 
 
@@ -47,7 +50,7 @@ def recommendations(
     user: User,
     k: Annotated[s.K, Query()] = 10,
     paths: Annotated[s.Paths, Query()] = 3,
-    explain: Annotated[bool, Query(description="Whether with explanations.")] = True,
+    explain: Annotated[bool, Query(description="Whether to explain each item.")] = True,
     include: Annotated[s.Filters, Query()] = [],  # noqa: B006
     exclude: Annotated[s.Filters, Query()] = [],  # noqa: B006
 ) -> s.Recommendations:
@@ -64,37 +67,24 @@ def recommendations_for(request: Request, ask: s.AskList) -> s.Recommendations:
 
 @router.post("/what-if", tags=["recommending"])
 def what_if(request: Request, ask: s.AskList) -> s.WhatIf:
-    """The list with other purchases or fewer rules, beside the list as it is."""
+    """The list with other items in the history or fewer rules, beside the list as it is."""
     served = _served(request)
-    among = served.among(ask.include, ask.exclude)
-    model, user = served.person(ask)
-    as_is = ask.model_copy(update={"remove": [], "add": [], "without_rules": []})
-    plain, same = served.person(as_is)
-    before = served.listed(plain, same, ask.k, 0, among, explained=False)
-    after = served.listed(model, user, ask.k, ask.paths, among, ask.explain)
-    place = {row["item"]: row["rank"] for row in before}
-    kept = {row["item"] for row in after}
+    after = _recommend(served, ask)
+    unchanged = {"remove": [], "add": [], "without_rules": [], "explain": False}
+    before = _recommend(served, ask.model_copy(update=unchanged))
     return {  # type: ignore[return-value]
-        "user": model.graph_.vocabulary.names[user],
-        "before": list(place),
-        "after": [{**row, "before": place.get(row["item"])} for row in after],
-        "gone": [
-            {"item": row["item"], "label": row["label"], "before": row["rank"]}
-            for row in before
-            if row["item"] not in kept
-        ],
-    }
+        "user": after["user"], **changes(before["items"], after["items"])
+    }  # fmt: skip
 
 
 # ── explaining ──────────────────────────────────────────────────────────────────────────
 
 
 def _explain(served: Served, ask: s.AskItem) -> dict[str, Any]:
-    import numpy as np
-
     item = served.item(ask.item)
     model, user = served.person(ask)
-    return explain_pairs(model.ranker_, np.array([user]), np.array([item]), ask.paths)[0].as_dict()
+    users, items = np.array([user]), np.array([item])
+    return explain(model.ranker_, users, items, ask.paths)[0].as_dict()
 
 
 @router.get("/explain", tags=["explaining"])
@@ -118,8 +108,8 @@ def explain_for(request: Request, ask: s.AskItem) -> ExplanationRecord:
 def _why_not(served: Served, ask: s.AskWhyNot) -> dict[str, Any]:
     item = served.item(ask.item)
     model, user = served.person(ask)
-    told = WhyNot.of(model.ranker_, user, item, min(ask.k, served.graph.n_items))
-    return {**told.as_dict(), "text": str(told)}
+    answer = WhyNot.of(model.ranker_, user, item, min(ask.k, served.graph.n_items))
+    return {**answer.as_dict(), "text": str(answer)}
 
 
 @router.get("/why-not", tags=["explaining"])
@@ -147,51 +137,30 @@ def why_not_for(request: Request, ask: s.AskWhyNot) -> s.WhyNot:
 def rules(request: Request) -> s.Rules:
     """All rules with their weights, the largest first."""
     served = _served(request)
-    told = [served.rule(k) for k in range(len(served.model.rules_))]
-    return {"rules": sorted(told, key=lambda r: -r["weight"])}  # type: ignore[return-value]
+    every = [served.rule(k) for k in range(len(served.model.rules_))]
+    return {"rules": sorted(every, key=lambda r: -r["weight"])}  # type: ignore[return-value]
 
 
 @router.get("/rules/{id}", tags=["rules"])
 def rule_with_examples(
     request: Request, id: Annotated[int, InPath(ge=0, le=2**31)]
 ) -> s.RuleExamples:
-    """A rule with example paths to what users really have."""
+    """A rule with example paths to items that users really have."""
     served = _served(request)
-    if id >= len(served.model.rules_):
-        raise ProblemError(
-            404, f"there is no rule {id}; they are 0 … {len(served.model.rules_) - 1}"
-        )
+    served.check_rule(id)
     return {**served.rule(id), "examples": served.examples(id)}  # type: ignore[return-value]
-
-
-def _profile(served: Served, who: s.Who) -> dict[str, Any]:
-    model, user = served.person(who)
-    name = model.graph_.vocabulary.names[user]
-    places = {str(rule): k for k, rule in enumerate(model.rules_)}
-    rows = [
-        {
-            "id": places[row["rule"]],
-            "rule": row["rule"],
-            "sentence": model.rules_[places[row["rule"]]].sentence(),
-            "weight": row["weight"],
-            "paths": row["n"],
-            "importance": row["importance"],
-        }
-        for row in model.importance(name).to_dicts()
-    ]
-    return {"user": name, "rules": rows}
 
 
 @router.get("/profile", tags=["rules"])
 def profile(request: Request, user: User) -> s.Profile:
     """How important each rule is to a known user."""
-    return _profile(_served(request), s.Who(user=user))  # type: ignore[return-value]
+    return _served(request).profile(s.Who(user=user))  # type: ignore[return-value]
 
 
 @router.post("/profile", tags=["rules"])
 def profile_for(request: Request, who: s.Who) -> s.Profile:
     """How important each rule is to a user, a new user, or either with changes."""
-    return _profile(_served(request), who)  # type: ignore[return-value]
+    return _served(request).profile(who)  # type: ignore[return-value]
 
 
 # ── finding ─────────────────────────────────────────────────────────────────────────────
@@ -204,13 +173,13 @@ def _search(served: Served, entity_type: str, q: str, limit: int) -> dict[str, A
 
 @router.get("/users", tags=["finding"])
 def users(request: Request, q: Text = "", limit: Most = 20) -> s.Found:
-    """Users by name or label: first those that begin with a text, then those with it inside."""
+    """Users by name or label: first those that begin with the text, then those that contain it."""
     return _search(_served(request), "user", q, limit)  # type: ignore[return-value]
 
 
 @router.get("/items", tags=["finding"])
 def items(request: Request, q: Text = "", limit: Most = 20) -> s.Found:
-    """Items by name or label: first those that begin with a text, then those with it inside."""
+    """Items by name or label: first those that begin with the text, then those that contain it."""
     return _search(_served(request), "item", q, limit)  # type: ignore[return-value]
 
 
@@ -221,23 +190,17 @@ def entities(
     q: Text = "",
     limit: Most = 20,
 ) -> s.Found:
-    """Entities of any type by name or label; what filters are made of."""
-    served = _served(request)
-    types = served.graph.vocabulary.types
-    if type not in types:
-        raise ProblemError(404, f"there is no type {type!r}; there are {', '.join(types)}")
-    return _search(served, type, q, limit)  # type: ignore[return-value]
+    """Entities of any type by name or label, for filters."""
+    return _search(_served(request), type, q, limit)  # type: ignore[return-value]
 
 
 @router.get("/history", tags=["finding"])
 def history(request: Request, user: User) -> s.History:
     """The items that a user has, the latest first."""
     served = _served(request)
-    u = served.user(user)
-    label = served.graph.vocabulary.labels[u]
-    return {  # type: ignore[return-value]
-        "user": user, "label": label, "items": served.history(u)
-    }  # fmt: skip
+    label = served.graph.vocabulary.labels[served.user(user)]
+    items = served.history(user)
+    return {"user": user, "label": label, "items": items}  # type: ignore[return-value]
 
 
 # ── running ─────────────────────────────────────────────────────────────────────────────
@@ -245,7 +208,7 @@ def history(request: Request, user: User) -> s.History:
 
 @router.get("/health", tags=["running"])
 def health(request: Request) -> s.Health:
-    """That the server works, and with which bundle."""
+    """Whether the server works, and which bundle it serves."""
     served = _served(request)
     return s.Health(
         status="ok",
@@ -279,10 +242,9 @@ def about(request: Request) -> s.About:
 
 @router.post("/reload", tags=["running"])
 def reload(request: Request) -> s.Reloaded:
-    """Load the bundle anew if it has changed; needs an API key. Other workers follow by
-    themselves within seconds."""
+    """Reload the bundle if it has changed; needs an API key. Other workers follow in seconds."""
     service: Service = request.app.state.service
     if service.config.api_key is None:
-        raise ProblemError(403, "reloading by request needs a server with an API key")
+        raise ProblemError(403, "to reload by request, start the server with an API key")
     changed = service.refresh()
     return s.Reloaded(changed=changed, fingerprint=service.served.fingerprint)

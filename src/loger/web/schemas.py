@@ -47,17 +47,17 @@ Items = Annotated[list[Name], Field(max_length=MOST_HISTORY)]
 
 def _given(value: object) -> object:
     if value is None:
-        raise ValueError("leave it out instead of giving null")
+        raise ValueError("must not be null; leave it out")
     return value
 
 
 def _no_default(schema: dict[str, Any]) -> None:
-    """Null stands for "not given" and is none of the values that may be given."""
+    """Null stands for "not given" and is not a value that may be given."""
     schema.pop("default", None)
 
 
 class Who(BaseModel):
-    """A known user, or a new one by history; and what is to be different about either."""
+    """A known user, or a new one by history; with changes to either."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -72,10 +72,10 @@ class Who(BaseModel):
         description="Instead of a user: the items of a new one, oldest first.",
         json_schema_extra=_no_default,
     )
-    remove: Items = Field(default=[], description="Items of the user that are to count no more.")
-    add: Items = Field(default=[], description="Items that are to count as if the user had them.")
+    remove: Items = Field(default=[], description="Items of the user to leave out.")
+    add: Items = Field(default=[], description="Items to treat as if the user had them.")
     without_rules: list[Annotated[int, Field(ge=0, le=2**31), WHOLE]] = Field(
-        default=[], max_length=MOST_HISTORY, description="Rules, by id, that are to weigh nothing."
+        default=[], max_length=MOST_HISTORY, description="Rules to switch off, by id."
     )
 
 
@@ -85,12 +85,8 @@ class AskList(Who):
     k: K = 10
     paths: Paths = 3
     explain: bool = Field(default=True, description="Whether each item comes with its explanation.")
-    include: Filters = Field(
-        default=[], description="Only items that are, or belong to, one of these."
-    )
-    exclude: Filters = Field(
-        default=[], description="No items that are, or belong to, one of these."
-    )
+    include: Filters = Field(default=[], description="Only items that match one of these filters.")
+    exclude: Filters = Field(default=[], description="No items that match one of these filters.")
 
 
 class AskItem(Who):
@@ -108,7 +104,7 @@ class AskWhyNot(Who):
 
 
 class Found(BaseModel):
-    """What a search found."""
+    """The results of a search."""
 
     results: list[EntityRecord]
     more: bool = Field(description="Whether there are more than were asked for.")
@@ -192,7 +188,7 @@ class WhatIf(BaseModel):
 
 
 class Rule(BaseModel):
-    """A rule; its id holds until the bundle is loaded anew."""
+    """A rule; its id is valid until another bundle is loaded."""
 
     id: int
     rule: str
@@ -209,7 +205,7 @@ class Rules(BaseModel):
 
 
 class Example(BaseModel):
-    """A path along a rule to something that a user really has."""
+    """A path of a rule to something that a user really has."""
 
     sentence: str
     entities: list[EntityRecord]
@@ -217,7 +213,7 @@ class Example(BaseModel):
 
 
 class RuleExamples(Rule):
-    """A rule with paths along it."""
+    """A rule with example paths."""
 
     examples: list[Example]
 
@@ -268,7 +264,7 @@ class About(BaseModel):
 
 
 class Reloaded(BaseModel):
-    """What came of a wish to reload."""
+    """What a request to reload did."""
 
     changed: bool
     fingerprint: str

@@ -19,8 +19,8 @@ LONGEST_WAIT = 32
 
 
 class Service:
-    """Holds what is served. A request takes ``served`` once and keeps it to its end, so an
-    exchange drops nothing."""
+    """Holds what is served. A request takes ``served`` once and keeps it to its end, so a reload
+    loses nothing."""
 
     def __init__(self, config: ServeConfig, metrics: Metrics) -> None:
         self.config, self.metrics = config, metrics
@@ -60,7 +60,7 @@ class Service:
                 failures = 0
             except (LogerError, OSError) as error:
                 failures += 1
-                log.warning("still serving the bundle from before: %s", error)
+                log.warning("cannot load the new bundle, still serving the old one: %s", error)
 
     def start(self) -> None:
         """Begin to watch, if so configured."""

@@ -1,4 +1,4 @@
-"""One self-contained HTML file that says what an evaluation found; no script, no network."""
+"""One self-contained HTML file with the results of an evaluation; no script, no network."""
 
 from loger.evaluation.report.page import Contents, page
 

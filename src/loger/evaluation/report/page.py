@@ -41,7 +41,8 @@ class Contents:
     examples: Sequence[Mapping[str, Any]] = ()
     """Explanations, as ``Explanation.as_dict`` gives them."""
     config: Mapping[str, Any] | None = None
-    commit: str = ""
+    origin: str = ""
+    """The version of loger, and its commit."""
     command: str = ""
     """What makes this page again."""
 
@@ -56,15 +57,15 @@ def page(contents: Contents) -> str:
         ("Recommendations with their reasons", _examples(contents.examples)),
         ("Faithfulness", _faithfulness(contents.faithfulness)),
         ("EM", _trace(contents.trace, contents.tried)),
-        ("How many hidden pairs are select_hidden", _ablation(contents.ablation)),
+        ("Hidden pairs", _ablation(contents.ablation)),
         ("Data", _data(contents.statistics)),
-        ("Settings", _settings(contents.config, contents.commit, contents.command)),
+        ("Settings", _settings(contents.config, contents.origin, contents.command)),
     ]
-    there = [(name, body) for name, body in sections if body]
-    links = " · ".join(f'<a href="#s{k}">{escape(name)}</a>' for k, (name, _) in enumerate(there))
+    present = [(name, body) for name, body in sections if body]
+    links = " · ".join(f'<a href="#s{k}">{escape(name)}</a>' for k, (name, _) in enumerate(present))
     body = "".join(
         f'<section id="s{k}"><h2>{escape(name)}</h2>{text}</section>'
-        for k, (name, text) in enumerate(there)
+        for k, (name, text) in enumerate(present)
     )
     head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width">{STYLE}'
     return (
@@ -100,9 +101,9 @@ def _metrics(report: Report, untuned: Sequence[str]) -> str:
     body = [_metric_row(report, model) for model in report.models]
     note = (
         f"Means over users in percent (novelty in bits) with {report.level:.0%} bootstrap "
-        f"intervals; p by flipping signs of per-user differences in NDCG from "
-        f"{escape(report.best())}, not corrected for many tests. They speak of other users, "
-        "not of other seeds or splits."
+        f"intervals; p is that of a sign-flip test on per-user differences in NDCG from "
+        f"{escape(report.best())}, not corrected for multiple tests. Intervals and p cover other "
+        "users, not other seeds or splits."
     )
     if untuned:
         note += (
@@ -146,7 +147,7 @@ def _examples(examples: Sequence[Mapping[str, Any]]) -> str:
             f"<h3>{escape(e['label'])} for {escape(e['user'])}</h3>"
             f"<p>score {e['score']:.3f}, rank {e['rank']}</p>"
             + (f"<ul>{reasons}</ul>" if reasons else f"<p>{escape(e['because'])}</p>")
-            + _table(["part", "of the score"], rows)
+            + _table(["contribution", "part of the score"], rows)
         )
     kept = "".join(f'<div class="keep">{text}</div>' for text in out)
     return f'<div class="pair">{kept}</div>' if out else ""
@@ -162,15 +163,16 @@ def _faithfulness(reports: Sequence[FaithfulnessReport]) -> str:
         if floor is not None and here is not None and end is not None:
             rows.append((name, floor.mean, here.mean, end.mean))
     note = (
-        f"{first.n_users} users, lists of {first.config.k}. JS_f and JS_w: how far the rules "
-        "behind what is shown are from those of the user's own history; the floor is what as "
-        "many draws from that history itself give, the control what rules drawn at random give. "
-        "Near to history is not yet faithful: random paths often are. Whether reasons are why an "
-        "item is there, decomposition, deletion and planted reasons tell; where an item has but "
-        "few paths, deleting random ones does what deleting the shown ones does."
+        f"{first.n_users} users, lists of {first.config.k}. JS_f and JS_w measure how far the "
+        "rules of the shown paths are from those of the user's own history: the floor is the "
+        "distance of as many draws from that history itself, the control that of rules drawn at "
+        "random. Paths that are close to the history need not be the reason: random paths are "
+        "often close too. Decomposition, deletion and planted reasons measure whether reasons are "
+        "why an item is recommended; where an item has only a few paths, deleting random ones has "
+        "the same effect as deleting those shown."
     )
-    told = "The lower, the nearer to what the user does"
-    figure = _figure(plots.between(rows, "JS between floor and control"), told)
+    caption = "The lower, the closer to the user's history"
+    figure = _figure(plots.between(rows, "JS between floor and control"), caption)
     body = [
         [f"\u2003{title.strip()}" if title.startswith(" ") else title]
         + [_mean(r[line], line) for r in reports]
@@ -196,13 +198,13 @@ def _trace(trace: Sequence[Round], tried: Sequence[tuple[str, Any, float]]) -> s
     bound = [("after", [r.bound for r in trace]), ("before", [r.bound_before for r in trace])]
     out = _figure(
         plots.lines(xs, bound, "objective of the M-step", "round of EM"),
-        "The objective with the weights that each M-step began and ended with",
+        "The objective before and after each M-step",
     )
     ndcg = [100 * row.ndcg for row in trace]
     if any(value == value for value in ndcg):
         out += _figure(
             plots.lines(xs, [("NDCG@10", ndcg)], "NDCG on held-out users", "round of EM"),
-            "NDCG@10 in percent on held-out users, who decide which round is kept",
+            "NDCG@10 in percent on held-out users; the best round is kept",
         )
     columns = [
         "round",
@@ -218,8 +220,8 @@ def _trace(trace: Sequence[Round], tried: Sequence[tuple[str, Any, float]]) -> s
     ]
     out = f'<div class="pair">{out}</div>' + _table(columns, rows)
     if tried:
-        what: list[list[Cell]] = [[s, str(v), f"{x:.4f}"] for s, v, x in tried]
-        out += "<h3>Tuning</h3>" + _table(["setting", "value", "held-out NDCG@10"], what)
+        trials: list[list[Cell]] = [[s, str(v), f"{x:.4f}"] for s, v, x in tried]
+        out += "<h3>Tuning</h3>" + _table(["setting", "value", "held-out NDCG@10"], trials)
     return out
 
 
@@ -231,28 +233,28 @@ def _ablation(points: Sequence[Mapping[str, float]]) -> str:
     banded = all("low" in p and "high" in p for p in points)
     band = [(100 * p["low"], 100 * p["high"]) for p in points] if banded else None
     svg = plots.lines(xs, [("NDCG", values)], "NDCG over |H⁺|", "|H⁺|: pairs of a user", band)
-    return _figure(svg, "NDCG in percent by the most hidden pairs of a user that are select_hidden")
+    return _figure(svg, "NDCG in percent by the maximum number of hidden pairs per user")
 
 
-def _data(found: Mapping[str, Any] | None) -> str:
-    if found is None:
+def _data(counts: Mapping[str, Any] | None) -> str:
+    if counts is None:
         return ""
     sizes = ("users", "items", "interactions", "entities", "facts")
-    body: list[list[Cell]] = [[found[name] for name in sizes] + [f"{found['density']:.3%}"]]
+    body: list[list[Cell]] = [[counts[name] for name in sizes] + [f"{counts['density']:.3%}"]]
     out = _table([*sizes, "density"], body)
     rows: list[list[Cell]] = [
         [
             r["relation"], f"{r['head_type']} → {r['tail_type']}", r["facts"],
             f"{r['per_head']:.1f}", f"{r['per_tail']:.1f}", f"{r['hub']} ({r['hub_degree']:,})",
         ]
-        for r in found["relations"]
+        for r in counts["relations"]
     ]  # fmt: skip
     columns = ["relation", "from → to", "facts", "per head", "per tail", "largest hub"]
     return out + f'<div class="wide">{_table(columns, rows)}</div>'
 
 
-def _settings(config: Mapping[str, Any] | None, commit: str, command: str) -> str:
-    out = f"<p>loger {escape(commit)}</p>" if commit else ""
+def _settings(config: Mapping[str, Any] | None, origin: str, command: str) -> str:
+    out = f"<p>loger {escape(origin)}</p>" if origin else ""
     if command:
         out += f"<p>Made by</p><pre>{escape(command)}</pre>"
     if config is not None:
@@ -268,7 +270,7 @@ def _figure(svg: str, caption: str) -> str:
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
-    """A table; cells that are or begin with numbers stand to the right."""
+    """A table; cells that begin with a number are marked as numbers."""
     head = "".join(f'<th scope="col">{escape(column)}</th>' for column in columns)
     body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

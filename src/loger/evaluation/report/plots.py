@@ -70,9 +70,9 @@ def lines(
     parts += [_text(x(k), height - 26, name, "middle", "small") for k, name in enumerate(xs)]
     parts.append(_text((70 + HALF - 90) / 2, height - 6, below, "middle", "small"))
     if band is not None:
-        there = [f"{x(k)},{y(high)}" for k, (_, high) in enumerate(band)]
-        back = [f"{x(k)},{y(low)}" for k, (low, _) in reversed(list(enumerate(band)))]
-        parts.append(f'<polygon class="band" points="{" ".join(there + back)}"/>')
+        upper = [f"{x(k)},{y(high)}" for k, (_, high) in enumerate(band)]
+        lower = [f"{x(k)},{y(low)}" for k, (low, _) in reversed(list(enumerate(band)))]
+        parts.append(f'<polygon class="band" points="{" ".join(upper + lower)}"/>')
     for n, (name, values) in enumerate(series):
         points = [(x(k), y(v)) for k, v in enumerate(values) if isfinite(v)]
         tone = "strong" if n == 0 else "plain"

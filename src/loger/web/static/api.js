@@ -31,12 +31,12 @@ async function call(method, path, body) {
     await askForKey();
     return call(method, path, body);
   }
-  const told = await answer.json();
+  const content = await answer.json();
   if (!answer.ok) {
-    problem(told.error.message);
-    throw new Error(told.error.message);
+    problem(content.error.message);
+    throw new Error(content.error.message);
   }
-  return told;
+  return content;
 }
 
 export const get = (path, query) => call("GET", query ? `${path}?${new URLSearchParams(query)}` : path);

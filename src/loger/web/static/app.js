@@ -41,10 +41,10 @@ async function refresh() {
   if (nobody()) return drawNobody();
   const mine = ++asked;
   const body = { ...who(), k: K, paths: 1 };
-  const told = changed() ? await post("what-if", body) : await post("recommendations", body);
+  const answer = changed() ? await post("what-if", body) : await post("recommendations", body);
   if (mine !== asked) return;
-  state.list = told.after ?? told.items;
-  drawList(told.gone ?? [], Boolean(told.after));
+  state.list = answer.after ?? answer.items;
+  drawList(answer.gone ?? [], Boolean(answer.after));
   await explain(state.item && state.item !== "" ? state.item : state.list[0]?.item, mine);
 }
 
@@ -54,12 +54,12 @@ async function explain(item, mine = ++asked) {
   remember();
   const listed = state.list.some((row) => row.item === item);
   const why = listed ? null : await post("why-not", { ...who(), item, k: K });
-  const told = await post("explain", { ...who(), item, paths: PATHS });
+  const record = await post("explain", { ...who(), item, paths: PATHS });
   if (mine !== asked) return;
   for (const button of byId("list").querySelectorAll("button")) {
     button.setAttribute("aria-pressed", String(button.dataset.item === item));
   }
-  reasons(byId("reasons"), told, { ruleIds: state.ruleIds, off: state.offRules, toggle: toggleRule, why });
+  reasons(byId("reasons"), record, { ruleIds: state.ruleIds, off: state.offRules, toggle: toggleRule, why });
 }
 
 // ── what a person does ──────────────────────────────────────────────────────────────────
@@ -93,9 +93,9 @@ function addItem(found) {
 
 async function chooseUser(found) {
   Object.assign(state, { user: found, extra: [], off: new Set(), item: null });
-  const told = await get("history", { user: found.name });
-  state.user = { name: told.user, label: told.label };
-  state.history = told.items;
+  const answer = await get("history", { user: found.name });
+  state.user = { name: answer.user, label: answer.label };
+  state.history = answer.items;
   await refresh();
 }
 
@@ -114,7 +114,7 @@ function drawHistory() {
   byId("new").setAttribute("aria-pressed", String(!known));
   byId("find-user").hidden = !known;
   byId("history-title").textContent = known ? `What ${state.user.label} has` : "What the new user has";
-  byId("history-hint").textContent = known ? "Take a tick away: as if it had never been." : "Pick a few items below.";
+  byId("history-hint").textContent = known ? "Untick an item to see the list without it." : "Add a few items below.";
   const rows = [...state.extra.map((row) => ({ ...row, added: true })), ...state.history];
   const focus = document.activeElement?.dataset?.owned;
   show(byId("history"), rows.map((row) => h("li", {},
@@ -124,7 +124,7 @@ function drawHistory() {
       }),
       h("span", {}, row.label, row.time ? h("small", {}, day(row.time)) : null)),
     row.added ? h("button", {
-      type: "button", class: "plain", "aria-label": `Take out ${row.label}`, onclick: () => forget(row.item),
+      type: "button", class: "plain", "aria-label": `Remove ${row.label}`, onclick: () => forget(row.item),
     }, "×") : null)));
   if (focus) [...byId("history").querySelectorAll("input")].find((box) => box.dataset.owned === focus)?.focus();
 }
@@ -136,7 +136,7 @@ function drawChanges() {
   const chips = [
     ...[...state.off].map((item) => chip(`without ${label(item)}`, () => toggleItem(item))),
     ...(state.user ? state.extra : []).map((row) => chip(`with ${row.label}`, () => forget(row.item))),
-    ...[...state.offRules].map((id) => chip(`no rule “${rule(id)}”`, () => toggleRule(id))),
+    ...[...state.offRules].map((id) => chip(`without the rule “${rule(id)}”`, () => toggleRule(id))),
   ];
   show(byId("changes"), chips.length ? h("div", { class: "chips" }, chips) : null);
 }
@@ -163,7 +163,7 @@ function drawList(gone, compared) {
   const names = gone.map((row) => row.label).join(", ");
   byId("gone").textContent = gone.length ? `Gone from the list: ${names}` : "";
   const moved = state.list.filter((row) => compared && row.before !== row.rank).length;
-  byId("told").textContent = `${plural(state.list.length, "recommendation")}${compared ? `, ${moved} moved` : ""}`;
+  byId("status").textContent = `${plural(state.list.length, "recommendation")}${compared ? `, ${moved} moved` : ""}`;
 }
 
 // On a phone the reasons are below the list: go there.
@@ -181,7 +181,7 @@ function drawNobody() {
   byId("list-title").textContent = "Recommendations";
   byId("gone").textContent = "";
   show(byId("list"));
-  show(byId("reasons"), h("p", { class: "quiet" }, "Add an item that the new user has, and recommendations appear."));
+  show(byId("reasons"), h("p", { class: "quiet" }, "Add an item that the new user has to see recommendations."));
 }
 
 function showView(view) {

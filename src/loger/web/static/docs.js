@@ -13,12 +13,12 @@ function type(schema) {
 }
 
 function limits(schema) {
-  const told = [];
-  if (schema.default !== undefined && schema.default !== null) told.push(`default ${JSON.stringify(schema.default)}`);
-  if (schema.minimum !== undefined) told.push(`from ${schema.minimum}`);
-  if (schema.maximum !== undefined) told.push(`to ${schema.maximum}`);
-  if (schema.maxItems !== undefined) told.push(`at most ${schema.maxItems}`);
-  return told.join(", ");
+  const parts = [];
+  if (schema.default !== undefined && schema.default !== null) parts.push(`default ${JSON.stringify(schema.default)}`);
+  if (schema.minimum !== undefined) parts.push(`from ${schema.minimum}`);
+  if (schema.maximum !== undefined) parts.push(`to ${schema.maximum}`);
+  if (schema.maxItems !== undefined) parts.push(`at most ${schema.maxItems}`);
+  return parts.join(", ");
 }
 
 // What is between backticks is code.
@@ -46,26 +46,26 @@ function example(method, path, parameters) {
   return h("pre", { tabindex: "0" }, `curl ${method === "post" ? "-X POST " : ""}'${location.origin}${path}${needed.length ? "?" : ""}${needed.join("&")}'${data}`);
 }
 
-function operation(path, method, told, schemas) {
-  const body = told.requestBody?.content["application/json"].schema;
-  const answer = told.responses["200"]?.content?.["application/json"]?.schema;
+function operation(path, method, about, schemas) {
+  const body = about.requestBody?.content["application/json"].schema;
+  const answer = about.responses["200"]?.content?.["application/json"]?.schema;
   return h("section", { class: "card" },
     h("h2", {}, h("span", { class: "method" }, method.toUpperCase()), path),
-    h("p", {}, marked(told.description ?? told.summary)),
-    table(told.parameters ?? []),
+    h("p", {}, marked(about.description ?? about.summary)),
+    table(about.parameters ?? []),
     body ? [h("h3", {}, `Body: ${type(body)}`), table(fields(schemas[type(body)]))] : null,
-    answer ? h("p", { class: "quiet" }, `Answers with ${type(answer)}.`) : null,
-    example(method, path, told.parameters ?? []));
+    answer ? h("p", { class: "quiet" }, `Returns ${type(answer)}.`) : null,
+    example(method, path, about.parameters ?? []));
 }
 
-const told = await (await fetch("/v1/openapi.json")).json();
-const schemas = told.components.schemas;
-const operations = Object.entries(told.paths).flatMap(([path, methods]) => (
+const openapi = await (await fetch("/v1/openapi.json")).json();
+const schemas = openapi.components.schemas;
+const operations = Object.entries(openapi.paths).flatMap(([path, methods]) => (
   Object.entries(methods).map(([method, one]) => operation(path, method, one, schemas))));
 show(byId("main"),
-  h("section", { class: "card" }, h("h2", {}, `HTTP API ${told.info.version}`), h("p", {}, marked(told.info.description))),
+  h("section", { class: "card" }, h("h2", {}, `HTTP API ${openapi.info.version}`), h("p", {}, marked(openapi.info.description))),
   operations,
-  h("section", { class: "card" }, h("h2", {}, "What answers are made of"),
+  h("section", { class: "card" }, h("h2", {}, "Schemas"),
     Object.entries(schemas).map(([name, schema]) => [
       h("h3", { id: name }, name), h("p", { class: "quiet" }, schema.description ?? ""), table(fields(schema))])));
 document.body.dataset.ready = "yes";

@@ -48,11 +48,11 @@ export function picker(place, { label, kind, hint, chosen, keep = false }) {
 
   async function search() {
     const mine = ++asked;
-    const told = await get(kind, { q: input.value, limit: 12 });
+    const answer = await get(kind, { q: input.value, limit: 12 });
     if (mine !== asked) return;
-    options = told.results;
+    options = answer.results;
     const none = h("div", { role: "option", class: "none", "aria-disabled": "true", "aria-selected": "false" },
-      "Nothing like that");
+      "No match");
     list.replaceChildren(...(options.length ? options.map(option) : [none]));
     list.hidden = false;
     input.setAttribute("aria-expanded", "true");

@@ -10,7 +10,7 @@ async function open(details, id) {
   const { examples } = await get(`rules/${id}`);
   const lines = examples.map((example) => h("li", {}, h("b", {}, `${example.entities[0].label}: `), example.sentence));
   details.append(h("ul", { class: "examples" },
-    lines.length ? lines : h("li", {}, "No path of this rule leads to anything that the sampled people have.")));
+    lines.length ? lines : h("li", {}, "No path of this rule leads to an item of the sampled people.")));
 }
 
 export function drawRules(rules, off, toggle) {
@@ -54,12 +54,12 @@ export function drawCompare(first) {
     const place = h("div", {});
     byId("pair").append(place);
     const choose = async (user) => {
-      const told = await get("profile", { user: user.name });
-      sides[k] = { ...told, label: user.label };
+      const profile = await get("profile", { user: user.name });
+      sides[k] = { ...profile, label: user.label };
       drawProfiles();
     };
     const field = picker(place, {
-      label: k ? "The other" : "One person", kind: "users", hint: "Type a name", chosen: choose, keep: true,
+      label: k ? "Second person" : "First person", kind: "users", hint: "Type a name", chosen: choose, keep: true,
     });
     if (!k && first) {
       field.set(first.label);

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loger.data import Dataset
-from loger.data.dataset import PARTS
+from loger.data.dataset import PARTS, Dataset
 from loger.graph import KnowledgeGraph
 
 
@@ -45,14 +44,14 @@ def _parts(parts: NDArray[np.int8]) -> dict[str, int]:
 
 
 def _spread(counts: NDArray[np.integer]) -> dict[str, float]:
-    """Least, median, mean and most, and how many have none."""
+    """Minimum, median, mean and maximum, and how many have none."""
     if not len(counts):
-        return {"least": 0, "median": 0.0, "mean": 0.0, "most": 0, "none": 0}
+        return {"min": 0, "median": 0.0, "mean": 0.0, "max": 0, "none": 0}
     return {
-        "least": int(counts.min()),
+        "min": int(counts.min()),
         "median": float(np.median(counts)),
         "mean": float(counts.mean()),
-        "most": int(counts.max()),
+        "max": int(counts.max()),
         "none": int((counts == 0).sum()),
     }
 

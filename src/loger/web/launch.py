@@ -1,0 +1,57 @@
+"""Starting the server: what it needs, where it listens, its worker processes."""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+
+from loger.errors import LogerError
+from loger.web.config import VARIABLE, ServeConfig
+
+
+def check_installed() -> None:
+    """Refuse if what serving needs is not installed."""
+    try:
+        import fastapi  # noqa: F401
+        import prometheus_client.multiprocess  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise LogerError(
+            f"serving needs {error.name}, which is not installed; run pip install 'loger[serve]', "
+            "in a clone pip install '.[serve]'"
+        ) from None
+
+
+def check_free(host: str, port: int) -> None:
+    """Refuse an address that something else listens at, before a model is loaded."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise LogerError(
+                f"cannot listen at {host}:{port} ({error.strerror}); give another --port or --host"
+            ) from None
+
+
+def run(config: ServeConfig) -> None:
+    """Serve until interrupted."""
+    check_installed()
+    check_free(config.host, config.port)
+    import uvicorn
+
+    with tempfile.TemporaryDirectory(prefix="loger-metrics-") as metrics:
+        os.environ[VARIABLE] = config.to_json()
+        os.environ.setdefault("OMP_NUM_THREADS", "1")  # requests are the unit of parallel work
+        if config.workers > 1:
+            os.environ["PROMETHEUS_MULTIPROC_DIR"] = metrics
+        uvicorn.run(
+            "loger.web.app:from_environment",
+            factory=True,
+            host=config.host,
+            port=config.port,
+            workers=config.workers,
+            access_log=False,
+            server_header=False,
+        )
