@@ -230,6 +230,14 @@ def test_ctrl_c_is_one_line_and_exit_code_130(
     assert (result.exit_code, result.stderr) == (130, "interrupted\n")
 
 
+@pytest.mark.parametrize("group", [(), ("data",), ("data", "build"), ("study",)])
+def test_every_command_is_summed_up_in_one_line_of_80_columns(group: tuple[str, ...]) -> None:
+    shown = CliRunner(env={"COLUMNS": "80"}).invoke(app, [*group, "--help"]).stdout
+    lines = shown.split("Commands:")[1].splitlines()[1:]
+    assert lines
+    assert [line for line in lines if not line.endswith(".") or line.endswith("...")] == []
+
+
 def test_version_and_usage() -> None:
     assert run("--version").stdout == f"loger {__version__}\n"
     assert run("data", "inspect").exit_code == 2

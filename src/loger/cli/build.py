@@ -94,10 +94,10 @@ def amazon(
     force: Force = False,
     json: AsJson = False,
 ) -> None:
-    """Build a data set from Amazon reviews, in the layout of 2018 or 2023.
+    """Build a data set from Amazon reviews.
 
-    To resume an interrupted build, give the same command again. Lines that cannot be used are
-    left out, counted and reported.
+    The layouts of 2018 and of 2023 are read. To resume an interrupted build, give the same command
+    again. Lines that cannot be used are left out, counted and reported.
 
     \b
     Examples:

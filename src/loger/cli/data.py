@@ -88,10 +88,10 @@ def split(
     force: Annotated[bool, typer.Option("--force", help="Replace the data set at OUT.")] = False,
     json: AsJson = False,
 ) -> None:
-    """Write a data set with a split, so that everyone holds out the same.
+    """Write a data set with a fixed split.
 
-    Each user's latest interactions are held out if there are times, else random ones; a split
-    that the data have is kept, unless --split says otherwise.
+    Whoever reads it holds out the same interactions: each user's latest if there are times, else
+    random ones; a split that the data have is kept, unless --split says otherwise.
 
     \b
     Example:

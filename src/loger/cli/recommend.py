@@ -68,7 +68,9 @@ def recommend(
 
 
 def explain(bundle: Bundle, user: User, item: Item, paths: Paths = 3, json: AsJson = False) -> None:
-    """Explain an item's score for a user: parts that add up, rules, paths.
+    """Explain an item's score for a user.
+
+    Shows the parts that add up to the score, the rules, and the strongest paths.
 
     \b
     Example:

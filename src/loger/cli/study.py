@@ -73,7 +73,9 @@ def serve(
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any free port.")] = 8010,
     json: AsJson = False,
 ) -> None:
-    """Serve a study to raters until Ctrl-C; answers are saved as they come.
+    """Serve a study to raters, until Ctrl-C.
+
+    Answers are saved as they come.
 
     \b
     Example:
