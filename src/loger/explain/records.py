@@ -71,9 +71,7 @@ def owned(graph: Graph, user: str) -> list[str]:
     return [words.names[int(item) + graph.n_users] for item in items]
 
 
-def check_change(
-    graph: Graph, user: str, remove: Sequence[str], add: Sequence[str]
-) -> None:
+def check_change(graph: Graph, user: str, remove: Sequence[str], add: Sequence[str]) -> None:
     """Refuse to remove what a user does not have, or to add what it has."""
     items = owned(graph, user)
     for item in remove:

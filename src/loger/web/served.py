@@ -149,7 +149,7 @@ class Served:
         if place not in self._examples:
             ranker = self.model.ranker_
             self._examples[place] = rule_examples(
-                ranker.logic_graph, self.model.rules_[place], ranker.logic.walk
+                whole(ranker.logic_graph), self.model.rules_[place], ranker.logic.walk
             )
         return self._examples[place]
 
