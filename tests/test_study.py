@@ -126,7 +126,7 @@ def test_answers_that_are_none_are_refused(study: Study, tmp_path: Path) -> None
     assert len(study.answers()) == 1
     with pytest.raises(LogerError, match="people"):
         simulate(study, 1, {})
-    with pytest.raises(DataError, match="there already"):
+    with pytest.raises(DataError, match="exists"):
         Study.create(study.path, study.tasks)
     (tmp_path / "x").write_text("no database, whatever its length may be" * 40)
     for path in (tmp_path / "x", tmp_path / "nowhere"):
@@ -256,4 +256,4 @@ def test_the_command_tells_machines_where_raters_go(study: Study, tmp_path: Path
     finally:
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=30)
-    assert "ended; see loger study results" in said
+    assert "stopped; for the results: loger study results" in said
