@@ -76,7 +76,7 @@ def test_the_page_is_well_formed_and_needs_nothing_from_outside() -> None:
 def test_the_page_has_every_part_it_was_given() -> None:
     text = page(everything())
     for part in (
-        "Metrics", "Rules", "Faithfulness", "EM", "hidden pairs are select_hidden", "abc1234",
+        "Metrics", "Rules", "Faithfulness", "EM", "maximum number of hidden pairs", "abc1234",
         "loger evaluate b d", "recency", "1 of 2 mined rules have no weight",
     ):  # fmt: skip
         assert part in text, part

@@ -9,9 +9,9 @@ from fastapi import APIRouter, Query, Request
 from fastapi import Path as InPath
 
 from loger.explain.attribution import explain
+from loger.explain.questions import WhyNot
 from loger.explain.records import changes
 from loger.explain.records import recommendations as recommendations_of
-from loger.explain.questions import WhyNot
 from loger.explain.schema import ExplanationRecord
 from loger.version import __version__
 from loger.web import schemas as s
