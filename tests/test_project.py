@@ -20,7 +20,7 @@ HEAVY = {"torch", "numba", "polars", "scipy"}
 # or, in a line that is ordered (a tuple), from what stands before it. A module belongs to the
 # longest name that fits it.
 LAYERS: list[set[str] | tuple[str, ...]] = [
-    {"compiled", "errors", "version"},
+    {"compiled", "errors", "html", "version"},
     ("engine", "progress", "files", "settings"),
     {"graph"},
     ("topk", "rules", "data", "bundle"),

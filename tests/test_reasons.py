@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from xml.etree.ElementTree import fromstring
 
 import jsonschema
 import numpy as np
@@ -235,3 +236,40 @@ def test_plurals():
         "classes",
         "toys",
     ]
+
+
+# ── for notebooks ────────────────────────────────────────────────────────────────────────
+
+
+def test_explanations_and_questions_show_themselves_in_a_notebook(model, parts):
+    user = model.users[3]
+    e = model.explain(user, model.recommend(user, 1)["item"][0])
+    page = e._repr_html_()
+    tree = fromstring(page)
+    assert len(tree.findall(".//tr")) == len(e.shown) + 1
+    assert len(tree.findall(".//line")) >= 1
+    assert e.shown[0].action in "".join(tree.itertext())
+    own = model.history(user)["item"][0]
+    for thing in (
+        model.why_not(user, model.items[-1], k=2),
+        model.what_if(user, remove=own),
+        model,
+        LOGER(),
+        parts,
+        parts.dataset,
+    ):
+        fromstring(thing._repr_html_())  # well formed
+        assert "\n" not in repr(thing)
+        assert len(repr(thing)) < 250
+
+
+def test_labels_are_escaped_in_notebooks(model):
+    e = model.explain(model.users[0], model.items[5])
+    words = e.graph.vocabulary
+    kept = words.labels[e.item + e.graph.n_users]
+    words.labels[e.item + e.graph.n_users] = "<script>"
+    try:
+        assert "<script>" not in e._repr_html_()
+        assert "&lt;script&gt;" in e._repr_html_()
+    finally:
+        words.labels[e.item + e.graph.n_users] = kept

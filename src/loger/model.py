@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
+from html import escape
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,7 +17,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
-from loger import persistence, tables
+from loger import html, persistence, tables
 from loger.config import LOGERConfig as LOGERConfig
 from loger.data.names import Name, as_name
 from loger.data.splits import Split
@@ -82,6 +83,13 @@ class LOGER(Recommender):
             return f"<{self.name}, not fitted>"
         rules = int(np.count_nonzero(self.weights_))
         return f"<{self.name}, {rules} rules with weight, {self.graph_!r}>"
+
+    def _repr_html_(self) -> str:
+        if not self.is_fitted:
+            return html.table([self.name], [["not fitted"]])
+        rows = self.rule_table().head(5).select("weight", "sentence").rows()
+        rules = html.table(["weight", "strongest rules"], [(f"{w:.2f}", s) for w, s in rows])
+        return f"<div><b>{escape(repr(self))}</b>{rules}</div>"
 
     @property
     def is_fitted(self) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from html import escape
 from typing import get_args
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from loger.data.dataset import Dataset
 from loger.data.splits import Part, Split
+from loger.html import table
 
 
 def dataset_html(dataset: Dataset) -> str:
@@ -24,8 +24,8 @@ def dataset_html(dataset: Dataset) -> str:
     types = [(t, f"{len(words.span(t)):,}") for t in words.types]
     parts = [
         f"<b>{escape(dataset.name)}</b>",
-        _table(("entities", "count"), types),
-        _table(("relation", "from → to", "count"), relations),
+        table(("entities", "count"), types),
+        table(("relation", "from → to", "count"), relations),
     ]
     if dataset.notes:
         items = "".join(f"<li>{escape(str(note))}</li>" for note in dataset.notes)
@@ -41,15 +41,4 @@ def split_html(split: Split) -> str:
         n, users = len(getattr(split, part)), len(np.unique(split.pairs(part)[0]))
         rows.append((part, f"{n:,}", f"{n / total:.0%}", f"{users:,}"))
     title = f"<b>Split of {escape(split.dataset.name)}</b>"
-    return f"<div>{title}{_table(('part', 'interactions', 'share', 'users'), rows)}</div>"
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table; all texts are escaped."""
-    lines = [_row("th", head), *(_row("td", row) for row in rows)]
-    return f"<table>{''.join(lines)}</table>"
-
-
-def _row(tag: str, cells: Sequence[str]) -> str:
-    inside = "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells)
-    return f"<tr>{inside}</tr>"
+    return f"<div>{title}{table(('part', 'interactions', 'share', 'users'), rows)}</div>"

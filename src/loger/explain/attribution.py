@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from loger.encoder.folding import EncoderParts, attribute_user
 from loger.evaluation.recommender import ExplainedItem
+from loger.explain.html import explanation_html
 from loger.explain.reasons import Attribution, PathPart, Reason, attribute, reasons
 from loger.explain.schema import (
     EvidenceRecord,
@@ -56,7 +57,7 @@ class RulePart:
     """w_l φ_l."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Explanation:
     """Why an item has its score for a user; the parts add up to it."""
 
@@ -247,6 +248,14 @@ class Explanation:
             entities=[entity_record(words, e) for e in part.path.entities],
             relations=[self.graph.relation_name(r) for r in part.path.relations],
         )
+
+    def __repr__(self) -> str:
+        words, item = self.graph.vocabulary, self.item + self.graph.n_users
+        about = f"rank {self.rank}, {self.lead:+.3f}, {len(self.reasons)} reasons"
+        return f"<Explanation of {words.names[item]!r} for {words.names[self.user]!r}: {about}>"
+
+    def _repr_html_(self) -> str:
+        return explanation_html(self)
 
     def __str__(self) -> str:
         words = self.graph.vocabulary

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from loger.explain.attribution import Explanation, RulePart, explain
+from loger.explain.html import what_if_html, why_not_html
 from loger.graph import Graph, history
 from loger.ranker import Ranker
 from loger.rules import Rule
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class WhyNot:
     """What keeps an item out of a user's list."""
 
@@ -74,6 +75,12 @@ class WhyNot:
             ],
         }
 
+    def __repr__(self) -> str:
+        return f"<WhyNot, k = {self.k}, {self.explanation!r}>"
+
+    def _repr_html_(self) -> str:
+        return why_not_html(self)
+
     def __str__(self) -> str:
         words, e = self.explanation.graph.vocabulary, self.explanation
         label = words.labels[e.item + e.graph.n_users]
@@ -89,7 +96,7 @@ class WhyNot:
         return "\n".join(lines)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class WhatIf:
     """A user's list with other interactions, beside the list as it is."""
 
@@ -138,6 +145,12 @@ class WhatIf:
     def _names(self, items: Iterable[int]) -> list[str]:
         names, first = self.graph.vocabulary.names, self.graph.n_users
         return [names[v + first] for v in items]
+
+    def __repr__(self) -> str:
+        return f"<WhatIf, {len(self.gone)} gone, {len(self.new)} new of {len(self.before)}>"
+
+    def _repr_html_(self) -> str:
+        return what_if_html(self)
 
     def __str__(self) -> str:
         labels, first = self.graph.vocabulary.labels, self.graph.n_users

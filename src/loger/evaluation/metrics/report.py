@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -14,6 +15,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from loger import html
 from loger.errors import LogerError, UnknownNameError
 from loger.evaluation.metrics.significance import resampled_means, sign_flip, wilcoxon
 
@@ -108,6 +110,11 @@ class Report:
     def __str__(self) -> str:
         return self.table()
 
+    def _repr_html_(self) -> str:
+        head, *rows = self._cells(SHOWN, "text")
+        what = f"{self.dataset}, {self.part}, {self.protocol}, {len(self.users):,} users"
+        return f"<div><b>{escape(what)}</b>{html.table(head, rows)}</div>"
+
     # ── for people and files ────────────────────────────────────────────────────────────
 
     def table(self, format: Format = "text", metrics: Sequence[str] = SHOWN) -> str:
@@ -120,8 +127,8 @@ class Report:
             raise UnknownNameError("table format", format, get_args(Format))
         if format == "csv":
             return self._csv(metrics)
-        head = ["", *(f"{_TITLES.get(m, m)}@{self.k}" for m in metrics), "p", "coverage"]
-        rows = [head, *(self._row(model, metrics, format) for model in self.models)]
+        rows = self._cells(metrics, format)
+        head = rows[0]
         if format == "markdown":
             rows.insert(1, ["---"] * len(head))
             return "\n".join(f"| {' | '.join(row)} |" for row in rows)
@@ -133,6 +140,11 @@ class Report:
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         pads = [[f"{c:<{w}}" for c, w in zip(row, widths, strict=True)] for row in rows]
         return "\n".join("  ".join(row).rstrip() for row in pads)
+
+    def _cells(self, metrics: Sequence[str], format: Format) -> list[list[str]]:
+        """The head of the table, and a row for each model."""
+        head = ["", *(f"{_TITLES.get(m, m)}@{self.k}" for m in metrics), "p", "coverage"]
+        return [head, *(self._row(model, metrics, format) for model in self.models)]
 
     def to_json(self) -> str:
         """Means, intervals and comparisons with the best model, as JSON."""

@@ -1,0 +1,108 @@
+"""Explanations as HTML, for notebooks: sentences, bars, and the paths as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from typing import TYPE_CHECKING
+
+from loger.explain.reasons import PathPart
+from loger.graph import INVERSE_MARK
+from loger.html import bar, table
+
+if TYPE_CHECKING:
+    from loger.explain.attribution import Explanation
+    from loger.explain.questions import WhatIf, WhyNot
+
+COLUMN, LINE, MARGIN = 190, 34, 12
+"""Pixels between the hops of a path and between the entities of a column, and around it all."""
+SHOWN_PATHS = 6
+
+
+def explanation_html(e: Explanation) -> str:
+    """An explanation: its reasons with bars, then their strongest paths."""
+    words = e.graph.vocabulary
+    label, user = words.labels[e.item + e.graph.n_users], words.labels[e.user]
+    head = (
+        f"<b>{escape(label)}</b> for {escape(user)}: rank {e.rank:,}, "
+        f"{e.lead:+.3f} beside the mean item"
+    )
+    rows = [(r.share, r.total, f"because {r.text}") for r in e.shown]
+    appeal = "the item's own appeal"
+    rows.append((e.appeal / e.lead if e.lead else 0.0, e.appeal, appeal))
+    lines = "".join(
+        f"<tr><td>{bar(share)}</td><td>{total:+.3f}</td>"
+        f'<td style="text-align:left">{escape(text)}</td></tr>'
+        for share, total, text in rows
+    )
+    best = [path for reason in e.shown for path in reason.paths[:2]][:SHOWN_PATHS]
+    return f"<div><p>{head}</p><table>{lines}</table>{picture(best)}</div>"
+
+
+def why_not_html(question: WhyNot) -> str:
+    """What keeps an item out of a list, and its explanation."""
+    text = escape(str(question)).replace("\n", "<br/>")
+    return f"<div><p>{text}</p>{explanation_html(question.explanation)}</div>"
+
+
+def what_if_html(answer: WhatIf) -> str:
+    """Two lists side by side."""
+    labels, first = answer.graph.vocabulary.labels, answer.graph.n_users
+    before, after = ([labels[v + first] for v in ids] for ids in (answer.before, answer.after))
+    rows = [
+        (str(k + 1), *(names[k] if k < len(names) else "" for names in (before, after)))
+        for k in range(max(len(before), len(after)))
+    ]
+    return table(["", "as it is", "what if"], rows)
+
+
+def picture(paths: Sequence[PathPart]) -> str:
+    """Paths as an SVG picture: entities in columns, the wider a line the more the path gives."""
+    if not paths:
+        return ""
+    words = paths[0].graph.vocabulary
+    columns: list[list[int]] = [[] for _ in range(max(len(p.path) for p in paths) + 1)]
+    for part in paths:  # the last entity of all paths is the item, in the last column
+        for k, entity in enumerate(part.path.entities):
+            column = columns[-1 if k == len(part.path) else k]
+            if entity not in column:
+                column.append(entity)
+    place = {
+        (k, entity): (MARGIN + k * COLUMN, MARGIN + LINE // 2 + row * LINE)
+        for k, column in enumerate(columns)
+        for row, entity in enumerate(column)
+    }
+    most = max(part.contribution for part in paths)
+    lines = "".join(_line(part, place, len(columns) - 1, most) for part in paths)
+    texts = "".join(
+        f'<text x="{x}" y="{y + 4}" font-size="11">{escape(_short(words.labels[entity]))}</text>'
+        for (_, entity), (x, y) in place.items()
+    )
+    width = 2 * MARGIN + len(columns) * COLUMN
+    height = 2 * MARGIN + LINE * max(map(len, columns))
+    return f'<svg width="{width}" height="{height}" role="img">{lines}{texts}</svg>'
+
+
+def _line(
+    part: PathPart, place: dict[tuple[int, int], tuple[int, int]], last: int, most: float
+) -> str:
+    """One path; what each hop is shows when the mouse is over it."""
+    stops = [
+        place[(last if k == len(part.path) else k, entity)]
+        for k, entity in enumerate(part.path.entities)
+    ]
+    width = 1 + 4 * max(part.contribution, 0) / most if most > 0 else 1
+    out = []
+    for (x0, y0), (x1, y1), name in zip(stops, stops[1:], _names(part), strict=False):
+        title = f"<title>{escape(name)}</title>"
+        style = f'stroke="#9ab" stroke-width="{width:.1f}"'
+        out.append(f'<line x1="{x0}" y1="{y0}" x2="{x1}" y2="{y1}" {style}>{title}</line>')
+    return "".join(out)
+
+
+def _names(part: PathPart) -> list[str]:
+    return [part.graph.relation_name(r).removesuffix(INVERSE_MARK) for r in part.path.relations]
+
+
+def _short(label: str) -> str:
+    return label if len(label) <= 26 else label[:25] + "…"
