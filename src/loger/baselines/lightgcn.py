@@ -25,8 +25,8 @@ Ids = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class LightGCNConfig:
-    """Settings of LightGCN; size and layers are those of the paper, the rest was tried on
-    validation of ml1m and Beauty (docs/results.md)."""
+    """Settings of LightGCN; size and layers are those of the papers, the rest is what made a few
+    epochs converge and was not searched for: tune it on the data at hand."""
 
     dimension: int = 64
     layers: int = 2
