@@ -38,7 +38,7 @@ class EASE(Recommender):
     name = "EASE^R"
     GRID: ClassVar[Mapping[str, Sequence[Any]]] = {"l2": (30.0, 100.0, 300.0, 1000.0, 4000.0)}
     RECENCY_GRID: ClassVar[Mapping[str, Sequence[Any]]] = {
-        "l2": (300.0, 100.0, 1000.0, 4000.0),
+        "l2": (300.0, 10.0, 30.0, 100.0, 1000.0, 4000.0),
         "recency": (0.5, 0.0, 0.25, 1.0, 1.5),
         "popularity": (0.0, 0.1, 0.2, 0.4),
         "training_recency": (0.0, 0.1, 0.3),
