@@ -33,6 +33,7 @@ from loger.evaluation.metrics.report import METRICS, Format, Report, Values
 from loger.evaluation.recommender import EvaluatedPart, Recommender, check_part, fit_for
 from loger.evaluation.tuning import search as search_on_validation
 from loger.evaluation.tuning import tune as tune_on_validation
+from loger.files import atomic_file, write_text
 from loger.version import __version__
 
 log = logging.getLogger(__name__)
@@ -123,7 +124,7 @@ def compare(
         except Exception as error:  # whatever one method fails with, the others go on
             failures[name] = str(error) or repr(error)
             log.warning("%s failed: %r", name, error)
-            (folder / f"{name}.error.txt").write_text(traceback.format_exc(), encoding="utf-8")
+            write_text(folder / f"{name}.error.txt", traceback.format_exc())
     progress("comparing methods", len(methods), len(methods))
     if not results:
         errors = "; ".join(f"{name}: {error}" for name, error in failures.items())
@@ -274,12 +275,11 @@ def _check(
 def _write_result(folder: Path, result: Result) -> None:
     """Write a result so that a kill at any moment leaves no half of it to be read."""
     arrays = {f"{p}/{m}": v for p, of in result.values.items() for m, v in of.items()}
-    unfinished = folder / f"{result.method}.unfinished"
-    save_file({"users": result.users, **arrays}, unfinished, {"run_key": result.run_key})
-    unfinished.replace(folder / f"{result.method}.safetensors")
+    with atomic_file(folder / f"{result.method}.safetensors") as file:
+        save_file({"users": result.users, **arrays}, file, {"run_key": result.run_key})
     slim = {f: getattr(result, f) for f in Result.__slots__ if f not in ("users", "values")}
-    unfinished.write_text(json.dumps(slim, indent=2, ensure_ascii=False, default=_plain), "utf-8")
-    unfinished.replace(folder / f"{result.method}.json")
+    text = json.dumps(slim, indent=2, ensure_ascii=False, default=_plain)
+    write_text(folder / f"{result.method}.json", text)
     (folder / f"{result.method}.error.txt").unlink(missing_ok=True)
 
 
@@ -334,5 +334,5 @@ def _write_tables(compared: Compared, folder: Path, part: str) -> None:
             if format == "markdown":
                 failed = [f"- {name} failed: {error}" for name, error in compared.failures.items()]
                 text = "\n\n".join([text, compared.costs(), "\n".join(failed)])
-            (folder / f"{stem}.{ending}").write_text(text.rstrip() + "\n", encoding="utf-8")
-        (folder / f"{stem}.json").write_text(report.to_json() + "\n", encoding="utf-8")
+            write_text(folder / f"{stem}.{ending}", text.rstrip() + "\n")
+        write_text(folder / f"{stem}.json", report.to_json() + "\n")

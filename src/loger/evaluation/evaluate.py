@@ -29,6 +29,7 @@ from loger.evaluation.recommender import (
     part_matrix,
     ranked,
 )
+from loger.files import atomic_file
 from loger.graph import pair_keys
 
 Protocol = Literal["full", "sampled-100"]
@@ -110,13 +111,15 @@ def sampled_candidates(
     if path is not None:
         owner = np.repeat(np.arange(shape[0], dtype=np.int32), np.diff(out.indptr))
         relevant = pair_keys(owner, out.indices, shape[1])
-        pl.DataFrame(
+        table = pl.DataFrame(
             {
                 "user": owner,
                 "item": out.indices.astype(np.int32),
                 "relevant": np.isin(relevant, pair_keys(owners, items, shape[1])),
             }
-        ).write_parquet(path)
+        )
+        with atomic_file(path) as file:
+            table.write_parquet(file)
     return out
 
 

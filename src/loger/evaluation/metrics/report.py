@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from loger import html
 from loger.errors import LogerError, UnknownNameError
 from loger.evaluation.metrics.significance import resampled_means, sign_flip, wilcoxon
+from loger.files import atomic_file
 
 Values = NDArray[np.float64]
 Format = Literal["text", "markdown", "csv", "latex"]
@@ -162,12 +163,14 @@ class Report:
 
     def write_users(self, path: Path | str) -> None:
         """Every value of every user as Parquet: model, user, and a column per metric."""
-        pl.concat(
+        whole = pl.concat(
             pl.DataFrame({"user": self.users, **of}).select(
                 pl.lit(model).alias("model"), "user", *METRICS
             )
             for model, of in self.values.items()
-        ).write_parquet(path)
+        )
+        with atomic_file(path) as file:
+            whole.write_parquet(file)
 
     # ── inside ──────────────────────────────────────────────────────────────────────────
 
