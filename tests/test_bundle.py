@@ -53,6 +53,7 @@ def test_arrays_of_a_bundle_that_was_replaced_stay_as_they_were(folder):
 def test_writing_twice_gives_equal_bytes(folder, tmp_path):
     found = read(folder, MODEL)
     write(tmp_path / "again", MODEL, found.about, found.arrays, found.tables)
+    assert len(list(folder.iterdir())) == len(list((tmp_path / "again").iterdir())) > 1
     for file in folder.iterdir():
         assert file.read_bytes() == (tmp_path / "again" / file.name).read_bytes()
 

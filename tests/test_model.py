@@ -258,7 +258,9 @@ def test_two_calls_give_equal_bytes(model):
 
 def test_the_record_keeps_to_its_schema(model):
     user = model.graph_.vocabulary.names[3]
-    for item in model.recommend(user, 5)["item"]:
+    items = model.recommend(user, 5)["item"]
+    assert len(items) == 5
+    for item in items:
         jsonschema.validate(model.explain(user, item).as_dict(), SCHEMA)
 
 

@@ -54,7 +54,9 @@ def test_recommendations_are_those_of_the_model_with_its_explanations(client, mo
 
 def test_the_parts_of_every_explanation_add_up_to_the_score(client, model):
     for name in model.graph_.vocabulary.names[:20]:
-        for row in client.get("/v1/recommendations", params={"user": name}).json()["items"]:
+        rows = client.get("/v1/recommendations", params={"user": name}).json()["items"]
+        assert rows
+        for row in rows:
             told = row["explanation"]
             rules = math.fsum(part["contribution"] for part in told["rules"])
             whole = told["encoder"] + rules + told["popularity"] + told["prior"]
@@ -133,7 +135,9 @@ def test_what_if_with_a_purchase_more_is_the_models_own_answer(client, model, us
 def test_without_all_rules_the_order_is_that_of_encoder_and_popularity(client, model, user):
     off = list(range(len(model.rules_)))
     body = {"user": user, "without_rules": off, "k": 20}
-    for row in client.post("/v1/what-if", json=body).json()["after"]:
+    after = client.post("/v1/what-if", json=body).json()["after"]
+    assert after
+    for row in after:
         told = row["explanation"]
         assert told["score"] == pytest.approx(
             told["encoder"] + told["popularity"] + told["prior"], abs=1e-9
