@@ -12,9 +12,10 @@ import torch
 from loger.data.demo import shop
 from loger.data.splits import split
 from loger.encoder import HiddenPairs, TransE, TransEConfig
+from loger.encoder.distance import scores_of
 from loger.encoder.folding import score_users
 from loger.encoder.histories import Histories
-from loger.encoder.transe import _Batch, _score, _stream
+from loger.encoder.transe import _Batch, _stream
 from loger.errors import LogerError
 from loger.graph import INTERACTION
 from loger.training.rows import RowAdam
@@ -42,7 +43,7 @@ def test_scores_are_gamma_less_the_distance(distance, shape):
     torch.manual_seed(0)
     x = torch.randn(*shape[:-1], 5)
     y = torch.randn(*shape[:-2], shape[-1], 5)
-    scores, _ = _score(x, y, 3.0, distance)
+    scores, _ = scores_of(x, y, 3.0, distance)
     for place in np.ndindex(*shape):
         a, b = x[place[:-1]], y[(*place[:-2], place[-1])]
         if distance == "sphere":
@@ -58,14 +59,14 @@ def test_gradients_of_scores_agree_with_finite_differences(distance):
     torch.manual_seed(1)
     x, y = torch.randn(3, 4, dtype=torch.float64), torch.randn(5, 4, dtype=torch.float64)
     slope = torch.randn(3, 5, dtype=torch.float64)
-    gx, gy = _score(x, y, 2.0, distance)[1](slope)
+    gx, gy = scores_of(x, y, 2.0, distance)[1](slope)
     for table, gradient in ((x, gx), (y, gy)):
         for place in np.ndindex(*table.shape):
             kept = table[place].item()
             ends = []
             for step in (1e-6, -1e-6):
                 table[place] = kept + step
-                ends.append((_score(x, y, 2.0, distance)[0] * slope).sum().item())
+                ends.append((scores_of(x, y, 2.0, distance)[0] * slope).sum().item())
             table[place] = kept
             assert gradient[place].item() == pytest.approx((ends[0] - ends[1]) / 2e-6, abs=1e-5)
 

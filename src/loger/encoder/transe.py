@@ -21,7 +21,7 @@ choice of default was made on validation; docs/results.md has the figures.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -33,6 +33,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from loger.encoder.distance import Distance, scores_of, unit
 from loger.encoder.folding import EncoderParts
 from loger.encoder.histories import Bags, Histories
 from loger.encoder.protocol import Floats
@@ -43,8 +44,6 @@ from loger.graph import INTERACTION, KnowledgeGraph
 from loger.training.checkpoint import Checkpoint
 from loger.training.loop import HiddenPairs
 from loger.training.rows import RowAdam
-
-Distance = Literal["sphere", "squared", "l1"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +230,7 @@ class TransE:
         else:
             x = x + shift
         gamma = config.gamma if r == INTERACTION else config.fact_gamma
-        scores, gradients = _score(x, y, gamma, config.distance)  # [groups,] triples, candidates
+        scores, gradients = scores_of(x, y, gamma, config.distance)  # [groups,] triples, candidates
         if not batch.head_sought:
             scores += self.biases_.table[candidates, 0].unsqueeze(-2)
         loss, slope = self._loss(batch, scores, positive, candidates)
@@ -410,7 +409,7 @@ class TransE:
         if self.config.distance != "sphere":
             x = vectors + self.relations_.table[INTERACTION]
             items = slice(self.n_users_, self.n_users_ + self.n_items_)
-            scores, _ = _score(
+            scores, _ = scores_of(
                 x, self.entities_.table[items], self.config.gamma, self.config.distance
             )
             return scores.add_(self.biases_.table[items, 0]).cpu().numpy()
@@ -427,13 +426,13 @@ class TransE:
     def _questions(self, vectors: Tensor) -> Tensor:
         """Users on the sphere, scaled by γ, and 1: the bias is part of the product."""
         x = vectors + self.relations_.table[INTERACTION]
-        return torch.cat([self.config.gamma * _unit(x)[0], torch.ones_like(x[:, :1])], 1)
+        return torch.cat([self.config.gamma * unit(x)[0], torch.ones_like(x[:, :1])], 1)
 
     @cached_property
     def _answers(self) -> Tensor:
         """Unit vectors of all items with their biases; [items, dimension + 1]."""
         items = slice(self.n_users_, self.n_users_ + self.n_items_)
-        return torch.cat([_unit(self.entities_.table[items])[0], self.biases_.table[items]], 1)
+        return torch.cat([unit(self.entities_.table[items])[0], self.biases_.table[items]], 1)
 
     @torch.no_grad()
     def score_triples(self, heads: ArrayLike, relations: ArrayLike, tails: ArrayLike) -> Floats:
@@ -441,7 +440,7 @@ class TransE:
         h, r, t = (self._ids(x) for x in (heads, relations, tails))
         x = (self.entities_.table[h] + self.relations_.table[r]).unsqueeze(1)
         y = self.entities_.table[t].unsqueeze(1)
-        plain, _ = _score(x, y, 1.0, self.config.distance)
+        plain, _ = scores_of(x, y, 1.0, self.config.distance)
         gamma = torch.where(r == INTERACTION, self.config.gamma, self.config.fact_gamma)
         plain = plain.view(-1)
         scores = gamma * plain if self.config.distance == "sphere" else gamma - 1 + plain
@@ -472,48 +471,6 @@ class TransE:
             tensor.copy_(torch.from_numpy(np.array(state[name])))
         self._forget_answers()
         return self
-
-
-Gradients = Callable[[Tensor], tuple[Tensor, Tensor]]
-
-
-def _score(x: Tensor, y: Tensor, gamma: float, distance: Distance) -> tuple[Tensor, Gradients]:
-    """γ − dist of every row of x to every row of y, and what gives the gradients for a slope."""
-    if distance == "sphere":
-        (a, a_norm), (b, b_norm) = _unit(x), _unit(y)
-
-        def on_sphere(slope: Tensor) -> tuple[Tensor, Tensor]:
-            ga, gb = gamma * (slope @ b), gamma * (slope.mT @ a)
-            return _unit_back(ga, a, a_norm), _unit_back(gb, b, b_norm)
-
-        return (a @ b.mT).mul_(gamma), on_sphere
-    if distance == "squared":
-
-        def in_space(slope: Tensor) -> tuple[Tensor, Tensor]:
-            gx = slope @ y - x * slope.sum(-1, keepdim=True)
-            return 2 * gx, 2 * (slope.mT @ x - y * slope.sum(-2).unsqueeze(-1))
-
-        lengths = (x * x).sum(-1, keepdim=True) + (y * y).sum(-1).unsqueeze(-2)
-        return (2 * (x @ y.mT)).sub_(lengths).add_(gamma), in_space
-    with torch.enable_grad():
-        x, y = x.detach().requires_grad_(), y.detach().requires_grad_()
-        scores = gamma - torch.cdist(x, y, p=1)
-
-    def in_l1(slope: Tensor) -> tuple[Tensor, Tensor]:
-        gx, gy = torch.autograd.grad(scores, (x, y), slope)
-        return gx, gy
-
-    return scores.detach().clone(), in_l1
-
-
-def _unit(x: Tensor) -> tuple[Tensor, Tensor]:
-    norm = x.norm(dim=-1, keepdim=True).clamp_(min=1e-12)
-    return x / norm, norm
-
-
-def _unit_back(gradient: Tensor, unit: Tensor, norm: Tensor) -> Tensor:
-    """The gradient through x ↦ x/‖x‖."""
-    return (gradient - unit * (gradient * unit).sum(-1, keepdim=True)).div_(norm)
 
 
 def _cut(rows: NDArray[np.int64], batch: int, group: int | None) -> list[NDArray[np.int64]]:

@@ -1,0 +1,54 @@
+"""The distances of TransE: scores of every x against every y, with gradients in closed form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Distance = Literal["sphere", "squared", "l1"]
+"""Squared L2 of unit vectors, squared L2, or L1; see ``transe``."""
+
+Gradients = Callable[[Tensor], tuple[Tensor, Tensor]]
+
+
+def scores_of(x: Tensor, y: Tensor, gamma: float, distance: Distance) -> tuple[Tensor, Gradients]:
+    """γ − dist of every row of x to every row of y, and what gives the gradients for a slope."""
+    if distance == "sphere":
+        (a, a_norm), (b, b_norm) = unit(x), unit(y)
+
+        def on_sphere(slope: Tensor) -> tuple[Tensor, Tensor]:
+            ga, gb = gamma * (slope @ b), gamma * (slope.mT @ a)
+            return _unit_back(ga, a, a_norm), _unit_back(gb, b, b_norm)
+
+        return (a @ b.mT).mul_(gamma), on_sphere
+    if distance == "squared":
+
+        def in_space(slope: Tensor) -> tuple[Tensor, Tensor]:
+            gx = slope @ y - x * slope.sum(-1, keepdim=True)
+            return 2 * gx, 2 * (slope.mT @ x - y * slope.sum(-2).unsqueeze(-1))
+
+        lengths = (x * x).sum(-1, keepdim=True) + (y * y).sum(-1).unsqueeze(-2)
+        return (2 * (x @ y.mT)).sub_(lengths).add_(gamma), in_space
+    with torch.enable_grad():
+        x, y = x.detach().requires_grad_(), y.detach().requires_grad_()
+        scores = gamma - torch.cdist(x, y, p=1)
+
+    def in_l1(slope: Tensor) -> tuple[Tensor, Tensor]:
+        gx, gy = torch.autograd.grad(scores, (x, y), slope)
+        return gx, gy
+
+    return scores.detach().clone(), in_l1
+
+
+def unit(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Vectors on the unit sphere, and how long they were."""
+    norm = x.norm(dim=-1, keepdim=True).clamp_(min=1e-12)
+    return x / norm, norm
+
+
+def _unit_back(gradient: Tensor, unit: Tensor, norm: Tensor) -> Tensor:
+    """The gradient through x ↦ x/‖x‖."""
+    return (gradient - unit * (gradient * unit).sum(-1, keepdim=True)).div_(norm)
