@@ -18,7 +18,7 @@ from loger.grounding import (
     Walk,
     count_paths,
     ground,
-    kernels,
+    pairs,
     paths,
     reach,
     sample_paths,
@@ -108,7 +108,7 @@ def big_segments(graph):
     compiled = layouts.layout(graph)
     starts = compiled.bitmap_of
     words = np.diff(compiled.word_spans, axis=1)[graph.segment_relations, 0]
-    big = (starts >= 0) & (np.diff(graph.segment_starts) > kernels.BIG * words)
+    big = (starts >= 0) & (np.diff(graph.segment_starts) > pairs.BIG * words)
     of_items = graph.row_segments[[graph.n_users, graph.n_users + graph.n_items]]
     return int(big[slice(*of_items)].sum())
 
@@ -122,7 +122,7 @@ def test_each_way_of_counting_agrees_with_dense_products(density, with_origins, 
     with its long segments as slices and, by the fixture, as bitmaps, big ones among them."""
     for seed in range(3):
         graph = hub_graph(seed, density, with_origins)
-        together = notes_at_an_entity(graph) / kernels.CROWDED
+        together = notes_at_an_entity(graph) / pairs.CROWDED
         assert together > 1.5 if density > 0.5 else together < 0.75
         assert (big_segments(graph) > 0) == ("bitmaps" in request.node.name)
         rules = candidates(graph)

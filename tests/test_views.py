@@ -13,7 +13,17 @@ from graphs import graphs, hub_graph
 from loger.baselines.matching import PathMatcher
 from loger.errors import LogerError
 from loger.graph import INTERACTION, KnowledgeGraph, Path, history
-from loger.grounding import Walk, ground, kernels, logits, paths, reach, strongest_paths
+from loger.grounding import (
+    COUNT,
+    LOGWALK,
+    Formula,
+    Walk,
+    ground,
+    logits,
+    paths,
+    reach,
+    strongest_paths,
+)
 from loger.reasoner.search import (
     ALGORITHM_1,
     EXHAUSTIVE,
@@ -96,8 +106,8 @@ def test_the_viewers_groundings_are_those_of_the_graph_built_anew(case, walk, ob
         assert a.counts.tolist() == b.counts.tolist()
         if walk is not None:
             assert a.strengths == pytest.approx(b.strengths, rel=1e-12)
-    formula = kernels.Formula(
-        kernels.COUNT if walk is None else kernels.LOGWALK,
+    formula = Formula(
+        COUNT if walk is None else LOGWALK,
         np.linspace(0.1, 1, len(rules)),
         np.ones(len(rules)),
     )

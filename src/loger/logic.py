@@ -31,7 +31,7 @@ from scipy.special import expit
 from loger.engine import Engine, LocalEngine
 from loger.errors import UnknownNameError
 from loger.graph import Graph
-from loger.grounding import Groundings, Walk, ground, kernels, logits, near_items
+from loger.grounding import Formula, Groundings, Walk, ground, logits, near_items
 from loger.rules import RuleSet
 
 Feature = Literal["set", "multiset", "count", "walk", "logwalk"]
@@ -233,9 +233,9 @@ class Logic:
         return out
 
     @property
-    def _formula(self) -> kernels.Formula:
+    def _formula(self) -> Formula:
         scales = np.ones(len(self.rules)) if self.scales is None else self.scales
-        return kernels.Formula(FEATURES.index(self.feature), self.weights, scales)
+        return Formula(FEATURES.index(self.feature), self.weights, scales)
 
 
 def log_popularity(graph: Graph) -> Floats:

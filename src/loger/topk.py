@@ -55,6 +55,8 @@ class RunningBest:
 
     def offer(self, scores: NDArray[np.float32], first_column: int = 0) -> None:
         """Take in the scores of further columns, which come after all that came before."""
+        if scores.ndim != 2 or len(scores) != len(self._sizes):
+            raise LogerError(f"scores of {len(self._sizes)} rows are needed, got {scores.shape}")
         kept = self._values, self._columns, self._sizes, self._bars
         if not _offer(scores, first_column, self.k, *kept):
             row, column = np.argwhere(np.isnan(scores))[0] + [0, first_column]

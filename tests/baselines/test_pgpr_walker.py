@@ -10,12 +10,13 @@ import pytest
 import torch
 
 from loger.baselines import PGPR
-from loger.baselines._walks import best_steps, find_steps, rows_of, step_products, step_sums
+from loger.baselines._walks import best_steps, find_steps, step_products, step_sums
 from loger.data import split
 from loger.data.demo import shop
 from loger.encoder import TransE, TransEConfig
 from loger.errors import LogerError
 from loger.evaluation.recommender import part_matrix
+from loger.grounding.layout import layout
 from loger.rules import RuleSet
 from loger.rules.mining import MiningConfig, mine
 
@@ -55,7 +56,7 @@ def test_steps_are_the_best_of_all_facts_that_lead_to_new_entities(room):
         visited = np.array([[u, item]], dtype=np.int32)
         steps, ends = (np.zeros((1, room), dtype=np.int32) for _ in range(2))
         (n,) = find_steps(
-            rows_of(GRAPH), visited, np.array([u]), scores, vectors, towards, GRAPH.n_users, LOOP,
+            layout(GRAPH), visited, np.array([u]), scores, vectors, towards, GRAPH.n_users, LOOP,
             steps, ends,
         )  # fmt: skip
         new = [(r, t) for r, t in neighbours(GRAPH, item) if t not in (u, item)]

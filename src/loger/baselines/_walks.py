@@ -2,27 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
-from numpy.typing import NDArray
 
 from loger.compiled import kernel
-from loger.graph import KnowledgeGraph
-
-
-class Rows(NamedTuple):
-    """The arrays of a graph by which its edges are walked."""
-
-    row_segments: NDArray[np.int64]
-    segment_relations: NDArray[np.uint16]
-    segment_starts: NDArray[np.int64]
-    tails: NDArray[np.int32]
-
-
-def rows_of(graph: KnowledgeGraph) -> Rows:
-    """The arrays of a graph."""
-    return Rows(graph.row_segments, graph.segment_relations, graph.segment_starts, graph.tails)
 
 
 @kernel(fastmath=True)
@@ -34,7 +16,7 @@ def _dot(a, b):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def find_steps(rows, visited, owners, scores, vectors, towards, first_item, loop, steps, ends):  # type: ignore[no-untyped-def]
+def find_steps(g, visited, owners, scores, vectors, towards, first_item, loop, steps, ends):  # type: ignore[no-untyped-def]
     """Write the steps of each state: relations into ``steps``, where they lead into ``ends``.
 
     The state of row i has walked ``visited[i]`` and belongs to user ``owners[i]`` of a block.
@@ -48,20 +30,20 @@ def find_steps(rows, visited, owners, scores, vectors, towards, first_item, loop
     longest = 0
     for i in range(n):
         here = visited[i, -1]
-        low = rows.segment_starts[rows.row_segments[here]]
-        longest = max(longest, rows.segment_starts[rows.row_segments[here + 1]] - low)
+        low = g.segment_starts[g.row_segments[here]]
+        longest = max(longest, g.segment_starts[g.row_segments[here + 1]] - low)
     found_r, found_t = np.empty(longest, dtype=np.int32), np.empty(longest, dtype=np.int32)
     worth = np.empty(longest, dtype=np.float32)
     for i in range(n):
         here = visited[i, -1]
         m = 0
-        for s in range(rows.row_segments[here], rows.row_segments[here + 1]):
-            for e in range(rows.segment_starts[s], rows.segment_starts[s + 1]):
-                tail, new = rows.tails[e], True
+        for s in range(g.row_segments[here], g.row_segments[here + 1]):
+            for e in range(g.segment_starts[s], g.segment_starts[s + 1]):
+                tail, new = g.tails[e], True
                 for v in visited[i]:
                     new = new and v != tail
                 if new:
-                    found_r[m], found_t[m] = rows.segment_relations[s], tail
+                    found_r[m], found_t[m] = g.segment_relations[s], tail
                     m += 1
         steps[i, 0], ends[i, 0] = loop, here
         if m < room:
@@ -147,7 +129,7 @@ def best_steps(of_entity, of_relation, vectors, steps, ends, counts, width):  # 
 
 
 @kernel
-def ripple_sets(rows, users, draws, nodes, steps, parents):  # type: ignore[no-untyped-def]
+def ripple_sets(g, users, draws, nodes, steps, parents):  # type: ignore[no-untyped-def]
     """Draw each user's memories: ``nodes[u, h, i]`` = (head, tail) of memory i of hop h,
     ``steps`` its relation, ``parents`` the memory of the hop before it goes on from.
 
@@ -159,41 +141,41 @@ def ripple_sets(rows, users, draws, nodes, steps, parents):  # type: ignore[no-u
     way = np.empty(hops + 2, dtype=np.int64)
     for k in range(len(users)):
         u = users[k]
-        first = rows.row_segments[u]
-        if first == rows.row_segments[u + 1] or rows.segment_relations[first] != 0:
+        first = g.row_segments[u]
+        if first == g.row_segments[u + 1] or g.segment_relations[first] != 0:
             continue  # no history
-        begin, end = rows.segment_starts[first], rows.segment_starts[first + 1]
+        begin, end = g.segment_starts[first], g.segment_starts[first + 1]
         for h in range(hops):
             for i in range(size):
                 x = draws[k, h, i]
                 parent = int(x[0] * size) if h else -1
                 if h and nodes[k, h - 1, parent, 1] < 0:
                     continue
-                head = rows.tails[begin + int(x[0] * (end - begin))]
+                head = g.tails[begin + int(x[0] * (end - begin))]
                 if h:
                     head = nodes[k, h - 1, parent, 1]
                 length, back = 1, parent
                 way[0] = u
-                for g in range(h - 1, -1, -1):
-                    way[length] = nodes[k, g, back, 0]
-                    back = parents[k, g, back]
+                for hop in range(h - 1, -1, -1):
+                    way[length] = nodes[k, hop, back, 0]
+                    back = parents[k, hop, back]
                     length += 1
                 way[length] = head
-                low, high = rows.row_segments[head], rows.row_segments[head + 1]
+                low, high = g.row_segments[head], g.row_segments[head + 1]
                 s = low + int(x[1] * (high - low))
-                lo, hi = rows.segment_starts[low], rows.segment_starts[high]
-                e = rows.segment_starts[s]
-                e += int(x[2] * (rows.segment_starts[s + 1] - e))
+                lo, hi = g.segment_starts[low], g.segment_starts[high]
+                e = g.segment_starts[s]
+                e += int(x[2] * (g.segment_starts[s + 1] - e))
                 for _ in range(hi - lo):  # on from there to the first edge that leads on
                     new = True
                     for j in range(length + 1):
-                        new = new and way[j] != rows.tails[e]
+                        new = new and way[j] != g.tails[e]
                     if new:
-                        while s < high and rows.segment_starts[s + 1] <= e:
+                        while s < high and g.segment_starts[s + 1] <= e:
                             s += 1
-                        while rows.segment_starts[s] > e:
+                        while g.segment_starts[s] > e:
                             s -= 1
-                        nodes[k, h, i, 0], nodes[k, h, i, 1] = head, rows.tails[e]
-                        steps[k, h, i], parents[k, h, i] = rows.segment_relations[s], parent
+                        nodes[k, h, i, 0], nodes[k, h, i, 1] = head, g.tails[e]
+                        steps[k, h, i], parents[k, h, i] = g.segment_relations[s], parent
                         break
                     e = lo if e + 1 == hi else e + 1

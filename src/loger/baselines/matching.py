@@ -17,7 +17,10 @@ from loger.compiled import kernel
 from loger.engine import Engine, LocalEngine
 from loger.errors import LogerError
 from loger.evaluation.recommender import ExplainedItem, Floats, Ints, PairMatrix, Recommender
-from loger.graph import INTERACTION, KnowledgeGraph, Path
+from loger.graph import INTERACTION, KnowledgeGraph, Path, checked_ids
+from loger.grounding.api import checked_pairs
+from loger.grounding.layout import layout
+from loger.grounding.steps import inverse
 from loger.topk import top_k
 
 PAIRS_PER_BLOCK = 512
@@ -37,20 +40,16 @@ class PathMatcher:
                 f"{len(graph.tails)} logarithms of weights, none above 0, are needed; got "
                 f"{logs.shape} up to {logs.max(initial=0)!r}"
             )
-        sizes = np.diff(graph.segment_starts)
         self.graph, self.logs = graph, logs.astype(np.float32)
-        self._relations = np.repeat(graph.segment_relations, sizes)
-        heads = np.repeat(np.arange(graph.n_entities, dtype=np.int32), np.diff(graph.indptr))
+        self._relations = graph.edge_relations()
         n = len(graph.relations)
         inverses = (self._relations.astype(np.int64) + n) % (2 * n)
         # Edges are sorted by head, relation and tail; sorted by those of their inverses, the
         # k-th is the inverse of the k-th.
-        back = np.lexsort((heads, inverses, graph.tails))
+        back = np.lexsort((graph.edge_heads(), inverses, graph.tails))
         self._back_logs = self.logs[back]
-        none = np.empty(0, dtype=np.int32)
-        for array in (self.logs, self._relations, self._back_logs, none):
+        for array in (self.logs, self._relations, self._back_logs):
             array.flags.writeable = False  # as in shared memory: to numba it is one type
-        self._origins = none if graph.origins is None else graph.origins
 
     def best(
         self, users: ArrayLike, items: ArrayLike, n: int = 1, *, engine: Engine | None = None
@@ -60,13 +59,11 @@ class PathMatcher:
         Items are numbered from 0 among items. Equally good paths come by length, then by
         relations and entities.
         """
-        graph = self.graph
-        u = np.asarray(users, dtype=np.int64)
-        v = np.asarray(items, dtype=np.int64) + graph.n_users
-        shared = (
-            graph.indptr, graph.tails, self._relations, self.logs, self._back_logs,
-            self._origins, len(graph.relations), n,
-        )  # fmt: skip
+        pairs = checked_pairs(self.graph, users, items)
+        u, v = pairs[0].astype(np.int64), pairs[1].astype(np.int64) + self.graph.n_users
+        if n < 1:
+            return [[] for _ in u]
+        shared = layout(self.graph), self._relations, self.logs, self._back_logs, n
         spans = [slice(k, k + PAIRS_PER_BLOCK) for k in range(0, len(u), PAIRS_PER_BLOCK)]
         blocks = [(u[span], v[span]) for span in spans]
         out: list[list[tuple[Path, float]]] = []
@@ -91,7 +88,7 @@ class PathMatcher:
         engine: Engine | None = None,
     ) -> list[list[ExplainedItem]]:
         """The k best items of each user that ``known`` does not have, with their best paths."""
-        asked = np.asarray(users, dtype=np.int64)
+        asked = checked_ids(users, self.graph.n_users, "user")
         lists, scores = _lists(recommender, known, asked, k)
         rows, places = np.nonzero(lists >= 0)
         found = self.best(asked[rows], lists[rows, places], paths, engine=engine)
@@ -135,69 +132,64 @@ def _path(nodes: list[int], relations: list[int], weight: float) -> tuple[Path, 
 
 
 @kernel
-def _search(indptr, tails, relations, logs, back_logs, origins, n_relations, users, items, n):  # type: ignore[no-untyped-def]
+def _search(g, relations, logs, back_logs, users, items, n):  # type: ignore[no-untyped-def]
     """Nodes [pairs, n, 4], relations [pairs, n, 3] and logs [pairs, n]; -1 and -inf fill up."""
     nodes = np.full((len(users), n, HOPS + 1), -1, dtype=np.int32)
     chains = np.full((len(users), n, HOPS), -1, dtype=np.int32)
     best = np.full((len(users), n), -np.inf, dtype=np.float32)
-    last = np.full(len(indptr) - 1, -1, dtype=np.int64)  # an edge of v to the entity, or -1
+    last = np.full(len(g.indptr) - 1, -1, dtype=np.int64)  # an edge of v to the entity, or -1
     for p in range(len(users)):
         v = items[p]
-        lo, hi = indptr[v], indptr[v + 1]
+        lo, hi = g.indptr[v], g.indptr[v + 1]
         next_edge = np.full(hi - lo, -1, dtype=np.int64)  # another edge of v to the same entity
         for e in range(hi - 1, lo - 1, -1):
-            if len(origins) == 0 or origins[e] != users[p]:
-                next_edge[e - lo] = last[tails[e]]
-                last[tails[e]] = e
+            if len(g.origins) == 0 or g.origins[e] != users[p]:
+                next_edge[e - lo] = last[g.tails[e]]
+                last[g.tails[e]] = e
         _search_pair(
-            indptr, tails, relations, logs, back_logs, origins, n_relations,
+            g, relations, logs, back_logs,
             users[p], v, last, next_edge, nodes[p], chains[p], best[p],
         )  # fmt: skip
         for e in range(lo, hi):
-            last[tails[e]] = -1
+            last[g.tails[e]] = -1
     return nodes, chains, best
 
 
 @kernel
 def _search_pair(  # type: ignore[no-untyped-def]
-    indptr, tails, relations, logs, back_logs, origins, n_relations,
+    g, relations, logs, back_logs,
     u, v, last, next_edge, nodes, chains, best,
 ):  # fmt: skip
     """Fill in the best paths of one pair, from one hop to three."""
-    lo, n = indptr[v], len(best)
-    for e1 in range(indptr[u], indptr[u + 1]):
-        direct = tails[e1] == v and relations[e1] != INTERACTION
-        if direct and (len(origins) == 0 or origins[e1] != v):
+    lo, n = g.indptr[v], len(best)
+    for e1 in range(g.indptr[u], g.indptr[u + 1]):
+        direct = g.tails[e1] == v and relations[e1] != INTERACTION
+        if direct and (len(g.origins) == 0 or g.origins[e1] != v):
             _keep(nodes, chains, best, logs[e1], u, v, -1, -1, relations[e1], -1, -1)
     for hops in (2, 3):
-        for e1 in range(indptr[u], indptr[u + 1]):
-            a = tails[e1]
-            if a == v or (len(origins) > 0 and origins[e1] == v) or logs[e1] <= best[n - 1]:
+        for e1 in range(g.indptr[u], g.indptr[u + 1]):
+            a = g.tails[e1]
+            if a == v or (len(g.origins) > 0 and g.origins[e1] == v) or logs[e1] <= best[n - 1]:
                 continue
             if hops == 2:
                 e = last[a]
                 while e >= 0:
-                    r2 = _inverse(relations[e], n_relations)
+                    r2 = inverse(relations[e], g.n_relations)
                     w = logs[e1] + back_logs[e]
                     _keep(nodes, chains, best, w, u, a, v, -1, relations[e1], r2, -1)
                     e = next_edge[e - lo]
                 continue
-            for e2 in range(indptr[a], indptr[a + 1]):
-                b = tails[e2]
+            for e2 in range(g.indptr[a], g.indptr[a + 1]):
+                b = g.tails[e2]
                 e = last[b]
                 if e < 0 or b in (u, v):
                     continue
                 w2 = logs[e1] + logs[e2]
                 while e >= 0:
-                    r3 = _inverse(relations[e], n_relations)
+                    r3 = inverse(relations[e], g.n_relations)
                     w = w2 + back_logs[e]
                     _keep(nodes, chains, best, w, u, a, b, v, relations[e1], relations[e2], r3)
                     e = next_edge[e - lo]
-
-
-@kernel
-def _inverse(relation, n):  # type: ignore[no-untyped-def]
-    return relation - n if relation >= n else relation + n
 
 
 @kernel

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 from torch.nn.functional import elu, normalize, smooth_l1_loss
 
-from loger.baselines._walks import best_steps, find_steps, rows_of, step_products, step_sums
+from loger.baselines._walks import best_steps, find_steps, step_products, step_sums
 from loger.data.splits import Split
 from loger.encoder import Encoder, TransE, TransEConfig
 from loger.encoder.vectors import vectors
@@ -20,7 +20,8 @@ from loger.engine import Progress, silent
 from loger.engine.threads import one_thread
 from loger.errors import LogerError
 from loger.evaluation.recommender import ExplainedItem, Floats, Recommender
-from loger.graph import INTERACTION, KnowledgeGraph, Path, history
+from loger.graph import INTERACTION, KnowledgeGraph, Path, checked_ids, history
+from loger.grounding.layout import layout
 from loger.rules import RuleSet
 from loger.rules.mining import MiningConfig, mine
 from loger.settings import overridden
@@ -222,7 +223,7 @@ class PGPR(Recommender):
         self._vectors, self._tensor = unit.numpy(), unit.to(self.device)
         users = entities[: graph.n_users] + relations[INTERACTION]
         self._towards = (_SHARPNESS * normalize(users)).numpy()
-        self._rows = rows_of(graph)
+        self._layout = layout(graph)
 
     def _learn(self, users: Ints, step: torch.optim.Optimizer, rng: np.random.Generator) -> float:
         """Let some users walk once and learn from it; the sum of their rewards."""
@@ -283,7 +284,7 @@ class PGPR(Recommender):
         shape = (len(visited), self.config.actions + 1)
         steps, ends = np.zeros(shape, dtype=np.int32), np.zeros(shape, dtype=np.int32)
         counts = find_steps(
-            self._rows, visited, owners, scores, self._vectors, self._towards[users],
+            self._layout, visited, owners, scores, self._vectors, self._towards[users],
             self.graph_.n_users, self.loop_, steps, ends,
         )  # fmt: skip
         widest = int(counts.max(initial=1))
@@ -342,7 +343,7 @@ class PGPR(Recommender):
         self, users: ArrayLike, scores: Floats | None = None, *, only_items: bool = True
     ) -> Walks:
         """The walks that the beam finds for a block of users; those that end at an item, or all."""
-        block = np.asarray(users, dtype=np.int64)
+        block = checked_ids(users, self.graph_.n_users, "user")
         scores = self.encoder_.score_items(block) if scores is None else scores
         walks = Walks(
             np.arange(len(block)),

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 from torch.nn.functional import cross_entropy, embedding
 
-from loger.baselines._walks import ripple_sets, rows_of
+from loger.baselines._walks import ripple_sets
 from loger.baselines.sampling import Noise
 from loger.data.splits import Split
 from loger.engine import Progress, silent
@@ -20,6 +20,7 @@ from loger.engine.threads import one_thread
 from loger.errors import LogerError
 from loger.evaluation.recommender import ExplainedItem, Floats, Recommender
 from loger.graph import INTERACTION, KnowledgeGraph, Path, history
+from loger.grounding.layout import layout
 from loger.settings import overridden
 from loger.topk import top_k
 from loger.training.loop import chosen_device
@@ -340,7 +341,7 @@ def ripples(graph: KnowledgeGraph, hops: int, memories: int, seed: int) -> Rippl
     draws = np.minimum(draws, np.float32(1 - 2**-20))
     nodes = np.full((*shape, 2), -1, dtype=np.int64)
     steps, parents = np.full(shape, -1, dtype=np.int64), np.full(shape, -1, dtype=np.int64)
-    ripple_sets(rows_of(graph), users, draws, nodes, steps, parents)
+    ripple_sets(layout(graph), users, draws, nodes, steps, parents)
     roots = nodes[..., 0].copy()
     for hop in range(1, hops):
         before = np.take_along_axis(roots[:, hop - 1], np.maximum(parents[:, hop], 0), axis=1)

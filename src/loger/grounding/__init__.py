@@ -1,22 +1,18 @@
 """Exact groundings of rules: counts, strengths, and the paths themselves."""
 
-from loger.grounding.api import (
-    Groundings,
-    Walk,
-    concat,
-    count_paths,
-    ground,
-    logits,
-    near_items,
-    paths,
-    reach,
-    reach_sizes,
-    sample_paths,
-    strongest_paths,
-    take,
-)
+from loger.grounding.api import ground, logits, near_items, reach, reach_sizes
+from loger.grounding.groundings import Groundings, concat, take
+from loger.grounding.listing import count_paths, nth_paths, paths, sample_paths, strongest_paths
+from loger.grounding.reaching import COUNT, LOGWALK, MULTISET, SET, WALK, Formula
+from loger.grounding.walk import Walk
 
 __all__ = [
+    "COUNT",
+    "LOGWALK",
+    "MULTISET",
+    "SET",
+    "WALK",
+    "Formula",
     "Groundings",
     "Walk",
     "concat",
@@ -24,6 +20,7 @@ __all__ = [
     "ground",
     "logits",
     "near_items",
+    "nth_paths",
     "paths",
     "reach",
     "reach_sizes",

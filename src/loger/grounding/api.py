@@ -1,20 +1,16 @@
 """Exact groundings: how often, and how strongly, each rule leads from a user to an item.
 
-A grounding of a rule for a pair (u, v) is a simple path (METHOD L2), so the pair's own edge
+A grounding of a rule for a pair (u, v) is a simple path (METHOD L2), so the pair's users edge
 never supports it; nor does a fact that is known from the interaction (u, v) alone (L3).
 For an observed pair the counts are thus what they would be had it not been observed.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,99 +18,28 @@ from scipy.sparse import csr_array
 
 from loger.engine import Engine, LocalEngine
 from loger.errors import LogerError
+<<<<<<< HEAD
 from loger.graph import INTERACTION, Graph, Rows, UserView, checked_ids, checked_users, gather
 from loger.grounding import kernels
 from loger.grounding.layout import Layout, layout, read_only
 from loger.rules import MAX_HOPS, Rule, RuleSet
+=======
+from loger.graph import INTERACTION, Graph, checked_ids, checked_users
+from loger.grounding import pairs, reaching
+from loger.grounding.groundings import Cells, Groundings, concat, joined, merged, reordered
+from loger.grounding.layout import Layout, layout
+from loger.grounding.plans import Plan, Trie, compiled
+from loger.grounding.reaching import Formula
+from loger.grounding.steps import Weights
+from loger.grounding.walk import Walk, weights_of
+from loger.rules import RuleSet
+>>>>>>> 742f13a (grounding: rules compiled and checked in one place, one path enumerator, one layout for all compiled code; kernels by topic)
 
 PAIRS_PER_BLOCK = 1024
 """Small enough to bound memory (a dense block × rules), large enough to amortise a call."""
 
 USERS_PER_BLOCK = 32
 """For all items of a user; bounds the memory of the results under way."""
-
-
-Cells = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64], NDArray[np.float64]]
-"""Compressed rows as the kernels give them: row ends, rules, counts, strengths."""
-
-
-@dataclass(frozen=True, slots=True)
-class Walk:
-    """How a path's strength falls with degrees and age (METHOD 5, ``walk``).
-
-    Each hop h –r→ t divides it by deg_r(h) to a power that depends on what is left, and the
-    last hop also by a power of deg_r⁻¹(v). Where the graph knows times, a first hop over an
-    interaction is divided by (1 + the user's later ones)^recency as well.
-    """
-
-    first: float = 1.0
-    """The user, over any relation."""
-    item: float = 1.0
-    """An item, to those who interacted with it."""
-    user: float = 1.0
-    """Another user, to what it interacted with."""
-    fact: float = 1.0
-    """Any entity, over a fact."""
-    arrive: float = 0.0
-    """The recommended item, by the facts that lead to it …"""
-    popular: float = 0.0
-    """… or by the interactions that do, if the last hop is one."""
-    recency: float = 0.0
-
-    @classmethod
-    def uniform(cls, beta: float) -> Walk:
-        """METHOD's walk: 1/deg^β of every hop."""
-        return cls(beta, beta, beta, beta)
-
-
-@dataclass(frozen=True, eq=False)
-class Groundings:
-    """A sparse matrix pairs × rules of path counts and, if asked for, path strengths."""
-
-    users: NDArray[np.int32]
-    items: NDArray[np.int32]
-    n_rules: int
-    indptr: NDArray[np.int64]  # [pairs + 1]
-    rules: NDArray[np.int32]  # [cells], ascending within a pair
-    counts: NDArray[np.int64]  # [cells], all positive
-    strengths: NDArray[np.float64] | None = None  # [cells]
-
-    def __len__(self) -> int:
-        return len(self.users)
-
-    @property
-    def count_matrix(self) -> csr_array:
-        """Counts as a SciPy matrix, pairs × rules."""
-        shape = (len(self), self.n_rules)
-        return csr_array((self.counts, self.rules, self.indptr), shape=shape)
-
-    @property
-    def strength_matrix(self) -> csr_array:
-        """Strengths as a SciPy matrix, pairs × rules."""
-        if self.strengths is None:
-            raise LogerError("these groundings were counted without a walk; pass walk=Walk(...)")
-        shape = (len(self), self.n_rules)
-        return csr_array((self.strengths, self.rules, self.indptr), shape=shape)
-
-    def with_empty_rows(
-        self,
-        there: NDArray[np.bool_],
-        users: NDArray[np.integer],
-        items: NDArray[np.integer],
-    ) -> Groundings:
-        """Pairs of which those marked ``there`` are these, in order; for others no rule fires."""
-        sizes = np.zeros(len(there), dtype=np.int64)
-        sizes[there] = np.diff(self.indptr)
-        indptr = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        pairs = (users.astype(np.int32), items.astype(np.int32))
-        return replace(self, users=pairs[0], items=pairs[1], indptr=indptr)
-
-    def per_user(self, n_users: int) -> csr_array:
-        """n_l(u): the counts of each user's pairs added up; users × rules."""
-        rows = np.arange(len(self))
-        ones = np.ones(len(self), dtype=np.int64)
-        member = csr_array((ones, (self.users, rows)), shape=(n_users, len(self)))
-        return csr_array(member @ self.count_matrix)
 
 
 def ground(
@@ -131,26 +56,27 @@ def ground(
     One pass serves all rules. Users and items are numbered from 0 within their type; the
     rows of the result are the pairs in the given order.
     """
-    u, v = _checked_pairs(graph, users, items)
+    u, v = checked_pairs(graph, users, items)
     order = np.argsort(u, kind="stable")
     u, entities = u[order], v[order].astype(np.int64) + graph.n_users
-    shared = layout(graph), _plan(len(graph.relations), rules), _weights(graph, walk)
+    shared = layout(graph), compiled(graph, rules).plan, weights_of(graph, walk)
     blocks = [(u[lo:hi], entities[lo:hi]) for lo, hi in _user_blocks(u, PAIRS_PER_BLOCK)]
     results = list(
         (engine or LocalEngine()).map("counting groundings", _ground_block, blocks, shared)
     )
-    found = _joined(u, v[order], len(rules), results, walk is not None)
-    return found if np.array_equal(order, np.arange(len(order))) else _reordered(found, order)
+    groundings = joined(u, v[order], len(rules), results, walk is not None)
+    in_order = np.array_equal(order, np.arange(len(order)))
+    return groundings if in_order else reordered(groundings, order)
 
 
 def _ground_block(
-    shared: tuple[Layout, kernels.Plan, kernels.Weights],
+    shared: tuple[Layout, Plan, Weights],
     block: tuple[NDArray[np.int32], NDArray[np.int64]],
 ) -> Cells:
     """The groundings of a block's pairs, which are sorted by user."""
-    users, entities = block
-    own, starts = np.unique(users.astype(np.int64), return_index=True)
-    cells: Cells = kernels.ground_block(*shared, own, np.append(starts, len(users)), entities)
+    of_pair, entities = block
+    users, starts = np.unique(of_pair.astype(np.int64), return_index=True)
+    cells: Cells = pairs.ground_block(*shared, users, np.append(starts, len(of_pair)), entities)
     return cells
 
 
@@ -180,23 +106,25 @@ class _Search(NamedTuple):
     graph: Graph
     rules: RuleSet
     walk: Walk | None
-    compiled: tuple[Layout, kernels.Trie, kernels.Weights]
+    compiled: tuple[Layout, Trie, Weights]
     observed: bool = True
-    formula: kernels.Formula | None = None
+    formula: Formula | None = None
 
 
 def _search(graph: Graph, rules: RuleSet, walk: Walk | None) -> _Search:
-    trie = _trie(len(graph.relations), rules)
-    return _Search(graph, rules, walk, (layout(graph), trie, _weights(graph, walk)))
+    trie = compiled(graph, rules).trie
+    return _Search(graph, rules, walk, (layout(graph), trie, weights_of(graph, walk)))
 
 
-def _reach_block(shared: _Search, own: NDArray[np.int64]) -> Groundings:
+def _reach_block(shared: _Search, users: NDArray[np.int64]) -> Groundings:
     """Groundings of every item that is reached from a block of users."""
     graph, rules, walk = shared.graph, shared.rules, shared.walk
-    sizes, items, *cells = kernels.reach_block(*shared.compiled, own, graph.n_users, graph.n_items)
-    far = _joined(np.repeat(own, sizes), items, len(rules), [tuple(cells)], walk is not None)
-    pairs = near_items(graph, own, shared.observed)
-    return _merged(far, ground(graph, rules, *pairs, walk=walk, engine=LocalEngine(1)), own)
+    sizes, items, *cells = reaching.reach_block(
+        *shared.compiled, users, graph.n_users, graph.n_items
+    )
+    far = joined(np.repeat(users, sizes), items, len(rules), [tuple(cells)], walk is not None)
+    near = near_items(graph, users, shared.observed)
+    return merged(far, ground(graph, rules, *near, walk=walk, engine=LocalEngine(1)), users)
 
 
 def reach_sizes(
@@ -215,15 +143,15 @@ def reach_sizes(
     return np.concatenate([np.empty((0, len(rules)), dtype=np.int64), *sizes])
 
 
-def _size_block(shared: _Search, own: NDArray[np.int64]) -> NDArray[np.int64]:
+def _size_block(shared: _Search, users: NDArray[np.int64]) -> NDArray[np.int64]:
     """How many items each rule reaches from a block of users; [users, rules]."""
     graph, rules = shared.graph, shared.rules
-    far = kernels.reach_sizes(*shared.compiled, own, graph.n_users, graph.n_items)
-    pairs = near_items(graph, own, observed=True)
-    near = ground(graph, rules, *pairs, engine=LocalEngine(1)).count_matrix > 0
-    place = np.searchsorted(own, pairs[0])
+    far = reaching.reach_sizes(*shared.compiled, users, graph.n_users, graph.n_items)
+    owners, items = near_items(graph, users, observed=True)
+    near = ground(graph, rules, owners, items, engine=LocalEngine(1)).count_matrix > 0
+    place = np.searchsorted(users, owners)
     ones, columns = np.ones(len(place), np.int64), np.arange(len(place))
-    member = csr_array((ones, (place, columns)), shape=(len(own), len(place)))
+    member = csr_array((ones, (place, columns)), shape=(len(users), len(place)))
     sizes: NDArray[np.int64] = far + (member @ near.astype(np.int64)).toarray()
     return sizes
 
@@ -232,7 +160,7 @@ def logits(
     graph: Graph,
     rules: RuleSet,
     users: ArrayLike,
-    formula: kernels.Formula,
+    formula: Formula,
     *,
     walk: Walk | None = None,
     engine: Engine | None = None,
@@ -240,11 +168,16 @@ def logits(
     """Σ_l w_l φ_l of all items that the user has no interaction with; [users, items].
 
     The same as summing over the rows of ``reach``, without holding them. Items that no rule
-    reaches have 0, and so have the user's own.
+    reaches have 0, and so have the user's users.
     """
     asked = checked_users(graph, users)
+<<<<<<< HEAD
     search = _search(graph, rules, walk)
     blocks, shared = _blocks(asked), search._replace(formula=read_only(formula))
+=======
+    _check_formula(formula, len(rules))
+    blocks, shared = _blocks(asked), _search(graph, rules, walk)._replace(formula=formula)
+>>>>>>> 742f13a (grounding: rules compiled and checked in one place, one path enumerator, one layout for all compiled code; kernels by topic)
     parts = (engine or LocalEngine()).map("scoring by rules", _logit_block, blocks, shared)
     out, done = np.empty((len(asked), graph.n_items), dtype=np.float32), 0
     for part in parts:
@@ -253,12 +186,12 @@ def logits(
     return out
 
 
-def _logit_block(shared: _Search, own: NDArray[np.int64]) -> NDArray[np.float32]:
+def _logit_block(shared: _Search, users: NDArray[np.int64]) -> NDArray[np.float32]:
     """Σ_l w_l φ_l of all items for a block of users; [users, items]."""
     graph = shared.graph
-    out = np.zeros((len(own), graph.n_items), dtype=np.float32)
-    with _desk(graph.n_entities, graph.n_items) as desk:
-        kernels.logit_block(*shared.compiled, shared.formula, own, graph.n_users, desk, out)
+    out = np.zeros((len(users), graph.n_items), dtype=np.float32)
+    with _workspace(graph.n_entities, graph.n_items) as workspace:
+        reaching.logit_block(*shared.compiled, shared.formula, users, graph.n_users, workspace, out)
     return out
 
 
@@ -284,81 +217,37 @@ def near_items(
     return owners, np.concatenate([np.empty(0, dtype=np.int32), *of_user]).astype(np.int32)
 
 
-def _blocks(users: NDArray[np.integer]) -> list[NDArray[np.int64]]:
+def _blocks(users: NDArray[np.int64]) -> list[NDArray[np.int64]]:
     """Users a few at a time."""
-    own = users.astype(np.int64)
-    return [own[k : k + USERS_PER_BLOCK] for k in range(0, len(own), USERS_PER_BLOCK)]
+    return [users[k : k + USERS_PER_BLOCK] for k in range(0, len(users), USERS_PER_BLOCK)]
 
 
-def count_paths(graph: Graph, rule: Rule, user: int, item: int) -> int:
-    """How many simple paths of one rule lead from a user to an item."""
-    return _listed(graph, rule, user, item, np.empty(0, dtype=np.int64))[0]
-
-
-def paths(graph: Graph, rule: Rule, user: int, item: int) -> NDArray[np.int32]:
-    """All groundings of one rule for one pair, as entity ids; [paths, hops + 1], sorted."""
-    total = count_paths(graph, rule, user, item)
-    return _listed(graph, rule, user, item, np.arange(total))[1]
-
-
-def sample_paths(
-    graph: Graph, rule: Rule, user: int, item: int, n: int, rng: np.random.Generator
-) -> NDArray[np.int32]:
-    """At most n groundings of one rule for one pair, uniformly and without repetition."""
-    total = count_paths(graph, rule, user, item)
-    wanted = np.sort(rng.choice(total, size=min(n, total), replace=False))
-    return _listed(graph, rule, user, item, wanted)[1]
-
-
-def strongest_paths(
-    graph: Graph,
-    rules: RuleSet,
-    places: NDArray[np.integer],
-    users: NDArray[np.integer],
-    items: NDArray[np.integer],
-    n: int,
-    walk: Walk | None = None,
-) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-    """The n strongest groundings of the rule at ``places[i]`` for the pair (users[i], items[i]).
-
-    Returns the entities between the ends, [pairs, n, 2] with -1 for none, and the strengths,
-    [pairs, n], strongest first, 0 where there are fewer. Without a walk all are of strength 1.
-    Of equal strengths those come first that ``paths`` lists first.
-    """
-    relations = np.full((len(rules), MAX_HOPS), -1, dtype=np.int64)
-    for row, rule in zip(relations, rules, strict=True):
-        row[: len(rule)] = rule.relations
-    nodes = np.full((len(users), n, 2), -1, dtype=np.int32)
-    strengths = np.zeros((len(users), n))
-    if n < 1:
-        return nodes, strengths
-    u, v = users.astype(np.int64), items.astype(np.int64) + graph.n_users
-    weights = _weights(graph, walk or Walk.uniform(0.0))
-    kernels.strongest_paths(layout(graph), weights, u, v, relations[places], nodes, strengths)
-    return nodes, strengths
-
-
-# ── rule sets and graphs as the kernels read them ───────────────────────────────────────
-
-
-_desks: list[tuple[int, int, kernels.Desk]] = []
-"""Desks that nobody works at, with the entities and items they have room for. To make one costs
+_workspaces: list[tuple[int, int, reaching.Workspace]] = []
+"""Workspaces that are not in use, with the entities and items they have room for. To make one costs
 more than one user. They outlive threads: what a thread leaves behind, malloc keeps for long."""
 
 
 @contextmanager
-def _desk(n_entities: int, n_items: int) -> Iterator[kernels.Desk]:
+def _workspace(n_entities: int, n_items: int) -> Iterator[reaching.Workspace]:
     """Room for ``logit_block``; it is not used again after an error."""
-    entities, items, desk = _desks.pop() if _desks else (0, 0, None)
-    if desk is None or entities < n_entities or items < n_items:
-        entities, items, desk = n_entities, n_items, kernels.new_desk(n_entities, n_items)
-    yield desk
-    _desks.append((entities, items, desk))
+    entities, items, workspace = _workspaces.pop() if _workspaces else (0, 0, None)
+    if workspace is None or entities < n_entities or items < n_items:
+        entities, items = n_entities, n_items
+        workspace = reaching.new_workspace(n_entities, n_items)
+    yield workspace
+    _workspaces.append((entities, items, workspace))
 
 
-_known_weights: WeakKeyDictionary[Graph, dict[Walk | None, kernels.Weights]] = WeakKeyDictionary()
+def _check_formula(formula: Formula, n_rules: int) -> None:
+    """Refuse weights or scales of another number than the rules."""
+    if not len(formula.weights) == len(formula.scales) == n_rules:
+        raise LogerError(
+            f"a formula needs a weight and a scale for each of {n_rules} rules, got "
+            f"{len(formula.weights)} and {len(formula.scales)}"
+        )
 
 
+<<<<<<< HEAD
 def _weights(graph: Graph, walk: Walk | None) -> kernels.Weights:
     """The factors of a walk in a graph, made once."""
     known = _known_weights.setdefault(graph, {})
@@ -465,8 +354,12 @@ def _ragged(
 
 
 def _checked_pairs(
+=======
+def checked_pairs(
+>>>>>>> 742f13a (grounding: rules compiled and checked in one place, one path enumerator, one layout for all compiled code; kernels by topic)
     graph: Graph, users: ArrayLike, items: ArrayLike
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Pairs by number, or an error if one cannot be asked about."""
     u, v = checked_users(graph, users), checked_ids(items, graph.n_items, "item")
     if len(u) != len(v):
         raise LogerError(f"as many users as items are needed, got {len(u)} and {len(v)}")
@@ -486,109 +379,3 @@ def _user_blocks(users: NDArray[np.int32], size: int) -> list[tuple[int, int]]:
         cuts.append(at)
     cuts.append(len(users))
     return [(a, b) for a, b in pairwise(cuts) if a < b]
-
-
-def _joined(
-    users: NDArray[np.integer],
-    items: NDArray[np.integer],
-    n_rules: int,
-    results: Sequence[Cells],
-    weighted: bool,
-) -> Groundings:
-    """Blocks of compressed rows, one after another."""
-    sizes = [np.diff(ends) for ends, *_ in results]
-    empty = np.empty(0)
-    return Groundings(
-        users=users.astype(np.int32),
-        items=items.astype(np.int32),
-        n_rules=n_rules,
-        indptr=np.concatenate([[0], np.cumsum(np.concatenate([empty, *sizes]))]).astype(np.int64),
-        rules=np.concatenate([empty.astype(np.int32), *(r for _, r, _, _ in results)]),
-        counts=np.concatenate([empty.astype(np.int64), *(c for _, _, c, _ in results)]),
-        strengths=np.concatenate([empty, *(s for *_, s in results)]) if weighted else None,
-    )
-
-
-def _reordered(found: Groundings, order: NDArray[np.integer]) -> Groundings:
-    """Row k of ``found`` is put back to place ``order[k]``."""
-    back = np.empty_like(order)
-    back[order] = np.arange(len(order))
-    return take(found, back)
-
-
-def take(found: Groundings, rows: NDArray[np.integer]) -> Groundings:
-    """The pairs at these places."""
-    sizes = np.diff(found.indptr)[rows]
-    indptr = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    _, cells = gather(found.indptr[rows], sizes)
-    return Groundings(
-        found.users[rows],
-        found.items[rows],
-        found.n_rules,
-        indptr,
-        found.rules[cells],
-        found.counts[cells],
-        None if found.strengths is None else found.strengths[cells],
-    )
-
-
-def concat(parts: Sequence[Groundings], n_rules: int, weighted: bool) -> Groundings:
-    """Pairs of the same rules, one set after another."""
-    none = np.empty(0, dtype=np.int32)
-    users = np.concatenate([none, *(p.users for p in parts)])
-    items = np.concatenate([none, *(p.items for p in parts)])
-    rows = [
-        (p.indptr, p.rules, p.counts, np.empty(0) if p.strengths is None else p.strengths)
-        for p in parts
-    ]
-    return _joined(users, items, n_rules, rows, weighted)
-
-
-def _merged(far: Groundings, near: Groundings, users: NDArray[np.int64]) -> Groundings:
-    """Two sets of pairs as one, by the place of the user and then by item; empty rows dropped."""
-    near = take(near, np.flatnonzero(np.diff(near.indptr)))
-    both = concat([far, near], far.n_rules, far.strengths is not None)
-    place = np.zeros(int(users.max(initial=0)) + 1, dtype=np.int64)
-    place[users] = np.arange(len(users))
-    return take(both, np.lexsort((both.items, place[both.users])))
-
-
-def _listed(
-    graph: Graph, rule: Rule, user: int, item: int, wanted: NDArray[np.int64]
-) -> tuple[int, NDArray[np.int32]]:
-    """How many groundings there are, and those whose places are wanted."""
-    (u,), (v,) = _checked_pairs(graph, user, item)
-    v = v + graph.n_users
-    nodes = np.empty((len(wanted), len(rule) + 1), dtype=np.int32)
-    nodes[:, 0], nodes[:, -1] = u, v
-    if len(rule) == 3:
-        middle = np.empty((len(wanted), 2), dtype=np.int32)
-        total = kernels.middle_pairs(layout(graph), u, v, *rule.relations, wanted, middle)
-        nodes[:, 1:3] = middle
-        return int(total), nodes
-    ends = _short_paths(graph, rule, int(u), int(v))
-    if len(rule) == 2:
-        nodes[:, 1] = ends[wanted]
-    return len(ends), nodes
-
-
-def _short_paths(graph: Graph, rule: Rule, u: int, v: int) -> NDArray[np.int32]:
-    """The middle nodes of a rule's paths of two hops; of one hop, v if the edge is there."""
-    first = _open_neighbours(graph.rows, u, rule.relations[0], v)
-    if len(rule) == 1:
-        direct: NDArray[np.int32] = first[first == v]
-        return direct
-    base = graph.base if isinstance(graph, UserView) else graph
-    last = _open_neighbours(base.rows, v, graph.inverse(rule.relations[1]), u)
-    both: NDArray[np.int32] = np.intersect1d(first, last, assume_unique=True)
-    return both
-
-
-def _open_neighbours(rows: Rows, head: int, relation: int, other: int) -> NDArray[np.int32]:
-    """Neighbours over edges that are not known from the interaction with ``other`` alone."""
-    near = rows.neighbours(head, relation)
-    if not len(rows.origins) or not len(near):
-        return near
-    at = rows.segment_starts[rows.segment(head, relation)]
-    other_origin: NDArray[np.bool_] = rows.origins[at : at + len(near)] != other
-    return near[other_origin]

@@ -30,9 +30,10 @@ from loger.graph import (
     history_edges,
     whole,
 )
-from loger.grounding import Walk, ground
-from loger.grounding import hops as _hops
+from loger.grounding import Walk, ground, nth_paths
 from loger.grounding.layout import layout
+from loger.grounding.paths import continuations, leads, sets_out
+from loger.grounding.plans import Tree, compiled
 from loger.rules import MAX_HOPS, RuleSet
 
 Ints = NDArray[np.int64]
@@ -138,7 +139,8 @@ class PathSearch:
     def __init__(self, graph: Graph, rules: RuleSet, config: SearchConfig | None = None) -> None:
         self.graph, self.rules, self.config = graph, rules, config or SearchConfig()
         self._layout = layout(graph)
-        self._tree, self._below = _tree(rules)
+        ways = compiled(graph, rules)
+        self._tree, self._below = ways.tree, ways.below
         self._place = {rule.relations: k for k, rule in enumerate(rules)}
 
     def best(
@@ -178,7 +180,7 @@ class PathSearch:
         (user,) = checked_users(self.graph, user).tolist()
         return user, checked_ids(items, self.graph.n_items, "item") + self.graph.n_users
 
-    def _followed(self, importance: ArrayLike | None) -> _hops.Tree:
+    def _followed(self, importance: ArrayLike | None) -> Tree:
         """The tree of the user's best rules."""
         n = self.config.best_rules
         if importance is None or n is None:
@@ -203,7 +205,7 @@ class PathSearch:
 
     def _beam(
         self,
-        tree: _hops.Tree,
+        tree: Tree,
         user: int,
         items: Ints,
         targets: Ints,
@@ -219,9 +221,7 @@ class PathSearch:
         reach, finished = config.restrict == "reach", []
         for hop in range(MAX_HOPS):
             here = np.ascontiguousarray(trail[:, hop])
-            ways = _hops.continuations(
-                self._layout, tree, user, items, hop, targets, here, nodes, reach
-            )
+            ways = continuations(self._layout, tree, user, items, hop, targets, here, nodes, reach)
             if not len(ways):
                 break
             parents, relations, entities, onward, ended = ways.T
@@ -285,17 +285,15 @@ class PathSearch:
         u, v = entities[0], entities[-1]
         return (
             len(set(entities.tolist())) == len(entities)
-            and _hops._sets_out(self._layout, u, relations[0], entities[1], v)
-            and (
-                len(relations) == 1 or _hops._leads(self._layout, entities[-2], relations[-1], u, v)
-            )
+            and sets_out(self._layout, u, relations[0], entities[1], v)
+            and (len(relations) == 1 or leads(self._layout, entities[-2], relations[-1], u, v))
         )
 
 
 def path_strengths(graph: Graph, found: Found, walk: Walk) -> NDArray[np.float64]:
     """The strength of each path; those of a pair and a rule add up to what ``ground`` gives."""
     table, starts = graph.degree_table
-    relations = _hops.relation_table(found.rules)[found.places]
+    relations = compiled(graph, found.rules).table[found.places]
     lengths, n = (relations >= 0).sum(axis=1), len(graph.relations)
     leave = np.full(2 * n, walk.fact)
     leave[INTERACTION], leave[INTERACTION + n] = walk.user, walk.item
@@ -329,44 +327,19 @@ def random_paths(
     """For each item at most n of all groundings of all rules, drawn evenly, none twice."""
     asked = checked_ids(items, graph.n_items, "item")
     found = ground(graph, rules, np.full(len(asked), user), asked, engine=LocalEngine(1))
-    edges, out = layout(graph), []
+    none, out = np.empty(0, dtype=np.int64), []
     for item, lo, hi in zip(asked, found.indptr[:-1], found.indptr[1:], strict=True):
         ends = np.cumsum(found.counts[lo:hi])
         total = int(ends[-1]) if hi > lo else 0
-        paths = []
-        for place in rng.choice(total, size=min(n, total), replace=False) if total else ():
-            cell = int(np.searchsorted(ends, place, side="right"))
-            relations = rules[int(found.rules[lo + cell])].relations
-            within = place - (ends[cell] - found.counts[lo + cell])
-            row = np.array([[*relations, *[-1] * (MAX_HOPS - len(relations))]])
-            ids = np.array([len(relations)]), np.array([user]), np.array([item + graph.n_users])
-            nodes = _hops.nth_paths(edges, row, *ids, np.array([within]))[0]
-            paths.append(Path(tuple(nodes[: len(relations) + 1].tolist()), relations))
-        out.append(tuple(paths))
+        drawn = rng.choice(total, size=min(n, total), replace=False) if total else none
+        cells = np.searchsorted(ends, drawn, side="right")
+        places, nth = found.rules[lo + cells], drawn - (ends - found.counts[lo:hi])[cells]
+        pairs = np.full(len(drawn), user), np.full(len(drawn), item)
+        nodes = nth_paths(graph, rules, places, *pairs, nth).tolist()
+        relations = [rules[k].relations for k in places.tolist()]
+        chosen = zip(nodes, relations, strict=True)
+        out.append(tuple(Path(tuple(row[: len(r) + 1]), r) for row, r in chosen))
     return out
-
-
-def _tree(rules: RuleSet) -> tuple[_hops.Tree, NDArray[np.bool_]]:
-    """Rules as a tree, and which rules lie below each of its nodes; [nodes, rules]."""
-    prefixes = sorted({r.relations[:k] for r in rules for k in range(len(r))} | {()})
-    node = {prefix: k for k, prefix in enumerate(prefixes)}  # () sorts first: it is node 0
-    ends = {rule.relations: k for k, rule in enumerate(rules)}
-    branches = sorted({(*r.relations[: k + 1],) for r in rules for k in range(len(r))})
-    branches.sort(key=lambda b: (node[b[:-1]], b[-1]))
-    owner = [node[b[:-1]] for b in branches]
-    below = np.zeros((len(prefixes), len(rules)), dtype=bool)
-    for place, rule in enumerate(rules):
-        for k in range(len(rule)):
-            below[node[rule.relations[:k]], place] = True
-    return (
-        _hops.Tree(
-            np.searchsorted(owner, np.arange(len(prefixes) + 1)).astype(np.int64),
-            np.array([b[-1] for b in branches], dtype=np.int64),
-            np.array([node.get(b, -1) for b in branches], dtype=np.int64),
-            np.array([ends.get(b, -1) for b in branches], dtype=np.int64),
-        ),
-        below,
-    )
 
 
 def _all_ways(graph: KnowledgeGraph, entities: Ints) -> tuple[Ints, Ints, Ints]:

@@ -37,9 +37,8 @@ from loger.engine import Engine, Progress, silent
 from loger.engine.threads import one_thread
 from loger.errors import LogerError
 from loger.graph import INTERACTION, KnowledgeGraph, gather
-from loger.grounding import ground
-from loger.grounding import hops as _hops
-from loger.grounding.layout import layout
+from loger.grounding import ground, nth_paths
+from loger.grounding.plans import compiled
 from loger.rules import MAX_HOPS, RuleSet
 from loger.training.checkpoint import Checkpoint
 from loger.training.loop import Parameters, load_arrays, module_arrays
@@ -133,10 +132,9 @@ def training_paths(
     cells = cells[np.clip(at, starts[pairs], starts[pairs + 1] - 1)]  # rounding may reach over
     places = (rng.random(len(pairs)) * found.counts[cells]).astype(np.int64)
     chosen = found.rules[cells].astype(np.int64)
-    relations = _hops.relation_table(rules)[chosen]
+    relations = compiled(graph, rules).table[chosen]
     lengths = (relations >= 0).sum(axis=1)
-    owners, ends_at = users[pairs], items[pairs] + graph.n_users
-    entities = _hops.nth_paths(layout(graph), relations, lengths, owners, ends_at, places)
+    entities = nth_paths(graph, rules, chosen, users[pairs], items[pairs], places)
     return TrainingPaths(entities.astype(np.int64), relations, lengths, chosen)
 
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 from itertools import pairwise
 
 from loger.errors import LogerError
-from loger.graph import INTERACTION, INVERSE_MARK, KnowledgeGraph
+from loger.graph import INTERACTION, INVERSE_MARK, Graph, KnowledgeGraph, checked_ids
 
 MAX_HOPS = 3
 """The most hops of a rule, as in the paper."""
@@ -152,12 +152,12 @@ class RuleSet:
         raise LogerError(f"no rule {' → '.join(names)} among the {len(self)} rules")
 
 
-def make_rule(graph: KnowledgeGraph, relations: Sequence[int]) -> Rule:
+def make_rule(graph: Graph, relations: Sequence[int]) -> Rule:
     """A rule over a graph's relations, checked to lead from user to item.
 
     The interaction alone is refused: it would explain a pair by itself (METHOD L2).
     """
-    relations = tuple(int(r) for r in relations)
+    relations = tuple(checked_ids(relations, 2 * len(graph.relations), "relation").tolist())
     names = tuple(graph.relation_name(r) for r in relations)
     if not 1 <= len(relations) <= MAX_HOPS:
         raise LogerError(f"a rule has 1 to {MAX_HOPS} relations, got {len(relations)}: {names}")
@@ -174,7 +174,7 @@ def make_rule(graph: KnowledgeGraph, relations: Sequence[int]) -> Rule:
     return Rule(relations, names, tuple(types))
 
 
-def named_rules(graph: KnowledgeGraph, names: Iterable[Sequence[str]]) -> RuleSet:
+def named_rules(graph: Graph, names: Iterable[Sequence[str]]) -> RuleSet:
     """Rules from relation names, ``⁻¹`` or ``^-1`` marking inverses."""
     return RuleSet(tuple(make_rule(graph, [graph.relation_id(n) for n in rule]) for rule in names))
 

@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from loger.errors import LogerError
+
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
 
 
@@ -73,12 +75,18 @@ class RowAdam:
 
         ids = rows.numpy()
         order = np.argsort(ids, kind="stable")
+        of_row = order if owners is None else owners.numpy()[order]
+        if len(ids) and not (
+            0 <= ids[order[0]] <= ids[order[-1]] < len(self.table)
+            and 0 <= of_row.min() <= of_row.max() < len(gradient)
+        ):
+            raise LogerError("an update names rows that the table or the gradient does not have")
         adam_rows(
             self.table.numpy(),
             self.first.numpy(),
             self.second.numpy(),
             ids[order],
-            order if owners is None else owners.numpy()[order],
+            of_row,
             np.empty(0, np.float32) if weights is None else weights.numpy()[order],
             gradient.contiguous().numpy(),
             np.float32(rate),

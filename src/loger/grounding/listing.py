@@ -1,0 +1,109 @@
+"""The paths themselves: all of a rule, some at random, or the strongest."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from loger.errors import LogerError
+from loger.graph import Graph, checked_ids
+from loger.grounding.api import checked_pairs
+from loger.grounding.layout import layout
+from loger.grounding.paths import each_path
+from loger.grounding.paths import nth_paths as _nth_paths
+from loger.grounding.paths import strongest_paths as _strongest_paths
+from loger.grounding.plans import compiled
+from loger.grounding.walk import Walk, weights_of
+from loger.rules import Rule, RuleSet
+
+
+def count_paths(graph: Graph, rule: Rule, user: int, item: int) -> int:
+    """How many simple paths of one rule lead from a user to an item."""
+    return _listed(graph, rule, user, item, np.empty(0, dtype=np.int64))[0]
+
+
+def paths(graph: Graph, rule: Rule, user: int, item: int) -> NDArray[np.int32]:
+    """All groundings of one rule for one pair, as entity ids; [paths, hops + 1], sorted."""
+    total = count_paths(graph, rule, user, item)
+    return _listed(graph, rule, user, item, np.arange(total))[1]
+
+
+def sample_paths(
+    graph: Graph, rule: Rule, user: int, item: int, n: int, rng: np.random.Generator
+) -> NDArray[np.int32]:
+    """At most n groundings of one rule for one pair, uniformly and without repetition."""
+    total = count_paths(graph, rule, user, item)
+    wanted = np.sort(rng.choice(total, size=min(n, total), replace=False))
+    return _listed(graph, rule, user, item, wanted)[1]
+
+
+def nth_paths(
+    graph: Graph,
+    rules: RuleSet,
+    places: ArrayLike,
+    users: ArrayLike,
+    items: ArrayLike,
+    nth: ArrayLike,
+) -> NDArray[np.int32]:
+    """Of all groundings of the rule at ``places[i]`` for the pair (users[i], items[i]), in the
+    order of ``paths``, the one at ``nth[i]``; [paths, 4] entity ids, -1 after the end."""
+    u, v, relations = _queries(graph, rules, places, users, items)
+    which = np.atleast_1d(np.asarray(nth, dtype=np.int64))
+    if which.shape != u.shape or (which < 0).any():
+        raise LogerError(f"a place, 0 or more, is needed for each of {len(u)} pairs, got {nth!r}")
+    nodes: NDArray[np.int32] = _nth_paths(
+        layout(graph), weights_of(graph, None), u, v, relations, which
+    )
+    if len(missing := np.flatnonzero(nodes[:, 1] < 0)):
+        raise LogerError(f"there is no grounding at place {which[missing[0]]} of that pair")
+    return nodes
+
+
+def strongest_paths(
+    graph: Graph,
+    rules: RuleSet,
+    places: ArrayLike,
+    users: ArrayLike,
+    items: ArrayLike,
+    n: int,
+    walk: Walk | None = None,
+) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+    """The n strongest groundings of the rule at ``places[i]`` for the pair (users[i], items[i]).
+
+    Returns the entities between the ends, [pairs, n, 2] with -1 for none, and the strengths,
+    [pairs, n], strongest first, 0 where there are fewer. Without a walk all are of strength 1.
+    Of equal strengths those come first that ``paths`` lists first.
+    """
+    u, v, relations = _queries(graph, rules, places, users, items)
+    nodes = np.full((len(u), max(n, 0), 2), -1, dtype=np.int32)
+    strengths = np.zeros((len(u), max(n, 0)))
+    if n > 0:
+        weights = weights_of(graph, walk or Walk.uniform(0.0))
+        _strongest_paths(layout(graph), weights, u, v, relations, nodes, strengths)
+    return nodes, strengths
+
+
+def _queries(
+    graph: Graph, rules: RuleSet, places: ArrayLike, users: ArrayLike, items: ArrayLike
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Users and items as entity ids, and the relations of a rule for each pair."""
+    u, v = checked_pairs(graph, users, items)
+    which = checked_ids(places, len(rules), "rule")
+    if len(which) != len(u):
+        raise LogerError(f"a rule is needed for each of {len(u)} pairs, got {len(which)}")
+    entities = v.astype(np.int64) + graph.n_users
+    return u.astype(np.int64), entities, compiled(graph, rules).table[which]
+
+
+def _listed(
+    graph: Graph, rule: Rule, user: int, item: int, wanted: NDArray[np.int64]
+) -> tuple[int, NDArray[np.int32]]:
+    """How many groundings were looked at, all if none is wanted, and those at wanted places."""
+    (u,), (v,), (relations,) = _queries(graph, RuleSet((rule,)), 0, user, item)
+    nodes = np.empty((len(wanted), len(rule) + 1), dtype=np.int32)
+    nodes[:, 0], nodes[:, -1] = u, v
+    middle, nothing = np.empty((len(wanted), 2), dtype=np.int32), np.empty(0)
+    weights = weights_of(graph, None)
+    seen = each_path(layout(graph), weights, u, v, relations, wanted, middle, nothing)
+    nodes[:, 1:-1] = middle[:, : len(rule) - 1]
+    return int(seen), nodes

@@ -1,0 +1,193 @@
+"""Rule sets as compiled code reads them, made in one place and checked against the graph."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loger.errors import LogerError
+from loger.graph import Graph, Relation
+from loger.rules import MAX_HOPS, Rule, RuleSet
+
+
+class Plan(NamedTuple):
+    """A rule set, compiled, with its prefixes numbered."""
+
+    first: NDArray[np.int64]  # [relations]: prefix (r1), or -1
+    second: NDArray[np.int64]  # [relations, relations]: prefix (r1, r2), or -1
+    expands: NDArray[np.bool_]  # [relations]: is there a prefix (r1, ·)?
+    ends: NDArray[np.bool_]  # [relations]: is it the last relation of a rule?
+    rule_of: NDArray[np.int32]  # [relations, prefixes]: rule by last relation and prefix, or -1
+    slot: NDArray[np.int64]  # [prefixes]: number among the prefixes that end at the same type
+    stride: int  # most slots of any type
+    end_starts: NDArray[np.int64]  # [relations + 1]: the rules that a relation ends, slices of
+    end_slots: NDArray[np.int64]  # the slots of their prefixes and
+    end_rules: NDArray[np.int64]  # their numbers
+    n_rules: int
+    direct: bool  # are there rules of length 1? Their empty prefix is number 0.
+
+
+class Trie(NamedTuple):
+    """A rule set as a tree of prefixes: which hops continue a prefix, which end a rule."""
+
+    root: NDArray[np.int64]  # [relations]: node of prefix (r1), or -1
+    child_starts: NDArray[np.int64]  # [nodes + 1]
+    child_relations: NDArray[np.int64]
+    child_nodes: NDArray[np.int64]
+    end_starts: NDArray[np.int64]  # [nodes + 1]
+    end_relations: NDArray[np.int64]
+    end_rules: NDArray[np.int64]
+    n_rules: int
+
+
+class Tree(NamedTuple):
+    """A rule set as a tree of prefixes, for walks hop by hop; node 0 is the empty prefix.
+
+    From each node branches lead on, each over one relation: a branch may end a rule, lead on,
+    or both. Unlike in ``Trie`` they come in the order of relations.
+    """
+
+    starts: NDArray[np.int64]  # [nodes + 1]: the branches of each node
+    relations: NDArray[np.int64]  # [branches]
+    nodes: NDArray[np.int64]  # [branches]: the node that the branch leads on to, or -1
+    rules: NDArray[np.int64]  # [branches]: the rule that ends with the branch, or -1
+
+
+class Compiled(NamedTuple):
+    """A rule set in each of the ways that loops read it."""
+
+    plan: Plan
+    trie: Trie
+    tree: Tree
+    below: NDArray[np.bool_]  # [nodes of the tree, rules]: which rules begin with the prefix
+    table: NDArray[np.int64]  # [rules, MAX_HOPS]: their relations, -1 after the end
+
+
+def compiled(graph: Graph, rules: RuleSet) -> Compiled:
+    """The rules as compiled code reads them, made once; rules of another graph are an error."""
+    return _compiled(graph.relations, rules)
+
+
+@lru_cache(maxsize=128)
+def _compiled(relations: tuple[Relation, ...], rules: RuleSet) -> Compiled:
+    for rule in rules:
+        _check(relations, rule)
+    n = len(relations)
+    tree, below = _tree(rules)
+    return Compiled(_plan(n, rules), _trie(n, rules), tree, below, _table(rules))
+
+
+def _check(relations: tuple[Relation, ...], rule: Rule) -> None:
+    """Refuse a rule whose relations do not lead from user to item in this graph."""
+    n, types = len(relations), ["user"]
+    fits = 1 <= len(rule) <= MAX_HOPS
+    for r in rule.relations:
+        fits = fits and 0 <= r < 2 * n
+        if fits:
+            base = relations[r % n]
+            head, tail = (base.head_type, base.tail_type)[:: 1 if r < n else -1]
+            fits = head == types[-1]
+            types.append(tail)
+    if not fits or types[-1] != "item" or tuple(types) != rule.types:
+        raise LogerError(
+            f"the rule {rule} with relations {rule.relations} does not lead from user to item in "
+            f"this graph; make it with make_rule(graph, relations)"
+        )
+
+
+def _table(rules: RuleSet) -> NDArray[np.int64]:
+    table = np.full((len(rules), MAX_HOPS), -1, dtype=np.int64)
+    for row, rule in zip(table, rules, strict=True):
+        row[: len(rule)] = rule.relations
+    return table
+
+
+def _plan(n_relations: int, rules: RuleSet) -> Plan:
+    """Number the prefixes and index the rules by them."""
+    n = 2 * n_relations
+    prefixes = sorted({rule.relations[:-1] for rule in rules}, key=lambda p: (len(p), p))
+    first, second = np.full(n, -1), np.full((n, n), -1)
+    rule_of = np.full((n, max(1, len(prefixes))), -1, dtype=np.int32)
+    for number, prefix in enumerate(prefixes):
+        if len(prefix) == 1:
+            first[prefix] = number
+        elif len(prefix) == 2:
+            second[prefix] = number
+    for place, rule in enumerate(rules):
+        cell = rule.relations[-1], prefixes.index(rule.relations[:-1])
+        if rule_of[cell] >= 0:
+            raise LogerError(f"the rule {rule} is in the rule set twice")
+        rule_of[cell] = place
+    slot, slots_of = np.zeros(len(prefixes), dtype=np.int64), Counter[str]()
+    end_of = {rule.relations[:-1]: rule.types[-2] for rule in rules}
+    for number, prefix in enumerate(prefixes):
+        end = end_of[prefix]
+        slot[number] = slots_of[end]
+        slots_of[end] += 1
+    last, prefix_of = np.nonzero(rule_of >= 0)  # by last relation
+    return Plan(
+        first=first,
+        second=second,
+        expands=np.any(second >= 0, axis=1),
+        ends=np.any(rule_of >= 0, axis=1),
+        rule_of=rule_of,
+        slot=slot,
+        stride=max(slots_of.values(), default=1),
+        end_starts=np.searchsorted(last, np.arange(n + 1)),
+        end_slots=slot[prefix_of],
+        end_rules=rule_of[last, prefix_of].astype(np.int64),
+        n_rules=len(rules),
+        direct=any(len(rule) == 1 for rule in rules),
+    )
+
+
+def _trie(n_relations: int, rules: RuleSet) -> Trie:
+    """The prefixes of rules of two and three hops as a tree."""
+    prefixes = sorted({r.relations[:k] for r in rules for k in range(1, len(r))})
+    node = {prefix: k for k, prefix in enumerate(prefixes)}
+    root = np.full(2 * n_relations, -1)
+    children: list[list[tuple[int, int]]] = [[] for _ in prefixes]
+    ends: list[list[tuple[int, int]]] = [[] for _ in prefixes]
+    for prefix, k in node.items():
+        if len(prefix) == 1:
+            root[prefix] = k
+        else:
+            children[node[prefix[:-1]]].append((prefix[-1], k))
+    for place, rule in enumerate(rules):
+        if len(rule) > 1:
+            ends[node[rule.relations[:-1]]].append((rule.relations[-1], place))
+    return Trie(root, *_ragged(children), *_ragged(ends), len(rules))
+
+
+def _ragged(
+    lists: Sequence[Sequence[tuple[int, int]]],
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    starts = np.concatenate([[0], np.cumsum([len(x) for x in lists])]).astype(np.int64)
+    flat = np.array([pair for x in lists for pair in x], dtype=np.int64).reshape(-1, 2)
+    return starts, np.ascontiguousarray(flat[:, 0]), np.ascontiguousarray(flat[:, 1])
+
+
+def _tree(rules: RuleSet) -> tuple[Tree, NDArray[np.bool_]]:
+    """Rules as a tree, and which rules lie below each of its nodes; [nodes, rules]."""
+    prefixes = sorted({r.relations[:k] for r in rules for k in range(len(r))} | {()})
+    node = {prefix: k for k, prefix in enumerate(prefixes)}  # () sorts first: it is node 0
+    ends = {rule.relations: k for k, rule in enumerate(rules)}
+    branches = sorted({(*r.relations[: k + 1],) for r in rules for k in range(len(r))})
+    branches.sort(key=lambda b: (node[b[:-1]], b[-1]))
+    owner = [node[b[:-1]] for b in branches]
+    below = np.zeros((len(prefixes), len(rules)), dtype=bool)
+    for place, rule in enumerate(rules):
+        for k in range(len(rule)):
+            below[node[rule.relations[:k]], place] = True
+    tree = Tree(
+        np.searchsorted(owner, np.arange(len(prefixes) + 1)).astype(np.int64),
+        np.array([b[-1] for b in branches], dtype=np.int64),
+        np.array([node.get(b, -1) for b in branches], dtype=np.int64),
+        np.array([ends.get(b, -1) for b in branches], dtype=np.int64),
+    )
+    return tree, below

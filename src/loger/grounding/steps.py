@@ -1,0 +1,95 @@
+"""Single steps that all compiled loops over a graph take: look-ups, hops and what they weigh.
+
+The strength of a path is the product over its hops h –r→ t of a power of deg_r(h), which may be
+another for first hops, times a power of deg_r⁻¹(v) on the last hop, times what the first edge
+itself is worth.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loger.compiled import kernel
+
+
+class Weights(NamedTuple):
+    """Factors by degree; all empty when only counts are asked for."""
+
+    powers: NDArray[np.float64]  # [exponents, degrees]; an exponent is known by its row
+    first: NDArray[np.int64]  # [relations]: of the degree that a first hop leaves
+    leave: NDArray[np.int64]  # [relations]: of the degree that a later hop leaves
+    into: NDArray[np.int64]  # [relations]: of the degree of v under the last hop's inverse
+    edges: NDArray[np.float64]  # [users' edges]: a factor of each as first hop; or nothing
+
+
+@kernel(inline="always")
+def inverse(relation, n):  # type: ignore[no-untyped-def]
+    """The inverse of a relation, of n base relations."""
+    return relation - n if relation >= n else relation + n
+
+
+@kernel(inline="always")
+def degree_of(g, entity, relation):  # type: ignore[no-untyped-def]
+    """How many neighbours an entity of the right type has under a relation."""
+    return g.degrees[g.degree_starts[relation] + entity]
+
+
+@kernel(inline="always")
+def first_hop(weights, relation, edge, degree):  # type: ignore[no-untyped-def]
+    """What a user's edge is worth, one of so many."""
+    w = weights.powers[weights.first[relation], degree]
+    return w * weights.edges[edge] if len(weights.edges) > 0 else w
+
+
+@kernel(inline="always")
+def leave(g, weights, entity, relation):  # type: ignore[no-untyped-def]
+    """What it is worth to leave an entity over a relation, not as a first hop."""
+    return weights.powers[weights.leave[relation], degree_of(g, entity, relation)]
+
+
+@kernel(inline="always")
+def arriving(g, weights, item, last):  # type: ignore[no-untyped-def]
+    """What it is worth to come to an item over the last relation of a rule."""
+    return weights.powers[weights.into[last], degree_of(g, item, inverse(last, g.n_relations))]
+
+
+@kernel
+def first_at_least(values, lo, hi, x):  # type: ignore[no-untyped-def]
+    """The first place in an ascending slice where a value is at least x, or its end."""
+    while lo < hi:
+        mid = (lo + hi) >> 1
+        if values[mid] < x:
+            lo = mid + 1
+        else:
+            hi = mid
+    return lo
+
+
+@kernel
+def next_common(tails, i, i_end, j, j_end):  # type: ignore[no-untyped-def]
+    """From (i, j) on, where two ascending slices first hold the same entity; i = i_end if nowhere.
+
+    Steps through the shorter slice and searches in the longer.
+    """
+    while i < i_end and j < j_end:
+        if tails[i] < tails[j]:
+            far = i_end - i > 8 * (j_end - j)
+            i = first_at_least(tails, i + 1, i_end, tails[j]) if far else i + 1
+        elif tails[j] < tails[i]:
+            far = j_end - j > 8 * (i_end - i)
+            j = first_at_least(tails, j + 1, j_end, tails[i]) if far else j + 1
+        else:
+            return i, j
+    return i_end, j_end
+
+
+@kernel
+def segment(g, entity, relation):  # type: ignore[no-untyped-def]
+    """The slice of an entity's neighbours under a relation, (0, 0) if none."""
+    for s in range(g.row_segments[entity], g.row_segments[entity + 1]):
+        if g.segment_relations[s] == relation:
+            return g.segment_starts[s], g.segment_starts[s + 1]
+    return np.int64(0), np.int64(0)
