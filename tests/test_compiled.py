@@ -24,6 +24,13 @@ from pkg.compiled import kernel
 def caller(x):
     return callee(x)
 """
+ELSEWHERE = """from pkg.compiled import kernel
+
+
+@kernel
+def unrelated(x):
+    return x
+"""
 RUN = """
 from pkg.caller import caller
 print(caller(1), sum(caller.stats.cache_hits.values()))
@@ -50,6 +57,8 @@ def test_a_caller_is_kept_until_the_file_of_what_it_calls_is_edited(tmp_path: Pa
         assert run(tmp_path) == (2, 1)
         (package / "callee.py").write_text(CALLEE.format(inline=inline, number=5))
         assert run(tmp_path) == (6, 0)
+        assert run(tmp_path) == (6, 1)
+        (package / "elsewhere.py").write_text(ELSEWHERE)
         assert run(tmp_path) == (6, 1)
 
 

@@ -1,8 +1,8 @@
-"""Functions compiled by numba and kept on disk until any compiled function changes.
+"""Functions compiled by numba and kept on disk until they, or what they call, change.
 
 numba itself looks for changes only in the file of the function that it kept: a caller would go on
-with an old copy of what it calls in another file. Here all files with compiled functions count, so
-they can be cut by topic.
+with an old copy of what it calls in another file. Here the files of everything that a function can
+call count as well, so kernels can be cut by topic.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from numba import njit
@@ -25,20 +26,24 @@ def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
     if function is None:
         return lambda of: kernel(of, **options)
     compiled = njit(nogil=True, **options)(function)
-    compiled._cache = _KernelCache(function)
+    compiled.sources = _sources(function)
+    compiled._cache = _KernelCache(function, compiled.sources)
     return compiled
 
 
+def _sources(function: Callable[..., Any]) -> frozenset[str]:
+    """The file of a function, and those of all kernels that its module has imported."""
+    known, package = list(function.__globals__.values()), function.__module__.partition(".")[0]
+    for module in [x for x in known if isinstance(x, ModuleType)]:
+        known += vars(module).values() if module.__name__.startswith(package + ".") else []
+    files = (x.sources for x in known if isinstance(getattr(x, "sources", None), frozenset))
+    return frozenset({function.__code__.co_filename}).union(*files)
+
+
 @cache
-def sources_digest() -> bytes:
-    """A digest of every file of the package that imports from this one."""
-    root, mark = Path(__file__).parent, f"from {__name__} import".encode()
-    digest = sha256()
-    for file in sorted(root.rglob("*.py")):
-        text = file.read_bytes()
-        if mark in text:
-            digest.update(file.relative_to(root).as_posix().encode() + b"\0" + text)
-    return digest.digest()
+def _digest(sources: frozenset[str]) -> bytes:
+    texts = sorted(Path(file).read_bytes() for file in sources)
+    return sha256(b"\0".join(texts)).digest()
 
 
 class _Index(IndexDataCacheFile):  # type: ignore[misc]
@@ -52,8 +57,8 @@ class _Index(IndexDataCacheFile):  # type: ignore[misc]
 
 
 class _KernelCache(FunctionCache):  # type: ignore[misc]
-    """numba's cache of one function, stale as soon as the digest of the sources is another."""
+    """numba's cache of one function, stale as soon as the digest of its sources is another."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], sources: frozenset[str]) -> None:
         super().__init__(function)
-        self._cache_file = _Index(self._cache_path, self._impl.filename_base, sources_digest())
+        self._cache_file = _Index(self._cache_path, self._impl.filename_base, _digest(sources))
