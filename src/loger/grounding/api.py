@@ -18,22 +18,15 @@ from scipy.sparse import csr_array
 
 from loger.engine import Engine, LocalEngine
 from loger.errors import LogerError
-<<<<<<< HEAD
-from loger.graph import INTERACTION, Graph, Rows, UserView, checked_ids, checked_users, gather
-from loger.grounding import kernels
-from loger.grounding.layout import Layout, layout, read_only
-from loger.rules import MAX_HOPS, Rule, RuleSet
-=======
 from loger.graph import INTERACTION, Graph, checked_ids, checked_users
 from loger.grounding import pairs, reaching
 from loger.grounding.groundings import Cells, Groundings, concat, joined, merged, reordered
-from loger.grounding.layout import Layout, layout
+from loger.grounding.layout import Layout, layout, read_only
 from loger.grounding.plans import Plan, Trie, compiled
 from loger.grounding.reaching import Formula
 from loger.grounding.steps import Weights
 from loger.grounding.walk import Walk, weights_of
 from loger.rules import RuleSet
->>>>>>> 742f13a (grounding: rules compiled and checked in one place, one path enumerator, one layout for all compiled code; kernels by topic)
 
 PAIRS_PER_BLOCK = 1024
 """Small enough to bound memory (a dense block × rules), large enough to amortise a call."""
@@ -171,13 +164,9 @@ def logits(
     reaches have 0, and so have the user's users.
     """
     asked = checked_users(graph, users)
-<<<<<<< HEAD
+    _check_formula(formula, len(rules))
     search = _search(graph, rules, walk)
     blocks, shared = _blocks(asked), search._replace(formula=read_only(formula))
-=======
-    _check_formula(formula, len(rules))
-    blocks, shared = _blocks(asked), _search(graph, rules, walk)._replace(formula=formula)
->>>>>>> 742f13a (grounding: rules compiled and checked in one place, one path enumerator, one layout for all compiled code; kernels by topic)
     parts = (engine or LocalEngine()).map("scoring by rules", _logit_block, blocks, shared)
     out, done = np.empty((len(asked), graph.n_items), dtype=np.float32), 0
     for part in parts:
@@ -247,116 +236,7 @@ def _check_formula(formula: Formula, n_rules: int) -> None:
         )
 
 
-<<<<<<< HEAD
-def _weights(graph: Graph, walk: Walk | None) -> kernels.Weights:
-    """The factors of a walk in a graph, made once."""
-    known = _known_weights.setdefault(graph, {})
-    if walk not in known:
-        known[walk] = read_only(_new_weights(graph, walk))
-    return known[walk]
-
-
-def _new_weights(graph: Graph, walk: Walk | None) -> kernels.Weights:
-    none, nowhere = np.empty(0), np.empty(0, dtype=np.int64)
-    if walk is None:
-        return kernels.Weights(np.empty((0, 0)), nowhere, nowhere, nowhere, none)
-    edges: NDArray[np.float64] = none
-    if walk.recency and graph.later is not None:
-        edges = (1.0 + graph.later).astype(np.float64) ** -walk.recency
-    if isinstance(graph, UserView):
-        known = _weights(graph.base, walk)
-        if graph.max_degree < known.powers.shape[1]:
-            return known._replace(edges=edges)
-    # One degree more than there is, for who has an interaction more.
-    degree = np.maximum(np.arange(graph.max_degree + 2), 1).astype(np.float64)
-    exponents = np.array(
-        [0.0, walk.first, walk.item, walk.user, walk.fact, walk.arrive, walk.popular]
-    )
-    powers = degree ** -exponents[:, None]  # [exponents, degrees]
-    n = len(graph.relations)
-    # Exponents of 0 are passed over, not looked up for every item.
-    leave, into = np.full(2 * n, 4), np.full(2 * n, 5 if walk.arrive else 0)
-    leave[INTERACTION], leave[INTERACTION + n] = 3, 2
-    into[INTERACTION] = 6 if walk.popular else 0
-    return kernels.Weights(powers, np.full(2 * n, 1), leave, into, edges)
-
-
-@lru_cache(maxsize=64)
-def _plan(n_relations: int, rules: RuleSet) -> kernels.Plan:
-    """Number the prefixes and index the rules by them."""
-    n = 2 * n_relations
-    prefixes = sorted({rule.relations[:-1] for rule in rules}, key=lambda p: (len(p), p))
-    first, second = np.full(n, -1), np.full((n, n), -1)
-    rule_of = np.full((n, max(1, len(prefixes))), -1, dtype=np.int32)
-    for number, prefix in enumerate(prefixes):
-        if len(prefix) == 1:
-            first[prefix] = number
-        elif len(prefix) == 2:
-            second[prefix] = number
-    for place, rule in enumerate(rules):
-        cell = rule.relations[-1], prefixes.index(rule.relations[:-1])
-        if rule_of[cell] >= 0:
-            raise LogerError(f"the rule {rule} is in the rule set twice")
-        rule_of[cell] = place
-    slot, slots_of = np.zeros(len(prefixes), dtype=np.int64), Counter[str]()
-    end_of = {rule.relations[:-1]: rule.types[-2] for rule in rules}
-    for number, prefix in enumerate(prefixes):
-        end = end_of[prefix]
-        slot[number] = slots_of[end]
-        slots_of[end] += 1
-    last, prefix_of = np.nonzero(rule_of >= 0)  # by last relation
-    return read_only(
-        kernels.Plan(
-            first=first,
-            second=second,
-            expands=np.any(second >= 0, axis=1),
-            ends=np.any(rule_of >= 0, axis=1),
-            rule_of=rule_of,
-            slot=slot,
-            stride=max(slots_of.values(), default=1),
-            end_starts=np.searchsorted(last, np.arange(n + 1)),
-            end_slots=slot[prefix_of],
-            end_rules=rule_of[last, prefix_of].astype(np.int64),
-            n_rules=len(rules),
-            direct=any(len(rule) == 1 for rule in rules),
-        )
-    )
-
-
-@lru_cache(maxsize=64)
-def _trie(n_relations: int, rules: RuleSet) -> kernels.Trie:
-    """The prefixes of rules of two and three hops as a tree."""
-    prefixes = sorted({r.relations[:k] for r in rules for k in range(1, len(r))})
-    node = {prefix: k for k, prefix in enumerate(prefixes)}
-    root = np.full(2 * n_relations, -1)
-    children: list[list[tuple[int, int]]] = [[] for _ in prefixes]
-    ends: list[list[tuple[int, int]]] = [[] for _ in prefixes]
-    for prefix, k in node.items():
-        if len(prefix) == 1:
-            root[prefix] = k
-        else:
-            children[node[prefix[:-1]]].append((prefix[-1], k))
-    for place, rule in enumerate(rules):
-        if len(rule) > 1:
-            ends[node[rule.relations[:-1]]].append((rule.relations[-1], place))
-    return read_only(kernels.Trie(root, *_ragged(children), *_ragged(ends), len(rules)))
-
-
-def _ragged(
-    lists: Sequence[Sequence[tuple[int, int]]],
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    starts = np.concatenate([[0], np.cumsum([len(x) for x in lists])]).astype(np.int64)
-    flat = np.array([pair for x in lists for pair in x], dtype=np.int64).reshape(-1, 2)
-    return starts, np.ascontiguousarray(flat[:, 0]), np.ascontiguousarray(flat[:, 1])
-
-
-# ── pairs and blocks ────────────────────────────────────────────────────────────────────
-
-
-def _checked_pairs(
-=======
 def checked_pairs(
->>>>>>> 742f13a (grounding: rules compiled and checked in one place, one path enumerator, one layout for all compiled code; kernels by topic)
     graph: Graph, users: ArrayLike, items: ArrayLike
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Pairs by number, or an error if one cannot be asked about."""

@@ -58,7 +58,7 @@ def layout(graph: Graph) -> Layout:
     """A graph as compiled code reads it, made once; of a view only what the user changes."""
     known = _layouts.get(graph)
     if known is None:
-        known = _layouts[graph] = _new_layout(graph)
+        known = _layouts[graph] = read_only(_new_layout(graph))
     return known
 
 

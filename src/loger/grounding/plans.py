@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from loger.errors import LogerError
 from loger.graph import Graph, Relation
+from loger.grounding.layout import read_only
 from loger.rules import MAX_HOPS, Rule, RuleSet
 
 
@@ -79,7 +80,8 @@ def _compiled(relations: tuple[Relation, ...], rules: RuleSet) -> Compiled:
         _check(relations, rule)
     n = len(relations)
     tree, below = _tree(rules)
-    return Compiled(_plan(n, rules), _trie(n, rules), tree, below, _table(rules))
+    plan, trie = read_only(_plan(n, rules)), read_only(_trie(n, rules))
+    return Compiled(plan, trie, tree, below, _table(rules))
 
 
 def _check(relations: tuple[Relation, ...], rule: Rule) -> None:

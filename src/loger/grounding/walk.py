@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loger.graph import INTERACTION, Graph, UserView
+from loger.grounding.layout import read_only
 from loger.grounding.steps import Weights
 
 
@@ -48,7 +49,7 @@ def weights_of(graph: Graph, walk: Walk | None) -> Weights:
     """The factors of a walk in a graph, made once."""
     known = _known.setdefault(graph, {})
     if walk not in known:
-        known[walk] = _new_weights(graph, walk)
+        known[walk] = read_only(_new_weights(graph, walk))
     return known[walk]
 
 
