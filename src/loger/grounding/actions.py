@@ -12,20 +12,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loger.compiled import kernel
-from loger.graph import Graph
-from loger.grounding.api import Walk, _weights
-from loger.grounding.hops import relation_table
-from loger.grounding.kernels import (
-    _arriving,
-    _first_at_least,
-    _first_hop,
-    _inverse,
-    _leave,
-    _next_common,
-    _offer,
-    _segment,
-)
+from loger.errors import LogerError
+from loger.graph import Graph, checked_ids
 from loger.grounding.layout import layout
+from loger.grounding.listing import queries
+from loger.grounding.paths import offer
+from loger.grounding.steps import (
+    arriving,
+    first_at_least,
+    first_hop,
+    inverse,
+    leave,
+    next_common,
+    segment,
+)
+from loger.grounding.walk import Walk, weights_of
 from loger.rules import RuleSet
 
 
@@ -51,9 +52,8 @@ def by_first_hop(
 
     First hops without a path are left out. Without a walk every path has strength 1.
     """
-    relations = relation_table(rules)[places]
-    g, weights = layout(graph), _weights(graph, walk or Walk.uniform(0.0))
-    u, v = users.astype(np.int64), items.astype(np.int64) + graph.n_users
+    u, v, relations = queries(graph, rules, places, users, items)
+    g, weights = layout(graph), weights_of(graph, walk or Walk.uniform(0.0))
     room = int(_room(g, u, relations))
     edges, counts = np.empty(room, dtype=np.int64), np.empty(room, dtype=np.int64)
     strengths, starts = np.empty(room), np.zeros(len(u) + 1, dtype=np.int64)
@@ -73,12 +73,15 @@ def strongest_through(
     walk: Walk | None = None,
 ) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
     """As ``strongest_paths``, of paths whose first hop leads to the entity ``firsts[i]``."""
-    nodes = np.full((len(users), n, 2), -1, dtype=np.int32)
-    strengths = np.zeros((len(users), n))
-    relations = relation_table(rules)[places]
-    u, v = users.astype(np.int64), items.astype(np.int64) + graph.n_users
-    weights = _weights(graph, walk or Walk.uniform(0.0))
-    _through(layout(graph), weights, u, v, relations, firsts.astype(np.int64), nodes, strengths)
+    u, v, relations = queries(graph, rules, places, users, items)
+    through = checked_ids(firsts, graph.n_entities, "entity")
+    if len(through) != len(u):
+        raise LogerError(f"a first entity is needed for each of {len(u)} pairs, got {len(through)}")
+    nodes = np.full((len(u), max(n, 0), 2), -1, dtype=np.int32)
+    strengths = np.zeros((len(u), max(n, 0)))
+    if n > 0:
+        weights = weights_of(graph, walk or Walk.uniform(0.0))
+        _through(layout(graph), weights, u, v, relations, through, nodes, strengths)
     return nodes, strengths
 
 
@@ -87,7 +90,7 @@ def _room(g, users, rules):  # type: ignore[no-untyped-def]
     """How many first hops there are at most, all cells together."""
     total = 0
     for i in range(len(users)):
-        lo, hi = _segment(g.home, users[i], rules[i, 0])
+        lo, hi = segment(g.home, users[i], rules[i, 0])
         total += hi - lo
     return total
 
@@ -100,21 +103,21 @@ def _carried(g, weights, u, v, r2, r3, e, w, back, back_end):  # type: ignore[no
     if a == v or (has_origins and home.origins[e] == v):
         return 0.0, 0
     if r3 < 0:
-        j = _first_at_least(g.tails, back, back_end, a)
+        j = first_at_least(g.tails, back, back_end, a)
         known = j < back_end and g.tails[j] == a and a != u
         if known and not (has_origins and g.origins[j] == u):
-            return w * _leave(g, weights, a, r2), 1
+            return w * leave(g, weights, a, r2), 1
         return 0.0, 0
     total, n = 0.0, 0
-    at, end = _segment(g, a, r2)
-    j, at = _next_common(g.tails, back, back_end, at, end)
+    at, end = segment(g, a, r2)
+    j, at = next_common(g.tails, back, back_end, at, end)
     while j < back_end:
         b = g.tails[j]
         if b != u and not (has_origins and g.origins[j] == u):
-            total += _leave(g, weights, b, r3)
+            total += leave(g, weights, b, r3)
             n += 1
-        j, at = _next_common(g.tails, j + 1, back_end, at + 1, end)
-    return total * w * _leave(g, weights, a, r2), n
+        j, at = next_common(g.tails, j + 1, back_end, at + 1, end)
+    return total * w * leave(g, weights, a, r2), n
 
 
 @kernel
@@ -124,16 +127,16 @@ def _fill(g, weights, users, items, rules, starts, edges, strengths, counts):  #
     for i in range(len(users)):
         u, v, r1, r2, r3 = users[i], items[i], rules[i, 0], rules[i, 1], rules[i, 2]
         last = r3 if r3 >= 0 else r2 if r2 >= 0 else r1
-        back, back_end = _segment(g, v, _inverse(last, g.n_relations))
-        arrive = _arriving(g, weights, v, last)
-        lo, hi = _segment(home, u, r1)
+        back, back_end = segment(g, v, inverse(last, g.n_relations))
+        arrive = arriving(g, weights, v, last)
+        lo, hi = segment(home, u, r1)
         begin = home.segment_starts[home.row_segments[u]]
         for e in range(lo, hi):
             if r2 < 0:
                 own = home.tails[e] == v and not (len(home.origins) > 0 and home.origins[e] == v)
-                strength, count = (_leave(g, weights, u, r1) * arrive, 1) if own else (0.0, 0)
+                strength, count = (leave(g, weights, u, r1) * arrive, 1) if own else (0.0, 0)
             else:
-                w = _first_hop(weights, r1, e, hi - lo) * arrive
+                w = first_hop(weights, r1, e, hi - lo) * arrive
                 strength, count = _carried(g, weights, u, v, r2, r3, e, w, back, back_end)
             if count > 0:
                 edges[n], strengths[n], counts[n] = e - begin, strength, count
@@ -149,23 +152,23 @@ def _through(g, weights, users, items, rules, firsts, nodes, strengths):  # type
         u, v, r1, r2, r3 = users[i], items[i], rules[i, 0], rules[i, 1], rules[i, 2]
         a = firsts[i]
         last = r3 if r3 >= 0 else r2 if r2 >= 0 else r1
-        back, back_end = _segment(g, v, _inverse(last, g.n_relations))
-        lo, hi = _segment(home, u, r1)
-        e = _first_at_least(home.tails, lo, hi, a)
+        back, back_end = segment(g, v, inverse(last, g.n_relations))
+        lo, hi = segment(home, u, r1)
+        e = first_at_least(home.tails, lo, hi, a)
         if e == hi or home.tails[e] != a:
             continue
-        arrive = _arriving(g, weights, v, last)
+        arrive = arriving(g, weights, v, last)
         if r2 < 0:
-            _offer(_leave(g, weights, u, r1) * arrive, -1, -1, nodes[i], strengths[i])
+            offer(leave(g, weights, u, r1) * arrive, -1, -1, nodes[i], strengths[i])
             continue
-        w = _first_hop(weights, r1, e, hi - lo) * arrive * _leave(g, weights, a, r2)
+        w = first_hop(weights, r1, e, hi - lo) * arrive * leave(g, weights, a, r2)
         if r3 < 0:
-            _offer(w, a, -1, nodes[i], strengths[i])
+            offer(w, a, -1, nodes[i], strengths[i])
             continue
-        at, end = _segment(g, a, r2)
-        j, at = _next_common(g.tails, back, back_end, at, end)
+        at, end = segment(g, a, r2)
+        j, at = next_common(g.tails, back, back_end, at, end)
         while j < back_end:
             b = g.tails[j]
             if b != u and not (has_origins and g.origins[j] == u):
-                _offer(w * _leave(g, weights, b, r3), a, b, nodes[i], strengths[i])
-            j, at = _next_common(g.tails, j + 1, back_end, at + 1, end)
+                offer(w * leave(g, weights, b, r3), a, b, nodes[i], strengths[i])
+            j, at = next_common(g.tails, j + 1, back_end, at + 1, end)

@@ -47,7 +47,7 @@ def nth_paths(
 ) -> NDArray[np.int32]:
     """Of all groundings of the rule at ``places[i]`` for the pair (users[i], items[i]), in the
     order of ``paths``, the one at ``nth[i]``; [paths, 4] entity ids, -1 after the end."""
-    u, v, relations = _queries(graph, rules, places, users, items)
+    u, v, relations = queries(graph, rules, places, users, items)
     which = np.atleast_1d(np.asarray(nth, dtype=np.int64))
     if which.shape != u.shape or (which < 0).any():
         raise LogerError(f"a place, 0 or more, is needed for each of {len(u)} pairs, got {nth!r}")
@@ -74,7 +74,7 @@ def strongest_paths(
     [pairs, n], strongest first, 0 where there are fewer. Without a walk all are of strength 1.
     Of equal strengths those come first that ``paths`` lists first.
     """
-    u, v, relations = _queries(graph, rules, places, users, items)
+    u, v, relations = queries(graph, rules, places, users, items)
     nodes = np.full((len(u), max(n, 0), 2), -1, dtype=np.int32)
     strengths = np.zeros((len(u), max(n, 0)))
     if n > 0:
@@ -83,7 +83,7 @@ def strongest_paths(
     return nodes, strengths
 
 
-def _queries(
+def queries(
     graph: Graph, rules: RuleSet, places: ArrayLike, users: ArrayLike, items: ArrayLike
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Users and items as entity ids, and the relations of a rule for each pair."""
@@ -99,7 +99,7 @@ def _listed(
     graph: Graph, rule: Rule, user: int, item: int, wanted: NDArray[np.int64]
 ) -> tuple[int, NDArray[np.int32]]:
     """How many groundings were looked at, all if none is wanted, and those at wanted places."""
-    (u,), (v,), (relations,) = _queries(graph, RuleSet((rule,)), 0, user, item)
+    (u,), (v,), (relations,) = queries(graph, RuleSet((rule,)), 0, user, item)
     nodes = np.empty((len(wanted), len(rule) + 1), dtype=np.int32)
     nodes[:, 0], nodes[:, -1] = u, v
     middle, nothing = np.empty((len(wanted), 2), dtype=np.int32), np.empty(0)

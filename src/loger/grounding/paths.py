@@ -78,21 +78,27 @@ def each_path(g, weights, u, v, relations, wanted, nodes, strengths):  # type: i
 @kernel
 def _keep(strength, a, b, place, wanted, kept, nodes, strengths):  # type: ignore[no-untyped-def]
     """Keep a path if it is among the strongest, or at a place that is wanted; how many of the
-    wanted ones there are then. Of equally strong paths the one that came first stays ahead."""
-    k = len(strengths) - 1
-    if k < 0:
-        if kept < len(wanted) and wanted[kept] == place:
-            nodes[kept, 0], nodes[kept, 1] = a, b
-            kept += 1
-        return kept
-    if strength > strengths[k]:
-        while k > 0 and strength > strengths[k - 1]:
-            strengths[k] = strengths[k - 1]
-            nodes[k, 0], nodes[k, 1] = nodes[k - 1, 0], nodes[k - 1, 1]
-            k -= 1
-        strengths[k] = strength
-        nodes[k, 0], nodes[k, 1] = a, b
+    wanted ones there are then."""
+    if len(strengths) > 0:
+        offer(strength, a, b, nodes, strengths)
+    elif kept < len(wanted) and wanted[kept] == place:
+        nodes[kept, 0], nodes[kept, 1] = a, b
+        kept += 1
     return kept
+
+
+@kernel
+def offer(strength, a, b, nodes, strengths):  # type: ignore[no-untyped-def]
+    """Keep a path if it is among the strongest; of equals the one that came first."""
+    k = len(strengths) - 1
+    if not strength > strengths[k]:
+        return
+    while k > 0 and strength > strengths[k - 1]:
+        strengths[k] = strengths[k - 1]
+        nodes[k, 0], nodes[k, 1] = nodes[k - 1, 0], nodes[k - 1, 1]
+        k -= 1
+    strengths[k] = strength
+    nodes[k, 0], nodes[k, 1] = a, b
 
 
 @kernel
