@@ -220,11 +220,11 @@ def test_the_parts_add_up_and_paths_are_facts_of_their_rule(which, request):
             if part.contribution > 0 and part.paths <= 400:
                 assert len(paths) == part.paths
                 assert sum(p.contribution for p in paths) == pytest.approx(part.contribution)
-        for part in e.paths:
-            assert part.path.exists(model.graph_) and part.path.is_simple()
-            assert part.path.relations == part.rule.relations
-            assert part.path.entities[0] == e.user
-            assert part.path.entities[-1] == e.item + model.graph_.n_users
+        for shown in e.paths:
+            assert shown.path.exists(model.graph_) and shown.path.is_simple()
+            assert shown.path.relations == shown.rule.relations
+            assert shown.path.entities[0] == e.user
+            assert shown.path.entities[-1] == e.item + model.graph_.n_users
 
 
 def test_the_first_path_is_the_strongest_of_the_rule_that_contributes_most(model):

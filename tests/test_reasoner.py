@@ -226,16 +226,16 @@ def test_a_fit_that_was_cut_off_goes_on_and_ends_with_the_same_bytes(small_shop,
 
 
 def test_a_state_taken_over_scores_the_same_and_one_that_does_not_fit_is_refused(small_shop):
-    graph, rules, *tables = small_shop
+    graph, rules, entities, relations = small_shop
     reasoner = fitted(small_shop)
-    other = Reasoner(reasoner.config).load_state(graph, *tables, reasoner.state())
+    other = Reasoner(reasoner.config).load_state(graph, entities, relations, reasoner.state())
     zero, way, to = np.zeros(3, dtype=np.int64), np.arange(3), np.arange(3) + 60
     one, two = (r.step_scores(r.begin(4), zero, way, to) for r in (reasoner, other))
     assert one.tobytes() == two.tobytes()
     with pytest.raises(LogerError, match="no state of a reasoner"):
-        Reasoner(PAPER).load_state(graph, *tables, reasoner.state())
+        Reasoner(PAPER).load_state(graph, entities, relations, reasoner.state())
     with pytest.raises(LogerError, match="vectors of"):
-        Reasoner().fit(graph, rules, np.ones(len(rules)), tables[0][:-1], tables[1])
+        Reasoner().fit(graph, rules, np.ones(len(rules)), entities[:-1], relations)
 
 
 def true_hop_wins(reasoner, drawn, rng) -> float:
@@ -293,9 +293,9 @@ def test_vectors_of_other_encoders_fit_the_graph_or_are_refused(small_shop):
     from loger.encoder.network import GNN
 
     graph = small_shop[0]
-    encoders = [KGE("RotatE", dimension=4, epochs=1), GNN(dimension=8, epochs=1, draws=(2, 2))]
-    for encoder in encoders:
-        entities, relations = vectors(encoder.fit(graph), graph)
+    rotating = KGE("RotatE", dimension=4, epochs=1).fit(graph)
+    for encoder in (rotating, GNN(dimension=8, epochs=1, draws=(2, 2)).fit(graph)):
+        entities, relations = vectors(encoder, graph)
         assert entities.shape == (graph.n_entities, 8)
         assert relations.shape == (2 * len(graph.relations), 8)
         assert np.isfinite(entities).all()

@@ -86,7 +86,7 @@ def files(folder: Path, ending: str) -> list[Path]:
 @pytest.fixture
 def proposed(tmp_path: Path) -> TableMapping:
     paths = files(tmp_path, ".csv")
-    return propose(*(frames.read(p) for p in paths), name="wines", files=paths)  # type: ignore[arg-type]
+    return propose(*(frames.read(p) for p in paths), name="wines", files=paths)
 
 
 def test_each_column_is_proposed_as_what_it_is(proposed: TableMapping) -> None:

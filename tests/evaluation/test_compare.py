@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -203,9 +204,10 @@ def test_who_learns_from_validation_gets_it_apart_and_is_not_judged_on_it(tmp_pa
 
 
 def test_settings_of_loger_go_where_they_belong():
-    made = METHODS["loger"].make(seed=3, rounds=1, sample_nodes=7)
+    made: Any = METHODS["loger"].make(seed=3, rounds=1, sample_nodes=7)
     assert (made.config.em.rounds, made.config.sample_nodes, made.config.em.seed) == (1, 7, 3)
-    assert METHODS["loger-paper"].make(rounds=2).config.em.rounds == 2
+    made = METHODS["loger-paper"].make(rounds=2)
+    assert made.config.em.rounds == 2
     with pytest.raises(UnknownNameError, match="'round'; did you mean 'rounds'"):
         METHODS["loger"].make(round=1)
 
@@ -248,7 +250,8 @@ def test_every_method_of_the_registry_can_be_made():
         assert made.learns_from_validation == name.startswith("loger"), name
         seeds = [getattr(of, "seed", None) for of in (made, getattr(made, "config", None))]
         assert (3 in seeds) == (method.seeded and name != "encoder"), name
-    assert METHODS["encoder"].make(seed=3).make().config.seed == 3
+    alone: Any = METHODS["encoder"].make(seed=3)
+    assert alone.make().config.seed == 3
 
 
 def test_the_command_compares_and_fails_for_what_failed(tmp_path, monkeypatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -73,8 +74,8 @@ def test_a_score_that_is_not_a_number_is_refused():
 def test_lists_do_not_depend_on_the_size_of_blocks(monkeypatch):
     rng = np.random.default_rng(0)
     model = Fixed(rng.integers(0, 9, size=(50, 30)).astype(np.float32))
-    known = pair_matrix(*np.nonzero(rng.random((50, 30)) < 0.3), (50, 30))
-    among = pair_matrix(*np.nonzero(rng.random((50, 30)) < 0.5), (50, 30))
+    drawn = [(rng.random((50, 30)) < share).astype(np.float32) for share in (0.3, 0.5)]
+    known, among = map(sp.csr_array, drawn)
     users = rng.permutation(50)[:33]
     whole = ranked(model, users, known, 10, candidates=among)
     monkeypatch.setattr(recommender, "BLOCK_BYTES", 30 * 16 * 4)
