@@ -1,6 +1,5 @@
 """Sphinx: ``make docs``."""
 
-import re
 from typing import Any
 
 from loger import __version__
@@ -20,8 +19,8 @@ smartquotes = False
 
 
 def _plain_bars(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
-    """Sizes of sets in docstrings, |T_u|, are formulas and not reStructuredText's substitutions."""
-    lines[:] = [re.sub(r"\|([\w⁺]+)\|", r"\\|\1\\|", line) for line in lines]
+    """Bars in docstrings, as in |T_u|, are formulas and not reStructuredText's substitutions."""
+    lines[:] = [line if "``" in line else line.replace("|", r"\|") for line in lines]
 
 
 def setup(app: Any) -> None:

@@ -229,4 +229,4 @@ def test_a_view_reads_in_one_line_and_survives_a_copy():
     assert again.user == 3
     assert again.rows.tails.tolist() == view.rows.tails.tolist()
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
-        _ = view.nonsense
+        _ = view.nonsense  # type: ignore[attr-defined]

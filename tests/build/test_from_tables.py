@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 from pathlib import Path
 
 import polars as pl
@@ -70,7 +71,7 @@ def test_the_mapping_prints_a_line_for_every_column() -> None:
 
 def test_an_edited_mapping_is_followed() -> None:
     tables = pl.DataFrame(PLAYS), pl.DataFrame(TRACKS)
-    mapping = from_tables(*tables, user="listener").mapping
+    mapping: Any = from_tables(*tables, user="listener").mapping
     artist = replace(mapping.items.columns[0], relation="sung_by")
     edited = replace(mapping, items=replace(mapping.items, columns=(artist,)), name="songs")
     dataset = from_tables(*tables, mapping=edited)

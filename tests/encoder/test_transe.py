@@ -146,8 +146,8 @@ def test_a_step_goes_down_the_gradient_of_the_loss(parts, loss, name, head_sough
 
         return update
 
-    for name, table in enumerate((encoder.entities_, encoder.relations_, encoder.biases_)):
-        table.update = record(name)
+    for name, learned in enumerate((encoder.entities_, encoder.relations_, encoder.biases_)):
+        learned.update = record(name)
     encoder._step(batch, 0.01, np.random.default_rng(0))
     for name, table in enumerate(tables):
         found = recorded.get(name, torch.zeros_like(table))
