@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
