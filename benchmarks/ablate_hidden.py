@@ -36,9 +36,9 @@ def main() -> None:
         lines = []
         for tau in (0.5, 0.9):
             settings = with_setting(replace(EMConfig(), tau=tau), "recency", options.recency)
-            points = LOGER(LOGERConfig(em=settings)).ablate_hidden(
-                parts, SIZES, checkpoint=options.out / "checkpoints" / f"{name}.shared.0"
-            )
+            folder = options.out / "checkpoints" / f"{name}.shared.0"
+            em = LOGER(LOGERConfig(em=settings)).em(parts, checkpoint=folder)
+            points = em.ablate_hidden(SIZES)
             (options.out / f"{name}.ablate_hidden.{tau}.json").write_text(json.dumps(points))
             lines.append((f"τ = {tau}", [100 * p["ndcg"] for p in points]))
         sizes = [str(size) for size in SIZES]

@@ -20,7 +20,7 @@ def main() -> None:
     model = LOGER().fit(split(shop(users=200, items=150).dataset))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "lists.parquet"
-        model.recommend_all(path, k=5)
+        model.recommend(k=5).write_parquet(path)
         lists = pl.read_parquet(path)
         print(f"{lists['user'].n_unique()} users, {lists.height} rows")
         bought = lists["item"][0]

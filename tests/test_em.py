@@ -180,3 +180,40 @@ def test_fusions_are_their_formulas():
 def test_no_rules_is_an_error(parts, encoder):
     with pytest.raises(LogerError, match="no rules to learn"):
         problem(parts, encoder, RuleSet(()))
+
+
+def test_a_limit_on_opacity_is_kept_and_is_used_up(parts, encoder, rules):
+    free = problem(parts, encoder, rules, rounds=0)
+    opacity = free._opacity(free.start())
+    assert opacity > 0.15
+    limited = problem(parts, encoder, rules, rounds=0, opacity=opacity / 2)
+    reached = limited._opacity(limited.start())
+    assert opacity / 4 < reached <= opacity / 2 + 1e-9
+    logical = problem(parts, encoder, rules, rounds=0, opacity=0.0).start()
+    assert logical.fusion.encoder_weight == 0
+    assert problem(parts, encoder, rules, rounds=0, opacity=0.0)._opacity(logical) == 0
+
+
+def test_opacity_is_the_encoders_mean_share_of_the_lead(parts, encoder, rules):
+    em = problem(parts, encoder, rules, rounds=0)
+    ranker = em.ranker(em.start())
+    users, shares = np.array([3, 8, 20]), []
+    for u in users:
+        total, own = ranker.score([u])[0].astype(float), ranker.encoder_scores([u])[0].astype(float)
+        free = np.isfinite(total)
+        part = ranker.fusion.encoder_weight * own
+        for v in np.argsort(-total, kind="stable")[:5]:
+            lead = total[v] - total[free].mean()
+            shares.append((part[v] - part[free].mean()) / lead)
+    assert len(shares) == 15
+    assert ranker.opacity(users, 5) == pytest.approx(np.mean(shares), rel=1e-4)
+
+
+def test_the_opacity_curve_compares_each_limit_with_none(parts, encoder, rules):
+    em = problem(parts, encoder, rules, rounds=0)
+    whole, none = em.opacity_curve([1.0, 0.0])
+    assert (whole["difference"], whole["low"], whole["high"]) == (0, 0, 0)
+    assert whole["ndcg"] == pytest.approx(em.start().trace[0].ndcg, abs=0.02)
+    assert none["opacity"] == 0 < whole["opacity"]
+    assert none["low"] <= none["difference"] <= none["high"]
+    assert none["ndcg"] - whole["ndcg"] == pytest.approx(none["difference"])

@@ -10,10 +10,11 @@ import pytest
 
 from graphs import brute_counts, brute_strengths
 from loger import mstep
-from loger.em import EM, EMConfig, FittedLogic, Round, propose_hidden
+from loger.em import EM, EMConfig, FittedLogic, Round
 from loger.encoder.calibration import fit_calibration
 from loger.engine import LocalEngine
 from loger.errors import LogerError
+from loger.estep import propose_hidden
 from loger.evaluation.metrics.significance import resampled_means
 from loger.graph import history
 from loger.logic import Logic, features, listwise, pseudo_likelihood, typical_strengths
@@ -159,7 +160,7 @@ def slow_columns(em: EM, pool, scales, popularity=True, encoder=True) -> np.ndar
 def test_the_listwise_m_step_is_at_the_optimum_of_its_objective(settings, popularity, encoder):
     em = problem(l2=0.01, **settings)
     pool = em.pool(RULES, em.fit_users)
-    model, before, after = em._listwise(RULES, em.fit_users, None)
+    model, before, after = em._listwise(RULES, em.pool(RULES, em.fit_users), None)
     scales = typical_strengths(pool.found) if em.config.feature == "logwalk" else None
     if scales is None:
         assert model.logic.scales is None
@@ -191,7 +192,7 @@ def test_the_listwise_m_step_is_at_the_optimum_of_its_objective(settings, popula
 def test_a_warm_m_step_begins_with_the_weights_and_keeps_the_scales():
     em = problem(l2=0.01)
     start = fitted(em, np.arange(1.0, 1 + len(RULES)))
-    model, before, _ = em._listwise(RULES, em.fit_users, start)
+    model, before, _ = em._listwise(RULES, em.pool(RULES, em.fit_users), start)
     assert (model.logic.scales == start.logic.scales).all()
     pool = em.pool(RULES, em.fit_users)
     columns = slow_columns(em, pool, start.logic.scales)
@@ -207,7 +208,7 @@ def test_popularity_may_count_against_an_item():
     rare = {u: min(free(u), key=lambda v: count[v]) for u in range(26)}
     pairs = np.array(list(rare.items()), dtype=np.int32).T
     em = EM(graph, lonely, RULES, (pairs[0], pairs[1]), em.config, engine=LocalEngine(1))
-    assert em._listwise(RULES, em.fit_users, None)[0].logic.popularity < -0.1
+    assert em._listwise(RULES, em.pool(RULES, em.fit_users), None)[0].logic.popularity < -0.1
 
 
 def test_nothing_held_out_among_the_candidates_is_an_error():
@@ -499,7 +500,7 @@ def test_the_last_weights_are_learned_from_all_held_out_users():
     em = problem()
     model = em.start()
     last = em.final(model)
-    again = em._listwise(model.logic.rules, em.all_users, model)[0]
+    again = em._listwise(model.logic.rules, em.pool(model.logic.rules, em.all_users), model)[0]
     expected = em._calibrated(again.without_idle_rules())
     assert last.logic.weights.tolist() == expected.logic.weights.tolist()
     assert last.fusion == expected.fusion

@@ -444,11 +444,6 @@ def test_a_damaged_bundle_is_refused(model, tmp_path):
         LOGER.load(tmp_path)
 
 
-def test_all_users_go_to_parquet(model, tmp_path):
-    model.recommend_all(tmp_path / "all.parquet", k=3)
-    assert pl.read_parquet(tmp_path / "all.parquet").equals(model.recommend(k=3))
-
-
 def test_an_interrupted_fit_takes_up_the_encoder_where_it_was(few, tmp_path):
     whole = LOGER(SMALL).fit(few)
 

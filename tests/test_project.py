@@ -28,7 +28,7 @@ LAYERS: list[set[str] | tuple[str, ...]] = [
     {"encoder", "logic", "rules.mining"},
     {"ranker", "reasoner"},
     ("explain", "tables"),
-    ("mstep", "em", "config", "fitting", "persistence", "model", "baselines"),
+    ("mstep", "estep", "em", "config", "fitting", "persistence", "model", "baselines"),
     ("evaluation", "export", "study"),
     ("web", "cli"),
     ("loger", "__main__"),

@@ -15,6 +15,7 @@ when they no longer help other held-out users.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -26,13 +27,13 @@ from loger.encoder.calibration import fit_calibration
 from loger.encoder.protocol import Encoder
 from loger.engine import Engine, LocalEngine, Progress, silent
 from loger.errors import LogerError
+from loger.estep import propose_hidden, select_hidden
 from loger.evaluation.metrics import ranking
 from loger.evaluation.metrics.significance import resampled_means
-from loger.graph import Graph, KnowledgeGraph, history, whole
+from loger.graph import Graph, KnowledgeGraph
 from loger.grounding import Walk
 from loger.logic import Feature, Floats, Logic, additive, log_popularity, uses_strength
 from loger.mstep import (
-    BLOCK,
     Pool,
     PoolConfig,
     blank_logic,
@@ -42,9 +43,8 @@ from loger.mstep import (
     solve_pseudo,
     uniform_items,
 )
-from loger.ranker import Fusion, FusionKind, Ranker, blocks
+from loger.ranker import Fusion, FusionKind, Ranker
 from loger.rules import RuleSet
-from loger.topk import top_k
 from loger.training.loop import HiddenPairs
 
 WALK = Walk(first=0.0, item=0.25, user=0.5, fact=0.5, arrive=0.5)
@@ -52,6 +52,8 @@ WALK = Walk(first=0.0, item=0.25, user=0.5, fact=0.5, arrive=0.5)
 Pairs = tuple[NDArray[np.int32], NDArray[np.int32]]
 DEPTH = 10
 """Length of the lists by which rounds and settings are compared."""
+OPACITY_STEPS, OPACITY_USERS = 6, 500
+"""Halvings by which the encoder's weight is lowered, and users on whom opacity is measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,9 @@ class EMConfig:
     """S = logit p + w_enc·s (``logit``), q + α·p as in the paper (``sum``), or p alone."""
     alpha: float = 0.3
     """α of the paper."""
+    opacity: float = 1.0
+    """The most of an item's lead that the encoder may carry, on average over the lists of
+    development users; 0 is the purely logical model (``listwise`` and ``logit`` only)."""
     l2: float = 1e-3
     rounds: int = 1
     """The most rounds of EM; the paper has 4, 2 and 3."""
@@ -233,32 +238,96 @@ class EM:
         same = np.array_equal(self.all_users, self.fit_users)
         if self.config.likelihood == "pseudo" or same:
             return fitted
-        again = self._listwise(fitted.logic.rules, self.all_users, fitted)[0]
+        rules = fitted.logic.rules
+        again = self._listwise(rules, self.pool(rules, self.all_users), fitted)[0]
         return replace(self._calibrated(again.without_idle_rules()), trace=fitted.trace)
 
     # ── M-step by the likelihood of held-out items among candidates ─────────────────────
 
     def _m_step_listwise(self, start: FittedLogic | None) -> tuple[FittedLogic, float, float]:
-        rules = self.rules if start is None else start.logic.rules
-        if start is None and len(self.fit_users) > self.config.screen_users:
-            few = self.fit_users[:: max(1, len(self.fit_users) // self.config.screen_users)]
-            screened = self._listwise(rules, few, None)[0]
-            rules = screened.without_idle_rules().logic.rules
-        fitted, before, after = self._listwise(rules, self.fit_users, start)
+        rules = self._screened() if start is None else start.logic.rules
+        pool = self.pool(rules, self.fit_users)
+        fitted, before, after = self._listwise(rules, pool, start)
         return self._calibrated(fitted.without_idle_rules()), before, after
 
+    def _screened(self) -> RuleSet:
+        """The rules less those that get no weight on a few users."""
+        if len(self.fit_users) <= self.config.screen_users:
+            return self.rules
+        few = self.fit_users[:: max(1, len(self.fit_users) // self.config.screen_users)]
+        screened = self._solved(self.rules, self.pool(self.rules, few), None)[0]
+        return screened.without_idle_rules().logic.rules
+
     def _listwise(
-        self, rules: RuleSet, users: NDArray[np.int64], start: FittedLogic | None
+        self, rules: RuleSet, pool: Pool, start: FittedLogic | None
     ) -> tuple[FittedLogic, float, float]:
-        """The weights of rules, popularity and encoder by the held-out items of some users."""
+        """The weights of rules, popularity and encoder that are best for the hits of a pool, the
+        encoder's lowered until it carries no more than ``opacity`` allows."""
+        best = self._solved(rules, pool, start)
+        limit = self.config.opacity
+        if limit >= 1 or self.config.fusion != "logit" or self._opacity(best[0]) <= limit:
+            return best
+        low, high = 0.0, best[0].fusion.encoder_weight
+        best = self._solved(rules, pool, start, low)
+        for _ in range(OPACITY_STEPS if limit > 0 else 0):
+            tried = self._solved(rules, pool, start, (low + high) / 2)
+            if self._opacity(tried[0]) <= limit:
+                best, low = tried, (low + high) / 2
+            else:
+                high = (low + high) / 2
+        return best
+
+    def _opacity(self, fitted: FittedLogic) -> float:
+        """How much of the leads of some development users' lists the encoder carries."""
+        some = self.dev_users if len(self.dev_users) else self.fit_users
+        some = some[:: max(1, len(some) // OPACITY_USERS)]
+        return self.ranker(fitted).opacity(some, DEPTH, self.engine)
+
+    def opacity_curve(
+        self, limits: Sequence[float] = (1.0, 0.5, 0.35, 0.2, 0.1, 0.0)
+    ) -> list[dict[str, float]]:
+        """What a limit on opacity costs: for each limit the opacity reached, NDCG on development
+        users, and its difference from no limit with a 95 % interval, paired by user."""
+        rules = self._screened()
+        pool = self.pool(rules, self.fit_users)
+        free = self.dev_metrics(self._solved(rules, pool, None)[0])[0]
+        out = []
+        for limit in limits:
+            problem = copy(self)
+            problem.config = replace(self.config, opacity=limit)
+            fitted = problem._listwise(rules, pool, None)[0]
+            ndcg = self.dev_metrics(fitted)[0]
+            means = resampled_means((ndcg - free)[:, None], 1000, 0)
+            low, high = np.quantile(means, [0.025, 0.975])
+            out.append(
+                {
+                    "limit": float(limit),
+                    "opacity": self._opacity(fitted),
+                    "ndcg": float(ndcg.mean()),
+                    "difference": float((ndcg - free).mean()),
+                    "low": float(low),
+                    "high": float(high),
+                }
+            )
+        return out
+
+    def _solved(
+        self,
+        rules: RuleSet,
+        pool: Pool,
+        start: FittedLogic | None,
+        max_encoder: float | None = None,
+    ) -> tuple[FittedLogic, float, float]:
+        """The best weights for the hits of a pool."""
         config = self.config
         solved = solve_listwise(
             self._blank(rules).logic,
-            self.pool(rules, users),
+            pool,
             log_popularity(self.graph) if config.popularity else None,
             with_encoder=config.fusion != "logic",
             l2=config.l2,
             start=None if start is None else (start.logic, start.fusion.encoder_weight),
+            max_encoder=max_encoder,
         )
         fusion = Fusion(config.fusion, solved.encoder_weight, alpha=config.alpha)
         return FittedLogic(solved.logic, fusion), solved.before, solved.after
@@ -353,13 +422,14 @@ class EM:
     def select_hidden(
         self, fitted: FittedLogic, max_hidden: int | None = None
     ) -> tuple[HiddenPairs, int]:
-        """H⁺ by what is fitted so far, and how many pairs were proposed; see ``select_hidden``."""
-        config = self.config
-        if max_hidden is not None:
-            config = replace(config, max_hidden=max_hidden)
-        return select_hidden(self.ranker(fitted), config, self.engine)
+        """H⁺ by what is fitted so far, and how many pairs were proposed; see ``estep``."""
+        config, most = self.config, self.config.max_hidden if max_hidden is None else max_hidden
+        ranker = self.ranker(fitted)
+        return select_hidden(ranker, config.hidden, most, config.tau, self.engine)
 
-    def ablate_hidden(self, sizes: Sequence[int]) -> list[dict[str, float]]:
+    def ablate_hidden(
+        self, sizes: Sequence[int] = (0, 10, 20, 30, 40, 50)
+    ) -> list[dict[str, float]]:
         """What one round comes to that selects at most so many hidden pairs of each user, by size.
 
         |H⁺| of a user (``selected``), how many pairs it is in all, and NDCG on the development
@@ -399,42 +469,6 @@ class EM:
         lists, _ = self.ranker(fitted).top(self.dev_users, DEPTH, engine=self.engine)
         hits = ranking.hits(lists, places, part.indices)
         return ranking.ndcg(hits, n), ranking.recall(hits, n)
-
-
-def propose_hidden(
-    ranker: Ranker, n: int, engine: Engine
-) -> tuple[NDArray[np.int32], NDArray[np.int32], Floats]:
-    """The n items of highest q of each user, none observed, best first, and their scores s."""
-    everyone = np.arange(ranker.graph.n_users)
-    parts = engine.map("looking for hidden pairs", _propose, blocks(everyone, BLOCK), (ranker, n))
-    lists = list(parts)
-    items = np.concatenate([i.ravel() for i, _ in lists])
-    scores = np.concatenate([s.ravel() for _, s in lists]).astype(np.float64)
-    users = np.repeat(everyone, n).astype(np.int32)
-    present = items >= 0
-    return users[present], items[present], scores[present]
-
-
-def _propose(
-    shared: tuple[Ranker, int], users: NDArray[np.int64]
-) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-    ranker, n = shared
-    return top_k(ranker.encoder_scores(users), n, history(ranker.graph, users))
-
-
-def select_hidden(ranker: Ranker, config: EMConfig, engine: Engine) -> tuple[HiddenPairs, int]:
-    """H⁺ = {i ∈ H : a rule fires, p_i ≥ τ}, weighted by p, and how many were proposed."""
-    users, items, _ = propose_hidden(ranker, config.hidden, engine)
-    n_hidden = len(users)
-    kept = np.arange(len(users)) - np.searchsorted(users, users) < config.max_hidden
-    users, items = users[kept], items[kept]
-    groundings = ranker.logic.ground(ranker.logic_graph, users, items, engine)
-    p = 1 / (1 + np.exp(-ranker.logic.pair_logits(ranker.logic_graph, groundings)))
-    good = (np.diff(groundings.indptr) > 0) & (p >= config.tau)
-    weights = p[good].astype(np.float32)
-    real = len(whole(ranker.graph).interactions[0])
-    weights *= np.float32(min(1.0, real / max(float(weights.sum()), 1e-9)))
-    return HiddenPairs(users[good], items[good], weights), n_hidden
 
 
 def kept_rounds(trace: tuple[Round, ...], early_stop: bool) -> int:

@@ -13,10 +13,11 @@ from typing import Any
 
 from loger.config import LOGERConfig, with_setting
 from loger.data.splits import Split
-from loger.em import EM, EMConfig, FittedLogic, Round, kept_rounds, select_hidden
+from loger.em import EM, EMConfig, FittedLogic, Round, kept_rounds
 from loger.encoder.protocol import Encoder
 from loger.engine import Engine, Progress
 from loger.errors import LogerError
+from loger.estep import select_hidden
 from loger.graph import INTERACTION, KnowledgeGraph
 from loger.ranker import Ranker, sampled
 from loger.rules.mining import Mined, mine
@@ -96,7 +97,8 @@ class Fit:
         recency, sample = config.em.walk.recency, self.config.sample
         ranker = Ranker.of(graph, encoder, fitted.logic, fitted.fusion, recency, sample)
         for _ in range(kept_rounds(fitted.trace, config.em.early_stop)):
-            hidden, _ = select_hidden(ranker, config.em, self.engine)
+            em = config.em
+            hidden, _ = select_hidden(ranker, em.hidden, em.max_hidden, em.tau, self.engine)
             encoder.fit(graph, hidden=hidden, warm=True, progress=self.progress)
         return ranker
 

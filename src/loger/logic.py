@@ -125,11 +125,14 @@ def listwise(
 
 
 def maximise(
-    function: Callable[[Floats], Valued], start: Floats, positive: NDArray[np.bool_] | None = None
+    function: Callable[[Floats], Valued],
+    start: Floats,
+    positive: NDArray[np.bool_] | None = None,
+    most: Floats | None = None,
 ) -> Floats:
     """The parameters at the maximum of a concave function, from a warm start, by L-BFGS-B.
 
-    Those marked ``positive`` are kept at 0 or above.
+    Those marked ``positive`` are kept at 0 or above, and none rises above ``most``.
     """
 
     def downhill(x: Floats) -> Valued:
@@ -137,7 +140,12 @@ def maximise(
         return -value, -gradient
 
     kept = np.zeros(len(start), dtype=bool) if positive is None else positive
-    bounds = [(0.0, None) if low else (None, None) for low in kept]
+    highest = np.full(len(start), np.inf) if most is None else most
+    low = np.where(kept, 0.0, -np.inf)
+    bounds = [
+        (a if np.isfinite(a) else None, b if np.isfinite(b) else None)
+        for a, b in zip(low.tolist(), highest.tolist(), strict=True)
+    ]
     options = {"maxiter": 300, "ftol": 1e-10, "gtol": 1e-6, "maxcor": 20}
     found = minimize(  # type: ignore[call-overload]
         downhill, start, jac=True, bounds=bounds, method="L-BFGS-B", options=options

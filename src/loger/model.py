@@ -21,7 +21,7 @@ from loger import html, persistence, tables
 from loger.config import LOGERConfig as LOGERConfig
 from loger.data.names import Name, as_name
 from loger.data.splits import Split
-from loger.em import Round
+from loger.em import EM, Round
 from loger.encoder import Encoder, TransE
 from loger.engine import Engine, LocalEngine, Progress, silent
 from loger.errors import LogerError, NotFittedError
@@ -119,22 +119,13 @@ class LOGER(Recommender):
             self._take(self._fit(checkpoint, report).run(split, tune))
         return self
 
-    def ablate_hidden(
-        self,
-        split: Split,
-        sizes: Sequence[int] = (0, 10, 20, 30, 40, 50),
-        *,
-        checkpoint: Path | None = None,
-        progress: Progress = silent,
-    ) -> list[dict[str, float]]:
-        """The paper's ablation: how good a model is whose E-step selects at most so many hidden
-        pairs of each user (``EM.ablate_hidden``). Fits a new encoder, and only on train.
-
-        A fitted model takes the settings that it chose.
-        """
+    def em(
+        self, split: Split, *, checkpoint: Path | None = None, progress: Progress = silent
+    ) -> EM:
+        """The EM problem of a split, with this model's settings or, once fitted, those it chose;
+        for ``ablate_hidden`` and ``opacity_curve``. Fits a new encoder, and only on train."""
         settings = (self.config_ if self.is_fitted else self.config).em
-        problem = self._fit(checkpoint, progress).problem(split)
-        return problem(settings).ablate_hidden(sizes)
+        return self._fit(checkpoint, progress).problem(split)(settings)
 
     def _fit(self, checkpoint: Path | None, progress: Progress) -> Fit:
         engine = self.engine if progress is silent else self.engine.with_progress(progress)
@@ -226,10 +217,6 @@ class LOGER(Recommender):
             )
         ]
         return pl.concat(parts) if parts else tables.lists_table(self.graph_, ids, self.top(ids, k))
-
-    def recommend_all(self, path: Path | str, k: int = 10) -> None:
-        """Write the k best items of all users to a Parquet file."""
-        self.recommend(None, k).write_parquet(path)
 
     # ── explaining ──────────────────────────────────────────────────────────────────────
 

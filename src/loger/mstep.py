@@ -157,12 +157,13 @@ def solve_listwise(
     with_encoder: bool,
     l2: float,
     start: tuple[Logic, float] | None,
+    max_encoder: float | None = None,
 ) -> Solved:
     """The weights of rules, popularity and encoder that make the pool's hits most likely.
 
     ``logic`` says which rules and feature; ``popularity`` [items] is log(1 + interactions), None
     leaves it out. From ``start``, a logic of the same rules and an encoder weight, strengths keep
-    their scales.
+    their scales. The encoder's weight rises to ``max_encoder`` at most.
     """
     if not len(pool.hits):
         raise LogerError(
@@ -186,7 +187,11 @@ def solve_listwise(
 
     positive = np.ones(width + 2, dtype=bool)
     positive[width] = False  # what is popular may count against
-    w = maximise(objective, first, positive)
+    most = np.full(width + 2, np.inf)
+    if max_encoder is not None:
+        most[-1] = max_encoder
+        first[-1] = min(first[-1], max_encoder)
+    w = maximise(objective, first, positive, most)
     solved = replace(logic, weights=w[:width], scales=scales, popularity=float(w[width]))
     return Solved(solved, float(w[width + 1]), objective(first)[0], objective(w)[0])
 

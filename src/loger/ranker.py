@@ -223,6 +223,19 @@ class Ranker:
         lists = [(np.empty((0, k), np.int32), np.empty((0, k), np.float32)), *parts]
         return np.concatenate([i for i, _ in lists]), np.concatenate([s for _, s in lists])
 
+    def opacity(self, users: ArrayLike, k: int = 10, engine: Engine | None = None) -> float:
+        """The mean share of the lead that the encoder carries, over the k best items of users.
+
+        An item's lead is its score less the mean of all items that the user does not have; items
+        without a lead are left out.
+        """
+        asked = np.unique(np.asarray(users, dtype=np.int64))
+        parts = (engine or LocalEngine()).map(
+            "measuring opacity", _shares, blocks(asked), (self, k)
+        )
+        shares = np.concatenate([np.empty(0), *parts])
+        return float(shares.mean()) if len(shares) else 0.0
+
     # ── the same elsewhere ──────────────────────────────────────────────────────────────
 
     def on(self, graph: Graph) -> Ranker:
@@ -283,6 +296,23 @@ def _top(shared: tuple[Ranker, int, NDArray[np.bool_] | None], users: NDArray[np
     if among is not None:
         scores[:, ~among] = -np.inf
     return top_k(scores, k)
+
+
+def _shares(shared: tuple[Ranker, int], users: NDArray[np.int64]) -> Doubles:
+    """The encoder's shares of the leads of the k best items of some users."""
+    ranker, k = shared
+    scores = ranker.scores(users, observed=False)
+    items, values = scores.best(k)
+    shares = []
+    for row in range(len(users)):
+        best = items[row][items[row] >= 0]
+        s = scores.encoder[row, best].astype(np.float64)
+        encoder = ranker.fusion.parts(np.zeros_like(s), s)[0] - scores.mean_encoder(
+            row, ranker.fusion
+        )
+        lead = values[row][: len(best)].astype(np.float64) - scores.mean(row)
+        shares.append(encoder[lead > 0] / lead[lead > 0])
+    return np.concatenate(shares)
 
 
 def _without(graph: KnowledgeGraph, facts: Sequence[tuple[int, int, int]]) -> KnowledgeGraph:

@@ -118,7 +118,7 @@ def assess(
     measured = []
     if faithful_users is not None:
         measured = _faithful(model, split, engine, k, faithful_users, seed, demo)
-    points = model.ablate_hidden(split, progress=engine.progress) if ablation else []
+    points = model.em(split, progress=engine.progress).ablate_hidden() if ablation else []
     return Assessment(model, split, report, measured, points)
 
 
