@@ -182,7 +182,20 @@ def test_no_rules_is_an_error(parts, encoder):
         problem(parts, encoder, RuleSet(()))
 
 
-def test_a_limit_on_opacity_is_kept_and_is_used_up(parts, encoder, rules):
+@pytest.fixture(scope="module")
+def weak(rules):
+    """Rules that say little, so that the encoder has a say."""
+    return rules.chosen(range(len(rules) - 3, len(rules)))
+
+
+@pytest.fixture(scope="module")
+def able(parts):
+    """An encoder that is worth some weight."""
+    return TransE(TransEConfig(dimension=32, epochs=30)).fit(parts.graph)
+
+
+def test_a_limit_on_opacity_is_kept_and_is_used_up(parts, able, weak):
+    rules, encoder = weak, able
     free = problem(parts, encoder, rules, rounds=0)
     opacity = free._opacity(free.start())
     assert opacity > 0.15
@@ -194,8 +207,8 @@ def test_a_limit_on_opacity_is_kept_and_is_used_up(parts, encoder, rules):
     assert problem(parts, encoder, rules, rounds=0, opacity=0.0)._opacity(logical) == 0
 
 
-def test_opacity_is_the_encoders_mean_share_of_the_lead(parts, encoder, rules):
-    em = problem(parts, encoder, rules, rounds=0)
+def test_opacity_is_the_encoders_mean_share_of_the_lead(parts, able, weak):
+    em = problem(parts, able, weak, rounds=0)
     ranker = em.ranker(em.start())
     users, shares = np.array([3, 8, 20]), []
     for u in users:
@@ -209,8 +222,8 @@ def test_opacity_is_the_encoders_mean_share_of_the_lead(parts, encoder, rules):
     assert ranker.opacity(users, 5) == pytest.approx(np.mean(shares), rel=1e-4)
 
 
-def test_the_opacity_curve_compares_each_limit_with_none(parts, encoder, rules):
-    em = problem(parts, encoder, rules, rounds=0)
+def test_the_opacity_curve_compares_each_limit_with_none(parts, able, weak):
+    em = problem(parts, able, weak, rounds=0)
     whole, none = em.opacity_curve([1.0, 0.0])
     assert (whole["difference"], whole["low"], whole["high"]) == (0, 0, 0)
     assert whole["ndcg"] == pytest.approx(em.start().trace[0].ndcg, abs=0.02)

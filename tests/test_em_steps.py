@@ -385,7 +385,7 @@ def test_only_q_is_calibrated_where_p_is_a_probability_already(settings):
 
 
 def test_what_is_proposed_comes_user_by_user_best_first(monkeypatch):
-    monkeypatch.setattr("loger.em.BLOCK", 7)
+    monkeypatch.setattr("loger.estep.BLOCK", 7)
     em = problem()
     users, items, scores = propose_hidden(em.ranker(fitted(em)), 23, LocalEngine(1))
     table_ = em.encoder.scores
