@@ -28,8 +28,8 @@ lint: $(DEV_READY) ## check style (ruff) and types (mypy)
 tables: $(DEV_READY) ## write the stored figures of docs/tables into the pages
 	$(PY) benchmarks/tables.py
 
-mutants: $(DEV_READY) ## change the source in small ways and see whether the tests notice (an hour)
-	$(PY) scripts/mutants.py
+mutants: $(DEV_READY) ## change the source in small ways and see whether the tests notice (hours; ARGS="--sample 100")
+	$(PY) scripts/mutants.py $(ARGS)
 
 format: $(DEV_READY) ## put the code into the house style
 	$(PY) -m ruff check --fix .

@@ -2,83 +2,30 @@
 
 from __future__ import annotations
 
-import math
-from functools import cache
-
 import numpy as np
 import pytest
 
-from graphs import brute_paths, brute_strengths
-from loger.em import WALK
-from loger.encoder import Calibration
+from graphs import brute_paths
 from loger.explain import attribution
 from loger.explain.attribution import explain
 from loger.explain.questions import WhatIf, WhyNot
-from loger.graph import Path, history
-from loger.grounding import ground
-from loger.logic import Logic
-from loger.ranker import Fusion, Ranker
+from loger.graph import Path
 from loger.rules.sentences import path_sentence
-from small import small_graph, some_rules, table
-
-GRAPH = small_graph()
-RULES = some_rules(GRAPH)
-WEIGHTS = np.array([0.5, 2.0, -1.0, 0.0, 0.25, 1.0])
-SCALES = np.array([0.05, 0.1, 0.2, 0.1, 0.05, 0.3])
-USERS = np.arange(12)
-
-
-@cache
-def ranker(kind: str = "logit", feature: str = "logwalk") -> Ranker:
-    walk, scales = (WALK, SCALES) if feature == "logwalk" else (None, None)
-    logic = Logic(RULES, WEIGHTS, feature, walk, scales, prior=-0.5, popularity=0.25)
-    fusion = Fusion(kind, 0.8, Calibration(1.5, -0.25), alpha=0.3)
-    return Ranker.of(GRAPH, table(GRAPH), logic, fusion)
-
-
-def owned(user: int) -> set[int]:
-    return set(history(GRAPH, np.array([user]))[1].tolist())
-
-
-def sigma(x: float) -> float:
-    return 1 / (1 + math.exp(-x))
-
-
-def slow_parts(user: int, item: int, feature: str) -> tuple[np.ndarray, float]:
-    """What each rule and what popularity adds to logit p."""
-    if feature == "logwalk":
-        x = np.array(brute_strengths(GRAPH, RULES, user, item, WALK))
-        worth = WEIGHTS * np.log1p(x / SCALES)
-    else:
-        every = [relations for relations, _ in brute_paths(GRAPH, user, item)]
-        worth = WEIGHTS * np.log1p([every.count(rule.relations) for rule in RULES])
-    return worth, 0.25 * math.log1p(sum(item in owned(u) for u in range(GRAPH.n_users)))
-
-
-def slow_score(user: int, item: int, kind: str, feature: str) -> tuple[float, float, float]:
-    """What the encoder and the logic add to S, and logit p."""
-    worth, popularity = slow_parts(user, item, feature)
-    logit, s = -0.5 + popularity + worth.sum(), float(table(GRAPH).scores[user, item])
-    if kind == "sum":
-        return sigma(1.5 * s - 0.25), 0.3 * sigma(logit), logit
-    return (0.8 * s if kind == "logit" else 0.0), logit, logit
-
-
-def grid() -> tuple[np.ndarray, np.ndarray]:
-    """All pairs of some users."""
-    return np.repeat(USERS, GRAPH.n_items), np.tile(np.arange(GRAPH.n_items), len(USERS))
-
-
-@cache
-def pairs() -> tuple[np.ndarray, np.ndarray]:
-    """Pairs that many rules fire for, users in no order and some twice, and an owned item."""
-    fires = np.diff(ground(GRAPH, RULES, *grid()).indptr)
-    most = np.argsort(-fires, kind="stable")[:5]
-    users, items = (x[most] for x in grid())
-    users, items = np.append(users, 4), np.append(items, min(owned(4)))
-    assert len(set(users)) > 2
-    assert (np.diff(users) < 0).any()
-    return users, items
+from small import table
+from small_ranker import (
+    GRAPH,
+    RULES,
+    USERS,
+    WEIGHTS,
+    listed,
+    owned,
+    pairs,
+    ranker,
+    sigma,
+    slow_parts,
+    slow_score,
+    strength,
+)
 
 
 @pytest.mark.parametrize(
@@ -129,27 +76,6 @@ def test_ranks_are_among_items_that_the_user_does_not_have():
             mine = scores[e.item]
             above = sum(scores[v] > mine or (scores[v] == mine and v < e.item) for v in free)
             assert rank == 1 + above
-
-
-def strength(nodes: tuple[int, ...], relations: tuple[int, ...]) -> float:
-    """One path's strength: what brute force gives on a graph of all rules but this path's."""
-    user, item = nodes[0], nodes[-1] - GRAPH.n_users
-    every = [(n, r) for r, n in brute_paths(GRAPH, user, item)]
-    assert (nodes, relations) in every
-    product = 1.0
-    for k, (h, r, t) in enumerate(zip(nodes, relations, nodes[1:], strict=False)):
-        power = WALK.fact
-        if k == 0 and len(relations) > 1:
-            power = WALK.first
-        elif r == 0:
-            power = WALK.user
-        elif r == GRAPH.inverse(0):
-            power = WALK.item
-        product *= len(GRAPH.neighbours(h, r)) ** -power
-        if k == len(relations) - 1:
-            arrive = WALK.popular if r == 0 else WALK.arrive
-            product *= len(GRAPH.neighbours(t, GRAPH.inverse(r))) ** -arrive
-    return product
 
 
 @pytest.mark.parametrize("n", [1, 3, 100])
@@ -206,90 +132,7 @@ def test_scores_that_are_there_are_used():
     ]
 
 
-def explained():
-    """An explanation with several paths, and the pair's record."""
-    told = explain(ranker(), *grid())
-    return max(told, key=lambda e: len(e.rules) + len(e.paths))
-
-
-def test_sentences_records_and_text_say_the_same():
-    e = explained()
-    sentences = [path_sentence(GRAPH, part.path) for part in e.paths]
-    assert len(sentences) == 3
-    assert e.sentences() == sentences
-    assert e.because() == f"because {sentences[0]}"
-    verbs = dict.fromkeys(("purchase", "viewed", "similar", "follows"), "eats")
-    assert e.sentences(verbs) == [path_sentence(GRAPH, p.path, verbs) for p in e.paths]
-    assert e.sentences(verbs) != sentences
-    assert e.because(verbs) == f"because {e.sentences(verbs)[0]}"
-    item = e.explained()
-    assert (item.item, item.score) == (e.item, e.score)
-    assert item.paths == tuple(p.path for p in e.paths)
-    assert item.weights == tuple(p.contribution for p in e.paths)
-    lines = str(e).split("\n")
-    assert lines[0] == f"item{e.item} for user{e.user}: {e.score:.3f}, rank {e.rank}"
-    assert lines[1:4] == [
-        f"  {e.encoder:+.3f}  encoder",
-        f"  {e.prior:+.3f}  prior",
-        f"  {e.popularity:+.3f}  popularity",
-    ]
-    rules = [f"  {r.contribution:+.3f}  {r.rule.sentence()} ({r.paths:,} paths)" for r in e.rules]
-    assert lines[4 : 4 + len(rules)] == rules
-    assert lines[4 + len(rules) :] == [
-        f"  because {sentences[0]}",
-        *(f"  {s}" for s in sentences[1:]),
-    ]
-
-
-def test_a_record_has_names_for_numbers():
-    e = explained()
-    record = e.as_dict()
-    plain = {"score", "rank", "rank_without_logic", "encoder", "logic", "logit", "prior",
-             "popularity", "p", "q", "logic_share"}  # fmt: skip
-    assert {name: record[name] for name in plain} == {name: getattr(e, name) for name in plain}
-    names = (record["user"], record["item"], record["label"], record["because"])
-    assert names == (f"user{e.user}", f"item{e.item}", f"item{e.item}", e.because())
-    assert set(record) == plain | {"user", "item", "label", "because", "rules", "paths"}
-    for told, part in zip(record["rules"], e.rules, strict=True):
-        assert told == {
-            "rule": str(part.rule), "sentence": part.rule.sentence(),
-            "relations": list(part.rule.names), "weight": part.weight, "paths": part.paths,
-            "contribution": part.contribution,
-        }  # fmt: skip
-    for told, part, sentence in zip(record["paths"], e.paths, e.sentences(), strict=True):
-        entities = [GRAPH.vocabulary.names[x] for x in part.path.entities]
-        kinds = [GRAPH.vocabulary.type_of(x) for x in part.path.entities]
-        assert told == {
-            "rule": str(part.rule), "contribution": part.contribution, "share": part.share,
-            "sentence": sentence, "relations": list(part.rule.names),
-            "entities": [
-                {"name": n, "label": n, "type": t} for n, t in zip(entities, kinds, strict=True)
-            ],
-        }  # fmt: skip
-    verbs = dict.fromkeys(("purchase", "viewed", "similar", "follows"), "eats")
-    assert e.as_dict(verbs)["because"] == e.because(verbs)
-
-
-def test_without_a_path_the_reason_is_that_there_is_none():
-    every = explain(
-        ranker(), np.repeat(USERS, GRAPH.n_items), np.tile(np.arange(GRAPH.n_items), 12)
-    )
-    silent = [e for e in every if not e.rules]
-    idle = [e for e in every if e.rules and all(part.contribution <= 0 for part in e.rules)]
-    assert silent
-    assert idle
-    assert {e.because() for e in silent} <= {attribution.OPAQUE, attribution.NO_REASON}
-    assert {e.because() for e in idle} <= {attribution.OPAQUE, attribution.NO_REASON}
-    assert silent[0].logic_share == 0
-
-
 # ── questions ───────────────────────────────────────────────────────────────────────────
-
-
-def listed(user: int, k: int) -> list[int]:
-    scores = ranker().scores([user]).total[0]
-    free = [v for v in range(GRAPH.n_items) if v not in owned(user)]
-    return sorted(free, key=lambda v: (-scores[v], v))[:k]
 
 
 def test_why_not_compares_an_item_with_the_list():

@@ -215,7 +215,7 @@ def _scale(
     if encoder is None and fusion.uses_encoder:
         opaque = parts.fused[0][rows]
         mean_opaque = every.mean_encoder(row, fusion)
-    weight = fusion.encoder_weight if encoder is not None else 0.0
+    weight = fusion.encoder_weight if encoder is not None and fusion.uses_encoder else 0.0
     if fusion.kind != "sum":
         return _Scale(
             np.ones(len(rows)), unit, float(mean_unit.mean()), weight, opaque, mean_opaque

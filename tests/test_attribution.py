@@ -1,0 +1,343 @@
+"""Scores by action: every number of every reason against a slow twin; explained lists."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+
+import numpy as np
+import pytest
+
+from graphs import brute_paths
+from loger.engine import LocalEngine
+from loger.explain.attribution import APPEAL, MEAN_ITEM, NO_REASON, OPAQUE, explain
+from loger.explain.lists import explain_top, explained_items, lists_with_reasons
+from loger.explain.reasons import CLOSE, Evidence, Reason
+from loger.rules.sentences import action_sentence, evidence_sentence, path_sentence
+from small_ranker import (
+    GRAPH,
+    RULES,
+    WEIGHTS,
+    grid,
+    listed,
+    owned,
+    pairs,
+    ranker,
+    sigma,
+    slow_parts,
+    strength,
+)
+
+# ── by action ───────────────────────────────────────────────────────────────────────────
+
+
+def slow_cells(user: int, item: int, feature: str) -> dict[tuple[int, int, int], list[tuple]]:
+    """By first hop (relation, entity) and rule: its paths with their strengths, strongest first."""
+    cells: dict[tuple[int, int, int], list[tuple]] = {}
+    for relations, nodes in brute_paths(GRAPH, user, item):
+        for k, rule in enumerate(RULES):
+            if rule.relations == relations and WEIGHTS[k]:
+                power = strength(nodes, relations) if feature == "logwalk" else 1.0
+                cells.setdefault((relations[0], nodes[1], k), []).append((power, nodes))
+    return {cell: sorted(of, key=lambda p: -p[0]) for cell, of in cells.items()}
+
+
+def slow_actions(kind: str, feature: str, sums: bool, user: int, item: int):
+    """What the encoder and what each cell gives by action, the appeal, the mean item, opaque."""
+    of, uses = ranker(kind, feature, sums=sums), kind != "logic"
+    free = [v for v in range(GRAPH.n_items) if v not in owned(user)]
+    mean = np.mean(of.scores([user]).total[0, free].astype(float))
+    worth, _ = slow_parts(user, item, feature)
+    units = np.array([slow_unit(v) for v in range(GRAPH.n_items)])
+    factor, appeal, mean_base = 1.0, units[item], units.mean()
+    if kind == "sum":
+        gained = 0.3 * (sigma(units[item] + worth.sum()) - sigma(units[item]))
+        factor = gained / worth.sum() if worth.sum() else 0.0
+        appeal, mean_base = 0.3 * sigma(units[item]), np.mean([0.3 * sigma(x) for x in units])
+    appeal -= mean_base
+    encoder, opaque, mean_encoder = {}, None, 0.0
+    if sums and kind == "logit":
+        parts = of.encoder
+        for v in owned(user):
+            encoder[v] = 0.8 * (parts.pairs[v, item] - parts.pairs[v, free].mean())
+            mean_encoder += 0.8 * parts.pairs[v, free].mean()
+        appeal += 0.8 * (parts.own[item] - parts.own[free].mean())
+        mean_encoder += 0.8 * parts.own[free].mean()
+    elif uses:
+        s = of.scores([user]).encoder[0].astype(float)
+        given = np.array([sigma(1.5 * x - 0.25) for x in s]) if kind == "sum" else 0.8 * s
+        mean_encoder = given[free].mean()
+        opaque = given[item] - mean_encoder
+    mean_rules, given = mean - mean_base - mean_encoder, factor * worth.sum()
+    beyond = max(0.0, 1 - mean_rules / given) if given > 0 else float(mean_rules <= 0)
+    cells = slow_cells(user, item, feature)
+    totals = {k: sum(p for c, of in cells.items() if c[2] == k for p, _ in of) for k in range(6)}
+    gives = {
+        (r, e, k): beyond * factor * worth[k] * sum(p for p, _ in of) / totals[k]
+        for (r, e, k), of in cells.items()
+    }
+    return encoder, gives, cells, appeal + given - mean_rules - beyond * given, mean, opaque
+
+
+@cache
+def slow_unit(item: int) -> float:
+    return -0.5 + 0.25 * math.log1p(sum(item in owned(u) for u in range(GRAPH.n_users)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "feature", "sums"),
+    [("logit", "logwalk", True), ("logit", "count", True), ("logit", "logwalk", False),
+     ("sum", "logwalk", True), ("logic", "logwalk", True), ("logic", "count", False)],
+)  # fmt: skip
+def test_every_number_of_every_reason_is_its_formula(kind, feature, sums):
+    users, items = (np.append(x, y) for x, y in zip(pairs(), ([2, 3, 9], [0, 8, 20]), strict=True))
+    told = explain(ranker(kind, feature, sums=sums), users, items)
+    for e, u, v in zip(told, users.tolist(), items.tolist(), strict=True):
+        encoder, gives, cells, appeal, mean, opaque = slow_actions(kind, feature, sums, u, v)
+        assert e.mean == pytest.approx(mean, abs=1e-6)
+        assert e.appeal == pytest.approx(appeal, abs=1e-5)
+        assert e.opaque == (None if opaque is None else pytest.approx(opaque, abs=1e-5))
+        totals = {(0, w + GRAPH.n_users): x for w, x in encoder.items()}
+        for (r, w, _), x in gives.items():
+            totals[r, w] = totals.get((r, w), 0.0) + x
+        nonzero = {key: x for key, x in totals.items() if abs(x) > 1e-12}
+        assert {(r.relation, r.entity): r.total for r in e.reasons} == pytest.approx(nonzero)
+        lead = appeal + sum(totals.values()) + (opaque or 0.0)
+        assert e.lead == pytest.approx(lead, abs=1e-5)
+        assert e.score == pytest.approx(mean + lead, abs=1e-5)
+        for reason in e.reasons:
+            own = encoder.get(reason.entity - GRAPH.n_users, 0.0) if reason.relation == 0 else 0.0
+            assert reason.encoder == pytest.approx(own)
+            assert reason.share == pytest.approx(reason.total / lead, rel=1e-4)
+            assert reason.action == action_sentence(GRAPH, reason.relation, reason.entity)
+            mine = {k: x for (r, w, k), x in gives.items() if (r, w) == reason_key(reason)}
+            assert {list(RULES).index(p.rule): p.contribution for p in reason.evidence} == (
+                pytest.approx(mine, abs=1e-5)
+            )
+            order = [part.contribution for part in reason.evidence]
+            assert order == sorted(order, reverse=True)
+            for part in reason.evidence:
+                check_evidence(part, cells[(*reason_key(reason), list(RULES).index(part.rule))])
+    assert sum(len(e.reasons) for e in told) > 15
+
+
+def reason_key(reason: Reason) -> tuple[int, int]:
+    return reason.relation, reason.entity
+
+
+def check_evidence(part: Evidence, paths: list[tuple]) -> None:
+    whole = sum(power for power, _ in paths)
+    assert part.n == len(paths)
+    assert [p.share for p in part.paths] == pytest.approx([x / whole for x, _ in paths[:3]])
+    assert {p.path.entities for p in part.paths} <= {nodes for _, nodes in paths}
+    for p in part.paths:
+        assert p.path.relations == p.rule.relations == part.rule.relations
+        assert p.contribution == pytest.approx(p.share * part.contribution)
+        assert p.text == path_sentence(GRAPH, p.path)
+    others = [p.path.entities[-2] for p in part.paths[1:]]
+    assert part.text == evidence_sentence(GRAPH, part.paths[0].path, part.n, others)
+
+
+@cache
+def all_explained() -> list:
+    return explain(ranker(sums=True), *grid())
+
+
+def explained():
+    """An explanation with several reasons and paths."""
+    told = [e for e in all_explained() if len(e.shown) > 2 and len(e.reasons) > len(e.shown)]
+    return max(told, key=lambda e: len(e.rules) + len(e.paths))
+
+
+def test_shown_are_the_first_reasons_that_carry_enough_of_what_actions_carry():
+    lengths = set()
+    for e in all_explained():
+        whole = sum(r.total for r in e.reasons)
+        least, carried = [], 0.0
+        for reason in e.reasons[:5]:
+            if reason.total <= 0 or carried >= 0.8 * whole > 0 or (least and whole <= 0):
+                break
+            least.append(reason)
+            carried += reason.total
+        assert e.shown == tuple(least)
+        assert e.carried == pytest.approx(carried / e.lead)
+        assert e.carried_of_actions == pytest.approx(carried / whole if whole > 0 else 0.0)
+        lengths.add(len(e.shown))
+    assert {0, 1, 2, 3} <= lengths
+
+
+def test_paths_sentences_and_the_item_for_any_recommender_say_the_same():
+    e = explained()
+    sentences = [path_sentence(GRAPH, part.path) for part in e.paths]
+    assert len(sentences) == 3
+    assert e.sentences() == sentences
+    assert e.sentences(VERBS) == [path_sentence(GRAPH, p.path, VERBS) for p in e.paths]
+    assert e.sentences(VERBS) != sentences
+    item = e.explained()
+    assert (item.item, item.score) == (e.item, e.score)
+    assert item.paths == tuple(p.path for p in e.paths)
+    assert item.weights == tuple(p.contribution for p in e.paths)
+
+
+VERBS = dict.fromkeys(("purchase", "viewed", "similar", "follows"), "eats")
+
+
+def test_the_first_reason_is_a_sentence_with_the_given_verbs():
+    e = explained()
+    first = e.shown[0]
+    assert e.because() == f"because {first.text}"
+    assert first.action in e.because()
+    other = e.because(VERBS)
+    assert other.startswith(f"because {action_sentence(GRAPH, *reason_key(first), VERBS)} (")
+    by_rule = [(p.path.entities[-2] for p in part.paths[1:]) for part in first.evidence]
+    assert by_rule
+    for part, others in zip(first.evidence, by_rule, strict=True):
+        said = evidence_sentence(GRAPH, part.paths[0].path, part.n, list(others), VERBS)
+        assert (said in other) == (part.contribution >= 0.05 * first.total)
+
+
+def test_an_explanation_reads_as_a_sum_of_lines():
+    for e in [*all_explained()[:60], *explain(ranker(), *(x[:60] for x in grid()))]:
+        lines = [
+            f"item{e.item} for user{e.user}: rank {e.rank}, {e.lead:+.3f} beside the mean item",
+            *(f"  {r.total:+.3f}  {r.text}" for r in e.shown),
+        ]
+        rest = sum(r.total for r in e.reasons) - sum(r.total for r in e.shown)
+        if abs(rest) >= 0.0005:
+            lines.append(f"  {rest:+.3f}  all other actions")
+        lines.append(f"  {e.appeal:+.3f}  {APPEAL}")
+        if e.opaque is not None:
+            lines.append(f"  {e.opaque:+.3f}  {OPAQUE}")
+        if not e.shown:
+            lines.append(f"  {e.because()}")
+        assert str(e).split("\n") == lines
+    assert repr(e) == (
+        f"<Explanation of 'item{e.item}' for 'user{e.user}': "
+        f"rank {e.rank}, {e.lead:+.3f}, {len(e.reasons)} reasons>"
+    )
+
+
+def test_without_a_reason_it_is_the_appeal_or_the_opaque_encoder():
+    silent = [e for e in all_explained() if not e.shown]
+    assert silent
+    assert {e.because() for e in silent} == {e.as_dict()["because"] for e in silent} == {NO_REASON}
+    opaque = [e for e in explain(ranker(), *grid()) if not e.shown]
+    assert {e.because() for e in opaque if e.opaque > 0} == {OPAQUE}
+    assert {e.because(VERBS) for e in opaque if e.opaque <= 0} == {NO_REASON}
+    assert all(e.rules or e.logic_share == 0 for e in opaque)
+
+
+def test_a_record_has_names_for_numbers():
+    e = explained()
+    record = e.as_dict()
+    plain = {"score", "rank", "rank_without_logic", "encoder", "logic", "logit", "prior", "p", "q",
+             "popularity", "logic_share", "mean", "lead", "appeal", "carried",
+             "carried_of_actions"}  # fmt: skip
+    assert {name: record[name] for name in plain} == {name: getattr(e, name) for name in plain}
+    assert record["opaque"] == 0
+    assert explain(ranker(), *pairs())[0].as_dict()["opaque"] != 0
+    said = (record["user"], record["item"], record["label"], record["because"])
+    assert said == (f"user{e.user}", f"item{e.item}", f"item{e.item}", e.because())
+    assert set(record) == plain | {
+        "user", "item", "label", "because", "rules", "paths", "opaque", "reasons"
+    }  # fmt: skip
+    for told, part in zip(record["rules"], e.rules, strict=True):
+        assert told == {
+            "rule": str(part.rule), "sentence": part.rule.sentence(),
+            "relations": list(part.rule.names), "weight": part.weight, "paths": part.paths,
+            "contribution": part.contribution,
+        }  # fmt: skip
+    assert record["paths"] == [path_record(part) for part in e.paths]
+    for told, reason in zip(record["reasons"], e.shown, strict=True):
+        assert told == {
+            "action": reason.action, "total": reason.total, "share": reason.share,
+            "encoder": reason.encoder, "text": reason.text, "entity": entity(reason.entity),
+            "relation": GRAPH.relation_name(reason.relation),
+            "evidence": [
+                {"rule": str(part.rule), "contribution": part.contribution, "n": part.n,
+                 "text": part.text, "paths": [path_record(p) for p in part.paths]}
+                for part in reason.evidence
+            ],
+        }  # fmt: skip
+    assert any(told["evidence"] for told in record["reasons"])
+    eats = e.as_dict(VERBS)
+    assert eats["because"] == e.because(VERBS) == f"because {eats['reasons'][0]['text']}"
+    assert eats["paths"] == [path_record(part, VERBS) for part in e.paths]
+    path = eats["reasons"][0]["evidence"][0]["paths"][0]
+    assert path == path_record(e.shown[0].evidence[0].paths[0], VERBS)
+
+
+def entity(x: int) -> dict[str, str]:
+    words = GRAPH.vocabulary
+    return {"name": words.names[x], "label": words.labels[x], "type": words.type_of(x)}
+
+
+def path_record(part, verbs=None) -> dict:
+    return {
+        "rule": str(part.rule), "contribution": part.contribution, "share": part.share,
+        "sentence": path_sentence(GRAPH, part.path, verbs), "relations": list(part.rule.names),
+        "entities": [entity(x) for x in part.path.entities],
+    }  # fmt: skip
+
+
+def test_parts_have_readable_names():
+    e = explained()
+    assert list(e.parts.items()) == [
+        (MEAN_ITEM, e.mean), (APPEAL, e.appeal), *((r.action, r.total) for r in e.reasons)
+    ]  # fmt: skip
+    opaque = explain(ranker(), *pairs())[0]
+    assert list(opaque.parts.items())[:3] == [
+        (MEAN_ITEM, opaque.mean), (APPEAL, opaque.appeal), (OPAQUE, opaque.opaque)
+    ]  # fmt: skip
+
+
+# ── lists ───────────────────────────────────────────────────────────────────────────────
+
+
+def test_lists_are_explained_pair_by_pair_whatever_the_order_of_users():
+    users = pairs()[0][[0, 1, 0, 3]]
+    of = ranker("logic")
+    (items, values), told = explain_top(of, users, 3)
+    best, scores = of.top(users, 3)
+    assert (items == best).all()
+    assert (values == scores).all()
+    again = explain(of, np.repeat(users, 3), items.ravel())
+    assert [e.as_dict() for e in told] == [e.as_dict() for e in again]
+    assert max(len(e.paths) for e in told) == 3
+    few = np.arange(GRAPH.n_items) < 4
+    (some, _), told = explain_top(of, users, 6, 1, few)
+    assert (some < 4).all()
+    assert (some == -1).any()
+    expected = [(u, v) for u, row in zip(users, some, strict=True) for v in row if v >= 0]
+    assert [(e.user, e.item) for e in told] == expected
+    assert max(len(e.paths) for e in told) == 1
+
+
+def test_lists_by_blocks_are_those_of_each_user(monkeypatch):
+    monkeypatch.setattr("loger.explain.lists.BLOCK", 2)
+    users, of, steps = np.array([7, 2, 9]), ranker(sums=True), LocalEngine(1)
+    told = explained_items(of, users.tolist(), 30, 2, steps)
+    for user, row in zip(users.tolist(), told, strict=True):
+        items = listed(user, 30, of)
+        assert [x.item for x in row] == items
+        alone = explain(of, np.full(len(items), user), np.array(items), 2)
+        assert row == [e.explained() for e in alone]
+    rows = list(lists_with_reasons(of, users, 2, steps))
+    assert [len(items) for (items, _), _ in rows] == [2, 1]
+    for (items, scores), reasons in rows:
+        assert scores.shape == items.shape
+        assert len(reasons) == items.size
+    first = explain(of, np.full(2, 7), np.array(listed(7, 2, of)))
+    assert rows[0][1][:2] == [e.because() for e in first]
+
+
+def test_evidence_is_put_into_words_weightiest_first_and_trifles_are_left_out():
+    def of(total, encoder, *worths):
+        parts = tuple(Evidence(RULES[0], x, 1, (), f"by {x}") for x in worths)
+        return Reason("you did it", 0, 1, total, 0.125, encoder, parts)
+
+    assert of(4.0, 1.0, 2.0, 0.5, 0.1).text == f"you did it (12%): by 2.0; {CLOSE}; by 0.5"
+    assert of(4.0, 0.2, 0.2).evidence_text == f"by 0.2; {CLOSE}"
+    assert of(-4.0, -4.2, 0.2, 0.19).text == "you did it (12%): by 0.2"
+    assert of(1.0, 0.04).text == "you did it (12%)"
+    assert of(0.0, 0.0).text == "you did it (12%)"
