@@ -18,6 +18,7 @@ from small_ranker import (
     GRAPH,
     RULES,
     WEIGHTS,
+    Sums,
     grid,
     listed,
     owned,
@@ -58,6 +59,7 @@ def slow_actions(kind: str, feature: str, sums: bool, user: int, item: int):
     encoder, opaque, mean_encoder = {}, None, 0.0
     if sums and kind == "logit":
         parts = of.encoder
+        assert isinstance(parts, Sums)
         for v in owned(user):
             encoder[v] = 0.8 * (parts.pairs[v, item] - parts.pairs[v, free].mean())
             mean_encoder += 0.8 * parts.pairs[v, free].mean()
@@ -324,9 +326,9 @@ def test_lists_by_blocks_are_those_of_each_user(monkeypatch):
         assert row == [e.explained() for e in alone]
     rows = list(lists_with_reasons(of, users, 2, steps))
     assert [len(items) for (items, _), _ in rows] == [2, 1]
-    for (items, scores), reasons in rows:
-        assert scores.shape == items.shape
-        assert len(reasons) == items.size
+    for (best, scores), reasons in rows:
+        assert scores.shape == best.shape
+        assert len(reasons) == best.size
     first = explain(of, np.full(2, 7), np.array(listed(7, 2, of)))
     assert rows[0][1][:2] == [e.because() for e in first]
 
