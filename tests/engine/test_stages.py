@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from loger import em, mstep
+from loger import estep, mstep
 from loger import model as model_module
 from loger.baselines import CKE, EASE
 from loger.baselines.matching import PathMatcher
@@ -20,6 +20,7 @@ from loger.evaluation import recommender
 from loger.evaluation.faithfulness import FaithfulnessConfig, faithfulness_report
 from loger.evaluation.faithfulness.probing import loger_probes
 from loger.evaluation.recommender import part_matrix, ranked
+from loger.explain import lists as explained_lists
 from loger.grounding import Walk, ground, reach
 from loger.logic import Logic
 from loger.model import LOGER, LOGERConfig
@@ -182,7 +183,7 @@ def test_faithfulness(same, parts, model):
 @pytest.mark.slow
 @pytest.mark.parametrize("likelihood", ["listwise", "pseudo"])
 def test_a_whole_fit_and_its_reasons(same, parts, likelihood, monkeypatch):
-    for module in (em, model_module, mstep):
+    for module in (estep, mstep, explained_lists, model_module):
         monkeypatch.setattr(module, "BLOCK", 16)
     config = replace(SMALL, em=EMConfig(likelihood=likelihood, early_stop=False))
 

@@ -377,8 +377,9 @@ class TransE:
         others = max(len(table) - len(owned), 1)
         mean = (self._item_sum - table[owned].sum(axis=0)) / others
         return EncoderParts(
-            scale * (vectors @ y.T),
-            constant + scale * (y @ relation) + bias,
+            # Item by item, so that a score does not depend on what else is asked, not in one bit.
+            scale * np.stack([vectors @ row for row in y], axis=1),
+            constant + scale * np.array([row @ relation for row in y]) + bias,
             scale * (vectors @ mean[:-1]),
             float(constant + scale * (mean[:-1] @ relation) + mean[-1]),
         )
