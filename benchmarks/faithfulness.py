@@ -3,13 +3,15 @@
     python benchmarks/loger_quality.py --seeds 0 --variants default paper --out results
     python benchmarks/faithfulness.py --results results --methods default paper PGPR KGAT
     python benchmarks/faithfulness.py --results results --methods default --users 0 --probed 0
+    python benchmarks/faithfulness.py --sets amazon-beauty --bundle BUNDLE --actions 200
 
 The models of LOGER are those that the first command kept; others are fitted here on the same
 parts, train and validation. Test items are not looked at. --users 0 asks all users for the
 divergences; --probed users are scored anew without facts. Histories are counted over all rules
 that mining finds, and once more over the rules that LOGER's default gave a weight. Beside every
 LOGER stands a control: random valid paths for the same items. A set may be ``demo``: then LOGER
-is fitted here, and planted reasons are compared too.
+is fitted here, and planted reasons are compared too. --actions N asks only what actions carry,
+for N users of the model in --bundle, and again with its contributions dealt out at random.
 """
 
 from __future__ import annotations
@@ -20,16 +22,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import loger.baselines
 from loger.data import Split, load, split
 from loger.data.demo import Demo, shop
+from loger.engine import LocalEngine
 from loger.evaluation.faithfulness import (
     FaithfulnessConfig,
+    FaithfulnessReport,
+    LogerActions,
     Probes,
     RandomPaths,
+    RandomReasons,
+    by_actions,
     faithfulness_report,
     loger_probes,
 )
+from loger.graph import history
 from loger.model import LOGER
 from loger.rules import RuleSet
 from loger.rules.mining import mine
@@ -71,6 +81,24 @@ def told(
         probed, probes = 0, replace(probes, rescore=None, permuted=None, decompose=None)
 
 
+def actions(model: LOGER, name: str, options: argparse.Namespace) -> None:
+    """Measure over actions, for the model and for random reasons for its items."""
+    config = FaithfulnessConfig(users=options.actions, probed=options.actions)
+    graph = model.graph_
+    users, _ = history(graph, np.arange(graph.n_users))
+    drawn = np.random.default_rng(0).choice(np.unique(users), options.actions, replace=False)
+    true = LogerActions(model.ranker_)
+    for label, acts in (("LOGER", true), ("random reasons", RandomReasons(true))):
+        start = time.perf_counter()
+        values = by_actions(acts, np.sort(drawn), config, LocalEngine())
+        report = FaithfulnessReport(label, name, len(drawn), config, values)
+        print(report.table(), f"\n{time.perf_counter() - start:.0f} s\n", flush=True)
+        folder = options.results / "faithfulness"
+        folder.mkdir(parents=True, exist_ok=True)
+        file = folder / f"{name}.{label}.actions.{len(drawn)}.json".replace(" ", "-")
+        file.write_text(report.to_json(), encoding="utf-8")
+
+
 def one(name: str, options: argparse.Namespace) -> None:
     demo: Demo | None = shop() if name == "demo" else None
     parts = split(demo.dataset if demo is not None else load(SHARED / name))
@@ -98,8 +126,14 @@ def main() -> None:
     parser.add_argument("--users", type=int, default=50)
     parser.add_argument("--probed", type=int, default=50)
     parser.add_argument("--paths", type=int, default=3)
+    parser.add_argument("--actions", type=int, default=0)
+    parser.add_argument("--bundle", type=Path)
     options = parser.parse_args()
     for name in options.sets:
+        if options.actions:
+            kept = options.bundle or options.results / "bundles" / f"{name}.default.0"
+            actions(LOGER.load(kept), name, options)
+            continue
         one(name, options)
 
 

@@ -28,6 +28,7 @@ from loger.errors import LogerError, NotFittedError
 from loger.evaluation.recommender import ExplainedItem, Floats, Recommender
 from loger.explain.attribution import BLOCK, Explanation
 from loger.explain.attribution import explain as explain_pairs
+from loger.explain.counterfactual import Counterfactual
 from loger.explain.lists import explained_items, lists_with_reasons
 from loger.explain.questions import WhatIf, WhyNot
 from loger.fitting import Fit, Fitted, Tried
@@ -232,6 +233,13 @@ class LOGER(Recommender):
     def why_not(self, user: Name, item: Name, k: int = 10) -> WhyNot:
         """What keeps an item out of a user's k best."""
         return WhyNot.of(self.ranker_, self._user(user), self._item(item), k)
+
+    def counterfactual(self, user: Name, item: Name, k: int = 10) -> Counterfactual:
+        """The fewest interactions without which an item leaves the k best, and what comes instead.
+
+        What the user has stays out of the list, removed or not.
+        """
+        return Counterfactual.of(self.ranker_, self._user(user), self._item(item), k)
 
     def what_if(
         self,

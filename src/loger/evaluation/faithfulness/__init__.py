@@ -1,5 +1,12 @@
 """How faithful reasons are: one report for any recommender that shows paths, and a control."""
 
+from loger.evaluation.faithfulness.actions import (
+    Acts,
+    Contributions,
+    LogerActions,
+    RandomReasons,
+    by_actions,
+)
 from loger.evaluation.faithfulness.control import RandomPaths
 from loger.evaluation.faithfulness.deletion import actions_of
 from loger.evaluation.faithfulness.measuring import Probes, faithfulness_report, planted_cases
@@ -7,12 +14,17 @@ from loger.evaluation.faithfulness.probing import loger_probes, permuted
 from loger.evaluation.faithfulness.report import FaithfulnessConfig, FaithfulnessReport, Mean
 
 __all__ = [
+    "Acts",
+    "Contributions",
     "FaithfulnessConfig",
     "FaithfulnessReport",
+    "LogerActions",
     "Mean",
     "Probes",
     "RandomPaths",
+    "RandomReasons",
     "actions_of",
+    "by_actions",
     "faithfulness_report",
     "loger_probes",
     "permuted",

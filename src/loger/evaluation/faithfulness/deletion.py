@@ -35,8 +35,6 @@ class _Probe:
     flip_user_edges: list[float] = field(default_factory=list)
     flip_with_others: list[float] = field(default_factory=list)
     flip_other_paths: list[float] = field(default_factory=list)
-    counterfactual_found: list[float] = field(default_factory=list)
-    counterfactual_size: list[float] = field(default_factory=list)
 
 
 def deletions(
@@ -49,10 +47,7 @@ def deletions(
     engine: Engine,
 ) -> dict[str, Values]:
     """Delete what was shown, and what was not, and see what becomes of the items."""
-    n = len(users) if config.probed is None else min(config.probed, len(users))
-    rng = np.random.default_rng([config.seed, 0x9F0B])
-    rows = np.sort(rng.choice(len(users), size=n, replace=False))
-    blocks = [(int(users[row]), shown[row]) for row in rows]
+    blocks = [(int(user), own) for user, own in zip(users, shown, strict=True)]
     shared = _Deleting(graph, rules, rescore, config)
     probes = list(engine.map("measuring faithfulness", _probe, blocks, shared))
     return {
@@ -76,7 +71,7 @@ def _probe(shared: _Deleting, block: tuple[int, Sequence[ExplainedItem]]) -> _Pr
     out, rng = _Probe(), np.random.default_rng([config.seed, 0x9F0B, user])
     known = graph.neighbours(user, INTERACTION) - graph.n_users
     before, own = np.asarray(rescore(user, ())), _own_facts(graph, user)
-    for place, r in enumerate(reasons):
+    for r in reasons:
         if not r.paths or measures.rank(before, r.item, known) >= config.k:
             continue
         facts = measures.facts_of(r.paths, graph)
@@ -101,13 +96,6 @@ def _probe(shared: _Deleting, block: tuple[int, Sequence[ExplainedItem]]) -> _Pr
         if len(others) == n:
             out.flip_with_others.append(flip)
             out.flip_other_paths.append(flips(measures.facts_of(others, graph)))
-        if place < config.counterfactuals:
-            fewest = measures.minimal_counterfactual(
-                actions_of(graph, user), lambda gone: rescore(user, gone), r.item, known, config.k
-            )
-            out.counterfactual_found.append(float(fewest is not None))
-            if fewest is not None:
-                out.counterfactual_size.append(len(fewest.actions))
     return out
 
 

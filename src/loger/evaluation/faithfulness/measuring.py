@@ -18,6 +18,7 @@ from loger.data.demo import Demo
 from loger.data.splits import Part, Split
 from loger.engine import Engine, LocalEngine, Progress, silent
 from loger.errors import LogerError
+from loger.evaluation.faithfulness.actions import Acts, by_actions
 from loger.evaluation.faithfulness.deletion import Rescore, deletions
 from loger.evaluation.faithfulness.report import FaithfulnessConfig, FaithfulnessReport
 from loger.evaluation.metrics import faithfulness as measures
@@ -35,6 +36,9 @@ class Probes:
     weights: Mapping[Rule, float] | None = None
     """Rule weights w, 0 for others; without them Q_w is made of the weights of emitted paths."""
     rescore: Rescore | None = None
+    """Scores without facts, for the measures over paths."""
+    acts: Acts | None = None
+    """What actions give, and scores without them, for the measures over actions."""
     decompose: Callable[[int, Sequence[int]], Sequence[tuple[ArrayLike, float]]] | None = None
     """(user, items) → for each the contributions shown and the logit they should add up to."""
     permuted: Explains | None = None
@@ -51,6 +55,7 @@ class Probes:
         seen: dict[str, Any] = {
             "weights": weights_of(recommender) if hasattr(recommender, "rules_") else None,
             "rescore": getattr(recommender, "rescore", None),
+            "acts": recommender if isinstance(recommender, Acts) else None,
             "decompose": getattr(recommender, "decompose", None),
             "explain": getattr(recommender, "explain_paths", None),
         }
@@ -99,8 +104,12 @@ def faithfulness_report(
     if probes.permuted is not None:
         other = probes.permuted.explained(users, config.k, config.paths)
         values["changed_by_permuting"] = measures.changed(shown, other)
+    rows = _probed_rows(users, config)
+    if probes.acts is not None:
+        values |= by_actions(probes.acts, users[rows], config, engine)
     if probes.rescore is not None:
-        values |= deletions(graph, rules, users, shown, probes.rescore, config, engine)
+        own = [shown[row] for row in rows]
+        values |= deletions(graph, rules, users[rows], own, probes.rescore, config, engine)
     if probes.demo is not None and probes.explain is not None:
         values |= _recovered(probes.demo, split, rules, probes.explain, config)
     title = name or str(getattr(recommender, "name", type(recommender).__name__))
@@ -119,6 +128,13 @@ def _chosen_users(split: Split, config: FaithfulnessConfig) -> NDArray[np.int64]
         return users
     rng = np.random.default_rng([config.seed, 0xFA17])
     return np.sort(rng.choice(users, size=config.users, replace=False))
+
+
+def _probed_rows(users: NDArray[np.int64], config: FaithfulnessConfig) -> NDArray[np.int64]:
+    """The users whose scores are made anew, by row, ascending."""
+    n = len(users) if config.probed is None else min(config.probed, len(users))
+    rng = np.random.default_rng([config.seed, 0x9F0B])
+    return np.sort(rng.choice(len(users), size=n, replace=False))
 
 
 def _history(

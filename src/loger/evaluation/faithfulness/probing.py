@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from loger.data.demo import Demo
+from loger.evaluation.faithfulness.actions import LogerActions
 from loger.evaluation.faithfulness.measuring import Probes, weights_of
 from loger.evaluation.metrics.faithfulness import Edge
 from loger.explain.attribution import explain
@@ -40,6 +41,7 @@ def loger_probes(model: LOGER, demo: Demo | None = None, seed: int = 0) -> Probe
     return Probes(
         weights=weights_of(model),
         rescore=partial(_rescore, ranker),
+        acts=LogerActions(ranker),
         decompose=decompose,
         permuted=permuted(model, seed),
         explain=paths,

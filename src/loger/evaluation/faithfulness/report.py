@@ -14,6 +14,29 @@ from loger.evaluation.metrics.faithfulness import EMITTED, Values
 from loger.evaluation.metrics.significance import resampled_means
 
 LINES: dict[str, str] = {
+    "carried_1": "share of the lead that the first reason carries",
+    "carried_3": "  the first three",
+    "carried_5": "  the first five",
+    "carried_of_actions_1": "share of what all reasons give that the first carries",
+    "carried_of_actions_3": "  the first three",
+    "carried_of_actions_5": "  the first five",
+    "r2": "how well contributions foretell a removal (infidelity R²)",
+    "r2_permuted": "  control: contributions permuted",
+    "deletion": "removing the largest first: chance 0, greedy oracle 1",
+    "insertion": "adding the largest first: chance 0, greedy oracle 1",
+    "undecidable_deletion": "  items where the oracle removes no better than chance",
+    "undecidable_insertion": "  items where the oracle adds no better than chance",
+    "flip_first_action": "items that leave the list without their first action",
+    "flip_random_action": "  control: without any one action",
+    "flip_difference": "  difference, user by user",
+    "pn_r": "share of the list that changes without the first item's reasons",
+    "pn_r_random": "  control: without as many random actions",
+    "pn_r_difference": "  difference, user by user",
+    "pn_r_short": "  users of up to 4 interactions",
+    "pn_r_middle": "  users of 5 to 9",
+    "pn_r_long": "  users of 10 or more",
+    "counterfactual_found": "first items that up to three of the user's actions carry",
+    "counterfactual_size": "  how many actions",
     "js_f": "JS_f: rules of emitted paths against history",
     "js_f_sampled": "JS_f with 1,000 sampled paths of history",
     "js_w": "JS_w: rule weights against history",
@@ -25,22 +48,27 @@ LINES: dict[str, str] = {
     "along_rules": "paths along a rule",
     "coverage": "coverage@k",
     "decomposition_error": "decomposition error, largest",
-    "comprehensiveness": "comprehensiveness: lead lost without the facts shown",
-    "insufficiency": "insufficiency: lead lost with no other action of the user",
-    "flip": "deletion flip rate",
-    "flip_compared": "deletion flip rate where both controls are defined",
-    "flip_random_paths": "  control: random paths of the same pair",
-    "flip_user_edges": "  control: random facts of the user",
-    "flip_with_others": "deletion flip rate where as many other paths exist",
-    "flip_other_paths": "  control: as many random paths that were not shown",
-    "counterfactual_found": "first items that some of the user's actions carry",
-    "counterfactual_size": "  how many actions",
     "recovered_rule": "planted reasons recovered: rule of the first path",
     "recovered_path": "planted reasons recovered: the very path among those shown",
     "changed_by_permuting": "first reasons changed by permuting rule weights",
     "repeatable": "two calls give equal bytes",
+    "comprehensiveness": "lead lost without the facts of the shown paths",
+    "insufficiency": "lead lost with no other fact of the user",
+    "flip": "items that leave the list without the facts of the shown paths",
+    "flip_compared": "  where both controls are defined",
+    "flip_random_paths": "  control: random paths of the same pair",
+    "flip_user_edges": "  control: random facts of the user",
+    "flip_with_others": "  where as many other paths exist",
+    "flip_other_paths": "  control: as many random paths that were not shown",
 }
-"""The lines of a report, in order."""
+"""The lines of a report, in order: over actions, against history, of the paths themselves; last
+the deletion of paths, which saturates where users have few interactions."""
+
+LENGTHS: dict[str, float] = {"short": 4, "middle": 9, "long": np.inf}
+"""Histories by how many interactions they have at most."""
+
+_UNEXPLAINED = {"r2": "r2_error", "r2_permuted": "r2_permuted_error"}
+"""Lines that are 1 − Σ of these values / Σ of the variances, over users."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +85,10 @@ class FaithfulnessConfig:
     """Of these, users whose scores are made anew; None: all."""
     counterfactuals: int = 1
     """Items of each probed user that the fewest decisive actions are sought for."""
+    subsets: int = 16
+    """Random sets of actions that are removed from each probed user."""
+    curves: int = 3
+    """Items of each probed user that actions are removed and added one by one for."""
     emitted: int = EMITTED
     seed: int = 0
     samples: int = 1000
@@ -89,6 +121,8 @@ class FaithfulnessReport:
         """One measure; None if the recommender could not be asked."""
         if line not in LINES:
             raise UnknownNameError("line of a faithfulness report", line, LINES)
+        if line in _UNEXPLAINED:
+            return self._explained_variance(_UNEXPLAINED[line])
         values = self.values.get(line, np.empty(0))
         values = values[~np.isnan(values)]
         if not len(values):
@@ -97,9 +131,26 @@ class FaithfulnessReport:
             worst = float(values.max())
             return Mean(worst, worst, worst, len(values))
         resampled = resampled_means(values[:, None], self.config.samples, self.config.seed)
+        return self._interval(float(values.mean()), resampled, len(values))
+
+    def _explained_variance(self, errors: str) -> Mean | None:
+        """1 − Σ errors / Σ variances; users are drawn with both of theirs."""
+        if errors not in self.values:
+            return None
+        both = np.stack([self.values[errors], self.values["r2_variance"]], axis=1)
+        both = both[~np.isnan(both).any(axis=1)]
+        if not both[:, 1].sum() > 0:  # nobody's scores depend on actions
+            return None
+        error, variance = both.mean(axis=0)
+        means = resampled_means(both, self.config.samples, self.config.seed)
+        known = means[:, 1] > 0
+        resampled = 1 - means[known, 0] / means[known, 1]
+        return self._interval(float(1 - error / variance), resampled, len(both))
+
+    def _interval(self, mean: float, resampled: Values, users: int) -> Mean:
         tail = (1 - self.config.level) / 2
         low, high = np.quantile(resampled, [tail, 1 - tail])
-        return Mean(float(values.mean()), float(low), float(high), len(values))
+        return Mean(mean, float(low), float(high), users)
 
     @property
     def ratios(self) -> dict[str, float]:
@@ -145,10 +196,10 @@ class FaithfulnessReport:
         for line, title in LINES.items():
             m = self[line]
             if m is None:
-                rows.append(f"{title:<62} –")
+                rows.append(f"{title:<64} –")
             elif line in ("decomposition_error", "repeatable"):
-                rows.append(f"{title:<62} {m.mean:.3g}")
+                rows.append(f"{title:<64} {m.mean:.3g}")
             else:
-                rows.append(f"{title:<62} {m.mean:.3f} [{m.low:.3f}, {m.high:.3f}] n = {m.users}")
-        rows += [f"{title:<62} {ratio:.2f}" for title, ratio in self.ratios.items()]
+                rows.append(f"{title:<64} {m.mean:.3f} [{m.low:.3f}, {m.high:.3f}] n = {m.users}")
+        rows += [f"{title:<64} {ratio:.2f}" for title, ratio in self.ratios.items()]
         return "\n".join(rows)

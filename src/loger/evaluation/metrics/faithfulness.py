@@ -8,10 +8,8 @@ callable, so that any recommender can be measured. Nothing here depends on a mod
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import combinations
-from math import comb
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -180,81 +178,6 @@ def lost_lead(before: ArrayLike, after: ArrayLike, item: int, known: ArrayLike) 
     """
     had = lead(before, item, known)
     return (had - lead(after, item, known)) / had if had > 0 else np.nan
-
-
-@dataclass(frozen=True, slots=True)
-class Counterfactual:
-    """The fewest of the user's own actions without which an item is not recommended."""
-
-    actions: tuple[int, ...]
-    """Their places among all actions."""
-    exact: bool
-    """Whether no smaller set suffices; otherwise there may be a smaller one."""
-
-
-def minimal_counterfactual(
-    actions: Sequence[Sequence[Edge]],
-    rescore: Callable[[Sequence[Edge]], ArrayLike],
-    item: int,
-    known: ArrayLike,
-    k: int,
-    *,
-    max_actions: int = 5,
-    max_pairs: int = 1000,
-) -> Counterfactual | None:
-    """The fewest actions to remove so that the item leaves the top k; None if none suffice.
-
-    An action is the facts that are removed with it. Greedy: remove what costs the item most, up
-    to ``max_actions``. Every single action is tried on the way, and if it took more than two,
-    every pair, unless there are more than ``max_pairs`` of them.
-    """
-
-    def distance(chosen: tuple[int, ...]) -> float:
-        """How far above the k-th of the others the item stays; below 0 once it has left."""
-        scores = rescore([edge for a in chosen for edge in actions[a]])
-        return _above(scores, item, known, k)
-
-    chosen: tuple[int, ...] = ()
-    left = list(range(len(actions)))
-    while left and len(chosen) < max_actions:
-        far = [distance((*chosen, a)) for a in left]
-        best = int(np.argmin(far))
-        chosen = (*chosen, left.pop(best))
-        if far[best] < 0:
-            break
-    else:
-        return _first_pair(actions, distance, max_pairs)
-    if len(chosen) <= 2:
-        return Counterfactual(tuple(sorted(chosen)), exact=True)
-    pair = _first_pair(actions, distance, max_pairs)
-    all_pairs = comb(len(actions), 2) <= max_pairs
-    return pair or Counterfactual(tuple(sorted(chosen)), exact=all_pairs and len(chosen) == 3)
-
-
-def _first_pair(
-    actions: Sequence[Sequence[Edge]],
-    distance: Callable[[tuple[int, ...]], float],
-    max_pairs: int,
-) -> Counterfactual | None:
-    """The first pair of actions that suffices, unless there are too many pairs to try."""
-    if comb(len(actions), 2) > max_pairs:
-        return None
-    sufficient = (pair for pair in combinations(range(len(actions)), 2) if distance(pair) < 0)
-    pair = next(sufficient, None)
-    return None if pair is None else Counterfactual(pair, exact=True)
-
-
-def _above(scores: ArrayLike, item: int, known: ArrayLike, k: int) -> float:
-    """An item's score above the k-th best other; below 0 just when it is out of the top k."""
-    s = np.array(scores, dtype=np.float64)
-    s[np.asarray(known, dtype=np.int64)] = -np.inf
-    others = np.delete(s, item)
-    others = others[others > -np.inf]
-    if len(others) < k:
-        return np.inf
-    gap = float(s[item] - np.partition(others, len(others) - k)[len(others) - k])
-    # A tie may be lost by number.
-    return -5e-324 if gap == 0 and rank(s, item, known) >= k else gap
 
 
 def mean_of_known(values: Sequence[float]) -> float:

@@ -1,0 +1,313 @@
+"""Whether a user's actions carry the items as the reasons say (METHOD 12).
+
+An action is an interaction with all that is known from it alone. Everything learned stays as it
+is; actions are removed and all items scored anew. An item's *lead* is its score less the mean
+score of the items that the user does not have. Removed items still count as the user's: they do
+not enter the mean and do not come back into the list, so the set of items is the same before
+and after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loger.engine import Engine
+from loger.evaluation.faithfulness.report import LENGTHS, FaithfulnessConfig
+from loger.evaluation.metrics import actions as measures
+from loger.evaluation.metrics.faithfulness import Values, lead, mean_of_known, rank
+from loger.explain.attribution import ENOUGH, MAX_SHOWN, explain
+from loger.explain.counterfactual import RIVALS, above, fewest_removals
+from loger.graph import history
+from loger.ranker import Ranker
+
+DECIDABLE = 0.02
+"""Of the lead: by how much the oracle must do better than chance for a pair to be decidable."""
+ORDERS = 10
+"""Random orders whose mean is chance."""
+
+
+@dataclass(frozen=True, eq=False)
+class Contributions:
+    """What a user's actions are said to give some items."""
+
+    leads: Values  # [items]
+    actions: Values  # [interactions, items], in the order of the history
+    facts: Values  # [facts, items]: facts about the user that no interaction takes with it
+
+
+@runtime_checkable
+class Acts(Protocol):
+    """A recommender that says what actions give, and scores without some of them."""
+
+    def history(self, user: int) -> NDArray[np.int64]:
+        """The items that a user has."""
+        ...
+
+    def contributions(self, user: int, items: Sequence[int]) -> Contributions:
+        """What each of the user's actions gives each item."""
+        ...
+
+    def rescore(self, user: int, removed: Sequence[int]) -> Values:
+        """Scores of all items as if the user did not have some items, all else as learned."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class LogerActions:
+    """What LOGER says its users' actions give, and its scores without them."""
+
+    ranker: Ranker
+
+    def history(self, user: int) -> NDArray[np.int64]:
+        """The items that a user has."""
+        return history(self.ranker.graph, np.array([user]))[1]
+
+    def contributions(self, user: int, items: Sequence[int]) -> Contributions:
+        """c_a of each interaction, with that of the facts that are known from it alone."""
+        asked = np.array(items, dtype=np.int64)
+        records = explain(self.ranker, np.full(len(asked), user), asked, 0)
+        leads = np.array([e.lead for e in records])
+        given = np.stack([e.attribution.actions for e in records], axis=1)
+        rows, n = self.ranker.graph.rows, len(self.history(user))
+        first = int(rows.segment_starts[rows.row_segments[user]])
+        actions, facts = given[:n].copy(), given[n:]
+        if not len(rows.origins):
+            return Contributions(leads, actions, facts)
+        # The tail's partner of an edge that one interaction told is that interaction's item.
+        origins = rows.origins[first + n : first + len(given)]
+        owned = rows.tails[first : first + n]
+        told = np.flatnonzero(np.isin(origins, owned))
+        np.add.at(actions, np.searchsorted(owned, origins[told]), facts[told])
+        return Contributions(leads, actions, np.delete(facts, told, axis=0))
+
+    def rescore(self, user: int, removed: Sequence[int]) -> Values:
+        """S of all items for the user without some interactions."""
+        viewed = self.ranker.user_view(user, remove=removed) if len(removed) else self.ranker
+        return viewed.scores([user], observed=False).total[0].astype(np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class RandomReasons:
+    """The same scores, contributions dealt out at random among a user's actions: the control."""
+
+    true: Acts
+    seed: int = 0
+
+    def history(self, user: int) -> NDArray[np.int64]:
+        """The items that a user has."""
+        return self.true.history(user)
+
+    def contributions(self, user: int, items: Sequence[int]) -> Contributions:
+        """The true contributions of each item in an order of chance."""
+        own = self.true.contributions(user, items)
+        dealt = own.actions.copy()
+        for column, item in enumerate(items):
+            rng = np.random.default_rng([self.seed, 0x9EA5, user, item])
+            dealt[:, column] = rng.permutation(dealt[:, column])
+        return Contributions(own.leads, dealt, own.facts)
+
+    def rescore(self, user: int, removed: Sequence[int]) -> Values:
+        """The scores of the recommender itself."""
+        return self.true.rescore(user, removed)
+
+
+class _Shared(NamedTuple):
+    acts: Acts
+    config: FaithfulnessConfig
+
+
+class _Scenes:
+    """Scores of all items for one user without some actions, each made once."""
+
+    def __init__(self, acts: Acts, user: int) -> None:
+        self.acts, self.user, self.owned = acts, user, acts.history(user)
+        self._scores: dict[frozenset[int], Values] = {}
+
+    def scores(self, gone: frozenset[int]) -> Values:
+        """The scores without actions, by place in the history."""
+        if gone not in self._scores:
+            removed = self.owned[sorted(gone)].tolist()
+            self._scores[gone] = np.asarray(self.acts.rescore(self.user, removed))
+        return self._scores[gone]
+
+    def lead(self, item: int, gone: frozenset[int]) -> float:
+        return lead(self.scores(gone), item, self.owned)
+
+    def flips(self, item: int, gone: frozenset[int], k: int) -> float:
+        return float(rank(self.scores(gone), item, self.owned) >= k)
+
+    def best(self, gone: frozenset[int], k: int) -> list[int]:
+        s = self.scores(gone).copy()
+        s[self.owned] = -np.inf
+        order = np.argsort(-s, kind="stable")[:k]
+        return [int(v) for v in order if s[v] > -np.inf]
+
+
+def by_actions(
+    acts: Acts, users: NDArray[np.int64], config: FaithfulnessConfig, engine: Engine
+) -> dict[str, Values]:
+    """All measures over actions, one value per user and line."""
+    blocks = [int(user) for user in users]
+    rows = list(engine.map("measuring faithfulness", _of_user, blocks, _Shared(acts, config)))
+    lines = sorted({line for row in rows for line in row})
+    return {line: np.array([row.get(line, np.nan) for row in rows]) for line in lines}
+
+
+def _of_user(shared: _Shared, user: int) -> dict[str, float]:
+    """One user's values."""
+    acts, config = shared
+    scenes = _Scenes(acts, user)
+    items = scenes.best(frozenset(), config.k)
+    if not len(scenes.owned) or not items:
+        return {}
+    rivals = scenes.best(frozenset(), config.k + RIVALS)
+    told = acts.contributions(user, rivals)  # the list, and what may come instead
+    rng = np.random.default_rng([config.seed, 0xAC75, user])
+    out = _shares(told, len(items))
+    out |= _fidelity(scenes, told, items, config, rng)
+    out |= _flips(scenes, told, items, config)
+    out |= _curves(scenes, told, items[: config.curves], rng)
+    out |= _first_reasons(scenes, told, items, config, rng)
+    if config.counterfactuals:
+        out |= _counterfactuals(scenes, told, rivals, config)
+    return out
+
+
+def _shares(told: Contributions, n: int) -> dict[str, float]:
+    """What the first 1, 3, 5 reasons carry, of the lead and of what all reasons give."""
+    given = np.concatenate([told.actions, told.facts])[:, :n]
+    out = {}
+    for most in (1, 3, 5):
+        of_lead = [measures.carried(c, w, most) for c, w in zip(given.T, told.leads, strict=False)]
+        of_all = [measures.carried(c, float(c.sum()), most) for c in given.T]
+        out[f"carried_{most}"] = mean_of_known(of_lead)
+        out[f"carried_of_actions_{most}"] = mean_of_known(of_all)
+    return out
+
+
+def _fidelity(
+    scenes: _Scenes,
+    told: Contributions,
+    items: Sequence[int],
+    config: FaithfulnessConfig,
+    rng: np.random.Generator,
+) -> dict[str, float]:
+    """Contributions of random sets of actions against what their removal really costs."""
+    n = len(scenes.owned)
+    if n < 2:
+        return {}
+    subsets = np.zeros((config.subsets, n), dtype=bool)
+    for row in subsets:
+        size = rng.integers(1, min(MAX_SHOWN, n - 1) + 1)
+        row[rng.choice(n, size=size, replace=False)] = True
+    before = np.array([scenes.lead(v, frozenset()) for v in items])
+    sets = [frozenset(np.flatnonzero(row).tolist()) for row in subsets]
+    lost = np.array([before - [scenes.lead(v, gone) for v in items] for gone in sets])
+    own = told.actions[:, : len(items)]
+    error, variance = measures.infidelity(own, subsets, lost)
+    dealt = np.stack([rng.permutation(c) for c in own.T], axis=1)
+    control, _ = measures.infidelity(dealt, subsets, lost)
+    return {"r2_error": error, "r2_permuted_error": control, "r2_variance": variance}
+
+
+def _flips(
+    scenes: _Scenes, told: Contributions, items: Sequence[int], config: FaithfulnessConfig
+) -> dict[str, float]:
+    """Items that leave the list without their weightiest action, and without any one action."""
+    best, any_one = [], []
+    for column, item in enumerate(items):
+        flips = [scenes.flips(item, frozenset([a]), config.k) for a in range(len(scenes.owned))]
+        best.append(flips[measures.by_contribution(told.actions[:, column])[0]])
+        any_one.append(np.mean(flips))
+    flip, chance = float(np.mean(best)), float(np.mean(any_one))
+    return {
+        "flip_first_action": flip,
+        "flip_random_action": chance,
+        "flip_difference": flip - chance,
+    }
+
+
+def _curves(
+    scenes: _Scenes, told: Contributions, items: Sequence[int], rng: np.random.Generator
+) -> dict[str, float]:
+    """Deletion and insertion, from chance (0) to the greedy oracle (1), and what is undecidable."""
+    n = len(scenes.owned)
+    steps, every = min(MAX_SHOWN, n - 1), frozenset(range(n))
+    orders = [rng.permutation(n).tolist() for _ in range(ORDERS)]
+    deletion, insertion = [], []
+    for column, item in enumerate(items):
+        method = measures.by_contribution(told.actions[:, column])
+        least = DECIDABLE * abs(float(told.leads[column]))
+
+        def placed(cost: measures.Lead, method: list[int] = method, least: float = least) -> float:
+            if not steps:
+                return np.nan
+            chance = float(np.mean([measures.area(order, steps, cost) for order in orders]))
+            oracle = measures.area(measures.greedy(n, steps, cost), steps, cost)
+            return measures.normalised(chance, measures.area(method, steps, cost), oracle, least)
+
+        deletion.append(placed(lambda gone, v=item: scenes.lead(v, gone)))
+        insertion.append(placed(lambda kept, v=item: -scenes.lead(v, every - kept)))
+    return {
+        "deletion": mean_of_known(deletion),
+        "insertion": mean_of_known(insertion),
+        "undecidable_deletion": float(np.mean(np.isnan(deletion))),
+        "undecidable_insertion": float(np.mean(np.isnan(insertion))),
+    }
+
+
+def _first_reasons(
+    scenes: _Scenes,
+    told: Contributions,
+    items: Sequence[int],
+    config: FaithfulnessConfig,
+    rng: np.random.Generator,
+) -> dict[str, float]:
+    """How much of the list changes when the shown reasons of its first item go (PN-R@k)."""
+    given, n = told.actions[:, 0], len(scenes.owned)
+    order = [a for a in measures.by_contribution(given) if given[a] > 0][:MAX_SHOWN]
+    enough = np.flatnonzero(np.cumsum(given[order]) >= ENOUGH * given.sum())
+    shown = order[: enough[0] + 1] if len(enough) else order
+    if not shown:
+        return {}
+
+    def change(gone: Sequence[int]) -> float:
+        return measures.list_change(items, scenes.best(frozenset(gone), config.k))
+
+    changed = change(shown)
+    draws = [rng.choice(n, size=len(shown), replace=False).tolist() for _ in range(ORDERS)]
+    chance = float(np.mean([change(draw) for draw in draws]))
+    length = next(name for name, most in LENGTHS.items() if n <= most)
+    return {
+        "pn_r": changed,
+        "pn_r_random": chance,
+        "pn_r_difference": changed - chance,
+        f"pn_r_{length}": changed,
+    }
+
+
+def _counterfactuals(
+    scenes: _Scenes, told: Contributions, rivals: Sequence[int], config: FaithfulnessConfig
+) -> dict[str, float]:
+    """How few actions carry the first items."""
+    found: list[float] = []
+    sizes: list[float] = []
+    for place in range(min(config.counterfactuals, config.k, len(rivals))):
+        item = rivals[place]
+        order = [place, *(c for c in range(len(rivals)) if c != place)]
+
+        def gap(gone: tuple[int, ...], item: int = item) -> float:
+            return above(scenes.scores(frozenset(gone)), item, scenes.owned, config.k)
+
+        removal = fewest_removals(gap, told.leads[order], told.actions[:, order], config.k)
+        found.append(float(bool(removal.actions)))
+        sizes += [float(len(removal.actions))] if removal.actions else []
+    return {
+        "counterfactual_found": mean_of_known(found),
+        "counterfactual_size": mean_of_known(sizes),
+    }
