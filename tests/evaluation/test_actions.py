@@ -29,12 +29,15 @@ def test_infidelity_is_the_mean_squared_error_beside_the_variance_within_an_item
     rng = np.random.default_rng(3)
     given, lost = rng.normal(size=(4, 2)), rng.normal(size=(6, 2))
     subsets = rng.random((6, 4)) < 0.5
-    error = variance = 0.0
+    error = variance = spread = together = 0.0
     for item in range(2):
         told = [sum(given[a, item] for a in range(4) if row[a]) for row in subsets]
         error += np.mean([(t - d) ** 2 for t, d in zip(told, lost[:, item], strict=True)])
         variance += np.var(lost[:, item])
-    assert measures.infidelity(given, subsets, lost) == pytest.approx((error, variance))
+        spread += np.var(told)
+        together += np.cov(told, lost[:, item], bias=True)[0, 1]
+    slow = (error, variance, spread, together)
+    assert tuple(measures.infidelity(given, subsets, lost)) == pytest.approx(slow)
 
 
 def test_greed_takes_the_best_next_step_and_the_area_is_the_mean_of_the_steps():
@@ -101,7 +104,7 @@ def report(acts, users=(0, 1, 2)):
 
 def test_where_scores_are_sums_their_terms_are_the_perfect_explanation():
     told = report(Sums())
-    assert told["r2"].mean == pytest.approx(1.0)
+    assert (told["r2"].mean, told["r2_scaled"].mean) == pytest.approx((1.0, 1.0))
     assert told["deletion"].mean == told["insertion"].mean == pytest.approx(1.0)
     assert told["r2_permuted"].mean < 0.5
     assert told["flip_first_action"].mean > told["flip_random_action"].mean
@@ -111,7 +114,7 @@ def test_where_scores_are_sums_their_terms_are_the_perfect_explanation():
     assert told["carried_1"].mean < told["carried_3"].mean <= told["carried_5"].mean
     assert told["pn_r"].mean == told["pn_r_middle"].mean > told["pn_r_random"].mean
     assert told["pn_r_short"] is told["pn_r_long"] is None
-    assert set(told.values) - set(LINES) == {"r2_error", "r2_permuted_error", "r2_variance"}
+    assert all(line in LINES or line.startswith("r2") for line in told.values)
 
 
 def test_reasons_dealt_out_at_random_are_found_out_though_scores_are_the_same():
@@ -166,11 +169,15 @@ def test_a_single_interaction_leaves_nothing_to_compare_and_is_not_an_error():
 
 
 def test_users_are_drawn_with_their_errors_and_their_variances():
-    values = {"r2_error": np.array([1.0, 0.0, np.nan]), "r2_variance": np.array([2.0, 2.0, 5.0])}
-    told = FaithfulnessReport("x", "y", 3, CONFIG, values)["r2"]
-    assert told.mean == 0.75
-    assert told.users == 2
-    assert 0.5 <= told.low <= told.mean <= told.high <= 1
+    sums = {"error": [1.0, 0.0], "variance": [2.0, 2.0], "told_variance": [8.0, 8.0]}
+    sums |= {"covariance": [4.0, 4.0]}
+    values = {f"r2:{part}": np.array([*own, np.nan]) for part, own in sums.items()}
+    told = FaithfulnessReport("x", "y", 3, CONFIG, values)
+    assert told["r2"].mean == 0.75
+    assert told["r2"].users == 2
+    assert 0.5 <= told["r2"].low <= told["r2"].mean <= told["r2"].high <= 1
+    assert told["r2_scaled"].mean == 1  # twice as much as is true, but always
+    assert told["r2_permuted"] is None
 
 
 # ── the fewest actions ───────────────────────────────────────────────────────────────────

@@ -21,6 +21,7 @@ from loger.evaluation.faithfulness import (
     FaithfulnessReport,
     Probes,
     RandomPaths,
+    RandomReasons,
     faithfulness_report,
     loger_probes,
 )
@@ -131,11 +132,12 @@ def _faithful(
     seed: int,
     demo: Demo | None,
 ) -> list[FaithfulnessReport]:
-    """Measures of the model's reasons, and of random valid paths for the same items."""
+    """Measures of the model's reasons, and of random reasons and paths for the same items."""
     config = FaithfulnessConfig(k=k, users=users, probed=users, seed=seed)
     known, probes = split.refit(), loger_probes(model, demo, seed)
     control = RandomPaths(model, model.graph_, model.rules_, seed)
-    plain = Probes(rescore=probes.rescore, explain=control.explain_paths, demo=demo)
+    acts = None if probes.acts is None else RandomReasons(probes.acts, seed)
+    plain = Probes(rescore=probes.rescore, acts=acts, explain=control.explain_paths, demo=demo)
     # What carries an item does not depend on the paths shown: once is enough.
     once = replace(config, counterfactuals=0)
     return [

@@ -103,6 +103,8 @@ class Counterfactual:
     user: int
     item: int
     k: int
+    listed: bool
+    """Whether the item is in the list at all."""
     actions: tuple[int, ...]
     """The items whose interactions are removed; empty if no few suffice."""
     instead: int | None
@@ -132,10 +134,11 @@ class Counterfactual:
 
         def scores(gone: Sequence[int]) -> Floats:
             viewed = ranker.user_view(user, remove=owned[list(gone)].tolist())
-            return viewed.scores([user], observed=False).total[0]
+            total: Floats = viewed.scores([user], observed=False).total[0]
+            return total
 
-        found = Removal((), True, 0)
-        if item in before[:k].tolist():
+        found, listed = Removal((), True, 0), item in before[:k].tolist()
+        if listed:
             found = fewest_removals(
                 lambda gone: above(scores(gone), item, owned, k), leads, given, k, most, budget
             )
@@ -145,7 +148,7 @@ class Counterfactual:
             after[owned] = after[before[:k]] = -np.inf
             instead = int(after.argmax())
         removed = tuple(owned[list(found.actions)].tolist())
-        return cls(ranker.graph, user, item, k, removed, instead, found.exact)
+        return cls(ranker.graph, user, item, k, listed, removed, instead, found.exact)
 
     def as_dict(self) -> dict[str, Any]:
         """The record for machines."""
@@ -154,6 +157,7 @@ class Counterfactual:
             "user": names[self.user],
             "item": names[self.item + first],
             "k": self.k,
+            "listed": self.listed,
             "without": [names[v + first] for v in self.actions],
             "instead": None if self.instead is None else names[self.instead + first],
             "exact": self.exact,
@@ -165,6 +169,8 @@ class Counterfactual:
     def __str__(self) -> str:
         labels, first = self.graph.vocabulary.labels, self.graph.n_users
         label = labels[self.item + first]
+        if not self.listed:
+            return f"{label} is not among the first {self.k}"
         if self.instead is None:
             return f"no few actions alone keep {label} among the first {self.k}"
         gone = " and ".join(labels[v + first] for v in self.actions)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -88,7 +89,8 @@ class LogerActions:
     def rescore(self, user: int, removed: Sequence[int]) -> Values:
         """S of all items for the user without some interactions."""
         viewed = self.ranker.user_view(user, remove=removed) if len(removed) else self.ranker
-        return viewed.scores([user], observed=False).total[0].astype(np.float64)
+        scores: Values = viewed.scores([user], observed=False).total[0].astype(np.float64)
+        return scores
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,10 +211,14 @@ def _fidelity(
     sets = [frozenset(np.flatnonzero(row).tolist()) for row in subsets]
     lost = np.array([before - [scenes.lead(v, gone) for v in items] for gone in sets])
     own = told.actions[:, : len(items)]
-    error, variance = measures.infidelity(own, subsets, lost)
+    true = measures.infidelity(own, subsets, lost)
     dealt = np.stack([rng.permutation(c) for c in own.T], axis=1)
-    control, _ = measures.infidelity(dealt, subsets, lost)
-    return {"r2_error": error, "r2_permuted_error": control, "r2_variance": variance}
+    control = measures.infidelity(dealt, subsets, lost)
+    return {
+        f"{line}:{part}": value
+        for line, foretold in (("r2", true), ("r2_permuted", control))
+        for part, value in foretold._asdict().items()
+    }
 
 
 def _flips(
@@ -243,22 +249,31 @@ def _curves(
     for column, item in enumerate(items):
         method = measures.by_contribution(told.actions[:, column])
         least = DECIDABLE * abs(float(told.leads[column]))
-
-        def placed(cost: measures.Lead, method: list[int] = method, least: float = least) -> float:
-            if not steps:
-                return np.nan
-            chance = float(np.mean([measures.area(order, steps, cost) for order in orders]))
-            oracle = measures.area(measures.greedy(n, steps, cost), steps, cost)
-            return measures.normalised(chance, measures.area(method, steps, cost), oracle, least)
-
-        deletion.append(placed(lambda gone, v=item: scenes.lead(v, gone)))
-        insertion.append(placed(lambda kept, v=item: -scenes.lead(v, every - kept)))
+        left, gained = partial(scenes.lead, item), partial(_unled, scenes, item, every)
+        deletion.append(_placed(method, orders, steps, left, least))
+        insertion.append(_placed(method, orders, steps, gained, least))
     return {
         "deletion": mean_of_known(deletion),
         "insertion": mean_of_known(insertion),
         "undecidable_deletion": float(np.mean(np.isnan(deletion))),
         "undecidable_insertion": float(np.mean(np.isnan(insertion))),
     }
+
+
+def _unled(scenes: _Scenes, item: int, every: frozenset[int], kept: frozenset[int]) -> float:
+    """What an item lacks of a lead with some actions alone, up to a constant."""
+    return -scenes.lead(item, every - kept)
+
+
+def _placed(
+    method: list[int], orders: list[list[int]], steps: int, cost: measures.Lead, least: float
+) -> float:
+    """Where a method's order lies between random orders (0) and the greedy oracle (1)."""
+    if not steps:
+        return np.nan
+    chance = float(np.mean([measures.area(order, steps, cost) for order in orders]))
+    oracle = measures.area(measures.greedy(len(method), steps, cost), steps, cost)
+    return measures.normalised(chance, measures.area(method, steps, cost), oracle, least)
 
 
 def _first_reasons(

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from loger.errors import UnknownNameError
+from loger.evaluation.metrics.actions import Foretold
 from loger.evaluation.metrics.faithfulness import EMITTED, Values
 from loger.evaluation.metrics.significance import resampled_means
 
@@ -22,6 +23,8 @@ LINES: dict[str, str] = {
     "carried_of_actions_5": "  the first five",
     "r2": "how well contributions foretell a removal (infidelity R²)",
     "r2_permuted": "  control: contributions permuted",
+    "r2_scaled": "  the same up to a constant and a factor (squared correlation)",
+    "r2_scaled_permuted": "  control: contributions permuted",
     "deletion": "removing the largest first: chance 0, greedy oracle 1",
     "insertion": "adding the largest first: chance 0, greedy oracle 1",
     "undecidable_deletion": "  items where the oracle removes no better than chance",
@@ -67,8 +70,13 @@ the deletion of paths, which saturates where users have few interactions."""
 LENGTHS: dict[str, float] = {"short": 4, "middle": 9, "long": np.inf}
 """Histories by how many interactions they have at most."""
 
-_UNEXPLAINED = {"r2": "r2_error", "r2_permuted": "r2_permuted_error"}
-"""Lines that are 1 − Σ of these values / Σ of the variances, over users."""
+_FORETOLD = {
+    "r2": ("r2", False),
+    "r2_permuted": ("r2_permuted", False),
+    "r2_scaled": ("r2", True),
+    "r2_scaled_permuted": ("r2_permuted", True),
+}
+"""Lines made of sums over users: which sums, and whether a factor is allowed for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +129,8 @@ class FaithfulnessReport:
         """One measure; None if the recommender could not be asked."""
         if line not in LINES:
             raise UnknownNameError("line of a faithfulness report", line, LINES)
-        if line in _UNEXPLAINED:
-            return self._explained_variance(_UNEXPLAINED[line])
+        if line in _FORETOLD:
+            return self._foretold(*_FORETOLD[line])
         values = self.values.get(line, np.empty(0))
         values = values[~np.isnan(values)]
         if not len(values):
@@ -133,19 +141,18 @@ class FaithfulnessReport:
         resampled = resampled_means(values[:, None], self.config.samples, self.config.seed)
         return self._interval(float(values.mean()), resampled, len(values))
 
-    def _explained_variance(self, errors: str) -> Mean | None:
-        """1 − Σ errors / Σ variances; users are drawn with both of theirs."""
-        if errors not in self.values:
+    def _foretold(self, line: str, scaled: bool) -> Mean | None:
+        """R² of sums over users; users are drawn with all of theirs."""
+        parts = [self.values.get(f"{line}:{part}", np.empty(0)) for part in Foretold._fields]
+        sums = np.stack(parts, axis=1)
+        sums = sums[~np.isnan(sums).any(axis=1)]
+        if not sums[:, 1].sum() > 0:  # nobody's scores depend on actions
             return None
-        both = np.stack([self.values[errors], self.values["r2_variance"]], axis=1)
-        both = both[~np.isnan(both).any(axis=1)]
-        if not both[:, 1].sum() > 0:  # nobody's scores depend on actions
-            return None
-        error, variance = both.mean(axis=0)
-        means = resampled_means(both, self.config.samples, self.config.seed)
-        known = means[:, 1] > 0
-        resampled = 1 - means[known, 0] / means[known, 1]
-        return self._interval(float(1 - error / variance), resampled, len(both))
+        means = resampled_means(sums, self.config.samples, self.config.seed)
+        means = np.concatenate([sums.mean(axis=0)[None], means[means[:, 1] > 0]])
+        error, variance, told, covariance = means.T
+        r2 = covariance**2 / (variance * told) if scaled else 1 - error / variance
+        return self._interval(float(r2[0]), r2[1:], len(sums))
 
     def _interval(self, mean: float, resampled: Values, users: int) -> Mean:
         tail = (1 - self.config.level) / 2

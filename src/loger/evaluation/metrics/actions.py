@@ -7,6 +7,7 @@ callable that is given places of actions.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,16 +27,29 @@ def carried(contributions: Values, whole: float, n: int) -> float:
     return float(largest[largest > 0].sum() / whole) if whole > 0 else np.nan
 
 
-def infidelity(
-    contributions: Values, subsets: NDArray[np.bool_], lost: Values
-) -> tuple[float, float]:
-    """E[(Σ c − Δ)²] and Var(Δ) over subsets of actions, each added up over items.
+class Foretold(NamedTuple):
+    """Losses foretold by contributions beside real ones; added up over items."""
+
+    error: float
+    """E[(Σ c − Δ)²]."""
+    variance: float
+    """Var(Δ)."""
+    told_variance: float
+    """Var(Σ c)."""
+    covariance: float
+
+
+def infidelity(contributions: Values, subsets: NDArray[np.bool_], lost: Values) -> Foretold:
+    """How far Σ c of random subsets of actions is from Δ, what their removal really costs.
 
     ``contributions`` is [actions, items], ``subsets`` [subsets, actions], ``lost`` [subsets,
-    items]: by how much the lead of each item really falls. The variance is that of one item.
+    items]: by how much the lead of each item really falls. Variances are those within one item.
     """
     told = subsets.astype(np.float64) @ contributions
-    return float(((told - lost) ** 2).mean(axis=0).sum()), float(lost.var(axis=0).sum())
+    error = ((told - lost) ** 2).mean(axis=0)
+    covariance = ((told - told.mean(axis=0)) * (lost - lost.mean(axis=0))).mean(axis=0)
+    parts = (error, lost.var(axis=0), told.var(axis=0), covariance)
+    return Foretold(*(float(part.sum()) for part in parts))
 
 
 def by_contribution(contributions: Values) -> list[int]:
