@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from loger.data import Dataset
 from loger.data.dataset import PARTS
@@ -16,9 +16,14 @@ from loger.data.dataset import PARTS
 settings.register_profile(
     "loger", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
 )
-# Under `make mutants` every mutant runs the same few examples.
+# Under `make mutants` every mutant runs the same few examples, and a failure is enough.
 settings.register_profile(
-    "mutants", settings.get_profile("loger"), max_examples=20, derandomize=True, database=None
+    "mutants",
+    settings.get_profile("loger"),
+    max_examples=20,
+    derandomize=True,
+    database=None,
+    phases=(Phase.explicit, Phase.generate),
 )
 MUTATING = "mutmut" in sys.modules
 settings.load_profile("mutants" if MUTATING else "loger")

@@ -117,9 +117,12 @@ def test_there_may_be_nobody_and_nothing():
     assert nobody.shape == (0, 3)
     nothing = ranking.hits(np.array([[0, -1]]), [], [])
     assert nothing.tolist() == [[False, False]]
-    assert (
-        ranking.hits(np.array([[0, 1]]), np.array([0], np.int8), np.array([1], np.int8)).sum() == 1
-    )
+
+
+def test_numbers_of_rows_and_items_may_be_of_any_width():
+    lists = np.arange(600).reshape(100, 6)
+    found = ranking.hits(lists, np.array([3, 99], np.int8), np.array([20, 599], np.int16))
+    assert np.argwhere(found).tolist() == [[3, 2], [99, 5]]
 
 
 def test_a_user_with_nothing_to_find_is_refused():

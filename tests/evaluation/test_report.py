@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from dataclasses import replace
+from xml.etree.ElementTree import fromstring
 
 import numpy as np
 import polars as pl
@@ -211,6 +212,13 @@ def test_the_repr_says_what_was_measured_on_whom():
     many = replace(report(), users=np.arange(1234))
     models = f"{FIRST}, {SECOND}, {THIRD}"
     assert repr(many) == f"Report(a shop, test, full, k = 7, 1,234 users: {models})"
+
+
+def test_in_a_notebook_the_cells_are_those_of_the_text():
+    tree = fromstring(replace(report(), dataset="<shop>")._repr_html_())
+    assert tree.findtext("b") == "<shop>, test, full, 30 users"
+    rows = [[cell.text or "" for cell in row] for row in tree.iter("tr")]
+    assert rows == [HEAD, *slow_rows("text")]
 
 
 def test_unknown_names_and_empty_reports_are_refused():

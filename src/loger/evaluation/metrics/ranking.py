@@ -22,7 +22,7 @@ def hits(recommended: NDArray[np.integer], rows: ArrayLike, items: ArrayLike) ->
     ``recommended`` [users, k] holds item ids, -1 where the list has ended; the relevant
     pairs are given as (row of ``recommended``, item).
     """
-    rows, items = np.asarray(rows, dtype=np.int64), np.asarray(items, dtype=np.int64)
+    rows, items = np.asarray(rows, dtype=np.int64), np.asarray(items)
     width = 1 + max(int(recommended.max(initial=0)), int(items.max(initial=0)))
     keys = np.arange(len(recommended))[:, None] * width + recommended
     return np.isin(keys, rows * width + items) & (recommended >= 0)
@@ -30,12 +30,14 @@ def hits(recommended: NDArray[np.integer], rows: ArrayLike, items: ArrayLike) ->
 
 def precision(hits: Hits) -> Values:
     """Hits among the k recommended items: hits / k."""
-    return np.asarray(hits.mean(axis=1), dtype=np.float64)
+    share: Values = hits.mean(axis=1)
+    return share
 
 
 def recall(hits: Hits, n_relevant: ArrayLike) -> Values:
     """Share of the relevant items that were found: hits / |T_u|."""
-    return np.asarray(hits.sum(axis=1) / _relevant(n_relevant), dtype=np.float64)
+    share: Values = hits.sum(axis=1) / _relevant(n_relevant)
+    return share
 
 
 def hit_rate(hits: Hits) -> Values:
@@ -50,7 +52,8 @@ def ndcg(hits: Hits, n_relevant: ArrayLike) -> Values:
     """
     ideal: Values = np.cumsum(_discounts(hits.shape[1]))
     best = ideal[np.minimum(_relevant(n_relevant), hits.shape[1]) - 1]
-    return np.asarray(_gain(hits) / best, dtype=np.float64)
+    share: Values = _gain(hits) / best
+    return share
 
 
 def ndcg_retrieved(hits: Hits) -> Values:
@@ -60,7 +63,8 @@ def ndcg_retrieved(hits: Hits) -> Values:
     not count against it: use it beside the paper's table only.
     """
     ideal = np.concatenate([[1.0], np.cumsum(_discounts(hits.shape[1]))])
-    return np.asarray(_gain(hits) / ideal[hits.sum(axis=1)], dtype=np.float64)
+    share: Values = _gain(hits) / ideal[hits.sum(axis=1)]
+    return share
 
 
 def novelty(recommended: NDArray[np.integer], popularity: ArrayLike, n_users: int) -> Values:
@@ -72,7 +76,8 @@ def novelty(recommended: NDArray[np.integer], popularity: ArrayLike, n_users: in
     bits = np.log2(n_users / np.maximum(np.asarray(popularity), 1))
     listed = recommended >= 0
     total = np.where(listed, bits[np.maximum(recommended, 0)], 0.0).sum(axis=1)
-    return np.asarray(total / np.maximum(listed.sum(axis=1), 1), dtype=np.float64)
+    mean: Values = total / np.maximum(listed.sum(axis=1), 1)
+    return mean
 
 
 def coverage(recommended: NDArray[np.integer], n_items: int) -> float:
@@ -81,11 +86,13 @@ def coverage(recommended: NDArray[np.integer], n_items: int) -> float:
 
 
 def _discounts(k: int) -> Values:
-    return np.asarray(1.0 / np.log2(np.arange(2, k + 2)), dtype=np.float64)
+    discounts: Values = 1.0 / np.log2(np.arange(2, k + 2))
+    return discounts
 
 
 def _gain(hits: Hits) -> Values:
-    return np.asarray(hits @ _discounts(hits.shape[1]), dtype=np.float64)
+    gain: Values = hits @ _discounts(hits.shape[1])
+    return gain
 
 
 def _relevant(n_relevant: ArrayLike) -> NDArray[np.int64]:
