@@ -85,18 +85,23 @@ def actions(model: LOGER, name: str, options: argparse.Namespace) -> None:
     """Measure over actions, for the model and for random reasons for its items."""
     config = FaithfulnessConfig(users=options.actions, probed=options.actions)
     graph = model.graph_
-    users, _ = history(graph, np.arange(graph.n_users))
-    drawn = np.random.default_rng(0).choice(np.unique(users), options.actions, replace=False)
+    users = np.unique(history(graph, np.arange(graph.n_users))[0])
+    drawn = np.random.default_rng(0).choice(users, min(options.actions, len(users)), replace=False)
     true = LogerActions(model.ranker_)
     for label, acts in (("LOGER", true), ("random reasons", RandomReasons(true))):
         start = time.perf_counter()
-        values = by_actions(acts, np.sort(drawn), config, LocalEngine())
+        values = by_actions(acts, np.sort(drawn), config, LocalEngine(progress=_counted))
         report = FaithfulnessReport(label, name, len(drawn), config, values)
         print(report.table(), f"\n{time.perf_counter() - start:.0f} s\n", flush=True)
         folder = options.results / "faithfulness"
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / f"{name}.{label}.actions.{len(drawn)}.json".replace(" ", "-")
         file.write_text(report.to_json(), encoding="utf-8")
+
+
+def _counted(what: str, done: int, of: int) -> None:
+    if done % 20 == 0:
+        print(f"{what}: {done} of {of}", flush=True)
 
 
 def one(name: str, options: argparse.Namespace) -> None:
@@ -132,7 +137,9 @@ def main() -> None:
     for name in options.sets:
         if options.actions:
             kept = options.bundle or options.results / "bundles" / f"{name}.default.0"
-            actions(LOGER.load(kept), name, options)
+            fit_here = name == "demo" and options.bundle is None
+            model = LOGER().fit(split(shop().dataset)) if fit_here else LOGER.load(kept)
+            actions(model, name, options)
             continue
         one(name, options)
 

@@ -126,6 +126,18 @@ def test_reasons_dealt_out_at_random_are_found_out_though_scores_are_the_same():
     assert random["flip_first_action"].mean < true["flip_first_action"].mean
 
 
+def test_random_reasons_are_as_good_as_chance_and_not_worse():
+    random = RandomReasons(Sums())
+    items = [20, 21, 22]
+    firsts = [
+        measures.by_contribution(column)[0]
+        for user in range(400)
+        for column in random.contributions(user, items).actions.T
+    ]
+    expected = len(firsts) / 6
+    assert np.abs(np.bincount(firsts, minlength=6) - expected).max() < 4 * expected**0.5
+
+
 def test_a_recommender_that_does_not_hear_of_removals_shows_it_by_itself():
     told = report(Sums(deaf=True))
     assert told["r2"] is told["deletion"] is told["insertion"] is None
