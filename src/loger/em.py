@@ -432,7 +432,7 @@ class EM:
     ) -> list[dict[str, float]]:
         """What one round comes to that selects at most so many hidden pairs of each user, by size.
 
-        |H⁺| of a user (``selected``), how many pairs it is in all, and NDCG on the development
+        ``|H⁺|`` of a user (``selected``), how many pairs it is in all, and NDCG on the development
         users with a 95 % interval: the paper's ablation. The encoder stands afterwards as before.
         """
         if not len(self.dev_users):

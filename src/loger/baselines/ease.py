@@ -19,7 +19,7 @@ from loger.evaluation.recommender import Floats, PairMatrix, Recommender
 class EASE(Recommender):
     """Steck, WWW 2019, "Embarrassingly Shallow Autoencoders for Sparse Data".
 
-    With X the users × items matrix of training pairs, B minimises |X − XB|² + λ|B|² with a
+    With X the users × items matrix of training pairs, B minimises ‖X − XB‖² + λ‖B‖² with a
     zero diagonal, so that no item explains itself. In closed form
 
         P = (XᵀX + λI)⁻¹,   B_ij = −P_ij / P_jj,   B_jj = 0,   score(u, ·) = X_u B.
@@ -31,7 +31,7 @@ class EASE(Recommender):
         X_ui = a_ui^−τ in the Gram matrix,   score(u, v) = n_v^−β Σ_i a_ui^−ρ B_iv.
 
     All three are 0 in the paper. P is dense and comes from a Cholesky factor in single precision,
-    in place: λ bounds the condition number by 1 + |X|²/λ. ``memory`` is what the fit may use, in
+    in place: λ bounds the condition number by 1 + ‖X‖²/λ. ``memory`` is what the fit may use, in
     bytes.
     """
 

@@ -1,7 +1,7 @@
 """Ranking measures at k (METHOD 8), one value per user.
 
 They take ``hits`` [users, k], true where the item at that rank is relevant, and
-``n_relevant`` [users] = |T_u|. A list that is shorter than k is filled up with misses, so
+``n_relevant`` [users] = ``|T_u|``. A list that is shorter than k is filled up with misses, so
 every user with something to find counts, and a short list never looks better for it.
 """
 
@@ -35,7 +35,7 @@ def precision(hits: Hits) -> Values:
 
 
 def recall(hits: Hits, n_relevant: ArrayLike) -> Values:
-    """Share of the relevant items that were found: hits / |T_u|."""
+    """Share of the relevant items that were found: ``hits / |T_u|``."""
     share: Values = hits.sum(axis=1) / _relevant(n_relevant)
     return share
 
@@ -48,7 +48,7 @@ def hit_rate(hits: Hits) -> Values:
 def ndcg(hits: Hits, n_relevant: ArrayLike) -> Values:
     """Discounted gain Σ hit_j / log2(j + 1) over that of the best possible list.
 
-    The best possible list begins with min(k, |T_u|) relevant items.
+    The best possible list begins with ``min(k, |T_u|)`` relevant items.
     """
     ideal: Values = np.cumsum(_discounts(hits.shape[1]))
     best = ideal[np.minimum(_relevant(n_relevant), hits.shape[1]) - 1]
@@ -96,7 +96,7 @@ def _gain(hits: Hits) -> Values:
 
 
 def _relevant(n_relevant: ArrayLike) -> NDArray[np.int64]:
-    """|T_u|, refused where there is nothing to find: the measure is not defined there."""
+    """``|T_u|``, refused where there is nothing to find: the measure is not defined there."""
     counts = np.asarray(n_relevant, dtype=np.int64)
     if (counts < 1).any():
         row = int(np.argmax(counts < 1))
