@@ -59,10 +59,10 @@ def main() -> None:
             wait_for(url)
             user = ask(f"{url}/v1/users?limit=1")["results"][0]["name"]
             first = ask(f"{url}/v1/recommendations?user={quote(user)}&k=1")["items"][0]
-            print(f"{user}: {first['label']}, {first['explanation']['paths'][0]['sentence']}")
-            cold = {"history": [first["item"]], "k": 2, "paths": 1}
+            print(f"{user}: {first['label']}, {first['explanation']['because']}")
+            cold = {"history": [first["item"]], "k": 2, "paths": 0}
             for item in ask(f"{url}/v1/recommendations", cold)["items"]:
-                print(f"a new user: {item['label']}, {item['explanation']['paths'][0]['sentence']}")
+                print(f"a new user: {item['label']}, {item['explanation']['because']}")
         finally:
             server.terminate()
             server.wait(30)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from json import dumps
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 import polars as pl
 
@@ -13,13 +16,14 @@ from loger.files import atomic_file
 from loger.model import LOGER
 
 BLOCK = 1024
-"""Users between two reports of progress."""
-_WRITERS: Mapping[str, Callable[[pl.DataFrame, Path], None]] = {
-    ".parquet": lambda table, path: table.write_parquet(path),
-    ".csv": lambda table, path: table.write_csv(path),
-    ".jsonl": lambda table, path: table.write_ndjson(path),
-}
-_WRITERS = {**_WRITERS, ".json": _WRITERS[".jsonl"], ".ndjson": _WRITERS[".jsonl"]}
+"""Users whose lists are in memory at a time."""
+
+
+class Exported(NamedTuple):
+    """What was written."""
+
+    rows: int
+    columns: list[str]
 
 
 def check_format(path: Path) -> None:
@@ -36,18 +40,59 @@ def export_lists(
     *,
     explain: bool = False,
     progress: Progress = silent,
-) -> pl.DataFrame:
-    """Write the k best items of users to a file, whole or not at all, and give the table.
+) -> Exported:
+    """Write the k best items of users to a file, whole or not at all, block by block.
 
-    The ending of the file says its format: .parquet, .csv, or .jsonl for JSON lines.
+    The ending of the file says its format: .parquet, .csv, or .jsonl for JSON lines. With
+    ``explain`` there are the columns ``because``, ``reasons`` (in CSV as JSON) and ``carried``.
     """
     check_format(path)
-    tables = []
-    for lo in range(0, len(users), BLOCK):
-        progress("recommending", lo, len(users))
-        tables.append(model.recommend(users[lo : lo + BLOCK], k, explain=explain))
-    table = pl.concat(tables)
+    rows, columns = 0, list[str]()
+
+    def tables() -> Iterator[pl.DataFrame]:
+        nonlocal rows, columns
+        for lo in range(0, max(len(users), 1), BLOCK):
+            progress("recommending", lo, len(users))
+            table = model.recommend(users[lo : lo + BLOCK], k, explain=explain)
+            rows, columns = rows + len(table), table.columns
+            yield table
+
     with atomic_file(path) as part:
-        _WRITERS[path.suffix](table, part)
+        _WRITERS[path.suffix](tables(), part)
     progress("recommending", len(users), len(users))
-    return table
+    return Exported(rows, columns)
+
+
+# ── formats ─────────────────────────────────────────────────────────────────────────────
+
+
+def _write_parquet(tables: Iterator[pl.DataFrame], path: Path) -> None:
+    """Each block as a file of its own, then all streamed into one."""
+    with TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
+        for k, table in enumerate(tables):
+            table.write_parquet(Path(folder) / f"{k:08d}.parquet")
+        pl.scan_parquet(Path(folder) / "*.parquet").sink_parquet(path)
+
+
+def _write_csv(tables: Iterator[pl.DataFrame], path: Path) -> None:
+    with path.open("wb") as file:
+        for k, table in enumerate(tables):
+            if "reasons" in table.columns:  # a cell of CSV holds no list
+                texts = [dumps(row, ensure_ascii=False) for row in table["reasons"].to_list()]
+                table = table.with_columns(reasons=pl.Series(texts, dtype=pl.String))
+            table.write_csv(file, include_header=k == 0)
+
+
+def _write_jsonl(tables: Iterator[pl.DataFrame], path: Path) -> None:
+    with path.open("wb") as file:
+        for table in tables:
+            table.write_ndjson(file)
+
+
+_WRITERS: Mapping[str, Callable[[Iterator[pl.DataFrame], Path], None]] = {
+    ".parquet": _write_parquet,
+    ".csv": _write_csv,
+    ".jsonl": _write_jsonl,
+    ".json": _write_jsonl,
+    ".ndjson": _write_jsonl,
+}

@@ -201,7 +201,8 @@ class LOGER(Recommender):
     ) -> pl.DataFrame:
         """The k best new items of users by name (of all, if none are named), best first.
 
-        With ``explain`` a column ``because`` says the first reason of each.
+        With ``explain`` a column ``because`` says the first reason of each, ``reasons`` lists those
+        that are shown, and ``carried`` is their share of the item's lead.
         """
         if users is None:
             ids = np.arange(self.graph_.n_users)
@@ -210,8 +211,8 @@ class LOGER(Recommender):
         if not explain:
             return tables.lists_table(self.graph_, ids, self.top(ids, k))
         parts = [
-            tables.lists_table(self.graph_, part, lists).with_columns(because=pl.Series(texts))
-            for part, (lists, texts) in zip(
+            tables.lists_table(self.graph_, part, lists).hstack(tables.reasons_table(reasons))
+            for part, (lists, reasons) in zip(
                 blocks(ids, BLOCK),
                 lists_with_reasons(self.ranker_, ids, k, self.engine),
                 strict=True,

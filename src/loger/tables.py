@@ -31,6 +31,23 @@ def lists_table(graph: Graph, users: NDArray[np.int64], lists: Lists) -> pl.Data
     )
 
 
+REASONS: dict[str, type[pl.DataType] | pl.DataType] = {
+    "because": pl.String,
+    "reasons": pl.List(
+        pl.Struct(
+            {"action": pl.String, "total": pl.Float64, "share": pl.Float64, "text": pl.String}
+        )
+    ),
+    "carried": pl.Float64,
+}
+"""What explained lists have beside the columns of ``lists_table``."""
+
+
+def reasons_table(rows: list[dict[str, Any]]) -> pl.DataFrame:
+    """The reasons of the items of lists, a row per item."""
+    return pl.DataFrame(rows, schema=REASONS)
+
+
 def history_table(graph: Graph, user: int) -> pl.DataFrame:
     """What a user has: item, label and, where they are known, time; the latest first."""
     words, (_, edges) = graph.vocabulary, history_edges(graph, np.array([user]))

@@ -8,11 +8,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
 from loger import __version__
 from loger.cli import app, data
+from loger.data.demo import shop
 
 INTERACTIONS = """user,item,rating,part
 ann,mug,5,train
@@ -71,10 +73,32 @@ def test_demo_shows_three_people_with_paths_between_them_and_the_items(
         for item in person["items"]:
             assert item["label"] not in person["history"]
             assert item["reasons"]
-            for reason in item["reasons"]:
-                assert reason["contribution"] > 0
-                assert reason["example"].startswith(person["name"])
-                assert reason["example"].endswith(item["label"])
+            totals = [reason["total"] for reason in item["reasons"]]
+            assert totals == sorted(totals, reverse=True) and totals[-1] > 0
+            paths = [one["example"] for reason in item["reasons"] for one in reason["told"]]
+            assert any(paths)
+            for path in filter(None, paths):
+                assert path.startswith(person["name"])
+                assert path.endswith(item["label"])
+
+
+def test_what_the_demo_marks_as_the_true_cause_is_the_planted_path(shown: tuple[Path, Any]) -> None:
+    made = shop(0)
+    words, events = made.dataset.vocabulary, made.dataset.interactions
+    items = [item for person in shown[1]["people"] for item in person["items"]]
+    marked = [
+        (item, one)
+        for item in items
+        for reason in item["reasons"]
+        for one in reason["told"]
+        if one["true_cause"]
+    ]
+    assert marked
+    for item, one in marked:
+        user, target = words.id("user", item["user"]), words.id("item", item["item"])
+        its = (events.users == user) & (events.items == target - made.dataset.n_users)
+        planted = [words.labels[entity] for entity in made.paths[np.flatnonzero(its)[0]]]
+        assert planted and all(label in one["example"] for label in planted)
 
 
 def test_demo_reaches_what_is_bought_later_far_better_than_chance(

@@ -15,13 +15,15 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner, Result
 
+from loger import export
 from loger.cli import app
 from loger.cli.compare import method_settings
 from loger.cli.fit import draw
 from loger.data.demo import shop
 from loger.errors import LogerError
 from loger.evaluation.fit_record import FIT_RECORD
-from loger.explain.records import owned
+from loger.explain.attribution import OPAQUE
+from loger.explain.records import carried_text, owned, score_parts
 from loger.model import LOGER
 
 SMALL = "--set", "encoder.dimension=16", "--set", "encoder.epochs=3"
@@ -216,9 +218,36 @@ def test_recommend_gives_reasons_whose_parts_add_up(bundle: Path, user: str) -> 
         rules = sum(rule["contribution"] for rule in row["rules"])
         parts = row["encoder"] + row["prior"] + row["popularity"] + rules
         assert parts == pytest.approx(row["score"], abs=1e-5)
-    shown = run("recommend", bundle, "--user", user, "--explain").stdout
-    assert told["items"][0]["label"] in shown
-    assert "–purchase→" in shown or "–follows→" in shown or "–mentions→" in shown
+        assert sum(value for value, _ in score_parts(row)) == pytest.approx(row["lead"], abs=1e-3)
+    first = told["items"][0]
+    shown = " ".join(run("recommend", bundle, "--user", user, "--explain").stdout.split())
+    shown = shown.replace("│ ", "")
+    assert f"{first['label']} {first['lead']:+.3f}" in shown
+    at = [shown.index(f"{r['total']:+.3f} because {r['action']}") for r in first["reasons"]]
+    assert at == sorted(at)
+    assert f"{first['carried']:.0%} of the lead" in shown
+    assert "–purchase→" not in shown
+
+
+def test_paths_are_one_flag_away(bundle: Path, user: str) -> None:
+    asked = ("recommend", bundle, "--user", user, "--explain", "--paths", 2, "-k", 1)
+    (row,) = parsed(*asked)[0]["items"]
+    assert len(row["paths"]) == 2
+    assert all(path["entities"][0]["name"] == user for path in row["paths"])
+    explain = ("explain", bundle, user, row["item"], "--paths", 2)
+    for shown in (run(*asked).stdout, run(*explain).stdout):
+        assert sum(shown.count(hop) for hop in ("–purchase→", "–follows→", "–mentions→")) >= 2
+    refuses(("recommend", bundle, "--user", user, "--paths", 2), "--paths needs --explain")
+
+
+def test_what_no_action_can_be_named_for_is_said_to_be_opaque(bundle: Path, user: str) -> None:
+    (row,) = parsed("recommend", bundle, "--user", user, "--explain", "-k", 1)[0]["items"]
+    assert OPAQUE not in [text for _, text in score_parts(row)]
+    opaque = row | {"opaque": 0.5, "reasons": [], "because": OPAQUE}
+    parts = {text: value for value, text in score_parts(opaque)}
+    assert parts[OPAQUE] == 0.5
+    assert sum(parts.values()) == pytest.approx(row["lead"])
+    assert carried_text(opaque) == OPAQUE
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv", "jsonl"])
@@ -227,9 +256,28 @@ def test_recommend_to_all_writes_a_table(bundle: Path, tmp_path: Path, ending: s
     told = parsed("recommend", bundle, "--all", "--out", out, "-k", 2, "--explain")
     read = {"parquet": pl.read_parquet, "csv": pl.read_csv, "jsonl": pl.read_ndjson}[ending]
     table = read(out)
-    assert table.columns == told["columns"] == ["user", "rank", "item", "label", "score", "because"]
+    columns = ["user", "rank", "item", "label", "score", "because", "reasons", "carried"]
+    assert table.columns == told["columns"] == columns
     assert len(table) == told["rows"] == 2 * 200
     assert [file.name for file in tmp_path.iterdir()] == [out.name]
+    for row in table.tail(3).to_dicts():
+        reasons = json.loads(row["reasons"]) if ending == "csv" else row["reasons"]
+        assert row["because"] == f"because {reasons[0]['text']}"
+        assert all(list(one) == ["action", "total", "share", "text"] for one in reasons)
+        assert sum(one["share"] for one in reasons) == pytest.approx(row["carried"])
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv", "jsonl"])
+def test_lists_written_block_by_block_are_those_written_at_once(
+    bundle: Path, tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, files = LOGER.load(bundle), [tmp_path / f"{name}.{ending}" for name in "ab"]
+    whole = export.export_lists(model, model.users[:20], files[0], 2, explain=True)
+    monkeypatch.setattr(export, "BLOCK", 7)
+    assert export.export_lists(model, model.users[:20], files[1], 2, explain=True) == whole
+    read = {"parquet": pl.read_parquet, "csv": pl.read_csv, "jsonl": pl.read_ndjson}[ending]
+    assert read(files[0]).equals(read(files[1]))
+    assert sorted(tmp_path.iterdir()) == files
 
 
 def test_explain_says_of_an_owned_item_that_it_is_owned(bundle: Path, user: str) -> None:
@@ -261,7 +309,12 @@ def test_explain_why_not_and_what_if_speak_of_the_same_list(bundle: Path, user: 
     explained = parsed("explain", bundle, user, first["item"])
     assert explained["score"] == pytest.approx(first["score"], abs=1e-4)
     assert explained["rank"] == 1
-    assert "the score is the sum of" in run("explain", bundle, user, first["item"]).stdout
+    shown = " ".join(run("explain", bundle, user, first["item"]).stdout.split())
+    assert f"{explained['lead']:+.3f} beside the mean item" in shown
+    assert explained["reasons"][0]["action"] in shown.replace("│ ", "")
+    assert "own appeal" in shown
+    by_rules = run("explain", bundle, user, first["item"], "--paths", 1).stdout
+    assert "the score is the sum of" in by_rules
     every = parsed("recommend", bundle, "--user", user, "-k", 100)[0]["items"]
     low = every[-1]["item"]
     assert parsed("why-not", bundle, user, low, "-k", 3)["explanation"]["rank"] == 100

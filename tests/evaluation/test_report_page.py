@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from html.parser import HTMLParser
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,6 +24,13 @@ def a_report(name: str = "LOGER") -> Report:
     return Report("a & b", "test", "full", 10, users, values, dict.fromkeys(values, 0.5))
 
 
+EXAMPLE: dict[str, Any] = {
+    "label": "mug <1>", "user": "ann", "rank": 1, "lead": 2.0, "appeal": -0.5, "opaque": 0.0,
+    "carried": 0.75, "carried_of_actions": 0.6, "because": "",
+    "reasons": [{"total": 1.5, "text": "you bought ink (75%): same brand"}],
+}  # fmt: skip
+
+
 def everything() -> Contents:
     rounds = [Round(k, -4.0, -3.0 + k, 100 * k, 10 * k, 0.3, 0.5) for k in range(3)]
     values = {name: np.random.default_rng(1).random(9) for name in ("js_f", "floor", "random")}
@@ -35,6 +43,7 @@ def everything() -> Contents:
             {"selected": 10, "ndcg": 0.2, "low": 0.1, "high": 0.3},
         ],
         faithfulness=[FaithfulnessReport("LOGER", "a & b", 9, FaithfulnessConfig(), values)],
+        examples=[EXAMPLE],
         config={"seed": 0},
         origin="abc1234",
         command="loger evaluate b d --report r.html",
@@ -82,6 +91,18 @@ def test_the_page_has_every_part_it_was_given() -> None:
         assert part in text, part
     report = a_report()
     assert f"{100 * report.mean('LOGER', 'ndcg'):.2f} [" in text
+
+
+def test_examples_show_reasons_with_bars_and_the_share_they_carry() -> None:
+    text = page(everything())
+    assert "+2.000 beside the mean item" in text and "mug &lt;1&gt;" in text
+    parts = re.findall(r'<td class="n">(.{6})</td><td>([^<]*)<.*?width:([0-9.]+)%', text)
+    assert parts == [
+        ("+1.500", "because you bought ink (75%): same brand", "100.0"),
+        ("+1.000", "all other actions", "66.7"),
+        ("-0.500", "the item&#x27;s own appeal", "33.3"),
+    ]
+    assert "This reason carries 75% of the lead, 60% of what all actions give." in text
 
 
 def test_what_is_not_there_leaves_no_empty_part() -> None:

@@ -443,3 +443,21 @@ def test_a_watched_link_to_another_bundle_is_followed(tmp_path: Path, bundle: Pa
                 return
             threading.Event().wait(0.02)
     pytest.fail("the new bundle was not taken up")
+
+
+def test_all_reasons_are_every_action_and_the_shown_ones_come_first(client, model):
+    user = model.users[3]
+    item = model.recommend(user, 1)["item"][0]
+    asked = {"user": user, "item": item, "paths": 0}
+    shown = client.get("/v1/explain", params=asked).json()
+    every = client.get("/v1/explain", params=asked | {"reasons": "all"}).json()
+    assert every == client.post("/v1/explain", json=asked | {"reasons": "all"}).json()
+    assert len(every["reasons"]) > len(shown["reasons"]) > 0
+    assert every["reasons"][: len(shown["reasons"])] == shown["reasons"]
+    assert {k: v for k, v in every.items() if k != "reasons"} == {
+        k: v for k, v in shown.items() if k != "reasons"
+    }
+    given = every["mean"] + every["appeal"] + sum(r["total"] for r in every["reasons"])
+    assert given == pytest.approx(every["score"], abs=1e-9)
+    refused = client.get("/v1/explain", params=asked | {"reasons": "some"})
+    assert refused.status_code == 422

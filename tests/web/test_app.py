@@ -170,10 +170,99 @@ def test_an_item_shows_its_sum_its_picture_and_its_sentences(browser, model):
     ]  # fmt: skip
     assert "exactly" in browser.one(".sum + p").text
     sentences = browser.texts(".because-list li span:last-child")
-    assert sentences == told.sentences()
-    drawn = [part.path.entities for part in told.paths[:6]]
+    assert sorted(sentences) == sorted(told.sentences())
+    drawn = [part.path.entities for part in drawn_paths(told)]
     nodes = {(k == len(path) - 1 or k, e) for path in drawn for k, e in enumerate(path)}
     assert len(browser.all(".picture .node")) == len(nodes)
+
+
+def drawn_paths(told, most=6):
+    """The strongest path of each of the first reasons, then the next ones; by contribution."""
+    own = [reason.paths for reason in told.reasons if reason.total > 0][:5]
+    first = strongest(path for paths in own for path in paths[:1])
+    return strongest([*first, *strongest(path for paths in own for path in paths[1:])][:most])
+
+
+def strongest(paths):
+    return sorted(paths, key=lambda path: -path.contribution)
+
+
+def test_actions_lead_from_the_mean_item_to_the_score_the_strongest_first(browser, model):
+    user = shown_user(model)
+    item = model.recommend(user, 2)["item"][1]
+    browser.open(f"/#user={user}&item={item}")
+    browser.until(lambda: browser.texts("#reasons h2") == [item])
+    told = model.explain(user, item)
+    values = [float(v) for v in browser.values(".waterfall > li", "data-value")]
+    assert values[0] == pytest.approx(told.mean, abs=1e-6)
+    assert values[0] + sum(values[1:-1]) == pytest.approx(values[-1], abs=1e-6)
+    assert values[-1] == pytest.approx(told.score, abs=1e-6)
+    actions = browser.values(".waterfall > li[data-reasons]", "data-value")
+    assert [float(v) for v in actions] == pytest.approx([r.total for r in told.reasons[:12]])
+    assert f"{round(100 * told.carried)} % of the lead" in browser.one("#reasons").text
+
+
+def test_a_click_on_an_action_shows_its_evidence(browser, model):
+    user = shown_user(model)
+    browser.open(f"/#user={user}")
+    told = model.explain(user, browser.ranking()[0])
+    second = browser.all(".waterfall button")[1]
+    shown = ".waterfall > li[data-reasons='1'] .evidence li > span:last-child"
+    assert not browser.one("#evidence-1").is_displayed()
+    second.send_keys("\ue007")
+    assert browser.one("#evidence-1").is_displayed()
+    assert second.get_attribute("aria-expanded") == "true"
+    texts = browser.texts(shown)
+    assert all(any(part.text in text for text in texts) for part in told.reasons[1].evidence)
+    second.send_keys("\ue007")
+    assert not browser.one("#evidence-1").is_displayed()
+
+
+def test_an_action_and_its_paths_light_up_together(browser, model):
+    user = shown_user(model)
+    browser.open(f"/#user={user}")
+    enter = "arguments[0].dispatchEvent(new MouseEvent('mouseenter'))"
+    for reason in {r for v in browser.values(".picture .edge", "data-reasons") for r in v.split()}:
+        row = browser.one(f".waterfall > li[data-reasons='{reason}']")
+        browser.run(enter, row)
+        lit = browser.values(".picture .lit", "data-reasons")
+        assert lit and all(reason in value.split() for value in lit)
+        of_it = [v for v in browser.values(".picture [data-reasons]", "data-reasons")
+                 if reason in v.split()]  # fmt: skip
+        assert len(lit) == len(of_it)
+    edge = browser.one(".picture .edge")
+    browser.run(enter, edge)
+    rows = browser.values(".waterfall > li.lit", "data-reasons")
+    assert rows == sorted(edge.get_attribute("data-reasons").split())
+    browser.run("arguments[0].dispatchEvent(new MouseEvent('mouseleave'))", edge)
+    assert browser.all("#reasons .lit") == []
+    browser.all(".waterfall button")[0].send_keys("")
+    assert browser.values(".waterfall > li.lit", "data-reasons") == ["0"]
+
+
+OVERLAPS = """
+const boxes = (selector) => [...document.querySelectorAll(selector)]
+  .map((e) => [e.textContent, e.getBoundingClientRect()]);
+const labels = boxes('.picture .verb');
+const nodes = boxes('.picture .node rect');
+const meet = (a, b) => a.left < b.right - 1 && b.left < a.right - 1
+  && a.top < b.bottom - 1 && b.top < a.bottom - 1;
+return labels.flatMap(([text, a], k) => [...labels.slice(k + 1), ...nodes]
+  .filter(([, b]) => meet(a, b)).map(([other]) => [text, other]));
+"""
+
+
+@pytest.mark.parametrize("width", [1440, 820, 390])
+def test_labels_of_lines_never_overlap_nor_cover_nodes(browser, model, width):
+    drawn = 0
+    for number in (3, 20, 50, 90):
+        user = shown_user(model, number)
+        for item in model.recommend(user, 2)["item"]:
+            browser.open(f"/#user={user}&item={item}", width=width)
+            browser.until(lambda item=item: browser.texts("#reasons h2") == [item])
+            assert browser.run(OVERLAPS) == [], (user, item)
+            drawn += len(browser.all(".picture .verb"))
+    assert drawn > 8
 
 
 def test_lines_are_as_wide_as_what_goes_over_them(browser, model):
@@ -182,7 +271,7 @@ def test_lines_are_as_wide_as_what_goes_over_them(browser, model):
         browser.open(f"/#user={user}&item={item}")
         browser.until(lambda item=item: browser.texts("#reasons h2") == [item])
         flows: dict[tuple[object, ...], float] = {}
-        for part in model.explain(user, item, 8).paths[:6]:
+        for part in drawn_paths(model.explain(user, item)):
             for k, edge in enumerate(part.path.edges):
                 key = (k, k == len(part.path) - 1, *edge)
                 flows[key] = flows.get(key, 0) + part.contribution

@@ -125,17 +125,32 @@ def _draw_faithfulness(story: dict[str, Any], to: Console) -> None:
 def _draw_person(person: dict[str, Any], to: Console) -> None:
     from rich.markup import escape
 
+    from loger.explain.records import carried_text
+
     to.print(
         f"\n[bold]{escape(person['name'])}[/bold] bought {escape(', '.join(person['history']))}"
     )
     for item in person["items"]:
         later = "  [green]✓ bought later[/green]" if item["bought_later"] else ""
-        to.print(f"  → [bold]{escape(item['label'])}[/bold]  {item['score']:.2f}{later}")
-        for reason in item["reasons"][:2]:
-            cause = "  [green]← the true cause[/green]" if reason["true_cause"] else ""
-            text = f"{reason['contribution']:+.2f}  because {escape(reason['sentence'])}{cause}"
-            to.print(f"    {text}", soft_wrap=True)
-            to.print(f"           {reason['example']}", style="dim", markup=False, soft_wrap=True)
+        lead = f"{item['lead']:+.2f} beside the mean item"
+        to.print(f"  → [bold]{escape(item['label'])}[/bold]  {lead}{later}")
+        for reason in item["reasons"]:
+            _draw_reason(reason, to)
+        to.print(f"           {carried_text(item)}", style="dim", markup=False, soft_wrap=True)
+
+
+def _draw_reason(reason: dict[str, Any], to: Console) -> None:
+    """One reason, its evidence, and the path of the true cause or else the strongest one."""
+    from rich.markup import escape
+
+    cause = "  [green]← the true cause[/green]"
+    told = [escape(one["text"]) + (cause if one["true_cause"] else "") for one in reason["told"]]
+    head = f"{reason['total']:+.2f}  because {escape(reason['action'])} ({reason['share']:.0%})"
+    to.print(f"    {head}" + (f": {'; '.join(told)}" if told else ""), soft_wrap=True)
+    drawn = sorted(reason["told"], key=lambda one: not one["true_cause"])
+    example = next((one["example"] for one in drawn if one["example"]), "")
+    if example:
+        to.print(f"           {example}", style="dim", markup=False, soft_wrap=True)
 
 
 def _draw_what_if(answer: dict[str, Any], to: Console) -> None:

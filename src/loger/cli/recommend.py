@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 User = Annotated[str, typer.Argument(help="The user's name or label.", show_default=False)]
 Item = Annotated[str, typer.Argument(help="The item's name or label.", show_default=False)]
 Names = Annotated[list[str], typer.Option(metavar="ITEM", help="May be repeated.")]
-Paths = Annotated[int, typer.Option(min=1, help="How many paths to show at most.")]
+Paths = Annotated[int, typer.Option(min=0, metavar="N", help="Also show the strongest N paths.")]
 SHOWN_HISTORY = 8
 
 
@@ -34,13 +34,18 @@ def recommend(
     ] = None,
     k: Length = 10,
     explain: Annotated[bool, typer.Option("--explain", help="Give reasons.")] = False,
+    paths: Paths = 0,
     json: AsJson = False,
 ) -> None:
     """Recommend new items to users, best first.
 
+    With --explain, each item comes with the user's actions that speak for it and what each gives,
+    measured against the mean item.
+
     \b
     Examples:
       loger recommend my-shop.bundle --user ann --explain
+      loger recommend my-shop.bundle --user ann --explain --paths 3
       loger recommend my-shop.bundle --all --out lists.parquet -k 20
       loger recommend my-shop.bundle --user ann --json | jq '.[0].items'
     """
@@ -48,6 +53,8 @@ def recommend(
         raise LogerError("give either --user NAME, or --all with --out FILE")
     if every and out is None:
         raise LogerError("--all needs --out FILE")
+    if paths and (not explain or out is not None):
+        raise LogerError("--paths needs --explain, and goes without --out FILE")
     if out is not None:
         from loger.export import check_format
 
@@ -57,7 +64,7 @@ def recommend(
     if out is not None:
         _export(model, users, out, k, explain, json)
         return
-    lists = [_list(model, name, k, explain) for name in users]
+    lists = [_list(model, name, k, explain, paths) for name in users]
     from loger.cli import show
 
     if json:
@@ -67,14 +74,16 @@ def recommend(
         _draw(one, explain)
 
 
-def explain(bundle: Bundle, user: User, item: Item, paths: Paths = 3, json: AsJson = False) -> None:
+def explain(bundle: Bundle, user: User, item: Item, paths: Paths = 0, json: AsJson = False) -> None:
     """Explain an item's score for a user.
 
-    Shows the parts that add up to the score, the rules, and the strongest paths.
+    Shows the user's actions that speak for it, the largest first, and what else its lead over the
+    mean item is made of. With --paths N also the score by rules and the strongest paths.
 
     \b
-    Example:
+    Examples:
       loger explain my-shop.bundle ann torch
+      loger explain my-shop.bundle ann torch --paths 3
     """
     model = opened(bundle)
     from loger.cli import show
@@ -109,7 +118,7 @@ def why_not(bundle: Bundle, user: User, item: Item, k: Length = 10, json: AsJson
     to = show.console()
     to.print(str(answer), markup=False, soft_wrap=True)
     if not answer.owned:
-        to.print(show.explanation(answer.explanation.as_dict()))
+        to.print(show.explanation(answer.explanation.as_dict() | {"paths": []}))
 
 
 def what_if(
@@ -168,12 +177,12 @@ def _label(model: LOGER, kind: str, name: str) -> str:
     return str(words.labels[words.id(kind, name)])
 
 
-def _list(model: LOGER, user: str, k: int, explained: bool) -> dict[str, Any]:
+def _list(model: LOGER, user: str, k: int, explained: bool, paths: int) -> dict[str, Any]:
     """One user's list, as plain values."""
     from loger.explain.records import owned, recommendations
 
     number = model.graph_.vocabulary.id("user", user)
-    rows = recommendations(model.ranker_, number, k, explained=explained)
+    rows = recommendations(model.ranker_, number, k, paths, explained=explained)
     explanations = [row.pop("explanation") for row in rows]
     return {
         "user": user,
@@ -198,13 +207,11 @@ def _draw(one: dict[str, Any], explained: bool) -> None:
         to.print(title)
         to.print(show.table(["rank", "item", "score"], rows))
         return
-    tree = Tree(title)
+    tree = Tree(f"{title} [dim](numbers are beside the mean item)[/dim]")
     for row in one["items"]:
-        branch = tree.add(f"{row['rank']}. [bold]{escape(row['label'])}[/bold]  {row['score']:.3f}")
-        for path in row["paths"]:
-            branch.add(show.path_line(path))
-        if not row["paths"]:
-            branch.add(escape(row["because"]))
+        branch = tree.add(f"{row['rank']}. [bold]{escape(row['label'])}[/bold]  {row['lead']:+.3f}")
+        show.add_reasons(branch, row)
+        show.add_paths(branch, row)
     to.print(tree)
 
 
@@ -214,9 +221,8 @@ def _export(model: LOGER, users: list[str], out: Path, k: int, explained: bool, 
     from loger.export import export_lists
 
     with show.engine("recommending") as engine:
-        table = export_lists(model, users, out, k, explain=explained, progress=engine.progress)
+        done = export_lists(model, users, out, k, explain=explained, progress=engine.progress)
     if json:
-        rows, columns = len(table), table.columns
-        show.as_json({"out": str(out), "users": len(users), "rows": rows, "columns": columns})
+        show.as_json({"out": str(out), "users": len(users), **done._asdict()})
     else:
-        typer.echo(f"{len(table):,} recommendations to {len(users):,} users in {out}")
+        typer.echo(f"{done.rows:,} recommendations to {len(users):,} users in {out}")

@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.tree import Tree
 
 from loger.engine import LocalEngine
+from loger.explain.records import carried_text, score_parts
 from loger.progress import shown
 from loger.rules.arrows import arrows
 
@@ -101,12 +102,38 @@ def rule_table(measures: Sequence[dict[str, Any]], title: str) -> Table:
 
 
 def explanation(record: dict[str, Any], user: str = "") -> Tree:
-    """An explanation as a tree: the parts that add up to the score, then the paths."""
+    """An explanation as a tree: its reasons and what else its lead is made of and, where there are
+    paths, the same score by rules and paths."""
     whose = f" for [bold]{escape(user)}[/bold]" if user else ""
-    head = f"[bold]{escape(record['label'])}[/bold]{whose}: score {record['score']:.3f}"
-    alone = f"by the encoder alone {record['rank_without_logic']:,}"
-    tree = Tree(f"{head}, rank {record['rank']:,} ({alone})")
-    parts = tree.add("the score is the sum of")
+    tree = Tree(f"[bold]{escape(record['label'])}[/bold]{whose}: {_lead(record)}")
+    add_reasons(tree, record)
+    if record["paths"]:
+        _add_rules(tree, record)
+        add_paths(tree.add("the strongest paths"), record)
+    return tree
+
+
+def _lead(record: dict[str, Any]) -> str:
+    lead = f"rank {record['rank']:,}, {record['lead']:+.3f} beside the mean item"
+    return f"{lead} [dim](scores {record['score']:.3f} and {record['mean']:.3f})[/dim]"
+
+
+def add_reasons(tree: Tree, record: dict[str, Any]) -> None:
+    """Add the parts of an item's lead, reasons first, and how much of it the reasons carry."""
+    for value, text in score_parts(record):
+        tree.add(f"{value:+.3f}  {escape(text)}")
+    tree.add(f"[dim]{escape(carried_text(record))}[/dim]")
+
+
+def add_paths(tree: Tree, record: dict[str, Any]) -> None:
+    """Add paths, the largest contribution first."""
+    for path in sorted(record["paths"], key=lambda path: -path["contribution"]):
+        tree.add(path_line(path))
+
+
+def _add_rules(tree: Tree, record: dict[str, Any]) -> None:
+    alone = f"by the encoder alone, rank {record['rank_without_logic']:,}"
+    parts = tree.add(f"by rules, the score is the sum of [dim]({alone})[/dim]")
     if abs(record["logic"] - record["logit"]) < 1e-9:  # the default fusion: every part is in S
         parts.add(f"{record['encoder']:+.3f}  encoder")
         logit = parts
@@ -119,13 +146,6 @@ def explanation(record: dict[str, Any], user: str = "") -> Tree:
     for rule in record["rules"]:
         n = f"{rule['paths']:,} path{'s' if rule['paths'] != 1 else ''}"
         logit.add(f"{rule['contribution']:+.3f}  {escape(rule['sentence'])} [dim]({n})[/dim]")
-    if not record["paths"]:
-        tree.add(escape(record["because"]))
-        return tree
-    because = tree.add("because")
-    for path in record["paths"]:
-        because.add(path_line(path))
-    return tree
 
 
 def path_line(path: dict[str, Any]) -> str:

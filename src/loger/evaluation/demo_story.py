@@ -14,6 +14,8 @@ from loger.data.statistics import statistics
 from loger.engine import LocalEngine
 from loger.evaluation.assess import Assessment, assess
 from loger.explain.attribution import Explanation, explain
+from loger.explain.reasons import CLOSE, SMALL, Reason
+from loger.graph import Path
 from loger.model import LOGER
 from loger.rules.arrows import arrows
 
@@ -85,7 +87,7 @@ def _person(
     items: NDArray[np.int32],
     later: NDArray[np.bool_],
 ) -> dict[str, Any]:
-    """One user's history, and the first items with the rules and paths that make their score."""
+    """One user's history, and the first items with their reasons."""
     words, first_item = split.dataset.vocabulary, split.dataset.n_users
     known = split.refit()
     owners, bought = known.pairs("train")
@@ -101,42 +103,69 @@ def _person(
             e.as_dict()
             | {
                 "bought_later": bool(later[e.item]),
-                "reasons": [_reason(e, k, _cause(demo, user, e.item)) for k in range(len(e.paths))],
+                "reasons": _reasons(e, _cause(demo, user, e.item)),
             }
             for e in explain(model.ranker_, np.full(len(listed), user), listed)
         ],
     }
 
 
-def _cause(demo: Demo, user: int, item: int) -> tuple[str, ...]:
-    """The planted rule that caused a purchase; () if it was not made, or for no reason."""
+def _cause(demo: Demo, user: int, item: int) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """The planted rule that caused a purchase, and its path; both () if it was not made, or for no
+    reason."""
     events = demo.dataset.interactions
-    causes = demo.causes[(events.users == user) & (events.items == item)]
-    return demo.planted[causes[0]] if len(causes) and causes[0] >= 0 else ()
+    (rows,) = np.nonzero((events.users == user) & (events.items == item))
+    if not len(rows) or demo.causes[rows[0]] < 0:
+        return (), ()
+    return demo.planted[demo.causes[rows[0]]], demo.paths[rows[0]]
 
 
-def _reason(explanation: Explanation, k: int, cause: tuple[str, ...]) -> dict[str, Any]:
-    """One path: what it adds, its sentence, the path, and whether its rule is the true cause."""
-    part, labels = explanation.paths[k], explanation.graph.vocabulary.labels
-    relations = [explanation.graph.relation_name(r) for r in part.path.relations]
-    return {
-        "contribution": part.contribution,
-        "sentence": explanation.sentences()[k],
-        "example": arrows([labels[e] for e in part.path.entities], relations),
-        "true_cause": part.rule.names == cause,
-    }
+def _reasons(
+    explanation: Explanation, cause: tuple[tuple[str, ...], tuple[int, ...]]
+) -> list[dict[str, Any]]:
+    """The shown reasons with what is told of each, the true cause marked."""
+    records = explanation.as_dict()["reasons"]
+    return [
+        record | {"told": _told(explanation, reason, *cause)}
+        for record, reason in zip(records, explanation.shown, strict=True)
+    ]
+
+
+def _told(
+    explanation: Explanation, reason: Reason, rule: tuple[str, ...], path: tuple[int, ...]
+) -> list[dict[str, Any]]:
+    """The evidence of a reason that counts, the largest first, each with a path of it. The evidence
+    is the true cause if it is of the planted rule and the planted path begins with the action."""
+    out = []
+    for evidence in reason.evidence:
+        caused = evidence.rule.names == rule and path[1] == reason.entity
+        if caused or evidence.contribution >= SMALL * abs(reason.total):
+            shown = evidence.paths[0].path
+            drawn = Path(path, shown.relations) if caused else shown
+            out.append((evidence.contribution, evidence.text, caused, _drawn(explanation, drawn)))
+    if reason.encoder > 0 and reason.encoder >= SMALL * abs(reason.total):
+        out.append((reason.encoder, CLOSE, False, ""))
+    out.sort(key=lambda row: -row[0])
+    names = ("contribution", "text", "true_cause", "example")
+    return [dict(zip(names, row, strict=True)) for row in out]
+
+
+def _drawn(explanation: Explanation, path: Path) -> str:
+    graph = explanation.graph
+    labels = [graph.vocabulary.labels[e] for e in path.entities]
+    return arrows(labels, [graph.relation_name(r) for r in path.relations])
 
 
 def _what_if(model: LOGER, people: list[dict[str, Any]]) -> dict[str, Any]:
     """What becomes of the first person's list without the purchase behind its first reason."""
     words = model.graph_.vocabulary
     for person in people:
-        for path in person["items"][0]["paths"]:
-            second = path["entities"][1]
-            if second["type"] == "item":
+        for reason in person["items"][0]["reasons"]:
+            entity = reason["entity"]
+            if entity["type"] == "item":
                 user = person["items"][0]["user"]
-                answer = model.what_if(user, [second["name"]], k=5).as_dict()
+                answer = model.what_if(user, [entity["name"]], k=5).as_dict()
                 names = {*answer["before"], *answer["after"]}
                 labels = {name: words.labels[words.id("item", name)] for name in names}
-                return answer | {"removed": second["name"], "labels": labels}
+                return answer | {"removed": entity["name"], "labels": labels}
     return {}

@@ -117,14 +117,18 @@ class Explanation:
     @cached_property
     def reasons(self) -> tuple[Reason, ...]:
         """All actions of the user that give something, the largest total first."""
-        totals = self.attribution.actions
-        order = np.argsort(-totals, kind="stable")
-        return tuple(self._reasons(order[totals[order] != 0].tolist()))
+        return tuple(self._reasons(self._edges))
 
     @cached_property
     def shown(self) -> tuple[Reason, ...]:
         """The first reasons: as many as carry 80 % of what actions carry, but at most five."""
         return tuple(self._reasons(self._shown_edges))
+
+    @property
+    def _edges(self) -> list[int]:
+        totals = self.attribution.actions
+        order = np.argsort(-totals, kind="stable")
+        return [int(edge) for edge in order[totals[order] != 0]]
 
     @cached_property
     def _shown_edges(self) -> list[int]:
@@ -201,10 +205,16 @@ class Explanation:
         )
         return ExplainedItem(self.item, self.score, paths, weights)
 
-    def as_dict(self, verbs: Mapping[str, str] | None = None) -> dict[str, Any]:
-        """The record for machines, names for numbers: a ``schema.ExplanationRecord``."""
+    def as_dict(
+        self, verbs: Mapping[str, str] | None = None, *, every: bool = False
+    ) -> dict[str, Any]:
+        """The record for machines, names for numbers: a ``schema.ExplanationRecord``.
+
+        ``every`` gives all actions as reasons, not only those that are shown.
+        """
         words, item = self.graph.vocabulary, self.item + self.graph.n_users
         shown = self.shown if verbs is None else tuple(self._reasons(self._shown_edges, verbs))
+        told = tuple(self._reasons(self._edges, verbs)) if every else shown
         return record(
             ExplanationRecord,
             self,
@@ -213,7 +223,7 @@ class Explanation:
             label=words.labels[item],
             opaque=self.opaque or 0.0,
             because=f"because {shown[0].text}" if shown else self._no_reason,
-            reasons=[self._reason_record(reason, verbs) for reason in shown],
+            reasons=[self._reason_record(reason, verbs) for reason in told],
             rules=[
                 record(RuleRecord, part, **_words(part.rule), relations=list(part.rule.names))
                 for part in self.rules

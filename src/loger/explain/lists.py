@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -43,8 +44,9 @@ def explained_items(
 
 def lists_with_reasons(
     ranker: Ranker, users: NDArray[np.int64], k: int, engine: Engine
-) -> Iterator[tuple[Lists, list[str]]]:
-    """The k best items of users, block by block, and the first reason of each as a sentence."""
+) -> Iterator[tuple[Lists, list[dict[str, Any]]]]:
+    """The k best items of users, block by block, and for each its reasons in a few words:
+    ``because``, the first one; ``reasons``, the shown ones; ``carried``, their share."""
     return engine.map("explaining", _with_reasons, blocks(users, BLOCK), (ranker, k))
 
 
@@ -57,6 +59,15 @@ def _explained_items(
     return [[next(rows).explained() for v in row if v >= 0] for row in items]
 
 
-def _with_reasons(shared: tuple[Ranker, int], users: NDArray[np.int64]) -> tuple[Lists, list[str]]:
-    lists, explanations = explain_top(shared[0], users, shared[1], paths=1)
-    return lists, [e.because() for e in explanations]
+def _with_reasons(
+    shared: tuple[Ranker, int], users: NDArray[np.int64]
+) -> tuple[Lists, list[dict[str, Any]]]:
+    lists, explanations = explain_top(shared[0], users, shared[1], paths=0)
+    return lists, [_in_short(e) for e in explanations]
+
+
+def _in_short(e: Explanation) -> dict[str, Any]:
+    reasons = [
+        {"action": r.action, "total": r.total, "share": r.share, "text": r.text} for r in e.shown
+    ]
+    return {"because": e.because(), "reasons": reasons, "carried": e.carried}

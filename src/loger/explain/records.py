@@ -9,9 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loger.errors import LogerError
-from loger.explain.attribution import explain
+from loger.explain.attribution import APPEAL, OPAQUE, explain
 from loger.graph import Graph, history
 from loger.ranker import Ranker
+
+SMALLEST = 0.0005
+"""What would be shown as 0.000 is left out."""
 
 
 def recommendations(
@@ -62,6 +65,29 @@ def changes(
             if row["item"] not in kept
         ],
     }
+
+
+def score_parts(record: dict[str, Any]) -> list[tuple[float, str]]:
+    """What an item's lead is made of, by an ``ExplanationRecord``: the shown reasons, all other
+    actions, the item's own appeal and, where the encoder is opaque, the encoder."""
+    parts = [(reason["total"], f"because {reason['text']}") for reason in record["reasons"]]
+    ends = [(record["appeal"], APPEAL)]
+    if record["opaque"]:
+        ends.append((record["opaque"], OPAQUE))
+    rest = record["lead"] - sum(value for value, _ in [*parts, *ends])
+    if abs(rest) >= SMALLEST:
+        parts.append((rest, "all other actions"))
+    return parts + ends
+
+
+def carried_text(record: dict[str, Any]) -> str:
+    """What share the shown reasons carry, in words."""
+    n = len(record["reasons"])
+    if not n:
+        return str(record["because"])
+    who = "this reason carries" if n == 1 else f"these {n} reasons carry"
+    of_actions = f"{record['carried_of_actions']:.0%} of what all actions give"
+    return f"{who} {record['carried']:.0%} of the lead, {of_actions}"
 
 
 def owned(graph: Graph, user: str) -> list[str]:

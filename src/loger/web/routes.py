@@ -84,7 +84,8 @@ def _explain(served: Served, ask: s.AskItem) -> dict[str, Any]:
     item = served.item(ask.item)
     model, user = served.person(ask)
     users, items = np.array([user]), np.array([item])
-    return explain(model.ranker_, users, items, ask.paths)[0].as_dict()
+    told = explain(model.ranker_, users, items, ask.paths)[0]
+    return told.as_dict(every=ask.reasons == "all")
 
 
 @router.get("/explain", tags=["explaining"])
@@ -93,9 +94,10 @@ def explain_known(
     user: User,
     item: Annotated[s.Name, Query()],
     paths: Annotated[s.Paths, Query()] = 3,
+    reasons: Annotated[s.Reasons, Query()] = "shown",
 ) -> ExplanationRecord:
-    """Why an item has its score for a known user: parts that add up, rules, paths."""
-    ask = s.AskItem(user=user, item=item, paths=paths)
+    """Why an item has its score for a known user: reasons, the rest, rules and paths."""
+    ask = s.AskItem(user=user, item=item, paths=paths, reasons=reasons)
     return _explain(_served(request), ask)  # type: ignore[return-value]
 
 

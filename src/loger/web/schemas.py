@@ -5,7 +5,7 @@ What an explanation says is defined in ``loger.explain.schema``.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.json_schema import SkipJsonSchema
@@ -31,6 +31,13 @@ WHOLE = BeforeValidator(_whole)
 K = Annotated[int, Field(ge=1, le=MOST, description="How many items."), WHOLE]
 Paths = Annotated[
     int, Field(ge=0, le=MOST_PATHS, description="How many paths for each item."), WHOLE
+]
+Reasons = Annotated[
+    Literal["shown", "all"],
+    Field(
+        description="`shown`: those that carry most of what actions give, at most five; "
+        "`all`: every action that gives something."
+    ),
 ]
 Filter = Annotated[
     str,
@@ -94,6 +101,7 @@ class AskItem(Who):
 
     item: Name
     paths: Paths = 3
+    reasons: Reasons = "shown"
 
 
 class AskWhyNot(Who):

@@ -12,6 +12,7 @@ from loger.em import Round
 from loger.evaluation.faithfulness.report import LINES, FaithfulnessReport, Mean
 from loger.evaluation.metrics.report import SHOWN, Report
 from loger.evaluation.report import plots
+from loger.explain.records import carried_text, score_parts
 
 TITLES = {
     "ndcg": "NDCG", "recall": "Recall", "hit_rate": "HR", "precision": "Precision",
@@ -136,21 +137,33 @@ def _rules(rules: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _examples(examples: Sequence[Mapping[str, Any]]) -> str:
-    out = []
-    for e in examples:
-        parts = [("encoder", e["encoder"]), ("prior", e["prior"])]
-        parts += [("popularity", e["popularity"])]
-        parts += [(r["sentence"], r["contribution"]) for r in e["rules"]]
-        rows: list[list[Cell]] = [[f"{value:+.3f}", name] for name, value in parts]
-        reasons = "".join(f"<li>{escape(p['sentence'])}</li>" for p in e["paths"])
-        out.append(
-            f"<h3>{escape(e['label'])} for {escape(e['user'])}</h3>"
-            f"<p>score {e['score']:.3f}, rank {e['rank']}</p>"
-            + (f"<ul>{reasons}</ul>" if reasons else f"<p>{escape(e['because'])}</p>")
-            + _table(["contribution", "part of the score"], rows)
-        )
-    kept = "".join(f'<div class="keep">{text}</div>' for text in out)
-    return f'<div class="pair">{kept}</div>' if out else ""
+    kept = "".join(f'<div class="keep">{_example(dict(e))}</div>' for e in examples)
+    return f'<div class="pair">{kept}</div>' if kept else ""
+
+
+def _example(e: dict[str, Any]) -> str:
+    return (
+        f"<h3>{escape(e['label'])} for {escape(e['user'])}</h3>"
+        f"<p>rank {e['rank']}, {e['lead']:+.3f} beside the mean item</p>"
+        + _bars(score_parts(e))
+        + f'<p class="note">{escape(_sentence(carried_text(e)))}</p>'
+    )
+
+
+def _bars(parts: Sequence[tuple[float, str]]) -> str:
+    """Parts of a whole, each with a bar as long as its size; what counts against is grey."""
+    most = max((abs(value) for value, _ in parts), default=1.0) or 1.0
+    rows = "".join(
+        f'<tr><td class="n">{value:+.3f}</td><td>{escape(text)}<div class="track">'
+        f'<i class="{"for" if value >= 0 else "against"}" '
+        f'style="width:{100 * abs(value) / most:.1f}%"></i></div></td></tr>'
+        for value, text in parts
+    )
+    return f'<table class="bars"><tbody>{rows}</tbody></table>'
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def _faithfulness(reports: Sequence[FaithfulnessReport]) -> str:
@@ -312,6 +325,9 @@ table{border-collapse:collapse;font-size:.875rem;margin:.6rem 0 1rem}
 th,td{text-align:left;padding:.3rem .9rem .3rem 0;border-bottom:1px solid var(--line);
 vertical-align:top}
 th{color:var(--soft);font-weight:500}
+table.bars{width:100%}.track{margin-top:.25rem}
+.track i{display:block;height:6px;min-width:1px;border-radius:2px;background:var(--strong)}
+.track i.against{background:var(--plain)}
 td.n{font-variant-numeric:tabular-nums;white-space:nowrap}
 pre{background:var(--band);padding:.8rem 1rem;overflow-x:auto;font-size:.8rem;border-radius:4px;
 white-space:pre-wrap;overflow-wrap:anywhere}

@@ -1,7 +1,7 @@
 // The app: who it is about, what is switched off, which item is being looked at.
 
 import { get, post } from "/static/api.js";
-import { byId, h, number, plural, show } from "/static/dom.js";
+import { byId, h, plural, show, signed } from "/static/dom.js";
 import { picker } from "/static/picker.js";
 import { reasons } from "/static/reasons.js";
 import { drawCompare, drawRules } from "/static/rules.js";
@@ -40,7 +40,7 @@ async function refresh() {
   drawChanges();
   if (nobody()) return drawNobody();
   const mine = ++asked;
-  const body = { ...who(), k: K, paths: 1 };
+  const body = { ...who(), k: K, paths: 0 };
   const answer = changed() ? await post("what-if", body) : await post("recommendations", body);
   if (mine !== asked) return;
   state.list = answer.after ?? answer.items;
@@ -54,7 +54,7 @@ async function explain(item, mine = ++asked) {
   remember();
   const listed = state.list.some((row) => row.item === item);
   const why = listed ? null : await post("why-not", { ...who(), item, k: K });
-  const record = await post("explain", { ...who(), item, paths: PATHS });
+  const record = await post("explain", { ...who(), item, paths: PATHS, reasons: "all" });
   if (mine !== asked) return;
   for (const button of byId("list").querySelectorAll("button")) {
     button.setAttribute("aria-pressed", String(button.dataset.item === item));
@@ -158,7 +158,7 @@ function drawList(gone, compared) {
   },
   h("span", { class: "rank" }, String(row.rank)),
   h("span", { class: "label" }, row.label, compared ? move(row) : null),
-  h("span", { class: "score" }, number(row.score, 2)),
+  h("span", { class: "score", title: "beside the mean item" }, signed(row.explanation.lead, 2)),
   h("span", { class: "because" }, row.explanation.because)))));
   const names = gone.map((row) => row.label).join(", ");
   byId("gone").textContent = gone.length ? `Gone from the list: ${names}` : "";

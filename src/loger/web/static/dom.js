@@ -5,7 +5,7 @@ const SVG = "http://www.w3.org/2000/svg";
 function fill(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes ?? {})) {
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-    else if (name === "width%") element.style.width = `${value}%`;
+    else if (name.endsWith("%")) element.style[name.slice(0, -1)] = `${value}%`;
     else if (name in element && typeof value === "boolean") element[name] = value;
     else if (value !== null && value !== undefined && value !== false) element.setAttribute(name, value);
   }

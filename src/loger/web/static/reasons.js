@@ -1,7 +1,7 @@
-// Why an item has its score: the sum, the picture, the sentences, the rules.
+// Why an item has its score: action by action, as a picture, as sentences, by rule.
 
 import { h, number, plural, show, signed } from "/static/dom.js";
-import { light, picture } from "/static/picture.js";
+import { lightTogether, picture } from "/static/picture.js";
 
 function term(name, value, className) {
   return h("div", { class: className ?? "", title: String(value) }, h("b", {}, number(value)), h("span", {}, name));
@@ -25,17 +25,97 @@ function sum(record) {
   return [h("div", { class: "sum" }, row, sign("="), term("score", record.score, "whole")), h("p", { class: "quiet" }, note)];
 }
 
-function sentences(record, root) {
-  if (!record.paths.length) return h("p", {}, record.because);
-  return h("ol", { class: "because-list" }, record.paths.map((path, k) => {
-    const item = h("li", {
-      tabindex: "0",
-      onmouseenter: () => light(root, k), onmouseleave: () => light(root, null),
-      onfocus: () => light(root, k), onblur: () => light(root, null),
-    }, h("span", { class: "number" }, signed(path.contribution)), h("span", {}, path.sentence));
-    return item;
-  }));
+// ── by action ───────────────────────────────────────────────────────────────────────────
+
+const BARS = 12; // actions with a bar of their own
+const OPAQUE = "the encoder, which is opaque: no action can be named";
+
+// From the mean item to the score: appeal, what is opaque, every action, the strongest first.
+function steps(record) {
+  const out = [{ name: "the item’s own appeal", value: record.appeal }];
+  if (record.opaque) out.push({ name: OPAQUE, value: record.opaque });
+  const own = record.reasons.slice(0, BARS);
+  own.forEach((reason, k) => out.push({ name: reason.action, value: reason.total, reason, number: k }));
+  const rest = record.lead - out.reduce((all, step) => all + step.value, 0);
+  const others = record.reasons.length - own.length;
+  if (others > 0) out.push({ name: plural(others, "other action"), value: rest });
+  let at = 0;
+  for (const step of out) {
+    step.from = at;
+    at += step.value;
+    step.to = at;
+  }
+  return out;
 }
+
+function bar(from, to, low, high, className) {
+  const share = (x) => 100 * (x - low) / (high - low || 1);
+  const [left, right] = [Math.min(from, to), Math.max(from, to)].map(share);
+  return h("div", { class: "track" }, h("i", { class: className, "left%": left, "width%": Math.max(0.6, right - left) }));
+}
+
+function evidence(reason) {
+  const rows = reason.evidence.map((part) => ({ value: part.contribution, text: part.text, paths: part.paths }));
+  if (reason.encoder) {
+    rows.push({ value: reason.encoder, text: "close to it by what people take and what is known of it, no single path", paths: [] });
+  }
+  rows.sort((a, b) => b.value - a.value);
+  return h("ul", { class: "evidence" }, rows.map((row) => h("li", {},
+    h("span", { class: "number" }, signed(row.value)),
+    h("span", {}, row.text, row.paths.map((path) => h("small", {}, path.sentence))))));
+}
+
+function action(step, low, high, open) {
+  const { reason, number } = step;
+  const id = `evidence-${number}`;
+  const told = h("div", { id, hidden: !open }, evidence(reason));
+  const toggle = (event) => {
+    told.hidden = !told.hidden;
+    event.currentTarget.setAttribute("aria-expanded", String(!told.hidden));
+  };
+  return h("li", { "data-reasons": String(number), "data-value": step.value },
+    h("button", { type: "button", "aria-expanded": String(open), "aria-controls": id, onclick: toggle },
+      h("span", { class: "what" }, `${step.name} `, h("small", {}, percent(reason.share))),
+      h("span", { class: "number" }, signed(step.value)),
+      bar(step.from, step.to, low, high, step.value < 0 ? "against" : "for")),
+    told);
+}
+
+function waterfall(record) {
+  const all = steps(record);
+  const ends = [0, record.lead, ...all.map((step) => step.to)];
+  const [low, high] = [Math.min(...ends), Math.max(...ends)];
+  const still = (name, value, from, to, className, text) => h("li", { class: className ?? null, "data-value": value },
+    h("div", { class: "line" },
+      h("span", { class: "what" }, name), h("span", { class: "number" }, text), bar(from, to, low, high, value < 0 ? "against" : "for")));
+  return h("ol", { class: "waterfall", "aria-label": "What the score is made of" },
+    still("the mean item", record.mean, 0, 0, "end", number(record.mean)),
+    all.map((step) => (step.reason
+      ? action(step, low, high, step.number === 0)
+      : still(step.name, step.value, step.from, step.to, null, signed(step.value)))),
+    still("score", record.score, 0, record.lead, "end", number(record.score)));
+}
+
+const percent = (share) => `${Math.round(100 * share)} %`;
+
+function carried(record) {
+  if (!record.reasons.some((reason) => reason.total > 0)) return h("p", {}, record.because);
+  const of = `${percent(record.carried_of_actions)} of what all actions give`;
+  return h("p", { class: "quiet" }, `The strongest actions carry ${percent(record.carried)} of the lead over the mean item, ${of}.`);
+}
+
+function sentences(record) {
+  if (!record.paths.length) return null;
+  const paths = [...record.paths].sort((a, b) => b.contribution - a.contribution);
+  const further = record.rules.reduce((all, part) => all + part.paths, 0) - paths.length;
+  return h("details", { class: "paths" },
+    h("summary", {}, "Paths as sentences"),
+    h("ol", { class: "because-list" }, paths.map((path) => h("li", {},
+      h("span", { class: "number" }, signed(path.contribution)), h("span", {}, path.sentence)))),
+    further > 0 ? h("p", { class: "quiet" }, `and ${plural(further, "weaker path")}`) : null);
+}
+
+// ── by rule ─────────────────────────────────────────────────────────────────────────────
 
 function ruleParts(record, ruleIds, off, toggle) {
   const most = Math.max(1e-9, ...record.rules.map((part) => Math.abs(part.contribution)));
@@ -67,18 +147,18 @@ function whyNot(record) {
 export function reasons(place, record, { ruleIds, off, toggle, why = null }) {
   const width = Math.max(300, Math.floor(place.clientWidth - 34));
   const drawn = picture(record, width);
-  const further = record.rules.reduce((all, part) => all + part.paths, 0) - record.paths.length;
   const alone = record.rank_without_logic === record.rank ? "" : ` (${record.rank_without_logic} by the encoder alone)`;
   show(place,
     h("h2", {}, record.label),
-    h("p", { class: "quiet" }, `Rank ${record.rank}${alone}`),
-    sum(record),
+    h("p", { class: "quiet" }, `Rank ${record.rank}${alone}, ${signed(record.lead)} beside the mean item`),
     why && whyNot(why),
+    waterfall(record),
+    carried(record),
     drawn,
-    drawn && h("p", { class: "quiet" }, "The wider a line, the more its paths add."),
-    h("h3", {}, "Because"),
-    sentences(record, place),
-    further > 0 ? h("p", { class: "quiet" }, `and ${plural(further, "weaker path")}`) : null,
-    record.rules.length ? h("h3", {}, "Rules: switch one off to see how the list changes") : null,
+    drawn && h("p", { class: "quiet" }, "The wider a line, the more its paths give."),
+    sentences(record),
+    record.rules.length ? h("h3", {}, "By rule: switch one off to see how the list changes") : null,
+    sum(record),
     ruleParts(record, ruleIds, off, toggle));
+  lightTogether(place);
 }
