@@ -60,7 +60,7 @@ function laid(paths) {
 function placed(layers, nodes, width, wide, label) {
   const most = Math.max(...layers.map((layer) => layer.length));
   const n = layers.length;
-  const gap = Math.max(70, label + 14); // between layers, so that labels fit in
+  const gap = Math.max(70, label + 6); // between layers, so that labels fit in
   const box = wide ? Math.max(84, Math.min(150, (width - 4 - (n - 1) * gap) / n)) : Math.min(160, (width - 4) / most - 8);
   const height = wide ? Math.max(2, most) * (TALL + 26) + 8 : n * TALL + (n - 1) * 58 + 4;
   layers.forEach((layer, k) => layer.forEach((id, i) => {

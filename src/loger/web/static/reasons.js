@@ -96,7 +96,7 @@ function waterfall(record) {
     still("score", record.score, 0, record.lead, "end", number(record.score)));
 }
 
-const percent = (share) => `${Math.round(100 * share)} %`;
+const percent = (share) => `${number(100 * share, 0)}\u00a0%`;
 
 function carried(record) {
   if (!record.reasons.some((reason) => reason.total > 0)) return h("p", {}, record.because);
