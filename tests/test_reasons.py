@@ -226,6 +226,7 @@ def test_evidence_reads_well(model):
     texts = {p.text for e in explained(model)[0] for r in e.shown for p in r.evidence}
     assert any(text.startswith("same brand ") for text in texts)
     assert any(text == "they bought this" for text in texts)
+    assert any(text == "this has it" for text in texts)
     assert any(text.endswith(" people who bought it also bought this") for text in texts)
 
 

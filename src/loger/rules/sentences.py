@@ -89,6 +89,8 @@ def _direct(graph: Graph, path: Path, verbs: Mapping[str, str] | None) -> str:
     entity, relation, _ = path.edges[1]
     person = graph.vocabulary.type_of(entity) == "user"
     verb = _verb(graph, relation, verbs)
+    if verb.startswith("has "):  # "this has feature it" says the kind twice
+        verb = "has"
     if relation >= len(graph.relations):
         return f"this {verb} {'them' if person else 'it'}"
     return f"they {to_you(verb)} this" if person else f"it {verb} this"
