@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
 import pytest
 
 from graphs import brute_paths
+from loger.encoder.folding import attribute_user
 from loger.engine import LocalEngine
 from loger.explain.attribution import APPEAL, MEAN_ITEM, NO_REASON, OPAQUE, explain
 from loger.explain.lists import explain_top, explained_items, lists_with_reasons
@@ -315,9 +317,33 @@ def test_lists_are_explained_pair_by_pair_whatever_the_order_of_users():
     assert max(len(e.paths) for e in told) == 1
 
 
+class Noting(LocalEngine):
+    """Notes what it is asked to do."""
+
+    def __init__(self, workers: int) -> None:
+        super().__init__(workers)
+        self.stages: list[str] = []
+
+    def map(self, what, *work, **settings):
+        self.stages.append(what)
+        return super().map(what, *work, **settings)
+
+
+def test_the_encoder_gives_its_parts_with_the_rankers_recency(monkeypatch):
+    asked = []
+
+    def noting(encoder, graph, user, items, recency=0.0):
+        asked.append((user, items.tolist(), recency))
+        return attribute_user(encoder, graph, user, items, recency)
+
+    monkeypatch.setattr("loger.explain.attribution.attribute_user", noting)
+    explain(replace(ranker(sums=True), recency=0.7), np.array([7, 2, 7]), np.array([1, 2, 3]))
+    assert asked == [(2, [2], 0.7), (7, [1, 3], 0.7)]
+
+
 def test_lists_by_blocks_are_those_of_each_user(monkeypatch):
     monkeypatch.setattr("loger.explain.lists.BLOCK", 2)
-    users, of, steps = np.array([7, 2, 9]), ranker(sums=True), LocalEngine(1)
+    users, of, steps = np.array([7, 2, 9]), ranker(sums=True), Noting(1)
     told = explained_items(of, users.tolist(), 30, 2, steps)
     for user, row in zip(users.tolist(), told, strict=True):
         items = listed(user, 30, of)
@@ -330,7 +356,13 @@ def test_lists_by_blocks_are_those_of_each_user(monkeypatch):
         assert scores.shape == best.shape
         assert len(reasons) == best.size
     first = explain(of, np.full(2, 7), np.array(listed(7, 2, of)))
-    assert rows[0][1][:2] == [e.because() for e in first]
+    for short, e in zip(rows[0][1][:2], first, strict=True):
+        assert (short["because"], short["carried"]) == (e.because(), e.carried)
+        assert short["reasons"] == [
+            {"action": r.action, "total": r.total, "share": r.share, "text": r.text}
+            for r in e.shown
+        ]
+    assert steps.stages == ["explaining", "explaining"]
 
 
 def test_evidence_is_put_into_words_weightiest_first_and_trifles_are_left_out():

@@ -193,6 +193,7 @@ def test_what_if_puts_two_lists_side_by_side():
     user, k = 7, 5
     changed = ranker().user_view(user, remove=sorted(owned(user))[:1])
     what = WhatIf.of(ranker(), changed, user, k)
+    assert (what.graph, what.user) == (GRAPH, user)
     assert list(what.before) == listed(user, k)
     after, scores = changed.top([user], k)
     assert list(what.after) == after[0].tolist()
