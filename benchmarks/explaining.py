@@ -81,7 +81,9 @@ def main() -> None:
         )
         print(f"explain ten items of a user: median {half:.1f} ms, 99 % {tail:.1f}")
         first = {int(u): int(history(model.graph_, np.array([u]))[1][0]) for u in users[:100]}
-        half, tail = median_ms(lambda u: model.user_view(u, [first[u]]).top([u], K), list(first))
+        half, tail = median_ms(
+            lambda u: model.ranker_.user_view(u, [first[u]]).top([u], K), list(first)
+        )
         print(f"what if a user had not one item: median {half:.1f} ms, 99 % {tail:.1f}")
     start = time.perf_counter()
     model.engine = LocalEngine()

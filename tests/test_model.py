@@ -298,7 +298,9 @@ def test_what_if_equals_the_model_on_a_graph_built_anew(parts, model):
         other = changed(model, u, [int(own[0])], [])
         assert other.graph_.fingerprint == rebuilt.fingerprint
         assert np.array_equal(other.score([u]), model.ranker_.on(rebuilt).score([u]))
-        assert np.array_equal(model.user_view(u, [int(own[0])]).score([u]), other.score([u]))
+        assert np.array_equal(
+            model.ranker_.user_view(u, [int(own[0])]).score([u]), other.score([u])
+        )
 
 
 @pytest.mark.parametrize("which", ["model", "paper"])
@@ -308,7 +310,7 @@ def test_a_user_with_other_purchases_sees_what_a_graph_built_with_them_says(whic
     for u, removed, add in ((3, 0, [8]), (17, 2, [5, 2]), (new, 0, [7, 1])):
         remove = history(grown.graph_, np.array([u]))[1][:removed].tolist()
         seen, built = (
-            grown.user_view(u, remove, add, range(len(add))),
+            grown.with_ranker(grown.ranker_.user_view(u, remove, add, range(len(add)))),
             changed(grown, u, remove, add, range(len(add))),
         )
         items, scores = seen.top([u], 5)

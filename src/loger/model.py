@@ -19,23 +19,23 @@ from numpy.typing import ArrayLike, NDArray
 
 from loger import html, persistence, tables
 from loger.config import LOGERConfig as LOGERConfig
-from loger.data.names import Name, as_name
+from loger.data.names import Name, as_name, as_names
 from loger.data.splits import Split
 from loger.em import EM, Round
 from loger.encoder import Encoder, TransE
 from loger.engine import Engine, LocalEngine, Progress, silent
 from loger.errors import LogerError, NotFittedError
 from loger.evaluation.recommender import ExplainedItem, Floats, Recommender
-from loger.explain.attribution import BLOCK, Explanation
+from loger.explain.attribution import Explanation
 from loger.explain.attribution import explain as explain_pairs
 from loger.explain.counterfactual import Counterfactual
-from loger.explain.lists import explained_items, lists_with_reasons
+from loger.explain.lists import explained_items
 from loger.explain.questions import WhatIf, WhyNot
 from loger.fitting import Fit, Fitted, Tried
 from loger.graph import Graph, whole
 from loger.logic import Logic
 from loger.progress import resolved
-from loger.ranker import Lists, Ranker, blocks
+from loger.ranker import Lists, Ranker
 from loger.rules import RuleSet
 
 
@@ -200,25 +200,16 @@ class LOGER(Recommender):
         self, users: Name | Iterable[Name] | None = None, k: int = 10, *, explain: bool = False
     ) -> pl.DataFrame:
         """The k best new items of users by name (of all, if none are named), best first.
-
         With ``explain`` a column ``because`` says the first reason of each, ``reasons`` lists those
         that are shown, and ``carried`` is their share of the item's lead.
         """
         if users is None:
             ids = np.arange(self.graph_.n_users)
         else:
-            ids = np.array([self._user(name) for name in _names(users)], dtype=np.int64)
+            ids = np.array([self._user(name) for name in as_names(users)], dtype=np.int64)
         if not explain:
             return tables.lists_table(self.graph_, ids, self.top(ids, k))
-        parts = [
-            tables.lists_table(self.graph_, part, lists).hstack(tables.reasons_table(reasons))
-            for part, (lists, reasons) in zip(
-                blocks(ids, BLOCK),
-                lists_with_reasons(self.ranker_, ids, k, self.engine),
-                strict=True,
-            )
-        ]
-        return pl.concat(parts) if parts else tables.lists_table(self.graph_, ids, self.top(ids, k))
+        return tables.explained_lists_table(self.ranker_, ids, k, self.engine)
 
     # ── explaining ──────────────────────────────────────────────────────────────────────
 
@@ -251,7 +242,7 @@ class LOGER(Recommender):
     ) -> WhatIf:
         """The user's k best, had it not had some items or had others; nothing is retrained."""
         u = self._user(user)
-        removed, added = ([self._item(x) for x in _names(names)] for names in (remove, add))
+        removed, added = ([self._item(x) for x in as_names(names)] for names in (remove, add))
         return WhatIf.of(self.ranker_, self.ranker_.user_view(u, removed, added), u, k)
 
     # ── the same model on other data ────────────────────────────────────────────────────
@@ -281,16 +272,6 @@ class LOGER(Recommender):
         """The model in which some rules, by their place, weigh nothing."""
         return self.with_ranker(self.ranker_.without_rules(places))
 
-    def user_view(
-        self,
-        user: int,
-        remove: Sequence[int] = (),
-        add: Sequence[int] = (),
-        times: Sequence[int] | None = None,
-    ) -> LOGER:
-        """The model for questions about one user who has other interactions, by number."""
-        return self.with_ranker(self.ranker_.user_view(user, remove, add, times))
-
     def with_ranker(self, ranker: Ranker) -> LOGER:
         """The same model with another ranker, such as ``model.ranker_.on(graph)``."""
         other = copy(self)
@@ -317,10 +298,3 @@ class LOGER(Recommender):
         model = cls(fitted.config, encoder=make_encoder, name=name, engine=engine)
         model._take(fitted)
         return model
-
-
-def _names(names: Name | Iterable[Name]) -> list[str]:
-    """One name or several, as a list."""
-    if isinstance(names, str) or not isinstance(names, Iterable):
-        return [as_name(names)]
-    return [as_name(name) for name in names]

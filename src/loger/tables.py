@@ -8,10 +8,21 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from loger.engine import Engine
+from loger.explain.lists import lists_with_reasons
 from loger.graph import Graph, history, history_edges
 from loger.grounding import ground
 from loger.logic import Logic
 from loger.ranker import Lists, Ranker
+
+LISTS: dict[str, type[pl.DataType] | pl.DataType] = {
+    "user": pl.String,
+    "rank": pl.Int32,
+    "item": pl.String,
+    "label": pl.String,
+    "score": pl.Float32,
+}
+"""The columns of lists."""
 
 
 def lists_table(graph: Graph, users: NDArray[np.int64], lists: Lists) -> pl.DataFrame:
@@ -27,7 +38,8 @@ def lists_table(graph: Graph, users: NDArray[np.int64], lists: Lists) -> pl.Data
             "item": [words.names[e] for e in entities],
             "label": [words.labels[e] for e in entities],
             "score": scores.ravel()[present],
-        }
+        },
+        schema=LISTS,
     )
 
 
@@ -46,6 +58,18 @@ REASONS: dict[str, type[pl.DataType] | pl.DataType] = {
 def reasons_table(rows: list[dict[str, Any]]) -> pl.DataFrame:
     """The reasons of the items of lists, a row per item."""
     return pl.DataFrame(rows, schema=REASONS)
+
+
+def explained_lists_table(
+    ranker: Ranker, users: NDArray[np.int64], k: int, engine: Engine
+) -> pl.DataFrame:
+    """The k best items of users as ``lists_table`` has them, with their reasons."""
+    done, parts = 0, [pl.DataFrame(schema={**LISTS, **REASONS})]
+    for lists, reasons in lists_with_reasons(ranker, users, k, engine):
+        block = users[done : done + len(lists[0])]
+        parts.append(lists_table(ranker.graph, block, lists).hstack(reasons_table(reasons)))
+        done += len(block)
+    return pl.concat(parts)
 
 
 def history_table(graph: Graph, user: int) -> pl.DataFrame:

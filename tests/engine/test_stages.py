@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from loger import estep, mstep
-from loger import model as model_module
 from loger.baselines import CKE, EASE
 from loger.baselines.matching import PathMatcher
 from loger.data import split
@@ -183,7 +182,7 @@ def test_faithfulness(same, parts, model):
 @pytest.mark.slow
 @pytest.mark.parametrize("likelihood", ["listwise", "pseudo"])
 def test_a_whole_fit_and_its_reasons(same, parts, likelihood, monkeypatch):
-    for module in (estep, mstep, explained_lists, model_module):
+    for module in (estep, mstep, explained_lists):
         monkeypatch.setattr(module, "BLOCK", 16)
     config = replace(SMALL, em=EMConfig(likelihood=likelihood, early_stop=False))
 

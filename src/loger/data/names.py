@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from loger.errors import LogerError
@@ -23,3 +25,14 @@ def as_name(value: object) -> str:
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
         return str(int(value))
     raise LogerError(f"users and items are named by text or integer, got {value!r}")
+
+
+def as_names(names: Name | Iterable[Name]) -> list[str]:
+    """One name or several, as a list.
+
+    >>> as_names("ann"), as_names([1, "bob"])
+    (['ann'], ['1', 'bob'])
+    """
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        return [as_name(names)]
+    return [as_name(name) for name in names]

@@ -88,7 +88,8 @@ class Served:
         for item, name in removed.items():
             if item not in owned:
                 raise ProblemError(409, f"{who.user!r} does not have {name!r}, so cannot lose it")
-        return self.model.user_view(user, sorted(removed), sorted(added))
+        view = self.model.ranker_.user_view(user, sorted(removed), sorted(added))
+        return self.model.with_ranker(view)
 
     def _newcomer(self, who: Who) -> tuple[LOGER, int]:
         """The model with a new user who has some items, and that user's number."""
@@ -98,7 +99,8 @@ class Served:
         names = [x for x in dict.fromkeys([*(who.history or []), *who.add]) if x not in removed]
         items = [self.item(name) for name in names]
         guest = self.graph.n_users  # the last user there
-        return self._guests.user_view(guest, (), items, range(len(items))), guest
+        view = self._guests.ranker_.user_view(guest, (), items, range(len(items)))
+        return self._guests.with_ranker(view), guest
 
     @property
     def takes_new_users(self) -> bool:
