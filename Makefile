@@ -18,7 +18,8 @@ demo: $(RUN_READY) ## show the library at work on a small invented shop
 	@.venv/bin/loger demo
 
 test: lint docs ## check style and types, build the documentation, run all tests with coverage
-	OMP_NUM_THREADS=1 $(PY) -m slipcover -m pytest -n 2
+	OMP_NUM_THREADS=1 $(PY) -m slipcover --json --out .venv/coverage.json -m pytest -n 2
+	@$(PY) scripts/coverage.py .venv/coverage.json 90
 
 lint: $(DEV_READY) ## check style (ruff) and types (mypy)
 	$(PY) -m ruff check .
