@@ -6,7 +6,7 @@ RUN_READY := .venv/ready
 DEV_READY := .venv/ready-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint tables format bench bench-grounding bench-encoder bench-build docs clean mutants
+.PHONY: help setup demo test lint tables format bench bench-grounding bench-encoder bench-build docs clean mutants fuzz torture
 
 help: ## list these targets
 	@echo "loger: recommendations with reasons that are true"
@@ -32,11 +32,21 @@ tables: $(DEV_READY) ## write the stored figures of docs/tables into the pages
 mutants: $(DEV_READY) ## change the source in small ways and see whether the tests notice (hours; ARGS="--sample 100")
 	$(PY) scripts/mutants.py $(ARGS)
 
+fuzz: $(DEV_READY) ## feed a million tables, most of which parse, to the readers (hours; N=1000 for fewer)
+	$(PY) tests/torture/fuzz_readers.py $(or $(N),1000000)
+	$(PY) tests/torture/fuzz_events.py 1000
+
+torture: $(DEV_READY) ## kill every command at every write point, damage 100,000 bundles, serve for two hours (hours; N=1000 for fewer)
+	$(PY) tests/torture/kills.py
+	$(PY) tests/torture/hostile_bundles.py $(or $(N),100000)
+	$(PY) tests/torture/soak.py --soak 7200 --reload 60
+
 format: $(DEV_READY) ## put the code into the house style
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
 
-bench: bench-grounding bench-encoder bench-build ## run all benchmarks
+bench: $(DEV_READY) ## the speed page as one table of ratios, in under half an hour (ARGS="--write" keeps it)
+	$(PY) benchmarks/speed.py $(ARGS)
 
 bench-grounding: $(DEV_READY) ## count groundings at full size, beside SciPy, DuckDB and others
 	$(PY) benchmarks/grounding.py

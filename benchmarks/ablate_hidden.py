@@ -13,9 +13,10 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+from loger.ablation import ablate_hidden
 from loger.config import with_setting
 from loger.data import load, split
-from loger.em import EMConfig
+from loger.em_config import EMConfig
 from loger.evaluation.report import plots
 from loger.model import LOGER, LOGERConfig
 from tables import markdown
@@ -38,7 +39,7 @@ def main() -> None:
             settings = with_setting(replace(EMConfig(), tau=tau), "recency", options.recency)
             folder = options.out / "checkpoints" / f"{name}.shared.0"
             em = LOGER(LOGERConfig(em=settings)).em(parts, checkpoint=folder)
-            points = em.ablate_hidden(SIZES)
+            points = ablate_hidden(em, SIZES)
             (options.out / f"{name}.ablate_hidden.{tau}.json").write_text(json.dumps(points))
             lines.append((f"τ = {tau}", [100 * p["ndcg"] for p in points]))
         sizes = [str(size) for size in SIZES]

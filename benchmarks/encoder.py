@@ -9,7 +9,7 @@
 3. Seconds to a given validation NDCG@10 on amazon-beauty, where the data are at hand.
 4. Top 50 for all users: ours beside a blocked NumPy product and argpartition, same result.
 
-Libraries that are not installed are named and passed over: pip install 'loger[bench,kge]'.
+Libraries that are not installed are named and passed over: pip install 'loger-rec[bench,kge]'.
 RecBole and hopwise ask for old or many packages: install each in an environment of its own and
 name its folder of packages with --packages, which is searched last.
 """
@@ -29,7 +29,7 @@ import target
 from generated import cellphones
 from loger.encoder import TransE, TransEConfig, top_items
 from loger.encoder.retrieval import ITEMS_PER_TILE, USERS_PER_TILE
-from loger.encoder.transe import _Batch
+from loger.encoder.transe_training import Training, _Batch
 from loger.engine import LocalEngine
 from loger.engine.threads import one_thread
 from loger.graph import KnowledgeGraph, history
@@ -71,19 +71,17 @@ def authors_way(
 
 def ours(graph: KnowledgeGraph, config: TransEConfig, rate: float = 1e-3) -> Learner:
     """Our step over the batches of an epoch as fit would take them."""
-    encoder = TransE(config)
-    encoder._start(graph)
-    encoder._prepare(graph, None)
-    batches = list(encoder._batches(0, False))
+    training = Training(config, graph)
+    batches = list(training._batches(0))
     rng = np.random.default_rng(0)
     turn = iter(range(10**9))
 
     def step() -> int:
         batch: _Batch = batches[next(turn) % len(batches)]
-        encoder._step(batch, rate, rng)
+        training._step(batch, rate, rng)
         return len(batch.given)
 
-    return target.ours(encoder, step)
+    return target.ours(training, step)
 
 
 def pykeen(graph: KnowledgeGraph, negatives: int, batch: int, rate: float = 1e-3) -> Learner:
@@ -157,7 +155,8 @@ def rates(steps: dict[str, Step], seconds: float) -> dict[str, float]:
     return {name: done[name] / spent[name] for name in steps}
 
 
-def throughput(graph: KnowledgeGraph, seconds: float) -> None:
+def throughput(graph: KnowledgeGraph, seconds: float) -> dict[str, float]:
+    """Triples per second of every way that is installed."""
     steps: dict[str, Step] = {
         "authors' way, 50 negatives": authors_way(graph, 50).step,
         "ours, 50 negatives": ours(graph, TransEConfig(batch=8160, group=51)).step,
@@ -185,18 +184,21 @@ def throughput(graph: KnowledgeGraph, seconds: float) -> None:
     rows = [[name, f"{rate:,.0f}", f"{rate / base:.1f}×"] for name, rate in slow_first]
     print(aligned(("", "triples/s", "authors' way"), rows))
     for negatives in ("50 negatives", "1 negative"):
-        others = [
-            v
-            for k, v in found.items()
-            if not k.startswith(("ours", "auth")) and f" {negatives}" in k
-        ]
-        if others:
-            ratio = found[f"ours, {negatives}"] / max(others)
-            print(f"  ours / best library at {negatives}: {ratio:.1f}×")
+        name, best = best_library(found, negatives)
+        if name:
+            print(f"  ours / {name}: {found[f'ours, {negatives}'] / best:.1f}×")
     peak = matrix_peak()
     flops = 6 * 1024 * DIMENSION  # per triple of the default step: three products of two flops
     share = found["ours, default (in-batch, ~1,000 negatives)"] * flops / peak
     print(f"  matrix-product peak {peak / 1e9:,.0f} GFLOP/s; our default step reaches {share:.0%}")
+    return found
+
+
+def best_library(found: dict[str, float], negatives: str) -> tuple[str, float]:
+    """The fastest of the others at so many negatives, and its triples per second."""
+    own = ("ours", "auth")
+    others = {k: v for k, v in found.items() if not k.startswith(own) and f" {negatives}" in k}
+    return max(others.items(), key=lambda pair: pair[1], default=("", float("nan")))
 
 
 def matrix_peak() -> float:
@@ -210,10 +212,13 @@ def matrix_peak() -> float:
     return best
 
 
-def growth(scales: list[float], rounds: int = 12, steps: int = 20) -> None:
-    """Seconds per triple of the default fit's steps: the best of a few rounds of a few steps."""
+def growth(
+    scales: list[float], rounds: int = 12, steps: int = 20
+) -> list[tuple[float, int, float, float, float]]:
+    """Processor seconds per triple of the default fit's steps: the best and the median of a few
+    rounds of a few steps, and the memory; by scale and triples."""
     print("\nGrowth: the default fit's steps; memory is this process's peak so far")
-    base = None
+    base, out = None, []
     for scale in scales:
         graph = cellphones(scale)
         start = time.perf_counter()
@@ -221,10 +226,10 @@ def growth(scales: list[float], rounds: int = 12, steps: int = 20) -> None:
         ready = time.perf_counter() - start
         found = []
         for _ in range(rounds):
-            start = time.perf_counter()
             with one_thread():
+                start = time.process_time()
                 done = sum(step() for _ in range(steps))
-            found.append((time.perf_counter() - start) / done)
+                found.append((time.process_time() - start) / done)
         base = base or min(found)
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
         print(
@@ -233,18 +238,18 @@ def growth(scales: list[float], rounds: int = 12, steps: int = 20) -> None:
             f"ready after {ready:.1f} s  {memory:.2f} GiB",
             flush=True,
         )
+        out.append((scale, graph.n_triples, min(found), float(np.median(found)), memory))
         del graph, step
+    return out
 
 
-def retrieval(graph: KnowledgeGraph, k: int = 50, turns: int = 3) -> None:
-    encoder = TransE(TransEConfig())
-    encoder._start(graph)
-    encoder._prepare(graph, None)
-    encoder._settle()
+def retrieval(graph: KnowledgeGraph, k: int = 50, turns: int = 3) -> tuple[float, float]:
+    """Seconds of our top k of all users, and of NumPy's."""
+    encoder = TransE().load_state(graph, Training(TransEConfig(), graph).learned())
     users = np.arange(graph.n_users)
     top_items(encoder, graph, users[:100], k)
-    x = encoder.entities_.table[: graph.n_users].numpy()
-    y = encoder.entities_.table[graph.n_users : graph.n_users + graph.n_items].numpy()
+    x = encoder.entities_[: graph.n_users]
+    y = encoder.entities_[graph.n_users : graph.n_users + graph.n_items]
     x = x / np.linalg.norm(x, axis=1, keepdims=True).clip(1e-12)
     y = encoder.config.gamma * y / np.linalg.norm(y, axis=1, keepdims=True).clip(1e-12)
 
@@ -282,6 +287,7 @@ def retrieval(graph: KnowledgeGraph, k: int = 50, turns: int = 3) -> None:
     print(f"  our product alone, both cores{min(product):>8.2f} s")
     work = 2 * len(users) * graph.n_items * DIMENSION
     print(f"  the product at peak          {work / matrix_peak():>8.2f} s")
+    return min(own), min(other)
 
 
 def product_alone(encoder: TransE, asked: np.ndarray) -> float:

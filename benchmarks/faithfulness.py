@@ -9,24 +9,29 @@ The models of LOGER are those that the first command kept; others are fitted her
 parts, train and validation. Test items are not looked at. --users 0 asks all users for the
 divergences; --probed users are scored anew without facts. Histories are counted over all rules
 that mining finds, and once more over the rules that LOGER's default gave a weight. Beside every
-LOGER stands a control: random valid paths for the same items. A set may be ``demo``: then LOGER
-is fitted here, and planted reasons are compared too. --actions N asks only what actions carry,
-for N users of the model in --bundle, and again with its contributions dealt out at random.
+LOGER stands a control: random valid paths for the same items. A set may be ``demo``, or a harder
+variant of that shop such as ``demo:hubs``: then LOGER is fitted here, planted reasons are compared
+too, and it is told how often reasons of a share are right. --actions N asks only what actions
+carry, for N users of the model in --bundle, and again with its contributions dealt out at random
+(not with --alone). --quick leaves out curves and counterfactuals, which take long where users
+have many actions. --near 0 0.25 takes other tolerances for what may be shown first.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 import loger.baselines
 from loger.data import Split, load, split
-from loger.data.demo import Demo, shop
+from loger.data.demo import Demo, Variant, shop
 from loger.engine import LocalEngine
 from loger.evaluation.faithfulness import (
     FaithfulnessConfig,
@@ -39,11 +44,16 @@ from loger.evaluation.faithfulness import (
     faithfulness_report,
     loger_probes,
 )
-from loger.graph import history
+from loger.evaluation.metrics.faithfulness import reliability
+from loger.explain import reasons
+from loger.graph import INVERSE_MARK, KnowledgeGraph, history
+from loger.graph import whole as whole_graph
 from loger.model import LOGER
-from loger.rules import RuleSet
+from loger.rules import RuleSet, named_rules
 from loger.rules.mining import mine
+from tables import TABLES
 
+DEFAULT_NEAR = reasons.NEAR
 SETS = ("amazon-beauty", "amazon-cellphones", "amazon-toys", "ml1m")
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 
@@ -53,6 +63,14 @@ def rule_sets(name: str, whole: Split, results: Path) -> dict[str, RuleSet]:
     kept = results / "bundles" / f"{name}.default.0"
     own = {"loger": LOGER.load(kept).rules_} if kept.is_dir() else {}
     return {"mined": mine(whole.graph).rules} | own
+
+
+def rules_on(graph: KnowledgeGraph, rules: RuleSet) -> RuleSet:
+    """Rules by their names on a graph with other derived relations, as far as it has theirs."""
+    known = {relation.name for relation in graph.relations}
+    names = [rule.names for rule in rules]
+    there = [own for own in names if {name.removesuffix(INVERSE_MARK) for name in own} <= known]
+    return named_rules(graph, there)
 
 
 def told(
@@ -65,7 +83,8 @@ def told(
 ) -> None:
     """Print the report over the first of the rule sets, and the divergences over the others."""
     probed = options.probed if probes.rescore is not None else 0
-    for kind, own in rules.items():
+    for kind, every in rules.items():
+        own = rules_on(probes.graph or whole.graph, every)
         config = FaithfulnessConfig(paths=options.paths, users=options.users or None, probed=probed)
         if not probed:
             probes = replace(probes, rescore=None)
@@ -74,6 +93,10 @@ def told(
         seconds = time.perf_counter() - start
         print(f"── {label}, history over {len(own)} rules ({kind})")
         print(report.table(), f"\n{seconds:.0f} s\n", flush=True)
+        if "reliability:told" in report.values:
+            told_right = (report.values[f"reliability:{x}"].tolist() for x in ("told", "right"))
+            for n, share, right in reliability(*told_right):
+                print(f"{n:6.0f} reasons of share {share:.2f} on average: {right:.2f} are right")
         folder = options.results / "faithfulness"
         folder.mkdir(parents=True, exist_ok=True)
         name = f"{whole.dataset.name}.{label}.{kind}.{options.users}.{options.paths}.json"
@@ -84,11 +107,14 @@ def told(
 def actions(model: LOGER, name: str, options: argparse.Namespace) -> None:
     """Measure over actions, for the model and for random reasons for its items."""
     config = FaithfulnessConfig(users=options.actions, probed=options.actions)
+    if options.quick:
+        config = replace(config, curves=0, counterfactuals=0)
     graph = model.graph_
     users = np.unique(history(graph, np.arange(graph.n_users))[0])
     drawn = np.random.default_rng(0).choice(users, min(options.actions, len(users)), replace=False)
     true = LogerActions(model.ranker_)
-    for label, acts in (("LOGER", true), ("random reasons", RandomReasons(true))):
+    others = () if options.alone else (("random reasons", RandomReasons(true)),)
+    for label, acts in (("LOGER", true), *others):
         start = time.perf_counter()
         values = by_actions(acts, np.sort(drawn), config, LocalEngine(progress=_counted))
         report = FaithfulnessReport(label, name, len(drawn), config, values)
@@ -99,13 +125,66 @@ def actions(model: LOGER, name: str, options: argparse.Namespace) -> None:
         file.write_text(report.to_json(), encoding="utf-8")
 
 
+SHOWN = {
+    "carried_1": "share of the lead, first reason",
+    "carried_3": "… first three",
+    "carried_5": "… first five",
+    "carried_of_actions_5": "share of what all reasons give, first five",
+    "r2": "infidelity R²",
+    "r2_permuted": "… contributions permuted",
+    "deletion": "deletion, from chance 0 to the greedy oracle 1",
+    "insertion": "insertion",
+    "undecidable_deletion": "undecidable items, deletion",
+    "flip_first_action": "flip, first action",
+    "flip_random_action": "flip, any one action",
+    "flip_difference": "difference",
+    "pn_r": "PN-R@10",
+    "pn_r_random": "… as many random actions",
+    "counterfactual_found": "up to three actions carry the first item",
+    "counterfactual_size": "… how many",
+}
+"""The lines over actions that the docs show."""
+
+
+def written(results: Path) -> None:
+    """What was measured over actions, as a table of docs/tables: a column for each set."""
+    files = sorted((results / "faithfulness").glob("*.LOGER.actions.*.json"))
+    found = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+    rows = [
+        [title, *(_interval(report["lines"][line]) for report in found)]
+        for line, title in SHOWN.items()
+    ]
+    head = ["git", "rev-parse", "--short", "HEAD"]
+    table = {
+        "command": "python benchmarks/faithfulness.py --results DIR --alone --actions N; --write",
+        "seeds": [0],
+        "commit": subprocess.run(head, capture_output=True, text=True, check=False).stdout.strip(),
+        "machine": "2 cores, busy",
+        "columns": ["", *(f"{r['dataset']}, {r['users']} users" for r in found)],
+        "formats": ["", *[".3f"] * len(found)],
+        "rows": rows,
+    }
+    text = json.dumps(table, indent=1, ensure_ascii=False) + "\n"
+    (TABLES / "faithfulness-actions.json").write_text(text, encoding="utf-8")
+
+
+def _interval(line: dict[str, float] | None) -> dict[str, Any] | None:
+    return line and {"mean": line["mean"], "interval": [line["low"], line["high"]]}
+
+
 def _counted(what: str, done: int, of: int) -> None:
     if done % 20 == 0:
         print(f"{what}: {done} of {of}", flush=True)
 
 
+def planted(name: str) -> Demo | None:
+    """The shop that ``demo`` or ``demo:VARIANT`` names."""
+    kind, _, variant = name.partition(":")
+    return shop(variant=cast(Variant, variant or "plain")) if kind == "demo" else None
+
+
 def one(name: str, options: argparse.Namespace) -> None:
-    demo: Demo | None = shop() if name == "demo" else None
+    demo = planted(name)
     parts = split(demo.dataset if demo is not None else load(SHARED / name))
     whole = parts.refit()
     rules = rule_sets(name, whole, options.results)
@@ -117,9 +196,17 @@ def one(name: str, options: argparse.Namespace) -> None:
         model = LOGER().fit(parts) if demo else None
         model = model or LOGER.load(options.results / "bundles" / f"{name}.{method}.0")
         probes = loger_probes(model, demo)
-        told(method, model, probes, whole, rules, options)
-        control = RandomPaths(model, whole.graph, rules["mined"] if demo is None else model.rules_)
-        bare = Probes(rescore=probes.rescore, explain=control.explain_paths, demo=demo)
+        for near in options.near:
+            reasons.NEAR = near
+            label = method if near == DEFAULT_NEAR else f"{method} within {near:.0%}"
+            told(label, model, probes, whole, rules, options)
+        reasons.NEAR = DEFAULT_NEAR
+        graph = whole_graph(model.graph_)
+        drawn = model.rules_ if demo else rules_on(graph, rules["mined"])
+        if options.alone:
+            continue
+        control = RandomPaths(model, graph, drawn)
+        bare = Probes(rescore=probes.rescore, explain=control.explain_paths, demo=demo, graph=graph)
         told(f"random for {method}", control, bare, whole, rules, options)
 
 
@@ -132,13 +219,20 @@ def main() -> None:
     parser.add_argument("--probed", type=int, default=50)
     parser.add_argument("--paths", type=int, default=3)
     parser.add_argument("--actions", type=int, default=0)
+    parser.add_argument("--near", nargs="+", type=float, default=[DEFAULT_NEAR])
     parser.add_argument("--bundle", type=Path)
+    parser.add_argument("--alone", action="store_true", help="no random reasons or paths beside")
+    parser.add_argument("--quick", action="store_true", help="--actions without curves")
+    parser.add_argument("--write", action="store_true", help="what --actions found, to docs/tables")
     options = parser.parse_args()
+    if options.write:
+        written(options.results)
+        return
     for name in options.sets:
         if options.actions:
             kept = options.bundle or options.results / "bundles" / f"{name}.default.0"
-            fit_here = name == "demo" and options.bundle is None
-            model = LOGER().fit(split(shop().dataset)) if fit_here else LOGER.load(kept)
+            demo = planted(name) if options.bundle is None else None
+            model = LOGER().fit(split(demo.dataset)) if demo else LOGER.load(kept)
             actions(model, name, options)
             continue
         one(name, options)

@@ -9,6 +9,7 @@ are made at random around tastes, so only what the fit costs is of interest, not
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import time
 from pathlib import Path
@@ -57,11 +58,12 @@ def main() -> None:
         laps[before] = laps.get(before, 0.0) + now - since
         last = (what, now)
 
-    start = time.perf_counter()
+    print("load before", os.getloadavg()[0], flush=True)
+    start, used = time.perf_counter(), time.process_time()
     model = LOGER().fit(parts, progress=progress)
-    print(
-        f"fit {time.perf_counter() - start:.0f} s, {peak_gib():.2f} GiB, {len(model.rules_)} rules"
-    )
+    wall, used = time.perf_counter() - start, time.process_time() - used
+    print(f"fit {wall:.0f} s by the clock, {used:.0f} s of processor time, {peak_gib():.2f} GiB")
+    print(f"{len(model.rules_)} rules, load after", os.getloadavg()[0], flush=True)
     for what, seconds in sorted(laps.items(), key=lambda lap: -lap[1])[:12]:
         print(f"  {seconds:7.1f} s  {what}")
     users = np.random.default_rng(0).choice(model.graph_.n_users, 60, replace=False)

@@ -30,6 +30,7 @@ from loger.evaluation.recommender import part_matrix
 from loger.graph import KnowledgeGraph
 from loger.grounding import Walk, ground, reach
 from loger.logic import Logic, typical_strengths
+from loger.reasoner.config import PAPER, ReasonerConfig
 from loger.reasoner.search import (
     ALGORITHM_1,
     EXHAUSTIVE,
@@ -38,7 +39,7 @@ from loger.reasoner.search import (
     SearchConfig,
     path_strengths,
 )
-from loger.reasoner.walker import PAPER, Reasoner, ReasonerConfig
+from loger.reasoner.walker import Reasoner
 from loger.rules.mining import mine
 from loger.topk import top_k
 
@@ -67,7 +68,7 @@ def timed(what: str, lists: dict[int, Any], find: Callable[[int, Any], Found]) -
 def contributions(graph: KnowledgeGraph, logic: Logic, user: int, items: Any, found: Found) -> Any:
     """What each path adds to the logit of its item; [paths]."""
     grounded = logic.ground(graph, np.full(len(items), user), items, LocalEngine(1))
-    rules = logic.contributions(grounded).toarray()
+    rules = grounded.as_matrix(logic.contributions(grounded)).toarray()
     whole = grounded.strength_matrix.toarray()
     at = (found.targets, found.places)
     assert logic.walk is not None

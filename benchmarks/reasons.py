@@ -14,8 +14,11 @@ import numpy as np
 from loger.explain.attribution import Explanation
 from loger.explain.lists import explain_top
 from loger.model import LOGER
+from loger.ranker import Ranker
 
 USERS, TIMED, BLOCK, K = 1000, 200, 64, 10
+REPEATS = 3
+"""Each user is timed so often and the best counts: other work on the machine is not ours."""
 
 
 def main() -> None:
@@ -30,16 +33,20 @@ def main() -> None:
         print(f"{shown} reasons carry {np.median(totals):.1%} of the lead (median)")
     lead, actions = (np.median([getattr(e, x) for e in found]) for x in SHARES)
     print(f"the shown reasons carry {lead:.1%} of the lead, {actions:.1%} of what actions give")
-    ranked, told = [], []
-    for user in users[:TIMED]:
-        start = time.perf_counter()
-        _, items = explain_top(ranker, np.array([user]), K)
-        ranked.append(time.perf_counter() - start)
-        texts = [reason.text for e in items for reason in e.shown]
-        told.append(time.perf_counter() - start if texts else ranked[-1])
+    times = np.array([[timed(ranker, user) for _ in range(REPEATS)] for user in users[:TIMED]])
+    ranked, told = times.min(axis=1).T
     for what, times in (("ranking and attributing", ranked), ("with the reasons' texts", told)):
         half, tail = 1000 * np.quantile(times, [0.5, 0.99])
         print(f"{what}, {K} items of a user: {half:.1f} ms (median; 99 %: {tail:.1f})")
+
+
+def timed(ranker: Ranker, user: int) -> tuple[float, float]:
+    """Seconds to rank and attribute a user's items, and the same with the reasons' texts."""
+    start = time.perf_counter()
+    _, items = explain_top(ranker, np.array([user]), K)
+    ranked = time.perf_counter() - start
+    texts = [reason.text for e in items for reason in e.shown]
+    return ranked, time.perf_counter() - start if texts else ranked
 
 
 SHARES = ("carried", "carried_of_actions")

@@ -19,6 +19,7 @@ import torch
 
 from loger.data import Split, load, split
 from loger.encoder import TransE
+from loger.encoder.transe_training import Training
 from loger.graph import history
 from loger.topk import top_k
 
@@ -47,11 +48,11 @@ def by_distance(
     return Learner(step, score)
 
 
-def ours(encoder: TransE, step: Step) -> Learner:
+def ours(training: Training, step: Step) -> Learner:
     """Our encoder between two steps; its users' sums are written out for each ranking."""
 
     def score(users: np.ndarray) -> np.ndarray:
-        encoder._settle()
+        encoder = TransE(training.config).load_state(training.graph, training.learned())
         return encoder.score_items(users)
 
     return Learner(step, score)

@@ -19,6 +19,7 @@ quietly() {
     fi
 }
 
+# pip would compile every file of PyTorch to bytecode, half a minute of work; Python does it for those it imports.
 pip() { quietly .venv/bin/python -m pip --disable-pip-version-check --log .venv/pip.log "$@"; }
 
 # The person's own python3 comes first; a newer one by name only where that is too old.
@@ -44,10 +45,10 @@ install_torch() {
     fi
     say "installing PyTorch for the CPU (no NVIDIA GPU here), about a minute"
     if .venv/bin/python -c "import urllib.request as u; u.urlopen('$cpu_index/torch/', timeout=5)" 2>/dev/null; then
-        pip install --index-url "$cpu_index" "$torch"
+        pip install --no-compile --index-url "$cpu_index" "$torch"
     else
         say "the CPU build's index does not answer: taking PyTorch from pip's own, which may be several GB"
-        pip install "$torch"
+        pip install --no-compile "$torch"
     fi
 }
 
@@ -58,7 +59,9 @@ if [ ! -x .venv/bin/python ]; then
 fi
 install_torch
 say "installing loger with what $extra needs, a minute or two"
-pip install --editable ".[$extra]"
+pip install --no-compile --editable ".[$extra]"
+say "compiling kernels, about a minute, so that no command has to wait for it"
+quietly .venv/bin/loger compile
 rm -f .venv/pip.out
-say "done: .venv is ready. The first run also compiles its kernels, about half a minute"
+say "done: .venv is ready"
 say "for the command loger in this shell: . .venv/bin/activate"

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 from hypothesis import strategies as st
 
-from loger.graph import INTERACTION, KnowledgeGraph, Relation, Vocabulary
+from loger.encoder.folding import Summable
+from loger.graph import INTERACTION, Derived, KnowledgeGraph, Relation, Vocabulary
+from loger.ranker import Ranker
+from loger.rules import Rule, make_rule
 
 RELATIONS = (
     Relation("purchase", "user", "item"),
@@ -102,7 +106,13 @@ def brute_paths(graph: KnowledgeGraph, user: int, item: int, longest: int = 3):
     v = item + graph.n_users
     if v in graph.neighbours(user, INTERACTION):
         graph = graph.without_interactions([user], [item])
-    out = edges_of(graph)
+        derived = {k for k, r in enumerate(graph.relations) if r.derived}
+        out = {
+            h: [(r, t) for r, t in edges if r % len(graph.relations) not in derived]
+            for h, edges in edges_of(graph).items()
+        }
+    else:
+        out = edges_of(graph)
 
     def walk(nodes, relations):
         if nodes[-1] == v:
@@ -128,25 +138,96 @@ def brute_strengths(graph: KnowledgeGraph, rules, user, item, walk) -> list[floa
     for relations, nodes in brute_paths(graph, user, item):
         product = 1.0
         for k, (h, r, t) in enumerate(zip(nodes, relations, nodes[1:], strict=False)):
+            product *= graph.weight(h, r, t)
             product *= float(len(graph.neighbours(h, r))) ** -brute_exponent(
                 graph, walk, r, k == 0 and len(relations) > 1
             )
-            if k == len(relations) - 1:
+            if k == len(relations) - 1 and not is_derived(graph, r):
                 power = walk.popular if r == INTERACTION else walk.arrive
                 product *= float(len(graph.neighbours(t, graph.inverse(r)))) ** -power
             if k == 0 and r == INTERACTION and graph.times is not None:
-                product *= (1.0 + brute_later(graph, h, t)) ** -walk.recency
+                second = relations[1] if len(relations) > 1 else r
+                own = graph.relations[second % len(graph.relations)].recency
+                recency = walk.recency if own is None else own
+                product *= (1.0 + brute_later(graph, h, t)) ** -recency
+            if k == 0 and r == INTERACTION and walk.strength and graph.strengths is not None:
+                product *= brute_relative(graph, h, walk.strength)[t]
         total[relations] += product
     return [total[rule.relations] for rule in rules]
+
+
+def brute_relative(graph: KnowledgeGraph, user: int, power: float) -> dict[int, float]:
+    """What each of a user's items counts by its strength: 1 on average, and where it is unknown."""
+    assert graph.strengths is not None
+    strong = {
+        int(v): float(graph.strengths[graph.rows.edge(user, INTERACTION, int(v))])
+        for v in graph.neighbours(user, INTERACTION)
+    }
+    powers = {v: x**power for v, x in strong.items() if x > 0}
+    mean = sum(powers.values()) / len(powers) if powers else 1.0
+    return {v: powers[v] / mean if v in powers else 1.0 for v in strong}
+
+
+def with_strengths(
+    graph: KnowledgeGraph, rng: np.random.Generator, rated: bool = False
+) -> KnowledgeGraph:
+    """The graph with strengths of its interactions, some of them unknown."""
+    edges, users = graph.interactions
+    values = rng.integers(0, 6, len(users)).astype(float)
+    return graph.strengthened(users, graph.tails[edges] - graph.n_users, values, rated)
 
 
 def brute_exponent(graph: KnowledgeGraph, walk, relation: int, first: bool) -> float:
     """The power of the degree that a hop leaves; the one hop of a short rule is a last hop."""
     if first:
         return walk.first
+    if is_derived(graph, relation):
+        return 0.0
     if relation == INTERACTION:
         return walk.user
     return walk.item if relation == graph.inverse(INTERACTION) else walk.fact
+
+
+def is_derived(graph: KnowledgeGraph, relation: int) -> bool:
+    """Whether a relation or inverse is made from the interactions."""
+    return graph.relations[relation % len(graph.relations)].derived
+
+
+def with_weights(graph: KnowledgeGraph, rng: np.random.Generator) -> KnowledgeGraph:
+    """The graph with a weight for each fact of some relations, first hops among them."""
+    n, weighted = graph.n_entities, rng.random(len(graph.relations)) < 0.6
+    heads, tails = graph.edge_heads().astype(np.int64), graph.tails.astype(np.int64)
+    relations = graph.edge_relations().astype(np.int64)
+    base = relations % len(graph.relations)
+    h, t = np.where(relations == base, (heads, tails), (tails, heads))
+    fact = np.unique((base * n + h) * n + t, return_inverse=True)[1]
+    values = rng.choice([0.1, 0.25, 0.5, 1.0, 2.0, 3.0], size=len(fact))
+    weights = np.where(weighted[base], values[fact], 1.0).astype(np.float32)
+    return replace(graph, weights=weights)
+
+
+def with_derived(graph: KnowledgeGraph, rng: np.random.Generator) -> KnowledgeGraph:
+    """The graph with two derived relations, before one of which interactions fade by themselves."""
+    first, second = (
+        Relation("followed_by", "item", "item", True, 2.0),
+        Relation("goes_with", "item", "item", True),
+    )
+    more = []
+    for relation, density in ((first, 0.5), (second, 0.3)):
+        pairs = rng.random((graph.n_items, graph.n_items)) < density
+        np.fill_diagonal(pairs, False)
+        heads, tails = np.nonzero(pairs)
+        weights, people = rng.random(len(heads)) + 0.1, rng.integers(1, 9, len(heads))
+        more.append(Derived(relation, heads, tails, weights, people))
+    return graph.with_derived(more)
+
+
+def derived_rules(graph: KnowledgeGraph) -> list[Rule]:
+    """Rules that lead over derived relations and their inverses, as second, inner or last hop."""
+    f, g = graph.relation_id("followed_by"), graph.relation_id("goes_with")
+    back, similar = graph.inverse(f), graph.relation_id("similar")
+    hops = [(0, f), (0, g), (0, back), (0, f, g), (0, f, similar), (0, similar, f), (1, f)]
+    return [make_rule(graph, relations) for relations in hops]
 
 
 def brute_later(graph: KnowledgeGraph, user: int, item: int) -> int:
@@ -208,3 +289,49 @@ def compile_kernels() -> None:
     for feature in ("count", "walk"):
         em = problem(feature=feature, likelihood="pseudo")
         explain(em.ranker(em.start()), *pairs)
+
+
+def built(graph, user, remove, add, times) -> KnowledgeGraph:
+    """The graph built anew, in which what was removed still makes what came before it older."""
+    less = graph.without_interactions([user] * len(remove), remove)
+    if times is None and graph.times is not None:  # what is added comes after all that happened
+        times = [int(graph.times.max(initial=0)) + 1] * len(add)
+    out = less.plus([user] * len(add), add, times)
+    if graph.times is not None:
+        now = happened(out, user)
+        gone = [t for v, t in happened(graph, user).items() if v not in now]
+        later = out.later.copy()
+        for item, time in now.items():
+            later[out.rows.edge(user, INTERACTION, item)] += sum(t > time for t in gone)
+        out.__dict__["later"] = later
+    return out
+
+
+def happened(graph, user) -> dict[int, int]:
+    items = graph.neighbours(user, INTERACTION).tolist()
+    return {v: int(graph.times[graph.rows.edge(user, INTERACTION, v)]) for v in items}
+
+
+def scores_as_seen(ranker: Ranker, user: int, remove, add=(), times=None) -> np.ndarray:
+    """Scores of all items for a user with other interactions, the slow way: on a graph built anew,
+    where the encoder's sum is still divided by the length of all that happened."""
+    graph = built(ranker.graph, user, list(remove), list(add), times)
+    twin = ranker.on(graph)
+    own = ranker.fusion.own
+    if own is None:
+        return twin.scores([user]).total[0].astype(float)
+    encoder = ranker.encoder
+    assert isinstance(encoder, Summable)
+    items = graph.neighbours(user, INTERACTION)
+    ages = np.zeros(len(items) + len(set(remove) - set(add)))
+    if graph.times is not None:
+        now, before = happened(graph, user), happened(ranker.graph, user)
+        lived = [*now.values(), *(t for v, t in before.items() if v not in now)]
+        ages = np.array([sum(t > time for t in lived) for time in lived], dtype=float)
+    weights = (1 + ages) ** -(ranker.walk.recency if ranker.walk else 0.0)
+    weights = weights[: len(items)] / np.sqrt((weights**2).sum())
+    owners = np.zeros(len(items), dtype=np.int64)
+    s = encoder.sums(owners, items - graph.n_users, weights, 1)
+    s = s[0] + np.array(own) @ encoder.own_parts
+    logit = twin.logic.logits(twin.logic_graph, [user])[0]
+    return (logit + ranker.fusion.encoder_weight * s).astype(float)

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from graphs import build, random_triples, vocabulary
-from loger.em import EM, EMConfig
+from loger.em import EM
+from loger.em_config import EMConfig
 from loger.engine import LocalEngine
 from loger.graph import KnowledgeGraph, history
 from loger.rules import RuleSet, candidates
@@ -73,7 +74,7 @@ def table(graph: KnowledgeGraph) -> Table:
 
 def problem(encoder: Table | None = None, rules: RuleSet | None = None, **settings: Any) -> EM:
     graph = small_graph()
-    own = {"fit_users": 20, "dev_users": 10, "tau": 0.5, **settings}
+    own = {"fit_users": 20, "dev_users": 10, "tau": 0.5, "teacher": 0.0, **settings}
     return EM(
         graph,
         encoder or table(graph),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import cache
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,13 +13,18 @@ import pytest
 from graphs import brute_paths
 from loger.encoder.folding import attribute_user
 from loger.engine import LocalEngine
-from loger.explain.attribution import APPEAL, MEAN_ITEM, NO_REASON, OPAQUE, explain
+from loger.explain import reasons as module
+from loger.explain.attribution import Explanation, explain
 from loger.explain.lists import explain_top, explained_items, lists_with_reasons
-from loger.explain.reasons import CLOSE, Evidence, Reason
-from loger.rules.sentences import action_sentence, evidence_sentence, path_sentence
+from loger.explain.reasons import Evidence, Reason, leading
+from loger.grounding import Walk
+from loger.rules.sentences import action_sentence, evidence_sentence, is_company, path_sentence
+from loger.rules.wording import ENGLISH, wording_of
+from loger.selection import Selection
 from small_ranker import (
     GRAPH,
     RULES,
+    SCALES,
     WEIGHTS,
     Sums,
     grid,
@@ -30,6 +36,12 @@ from small_ranker import (
     slow_parts,
     strength,
 )
+
+APPEAL = ENGLISH.text("appeal")
+MEAN_ITEM = ENGLISH.text("mean_item")
+NO_REASON = ENGLISH.text("no_reason")
+OPAQUE = ENGLISH.text("opaque")
+CLOSE = ENGLISH.text("close")
 
 # ── by action ───────────────────────────────────────────────────────────────────────────
 
@@ -72,15 +84,32 @@ def slow_actions(kind: str, feature: str, sums: bool, user: int, item: int):
         given = np.array([sigma(1.5 * x - 0.25) for x in s]) if kind == "sum" else 0.8 * s
         mean_encoder = given[free].mean()
         opaque = given[item] - mean_encoder
-    mean_rules, given = mean - mean_base - mean_encoder, factor * worth.sum()
-    beyond = max(0.0, 1 - mean_rules / given) if given > 0 else float(mean_rules <= 0)
+    mean_rules = mean - mean_base - mean_encoder
     cells = slow_cells(user, item, feature)
     totals = {k: sum(p for c, of in cells.items() if c[2] == k for p, _ in of) for k in range(6)}
     gives = {
-        (r, e, k): beyond * factor * worth[k] * sum(p for p, _ in of) / totals[k]
+        (r, e, k): factor * worth[k] * sum(p for p, _ in of) / totals[k]
         for (r, e, k), of in cells.items()
     }
-    return encoder, gives, cells, appeal + given - mean_rules - beyond * given, mean, opaque
+    for_all = slow_for_all(user, feature)
+    whole = sum(for_all.values())
+    taken = {edge: mean_rules * x / whole for edge, x in for_all.items()} if whole else {}
+    appeal -= 0.0 if whole else mean_rules
+    return encoder, gives, taken, cells, appeal, mean, opaque
+
+
+def slow_for_all(user: int, feature: str) -> dict[tuple[int, int], float]:
+    """By first hop, the strengths of all walks over rules to any item, as much as they weigh."""
+    out: dict[tuple[int, int], float] = {}
+    for k, rule in enumerate(RULES):
+        walks = [(user,)]
+        for relation in rule.relations:
+            walks = [(*w, int(t)) for w in walks for t in GRAPH.neighbours(w[-1], relation)]
+        for nodes in walks:
+            power = strength(nodes, rule.relations) / SCALES[k] if feature == "logwalk" else 1.0
+            first = rule.relations[0], nodes[1]
+            out[first] = out.get(first, 0.0) + abs(WEIGHTS[k]) * power
+    return out
 
 
 @cache
@@ -97,29 +126,34 @@ def test_every_number_of_every_reason_is_its_formula(kind, feature, sums):
     users, items = (np.append(x, y) for x, y in zip(pairs(), ([2, 3, 9], [0, 8, 20]), strict=True))
     told = explain(ranker(kind, feature, sums=sums), users, items)
     for e, u, v in zip(told, users.tolist(), items.tolist(), strict=True):
-        encoder, gives, cells, appeal, mean, opaque = slow_actions(kind, feature, sums, u, v)
+        told_by = slow_actions(kind, feature, sums, u, v)
+        encoder, gives, taken, cells, appeal, mean, opaque = told_by
         assert e.mean == pytest.approx(mean, abs=1e-6)
         assert e.appeal == pytest.approx(appeal, abs=1e-5)
         assert e.opaque == (None if opaque is None else pytest.approx(opaque, abs=1e-5))
         totals = {(0, w + GRAPH.n_users): x for w, x in encoder.items()}
         for (r, w, _), x in gives.items():
             totals[r, w] = totals.get((r, w), 0.0) + x
+        for edge, x in taken.items():
+            totals[edge] = totals.get(edge, 0.0) - x
         nonzero = {key: x for key, x in totals.items() if abs(x) > 1e-12}
-        assert {(r.relation, r.entity): r.total for r in e.reasons} == pytest.approx(nonzero)
+        assert {(r.relation, r.entity): r.total for r in e.reasons} == pytest.approx(
+            nonzero, abs=1e-6
+        )
         lead = appeal + sum(totals.values()) + (opaque or 0.0)
         assert e.lead == pytest.approx(lead, abs=1e-5)
         assert e.score == pytest.approx(mean + lead, abs=1e-5)
         for reason in e.reasons:
             own = encoder.get(reason.entity - GRAPH.n_users, 0.0) if reason.relation == 0 else 0.0
             assert reason.encoder == pytest.approx(own)
+            assert reason.mean == pytest.approx(taken.get(reason_key(reason), 0.0), abs=1e-6)
             assert reason.share == pytest.approx(reason.total / lead, rel=1e-4)
             assert reason.action == action_sentence(GRAPH, reason.relation, reason.entity)
             mine = {k: x for (r, w, k), x in gives.items() if (r, w) == reason_key(reason)}
             assert {list(RULES).index(p.rule): p.contribution for p in reason.evidence} == (
                 pytest.approx(mine, abs=1e-5)
             )
-            order = [part.contribution for part in reason.evidence]
-            assert order == sorted(order, reverse=True)
+            assert reason.evidence == in_order(e, reason.evidence)
             for part in reason.evidence:
                 check_evidence(part, cells[(*reason_key(reason), list(RULES).index(part.rule))])
     assert sum(len(e.reasons) for e in told) > 15
@@ -127,6 +161,54 @@ def test_every_number_of_every_reason_is_its_formula(kind, feature, sums):
 
 def reason_key(reason: Reason) -> tuple[int, int]:
     return reason.relation, reason.entity
+
+
+def in_order(
+    e: Explanation, parts: tuple[Evidence, ...], near_enough: float = 0.1
+) -> tuple[Evidence, ...]:
+    """By contribution; but of what is nearly as large as the largest, that comes first whose rule
+    the user's history has most paths of."""
+    by_worth = sorted(parts, key=lambda part: -part.contribution)
+    near = [
+        p for p in by_worth if p.contribution >= (1 - near_enough) * by_worth[0].contribution > 0
+    ]
+    if len(near) < 2:
+        return tuple(by_worth)
+    n = dict(zip(RULES, e.ranker.rule_counts(e.user).tolist(), strict=True))
+    first = max(near, key=lambda part: n[part.rule])
+    return (first, *(part for part in by_worth if part is not first))
+
+
+def test_of_nearly_equal_evidence_the_rule_that_history_has_most_of_comes_first(monkeypatch):
+    asked = []
+
+    def counts(tied):
+        asked.append(tied.tolist())
+        return np.array([3, 9, 4, 9, 8, 0, 1])[tied]
+
+    worth = np.array([1.0, 0.95, 0.89, 2.0, 1.0, -1.0, -0.99])
+    leads = leading(np.array([0, 0, 0, 1, 1, 2, 2]), worth, counts)
+    assert leads.tolist() == [False, True, False, False, False, False, False]
+    assert asked == [[0, 1]]  # only where there is a choice
+    assert leading(np.array([4, 7]), np.array([1.0, 1.0]), counts).tolist() == [False, False]
+    assert leading(np.empty(0, np.int64), np.empty(0), counts).tolist() == []
+    assert len(asked) == 1
+    monkeypatch.setattr(module, "NEAR", 0.7)  # few are nearer in this graph
+    moved = 0
+    for e in explain(ranker(sums=True), *grid()):
+        for reason in e.reasons:
+            assert reason.evidence == in_order(e, reason.evidence, 0.7)
+            worths = [part.contribution for part in reason.evidence]
+            moved += worths != sorted(worths, reverse=True)
+            firsts = [p.contribution for p in reason.paths]
+            assert firsts[1:] == sorted(firsts[1:], reverse=True)
+            assert not firsts or firsts[0] >= 0.3 * max(firsts) or max(firsts) < 0
+        by_rule = [part for part in e.rules if part.contribution > 0]
+        n = dict(zip(RULES, e.ranker.rule_counts(e.user).tolist(), strict=True))
+        near = [p for p in by_rule if p.contribution >= 0.3 * by_rule[0].contribution]
+        if near and by_rule[0] in near:
+            assert e.paths[0].rule == max(near, key=lambda part: n[part.rule]).rule
+    assert moved
 
 
 def check_evidence(part: Evidence, paths: list[tuple]) -> None:
@@ -175,15 +257,17 @@ def test_paths_sentences_and_the_item_for_any_recommender_say_the_same():
     sentences = [path_sentence(GRAPH, part.path) for part in e.paths]
     assert len(sentences) == 3
     assert e.sentences() == sentences
-    assert e.sentences(VERBS) == [path_sentence(GRAPH, p.path, VERBS) for p in e.paths]
-    assert e.sentences(VERBS) != sentences
+    eaten = e.said(VERBS).sentences()
+    assert eaten == [path_sentence(GRAPH, p.path, VERBS) for p in e.paths]
+    assert eaten != sentences
     item = e.explained()
     assert (item.item, item.score) == (e.item, e.score)
     assert item.paths == tuple(p.path for p in e.paths)
     assert item.weights == tuple(p.contribution for p in e.paths)
 
 
-VERBS = dict.fromkeys(("purchase", "viewed", "similar", "follows"), "eats")
+NAMES = ("purchase", "viewed", "similar", "follows")
+VERBS = wording_of("en", {"en": {"verbs": dict.fromkeys(NAMES, "eats")}})
 
 
 def test_the_first_reason_is_a_sentence_with_the_given_verbs():
@@ -191,7 +275,7 @@ def test_the_first_reason_is_a_sentence_with_the_given_verbs():
     first = e.shown[0]
     assert e.because() == f"because {first.text}"
     assert first.action in e.because()
-    other = e.because(VERBS)
+    other = e.said(VERBS).because()
     assert other.startswith(f"because {action_sentence(GRAPH, *reason_key(first), VERBS)} (")
     by_rule = [(p.path.entities[-2] for p in part.paths[1:]) for part in first.evidence]
     assert by_rule
@@ -227,7 +311,7 @@ def test_without_a_reason_it_is_the_appeal_or_the_opaque_encoder():
     assert {e.because() for e in silent} == {e.as_dict()["because"] for e in silent} == {NO_REASON}
     opaque = [e for e in explain(ranker(), *grid()) if not e.shown]
     assert {e.because() for e in opaque if e.opaque > 0} == {OPAQUE}
-    assert {e.because(VERBS) for e in opaque if e.opaque <= 0} == {NO_REASON}
+    assert {e.said(VERBS).because() for e in opaque if e.opaque <= 0} == {NO_REASON}
     assert all(e.rules or e.logic_share == 0 for e in opaque)
 
 
@@ -255,8 +339,8 @@ def test_a_record_has_names_for_numbers():
     for told, reason in zip(record["reasons"], e.shown, strict=True):
         assert told == {
             "action": reason.action, "total": reason.total, "share": reason.share,
-            "encoder": reason.encoder, "text": reason.text, "entity": entity(reason.entity),
-            "relation": GRAPH.relation_name(reason.relation),
+            "encoder": reason.encoder, "mean": reason.mean, "text": reason.text,
+            "entity": entity(reason.entity), "relation": GRAPH.relation_name(reason.relation),
             "evidence": [
                 {"rule": str(part.rule), "contribution": part.contribution, "n": part.n,
                  "text": part.text, "paths": [path_record(p) for p in part.paths]}
@@ -264,8 +348,8 @@ def test_a_record_has_names_for_numbers():
             ],
         }  # fmt: skip
     assert any(told["evidence"] for told in record["reasons"])
-    eats = e.as_dict(VERBS)
-    assert eats["because"] == e.because(VERBS) == f"because {eats['reasons'][0]['text']}"
+    eats = e.said(VERBS).as_dict()
+    assert eats["because"] == e.said(VERBS).because() == f"because {eats['reasons'][0]['text']}"
     assert eats["paths"] == [path_record(part, VERBS) for part in e.paths]
     path = eats["reasons"][0]["evidence"][0]["paths"][0]
     assert path == path_record(e.shown[0].evidence[0].paths[0], VERBS)
@@ -276,7 +360,7 @@ def entity(x: int) -> dict[str, str]:
     return {"name": words.names[x], "label": words.labels[x], "type": words.type_of(x)}
 
 
-def path_record(part, verbs=None) -> dict:
+def path_record(part, verbs=ENGLISH) -> dict:
     return {
         "rule": str(part.rule), "contribution": part.contribution, "share": part.share,
         "sentence": path_sentence(GRAPH, part.path, verbs), "relations": list(part.rule.names),
@@ -301,7 +385,9 @@ def test_parts_have_readable_names():
 def test_lists_are_explained_pair_by_pair_whatever_the_order_of_users():
     users = pairs()[0][[0, 1, 0, 3]]
     of = ranker("logic")
-    (items, values), told = explain_top(of, users, 3)
+    (items, values, ranks, costs), told = explain_top(of, users, 3)
+    assert (ranks == [1, 2, 3]).all()
+    assert not costs.any()
     best, scores = of.top(users, 3)
     assert (items == best).all()
     assert (values == scores).all()
@@ -309,7 +395,7 @@ def test_lists_are_explained_pair_by_pair_whatever_the_order_of_users():
     assert [e.as_dict() for e in told] == [e.as_dict() for e in again]
     assert max(len(e.paths) for e in told) == 3
     few = np.arange(GRAPH.n_items) < 4
-    (some, _), told = explain_top(of, users, 6, 1, few)
+    (some, *_), told = explain_top(of, users, 6, 1, Selection(few))
     assert (some < 4).all()
     assert (some == -1).any()
     expected = [(u, v) for u, row in zip(users, some, strict=True) for v in row if v >= 0]
@@ -332,12 +418,14 @@ class Noting(LocalEngine):
 def test_the_encoder_gives_its_parts_with_the_rankers_recency(monkeypatch):
     asked = []
 
-    def noting(encoder, graph, user, items, recency=0.0):
-        asked.append((user, items.tolist(), recency))
-        return attribute_user(encoder, graph, user, items, recency)
+    def noting(encoder, graph, user, items, walk=None, own=None):
+        asked.append((user, items.tolist(), walk.recency))
+        return attribute_user(encoder, graph, user, items, walk, own)
 
     monkeypatch.setattr("loger.explain.attribution.attribute_user", noting)
-    explain(replace(ranker(sums=True), recency=0.7), np.array([7, 2, 7]), np.array([1, 2, 3]))
+    explain(
+        replace(ranker(sums=True), walk=Walk(recency=0.7)), np.array([7, 2, 7]), np.array([1, 2, 3])
+    )
     assert asked == [(2, [2], 0.7), (7, [1, 3], 0.7)]
 
 
@@ -350,11 +438,11 @@ def test_lists_by_blocks_are_those_of_each_user(monkeypatch):
         assert [x.item for x in row] == items
         alone = explain(of, np.full(len(items), user), np.array(items), 2)
         assert row == [e.explained() for e in alone]
-    rows = list(lists_with_reasons(of, users, 2, steps))
-    assert [len(items) for (items, _), _ in rows] == [2, 1]
-    for (best, scores), reasons in rows:
-        assert scores.shape == best.shape
-        assert len(reasons) == best.size
+    rows = list(lists_with_reasons(of, users, 2, Selection(), steps))
+    assert [len(lists.items) for lists, _ in rows] == [2, 1]
+    for lists, reasons in rows:
+        assert lists.scores.shape == lists.items.shape
+        assert len(reasons) == lists.items.size
     first = explain(of, np.full(2, 7), np.array(listed(7, 2, of)))
     for short, e in zip(rows[0][1][:2], first, strict=True):
         assert (short["because"], short["carried"]) == (e.because(), e.carried)
@@ -366,9 +454,11 @@ def test_lists_by_blocks_are_those_of_each_user(monkeypatch):
 
 
 def test_evidence_is_put_into_words_weightiest_first_and_trifles_are_left_out():
+    plain = next(rule for rule in RULES if not is_company(rule))
+
     def of(total, encoder, *worths):
-        parts = tuple(Evidence(RULES[0], x, 1, (), f"by {x}") for x in worths)
-        return Reason("you did it", 0, 1, total, 0.125, encoder, parts)
+        parts = tuple(SimpleNamespace(rule=plain, contribution=x, text=f"by {x}") for x in worths)
+        return Reason("you did it", 0, 1, total, 0.125, encoder, 0.0, parts)
 
     assert of(4.0, 1.0, 2.0, 0.5, 0.1).text == f"you did it (12%): by 2.0; {CLOSE}; by 0.5"
     assert of(4.0, 0.2, 0.2).evidence_text == f"by 0.2; {CLOSE}"

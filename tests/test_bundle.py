@@ -8,24 +8,35 @@ from dataclasses import asdict, dataclass, field
 from typing import Literal
 
 import numpy as np
-import polars as pl
 import pytest
 
 from loger import files
-from loger.bundle import MODEL, check_target, fingerprint, is_bundle, read, stamp, write
+from loger.bundle import (
+    MODEL,
+    check_target,
+    fingerprint,
+    is_bundle,
+    read,
+    stamp,
+    text_array,
+    texts_of,
+    write,
+)
 from loger.errors import DataError
 from loger.files import MANIFEST, Kind
 from loger.settings import from_names
 from loger.version import __version__
 
 OTHER = Kind("jar", "jar", 1, "fill it again")
-ARRAYS = {"one": {"a": np.arange(6.0).reshape(2, 3), "b": np.array([1, 2], dtype=np.uint16)}}
-TABLES = {"names": pl.DataFrame({"name": ["ä", "b"]})}
+ARRAYS = {
+    "one": {"a": np.arange(6.0).reshape(2, 3), "b": np.array([1, 2], dtype=np.uint16)},
+    "names": {"names": text_array(["ä", "b", ""])},
+}
 
 
 @pytest.fixture
 def folder(tmp_path):
-    write(tmp_path / "bundle", MODEL, {"seed": 3}, ARRAYS, TABLES)
+    write(tmp_path / "bundle", MODEL, {"seed": 3}, ARRAYS)
     return tmp_path / "bundle"
 
 
@@ -34,7 +45,7 @@ def test_a_bundle_comes_back_as_it_was(folder):
     assert found.about == {"seed": 3}
     assert found.arrays["one"]["a"].tolist() == [[0, 1, 2], [3, 4, 5]]
     assert found.arrays["one"]["b"].dtype == np.uint16
-    assert found.tables["names"]["name"].to_list() == ["ä", "b"]
+    assert texts_of(found.arrays["names"]["names"]) == ["ä", "b", ""]
 
 
 def test_arrays_are_mapped_and_cannot_be_written_to(folder):
@@ -45,14 +56,14 @@ def test_arrays_are_mapped_and_cannot_be_written_to(folder):
 
 def test_arrays_of_a_bundle_that_was_replaced_stay_as_they_were(folder):
     a = read(folder, MODEL).arrays["one"]["a"]
-    write(folder, MODEL, {"seed": 4}, {"one": {"a": np.zeros((2, 3))}}, TABLES)
+    write(folder, MODEL, {"seed": 4}, {"one": {"a": np.zeros((2, 3))}})
     assert a.tolist() == [[0, 1, 2], [3, 4, 5]]
     assert read(folder, MODEL).arrays["one"]["a"].sum() == 0
 
 
 def test_writing_twice_gives_equal_bytes(folder, tmp_path):
     found = read(folder, MODEL)
-    write(tmp_path / "again", MODEL, found.about, found.arrays, found.tables)
+    write(tmp_path / "again", MODEL, found.about, found.arrays)
     assert len(list(folder.iterdir())) == len(list((tmp_path / "again").iterdir())) > 1
     for file in folder.iterdir():
         assert file.read_bytes() == (tmp_path / "again" / file.name).read_bytes()
@@ -80,7 +91,10 @@ def edit(folder, old, new):
 
 SPOILT = {
     "damaged": (spoil_bytes, "one.safetensors: damaged or changed.*copy the model bundle again"),
-    "a file gone": (lambda f: (f / "names.parquet").unlink(), "names.parquet: missing from the"),
+    "a file gone": (
+        lambda f: (f / "names.safetensors").unlink(),
+        "names.safetensors: missing from the",
+    ),
     "no manifest": (lambda f: (f / MANIFEST).unlink(), "not a model bundle: it has no manifest"),
     "broken manifest": (lambda f: (f / MANIFEST).write_text("{"), "damaged: not a manifest"),
     "edited manifest": (lambda f: edit(f, '"seed": 3', '"seed": 4'), "json: damaged or changed"),
@@ -88,13 +102,13 @@ SPOILT = {
     "another kind": (lambda f: change(f, kind="other"), "not a model bundle: its kind is 'other'"),
     "a later format": (
         lambda f: change(f, format=99, loger="9.9"),
-        "written by loger 9.9 in format 99; this is loger .*, which reads format 2; fit again",
+        "written by loger 9.9 in format 99; this is loger .*, which reads format 4; fit again",
     ),
     "the first format": (
         lambda f: (f / MANIFEST).write_text('{"kind": "loger", "version": 1, "files": {}}'),
         r"written by loger \(an older version\) in format 1; this is loger .*; fit again",
     ),
-    "a way out": (lambda f: change(f, files={"../x.parquet": "0"}), "json: damaged or changed"),
+    "a way out": (lambda f: change(f, files={"../x.safetensors": "0"}), "json: damaged or changed"),
 }
 
 
@@ -115,7 +129,7 @@ def test_a_folder_that_does_not_exist_is_named(tmp_path):
 def test_whether_a_folder_is_a_bundle_depends_on_its_manifest_alone(folder, tmp_path):
     assert is_bundle(folder, MODEL)
     assert not is_bundle(folder, OTHER)
-    (folder / "names.parquet").unlink()  # damaged, and still a bundle
+    (folder / "names.safetensors").unlink()  # damaged, and still a bundle
     change(folder, format=99)  # of another format, and still a bundle
     assert is_bundle(folder, MODEL)
     for content in ("{", "[]", "null", '"loger"'):

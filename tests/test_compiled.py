@@ -32,6 +32,8 @@ def unrelated(x):
     return x
 """
 RUN = """
+import logging
+logging.basicConfig(level=logging.INFO, format="%(message)s")
 from pkg.caller import caller
 print(caller(1), sum(caller.stats.cache_hits.values()))
 """
@@ -62,8 +64,45 @@ def test_a_caller_is_kept_until_the_file_of_what_it_calls_is_edited(tmp_path: Pa
         assert run(tmp_path) == (6, 1)
 
 
+def test_the_log_tells_what_is_compiled_and_only_that(tmp_path: Path) -> None:
+    package = tmp_path / "pkg"
+    package.mkdir()
+    shutil.copy(compiled.__file__, package)
+    (package / "caller.py").write_text(CALLER)
+    (package / "callee.py").write_text(CALLEE.format(inline="never", number=1))
+    told = []
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-c", RUN], cwd=tmp_path, capture_output=True, text=True, check=True
+        )
+        told.append([line for line in done.stderr.splitlines() if line.startswith("compiling")])
+    assert sorted(told[0]) == ["compiling callee", "compiling caller"]
+    assert told[1] == []
+
+
 def test_every_compiled_function_of_loger_is_kept_this_way() -> None:
     root = Path(compiled.__file__).parent
     for file in root.rglob("*.py"):
         if file.name != "compiled.py":
             assert "njit" not in file.read_text(encoding="utf-8"), file
+
+
+READY = """
+import sys
+from pkg.caller import caller
+ready = lambda: "numba.misc.cffiimpl" in sys.modules
+print(caller(1), ready(), caller(1.5), ready())
+"""
+
+
+def test_what_is_kept_is_called_without_making_numba_ready_to_compile(tmp_path: Path) -> None:
+    package = tmp_path / "pkg"
+    package.mkdir()
+    shutil.copy(compiled.__file__, package)
+    (package / "caller.py").write_text(CALLER)
+    (package / "callee.py").write_text(CALLEE.format(inline="never", number=1))
+    assert run(tmp_path) == (2, 0)  # compiled for integers and kept
+    asked = [sys.executable, "-c", READY]
+    done = subprocess.run(asked, cwd=tmp_path, capture_output=True, text=True, check=True)
+    # From disk first; for another type it is compiled all the same.
+    assert done.stdout.split() == ["2", "False", "2.5", "True"]

@@ -7,6 +7,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+from graphs import scores_as_seen
 from loger.data.demo import shop
 from loger.data.splits import split
 from loger.encoder import TransEConfig
@@ -25,9 +26,8 @@ def model():
 
 def listed(model, user, gone, k):
     """The list without some interactions, the slow way: the graph is made anew."""
-    graph = model.graph_.without_interactions([user] * len(gone), list(gone))
-    scores = model.ranker_.on(graph).scores([user]).total[0].astype(float)
-    scores[history(model.graph_, np.array([user]))[1]] = -np.inf
+    scores = scores_as_seen(model.ranker_, user, gone)
+    scores[model.ranker_.known([user])[1]] = -np.inf
     return np.argsort(-scores, kind="stable")[:k].tolist()
 
 
@@ -66,6 +66,10 @@ def test_a_counterfactual_reads_as_a_sentence_and_as_a_record(model):
     assert str(why).startswith("without ")
     assert str(why).endswith(f"instead of {model.graph_.vocabulary.labels[why.item + first]}")
     assert record["instead"] == names[why.instead + first]
+    assert model.explain(user, item).counterfactual is None
+    told = model.explain(user, item, counterfactual=True)
+    assert told.counterfactual.as_dict() == model.counterfactual(user, item).as_dict()
+    assert str(told).endswith(str(told.counterfactual))
     worst = names[int(model.score([0])[0].argmin()) + first]  # -inf: what the user has
     none = model.counterfactual(user, worst, k=1)
     assert (none.actions, none.instead, none.exact) == ((), None, True)
@@ -91,9 +95,9 @@ def test_what_loger_says_of_actions_adds_up_and_goes_with_what_is_removed(model)
         lo, hi = bare.indptr[user], bare.indptr[user + 1]
         assert len(told.facts) == hi - lo
         gone = acts.rescore(user, owned[:1].tolist())
-        slow = model.ranker_.on(model.graph_.without_interactions([user], owned[:1].tolist()))
+        slow = scores_as_seen(model.ranker_, user, owned[:1].tolist())
         new = np.setdiff1d(np.arange(model.graph_.n_items), owned)
-        assert gone[new] == pytest.approx(slow.scores([user]).total[0][new], abs=1e-5)
+        assert gone[new] == pytest.approx(slow[new], abs=1e-5)
 
 
 def _name(model, item):

@@ -7,18 +7,29 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from loger.ablation import ablate_hidden
 from loger.data.demo import shop
 from loger.data.splits import split
-from loger.em import EM, EMConfig, Round, kept_rounds
+from loger.em import EM
+from loger.em_config import EMConfig
 from loger.encoder import Calibration, TransE, TransEConfig
+from loger.encoder.calibration import calibration_error
 from loger.encoder.folding import score_users
+from loger.encoder.transe_training import Training
 from loger.errors import LogerError
+from loger.estep import propose_hidden
+from loger.evaluation.faithfulness import LogerActions
+from loger.evaluation.metrics.faithfulness import lead
+from loger.fitted import Round, kept_rounds
 from loger.graph import history
 from loger.grounding import ground
 from loger.logic import FEATURES
+from loger.logistic import expit
+from loger.opacity import FEWEST_USERS, Opacity, least_opaque, opacity_curve
 from loger.ranker import Fusion
 from loger.rules import RuleSet
 from loger.rules.mining import mine
+from loger.training.hidden import HiddenPairs
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +63,7 @@ def test_a_pool_has_no_observed_item_and_the_right_groundings_and_hits(parts, en
     for row, pair in enumerate(zip(found.users.tolist(), found.items.tolist(), strict=True)):
         assert not graph.has(pair[0], 0, pair[1] + graph.n_users)
         assert (pair in held) == (row in pool.hits)
-    scores = score_users(encoder, graph, em.fit_users[:20])
+    scores = score_users(encoder, graph, em.fit_users[:20], own=(0.0, 0.0))
     owner = np.searchsorted(em.fit_users[:20], found.users)
     assert np.allclose(pool.encoder, scores[owner, found.items], atol=1e-5)
 
@@ -115,19 +126,55 @@ def test_a_round_that_does_not_help_is_taken_back(parts, rules):
     em = problem(parts, encoder, rules, rounds=1)
     values = iter([np.full((2, 1), 0.5), np.full((2, 1), 0.4)])  # the second round is worse
     em.dev_metrics = lambda _: next(values)
+    em._promising = lambda _: True
     learned = em.run()
     assert len(learned.trace) == 2
     assert kept_rounds(learned.trace, True) == 0
     assert all(np.array_equal(before[k], encoder.state()[k]) for k in before)
 
 
-def test_believing_none_is_no_round_and_the_encoder_is_left_as_it_was(parts, rules):
+def test_an_e_step_of_no_pairs_is_its_control_to_the_bit(parts, rules):
+    config = TransEConfig(dimension=16, epochs=3)
+    encoder, control = (TransE(config).fit(parts.graph) for _ in range(2))
+    em = problem(parts, encoder, rules)
+    none = HiddenPairs(np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.float32))
+    em.e_step(none)
+    control.fit(parts.graph, warm=True)
+    after = encoder.state()
+    assert all(np.array_equal(array, after[k]) for k, array in control.state().items())
+
+
+def test_over_hidden_pairs_p_and_q_are_right_at_the_true_base_rate(parts, able, rules):
+    em = problem(parts, able, rules)
+    fitted = em.start()
+    ranker = em.ranker(fitted)
+    users, items, s = propose_hidden(ranker, em.config.hidden, em.engine, em.dev_users)
+    hits = np.asarray(em.held_out[users, items]).astype(bool)
+    logit = ranker.logic.pair_logits(parts.graph, ranker.logic.ground(parts.graph, users, items))
+    p = expit(logit + np.log(em.odds))  # what pairs of H⁺ are weighted by
+    q = fitted.fusion.calibration.at_odds(em.odds)(s)
+    for probability in (p, q):
+        assert calibration_error(probability, hits) <= 0.02
+    even = fitted.fusion.calibration.at_odds(1 / em.config.negatives)(s)
+    assert calibration_error(even, hits) > 0.2  # against one item each: believed far too much
+
+
+def test_hidden_pairs_add_no_steps_and_count_as_often_as_they_are_drawn(parts):
+    graph, n = parts.graph, len(parts.pairs("train")[0])
+    hidden = HiddenPairs(*(np.zeros(3 * n, np.int32),) * 2, np.full(3 * n, 0.01, np.float32))
+    steps = [len(list(Training(TransEConfig(), graph, h)._batches(0))) for h in (None, hidden)]
+    assert steps[0] == steps[1]
+    share = Training(TransEConfig(), graph, hidden)._item_share
+    mine = int((parts.pairs("train")[1] == 0).sum()) + 3 * n
+    assert float(share[0]) == pytest.approx(mine / (4 * n))  # by rows, whatever they weigh
+
+
+def test_the_ablation_leaves_the_encoder_as_it_was(parts, rules):
     encoder = TransE(TransEConfig(dimension=16, epochs=3)).fit(parts.graph)
     before = encoder.state()
     em = problem(parts, encoder, rules, tau=0.6, fusion="sum")
-    none, few, more = em.ablate_hidden([0, 2, 5])
+    none, few, more = ablate_hidden(em, [0, 2, 5])
     assert none["pairs"] == 0 < few["pairs"] < more["pairs"]
-    assert none["ndcg"] == pytest.approx(em.start().trace[0].ndcg)
     assert few["ndcg"] != more["ndcg"]
     assert all(point["low"] < point["ndcg"] < point["high"] for point in (none, few, more))
     assert all(np.array_equal(before[k], encoder.state()[k]) for k in before)
@@ -197,14 +244,42 @@ def able(parts):
 def test_a_limit_on_opacity_is_kept_and_is_used_up(parts, able, weak):
     rules, encoder = weak, able
     free = problem(parts, encoder, rules, rounds=0)
-    opacity = free._opacity(free.start())
+    opacity = free.opacity(free.start())
     assert opacity > 0.15
     limited = problem(parts, encoder, rules, rounds=0, opacity=opacity / 2)
-    reached = limited._opacity(limited.start())
+    reached = limited.opacity(limited.start())
     assert opacity / 4 < reached <= opacity / 2 + 1e-9
+    sums = problem(parts, encoder, rules, rounds=0)
+    free_sums = sums.opacity(sums.start())
+    less = problem(parts, encoder, rules, rounds=0, opacity=free_sums / 2)
+    assert free_sums / 4 < less.opacity(less.start()) <= free_sums / 2 + 1e-9
     logical = problem(parts, encoder, rules, rounds=0, opacity=0.0).start()
     assert logical.fusion.encoder_weight == 0
-    assert problem(parts, encoder, rules, rounds=0, opacity=0.0)._opacity(logical) == 0
+    assert problem(parts, encoder, rules, rounds=0, opacity=0.0).opacity(logical) == 0
+
+
+def test_of_an_additive_model_an_action_gives_what_its_removal_costs(parts, able, weak):
+    config = {"rounds": 0, "popularity": False}
+    plain = problem(parts, able, weak, **config, saturation=1e6)
+    usual = problem(parts, able, weak, **config, additive=False, saturation=1.0)
+    errors = []
+    for em in (plain, usual):
+        ranker = em.ranker(em.start())
+        assert (ranker.fusion.own is not None) == em.config.additive
+        assert ranker.fusion.encoder_weight > 0
+        acts, error, whole = LogerActions(ranker), 0.0, 0.0
+        for user in em.dev_users[:12].tolist():
+            items = ranker.top([user], 5)[0][0].tolist()
+            owned = acts.history(user)
+            told = acts.contributions(user, items)
+            before = acts.rescore(user, [])
+            for place, gone in enumerate(owned.tolist()):
+                after = acts.rescore(user, [gone])
+                lost = [lead(before, v, owned) - lead(after, v, owned) for v in items]
+                error += float(np.sum((told.actions[place] - lost) ** 2))
+                whole += float(np.sum(np.square(lost)))
+        errors.append(error / whole)
+    assert errors[0] < 0.05 < 0.2 < errors[1]
 
 
 def test_opacity_is_the_encoders_mean_share_of_the_lead(parts, able, weak):
@@ -222,11 +297,44 @@ def test_opacity_is_the_encoders_mean_share_of_the_lead(parts, able, weak):
     assert ranker.opacity(users, 5) == pytest.approx(np.mean(shares), rel=1e-4)
 
 
-def test_the_opacity_curve_compares_each_limit_with_none(parts, able, weak):
+def test_the_opacity_curve_compares_each_weight_of_the_encoder_with_the_best(parts, able, weak):
     em = problem(parts, able, weak, rounds=0)
-    whole, none = em.opacity_curve([1.0, 0.0])
-    assert (whole["difference"], whole["low"], whole["high"]) == (0, 0, 0)
-    assert whole["ndcg"] == pytest.approx(em.start().trace[0].ndcg, abs=0.02)
-    assert none["opacity"] == 0 < whole["opacity"]
-    assert none["low"] <= none["difference"] <= none["high"]
-    assert none["ndcg"] - whole["ndcg"] == pytest.approx(none["difference"])
+    none, whole = opacity_curve(em, [0.0, 1.0])
+    assert (whole.difference, whole.low, whole.high) == (0, 0, 0)
+    assert whole.ndcg == pytest.approx(em.start().trace[0].ndcg, abs=0.02)
+    assert none.opacity == 0 < whole.opacity
+    assert none.low <= none.difference <= none.high
+    assert none.ndcg - whole.ndcg == pytest.approx(none.difference)
+    assert whole.free
+
+
+def test_the_least_opacity_is_chosen_that_costs_nothing(parts, able, weak):
+    em = problem(parts, able, weak, rounds=0)
+    limited, fitted, tried = least_opaque(em, em.start())
+    rows = opacity_curve(em)[:-1]
+    assert [name for name, _, _ in tried] == ["opacity"] * len(rows)
+    free = [row for row in rows if row.free]
+    assert limited.config.opacity == (free[0].opacity if free else 1.0)
+    assert limited.opacity(fitted) <= limited.config.opacity + 1e-9
+    assert limited.opacity(limited.final(fitted)) <= limited.config.opacity + 0.02
+    given = problem(parts, able, weak, rounds=0, opacity=0.4)
+    assert least_opaque(given, fitted) == (given, fitted, [])
+
+
+def test_a_few_users_do_not_take_the_encoder_away(parts, able, weak):
+    users, items = parts.pairs("validation")
+    few = np.isin(users, np.unique(users)[:10])
+    em = EM(parts.graph, able, weak, (users[few], items[few]), EMConfig(rounds=0))
+    assert 0 < len(em.dev_users) < FEWEST_USERS
+    first = em.start()
+    assert first.fusion.encoder_weight > 0
+    unlimited, same, tried = least_opaque(em, first)
+    assert (unlimited.config.opacity, same, tried) == (1.0, first, [])
+
+
+@pytest.mark.parametrize(
+    ("difference", "high", "free"),
+    [(-0.0004, 0.001, True), (-0.0006, 0.001, False), (-0.0001, -0.00001, False), (0.1, 0.2, True)],
+)
+def test_a_loss_is_free_if_it_is_small_and_may_be_chance(difference, high, free):
+    assert Opacity(0.5, 0.3, 0.1 + difference, difference, -0.01, high).free == free

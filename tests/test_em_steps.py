@@ -9,18 +9,24 @@ import numpy as np
 import pytest
 
 from graphs import brute_counts, brute_strengths
-from loger import mstep
-from loger.em import EM, EMConfig, FittedLogic, Round
+from loger import em as em_module
+from loger import mstep, probabilities
+from loger.ablation import ablate_hidden
+from loger.em import EM
+from loger.em_config import EMConfig
 from loger.encoder.calibration import fit_calibration
 from loger.engine import LocalEngine
 from loger.errors import LogerError
-from loger.estep import propose_hidden
+from loger.estep import propose_hidden, surplus
 from loger.evaluation.metrics.significance import resampled_means
+from loger.fitted import FittedLogic, Round
 from loger.graph import history
 from loger.logic import Logic, features, listwise, pseudo_likelihood, typical_strengths
-from loger.mstep import pair_scores, solve_listwise, uniform_items
+from loger.mstep import listwise_of, pair_scores, uniform_items
+from loger.pseudo import hidden_pairs, pseudo_users
 from loger.ranker import Fusion
 from loger.rules import RuleSet
+from loger.tuning import tuned
 from small import Table, held_out_pairs, problem, small_graph, some_rules, table
 
 GRAPH = small_graph()
@@ -76,7 +82,7 @@ def test_the_ranker_of_a_problem_has_its_encoder_and_recency():
     em = problem(walk=walk)
     model = fitted(em)
     ranker = em.ranker(model)
-    assert ranker.recency == 0.75
+    assert ranker.walk.recency == 0.75
     assert ranker.encoder is em.encoder
     assert (ranker.logic, ranker.fusion) == (model.logic, model.fusion)
     assert ranker.logic_graph is ranker.graph is em.graph
@@ -161,7 +167,9 @@ def test_the_listwise_m_step_is_at_the_optimum_of_its_objective(settings, popula
     em = problem(l2=0.01, **settings)
     pool = em.pool(RULES, em.fit_users)
     model, before, after = em._listwise(RULES, em.pool(RULES, em.fit_users), None)
-    scales = typical_strengths(pool.found) if em.config.feature == "logwalk" else None
+    scales = None
+    if em.config.feature == "logwalk":
+        scales = em.config.saturation * typical_strengths(pool.found)
     if scales is None:
         assert model.logic.scales is None
     else:
@@ -216,7 +224,7 @@ def test_nothing_held_out_among_the_candidates_is_an_error():
     pool = replace(em.pool(RULES, em.fit_users[:2]), hits=np.empty(0, dtype=np.int64))
     blank = em._blank(RULES).logic
     with pytest.raises(LogerError, match="no held-out interaction is among the candidates, so"):
-        solve_listwise(blank, pool, None, with_encoder=True, l2=0.0, start=None)
+        listwise_of(blank, pool, None, with_encoder=True, l2=0.0)
 
 
 def test_rules_of_no_weight_are_left_out_but_for_one():
@@ -251,11 +259,183 @@ def test_all_rules_are_tried_on_a_few_users_first_where_there_are_many():
     assert len(model.logic.rules) <= kept
     asked.clear()
     em.m_step(model)
-    assert asked == [(len(model.logic.rules), em.fit_users.tolist())]  # warm: no screening
-    asked.clear()
-    em.config = replace(em.config, screen_users=16)
+    assert asked == []  # candidates are gathered once
+    em = problem(screen_users=16)
+    em.pool = noted
     em.start()
     assert [len(users) for _, users in asked] == [16]
+
+
+def test_candidates_stay_while_encoder_walk_and_rules_change():
+    em = problem()
+    first = em.candidates()
+    em.encoder.scores = em.encoder.scores[::-1].copy()
+    walks = [replace(em.config.walk, popular=0.75, arrive=0.0), replace(em.config.walk, item=1.0)]
+    for walk in walks:
+        fewer = RULES.chosen([0, 2, 5])
+        pool = em.with_walk(walk).candidates(fewer)
+        pairs = list(zip(pool.found.users.tolist(), pool.found.items.tolist(), strict=True))
+        assert pool.found.users.tolist() == first.found.users.tolist()
+        assert pool.found.items.tolist() == first.found.items.tolist()
+        assert (pool.starts == first.starts).all() and (pool.hits == first.hits).all()
+        assert pool.encoder.tolist() == [em.encoder.scores[pair] for pair in pairs]
+        slow = np.array([brute_strengths(GRAPH, fewer, *pair, walk) for pair in pairs])
+        assert pool.found.strength_matrix.toarray() == pytest.approx(slow)
+        slow = np.array([brute_counts(GRAPH, fewer, *pair) for pair in pairs])
+        assert (pool.found.count_matrix.toarray() == slow).all()
+
+
+def test_walks_are_tried_on_the_same_candidates(monkeypatch):
+    made, gathered, pool_of = [], [], EM.pool
+
+    def pool(em, *given):
+        gathered.append(em.config.walk.popular)
+        return pool_of(em, *given)
+
+    monkeypatch.setattr(EM, "pool", pool)
+
+    def make(config):
+        held_out, engine = held_out_pairs(GRAPH), LocalEngine(1)
+        made.append(EM(GRAPH, table(GRAPH), RULES, held_out, config, engine=engine))
+        return made[-1]
+
+    judged = {0.0: 0.1, 0.5: 0.3, 1.0: 0.2}
+
+    def start(em):
+        em.candidates()
+        ndcg = judged[em.config.walk.popular] + (em.config.l2 == 0.5)
+        return FittedLogic(fitted(em).logic, Fusion(), (Round(0, -2.0, -1.0, 0, 0, ndcg, 0.5),))
+
+    monkeypatch.setattr(EM, "start", start)
+    em, first, tried = tuned(make, EMConfig(), {"popular": (0.0, 0.5, 1.0)})
+    assert [(name, value) for name, value, _ in tried] == [
+        ("popular", 0.0), ("popular", 0.5), ("popular", 1.0),
+    ]  # fmt: skip
+    assert [ndcg for *_, ndcg in tried] == [0.1, 0.3, 0.2]
+    assert em.config.walk.popular == 0.5 and first.trace[0].ndcg == 0.3
+    assert len(made) == 1 and gathered == [0.0]
+    judged[0.0] = 0.9
+    em, *_ = tuned(make, EMConfig(), {"popular": (0.0, 0.5)})
+    assert em is made[1] and len(made) == 2  # what was given is best
+    em, _, tried = tuned(make, EMConfig(), {"l2": (1e-3, 0.5)})
+    assert em is made[3] and len(made) == 4  # not a walk: a problem of its own
+    assert em.config.l2 == 0.5 and [value for _, value, _ in tried] == [1e-3, 0.5]
+
+
+def test_walks_chosen_after_another_weigh_the_candidates_of_the_first(monkeypatch):
+    em = problem()
+    one = em.with_walk(replace(em.config.walk, item=1.0))
+    two = one.with_walk(replace(one.config.walk, popular=0.75))
+    assert two.walks == (em.config.walk, one.config.walk, two.config.walk)
+    found, direct = two.candidates().found, em.with_walk(two.config.walk).candidates().found
+    assert found.items.tolist() == em.candidates().found.items.tolist()
+    assert found.strengths == pytest.approx(direct.strengths)
+
+
+def test_users_without_a_hit_do_not_matter_to_the_weights():
+    em = problem()
+    pool = em.candidates()
+    owner = np.searchsorted(pool.starts, pool.hits, side="right") - 1
+    lost = replace(pool, hits=pool.hits[owner != owner[0]])
+    some = lost.of_hits()
+    assert len(some.found) < len(pool.found) and len(some.starts) < len(pool.starts)
+    pairs = [(p.found.users[p.hits], p.found.items[p.hits]) for p in (lost, some)]
+    assert np.array_equal(pairs[0], pairs[1])
+    assert some.hit_weights.tolist() == lost.hit_weights.tolist()
+    assert np.diff(some.starts).min() > 0 and some.starts[-1] == len(some.found)
+    assert np.array_equal(np.diff(some.starts), np.unique(some.found.users, return_counts=True)[1])
+
+
+def test_many_held_out_interactions_need_fewer_users():
+    em, few = problem(), problem(fit_pairs=5)
+    held = np.diff(em.held_out.indptr)
+    assert set(few.fit_users) < set(em.fit_users) and (few.dev_users == em.dev_users).all()
+    assert held[few.fit_users].sum() >= 5 > held[few.fit_users].sum() - held[few.fit_users].max()
+    assert (few.all_users == few.fit_users).all()
+    assert len(problem(fit_pairs=10**6).fit_users) == len(em.fit_users)
+
+
+def test_probabilities_of_very_many_pairs_are_of_a_part_of_them(monkeypatch):
+    em = problem()
+    model, pairs = (
+        em.start(),
+        len(probabilities.calibration_pairs(em.held_out, em.fit_users, em.config.seed)[0]),
+    )
+    monkeypatch.setattr("loger.probabilities.ENOUGH_PAIRS", pairs // 2)
+    users, items = probabilities.calibration_pairs(em.held_out, em.fit_users, em.config.seed)
+    assert len(users) == pairs // 2 and np.asarray(em.held_out[users, items]).all()
+    fewer = em.start()
+    ratio = fewer.logic.weights / model.logic.weights
+    assert ratio == pytest.approx(fewer.fusion.encoder_weight / model.fusion.encoder_weight)
+
+
+def slow_teaching(em: EM, pool, w, scales) -> float:
+    """Σ over users to be taught about of Σ_i t_i log softmax_i, t = softmax(c·s); their mean."""
+    held, taught, total = pool.encoder, pool.taught, 0.0
+
+    def fits(c):  # how well the encoder alone explains the hits
+        return listwise(np.array([c]), held[:, None].astype(float), pool.starts, pool.hits)[0]
+
+    c = max(np.linspace(0, 6, 60_001)[::100], key=fits)
+    c = max(np.linspace(max(c - 0.01, 0), c + 0.01, 401), key=fits)
+    columns = slow_columns(em, taught, scales, True, True)
+    for a, b in zip(taught.starts, taught.starts[1:], strict=False):
+        t = np.exp(c * taught.encoder[a:b].astype(float))
+        z = columns[a:b] @ w
+        total += float(t / t.sum() @ (z - np.log(np.exp(z).sum())))
+    return total / (len(taught.starts) - 1)
+
+
+def test_what_the_encoder_expects_counts_as_much_as_so_many_users_with_labels():
+    em = problem(l2=0.01, teacher=4.0, taught_users=7)
+    pool = em.pool(RULES, em.fit_users)
+    assert set(pool.taught.found.users) == set(em.taught_users)
+    assert len(em.taught_users) == 7
+    model, _, after = em._listwise(RULES, pool, None)
+    columns = slow_columns(em, pool, model.logic.scales, True, True)
+    n = len(np.unique(pool.found.users[pool.hits]))
+
+    def objective(w):
+        own = listwise(w, columns, pool.starts, pool.hits)[0]
+        taught = slow_teaching(em, pool, w, model.logic.scales)
+        return n / (n + 4) * own + 4 / (n + 4) * taught - 0.005 * w @ w
+
+    w = np.array([*model.logic.weights, model.logic.popularity, model.fusion.encoder_weight])
+    assert after == pytest.approx(objective(w), abs=1e-4)
+    rng = np.random.default_rng(0)
+    others = [np.abs(w + 0.05 * rng.normal(size=len(w))) for _ in range(20)]
+    assert all(objective(other) < after for other in others)
+
+
+def test_the_more_it_teaches_the_nearer_lists_are_to_the_encoders():
+    plain, taught, strictly = (problem(teacher=t).start() for t in (0.0, 10.0, 1e6))
+    shares = [
+        model.fusion.encoder_weight / (model.logic.weights.sum() + 1e-9)
+        for model in (plain, taught, strictly)
+    ]
+    assert shares[0] < shares[1] < shares[2]
+
+
+def test_with_many_labels_the_encoder_does_not_teach():
+    few, many = problem(teacher=1.0), problem(teacher=0.1)
+    assert few.pool(RULES, few.fit_users).taught is not None
+    assert many.pool(RULES, many.fit_users).taught is None  # 16 users ≥ 50 · 0.1
+    plain = problem().start()
+    assert many.start().logic.weights.tolist() == plain.logic.weights.tolist()
+
+
+def test_what_is_taught_by_keeps_up_with_rules_walk_and_encoder():
+    em = problem(teacher=5.0)
+    pool = em.pool(RULES, em.fit_users)
+    fewer = RULES.chosen([0, 2])
+    walk = replace(em.config.walk, user=1.0)
+    other = em.with_walk(walk)
+    other.encoder = Table(2 * em.encoder.scores)
+    told = pool.with_rules(fewer).scored(other.ranker(other._blank(fewer)), LocalEngine(1)).taught
+    users, items = told.found.users, told.found.items
+    assert told.encoder == pytest.approx(2 * em.encoder.scores[users, items], rel=1e-6)
+    slow = [brute_strengths(GRAPH, fewer, u, v, walk) for u, v in zip(users, items, strict=True)]
+    assert told.found.strength_matrix.toarray() == pytest.approx(np.array(slow))
 
 
 # ── M-step, pseudo ──────────────────────────────────────────────────────────────────────
@@ -275,7 +455,7 @@ def slow_hidden(em: EM, n: int) -> list[tuple[int, int]]:
 def test_hidden_pairs_are_proposed_by_the_encoder_and_at_random():
     em = problem(hidden=3, seed=2)
     model = em._calibrated(fitted(em))
-    users, items, q = em.hidden_pairs(model)
+    users, items, q = hidden_pairs(em.ranker(model), em.config, em.engine)
     pairs = list(zip(users.tolist(), items.tolist(), strict=True))
     assert pairs == slow_hidden(em, 3)
     slow = [model.fusion.calibration(np.array([em.encoder.scores[pair]]))[0] for pair in pairs]
@@ -292,7 +472,7 @@ def test_the_pseudo_m_step_is_that_of_observed_and_hidden_pairs(feature, steps):
     model, before, after = em.m_step(None)
     observed = [(int(u), v) for u in EVERYONE for v in sorted(owned(u))]
     hidden = slow_hidden(em, 3)
-    q = em.hidden_pairs(draft)[2]
+    q = hidden_pairs(em.ranker(draft), em.config, em.engine)[2]
     pairs = np.array(observed + hidden).T
     found = draft.logic.ground(GRAPH, *pairs)
     targets = np.concatenate([np.ones(len(observed)), q])
@@ -324,6 +504,37 @@ def test_the_pseudo_m_step_is_that_of_observed_and_hidden_pairs(feature, steps):
         warm, again, _ = em.m_step(replace(model, logic=replace(model.logic, scales=2 * scales)))
         assert (warm.logic.scales == 2 * scales).all()
         assert again != pytest.approx(after)
+
+
+def test_some_users_may_stand_for_all_in_the_pseudo_likelihood():
+    settings = {"likelihood": "pseudo", "feature": "count", "hidden": 3, "l2": 0.1}
+    em, whole = problem(pseudo_users=12, **settings), problem(**settings)
+    some = pseudo_users(GRAPH, em.config)
+    assert len(some) == 12 and (np.diff(some) > 0).all()
+    assert pseudo_users(GRAPH, whole.config).tolist() == EVERYONE.tolist()
+    draft = em._calibrated(em._blank(RULES))
+    users, items, q = hidden_pairs(em.ranker(draft), em.config, em.engine)
+    assert set(users) == set(some)
+    pairs = [(int(u), v) for u in some for v in sorted(owned(u))]
+    u, v = np.array([*pairs, *zip(users, items, strict=True)]).T
+    phi = features(draft.logic.ground(GRAPH, u, v), "count")
+    targets, each = np.concatenate([np.ones(len(pairs)), q]), GRAPH.n_users / 12
+    model, _, after = em.m_step(None)
+    w = np.append(model.logic.weights, model.logic.prior)
+    value, gradient = pseudo_likelihood(w, phi, targets, 0.1 / each)
+    entropy = -sum(x * math.log(x) + (1 - x) * math.log(1 - x) for x in q)
+    assert after == pytest.approx(each * (value + entropy))
+    assert np.abs(gradient).max() < 1e-2
+
+
+def test_without_any_hit_the_model_is_what_the_encoder_teaches():
+    em = problem(teacher=5.0)
+    pool = replace(em.pool(RULES, em.fit_users), hits=np.empty(0, dtype=np.int64))
+    model = em._listwise(RULES, pool, None)[0]
+    assert model.fusion.encoder_weight > 0.9
+    assert model.logic.weights.max() < 0.05
+    with pytest.raises(LogerError, match="no held-out interaction is among the candidates"):
+        em._listwise(RULES, replace(pool, taught=None), None)
 
 
 # ── probabilities ───────────────────────────────────────────────────────────────────────
@@ -411,7 +622,7 @@ def test_selected_pairs_fire_are_likely_and_weigh_their_probability(tau, most):
             logit += model.logic.prior + model.logic.popularity * math.log1p(popular)
             p = 1 / (1 + math.exp(-logit))
             if x.any() and p >= tau:
-                slow[u, v] = p
+                slow[u, v] = 1 / (1 + math.exp(-logit) / em.odds)  # at the true base rate
     pairs = list(zip(hidden.users.tolist(), hidden.items.tolist(), strict=True))
     assert pairs == list(slow)
     assert len(pairs) > 5
@@ -420,8 +631,45 @@ def test_selected_pairs_fire_are_likely_and_weigh_their_probability(tau, most):
     assert hidden.weights == pytest.approx(np.array(list(slow.values())) * scale, rel=1e-5)
 
 
+def test_the_true_base_rate_is_that_of_held_out_items_among_all_that_users_lack():
+    em = problem(negatives=3.0)
+    users = sorted({u for u, _ in HELD_OUT})
+    lacking = sum(len(free(u)) for u in users) - len(HELD_OUT)
+    assert em.true_negatives == pytest.approx(lacking / len(HELD_OUT))
+    assert em.odds == pytest.approx(3.0 / em.true_negatives)
+    assert problem(likelihood="pseudo").odds == 1  # p of the paper is of no base rate
+
+
+@pytest.mark.parametrize(("hits", "own", "made"), [(4, 4, 0), (5, 4, 1)])
+def test_a_round_is_made_only_if_hidden_pairs_have_more_hits_than_the_encoders_best(
+    hits, own, made, monkeypatch, caplog
+):
+    monkeypatch.setattr(em_module, "surplus", lambda *_: (hits, own))
+    em = problem(rounds=1, tau=0.4)
+    with caplog.at_level("INFO"):
+        assert len(em.run().trace) == 1 + made
+    assert len(em.encoder.fits) == made
+    assert ("no round of EM: of" in caplog.text) == (made == 0)
+
+
+def test_the_surplus_counts_hits_of_hidden_pairs_and_of_as_many_of_the_encoders_best():
+    em = problem(hidden=8, max_hidden=8, tau=0.5)
+    model, scores = fitted(em), em.encoder.scores
+    selected, _ = em.select_hidden(model, users=em.dev_users)
+    pairs = list(zip(selected.users.tolist(), selected.items.tolist(), strict=True))
+    best = 0
+    for u in em.dev_users.tolist():
+        n = sum(owner == u for owner, _ in pairs)
+        best += sum(
+            (u, v) in HELD_OUT for v in sorted(free(u), key=lambda v: (-scores[u, v], v))[:n]
+        )
+    assert 0 < len(pairs) < 8 * len(em.dev_users)
+    told = surplus(em.ranker(model), selected, em.held_out, LocalEngine(1))
+    assert told == (sum(pair in HELD_OUT for pair in pairs), best)
+
+
 def test_hidden_pairs_never_weigh_more_than_the_real_ones():
-    em = problem(hidden=20, max_hidden=20, tau=0.0)
+    em = problem(hidden=20, max_hidden=20, tau=0.0, likelihood="pseudo")
     model = fitted(em, np.full(6, 3.0))
     hidden, _ = em.select_hidden(model)
     real = sum(len(owned(u)) for u in EVERYONE)
@@ -460,6 +708,7 @@ def test_a_round_is_an_e_step_on_what_was_selected_and_a_warm_m_step():
 
 def test_rounds_that_help_are_kept_and_the_first_that_does_not_ends_them():
     em = problem(rounds=5, tau=0.4)
+    em._promising = lambda _: True
     scores = iter([0.1, 0.2, 0.1, 0.9, 0.9])
     em.dev_metrics = lambda _: (np.full(3, next(scores)), np.full(3, 0.5))
     bounds = iter([-5.0, -4.0, -3.0, -2.0, -1.0])
@@ -472,7 +721,7 @@ def test_rounds_that_help_are_kept_and_the_first_that_does_not_ends_them():
     em.m_step = m_step
     states = []
     step = em.e_step
-    em.e_step = lambda hidden: (states.append(em.encoder.state()), step(hidden))
+    em.e_step = lambda *given: (states.append(em.encoder.state()), step(*given))
     model = em.run()
     assert [r.ndcg for r in model.trace] == pytest.approx([0.1, 0.2, 0.1])
     assert [r.recall for r in model.trace] == [0.5] * 3
@@ -539,16 +788,15 @@ def test_the_ablation_tries_each_size_from_the_same_start():
     em = problem(dev_users=8, tau=0.4)
     state = em.encoder.state()["scores"]
     first = em.m_step(None)[0]
-    points = em.ablate_hidden([0, 2, 5])
+    points = ablate_hidden(em, [0, 2, 5])
     assert (em.encoder.scores == state).all()
     assert [p["selected"] for p in points] == [0, 2, 5]
     for point in points:
-        size, fitted_, pairs = point["selected"], first, 0
-        if size:
-            selected, _ = em.select_hidden(first, size)
-            em.e_step(selected)
-            fitted_, pairs = em.m_step(first)[0], len(selected.users)
-        ndcg = em.dev_metrics(fitted_)[0]
+        size = point["selected"]
+        selected, _ = em.select_hidden(first, size)
+        em.e_step(selected)
+        pairs = len(selected.users)
+        ndcg = em.dev_metrics(em.m_step(first)[0])[0]
         em.encoder.load_state(GRAPH, {"scores": state})
         low, high = np.quantile(resampled_means(ndcg[:, None], 1000, 0), [0.025, 0.975])
         assert point == {
@@ -556,7 +804,7 @@ def test_the_ablation_tries_each_size_from_the_same_start():
         }  # fmt: skip
     assert points[1]["pairs"] < points[2]["pairs"]
     with pytest.raises(LogerError, match="too few users have held-out interactions to compare"):
-        problem(dev_users=0).ablate_hidden([0])
+        ablate_hidden(problem(dev_users=0), [0])
 
 
 # ── pairs ───────────────────────────────────────────────────────────────────────────────
@@ -583,3 +831,21 @@ def test_uniform_items_are_drawn_per_user_and_marked_where_the_user_has_them():
     assert 0 < slow.count(-1) < len(slow)
     assert (users.dtype, items.dtype) == (np.int32, np.int32)
     assert uniform_items(GRAPH, EVERYONE, 9, np.random.default_rng(2))[1].tolist() != slow
+
+
+def test_the_dial_solves_each_share_to_its_optimum_whatever_was_solved_before():
+    shares = (0.0, 0.5, 1.0)
+    em, fresh = problem(l2=0.01), problem(l2=0.01)
+    em.start()  # whose weights the dial begins from
+    for one, other in zip(em.with_encoder(shares), fresh.with_encoder(shares), strict=True):
+        assert one.logic.weights == pytest.approx(other.logic.weights, rel=1e-6)
+        assert one.fusion.encoder_weight == pytest.approx(other.fusion.encoder_weight, rel=1e-6)
+    pool = em.candidates()
+    free = em._solved(pool.rules, pool, None)[0]
+    half = em._answer(em._question(pool.rules, pool, free), free, free.fusion.encoder_weight / 2)[0]
+    at_half = em.with_encoder((0.5,))[0]
+    kept = half.without_idle_rules().logic.weights
+    ratio = at_half.logic.weights / kept
+    assert ratio == pytest.approx(ratio[0], rel=1e-3)
+    bounds = [row.trace[0].bound for row in em.with_encoder(shares)]
+    assert bounds == sorted(bounds) and bounds[0] < bounds[-1]

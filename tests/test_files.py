@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -11,12 +16,14 @@ import pytest
 from safetensors.numpy import save_file
 
 from loger import files
+from loger.claims import claim
 from loger.errors import DataError
 from loger.files import (
     MANIFEST,
     Kind,
     atomic_file,
     atomic_folder,
+    begin_checksums,
     check_files,
     read_manifest,
     write_text,
@@ -115,7 +122,7 @@ def test_a_rename_that_fails_leaves_the_old_folder(tmp_path: Path, monkeypatch) 
     moved = list[int]()
     monkeypatch.setattr(files, "_exchange", lambda *_: False)
     monkeypatch.setattr(Path, "rename", failing)
-    with pytest.raises(OSError, match="no space left"):
+    with pytest.raises(DataError, match="No space left"):
         pack(tmp_path / "box", "new")
     assert unpack(tmp_path / "box") == ["old"]
 
@@ -129,6 +136,15 @@ def test_what_others_put_into_a_folder_is_carried_over(tmp_path: Path) -> None:
     assert names(tmp_path / "box") == {"0.txt", "notes.txt", "more", MANIFEST}
     assert (tmp_path / "box" / "more" / "1.txt").read_text() == "mine too"
     assert unpack(tmp_path / "box") == ["new"]
+
+
+def test_a_folder_with_an_odd_manifest_is_replaced(tmp_path: Path) -> None:
+    for odd in (5, "0.txt", None):
+        pack(tmp_path / "box", "old")
+        manifest = json.loads((tmp_path / "box" / MANIFEST).read_text())
+        (tmp_path / "box" / MANIFEST).write_text(json.dumps({**manifest, "files": odd}))
+        pack(tmp_path / "box", "new")
+        assert unpack(tmp_path / "box") == ["new"]
 
 
 def test_a_folder_of_something_else_is_not_replaced(tmp_path: Path) -> None:
@@ -159,3 +175,126 @@ def test_writers_at_the_same_time_leave_one_whole_folder(tmp_path: Path) -> None
     assert len(words) == 5
     assert len(set(words)) == 1
     assert names(tmp_path) == {"box"}
+
+
+HOLDS = """
+import sys, time
+from pathlib import Path
+from loger.claims import claim
+with claim(Path(sys.argv[1]), "fit"):
+    print("claimed", flush=True)
+    time.sleep(60)
+"""
+
+
+@contextmanager
+def another_fit(path: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process that has claimed a path."""
+    command = [sys.executable, "-c", HOLDS, str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "claimed\n"
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_a_second_writer_is_told_who_writes_and_since_when(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(files, "PATIENCE", 0.1)
+    pack(tmp_path / "box", "old")
+    with another_fit(tmp_path / "box") as other:
+        told = rf"box: another fit is writing here \(process {other.pid}, since 20\d\d-.*\); wait"
+        with pytest.raises(DataError, match=told):
+            pack(tmp_path / "box", "new")
+        assert unpack(tmp_path / "box") == ["old"]
+    pack(tmp_path / "box", "new")  # a kill ends the claim, though its file is still there
+    assert unpack(tmp_path / "box") == ["new"]
+    assert names(tmp_path) == {"box"}
+
+
+def test_a_claim_may_be_claimed_again_by_its_own_thread_only(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(files, "PATIENCE", 0.1)
+    with claim(tmp_path / "box", "fit"):
+        pack(tmp_path / "box", "mine")
+        with ThreadPoolExecutor(1) as pool, pytest.raises(DataError, match="another fit"):
+            pool.submit(pack, tmp_path / "box", "theirs").result()
+    assert unpack(tmp_path / "box") == ["mine"]
+
+
+def test_what_a_killed_writer_left_is_cleared_by_the_next(tmp_path: Path) -> None:
+    pack(tmp_path / "box", "old")
+    (tmp_path / ".box.99-abc.part").mkdir()
+    (tmp_path / ".box.99-abc.part" / "0.txt").write_text("half")
+    (tmp_path / ".list.txt.99-abc.part").write_text("half")
+    (tmp_path / ".boxer.part").write_text("somebody else's")
+    pack(tmp_path / "box", "new")
+    write_text(tmp_path / "list.txt", "new")
+    assert names(tmp_path) == {"box", "list.txt", ".boxer.part"}
+
+
+def test_a_folder_that_a_killed_writer_moved_away_is_put_back(tmp_path: Path) -> None:
+    pack(tmp_path / "box", "old")
+    (tmp_path / "box").rename(tmp_path / ".box.99-abc.old")  # as where folders cannot be exchanged
+    with claim(tmp_path / "box"):
+        assert unpack(tmp_path / "box") == ["old"]
+    assert names(tmp_path) == {"box"}
+
+
+FULL = """
+import resource, sys
+from pathlib import Path
+import numpy as np, polars as pl
+from safetensors.numpy import save_file
+from loger.errors import DataError
+from loger.files import Kind, atomic_folder
+box, how = Kind("box", "box of words", 3, "pack again"), sys.argv[2]
+resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))
+values = np.random.default_rng(0).random(5000)
+try:
+    with atomic_folder(Path(sys.argv[1]), box, {}) as part:
+        if how == "safetensors":
+            save_file({"x": values}, part / "0.txt")
+        elif how == "parquet":
+            pl.DataFrame({"x": values}).write_parquet(part / "0.txt")
+        else:
+            (part / "0.txt").write_bytes(values.tobytes())
+except DataError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("library", ["safetensors", "parquet", "python"])
+def test_a_full_disk_leaves_the_old_folder_and_is_one_line(tmp_path: Path, library: str) -> None:
+    pack(tmp_path / "box", "old")
+    command = [sys.executable, "-c", FULL, str(tmp_path / "box"), library]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "box: cannot be written (File too large); what was there before is untouched" in told
+    assert unpack(tmp_path / "box") == ["old"]
+    assert names(tmp_path) == {"box"}
+
+
+def test_a_folder_that_may_not_be_written_is_one_line(tmp_path: Path, monkeypatch) -> None:
+    def refuse(*_: object) -> int:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(DataError, match=r"list.txt: cannot be written \(Permission denied\)"):
+        write_text(tmp_path / "list.txt", "new")
+
+
+def test_checksums_begun_ahead_are_those_that_the_check_sees(tmp_path):
+    with atomic_folder(tmp_path / "one", BOX, {}) as part:
+        (part / "a.safetensors").write_bytes(b"first")
+        (part / "b.safetensors").write_bytes(b"second")
+    manifest = read_manifest(tmp_path / "one", BOX)
+    begin_checksums(tmp_path / "one")
+    check_files(tmp_path / "one", manifest, BOX)
+    (tmp_path / "one" / "b.safetensors").write_bytes(b"changed")
+    begin_checksums(tmp_path / "one")
+    with pytest.raises(DataError, match=r"b\.safetensors.*damaged or changed"):
+        check_files(tmp_path / "one", manifest, BOX)
+    begin_checksums(tmp_path / "one")
+    (tmp_path / "one" / "b.safetensors").write_bytes(b"second")  # after its checksum was begun
+    check_files(tmp_path / "one", manifest, BOX)
+    begin_checksums(tmp_path / "nowhere")

@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 
 from loger.data.demo import shop
 from loger.data.splits import split
-from loger.errors import LogerError, UnknownNameError
+from loger.errors import LogerError, UnknownNameError, nearest
 from loger.graph import Vocabulary
 from loger.graph.filters import item_mask
-from loger.graph.search import Finder, Names
+from loger.graph.search import Names
+from loger.selection import select
 
 TEXT = st.text("abAB \n", max_size=5)
 
@@ -35,23 +36,43 @@ def test_search_is_that_of_looking_at_every_name(rows, query, most):
 
 def test_a_name_or_a_label_of_its_own_finds_an_entity_and_nothing_else_does():
     words = Vocabulary({"user": [], "item": ["i1", "i2", "i3"]}, {"item": ["Lamp", "Tray", "Tray"]})
-    finder = Finder(words)
-    assert finder.name("item", "i2") == "i2"
-    assert finder.name("item", "Lamp") == "i1"
+    assert words.id("item", "i2") == 1
+    assert words.id("item", "Lamp") == 0
     with pytest.raises(LogerError, match="2 items are labelled 'Tray'; give the name: 'i2', 'i3'"):
-        finder.name("item", "Tray")
+        words.id("item", "Tray")
     with pytest.raises(UnknownNameError, match="did you mean 'Lamp'"):
-        finder.name("item", "Lampe")
-
-
-def test_an_unknown_name_comes_with_those_that_contain_it():
-    words = Vocabulary({"user": [], "item": ["i1", "i2"]}, {"item": ["Lamp", "Tray"]})
-    finder = Finder(words)
-    assert finder.id("item", "i2") == 1
-    with pytest.raises(UnknownNameError, match="there is no item 'ray'; did you mean 'i2'"):
-        finder.id("item", "ray")
+        words.id("item", "Lampe")
     with pytest.raises(UnknownNameError, match=r"there is no item ' '$"):
-        finder.id("item", " ")
+        words.id("item", " ")
+
+
+@given(TEXT, st.lists(TEXT, max_size=6))
+def test_near_names_are_those_of_fewest_edits(name, known):
+    def edits(a, b):
+        rows = {
+            (i, j): max(i, j) for i in range(len(a) + 1) for j in range(len(b) + 1) if not i * j
+        }
+        for i in range(1, len(a) + 1):
+            for j in range(1, len(b) + 1):
+                ways = [rows[i - 1, j] + 1, rows[i, j - 1] + 1]
+                ways.append(rows[i - 1, j - 1] + (a[i - 1] != b[j - 1]))
+                if i > 1 and j > 1 and (a[i - 2], a[i - 1]) == (b[j - 1], b[j - 2]):
+                    ways.append(rows[i - 2, j - 2] + 1)
+                rows[i, j] = min(ways)
+        return rows[len(a), len(b)]
+
+    few = max(1, min(3, len(name) // 3))
+    distance = {k: edits(name.casefold(), k.casefold()) for k in known}
+    close = sorted(d for k, d in distance.items() if d <= few and abs(len(k) - len(name)) <= few)
+    if name.strip() and close:
+        about = [d for d in close[:3] if d <= close[0] + 1]
+        assert [distance[k] for k in nearest(name, list(distance))] == about
+
+
+def test_among_equally_near_names_those_that_begin_with_it_come_first():
+    known = [str(k) for k in range(9990, 10400)]
+    assert nearest("1000", known)[0] == "10000"
+    assert nearest("", known) == nearest("x", []) == []
 
 
 def by_hand(graph, include, exclude):
@@ -59,7 +80,7 @@ def by_hand(graph, include, exclude):
     words, first = graph.vocabulary, graph.n_users
 
     def fits(item, text):
-        kind, _, name = text.partition(":")
+        kind, _, name = text.partition("=")
         entity = words.id(kind, name)
         if kind == "item":
             return item + first == entity
@@ -75,13 +96,15 @@ def by_hand(graph, include, exclude):
 
 def test_filters_pass_the_items_that_facts_link_to_an_entity():
     graph = split(shop(users=60, items=100).dataset).graph
-    words, finder = graph.vocabulary, Finder(graph.vocabulary)
-    brands = [f"brand:{words.names[e]}" for e in words.span("brand")][:3]
-    items = [f"item:{words.names[e]}" for e in words.span("item")][:2]
-    assert item_mask(graph, [], [], finder) is None
+    words = graph.vocabulary
+    brands = [f"brand={words.names[e]}" for e in words.span("brand")][:3]
+    items = [f"item={words.names[e]}" for e in words.span("item")][:2]
+    assert select(graph, [], []).among is None
     for include, exclude in ((brands, []), (brands, items), ([], brands), (items, brands[:1])):
-        mask = item_mask(graph, include, exclude, finder)
+        mask = select(graph, include, exclude).among
         assert mask.tolist() == by_hand(graph, include, exclude)
         assert 0 < mask.sum() < graph.n_items
-    with pytest.raises(UnknownNameError, match="there is no type 'brnd'; did you mean 'brand'"):
-        item_mask(graph, ["brnd:x"], [], finder)
+    with pytest.raises(
+        UnknownNameError, match="there is no relation or type 'brnd'; did you mean 'brand'"
+    ):
+        item_mask(graph, "brnd=x", {})

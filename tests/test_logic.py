@@ -269,5 +269,5 @@ def test_contributions_add_up_to_the_logit():
     found = reach(graph, rules, [0, 1], walk=Walk())
     scales = typical_strengths(ground(graph, rules, found.users, found.items, walk=Walk()))
     logic = Logic(rules, np.ones(len(rules)), "logwalk", Walk(), scales, prior=0.5)
-    parts = np.asarray(logic.contributions(found).sum(axis=1)).ravel()
+    parts = np.asarray(found.as_matrix(logic.contributions(found)).sum(axis=1)).ravel()
     assert parts + 0.5 == pytest.approx(logic.pair_logits(graph, found), abs=1e-12)

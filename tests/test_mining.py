@@ -6,12 +6,13 @@ from itertools import combinations
 from math import isnan, log
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphs import build, dense_groundings, graphs, vocabulary
-from loger.data import split
+from loger.data import from_frames, split
 from loger.data.demo import PLANTED, shop
 from loger.errors import LogerError
 from loger.graph import INTERACTION
@@ -192,6 +193,25 @@ def test_a_sample_without_interactions_is_an_error():
     graph = build(vocabulary(200, 2, 1, 1), [(0, 0, 200)])
     with pytest.raises(LogerError, match="none of the 1 users sampled, of 200, has an inter"):
         mine(graph, MiningConfig(sample_users=1, seed=0))
+
+
+def test_rules_of_low_lift_join_where_few_others_pass(demo_graph):
+    strict = {"min_support": 50, "min_lift": 1e6, "everywhere": 2.0}
+    assert not len(mine(demo_graph, MiningConfig(min_rules=0, **strict)).rules)
+    mined = mine(demo_graph, MiningConfig(min_rules=3, **strict))
+    joined = [m for m in mined.measures if m.kept]
+    assert [m.why for m in joined] == ["kept though its lift is low, as few rules pass"] * 3
+    assert [m.rule for m in joined] == [m.rule for m in mined.measures[:3]] == list(mined.rules)
+    n, story = len(mined.measures), mined.story()
+    assert story.startswith(f"{n} rules tried, 3 kept (3 in spite of a low lift, as so few pass)")
+    assert "lift below 1e+06" in story
+
+
+def test_plays_alone_have_the_collaborative_rule():
+    plays = {"user": [f"u{k // 6}" for k in range(600)]}
+    plays["item"] = [f"i{(k // 6 * 3 + k % 6 * 7) % 40}" for k in range(600)]
+    mined = mine(split(from_frames(pl.DataFrame(plays))).graph)
+    assert [rule.names for rule in mined.rules] == [("interacted", "interacted⁻¹", "interacted")]
 
 
 @pytest.mark.parametrize(("everywhere", "why"), [(0.7, "kept"), (0.8, "lift below 2")])

@@ -10,19 +10,26 @@ import numpy as np
 import polars as pl
 import pytest
 
+from graphs import scores_as_seen
 from loger.config import with_setting
 from loger.data.demo import shop
 from loger.data.splits import split
-from loger.em import EMConfig
+from loger.derived_config import DerivedConfig
+from loger.em_config import EMConfig
 from loger.encoder import TransEConfig
 from loger.encoder.network import GNN
 from loger.engine import LocalEngine, silent
 from loger.errors import DataError, LogerError, UnknownNameError
-from loger.explain.attribution import NO_REASON, explain
+from loger.explain.attribution import explain
+from loger.explain.reasons import NEAR
 from loger.explain.schema import SCHEMA
 from loger.files import MANIFEST, manifest_digest
 from loger.graph import history
 from loger.model import LOGER, LOGERConfig
+from loger.reasoner.config import PAPER
+from loger.reasoner.search import ALGORITHM_1
+from loger.rules.wording import ENGLISH
+from loger.selection import Selection
 from loger.version import __version__
 
 SMALL = LOGERConfig(encoder=TransEConfig(dimension=16, epochs=3))
@@ -42,6 +49,12 @@ def parts(demo):
 def few():
     """A split for what fits many times."""
     return split(shop(seed=2, users=120, items=100).dataset)
+
+
+@pytest.fixture(scope="module")
+def plain(parts):
+    """Without derived relations."""
+    return LOGER(replace(SMALL, derived=DerivedConfig.none())).fit(parts)
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +89,7 @@ def test_the_top_is_that_of_scoring_every_pair_by_itself(which, request):
     every = np.arange(model.graph_.n_items)
     for u, row, values in zip(users.tolist(), items, scores, strict=True):
         told = explain(model.ranker_, np.full(len(every), u), every, paths=1)
-        own = set(history(model.graph_, np.array([u]))[1].tolist())
+        own = set(model.ranker_.known([u])[1].tolist())
         slow = sorted(
             (e for e in told if e.item not in own), key=lambda e: (-np.float32(e.score), e.item)
         )[:10]
@@ -102,7 +115,7 @@ def test_only_items_that_are_asked_for_are_ranked(model):
     own = history(model.graph_, np.array([0]))[1].tolist()
     allowed = [v for v in (3, 7) if v not in own]
     assert allowed
-    items, scores = model.top([0], 5, among)
+    items, scores, *_ = model.ranker_.choose([0], 5, Selection(among))
     by_score = sorted(allowed, key=lambda v: -model.score([0])[0, v])
     assert items[0].tolist() == [*by_score, *[-1] * (5 - len(allowed))]
     assert scores[0, : len(allowed)].tolist() == model.score([0])[0, by_score].tolist()
@@ -227,7 +240,7 @@ def test_the_parts_add_up_and_paths_are_facts_of_their_rule(which, request):
             assert shown.path.entities[-1] == e.item + model.graph_.n_users
 
 
-def test_the_first_path_is_the_strongest_of_the_rule_that_contributes_most(model):
+def test_the_first_path_is_the_strongest_of_the_rule_that_contributes_most_or_nearly(model):
     users = np.repeat(np.arange(0, 600, 20), 5)
     items = model.top(np.arange(0, 600, 20), 5)[0].ravel().astype(int)
     several = 0
@@ -235,7 +248,11 @@ def test_the_first_path_is_the_strongest_of_the_rule_that_contributes_most(model
         if not e.paths:
             continue
         largest = max(part.contribution for part in e.rules)
-        assert e.paths[0].rule == next(r.rule for r in e.rules if r.contribution == largest)
+        near = [r.rule for r in e.rules if r.contribution >= (1 - NEAR) * largest]
+        counts = model.ranker_.rule_counts(e.user)
+        of = {rule: int(n) for rule, n in zip(model.rules_, counts, strict=True)}
+        assert e.paths[0].rule in near
+        assert of[e.paths[0].rule] == max(of[rule] for rule in near)
         own = [p.contribution for p in e.paths if p.rule == e.paths[0].rule]
         assert own == sorted(own, reverse=True)
         firsts = [p.rule for p in e.paths[: len({p.rule for p in e.paths})]]
@@ -272,7 +289,7 @@ def test_an_item_without_a_path_says_so(model):
     u = empty.graph_.vocabulary.id("user", "somebody")
     told = explain(empty.ranker_, np.array([u]), np.array([5]))[0]
     assert told.rules == () and told.paths == ()
-    assert told.reasons == () and told.because() == NO_REASON
+    assert told.reasons == () and told.because() == ENGLISH.text("no_reason")
     assert told.explained().paths == ()
     assert graph.n_users + 1 == empty.graph_.n_users
 
@@ -281,14 +298,18 @@ def test_verbs_can_be_overridden(model):
     user = model.graph_.vocabulary.names[0]
     e = model.explain(user, model.recommend(user, 1)["item"][0])
     assert e.because().startswith("because you bought")
-    assert e.because({"purchase": "owns"}).startswith("because you own ")
+    own = {"en": {"verbs": {"purchase": "owns"}}}
+    other = model.explain(user, model.recommend(user, 1)["item"][0], wording=own)
+    assert other.because().startswith("because you own ")
 
 
 # ── what if, why not, new users ──────────────────────────────────────────────────────────
 
 
-def test_what_if_equals_the_model_on_a_graph_built_anew(parts, model):
-    """The bar: exactly what a rebuild of the graph without those edges gives."""
+def test_what_if_equals_the_model_on_a_graph_built_anew(parts, plain):
+    """Without those edges, of what happened all the same; derived facts, of which there are none
+    here, would stay as fitted."""
+    model = plain
     refit = parts.refit()
     events = parts.dataset.interactions
     for u in (0, 17, 300):
@@ -298,16 +319,18 @@ def test_what_if_equals_the_model_on_a_graph_built_anew(parts, model):
         other = changed(model, u, [int(own[0])], [])
         assert other.graph_.fingerprint == rebuilt.fingerprint
         assert np.array_equal(other.score([u]), model.ranker_.on(rebuilt).score([u]))
-        assert np.array_equal(
-            model.ranker_.user_view(u, [int(own[0])]).score([u]), other.score([u])
-        )
+        slow = scores_as_seen(model.ranker_, u, [int(own[0])])
+        left = np.setdiff1d(np.arange(model.graph_.n_items), own)
+        seen = model.ranker_.user_view(u, [int(own[0])]).score([u])[0]
+        assert seen[left] == pytest.approx(slow[left], abs=1e-5)
 
 
 @pytest.mark.parametrize("which", ["model", "paper"])
 def test_a_user_with_other_purchases_sees_what_a_graph_built_with_them_says(which, request):
     grown = request.getfixturevalue(which).with_users(["new"])
     new = grown.graph_.n_users - 1
-    for u, removed, add in ((3, 0, [8]), (17, 2, [5, 2]), (new, 0, [7, 1])):
+    gone = 2 if which == "paper" else 0  # for the default, see the test before
+    for u, removed, add in ((3, 0, [8]), (17, gone, [5, 2]), (new, 0, [7, 1])):
         remove = history(grown.graph_, np.array([u]))[1][:removed].tolist()
         seen, built = (
             grown.with_ranker(grown.ranker_.user_view(u, remove, add, range(len(add)))),
@@ -352,8 +375,10 @@ def test_why_not_gives_the_rank_the_gap_and_the_silent_rules(model):
     assert "has it already" in str(model.why_not(user, own[0]))
 
 
-def test_a_new_user_with_the_history_of_an_old_one_gets_the_same_list(model):
-    """Rules over the user's own purchases and the encoder need nothing but them."""
+def test_a_new_user_with_the_history_of_an_old_one_gets_the_same_list(plain):
+    """Rules over the user's own purchases and the encoder need nothing but them; rules over derived
+    relations, of which there are none here, also ask when they were."""
+    model = plain
     u = next(
         u
         for u in range(600)
@@ -369,13 +394,13 @@ def test_a_new_user_with_the_history_of_an_old_one_gets_the_same_list(model):
     fewer = changed(model, u, history(model.graph_, np.array([u]))[1].tolist(), [])
     grown = fewer.with_interactions([("twin", v) for v in own])
     assert grown.recommend("twin")["item"].to_list() == (
-        model.recommend(model.graph_.vocabulary.names[u])["item"].to_list()
+        model.without_held_out().recommend(model.graph_.vocabulary.names[u])["item"].to_list()
     )
 
 
-def test_a_model_with_users_added_is_not_saved_half(model, tmp_path):
+def test_a_model_with_users_who_were_only_tried_is_not_saved_half(model, tmp_path):
     item = names_of(model, [0])[0]
-    with pytest.raises(LogerError, match="added after the fit"):
+    with pytest.raises(LogerError, match=r"take them in with update\(users=…\)"):
         model.with_interactions([("late", item)]).save(tmp_path)
 
 
@@ -397,6 +422,22 @@ def test_two_fits_with_one_seed_give_byte_equal_bundles_and_another_seed_does_no
         assert file.read_bytes() == (tmp_path / "b" / file.name).read_bytes(), file.name
     weights = "encoder.safetensors"
     assert (tmp_path / "a" / weights).read_bytes() != (tmp_path / "c" / weights).read_bytes()
+
+
+def test_an_additive_model_comes_back_and_its_parts_add_up(parts, tmp_path):
+    em = replace(SMALL.em, additive=True, saturation=10.0)
+    model = LOGER(replace(SMALL, em=em)).fit(parts, checkpoint=tmp_path / "stages")
+    assert model.ranker_.fusion.own is not None
+    model.save(tmp_path / "bundle")
+    back = LOGER.load(tmp_path / "bundle")
+    again = LOGER(replace(SMALL, em=em)).fit(parts, checkpoint=tmp_path / "stages")
+    for other in (back, again):
+        assert np.array_equal(other.score([0, 5]), model.score([0, 5]))
+    user = model.graph_.vocabulary.names[4]
+    for row in model.recommend(user, 3).to_dicts():
+        why = back.explain(user, row["item"])
+        assert sum(why.parts.values()) == pytest.approx(row["score"], abs=1e-3)
+        assert why.opaque is None
 
 
 @pytest.mark.parametrize("which", ["model", "paper"])
@@ -457,7 +498,7 @@ def test_an_interrupted_fit_takes_up_the_encoder_where_it_was(few, tmp_path):
             raise StopError
 
     with pytest.raises(StopError):
-        LOGER(SMALL).fit(few, checkpoint=tmp_path, progress=stop)
+        LOGER(SMALL, engine=LocalEngine(1)).fit(few, checkpoint=tmp_path, progress=stop)
     again = LOGER(SMALL).fit(few, checkpoint=tmp_path)
     assert np.array_equal(whole.score([0, 1]), again.score([0, 1]))
 
@@ -473,7 +514,8 @@ def test_tuning_keeps_the_best_of_what_it_tried(few):
             best[name] = value, ndcg
     assert model.config_.em.feature == best["feature"][0]
     assert model.config_.em.walk.recency == best["recency"][0]
-    assert len(model.tried_) == 4
+    assert [name for name, *_ in model.tried_ if name in best].count("feature") == 2
+    assert [name for name, *_ in model.tried_ if name in best].count("recency") == 2
 
 
 def test_an_unknown_setting_is_named_with_the_nearest():
@@ -488,6 +530,22 @@ def test_the_paper_preset_is_as_published(paper):
     assert (em.feature, em.fusion, em.alpha, em.tau, em.likelihood) == (
         "set", "sum", 0.3, 0.5, "pseudo",
     )  # fmt: skip
+    assert (em.hidden, em.max_hidden, em.early_stop, em.rate) == (50, 50, False, 1e-5)
+    published = LOGERConfig.paper()
+    assert (published.encoder.dimension, published.encoder.users) == (100, "free")
+    assert [LOGERConfig.paper(rounds=n).em.rounds for n in (4, 2, 3)] == [4, 2, 3]
+    assert published.explain_by == "reasoner"
+    assert (published.reasoner, published.search) == (PAPER, ALGORITHM_1)
+    assert (published.search.branch, published.search.restrict) == (10, "nothing")
+
+
+def test_the_literal_preset_differs_only_in_how_the_encoder_learns_and_q_is_calibrated():
+    fair, literal = LOGERConfig.paper(), LOGERConfig.paper_literal()
+    kept = replace(literal, encoder=fair.encoder, em=replace(literal.em, negatives=10.0))
+    assert kept == fair
+    encoder = literal.encoder
+    assert (encoder.batch, encoder.rate, encoder.final_rate) == (512, 1e-4, 1e-4)
+    assert (encoder.dimension, encoder.users) == (100, "free")
 
 
 def test_any_encoder_is_a_two_line_change(few, tmp_path):
@@ -502,3 +560,22 @@ def test_importance_is_weight_times_share_of_the_users_paths(model):
     n = table["n"].to_numpy()
     assert n.sum() > 0
     assert table["importance"].to_numpy() == pytest.approx(table["weight"].to_numpy() * n / n.sum())
+
+
+def test_settings_are_got_and_set_as_search_tools_do():
+    model = LOGER(seed=3)
+    assert model.get_params(deep=False)["seed"] == 3
+    assert model.get_params()["em__walk__recency"] == model.config.em.walk.recency
+    model.set_params(em__rounds=2, mining__max_rules=7, name="mine")
+    assert (model.config.em.rounds, model.config.mining.max_rules) == (2, 7)
+    assert (model.name, model.config.seed) == ("mine", 3)
+    other = model.clone().set_params(seed=5)
+    assert (other.config.em.rounds, other.config.em.seed, model.config.seed) == (2, 5, 3)
+    with pytest.raises(UnknownNameError, match=r"'em.round'; did you mean 'em.rounds'"):
+        model.set_params(em__round=1)
+
+
+def test_scikit_learn_clones_it():
+    base = pytest.importorskip("sklearn.base")
+    model = LOGER(LOGERConfig.paper(), seed=4)
+    assert base.clone(model).config == model.config

@@ -20,16 +20,24 @@ HEAVY = {"torch", "numba", "polars", "scipy"}
 # or, in a line that is ordered (a tuple), from what stands before it. A module belongs to the
 # longest name that fits it.
 LAYERS: list[set[str] | tuple[str, ...]] = [
-    {"compiled", "errors", "html", "version"},
-    ("engine", "progress", "files", "settings"),
+    {"compiled", "errors", "html", "logistic", "version"},
+    ("forks", "engine", "progress", "claims", "files", "settings"),
     {"graph"},
-    ("topk", "rules", "data", "bundle"),
+    ("topk", "likelihood", "rules", "data", "bundle"),
     ("training", "evaluation.recommender", "evaluation.metrics", "build", "grounding"),
-    {"encoder", "logic", "rules.mining"},
-    {"ranker", "reasoner"},
+    {"encoder", "logic", "rules.mining", "selection"},
+    {"ranker", "reasoner", "derived_config"},
     ("explain", "tables"),
-    ("mstep", "estep", "em", "config", "fitting", "persistence", "model", "baselines"),
-    ("evaluation", "export", "study"),
+    ("evaluation.tuning", "baselines.recency", "baselines.neighbours", "baselines.ease"),
+    {"baselines.sequence", "baselines.slim"},
+    {"derived"},
+    (
+        *("mstep", "estep", "em_config", "fitted", "probabilities", "pseudo", "em", "ablation"),
+        *("config", "stages", "tuning", "opacity"),
+        *("updates", "fit_result", "fitting"),
+        *("persistence", "updating", "model", "baselines"),
+    ),
+    ("evaluation", "export", "shards", "study", "tracking", "events", "feedback", "precompile"),
     ("web", "cli"),
     ("loger", "__main__"),
 ]

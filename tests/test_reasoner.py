@@ -17,7 +17,8 @@ from loger.encoder import TransE, TransEConfig
 from loger.encoder.vectors import vectors
 from loger.errors import LogerError
 from loger.grounding import count_paths, paths
-from loger.reasoner.walker import PAPER, Reasoner, ReasonerConfig, training_paths
+from loger.reasoner.config import PAPER, ReasonerConfig
+from loger.reasoner.walker import Reasoner, training_paths
 from loger.rules import candidates
 from loger.rules.mining import mine
 

@@ -84,3 +84,8 @@ def test_a_broken_file_is_told_with_its_line(tmp_path: Path) -> None:
 def test_unknown_names_are_of_the_one_family() -> None:
     with pytest.raises(UnknownNameError):
         overridden(LOGERConfig(), {"sed": 1})
+
+
+def test_a_sample_of_no_nodes_is_refused():
+    with pytest.raises(LogerError, match="sample_nodes must be at least 1, got -1"):
+        LOGERConfig(sample_nodes=-1)

@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from http.client import HTTPConnection
 from pathlib import Path
@@ -15,12 +14,21 @@ from urllib.parse import urlencode
 
 import numpy as np
 import pytest
+from fastapi.testclient import TestClient
 from scipy.stats import friedmanchisquare
+from typer.testing import CliRunner
 
+from loger.cli import app
+from loger.data import split
+from loger.data.demo import shop
+from loger.encoder import TransEConfig
 from loger.errors import DataError, LogerError
+from loger.model import LOGER, LOGERConfig
 from loger.study import Study, Task, friedman, kendall_w, make_tasks, results
-from loger.study.server import serve
+from loger.study.methods import fitted_methods, of_bundles
 from loger.study.simulated import answers, simulate
+from loger.web.study import create_study_app
+from small_paper import small_paper, small_split
 
 METHODS = ("one", "two", "three")
 TASKS = 6
@@ -115,6 +123,28 @@ def test_a_study_keeps_tasks_and_answers(study: Study) -> None:
     assert ranks == dict(zip(study.tasks[0].methods, [2, 1, 3], strict=True))
 
 
+FULL = """
+import resource, sys
+from loger.errors import LogerError
+from loger.study import Study
+from loger.study.store import Task
+task = Task("ann", ("bought ink",), (("loger", ("a",)), ("random", ("b",))))
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]),) * 2)
+try:
+    Study.create(sys.argv[1], [task] * 200)
+except LogerError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("size", [0, 5_000, 12_000])
+def test_a_study_that_a_full_disk_cannot_hold_is_told_in_one_line(tmp_path: Path, size) -> None:
+    command = [sys.executable, "-c", FULL, str(tmp_path / "study"), str(size)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.stderr == "" and "cannot be written" in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_answers_that_are_none_are_refused(study: Study, tmp_path: Path) -> None:
     study.answer("ann", 0, [1, 2, 3])
     for rater, at, ranks in [
@@ -139,17 +169,13 @@ def test_answers_that_are_none_are_refused(study: Study, tmp_path: Path) -> None
 
 @pytest.fixture(scope="module")
 def made() -> tuple[list[Task], object]:
-    from loger.data.demo import shop
-    from loger.data.splits import split
-    from loger.encoder import TransEConfig
     from loger.evaluation.faithfulness import RandomPaths
-    from loger.model import LOGER, LOGERConfig
 
     parts = split(shop(users=150, items=120).dataset)
     config = LOGERConfig(encoder=TransEConfig(dimension=8, epochs=2))
     model = LOGER(config).fit(parts)
     methods = {"loger": model, "random": RandomPaths(model, model.graph_, model.rules_)}
-    return make_tasks(methods, model.graph_, model.rules_, 8, 5), model
+    return make_tasks(methods, model.graph_, model.rules_, 8, 5, 7), model
 
 
 def test_tasks_have_history_and_paths_of_every_method(made: tuple[list[Task], object]) -> None:
@@ -157,7 +183,7 @@ def test_tasks_have_history_and_paths_of_every_method(made: tuple[list[Task], ob
     assert len({task.user for task in tasks}) == 8
     for one in tasks:
         assert sorted(one.methods) == ["loger", "random"]
-        assert 0 < len(one.history) <= 5
+        assert 0 < len(one.history) <= 7
         assert all(0 < len(paths) <= 5 for _, paths in one.shown)
 
 
@@ -166,8 +192,6 @@ def test_the_order_of_methods_differs_from_user_to_user(made: tuple[list[Task], 
 
 
 def test_a_study_needs_methods_that_explain(made: tuple[list[Task], object]) -> None:
-    from loger.model import LOGER
-
     model = made[1]
     assert isinstance(model, LOGER)
     with pytest.raises(LogerError, match="two methods"):
@@ -178,64 +202,93 @@ def test_a_study_needs_methods_that_explain(made: tuple[list[Task], object]) -> 
 
 
 @pytest.fixture
-def address(study: Study) -> Iterator[tuple[str, int]]:
-    server = serve(study, port=0)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    host, port = server.server_address[:2]
-    yield str(host), int(port)
-    server.shutdown()
-    thread.join()
-    server.server_close()
+def client(study: Study) -> Iterator[TestClient]:
+    app = create_study_app(study)
+    with TestClient(app, base_url="http://localhost", follow_redirects=False) as client:
+        yield client
 
 
-def ask(
-    address: tuple[str, int], path: str, form: dict[str, object] | None = None
-) -> tuple[int, str]:
-    link = HTTPConnection(*address, timeout=10)
-    head = {"Content-Type": "application/x-www-form-urlencoded"}
-    if form is None:
-        link.request("GET", path)
-    else:
-        link.request("POST", path, urlencode(form), head)
-    answer = link.getresponse()
-    text = answer.read().decode()
-    link.close()
-    return answer.status, text
+def ask(client: TestClient, path: str, form: dict[str, object] | None = None) -> tuple[int, str]:
+    answer = client.get(path) if form is None else client.post(path, data=form)
+    return answer.status_code, answer.text
 
 
-def test_raters_answer_over_http_without_seeing_names(
-    study: Study, address: tuple[str, int]
-) -> None:
+def test_raters_answer_over_http_without_seeing_names(study: Study, client: TestClient) -> None:
     # Simulated raters with browsers: they know reason 1 ("two") when they read it.
-    assert ask(address, "/")[0] == 200
+    assert ask(client, "/")[0] == 200
     for rater in ("ann", "ben & co"):
         for at in range(TASKS):
-            status, page = ask(address, "/rank?" + urlencode({"rater": rater}))
+            status, page = ask(client, "/rank?" + urlencode({"rater": rater}))
             assert status == 200
             assert f"Question {at + 1} of {TASKS}" in page
             assert not any(name in page for name in ("two", "three"))
             assert "<user" not in page  # labels are escaped
             reasons = re.findall(r"reason (\d)", page)
             ranks = {f"rank{k}": {"1": 1, "0": 2, "2": 3}[r] for k, r in enumerate(reasons)}
-            status, _ = ask(address, "/answer", {"rater": rater, "task": at, **ranks})
+            status, _ = ask(client, "/answer", {"rater": rater, "task": at, **ranks})
             assert status == 303
-        assert "Thank you" in ask(address, "/rank?" + urlencode({"rater": rater}))[1]
+        assert "Thank you" in ask(client, "/rank?" + urlencode({"rater": rater}))[1]
     found = results(study.answers())
     assert found.average == (2.0, 3.0, 1.0)  # one, three, two
     assert found.agreement == pytest.approx(1)
 
 
-def test_what_is_no_answer_is_told_and_not_kept(study: Study, address: tuple[str, int]) -> None:
+def test_what_is_no_answer_is_told_and_not_kept(study: Study, client: TestClient) -> None:
     good = {"rater": "ann", "task": 0, "rank0": 1, "rank1": 2, "rank2": 3}
     for wrong in ({"rank1": 1}, {"task": "x"}, {"task": 99}, {"task": -1}, {"rater": ""}):
-        assert ask(address, "/answer", good | wrong)[0] == 400
-    assert ask(address, "/answer", good | {"rater": "a" * 20_000})[0] == 400
-    assert ask(address, "/answers", good)[0] == 404
-    assert ask(address, "/../../etc/passwd")[0] == 404
-    assert ask(address, "/rank")[0] == 400
+        assert ask(client, "/answer", good | wrong)[0] == 400
+    assert ask(client, "/answer", good | {"rater": "a" * 100})[0] == 400
+    assert ask(client, "/answer", good | {"rater": "a" * 20_000})[0] == 413
+    assert ask(client, "/answers", good)[0] == 404
+    assert ask(client, "/../../etc/passwd")[0] == 404
+    assert ask(client, "/rank")[0] == 400
     assert study.answers() == []
-    assert ask(address, "/answer", good)[0] == 303
+    assert ask(client, "/answer", good)[0] == 303
+
+
+def test_the_pages_are_behind_the_guard_of_the_app(client: TestClient) -> None:
+    page = client.get("/")
+    assert "script" not in page.headers["content-security-policy"]
+    assert page.headers["x-content-type-options"] == "nosniff"
+    assert page.headers["cache-control"] == "no-store"
+    # A page elsewhere that points its own name at this machine (DNS rebinding).
+    assert client.get("/", headers={"host": "evil.example"}).status_code == 403
+    assert client.get("/v1/openapi.json").status_code == 404
+
+
+def test_one_command_makes_the_papers_study_of_three_methods(tmp_path: Path) -> None:
+    parts = small_split()
+    LOGER(LOGERConfig(encoder=TransEConfig(dimension=8, epochs=2))).fit(parts).save(tmp_path / "a")
+    LOGER(small_paper(), name="LOGER (paper)").fit(parts).save(tmp_path / "b")
+    file = tmp_path / "study.sqlite"
+    run = CliRunner()
+    made = run.invoke(
+        app, ["study", "make", *(str(tmp_path / n) for n in "ab"), "-o", str(file), "--tasks", "6"]
+    )
+    assert made.exit_code == 0, made.output
+    tasks = Study(file).tasks
+    assert sorted(tasks[0].methods) == ["LOGER", "LOGER (paper)", "random"]
+    assert max(len(task.history) for task in tasks) == 50
+    assert max(len(paths) for task in tasks for _, paths in task.shown) == 10
+    simulated = run.invoke(
+        app, ["study", "simulate", str(file), "--raters", "20", "--quality", "LOGER=2", "--json"]
+    )
+    found = json.loads(simulated.stdout)
+    assert (found["raters"], found["answers"]) == (20, 120)
+    assert found["methods"][int(np.argmin(found["average"]))] == "LOGER"
+    assert found["p"] < 0.01
+
+
+def test_bundles_of_other_data_or_of_the_same_model_are_refused(tmp_path: Path) -> None:
+    config = LOGERConfig(encoder=TransEConfig(dimension=8, epochs=1))
+    LOGER(config).fit(small_split()).save(tmp_path / "a")
+    LOGER(config).fit(split(shop(seed=5, users=100, items=80).dataset)).save(tmp_path / "b")
+    with pytest.raises(LogerError, match="about one data set"):
+        of_bundles([tmp_path / "a", tmp_path / "b"])
+    with pytest.raises(LogerError, match="different models"):
+        of_bundles([tmp_path / "a", tmp_path / "a"])
+    with pytest.raises(LogerError, match="--data PATH"):
+        fitted_methods(["pgpr"], of_bundles([tmp_path / "a"]), None)
 
 
 def test_the_command_tells_machines_where_raters_go(study: Study, tmp_path: Path) -> None:
@@ -252,8 +305,57 @@ def test_the_command_tells_machines_where_raters_go(study: Study, tmp_path: Path
         assert told["study"] == file
         connection = HTTPConnection(told["url"].removeprefix("http://").rstrip("/"), timeout=30)
         connection.request("GET", "/")
-        assert connection.getresponse().status == 200
+        with connection.getresponse() as answer:
+            assert answer.status == 200
+        connection.close()
     finally:
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=30)
     assert "stopped; for the results: loger study results" in said
+
+
+def made_study(path: Path) -> Study:
+    shown = (("loger", ("a",)), ("random", ("b",)))
+    return Study.create(path, [Task("ann", ("bought ink",), shown)] * 2)
+
+
+def test_one_person_is_one_rater_however_the_name_is_typed(tmp_path: Path) -> None:
+    study = made_study(tmp_path / "s")
+    study.answer("Ann", 0, [1, 2])
+    assert study.next_for(" ann\u200b ") == 1
+    with pytest.raises(LogerError, match="already answered"):
+        study.answer("ANN\u200d", 0, [2, 1])
+    with pytest.raises(LogerError, match="1 to 80 characters"):
+        study.answer("\u200b", 1, [1, 2])
+
+
+def test_an_answer_from_another_origin_is_refused(tmp_path: Path) -> None:
+    study = made_study(tmp_path / "s")
+    client = TestClient(create_study_app(study), base_url="http://localhost:8010")
+    form = {"rater": "ann", "task": 0, "rank0": 1, "rank1": 2}
+    for origin, status in (("http://evil.example", 403), ("http://localhost:8010", 303)):
+        headers = {"Origin": origin}
+        told = client.post("/answer", data=form, headers=headers, follow_redirects=False)
+        assert told.status_code == status
+    assert len(study.answers()) == 1
+
+
+def test_a_damaged_study_is_read_or_refused_with_one_line(tmp_path: Path) -> None:
+    study = made_study(tmp_path / "s")
+    study.answer("ann", 0, [1, 2])
+    whole, rng = (tmp_path / "s").read_bytes(), np.random.default_rng(0)
+    refused = 0
+    for k in range(300):
+        raw = bytearray(whole)
+        used = np.flatnonzero(np.frombuffer(whole, dtype=np.uint8))
+        for place in rng.choice(used, 4):
+            raw[place] = rng.integers(256)
+        (tmp_path / f"d{k}").write_bytes(raw)
+        try:
+            damaged = Study(tmp_path / f"d{k}")
+            read = damaged.tasks, damaged.title, damaged.answers(), damaged.next_for("bob")
+            assert len(read) == 4
+        except LogerError as error:
+            refused += 1
+            assert "\n" not in str(error)
+    assert refused > 50

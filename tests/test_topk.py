@@ -2,10 +2,10 @@ import threading
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from loger.data.demo import shop
 from loger.data.splits import split
@@ -13,7 +13,7 @@ from loger.encoder import TransE, TransEConfig, retrieval, top_items
 from loger.engine import LocalEngine
 from loger.errors import LogerError
 from loger.graph import history
-from loger.topk import RunningBest, top_k
+from loger.topk import STRETCH, RunningBest, places, top_k
 
 FEW = st.sampled_from([-np.inf, -1.0, 0.0, 0.5, 2.0])  # many ties
 SHAPES = st.tuples(st.integers(1, 4), st.integers(1, 300))
@@ -48,6 +48,25 @@ def test_columns_that_come_piece_by_piece_give_the_lists_of_all_at_once(scores, 
         piece[:] = 9  # what was offered may be written over
     for found, expected in zip(best.lists(), top_k(scores.copy(), k), strict=True):
         assert (found == expected).all()
+
+
+@given(arrays(np.float32, st.integers(1, 300), elements=FEW), st.data())
+def test_places_are_those_in_a_full_stable_sort_of_what_is_not_known(row, data):
+    some = st.lists(st.integers(0, len(row) - 1), unique=True)
+    columns, known = data.draw(some), data.draw(some)
+    found = places(row, np.array(columns, dtype=np.int64), np.array(known, dtype=np.int64))
+    for column, place in zip(columns, found, strict=True):
+        left = [j for j in range(len(row)) if j == column or j not in known]
+        order = sorted(left, key=lambda j: (-row[j], j))
+        assert place == 1 + order.index(column)
+
+
+def test_places_in_a_row_of_many_stretches():
+    row = np.random.default_rng(0).integers(50, size=300 * STRETCH + 7).astype(np.float32)
+    columns = np.array([0, STRETCH - 1, STRETCH, 200 * STRETCH + 5, len(row) - 1])
+    order = np.argsort(-row, kind="stable")
+    expected = [1 + int(np.flatnonzero(order == j)[0]) for j in columns]
+    assert places(row, columns, np.empty(0, dtype=np.int64)).tolist() == expected
 
 
 def test_a_later_piece_that_is_no_number_is_named_by_its_place():
@@ -97,9 +116,10 @@ def test_items_of_equal_scores_come_in_their_order_across_tiles(monkeypatch):
     parts = split(shop(seed=2, users=30, items=60).dataset)
     encoder = TransE(TransEConfig(dimension=4, epochs=1)).fit(parts.graph)
     first, n = parts.graph.n_users, parts.graph.n_items
-    encoder.entities_.table[first : first + n] = encoder.entities_.table[first].clone()
-    encoder.biases_.table[first : first + n] = 0
-    encoder.__dict__.pop("_answers", None)
+    state = {name: array.copy() for name, array in encoder.state().items()}
+    state["entities.table"][first : first + n] = state["entities.table"][first]
+    state["biases.table"][first : first + n] = 0
+    encoder.load_state(parts.graph, state)
     monkeypatch.setattr(retrieval, "ITEMS_PER_TILE", 8)
     items, _ = top_items(encoder, parts.graph, [4], 20)
     rows, seen = history(parts.graph, np.array([4]))
@@ -111,14 +131,18 @@ def test_each_worker_computes_its_product_on_one_core(monkeypatch):
     seen = []
     parts = split(shop(seed=2, users=30, items=60).dataset)
     encoder = TransE(TransEConfig(dimension=4, epochs=1)).fit(parts.graph)
-    set_threads = torch.set_num_threads
+    offer = RunningBest.offer
 
-    def noted(n):
-        seen.append((threading.get_ident(), n))
-        set_threads(n)
+    def noted(self, scores, first):
+        threads = [row["num_threads"] for row in threadpool_info() if row["user_api"] == "blas"]
+        seen.append((threading.get_ident(), threads))
+        offer(self, scores, first)
 
-    monkeypatch.setattr(torch, "set_num_threads", noted)
+    monkeypatch.setattr(RunningBest, "offer", noted)
     monkeypatch.setattr(retrieval, "USERS_PER_TILE", 5)
-    top_items(encoder, parts.graph, np.arange(30), 3, engine=LocalEngine(2))
-    own = threading.get_ident()
-    assert any(thread != own and n == 1 for thread, n in seen)
+    with threadpool_limits(2):
+        top_items(encoder, parts.graph, np.arange(30), 3, engine=LocalEngine(2))
+        after = [row["num_threads"] for row in threadpool_info() if row["user_api"] == "blas"]
+    assert {thread for thread, _ in seen} - {threading.get_ident()}
+    assert all(1 in threads for _, threads in seen)
+    assert set(after) == {2}

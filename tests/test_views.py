@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphs import graphs, hub_graph
+from graphs import built, graphs, hub_graph
 from loger.baselines.matching import PathMatcher
 from loger.errors import LogerError
 from loger.graph import INTERACTION, KnowledgeGraph, Path, history
@@ -37,11 +37,6 @@ from loger.rules import candidates
 from loger.rules.mining import mine
 
 WALK = Walk(first=0.5, item=0.25, user=0.75, fact=0.5, arrive=0.5, popular=0.75, recency=1.0)
-
-
-def built(graph, user, remove, add, times) -> KnowledgeGraph:
-    less = graph.without_interactions([user] * len(remove), remove)
-    return less.plus([user] * len(add), add, times)
 
 
 @st.composite
@@ -82,7 +77,8 @@ def test_a_view_has_the_history_popularity_and_degrees_of_the_graph_built_anew(c
     assert np.array_equal(history(view, one), history(whole, one))
     span = slice(whole.indptr[user], whole.indptr[user + 1])
     assert view.rows.tails.tolist() == whole.tails[span].tolist()
-    for head in (user, 0, graph.n_users):
+    known_otherwise = [graph.n_entities - 1, *(v + graph.n_users for v in remove[:2])]
+    for head in (user, 0, graph.n_users, *known_otherwise):
         for r in range(2 * len(graph.relations)):
             assert view.neighbours(head, r).tolist() == whole.neighbours(head, r).tolist()
     if graph.times is not None:

@@ -3,10 +3,13 @@
 numba itself looks for changes only in the file of the function that it kept: a caller would go on
 with an old copy of what it calls in another file. Here the files of everything that a function can
 call count as well, so kernels can be cut by topic.
+
+Whenever a kernel really is compiled, the log of this module says so.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import cache
 from hashlib import sha256
@@ -15,7 +18,13 @@ from types import ModuleType
 from typing import Any
 
 from numba import njit
+from numba.core import event
 from numba.core.caching import FunctionCache, IndexDataCacheFile
+from numba.core.runtime import rtsys
+
+log = logging.getLogger(__name__)
+_places: set[Path] = set()
+"""The folders in which compiled kernels are kept."""
 
 
 def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
@@ -28,6 +37,7 @@ def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
     compiled = njit(nogil=True, **options)(function)
     compiled.sources = _sources(function)
     compiled._cache = _KernelCache(function, compiled.sources)
+    _places.add(Path(compiled._cache.cache_path))
     return compiled
 
 
@@ -62,3 +72,36 @@ class _KernelCache(FunctionCache):  # type: ignore[misc]
     def __init__(self, function: Callable[..., Any], sources: frozenset[str]) -> None:
         super().__init__(function)
         self._cache_file = _Index(self._cache_path, self._impl.filename_base, _digest(sources))
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """What is kept for a signature, ready to be called; None if nothing is.
+
+        numba makes itself ready to compile first, before every kernel, which takes longer than to
+        load them all. Machine code needs but the runtime that counts references; whatever is
+        compiled makes numba ready then.
+        """
+        rtsys.initialize(target_context)
+        with self._guard_against_spurious_io_errors():
+            return self._load_overload(sig, target_context)
+
+
+def any_kept() -> bool:
+    """Whether any kernel that was imported is kept from before, so that hardly any is compiled
+    now."""
+    return any(any(place.glob("*.nbi")) for place in _places)
+
+
+class _Tells(event.Listener):  # type: ignore[misc]
+    """Logs the kernels that numba compiles; those it finds on disk are no such event."""
+
+    def on_start(self, event: event.Event) -> None:
+        """Name the kernel."""
+        dispatcher = event.data["dispatcher"]
+        if hasattr(dispatcher, "sources"):
+            log.info("compiling %s", dispatcher.py_func.__qualname__)
+
+    def on_end(self, event: event.Event) -> None:
+        """Nothing more to say."""
+
+
+event.register("numba:compile", _Tells())

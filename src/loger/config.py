@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, Literal
 
-from loger.em import EMConfig
+from loger.derived_config import DerivedConfig
+from loger.em_config import EMConfig
 from loger.encoder.transe import TransEConfig
-from loger.errors import UnknownNameError
+from loger.errors import LogerError, UnknownNameError
 from loger.grounding import Walk
+from loger.reasoner.config import PAPER, ReasonerConfig
+from loger.reasoner.search import ALGORITHM_1, SearchConfig
 from loger.rules.mining import MiningConfig
 
 
@@ -17,24 +20,45 @@ class LOGERConfig:
     """All settings; the defaults are the best measured, one configuration for all data."""
 
     mining: MiningConfig = field(default_factory=MiningConfig)
+    derived: DerivedConfig = field(default_factory=DerivedConfig)
+    """Relations made from the interactions, as far as they help on validation;
+    ``DerivedConfig.none()`` makes none."""
     em: EMConfig = field(default_factory=EMConfig)
     encoder: TransEConfig = field(default_factory=TransEConfig)
+    explain_by: Literal["contributions", "reasoner"] = "contributions"
+    """What explains lists: paths by what they add to the score, or those that the path reasoner
+    finds, which is then trained and kept with the model."""
+    reasoner: ReasonerConfig = field(default_factory=ReasonerConfig)
+    """The path reasoner φ, and …"""
+    search: SearchConfig = field(default_factory=SearchConfig)
+    """… how it searches."""
     sample_nodes: int | None = None
     """Neighbours of an entity under a relation that are looked at; None: all of them."""
     seed: int = 0
     """Every stage draws from a stream of its own that begins here."""
 
+    def __post_init__(self) -> None:
+        if self.sample_nodes is not None and self.sample_nodes < 1:
+            raise LogerError(f"sample_nodes must be at least 1, got {self.sample_nodes}")
+
     @classmethod
     def paper(cls, rounds: int = 4, seed: int = 0) -> LOGERConfig:
-        """As published: rules of three hops, 100 sampled nodes, Eq. 1, α = 0.3, τ = 0.5,
-        gradient ascent; 4, 2 and 3 rounds for Cellphones, Grocery and Automotive."""
+        """The published model: a vector per user, d = 100, rules of three hops over 100 sampled
+        nodes, Eq. 1, H of 50, τ = 0.5, q + α·p with α = 0.3, φ and Algorithm 1; 4, 2 and 3 rounds
+        for Cellphones, Grocery and Automotive.
+
+        What the paper leaves open is chosen as well as for any other method: the loss and the rate
+        of the encoder, and the base rate of q.
+        """
         return cls(
-            mining=MiningConfig(min_hops=3, min_support=50, min_lift=2.0),
+            mining=MiningConfig(min_hops=3, min_support=50, min_lift=2.0, min_rules=0),
+            derived=DerivedConfig.none(),
             em=EMConfig(
                 feature="set",
                 likelihood="pseudo",
                 fusion="sum",
                 popularity=False,
+                negatives=10.0,
                 l2=0.0,
                 rounds=rounds,
                 early_stop=False,
@@ -43,12 +67,24 @@ class LOGERConfig:
                 rate=1e-5,
                 steps=200,
             ),
-            encoder=TransEConfig(
-                users="free", distance="squared", loss="adversarial", batch=512, warm_epochs=1
-            ),
+            encoder=TransEConfig(users="free", warm_epochs=1, refit_epochs=0),
+            explain_by="reasoner",
+            reasoner=PAPER,
+            search=ALGORITHM_1,
             sample_nodes=100,
             seed=seed,
         )
+
+    @classmethod
+    def paper_literal(cls, rounds: int = 4, seed: int = 0) -> LOGERConfig:
+        """As ``paper``, with the published batch and rate of the encoder, a loss over sampled
+        negatives, and q calibrated against one item."""
+        paper = cls.paper(rounds, seed)
+        encoder = TransEConfig(
+            users="free", distance="squared", loss="adversarial", batch=512, warm_epochs=1,
+            refit_epochs=0, rate=1e-4, final_rate=1e-4,
+        )  # fmt: skip
+        return replace(paper, em=replace(paper.em, negatives=1.0), encoder=encoder)
 
     def seeded(self) -> LOGERConfig:
         """The settings with each stage's seed from the one above."""
@@ -57,6 +93,7 @@ class LOGERConfig:
             mining=replace(self.mining, seed=self.seed),
             em=replace(self.em, seed=self.seed),
             encoder=replace(self.encoder, seed=self.seed),
+            reasoner=replace(self.reasoner, seed=self.seed),
         )
 
     @property

@@ -14,142 +14,60 @@ when they no longer help other held-out users.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from loger.encoder.calibration import fit_calibration
+from loger.em_config import EMConfig
+from loger.encoder.folding import Summable, has_sums
 from loger.encoder.protocol import Encoder
 from loger.engine import Engine, LocalEngine, Progress, silent
 from loger.errors import LogerError
-from loger.estep import propose_hidden, select_hidden
+from loger.estep import select_hidden, surplus
 from loger.evaluation.metrics import ranking
-from loger.evaluation.metrics.significance import resampled_means
-from loger.graph import Graph, KnowledgeGraph
+from loger.fitted import FittedLogic, Round
+from loger.graph import Graph, KnowledgeGraph, history
 from loger.grounding import Walk
-from loger.logic import Feature, Floats, Logic, additive, log_popularity, uses_strength
+from loger.logic import Floats, log_popularity
 from loger.mstep import (
+    Listwise,
     Pool,
-    PoolConfig,
     blank_logic,
     gather,
-    pair_scores,
-    solve_listwise,
-    solve_pseudo,
-    uniform_items,
+    listwise_of,
 )
-from loger.ranker import Fusion, FusionKind, Ranker
+from loger.probabilities import Labelled, Pairs, calibrated, calibration_pairs, labelled
+from loger.pseudo import pseudo_m_step
+from loger.ranker import Fusion, Ranker
 from loger.rules import RuleSet
-from loger.training.loop import HiddenPairs
+from loger.training.hidden import HiddenPairs
 
-WALK = Walk(first=0.0, item=0.25, user=0.5, fact=0.5, arrive=0.5)
-"""Exponents that validation chose on the Amazon sets (docs/results.md)."""
-Pairs = tuple[NDArray[np.int32], NDArray[np.int32]]
+log = logging.getLogger(__name__)
 DEPTH = 10
 """Length of the lists by which rounds and settings are compared."""
-OPACITY_STEPS, OPACITY_USERS = 6, 500
+MANY = 50
+"""The encoder no longer teaches where labels count so many times as much as it does."""
+TRIAL_USERS = 500
+"""Users on whom it is decided whether a round of EM can help."""
+OPACITY_STEPS, OPACITY_USERS = 5, 300
 """Halvings by which the encoder's weight is lowered, and users on whom opacity is measured."""
 
 
-@dataclass(frozen=True, slots=True)
-class EMConfig:
-    """Settings of the logic model and of EM; the defaults are those that validation chose."""
-
-    feature: Feature = "logwalk"
-    walk: Walk = WALK
-    """How a path's strength falls with degrees and, where times are known, age."""
-    popularity: bool = True
-    """Whether the item's popularity is a second unit clause."""
-    likelihood: Literal["listwise", "pseudo"] = "listwise"
-    fusion: FusionKind = "logit"
-    """S = logit p + w_enc·s (``logit``), q + α·p as in the paper (``sum``), or p alone."""
-    alpha: float = 0.3
-    """α of the paper."""
-    opacity: float = 1.0
-    """The most of an item's lead that the encoder may carry, on average over the lists of
-    development users; 0 is the purely logical model (``listwise`` and ``logit`` only)."""
-    l2: float = 1e-3
-    rounds: int = 1
-    """The most rounds of EM; the paper has 4, 2 and 3."""
-    early_stop: bool = True
-    """Whether a round that does not raise both the bound and NDCG on the development users is
-    taken back, and is the last."""
-    hidden: int = 50
-    """Size of H per user: so many items of highest q, and as many uniform ones."""
-    max_hidden: int = 10
-    """The most pairs of a user in H⁺."""
-    tau: float = 0.9
-    """τ: a hidden pair with p ≥ τ is selected into H⁺; 0.5 in the paper."""
-    rate: float = 1e-5
-    steps: int = 0
-    """Steps of gradient ascent at that rate, as published; 0 solves to the optimum."""
-    fit_users: int = 6000
-    """Users whose held-out interactions the listwise likelihood is of …"""
-    dev_users: int = 4000
-    """… and others on whom rounds and settings are compared."""
-    screen_users: int = 1500
-    """Users on whom all rules are tried; those of no weight are not looked at again."""
-    rule_candidates: int = 40
-    """Each rule's best items are candidates in the listwise likelihood, …"""
-    main_candidates: int = 100
-    """… and so many of the encoder and of rules over other users."""
-    seed: int = 0
-
-    @property
-    def active_walk(self) -> Walk | None:
-        """The walk, if the feature needs it."""
-        return self.walk if uses_strength(self.feature) else None
-
-    @property
-    def pools(self) -> PoolConfig:
-        """How candidates are gathered."""
-        return PoolConfig(self.active_walk, self.rule_candidates, self.main_candidates)
+OnceRound = Callable[[int, FittedLogic, Callable[[], FittedLogic | None]], FittedLogic | None]
+"""The number of a round, what it begins from, and what computes it → the round."""
 
 
-@dataclass(frozen=True, slots=True)
-class Round:
-    """What one round of EM came to."""
-
-    number: int
-    bound_before: float
-    bound: float
-    """The objective of the M-step, with the weights it began and ended with."""
-    hidden: int
-    """How many pairs the encoder proposed."""
-    selected: int
-    """Size of H⁺ of the E-step before."""
-    ndcg: float
-    recall: float
-    """On the development users; NaN if there are none."""
-
-    def improves_on(self, other: Round) -> bool:
-        """Whether both the bound and NDCG are higher than in another round."""
-        return self.bound > other.bound and self.ndcg > other.ndcg
-
-
-@dataclass(frozen=True, eq=False)
-class FittedLogic:
-    """The logic model, how it stands beside the encoder, and how it came about."""
-
-    logic: Logic
-    fusion: Fusion
-    trace: tuple[Round, ...] = ()
-
-    def without_idle_rules(self) -> FittedLogic:
-        """The same model less the rules of weight 0, of which one stays if all are."""
-        logic = self.logic
-        kept = np.flatnonzero(logic.weights)
-        kept = kept if len(kept) else np.zeros(1, dtype=np.int64)
-        scales = None if logic.scales is None else logic.scales[kept]
-        fewer = replace(
-            logic, rules=logic.rules.chosen(kept), weights=logic.weights[kept], scales=scales
-        )
-        return replace(self, logic=fewer)
+def _compute(
+    number: int, previous: FittedLogic, compute: Callable[[], FittedLogic | None]
+) -> FittedLogic | None:
+    return compute()
 
 
 class EM:
@@ -166,11 +84,12 @@ class EM:
         logic_graph: Graph | None = None,
         engine: Engine | None = None,
         progress: Progress = silent,
+        checkpoint: Path | None = None,
     ) -> None:
         if not len(rules):
             raise LogerError("there are no rules to learn weights of")
         self.graph, self.encoder, self.rules, self.config = graph, encoder, rules, config
-        self.logic_graph = logic_graph or graph
+        self.logic_graph, self.checkpoint = logic_graph or graph, checkpoint
         self.engine, self.progress = engine or LocalEngine(progress=progress), progress
         users, items = held_out
         shape = (graph.n_users, graph.n_items)
@@ -180,57 +99,111 @@ class EM:
             np.unique(users).astype(np.int64)
         )
         cut = min(config.fit_users, int(np.ceil(0.6 * len(order))))
-        self.fit_users = np.sort(order[:cut])
+        enough = self._enough(order, config.fit_pairs)
+        self.fit_users = np.sort(order[: min(cut, enough)])
         self.dev_users = np.sort(order[cut : cut + config.dev_users])
-        self.all_users = np.sort(order[: config.fit_users])
+        self.all_users = np.sort(order[: min(config.fit_users, enough)])
+        self._candidates: Pool | None = None
+        self._before: EM | None = None
+        self._unlimited: tuple[Pool, tuple[FittedLogic, float, float]] | None = None
+
+    def _enough(self, users: NDArray[np.int64], pairs: int) -> int:
+        """How many of the users, the first, have so many held-out interactions."""
+        held = np.cumsum(np.diff(self.held_out.indptr)[users])
+        return 1 + int(np.searchsorted(held, pairs))
+
+    def with_walk(self, walk: Walk) -> EM:
+        """The same problem with another walk, on the same candidates."""
+        other = copy(self)
+        other.config, other._candidates, other._before = replace(self.config, walk=walk), None, self
+        other._unlimited = None
+        return other
+
+    def with_opacity(self, limit: float) -> EM:
+        """The same problem with a limit on what the encoder carries, and the candidates."""
+        other = copy(self)
+        other.config = replace(self.config, opacity=limit)
+        return other
+
+    @property
+    def walks(self) -> tuple[Walk, ...]:
+        """The walk, after those by which its candidates were gathered and then weighed."""
+        return (*(self._before.walks if self._before else ()), self.config.walk)
 
     def ranker(self, fitted: FittedLogic) -> Ranker:
         """What was fitted, on this problem's graph with its present encoder."""
-        recency = self.config.walk.recency
-        return Ranker(
-            self.graph, self.logic_graph, self.encoder, fitted.logic, fitted.fusion, recency
-        )
+        walk = self.config.walk
+        return Ranker(self.graph, self.logic_graph, self.encoder, fitted.logic, fitted.fusion, walk)
 
     # ── the loop ────────────────────────────────────────────────────────────────────────
 
-    def run(self, first: FittedLogic | None = None) -> FittedLogic:
+    def run(self, first: FittedLogic | None = None, once: OnceRound = _compute) -> FittedLogic:
         """Alternate M- and E-steps; the model of the best round by development users.
 
-        ``first`` is what ``start`` gave, if that has been done.
+        ``first`` is what ``start`` gave, if that has been done. ``once`` gives a round that was
+        done before, or computes it.
         """
         config = self.config
         fitted = first or self.start()
         trace = list(fitted.trace)
+        if config.rounds and config.likelihood == "listwise":
+            self.gather_candidates()  # by the encoder as it stands, also where ``first`` is given
         for number in range(1, config.rounds + 1):
+            if config.early_stop and not self._promising(fitted):
+                break
             previous, state = fitted, self.encoder.state()
-            selected, n_hidden = self.select_hidden(fitted)
-            if not len(selected.users):
+            following = once(number, previous, partial(self.round, number, previous))
+            if following is None:
                 break  # nothing new to train on
-            self.e_step(selected)
-            fitted, before, after = self.m_step(previous)
-            sizes = (n_hidden, len(selected.users))
-            trace.append(self._round(number, fitted, before, after, sizes))
+            fitted = following
+            trace.append(fitted.trace[-1])
             self.progress("rounds of EM", number, config.rounds)
             if config.early_stop and not trace[-1].improves_on(trace[-2]):
-                self.encoder.load_state(self.graph, state)
+                self.encoder.load_state(self.graph.given, state)
                 fitted = previous
                 break
         return replace(fitted, trace=tuple(trace))
+
+    def round(self, number: int, previous: FittedLogic) -> FittedLogic | None:
+        """One E-step and the M-step after it, with the trace of this round alone; None if no hidden
+        pair is selected."""
+        selected, n_hidden = self.select_hidden(previous)
+        if not len(selected.users):
+            return None
+        folder = None if self.checkpoint is None else self.checkpoint / f"round-{number}"
+        self.e_step(selected, folder)
+        fitted, before, after = self.m_step(previous)
+        sizes = (n_hidden, len(selected.users))
+        return replace(fitted, trace=(self._round(number, fitted, before, after, sizes),))
 
     def start(self) -> FittedLogic:
         """The first M-step, with the encoder as it was fitted on G alone: round 0."""
         fitted, before, after = self.m_step(None)
         return replace(fitted, trace=(self._round(0, fitted, before, after, (0, 0)),))
 
-    def e_step(self, hidden: HiddenPairs) -> None:
-        """Train the encoder on G ∪ H⁺, from where it stands."""
-        self.encoder.fit(self.graph, hidden=hidden, warm=True, progress=self.progress)
+    def e_step(self, hidden: HiddenPairs, checkpoint: Path | None = None) -> None:
+        """Train the encoder on G ∪ H⁺, from where it stands. H⁺ adds no steps, so an E-step of no
+        pairs is the control of any other."""
+        self.encoder.fit(
+            self.graph.given,
+            hidden=hidden,
+            warm=True,
+            checkpoint=checkpoint,
+            progress=self.progress,
+        )
 
     def m_step(self, start: FittedLogic | None) -> tuple[FittedLogic, float, float]:
         """The best weights for what is observed and what the encoder believes; the objective
         before and after."""
         if self.config.likelihood == "pseudo":
-            return self._m_step_pseudo(start)
+            return pseudo_m_step(
+                self.ranker,
+                self._calibrated,
+                start or self._blank(self.rules),
+                self.config,
+                self.engine,
+                rescale=start is None,
+            )
         return self._m_step_listwise(start)
 
     def final(self, fitted: FittedLogic) -> FittedLogic:
@@ -245,16 +218,42 @@ class EM:
     # ── M-step by the likelihood of held-out items among candidates ─────────────────────
 
     def _m_step_listwise(self, start: FittedLogic | None) -> tuple[FittedLogic, float, float]:
-        rules = self._screened() if start is None else start.logic.rules
-        pool = self.pool(rules, self.fit_users)
-        fitted, before, after = self._listwise(rules, pool, start)
+        pool = self.candidates(None if start is None else start.logic.rules)
+        fitted, before, after = self._listwise(pool.rules, pool, start)
         return self._calibrated(fitted.without_idle_rules()), before, after
+
+    def candidates(self, rules: RuleSet | None = None) -> Pool:
+        """The candidates of the fitting users, as the present encoder and walk see them, by some
+        of the rules that get weight on a few of the users; None: by all of those.
+
+        They are gathered once: the bounds of all rounds are over the same ones.
+        """
+        known = self._candidates
+        gathered = self.gather_candidates()
+        pool = gathered.with_rules(rules or gathered.rules)
+        return pool if known is None else self._scored(pool)
+
+    def gather_candidates(self) -> Pool:
+        """The candidates as the encoder and the walk saw them when they were first asked for; of a
+        problem that differs from another in its walk, that one's, by the walk of its own."""
+        if self._candidates is None and self._before is not None:
+            self._candidates = self._scored(self._before.gather_candidates())
+        elif self._candidates is None:
+            self._candidates = self.pool(self._screened(), self.fit_users)
+        return self._candidates
+
+    def _scored(self, pool: Pool) -> Pool:
+        return pool.scored(self.ranker(self._blank(pool.rules)), self.engine)
 
     def _screened(self) -> RuleSet:
         """The rules less those that get no weight on a few users."""
-        if len(self.fit_users) <= self.config.screen_users:
+        config, users = self.config, self.fit_users
+        # As small a part of the interactions that are enough as of the users.
+        pairs = config.fit_pairs * config.screen_users // config.fit_users
+        most = min(config.screen_users, self._enough(users, pairs))
+        if len(users) <= most:
             return self.rules
-        few = self.fit_users[:: max(1, len(self.fit_users) // self.config.screen_users)]
+        few = users[:: max(1, len(users) // most)]
         screened = self._solved(self.rules, self.pool(self.rules, few), None)[0]
         return screened.without_idle_rules().logic.rules
 
@@ -263,193 +262,190 @@ class EM:
     ) -> tuple[FittedLogic, float, float]:
         """The weights of rules, popularity and encoder that are best for the hits of a pool, the
         encoder's lowered until it carries no more than ``opacity`` allows."""
-        best = self._solved(rules, pool, start)
-        limit = self.config.opacity
-        if limit >= 1 or self.config.fusion != "logit" or self._opacity(best[0]) <= limit:
+        best, limit = self._solved(rules, pool, start), self.config.opacity
+        if start is None:
+            self._unlimited = pool, best
+        if limit is None or limit >= 1 or self.config.fusion != "logit":
             return best
         low, high = 0.0, best[0].fusion.encoder_weight
-        best = self._solved(rules, pool, start, low)
+        if self.opacity(best[0]) <= limit:
+            return best
+        question = self._question(rules, pool, best[0])
+        best = tried = self._answer(question, best[0], low)
         for _ in range(OPACITY_STEPS if limit > 0 else 0):
-            tried = self._solved(rules, pool, start, (low + high) / 2)
-            if self._opacity(tried[0]) <= limit:
+            tried = self._answer(question, tried[0], (low + high) / 2)
+            if self.opacity(tried[0]) <= limit:
                 best, low = tried, (low + high) / 2
             else:
                 high = (low + high) / 2
         return best
 
-    def _opacity(self, fitted: FittedLogic) -> float:
+    def with_encoder(self, shares: Sequence[float], derived: bool = True) -> list[FittedLogic]:
+        """The first M-step with the encoder's weight lowered to some shares of what is best, with
+        or without rules over derived relations."""
+        rules = tuple(r for r in self.gather_candidates().rules if derived or not r.derived)
+        pool = self.candidates(RuleSet(rules))
+        free = self._best_for(pool)
+        question = self._question(pool.rules, pool, free[0])
+        answers, nearest = {1.0: free}, free[0]
+        for share in sorted({*shares} - {1.0}, reverse=True):  # each from its neighbour
+            most = share * free[0].fusion.encoder_weight
+            answers[share] = self._answer(question, nearest, most)
+            nearest = answers[share][0]
+        out, pairs = [], self._labelled_pairs(free[0])
+        for share in shares:
+            fitted, before, after = answers[share]
+            fitted = self._calibrated(fitted.without_idle_rules(), pairs)
+            nothing = float("nan")  # nobody has been ranked yet
+            row = Round(0, before, after, 0, 0, nothing, nothing)
+            out.append(replace(fitted, trace=(row,)))
+        return out
+
+    def _best_for(self, pool: Pool) -> tuple[FittedLogic, float, float]:
+        """The best weights without a limit, found now or by the first M-step on the same pool."""
+        if self._unlimited is not None:
+            known, best = self._unlimited
+            if known.rules == pool.rules and np.array_equal(known.encoder, pool.encoder):
+                return best
+        return self._solved(pool.rules, pool, None)
+
+    def opacity(self, fitted: FittedLogic) -> float:
         """How much of the leads of some development users' lists the encoder carries."""
         some = self.dev_users if len(self.dev_users) else self.fit_users
         some = some[:: max(1, len(some) // OPACITY_USERS)]
         return self.ranker(fitted).opacity(some, DEPTH, self.engine)
 
-    def opacity_curve(
-        self, limits: Sequence[float] = (1.0, 0.5, 0.35, 0.2, 0.1, 0.0)
-    ) -> list[dict[str, float]]:
-        """What a limit on opacity costs: for each limit the opacity reached, NDCG on development
-        users, and its difference from no limit with a 95 % interval, paired by user."""
-        rules = self._screened()
-        pool = self.pool(rules, self.fit_users)
-        free = self.dev_metrics(self._solved(rules, pool, None)[0])[0]
-        out = []
-        for limit in limits:
-            problem = copy(self)
-            problem.config = replace(self.config, opacity=limit)
-            fitted = problem._listwise(rules, pool, None)[0]
-            ndcg = self.dev_metrics(fitted)[0]
-            means = resampled_means((ndcg - free)[:, None], 1000, 0)
-            low, high = np.quantile(means, [0.025, 0.975])
-            out.append(
-                {
-                    "limit": float(limit),
-                    "opacity": self._opacity(fitted),
-                    "ndcg": float(ndcg.mean()),
-                    "difference": float((ndcg - free).mean()),
-                    "low": float(low),
-                    "high": float(high),
-                }
-            )
-        return out
-
     def _solved(
-        self,
-        rules: RuleSet,
-        pool: Pool,
-        start: FittedLogic | None,
-        max_encoder: float | None = None,
+        self, rules: RuleSet, pool: Pool, start: FittedLogic | None
     ) -> tuple[FittedLogic, float, float]:
-        """The best weights for the hits of a pool."""
-        config = self.config
-        solved = solve_listwise(
+        """The best weights for the hits of a pool, the encoder's as large as it likes."""
+        return self._answer(self._question(rules, pool, start), start)
+
+    def _question(self, rules: RuleSet, pool: Pool, start: FittedLogic | None) -> Listwise:
+        """What weights suit the hits of a pool: at the scales of a start, and with what items' own
+        parts count there beside the encoder's sums; without one that is asked too."""
+        config, parts, unit = self.config, None, 1.0
+        own = None if start is None else start.fusion.own
+        if self.sums and isinstance(self.encoder, Summable):
+            parts = self.encoder.own_parts
+            # Sums grow with histories: in units of their own size they are no worse to climb.
+            unit = float(pool.encoder.std(dtype=np.float64)) or 1.0
+        if own is not None and parts is not None:
+            beside = np.array(own, dtype=np.float32) @ parts
+            pool = replace(pool, encoder=pool.encoder + beside[pool.found.items])
+        return listwise_of(
             self._blank(rules).logic,
             pool,
             log_popularity(self.graph) if config.popularity else None,
             with_encoder=config.fusion != "logic",
             l2=config.l2,
-            start=None if start is None else (start.logic, start.fusion.encoder_weight),
-            max_encoder=max_encoder,
+            scales=None if start is None else start.logic.scales,
+            teacher=config.teacher,
+            saturation=config.saturation,
+            unit=unit,
+            own_parts=parts if own is None else None,
         )
-        fusion = Fusion(config.fusion, solved.encoder_weight, alpha=config.alpha)
+
+    def _answer(
+        self, question: Listwise, start: FittedLogic | None, max_encoder: float | None = None
+    ) -> tuple[FittedLogic, float, float]:
+        """The best weights, found from a start, with a limit on the encoder's."""
+        begun = None if start is None else (start.logic, start.fusion.encoder_weight)
+        solved = question.solved(begun, max_encoder)
+        own = solved.own
+        if own is None and start is not None:
+            own = start.fusion.own
+        config = self.config
+        fusion = Fusion(config.fusion, solved.encoder_weight, alpha=config.alpha, own=own)
         return FittedLogic(solved.logic, fusion), solved.before, solved.after
 
     def pool(self, rules: RuleSet, users: NDArray[np.int64]) -> Pool:
-        """The candidates of users, with the present encoder; see ``mstep.gather``."""
-        ranker = self.ranker(self._blank(rules))
-        return gather(ranker, users, self.held_out, self.config.pools, self.engine)
+        """The candidates of users, with the present encoder; see ``mstep.gather``. If they are few,
+        also those of users that the encoder teaches by."""
+        ranker, config = self.ranker(self._blank(rules)), self.config
+        few = len(users) < MANY * config.teacher
+        settings = replace(config.pools, beliefs=few)
+        pool = gather(ranker, users, self.held_out, settings, self.engine)
+        if not few:
+            return pool
+        taught = gather(ranker, self.taught_users, self.held_out, settings, self.engine)
+        return replace(pool, taught=taught)
+
+    @property
+    def taught_users(self) -> NDArray[np.int64]:
+        """Users that the encoder teaches the rules by, whatever is held out of them."""
+        known = np.unique(self.graph.interactions[1]).astype(np.int64)
+        rng = np.random.default_rng([self.config.seed, 0x7EAC])
+        return np.sort(rng.permutation(known)[: self.config.taught_users])
 
     def _blank(self, rules: RuleSet) -> FittedLogic:
         """No weights yet."""
         config = self.config
         logic = blank_logic(rules, config.feature, config.active_walk)
-        return FittedLogic(logic, Fusion(config.fusion, alpha=config.alpha))
+        own = (0.0, 0.0) if self.sums else None
+        return FittedLogic(logic, Fusion(config.fusion, alpha=config.alpha, own=own))
 
-    # ── M-step as in the paper ──────────────────────────────────────────────────────────
-
-    def _m_step_pseudo(self, start: FittedLogic | None) -> tuple[FittedLogic, float, float]:
-        """Σ_O log p + Σ_H [q log p + (1 − q) log(1 − p)] − ½λ‖w‖², by w."""
+    @property
+    def sums(self) -> bool:
+        """Whether the encoder's part of a score is a plain sum over the user's interactions."""
         config = self.config
-        draft = start or self._calibrated(self._blank(self.rules))
-        heads, relations, tails = self.graph.triples()
-        observed = relations == 0
-        users, items = heads[observed], tails[observed] - self.graph.n_users
-        hidden_users, hidden_items, q = self.hidden_pairs(draft)
-        u, v = np.concatenate([users, hidden_users]), np.concatenate([items, hidden_items])
-        targets = np.concatenate([np.ones(len(users)), q])
-        logic, before, after = solve_pseudo(
-            draft.logic,
-            draft.logic.ground(self.logic_graph, u, v, self.engine),
-            targets,
-            l2=config.l2,
-            rate=config.rate,
-            steps=config.steps,
-            rescale=start is None,
-        )
-        entropy = -_sum_x_log_x(q) - _sum_x_log_x(1 - q)
-        fitted = self._calibrated(FittedLogic(logic, draft.fusion))
-        fusion = replace(fitted.fusion, encoder_weight=fitted.fusion.calibration.slope)
-        return replace(fitted, fusion=fusion), before + entropy, after + entropy
+        plain = config.likelihood == "listwise" and config.fusion == "logit"
+        return config.additive and plain and has_sums(self.encoder)
 
-    def hidden_pairs(
-        self, fitted: FittedLogic
-    ) -> tuple[NDArray[np.int32], NDArray[np.int32], Floats]:
-        """H of the paper's M-step: what the encoder proposes and as many uniform pairs, with q."""
-        ranker = self.ranker(fitted)
-        users, items, scores = propose_hidden(ranker, self.config.hidden, self.engine)
-        u, v = self._uniform(np.arange(self.graph.n_users), self.config.hidden, 0x417)
-        u, v = u[v >= 0], v[v >= 0]
-        others = pair_scores(ranker, u, v, self.engine)
-        q = fitted.fusion.calibration(np.concatenate([scores, others]))
-        return np.concatenate([users, u]), np.concatenate([items, v]), q
+    def _labelled_pairs(self, fitted: FittedLogic) -> Labelled:
+        """Held-out pairs and uniform unobserved ones, by the encoder as the model has it."""
+        pairs = calibration_pairs(self.held_out, self.fit_users, self.config.seed)
+        return labelled(self.ranker(fitted), pairs, self.config.seed, self.engine)
 
-    # ── probabilities ───────────────────────────────────────────────────────────────────
-
-    def _calibrated(self, fitted: FittedLogic) -> FittedLogic:
-        """The model with weights scaled, and a prior, so that p and q are probabilities.
-
-        That is, of held-out pairs against as many uniform unobserved ones.
-        """
-        part = self.held_out[self.fit_users]
-        users = np.repeat(self.fit_users, np.diff(part.indptr)).astype(np.int32)
-        items = part.indices.astype(np.int32)
-        others = self._uniform(users, 1, 0xCA1)[1]
-        labels = np.repeat([True, False], [len(users), len(others[others >= 0])])
-        u = np.concatenate([users, users[others >= 0]])
-        v = np.concatenate([items, others[others >= 0]])
-        groundings = fitted.logic.ground(self.logic_graph, u, v, self.engine)
-        s = pair_scores(self.ranker(fitted), u, v, self.engine)
-        fusion = replace(fitted.fusion, calibration=fit_calibration(s, labels))
-        if not additive(self.config.feature) or self.config.likelihood == "pseudo":
-            return replace(fitted, fusion=fusion)
-        p = fit_calibration(fitted.logic.pair_logits(self.logic_graph, groundings), labels)
-        scale = p.slope if p.slope > 0 else 1.0
-        logic = replace(
-            fitted.logic,
-            weights=fitted.logic.weights * scale,
-            popularity=fitted.logic.popularity * scale,
-            prior=p.intercept,
-        )
-        fusion = replace(fusion, encoder_weight=fusion.encoder_weight * scale)
-        return replace(fitted, logic=logic, fusion=fusion)
-
-    def _uniform(
-        self, users: NDArray[np.integer], n: int, stream: int
-    ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        rng = np.random.default_rng([self.config.seed, stream])
-        return uniform_items(self.graph, users, n, rng)
+    def _calibrated(self, fitted: FittedLogic, pairs: Labelled | None = None) -> FittedLogic:
+        """The model with weights scaled, and a prior, so that p and q are probabilities; ``pairs``
+        are the labelled ones, if they are known."""
+        pairs = pairs or self._labelled_pairs(fitted)
+        return calibrated(fitted, self.logic_graph, pairs, self.config, self.engine)
 
     # ── E-step ──────────────────────────────────────────────────────────────────────────
 
     def select_hidden(
-        self, fitted: FittedLogic, max_hidden: int | None = None
+        self,
+        fitted: FittedLogic,
+        max_hidden: int | None = None,
+        users: NDArray[np.integer] | None = None,
     ) -> tuple[HiddenPairs, int]:
         """H⁺ by what is fitted so far, and how many pairs were proposed; see ``estep``."""
         config, most = self.config, self.config.max_hidden if max_hidden is None else max_hidden
-        ranker = self.ranker(fitted)
-        return select_hidden(ranker, config.hidden, most, config.tau, self.engine)
+        return select_hidden(
+            self.ranker(fitted), config.hidden, most, config.tau, self.engine,
+            odds=self.odds, users=users,
+        )  # fmt: skip
 
-    def ablate_hidden(
-        self, sizes: Sequence[int] = (0, 10, 20, 30, 40, 50)
-    ) -> list[dict[str, float]]:
-        """What one round comes to that selects at most so many hidden pairs of each user, by size.
+    @property
+    def odds(self) -> float:
+        """How many times as frequent held-out pairs truly are as p takes them to be; 1 for the
+        paper's p, which is of no base rate."""
+        if self.config.likelihood == "pseudo":
+            return 1.0
+        return self.config.negatives / self.true_negatives
 
-        ``|H⁺|`` of a user (``selected``), how many pairs it is in all, and NDCG on the development
-        users with a 95 % interval: the paper's ablation. The encoder stands afterwards as before.
-        """
-        if not len(self.dev_users):
-            raise LogerError("too few users have held-out interactions to compare sizes by")
-        first, state, out = self.m_step(None)[0], self.encoder.state(), list[dict[str, float]]()
-        for size in sizes:
-            fitted, pairs = first, 0
-            if size:
-                selected, _ = self.select_hidden(first, size)
-                self.e_step(selected)
-                fitted, pairs = self.m_step(first)[0], len(selected.users)
-            ndcg, _ = self.dev_metrics(fitted)
-            low, high = np.quantile(resampled_means(ndcg[:, None], 1000, 0), [0.025, 0.975])
-            interval = {"low": float(low), "high": float(high)}
-            out.append({"selected": size, "pairs": pairs, "ndcg": float(ndcg.mean()), **interval})
-            self.encoder.load_state(self.graph, state)
-        return out
+    @property
+    def true_negatives(self) -> float:
+        """Unobserved items for each held-out one, over the users who have such."""
+        users = np.flatnonzero(np.diff(self.held_out.indptr))
+        owned = len(history(self.graph, users)[0])
+        return (len(users) * self.graph.n_items - owned) / self.held_out.nnz - 1
+
+    def _promising(self, fitted: FittedLogic) -> bool:
+        """Whether H⁺ of a few development users has more of what they took than as many of the
+        encoder's own best items: else it teaches the encoder nothing, and no round is made."""
+        some = self.dev_users[:: max(1, len(self.dev_users) // TRIAL_USERS)]
+        selected, _ = self.select_hidden(fitted, users=some)
+        hits, own = surplus(self.ranker(fitted), selected, self.held_out, self.engine)
+        if hits <= own:
+            log.info(
+                "no round of EM: of %d hidden pairs of %d users %d are held-out interactions, and "
+                "of as many of the encoder's best %d",
+                len(selected.users), len(some), hits, own,
+            )  # fmt: skip
+        return hits > own
 
     # ── comparing rounds and settings ───────────────────────────────────────────────────
 
@@ -461,21 +457,12 @@ class EM:
         means = (ndcg.mean(), recall.mean()) if len(ndcg) else (nothing, nothing)
         return Round(number, before, after, *sizes, *map(float, means))
 
-    def dev_metrics(self, fitted: FittedLogic) -> tuple[Floats, Floats]:
-        """NDCG and Recall of each development user, ranking all items."""
-        part = self.held_out[self.dev_users]
+    def dev_metrics(self, fitted: FittedLogic, most: int | None = None) -> tuple[Floats, Floats]:
+        """NDCG and Recall of each development user, or of so many, ranking all items."""
+        some = self.dev_users[:: 1 if most is None else max(1, len(self.dev_users) // most)]
+        part = self.held_out[some]
         n = np.diff(part.indptr)
-        places = np.repeat(np.arange(len(self.dev_users)), n)
-        lists, _ = self.ranker(fitted).top(self.dev_users, DEPTH, engine=self.engine)
+        places = np.repeat(np.arange(len(some)), n)
+        lists, _ = self.ranker(fitted).top(some, DEPTH, engine=self.engine)
         hits = ranking.hits(lists, places, part.indices)
         return ranking.ndcg(hits, n), ranking.recall(hits, n)
-
-
-def kept_rounds(trace: tuple[Round, ...], early_stop: bool) -> int:
-    """How many rounds of a trace the model is of."""
-    taken_back = early_stop and len(trace) > 1 and not trace[-1].improves_on(trace[-2])
-    return len(trace) - 1 - taken_back
-
-
-def _sum_x_log_x(x: Floats) -> float:
-    return float(np.sum(x * np.log(np.maximum(x, 1e-300))))

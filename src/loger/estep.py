@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import NDArray
 
 from loger.engine import Engine
 from loger.graph import history, whole
 from loger.logic import Floats
+from loger.logistic import expit
 from loger.mstep import BLOCK
 from loger.ranker import Ranker, blocks
 from loger.topk import top_k
-from loger.training.loop import HiddenPairs
+from loger.training.hidden import HiddenPairs
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 
 def propose_hidden(
-    ranker: Ranker, n: int, engine: Engine
+    ranker: Ranker, n: int, engine: Engine, users: NDArray[np.integer] | None = None
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], Floats]:
-    """The n items of highest q of each user, none observed, best first, and their scores s."""
-    everyone = np.arange(ranker.graph.n_users)
-    parts = engine.map("looking for hidden pairs", _propose, blocks(everyone, BLOCK), (ranker, n))
+    """The n items of highest q of each user, none observed, best first, and their scores s; of
+    everyone, unless told of whom."""
+    asked = np.arange(ranker.graph.n_users) if users is None else np.asarray(users, dtype=np.int64)
+    parts = engine.map("looking for hidden pairs", _propose, blocks(asked, BLOCK), (ranker, n))
     lists = list(parts)
     items = np.concatenate([i.ravel() for i, _ in lists])
     scores = np.concatenate([s.ravel() for _, s in lists]).astype(np.float64)
-    users = np.repeat(everyone, n).astype(np.int32)
+    owners = np.repeat(asked, n).astype(np.int32)
     present = items >= 0
-    return users[present], items[present], scores[present]
+    return owners[present], items[present], scores[present]
 
 
 def _propose(
@@ -36,20 +43,46 @@ def _propose(
 
 
 def select_hidden(
-    ranker: Ranker, hidden: int, max_hidden: int, tau: float, engine: Engine
+    ranker: Ranker,
+    hidden: int,
+    max_hidden: int,
+    tau: float,
+    engine: Engine,
+    *,
+    odds: float = 1.0,
+    users: NDArray[np.integer] | None = None,
 ) -> tuple[HiddenPairs, int]:
     """H⁺ = {i ∈ H : a rule fires, p_i ≥ τ}, weighted by p, and how many were proposed.
 
     H are the ``hidden`` items of highest q of each user, of which ``max_hidden`` are looked at.
+    Weights are p where held-out pairs are ``odds`` times as frequent as p was calibrated for: at
+    the true base rate a pair weighs as much as it is likely, and together they weigh as much as
+    there are hits among them. They never weigh more than the real interactions.
     """
-    users, items, _ = propose_hidden(ranker, hidden, engine)
-    n_hidden = len(users)
-    kept = np.arange(len(users)) - np.searchsorted(users, users) < max_hidden
-    users, items = users[kept], items[kept]
-    groundings = ranker.logic.ground(ranker.logic_graph, users, items, engine)
-    p = 1 / (1 + np.exp(-ranker.logic.pair_logits(ranker.logic_graph, groundings)))
-    good = (np.diff(groundings.indptr) > 0) & (p >= tau)
-    weights = p[good].astype(np.float32)
+    owners, items, _ = propose_hidden(ranker, hidden, engine, users)
+    n_hidden = len(owners)
+    kept = np.arange(len(owners)) - np.searchsorted(owners, owners) < max_hidden
+    owners, items = owners[kept], items[kept]
+    groundings = ranker.logic.ground(ranker.logic_graph, owners, items, engine)
+    logits = ranker.logic.pair_logits(ranker.logic_graph, groundings)
+    good = (np.diff(groundings.indptr) > 0) & (expit(logits) >= tau)
+    weights = expit(logits[good] + np.log(odds)).astype(np.float32)
     real = len(whole(ranker.graph).interactions[0])
     weights *= np.float32(min(1.0, real / max(float(weights.sum()), 1e-9)))
-    return HiddenPairs(users[good], items[good], weights), n_hidden
+    return HiddenPairs(owners[good], items[good], weights), n_hidden
+
+
+def surplus(
+    ranker: Ranker, selected: HiddenPairs, held_out: csr_array, engine: Engine
+) -> tuple[int, int]:
+    """How many pairs of H⁺ are held-out interactions, and how many would be if each user had as
+    many of the encoder's best items instead. Only if H⁺ has more can it teach the encoder what it
+    does not know."""
+    owners, sizes = np.unique(selected.users, return_counts=True)
+    if not len(owners):
+        return 0, 0
+    users, items, _ = propose_hidden(ranker, int(sizes.max()), engine, owners)
+    place = np.arange(len(users)) - np.searchsorted(users, users)
+    first = place < sizes[np.searchsorted(owners, users)]
+    taken = held_out[selected.users, selected.items].sum()
+    return int(taken), int(held_out[users[first], items[first]].sum())

@@ -1,9 +1,10 @@
 """Files and folders that are written whole or not at all, and the manifest that vouches for them.
 
 New content is written aside, flushed to disk, and takes its place by a rename: a kill, an error
-or a full disk at any moment leaves what was there before. A folder has a manifest with its kind,
-its format, the version of loger that wrote it, the SHA-256 of every file and of itself; what is
-damaged, incomplete or of another format is refused with the reason.
+or a full disk at any moment leaves what was there before. Whoever writes has a claim on the place
+(``loger.claims``), so two writers cannot mix, and what a killed one left is cleared. A folder has
+a manifest with its kind, its format, the version of loger that wrote it, the SHA-256 of every file
+and of itself; what is damaged, incomplete or of another format is refused with the reason.
 """
 
 from __future__ import annotations
@@ -13,19 +14,26 @@ import errno
 import hashlib
 import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
-from loger.errors import DataError
+from loger.claims import OLD, PART, claim
+from loger.errors import DataError, LogerError
 from loger.version import __version__
 
 MANIFEST = "manifest.json"
+HASHING = 2
+"""Files of which checksums are made at a time."""
+PATIENCE = 10.0
+"""Seconds that a writer waits for another to finish before it gives up."""
 _PARTS = {"kind": str, "format": int, "loger": str, "files": dict, "about": dict, "sha256": str}
 
 
@@ -70,17 +78,18 @@ def atomic_file(path: Path | str) -> Iterator[Path]:
     'mug'
     """
     path = Path(path).resolve()  # a link stays a link
-    part = _beside(path)
-    part.open("xb").close()
-    mode = part.stat().st_mode
-    try:
-        yield part
-        part.chmod(mode)  # safetensors makes its files private, whatever the umask
-        _flush(part)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
-    _flush(path.parent)
+    with _told(path), claim(path, wait=PATIENCE):
+        part = _beside(path)
+        try:
+            part.open("xb").close()
+            mode = part.stat().st_mode
+            yield part
+            part.chmod(mode)  # safetensors makes its files private, whatever the umask
+            _flush(part)
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
+        _flush(path.parent)
 
 
 def write_text(path: Path | str, text: str) -> None:
@@ -98,22 +107,27 @@ def atomic_folder(folder: Path | str, kind: Kind, about: Mapping[str, Any]) -> I
     """
     folder = Path(folder).resolve()
     check_target(folder, kind, replace=True)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    part = _beside(folder)
-    part.mkdir()
-    try:
-        yield part
-        files = list(part.iterdir())
-        _write_manifest(part, files, kind, about)
-        mode = (part / MANIFEST).stat().st_mode
-        for file in files:
-            file.chmod(mode)  # safetensors makes its files private, whatever the umask
-            _flush(file)
-        _carry_over(folder, part)
-        _flush(part)
-        _put_in_place(part, folder)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
+    with _told(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with claim(folder, wait=PATIENCE):
+            check_target(folder, kind, replace=True)  # once more: now nobody can change it
+            part = _beside(folder)
+            try:
+                part.mkdir()
+                yield part
+                files = list(part.iterdir())
+                text = manifest_text(files, kind, about)
+                (part / MANIFEST).write_text(text, encoding="utf-8")
+                _flush(part / MANIFEST)
+                mode = (part / MANIFEST).stat().st_mode
+                for file in files:
+                    file.chmod(mode)  # safetensors makes its files private, whatever the umask
+                    _flush(file)
+                _carry_over(folder, part)
+                _flush(part)
+                _put_in_place(part, folder)
+            finally:
+                shutil.rmtree(part, ignore_errors=True)
 
 
 def check_target(folder: Path | str, kind: Kind, *, replace: bool) -> None:
@@ -130,9 +144,33 @@ def check_target(folder: Path | str, kind: Kind, *, replace: bool) -> None:
         raise DataError(f"holds a {kind.noun}", path=folder, remedy="give a new folder, or --force")
 
 
-def _beside(path: Path) -> Path:
+_CANNOT = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS}
+_OS_ERROR = re.compile(r"\(os error (\d+)\)")  # as libraries written in Rust put it
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """Says of an error of the disk, whichever library met it, what could not be written."""
+    try:
+        yield
+    except LogerError:
+        raise
+    except Exception as error:
+        found = _OS_ERROR.search(str(error))
+        code = error.errno if isinstance(error, OSError) else None
+        code = int(found[1]) if code is None and found else code
+        if code not in _CANNOT:
+            raise
+        raise DataError(
+            f"cannot be written ({os.strerror(code or 0)}); what was there before is untouched",
+            path=path,
+            remedy="free some space, or write elsewhere",
+        ) from error
+
+
+def _beside(path: Path, ending: str = PART) -> Path:
     """A new name in the same folder, so that a rename need not copy."""
-    return path.with_name(f".{path.name}.{os.getpid()}-{token_hex(4)}.part")
+    return path.with_name(f".{path.name}.{os.getpid()}-{token_hex(4)}{ending}")
 
 
 def _flush(path: Path) -> None:
@@ -148,7 +186,8 @@ def _carry_over(old: Path, new: Path) -> None:
     """Copy what somebody else put into a folder that is about to be replaced."""
     if not old.is_dir():
         return
-    ours = {MANIFEST, *(_loads(old).get("files") or ())}
+    files = _loads(old).get("files")
+    ours = {MANIFEST, *(files if isinstance(files, dict) else ())}
     for entry in old.iterdir():
         target = new / entry.name
         if entry.name in ours or target.exists():
@@ -167,8 +206,8 @@ def _put_in_place(new: Path, place: Path) -> None:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             raise
         if not _exchange(new, place):
-            # Killed between these two, the old folder is there whole under its other name.
-            old = _beside(place)
+            # Killed between these two, the next writer puts the old folder back.
+            old = _beside(place, OLD)
             place.rename(old)
             try:
                 new.rename(place)
@@ -193,8 +232,36 @@ def _exchange(one: Path, other: Path) -> bool:
 # ── manifests ───────────────────────────────────────────────────────────────────────────
 
 
+_State = tuple[int, int, int, int]
+_begun: dict[Path, tuple[_State, Future[str]]] = {}
+"""Checksums that are being made for whoever asks for them next, each of one state of a file."""
+
+
 def checksum(path: Path) -> str:
     """The SHA-256 of a file."""
+    state, begun = _begun.pop(path.resolve(), (None, None))
+    if begun is None or state != _state(path):  # written or replaced since
+        return _sha256(path)
+    return begun.result()
+
+
+def begin_checksums(folder: Path | str) -> None:
+    """Begin to make the checksums of a folder's files in threads, to be asked for soon: a command
+    has modules to import meanwhile."""
+    pool = ThreadPoolExecutor(HASHING)
+    for path in sorted(Path(folder).glob("*.safetensors")):
+        with suppress(OSError):  # whoever opens the folder says what is wrong
+            _begun[path.resolve()] = _state(path), pool.submit(_sha256, path)
+    pool.shutdown(wait=False)
+
+
+def _state(path: Path) -> _State:
+    """What tells one state of a file from another."""
+    stat = path.stat()
+    return stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_size
+
+
+def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -239,11 +306,14 @@ def read_manifest(folder: Path | str, kind: Kind) -> Manifest:
 
 def check_files(folder: Path, manifest: Manifest, kind: Kind) -> None:
     """Refuse a folder in which a file is missing or not the one that was written."""
-    for name, digest in manifest.files.items():
-        path = folder / name
+    paths = [folder / name for name in manifest.files]
+    for path in paths:
         if not path.is_file():
             raise DataError(f"missing from the {kind.noun}", path=path, remedy=kind.remedy)
-        if checksum(path) != digest:
+    with ThreadPoolExecutor(HASHING) as pool:
+        found = list(pool.map(checksum, paths))
+    for path, digest in zip(paths, found, strict=True):
+        if digest != manifest.files[path.name]:
             raise DataError(
                 "damaged or changed: its checksum is not the one in the manifest",
                 path=path,
@@ -251,16 +321,13 @@ def check_files(folder: Path, manifest: Manifest, kind: Kind) -> None:
             )
 
 
-def _write_manifest(
-    folder: Path, files: Sequence[Path], kind: Kind, about: Mapping[str, Any]
-) -> None:
-    """Describe the files of a folder."""
+def manifest_text(files: Sequence[Path], kind: Kind, about: Mapping[str, Any]) -> str:
+    """What the manifest of a folder with these files says."""
     digests = {file.name: checksum(file) for file in sorted(files)}
     parts = asdict(Manifest(kind.name, kind.format, __version__, digests, dict(about)))
     parts = json.loads(json.dumps(parts))  # as it will be read: tuples are lists
     text = json.dumps({**parts, "sha256": manifest_digest(parts)}, ensure_ascii=False, indent=2)
-    (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
-    _flush(folder / MANIFEST)
+    return text + "\n"
 
 
 def manifest_digest(parts: Mapping[str, Any]) -> str:

@@ -20,19 +20,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, get_args
+from itertools import pairwise
+from typing import TYPE_CHECKING, Literal, get_args
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import minimize
-from scipy.sparse import csr_array
-from scipy.special import expit
 
 from loger.engine import Engine, LocalEngine
 from loger.errors import UnknownNameError
 from loger.graph import Graph
 from loger.grounding import Formula, Groundings, Walk, ground, logits, near_items
+from loger.likelihood import softmax_lists
+from loger.logistic import expit
 from loger.rules import RuleSet
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 Feature = Literal["set", "multiset", "count", "walk", "logwalk"]
 FEATURES: tuple[Feature, ...] = get_args(Feature)
@@ -55,23 +59,26 @@ def uses_strength(feature: Feature) -> bool:
 
 def features(found: Groundings, feature: Feature, scales: ArrayLike | None = None) -> csr_array:
     """φ of pairs, as a sparse matrix pairs × rules; ``scales`` are the s_l of strengths."""
+    return found.as_matrix(feature_cells(found, feature, scales))
+
+
+def feature_cells(
+    found: Groundings, feature: Feature, scales: ArrayLike | None = None
+) -> NDArray[np.float64]:
+    """φ of pairs where it is not zero, cell by cell as the groundings are."""
     if feature not in FEATURES:
         raise UnknownNameError("feature", feature, FEATURES)
     if uses_strength(feature):
-        x = found.strength_matrix
+        x = found.weighed
         if scales is not None:
-            x.data = x.data / np.asarray(scales, dtype=np.float64)[x.indices]
-        x.data = np.log1p(x.data) if feature == "logwalk" else x.data
-        return x
-    n = found.count_matrix.astype(np.float64)
+            x = x / np.asarray(scales, dtype=np.float64)[found.rules]
+        return np.log1p(x) if feature == "logwalk" else x
+    n = found.counts.astype(np.float64)
     if feature == "count":
-        n.data = np.log1p(n.data)
-        return n
+        return np.log1p(n)
     if feature == "set":
-        n.data = np.ones_like(n.data)
-    below = np.asarray(n.sum(axis=1)).ravel()
-    n.data /= np.repeat(below, np.diff(n.indptr))
-    return n
+        n = np.ones_like(n)
+    return n / np.repeat(found.row_sums(n), np.diff(found.indptr))
 
 
 def probability(phi: csr_array, weights: ArrayLike, prior: float = 0.0) -> Floats:
@@ -102,26 +109,37 @@ def listwise(
     starts: NDArray[np.int64],
     hits: NDArray[np.int64],
     l2: float = 0.0,
+    weight: Floats | None = None,
+    beside: Floats | None = None,
 ) -> Valued:
     """Mean log-likelihood of the hits, each among its user's candidates, and its gradient.
 
     Row i of ``phi`` is a candidate of user k where starts[k] ≤ i < starts[k+1]; every user has
-    candidates. p(i) = softmax over the user's candidates of φ·w. A user's m hits weigh 1/√m
-    each. λ is of the mean: ½λ‖w‖² is taken off.
+    candidates. p(i) = softmax over the user's candidates of φ·w. ``weight`` says what each hit
+    counts, adding up to 1; by default a user's m hits count 1/√m each (``hit_weights``). λ is of
+    the mean: ½λ‖w‖² is taken off. Columns of φ that are nowhere zero cost less in ``beside``
+    [columns, rows], which comes after those of ``phi``.
     """
     users = np.searchsorted(starts, hits, side="right") - 1
-    weight = 1 / np.sqrt(np.bincount(users)[users])
-    weight /= weight.sum()
-    z = phi @ parameters
-    sizes = np.diff(starts)
-    z -= np.repeat(np.maximum.reduceat(z, starts[:-1]), sizes)
-    share = np.exp(z)
-    total = np.add.reduceat(share, starts[:-1])
-    value = float(weight @ (z[hits] - np.log(total[users])) - 0.5 * l2 * parameters @ parameters)
+    weight = hit_weights(starts, hits) if weight is None else weight
     mass = np.bincount(users, weight, minlength=len(starts) - 1)
-    pull = -share * np.repeat(mass / total, sizes)
-    np.add.at(pull, hits, weight)
-    return value, phi.T @ pull - l2 * parameters
+    from scipy.sparse import csr_array  # slow to import, and only a fit needs it
+
+    x = csr_array(phi)
+    gradient, z = np.zeros(len(parameters)), np.empty(x.shape[0])
+    dense = np.empty((0, len(z))) if beside is None else beside
+    value: float = softmax_lists(
+        parameters, x.data, x.indices, x.indptr, dense, starts, mass, hits, weight, z, gradient
+    )
+    return value - 0.5 * l2 * float(parameters @ parameters), gradient - l2 * parameters
+
+
+def hit_weights(starts: NDArray[np.int64], hits: NDArray[np.int64]) -> Floats:
+    """What hits count: those of a user with m of them 1/√m each, adding up to 1."""
+    users = np.searchsorted(starts, hits, side="right") - 1
+    weight: Floats = 1 / np.sqrt(np.bincount(users)[users])
+    weight /= weight.sum()
+    return weight
 
 
 def maximise(
@@ -147,6 +165,8 @@ def maximise(
         for a, b in zip(low.tolist(), highest.tolist(), strict=True)
     ]
     options = {"maxiter": 300, "ftol": 1e-10, "gtol": 1e-6, "maxcor": 20}
+    from scipy.optimize import minimize  # slow to import, and only a fit needs it
+
     found = minimize(  # type: ignore[call-overload]
         downhill, start, jac=True, bounds=bounds, method="L-BFGS-B", options=options
     )
@@ -165,12 +185,14 @@ def ascend(function: Callable[[Floats], Valued], start: Floats, rate: float, ste
 def typical_strengths(found: Groundings) -> Floats:
     """s_l: the median strength of each rule where it fires; 1 for a rule that never does."""
     assert found.strengths is not None
-    order = np.lexsort((found.strengths, found.rules))
-    ends = np.searchsorted(found.rules[order], np.arange(found.n_rules + 1))
-    middle = (ends[:-1] + ends[1:]) // 2
-    fires = ends[1:] > ends[:-1]
     out = np.ones(found.n_rules)
-    out[fires] = found.strengths[order[middle[fires]]]
+    kind = np.uint16 if found.n_rules < 1 << 16 else np.int64  # short numbers sort by digits
+    order = np.argsort(found.rules.astype(kind), kind="stable")
+    ends = np.searchsorted(found.rules[order], np.arange(found.n_rules + 1))
+    for rule, (lo, hi) in enumerate(pairwise(ends.tolist())):
+        if hi > lo:
+            own = found.strengths[order[lo:hi]]
+            out[rule] = np.partition(own, (hi - lo) // 2)[(hi - lo) // 2]
     return out
 
 
@@ -200,16 +222,13 @@ class Logic:
         """The groundings of pairs, weighed if the feature needs it."""
         return ground(graph, self.rules, users, items, walk=self.walk, engine=engine)
 
-    def contributions(self, found: Groundings) -> csr_array:
-        """w_l φ_l of each pair and rule; pairs × rules."""
-        phi = features(found, self.feature, self.scales)
-        phi.data = phi.data * self.weights[phi.indices]
-        return phi
+    def contributions(self, found: Groundings) -> Floats:
+        """w_l φ_l of each pair and rule that fires, cell by cell as the groundings are."""
+        return feature_cells(found, self.feature, self.scales) * self.weights[found.rules]
 
     def pair_logits(self, graph: Graph, found: Groundings) -> Floats:
         """logit p of pairs that have been grounded."""
-        rules = np.asarray(self.contributions(found).sum(axis=1)).ravel()
-        return rules + self.unit(graph)[found.items]
+        return found.row_sums(self.contributions(found)) + self.unit(graph)[found.items]
 
     def logits(
         self,
@@ -231,7 +250,7 @@ class Logic:
         near_users, near = near_items(graph, distinct, observed)
         if len(near):
             found = self.ground(graph, near_users, near, alone)
-            told = np.asarray(self.contributions(found).sum(axis=1)).ravel()
+            told = found.row_sums(self.contributions(found))
             rows = np.searchsorted(distinct, near_users)
             ends = np.searchsorted(rows, np.arange(len(distinct) + 1))
             for k, d in enumerate(place):
@@ -246,7 +265,13 @@ class Logic:
         return Formula(FEATURES.index(self.feature), self.weights, scales)
 
 
+_popularity: WeakKeyDictionary[Graph, Floats] = WeakKeyDictionary()
+
+
 def log_popularity(graph: Graph) -> Floats:
-    """log(1 + interactions) of each item of a graph."""
-    out: Floats = np.log1p(graph.popularity)
-    return out
+    """log(1 + interactions) of each item of a graph, made once."""
+    known = _popularity.get(graph)
+    if known is None:
+        known = _popularity[graph] = np.log1p(graph.popularity)
+        known.flags.writeable = False
+    return known

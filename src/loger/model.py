@@ -11,32 +11,47 @@ from dataclasses import replace
 from functools import partial
 from html import escape
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 import numpy as np
-import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
-from loger import html, persistence, tables
+from loger import html, persistence
 from loger.config import LOGERConfig as LOGERConfig
 from loger.data.names import Name, as_name, as_names
-from loger.data.splits import Split
-from loger.em import EM, Round
+from loger.derived_config import Tried
 from loger.encoder import Encoder, TransE
-from loger.engine import Engine, LocalEngine, Progress, silent
-from loger.errors import LogerError, NotFittedError
+from loger.engine import Engine, LocalEngine, Progress, engine_named, silent
+from loger.errors import LogerError, NotFittedError, UnknownNameError
 from loger.evaluation.recommender import ExplainedItem, Floats, Recommender
 from loger.explain.attribution import Explanation
 from loger.explain.attribution import explain as explain_pairs
 from loger.explain.counterfactual import Counterfactual
 from loger.explain.lists import explained_items
 from loger.explain.questions import WhatIf, WhyNot
-from loger.fitting import Fit, Fitted, Tried
+from loger.explain.reasoned import PathReasoner, Reasoned
+from loger.fit_result import Fitted
+from loger.fitted import Round
+from loger.forks import check_not_forked
 from loger.graph import Graph, whole
+from loger.graph.catalogue import Catalogue
 from loger.logic import Logic
 from loger.progress import resolved
 from loger.ranker import Lists, Ranker
 from loger.rules import RuleSet
+from loger.rules.mining import Mined
+from loger.rules.wording import ENGLISH, Wording, Words, wording_of
+from loger.selection import Given, Selection, select
+from loger.settings import flat, nested, overridden
+from loger.updates import Update, Updates, due
+
+if TYPE_CHECKING:  # what only scores does without the modules that read tables and fit
+    import polars as pl
+
+    from loger.data.changes import Fold
+    from loger.data.splits import Split
+    from loger.em import EM
+    from loger.fitting import Fit
 
 
 class LOGER(Recommender):
@@ -44,7 +59,8 @@ class LOGER(Recommender):
 
     ``LOGER()`` is the best we know, ``LOGER(LOGERConfig.paper())`` the paper. ``encoder`` makes
     another encoder than TransE: ``LOGER(encoder=lambda: KGE("RotatE"))``. ``seed`` is short for
-    the setting of that name.
+    the setting of that name. ``engine`` is where the work runs (docs/engines.md), an engine or the
+    name of one, such as "ray".
     """
 
     learns_from_validation = True
@@ -57,6 +73,16 @@ class LOGER(Recommender):
     """The rounds of EM: bound, sizes of H and H⁺, held-out metrics."""
     tried_: list[Tried]
     """Settings that were tried: (setting, value, NDCG on development users)."""
+    mined_: Mined
+    """The rules that were tried: support, precision, lift, and why each was kept or dropped."""
+    reasoner_: PathReasoner | None
+    """The path reasoner φ, if the settings explain by it."""
+    updates_: Updates | None
+    """What came after the fit: ``updates_.log``; None where nothing did."""
+    record_: Mapping[str, Any] | None
+    """How ``loger fit`` made the model, if it did."""
+    catalogue_: Catalogue
+    """What is known of items beside the graph: values to filter by, pictures."""
 
     def __init__(
         self,
@@ -65,8 +91,12 @@ class LOGER(Recommender):
         seed: int | None = None,
         encoder: Callable[[], Encoder] | None = None,
         name: str = "LOGER",
-        engine: Engine | None = None,
+        engine: Engine | str | None = None,
     ) -> None:
+        engine = engine_named(engine) if isinstance(engine, str) else engine
+        self._given: dict[str, Any] = {
+            "config": config, "seed": seed, "encoder": encoder, "name": name, "engine": engine
+        }  # fmt: skip
         config = config or LOGERConfig()
         self.config = (config if seed is None else replace(config, seed=seed)).seeded()
         self.make_encoder = encoder or partial(TransE, self.config.encoder)
@@ -97,6 +127,26 @@ class LOGER(Recommender):
         """Whether there is something to recommend by."""
         return "ranker_" in vars(self)
 
+    # ── settings, as search tools ask for them ──────────────────────────────────────────
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """What the model was made with; with ``deep`` also every setting, as ``em__rounds``."""
+        return self._given | (flat(self.config) if deep else {})
+
+    def set_params(self, **params: Any) -> Self:
+        """The same model, not fitted, with other arguments or settings: ``em__rounds=3``."""
+        given = self._given | {k: v for k, v in params.items() if k in self._given}
+        names = {k: v for k, v in params.items() if k not in self._given}
+        if names:
+            given["config"] = overridden(given["config"] or LOGERConfig(), nested(names))
+        vars(self).clear()
+        self.__init__(**given)  # type: ignore[misc]
+        return self
+
+    def clone(self) -> LOGER:
+        """A model made as this one was, not fitted."""
+        return type(self)(**self._given)
+
     # ── fitting ─────────────────────────────────────────────────────────────────────────
 
     def fit(
@@ -104,6 +154,7 @@ class LOGER(Recommender):
         split: Split,
         *,
         tune: Mapping[str, Sequence[Any]] | None = None,
+        warm_from: LOGER | None = None,
         checkpoint: Path | None = None,
         progress: Progress | bool | None = None,
     ) -> Self:
@@ -111,13 +162,22 @@ class LOGER(Recommender):
 
         ``tune`` maps settings of ``EMConfig`` or its ``Walk`` to values to try, one setting after
         another; the default tries recencies, where the data have times, and popularities. With
-        ``checkpoint`` (a folder) an interrupted fit takes up the encoder where it was. Progress
-        is drawn in a terminal or a notebook; ``progress=False`` shows nothing.
+        ``checkpoint`` (a folder) an interrupted fit takes up the encoder where it was. A fit
+        ``warm_from`` a model of an earlier state of the data keeps its settings, rules and weights,
+        and trains its encoder on: that takes a fraction of the time, but finds no new rules.
+        Progress is drawn in a terminal or a notebook; ``progress=False`` shows nothing.
         """
+        from loger.data.splits import Split
+
         if not isinstance(split, Split):
             raise LogerError(f"fit takes a split, fit(split(dataset)); got {type(split).__name__}")
+        check_not_forked("fitting")
         with resolved(progress) as report:
-            self._take(self._fit(checkpoint, report).run(split, tune))
+            fit = self._fit(checkpoint, report)
+            if warm_from is None:
+                self._take(fit.run(split, tune))
+            else:
+                self._take(fit.warm(split, warm_from._fitted))
         return self
 
     def em(
@@ -129,12 +189,23 @@ class LOGER(Recommender):
         return self._fit(checkpoint, progress).problem(split)(settings)
 
     def _fit(self, checkpoint: Path | None, progress: Progress) -> Fit:
+        from loger.fitting import Fit
+
         engine = self.engine if progress is silent else self.engine.with_progress(progress)
-        return Fit(self.config, self.make_encoder, engine, progress, checkpoint)
+        folder = None if checkpoint is None else Path(checkpoint)
+        return Fit(self.config, self.make_encoder, engine, progress, folder)
 
     def _take(self, fitted: Fitted) -> None:
         self.ranker_, self.config_ = fitted.ranker, fitted.config
-        self.trace_, self.tried_ = fitted.trace, fitted.tried
+        self.trace_, self.tried_, self.mined_ = fitted.trace, fitted.tried, fitted.mined
+        self.reasoner_, self.updates_ = fitted.reasoner, fitted.updates
+        self.record_, self.catalogue_ = fitted.record, fitted.catalogue
+
+    @property
+    def _fitted(self) -> Fitted:
+        learned = self.trace_, self.tried_, self.mined_, self.reasoner_
+        beside = self.updates_, self.record_, self.catalogue_
+        return Fitted(self.ranker_, self.config_, *learned, *beside)
 
     # ── what was learned ────────────────────────────────────────────────────────────────
 
@@ -176,14 +247,26 @@ class LOGER(Recommender):
 
     def history(self, user: Name) -> pl.DataFrame:
         """What a user has: item, label and, where they are known, time; the latest first."""
+        from loger import tables
+
         return tables.history_table(self.graph_, self._user(user))
 
-    def rule_table(self) -> pl.DataFrame:
+    def owned(self, user: Name) -> list[str]:
+        """The names of all that a user is known to have, also what was held out to test on: none
+        of it is ever recommended."""
+        names, first = self.graph_.vocabulary.names, self.graph_.n_users
+        return [names[first + v] for v in np.unique(self.ranker_.known([self._user(user)])[1])]
+
+    def rule_table(self, *, language: str | None = None, wording: Words = None) -> pl.DataFrame:
         """The rules with their weights, strongest first, and as sentences."""
-        return tables.rule_table(self.logic_)
+        from loger import tables
+
+        return tables.rule_table(self.logic_, wording_of(language, wording))
 
     def importance(self, user: Name) -> pl.DataFrame:
         """y_{u,l} = w_l n_l(u) / Σ n(u), n_l(u) counted over the user's own interactions."""
+        from loger import tables
+
         return tables.importance_table(self.ranker_, self._user(user))
 
     # ── recommending ────────────────────────────────────────────────────────────────────
@@ -192,46 +275,175 @@ class LOGER(Recommender):
         """S of all items for users by number; see ``Recommender.score``."""
         return self.ranker_.score(users)
 
-    def top(self, users: ArrayLike, k: int, among: NDArray[np.bool_] | None = None) -> Lists:
+    def top(self, users: ArrayLike, k: int) -> Lists:
         """The k best items and their scores of users by number; see ``Ranker.top``."""
-        return self.ranker_.top(users, k, among, self.engine)
+        return self.ranker_.top(users, k, self.engine)
 
     def recommend(
-        self, users: Name | Iterable[Name] | None = None, k: int = 10, *, explain: bool = False
+        self,
+        users: Name | Iterable[Name] | None = None,
+        k: int = 10,
+        *,
+        explain: bool = False,
+        include: Given = None,
+        exclude: Given = None,
+        diversity: float = 0.0,
+        at_most: Mapping[str, int] | None = None,
+        masks: Mapping[str, Given] | None = None,
+        language: str | None = None,
+        wording: Words = None,
     ) -> pl.DataFrame:
-        """The k best new items of users by name (of all, if none are named), best first.
+        """The k best new items of users by name (of all, if none are named), best first. What a
+        user has is never among them, also where it was held out to test on.
+
         With ``explain`` a column ``because`` says the first reason of each, ``reasons`` lists those
         that are shown, and ``carried`` is their share of the item's lead.
+
+        ``include`` and ``exclude`` say which items may be recommended: a filter such as
+        ``"genre=jazz AND NOT brand=Acme"`` (``loger.graph.filters``) or a list of filters, of
+        which one must fit; items by name in a set, series, array or frame with a column ``item``;
+        a mask; or a function of an item's name. ``masks`` gives such sets names, for
+        ``"mask=in-stock AND genre=jazz"``. ``at_most={"has_brand": 2}`` takes no third item of a
+        brand, and ``diversity`` (0 … 1) prefers items that share few facts with those above them;
+        scores stay, and ``rank_by_score`` and ``cost`` say what became of places.
+
+        ``language`` ("en", "de", "es") and ``wording``, a TOML file or its tables, say in which
+        words reasons are told (``loger.rules.wording``).
         """
+        wishes = {"diversity": diversity, "at_most": at_most, "masks": masks}
+        beside = self.catalogue_
+        selection = select(self.graph_, include, exclude, catalogue=beside, **wishes)  # type: ignore[arg-type]
+        words = wording_of(language, wording)
+        return self.selected(users, k, selection, explain=explain, words=words)
+
+    def selected(
+        self,
+        users: Name | Iterable[Name] | None,
+        k: int,
+        selection: Selection,
+        *,
+        explain: bool = False,
+        words: Wording = ENGLISH,
+    ) -> pl.DataFrame:
+        """As ``recommend``, by a selection that was made before (``loger.selection.select``)."""
+        from loger import tables
+
         if users is None:
             ids = np.arange(self.graph_.n_users)
         else:
             ids = np.array([self._user(name) for name in as_names(users)], dtype=np.int64)
-        if not explain:
-            return tables.lists_table(self.graph_, ids, self.top(ids, k))
-        return tables.explained_lists_table(self.ranker_, ids, k, self.engine)
+        if explain:
+            return tables.explained_lists_table(self.ranker_, ids, k, selection, self.engine, words)
+        lists = self.ranker_.choose(ids, k, selection, self.engine)
+        return tables.lists_table(self.graph_, ids, lists, selection.varies)
 
     # ── explaining ──────────────────────────────────────────────────────────────────────
 
-    def explain(self, user: Name, item: Name, paths: int = 3) -> Explanation:
-        """Why an item has the score it has for a user: parts that add up, rules, paths."""
-        u, v = self._user(user), self._item(item)
-        return explain_pairs(self.ranker_, np.array([u]), np.array([v]), paths)[0]
+    @overload
+    def explain(
+        self,
+        user: Name,
+        item: Name,
+        paths: int = 3,
+        *,
+        by: Literal["contributions"] = ...,
+        language: str | None = ...,
+        wording: Words = ...,
+        counterfactual: bool = ...,
+    ) -> Explanation: ...
+
+    @overload
+    def explain(
+        self,
+        user: Name,
+        item: Name,
+        paths: int = 3,
+        *,
+        by: Literal["reasoner"],
+        language: str | None = ...,
+        wording: Words = ...,
+    ) -> Reasoned: ...
+
+    def explain(
+        self,
+        user: Name,
+        item: Name,
+        paths: int = 3,
+        *,
+        by: str = "contributions",
+        language: str | None = None,
+        wording: Words = None,
+        counterfactual: bool = False,
+    ) -> Explanation | Reasoned:
+        """Why an item has the score it has for a user: parts that add up, rules, paths.
+
+        With ``counterfactual`` also the fewest interactions without which the item leaves the ten
+        best; ``counterfactual`` of the model asks about lists of other lengths.
+
+        ``by="reasoner"`` gives the paths that the paper's reasoner φ finds instead; only a model
+        with ``explain_by="reasoner"``, such as the preset ``paper``, has one. ``language`` and
+        ``wording`` are as of ``recommend``.
+        """
+        u, v, words = self._user(user), self._item(item), wording_of(language, wording)
+        if by == "reasoner":
+            found = self.path_reasoner.reasoned(self.ranker_, u, np.array([v]), paths)
+            return found[0].said(words)
+        if by != "contributions":
+            raise UnknownNameError("way to explain", by, ("contributions", "reasoner"))
+        told = explain_pairs(self.ranker_, np.array([u]), np.array([v]), paths, words=words)[0]
+        if not counterfactual:
+            return told
+        without = Counterfactual.of(self.ranker_, u, v)
+        return replace(told, counterfactual=replace(without, words=words))
+
+    @property
+    def path_reasoner(self) -> PathReasoner:
+        """The path reasoner φ, or an error that says how to get one."""
+        if self.reasoner_ is None:
+            raise LogerError(
+                "this model has no path reasoner; fit one with explain_by='reasoner', such as the "
+                "preset 'paper' (which gets one if any rule has a positive weight), or explain by "
+                "contributions"
+            )
+        return self.reasoner_
 
     def explained(self, users: ArrayLike, k: int, paths: int = 1) -> list[list[ExplainedItem]]:
-        """Recommendations with their best paths, by number; see ``Explains``."""
-        return explained_items(self.ranker_, users, k, paths, self.engine)
+        """Recommendations with their best paths, by number, for measuring (see ``Explains``): those
+        of the reasoner, if the settings explain by it. What was held out to test on may be among
+        them."""
+        ranker = self.ranker_.without_held_out()
+        if self.reasoner_ is not None:
+            return self.reasoner_.explained_items(ranker, users, k, paths, self.engine)
+        return explained_items(ranker, users, k, paths, self.engine)
 
-    def why_not(self, user: Name, item: Name, k: int = 10) -> WhyNot:
+    def why_not(
+        self,
+        user: Name,
+        item: Name,
+        k: int = 10,
+        *,
+        language: str | None = None,
+        wording: Words = None,
+    ) -> WhyNot:
         """What keeps an item out of a user's k best."""
-        return WhyNot.of(self.ranker_, self._user(user), self._item(item), k)
+        words = wording_of(language, wording)
+        return WhyNot.of(self.ranker_, self._user(user), self._item(item), k, words)
 
-    def counterfactual(self, user: Name, item: Name, k: int = 10) -> Counterfactual:
+    def counterfactual(
+        self,
+        user: Name,
+        item: Name,
+        k: int = 10,
+        *,
+        language: str | None = None,
+        wording: Words = None,
+    ) -> Counterfactual:
         """The fewest interactions without which an item leaves the k best, and what comes instead.
 
         What the user has stays out of the list, removed or not.
         """
-        return Counterfactual.of(self.ranker_, self._user(user), self._item(item), k)
+        found = Counterfactual.of(self.ranker_, self._user(user), self._item(item), k)
+        return replace(found, words=wording_of(language, wording))
 
     def what_if(
         self,
@@ -244,6 +456,78 @@ class LOGER(Recommender):
         u = self._user(user)
         removed, added = ([self._item(x) for x in as_names(names)] for names in (remove, add))
         return WhatIf.of(self.ranker_, self.ranker_.user_view(u, removed, added), u, k)
+
+    # ── what came after the fit ─────────────────────────────────────────────────────────
+
+    def update(
+        self,
+        interactions: object = None,
+        *,
+        items: object = None,
+        facts: object = None,
+        users: object = None,
+        positive_from: float | None = None,
+        when: str | None = None,
+        measure: int = 0,
+    ) -> LOGER:
+        """The model with interactions, items, facts and users that came after its fit.
+
+        Each is a file, a frame of polars or pandas, or rows, with the columns of the plain format:
+        user, item and time (where the model knows times), perhaps rating; head, relation, tail
+        and perhaps their types; id and perhaps label, and columns that became relations when the
+        data were built (artist, for has_artist). Tables with the columns of those that the data
+        were built from (``loger.from_tables``, ``loger data build table``) are read as they were.
+        Whatever they name that is not known is new.
+        Nothing is trained: rules need only the facts, and the encoder makes vectors of what is new
+        from what it is linked to. ``updates_.log`` says what each update brought;
+        ``positive_from`` leaves out interactions rated lower, ``when`` is noted in the log, as is,
+        on up to ``measure`` users, how well the model foresaw what they took.
+        """
+        from loger.build.changes import read
+        from loger.updating import updated
+
+        tables = {"interactions": interactions, "items": items, "users": users}
+        mapping, graph = self.catalogue_.mapping, whole(self.graph_)
+        changes = read(mapping, graph, tables, facts, positive_from)
+        return self._with(updated(self._fitted, changes, Update(when), measure))
+
+    def remove(
+        self,
+        *,
+        users: Name | Iterable[Name] = (),
+        items: Name | Iterable[Name] = (),
+        interactions: object = None,
+        facts: object = None,
+        when: str | None = None,
+    ) -> LOGER:
+        """The model as if some users, items, interactions or facts had never been.
+
+        Nothing of a user is left in a bundle of this model but what the fit learned from all
+        users together: rule weights and vectors of items. ``interactions`` and ``facts`` are
+        tables as ``update`` takes them.
+        """
+        from loger.data.changes import read
+        from loger.updating import removed
+
+        changes = read(interactions, facts=facts)
+        gone = as_names(users), as_names(items)
+        return self._with(removed(self._fitted, changes, *gone, Update(when)))
+
+    def fold(self, fold: Fold, when: str, measure: int = 0) -> LOGER:
+        """The model with what events amount to (``loger.events``): less, then more. The log has one
+        row for all events of a day."""
+        from loger.updating import folded
+
+        return self._with(folded(self._fitted, fold, when, measure))
+
+    def refit_due(self) -> list[str]:
+        """Why the model should be fitted again, judged by its updates; nothing, if it need not."""
+        return [] if self.updates_ is None else due(self.updates_, self.trace_[-1].ndcg)
+
+    def _with(self, fitted: Fitted) -> LOGER:
+        other = copy(self)
+        other._take(fitted)
+        return other
 
     # ── the same model on other data ────────────────────────────────────────────────────
 
@@ -272,6 +556,10 @@ class LOGER(Recommender):
         """The model in which some rules, by their place, weigh nothing."""
         return self.with_ranker(self.ranker_.without_rules(places))
 
+    def without_held_out(self) -> LOGER:
+        """The model as a test must see it: what was held out is unknown, so it is recommended."""
+        return self.with_ranker(self.ranker_.without_held_out())
+
     def with_ranker(self, ranker: Ranker) -> LOGER:
         """The same model with another ranker, such as ``model.ranker_.on(graph)``."""
         other = copy(self)
@@ -286,13 +574,17 @@ class LOGER(Recommender):
 
     # ── keeping ─────────────────────────────────────────────────────────────────────────
 
-    def save(self, folder: Path | str) -> None:
-        """Write the model as a bundle: manifest, safetensors, Parquet."""
-        fitted = Fitted(self.ranker_, self.config_, self.trace_, self.tried_)
+    def save(self, folder: Path | str, *, record: Mapping[str, Any] | None = None) -> None:
+        """Write the model as a bundle: a manifest and safetensors.
+
+        What was at the folder before stays until the new bundle is complete. ``record`` says how
+        the model was made; ``loger fit`` gives one, and ``loger evaluate`` holds out by it.
+        """
+        fitted = self._fitted if record is None else replace(self._fitted, record=record)
         persistence.save(folder, self.name, fitted)
 
     @classmethod
-    def load(cls, folder: Path | str, engine: Engine | None = None) -> LOGER:
+    def load(cls, folder: Path | str, engine: Engine | str | None = None) -> LOGER:
         """Open what ``save`` wrote; a damaged or foreign bundle is an error that says why."""
         name, fitted, make_encoder = persistence.load(folder)
         model = cls(fitted.config, encoder=make_encoder, name=name, engine=engine)

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array, hstack
 
-from loger.encoder.folding import score_users
+from loger.encoder.folding import Own, score_users
 from loger.engine import Engine, LocalEngine
 from loger.errors import LogerError
-from loger.graph import Graph, KnowledgeGraph, history, pair_keys
-from loger.grounding import Groundings, Walk, concat, reach, take
+from loger.graph import KnowledgeGraph, history, pair_keys
+from loger.grounding import Groundings, Walk, concat, reach_best, reweighed, take
 from loger.logic import (
     Feature,
     Floats,
@@ -27,6 +27,7 @@ from loger.logic import (
     additive,
     ascend,
     features,
+    hit_weights,
     listwise,
     maximise,
     pseudo_likelihood,
@@ -36,6 +37,9 @@ from loger.logic import (
 from loger.ranker import Ranker, blocks
 from loger.rules import RuleSet
 from loger.topk import top_k
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 BLOCK = 64
 """Users whose candidates are gathered, or whose items are scored, at a time."""
@@ -50,7 +54,9 @@ class PoolConfig:
     per_rule: int
     """Candidates by each rule, …"""
     main: int
-    """… and by the encoder and by each rule over other users."""
+    """… and by the encoder and by each rule over other users or derived relations."""
+    beliefs: bool = False
+    """Whether the encoder's own scores are kept beside those that the ranker has."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +66,58 @@ class Pool:
     found: Groundings
     starts: NDArray[np.int64]  # [users + 1]
     hits: NDArray[np.int64]  # rows that are held-out interactions
-    encoder: NDArray[np.float32]  # [rows]: the encoder's scores
+    encoder: NDArray[np.float32]  # [rows]: the encoder's scores, as the ranker has them
+    rules: RuleSet
+    walk: Walk | None  # what strengths are of
+    beliefs: NDArray[np.float32] | None = None
+    """[rows]: the encoder's own scores, by which it teaches, where it does."""
+    taught: Pool | None = None
+    """Candidates of users of whom nothing is held out, if the encoder is to teach the rules."""
+
+    @property
+    def hit_weights(self) -> Floats:
+        """What each hit counts in the likelihood."""
+        return hit_weights(self.starts, self.hits)
+
+    def with_rules(self, rules: RuleSet) -> Pool:
+        """The same candidates with some of the rules, in the same order."""
+        if rules == self.rules:
+            return self
+        places = {rule: place for place, rule in enumerate(self.rules)}
+        found = self.found.of_rules(np.array([places[rule] for rule in rules]))
+        taught = self.taught and self.taught.with_rules(rules)
+        return replace(self, found=found, rules=rules, taught=taught)
+
+    def of_hits(self) -> Pool:
+        """The users who have a hit, and their candidates: others do not matter to a likelihood."""
+        users = np.zeros(len(self.starts) - 1, dtype=bool)
+        users[np.searchsorted(self.starts, self.hits, side="right") - 1] = True
+        if users.all() or not len(self.hits):
+            return self
+        sizes = np.diff(self.starts)
+        rows = np.repeat(users, sizes)
+        return replace(
+            self,
+            found=take(self.found, np.flatnonzero(rows)),
+            starts=np.concatenate([[0], np.cumsum(sizes[users])]),
+            hits=np.cumsum(rows)[self.hits] - 1,
+            encoder=self.encoder[rows],
+            beliefs=None if self.beliefs is None else self.beliefs[rows],
+        )
+
+    def scored(self, ranker: Ranker, engine: Engine) -> Pool:
+        """The same candidates by the encoder and the walk that the ranker has."""
+        found, walk = self.found, ranker.logic.walk
+        if walk != self.walk and walk is not None:
+            walks = self.walk or Walk.uniform(0.0), walk
+            found = reweighed(ranker.logic_graph, self.rules, found, walks, engine)
+        scores = pair_scores(ranker, found.users, found.items, engine).astype(np.float32)
+        beliefs = None
+        if self.beliefs is not None:
+            itself = replace(ranker, fusion=replace(ranker.fusion, own=None))
+            beliefs = pair_scores(itself, found.users, found.items, engine).astype(np.float32)
+        taught = self.taught and self.taught.scored(ranker, engine)
+        return replace(self, found=found, encoder=scores, walk=walk, beliefs=beliefs, taught=taught)
 
 
 # ── pools ───────────────────────────────────────────────────────────────────────────────
@@ -83,57 +140,36 @@ def gather(
         np.concatenate([[0], *(p.starts[1:] + at for p, at in zip(parts, ends, strict=False))]),
         np.concatenate([p.hits + at for p, at in zip(parts, ends, strict=False)]),
         np.concatenate([p.encoder for p in parts]),
+        ranker.logic.rules,
+        config.walk,
+        np.concatenate([p.beliefs for p in parts if p.beliefs is not None])
+        if config.beliefs
+        else None,
     )
 
 
 def _gather(shared: tuple[Ranker, csr_array, PoolConfig], users: NDArray[np.int64]) -> Pool:
     ranker, held_out, config = shared
-    rules, n_items = ranker.logic.rules, ranker.graph.n_items
+    rules = ranker.logic.rules
+    believed = score_users(ranker.encoder, ranker.graph, users, ranker.walk)
+    by_encoder, _ = top_k(believed.copy(), config.main, history(ranker.graph, users))
+    s = believed if ranker.fusion.own is None else ranker.encoder_scores(users)
+    main = [rule.derived or (len(rule) == 3 and rule.types[2] == "user") for rule in rules]
+    most = np.where(main, config.main, config.per_rule)
     walk = config.walk or Walk.uniform(0.0)
-    found = reach(ranker.logic_graph, rules, users, walk=walk, engine=LocalEngine(1))
-    s = ranker.encoder_scores(users)
-    chosen = _chosen(ranker.graph, rules, users, found, s, config)
-    keys = pair_keys(np.searchsorted(users, found.users), found.items, n_items)
-    at = np.minimum(np.searchsorted(keys, chosen), max(len(keys) - 1, 0))
-    known = keys[at] == chosen if len(keys) else np.zeros(len(chosen), dtype=bool)
-    rows, items = np.divmod(chosen, n_items)
-    kept = take(found, at[known]).with_empty_rows(known, users[rows], items)
-    return Pool(
-        kept if config.walk is not None else replace(kept, strengths=None),
-        np.searchsorted(rows, np.arange(len(users) + 1)),
-        np.flatnonzero(np.asarray(held_out[users[rows], items])),
-        s[rows, items],
+    found = reach_best(
+        ranker.logic_graph, rules, users, walk, most, by_encoder, engine=LocalEngine(1)
     )
-
-
-def _chosen(
-    graph: Graph,
-    rules: RuleSet,
-    users: NDArray[np.int64],
-    found: Groundings,
-    scores: NDArray[np.float32],
-    config: PoolConfig,
-) -> NDArray[np.int64]:
-    """The candidates of a block as ascending keys, place of the user · items + item."""
-    best, _ = top_k(scores.copy(), config.main, history(graph, users))
-    owners = np.repeat(np.arange(len(users)), best.shape[1])
-    by_encoder = pair_keys(owners, best.ravel(), graph.n_items)[best.ravel() >= 0]
-    rows = _best_rows(found, rules, config)
-    place = np.searchsorted(users, found.users[rows])
-    return np.union1d(pair_keys(place, found.items[rows], graph.n_items), by_encoder)
-
-
-def _best_rows(found: Groundings, rules: RuleSet, config: PoolConfig) -> NDArray[np.int64]:
-    """The pairs that are among the best of their user by some rule."""
-    assert found.strengths is not None
-    pair = np.repeat(np.arange(len(found)), np.diff(found.indptr))
-    group = found.users[pair].astype(np.int64) * len(rules) + found.rules
-    order = np.lexsort((pair, -found.strengths, group))
-    sorted_group = group[order]
-    rank = np.arange(len(order)) - np.searchsorted(sorted_group, sorted_group)
-    over_users = [len(rule) == 3 and rule.types[2] == "user" for rule in rules]
-    most = np.where(over_users, config.main, config.per_rule)
-    return np.unique(pair[order[rank < most[found.rules[order]]]])
+    rows = np.searchsorted(users, found.users)
+    return Pool(
+        found if config.walk is not None else replace(found, strengths=None),
+        np.searchsorted(rows, np.arange(len(users) + 1)),
+        np.flatnonzero(np.asarray(held_out[found.users, found.items])),
+        s[rows, found.items],
+        rules,
+        config.walk,
+        believed[rows, found.items] if config.beliefs else None,
+    )
 
 
 # ── weights ─────────────────────────────────────────────────────────────────────────────
@@ -145,55 +181,147 @@ class Solved:
 
     logic: Logic
     encoder_weight: float
+    own: Own | None
+    """What items' own parts count beside the encoder's sums, if that was to be learned."""
     before: float
     after: float
 
 
-def solve_listwise(
+@dataclass(frozen=True, eq=False)
+class Lists:
+    """Candidates with their features, and how likely each is to be: what a softmax is fitted to."""
+
+    columns: csr_array  # [rows, rules]
+    beside: Floats  # [parameters that are not of rules, rows]
+    starts: NDArray[np.int64]  # [users + 1]
+    hits: NDArray[np.int64]  # rows
+    weights: Floats  # [hits], adding up to 1
+
+    def with_taught(self, other: Lists, users: float) -> Lists:
+        """Both, the other counting as much as so many users."""
+        from scipy.sparse import csr_array, vstack
+
+        own = len(np.unique(np.searchsorted(self.starts, self.hits, side="right")))
+        share = own / (own + users)
+        return Lists(
+            csr_array(vstack([self.columns, other.columns], format="csr")),
+            np.concatenate([self.beside, other.beside], axis=1),
+            np.concatenate([self.starts, self.starts[-1] + other.starts[1:]]),
+            np.concatenate([self.hits, self.starts[-1] + other.hits]),
+            np.concatenate([share * self.weights, (1 - share) * other.weights]),
+        )
+
+
+def _soft(pool: Pool, columns: csr_array, beside: Floats) -> Lists:
+    """What the encoder expects of the users to be taught about: t = softmax(c·s) over a user's
+    candidates (the soft targets of Eq. 3), with the c that suits the pool's hits best; 1 if there
+    are none."""
+    taught = pool.taught
+    assert taught is not None and taught.beliefs is not None and pool.beliefs is not None
+    none, s = np.empty((len(pool.found), 0)), pool.beliefs[None, :].astype(np.float64)
+
+    def by_encoder(c: Floats) -> tuple[float, Floats]:
+        return listwise(c, none, pool.starts, pool.hits, beside=s)
+
+    c = 1.0
+    if len(pool.hits):
+        c = float(maximise(by_encoder, np.zeros(1), np.ones(1, dtype=bool))[0])
+    z = c * taught.beliefs.astype(np.float64)
+    starts = taught.starts
+    owner = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+    highest = np.full(len(starts) - 1, -np.inf)
+    np.maximum.at(highest, owner, z)
+    t = np.exp(z - highest[owner])
+    t /= len(np.unique(owner)) * np.bincount(owner, t)[owner]
+    return Lists(columns, beside, starts, np.arange(len(z)), t)
+
+
+@dataclass(frozen=True, eq=False)
+class Listwise:
+    """Which weights of rules, popularity and encoder make the hits of a pool most likely: asked
+    once for each limit of the encoder's, on columns that are made once."""
+
+    logic: Logic
+    """Which rules, by which feature at which scales."""
+    lists: Lists
+    unit: float
+    """What the encoder's scores are measured in."""
+    l2: float
+
+    def objective(self, w: Floats) -> tuple[float, Floats]:
+        """The likelihood of weights of rules, popularity, encoder and, if they are learned, items'
+        own parts; and its gradient."""
+        lists = self.lists
+        return listwise(
+            w, lists.columns, lists.starts, lists.hits, self.l2, lists.weights, lists.beside
+        )
+
+    def solved(self, start: tuple[Logic, float] | None, max_encoder: float | None = None) -> Solved:
+        """The best weights, found from those of a logic of the same rules and of the encoder, whose
+        weight rises to ``max_encoder`` at most."""
+        width, rest = len(self.logic.rules), len(self.lists.beside)
+        first = np.zeros(width + rest)
+        if start is not None:
+            first[:width] = start[0].weights
+            first[width : width + 2] = start[0].popularity, start[1] * self.unit
+        positive = np.ones(len(first), dtype=bool)
+        positive[width] = False  # what is popular may count against,
+        positive[width + 2 :] = False  # and so may what the encoder knows of the item alone
+        most = np.full(len(first), np.inf)
+        if max_encoder is not None:
+            most[width + 1] = max_encoder * self.unit
+            first[width + 1] = min(first[width + 1], most[width + 1])
+        w = maximise(self.objective, first, positive, most)
+        weight = float(w[width + 1]) / self.unit
+        own = None
+        if rest > 2:
+            own = (w[-2] / weight, w[-1] / weight) if weight > 0 else (0.0, 0.0)
+        logic = replace(self.logic, weights=w[:width], popularity=float(w[width]))
+        return Solved(logic, weight, own, self.objective(first)[0], self.objective(w)[0])
+
+
+def listwise_of(
     logic: Logic,
     pool: Pool,
     popularity: Floats | None,
     *,
     with_encoder: bool,
     l2: float,
-    start: tuple[Logic, float] | None,
-    max_encoder: float | None = None,
-) -> Solved:
-    """The weights of rules, popularity and encoder that make the pool's hits most likely.
+    scales: Floats | None = None,
+    teacher: float = 0.0,
+    saturation: float = 1.0,
+    unit: float = 1.0,
+    own_parts: NDArray[np.floating] | None = None,
+) -> Listwise:
+    """The question for the weights of rules, popularity and encoder that suit a pool's hits.
 
     ``logic`` says which rules and feature; ``popularity`` [items] is log(1 + interactions), None
-    leaves it out. From ``start``, a logic of the same rules and an encoder weight, strengths keep
-    their scales. The encoder's weight rises to ``max_encoder`` at most.
+    leaves it out. ``scales`` of strengths are those of the pool unless given; ``saturation`` is
+    the scale of ``logwalk`` in median strengths. What the encoder expects of the users of
+    ``pool.taught`` counts as much as the hits of ``teacher`` users. ``own_parts`` [2, items] are
+    what items have beside the encoder's sums, if what they count is to be learned too.
     """
-    if not len(pool.hits):
+    taught = pool.taught if teacher > 0 else None
+    if not len(pool.hits) and taught is None:
         raise LogerError(
             "no held-out interaction is among the candidates, so nothing can be learned "
             "from them; is the graph connected to the items of validation?"
         )
-    scales = typical_strengths(pool.found) if uses_strength(logic.feature) else None
-    if start is not None:
-        scales = start[0].scales
-    phi = features(pool.found, logic.feature, scales)
-    unit = np.zeros(len(pool.found)) if popularity is None else popularity[pool.found.items]
-    beside = pool.encoder * with_encoder
-    columns = hstack([phi, csr_array(np.stack([unit, beside], axis=1))], format="csr")
-    width = len(logic.rules)
-    first = np.zeros(width + 2)
-    if start is not None:
-        first[:] = [*start[0].weights, start[0].popularity, start[1]]
+    if scales is None and uses_strength(logic.feature):
+        scales = typical_strengths(pool.found) * (saturation if logic.feature == "logwalk" else 1)
 
-    def objective(w: Floats) -> tuple[float, Floats]:
-        return listwise(w, columns, pool.starts, pool.hits, l2)
+    def columns(pool: Pool) -> tuple[csr_array, Floats]:
+        items = pool.found.items
+        popular = np.zeros(len(items)) if popularity is None else popularity[items]
+        own = [] if own_parts is None else list(own_parts[:, items])
+        beside = np.stack([popular, pool.encoder * (with_encoder / unit), *own])
+        return features(pool.found, logic.feature, scales), beside
 
-    positive = np.ones(width + 2, dtype=bool)
-    positive[width] = False  # what is popular may count against
-    most = np.full(width + 2, np.inf)
-    if max_encoder is not None:
-        most[-1] = max_encoder
-        first[-1] = min(first[-1], max_encoder)
-    w = maximise(objective, first, positive, most)
-    solved = replace(logic, weights=w[:width], scales=scales, popularity=float(w[width]))
-    return Solved(solved, float(w[width + 1]), objective(first)[0], objective(w)[0])
+    some = pool.of_hits()
+    lists = Lists(*columns(some), some.starts, some.hits, some.hit_weights)
+    if taught is not None:
+        lists = lists.with_taught(_soft(pool, *columns(taught)), teacher)
+    return Listwise(replace(logic, scales=scales), lists, unit, l2)
 
 
 def solve_pseudo(
@@ -259,9 +387,7 @@ def pair_scores(
 
 def _pair_scores(ranker: Ranker, block: Sequence[NDArray[np.integer]]) -> NDArray[np.float32]:
     users, rows, items = block
-    scores: NDArray[np.float32] = score_users(ranker.encoder, ranker.graph, users, ranker.recency)[
-        rows, items
-    ]
+    scores: NDArray[np.float32] = ranker.encoder_scores(users)[rows, items]
     return scores
 
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from html import escape
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from loger.engine.protocol import Progress, silent
@@ -94,21 +95,20 @@ def bars(console: Console, before: str = "") -> Iterator[Progress]:
 @contextmanager
 def _notebook(before: str) -> Iterator[Progress]:
     """One bar below the cell, of the step at work; needs no widgets."""
-    from IPython.display import HTML, display  # type: ignore[import-not-found,unused-ignore]
-
-    place: Any = display(HTML(_bar(before, 0, 0)), display_id=True)
+    ipython: Any = import_module("IPython.display")  # by name: it has no types, where it is at all
+    place = ipython.display(ipython.HTML(_bar(before, 0, 0)), display_id=True)
     last = [0.0]
 
     def progress(what: str, done: int, total: int) -> None:
         now = time.monotonic()
         if now - last[0] >= SECONDS:
             last[0] = now
-            place.update(HTML(_bar(what, done, total)))
+            place.update(ipython.HTML(_bar(what, done, total)))
 
     try:
         yield progress
     finally:
-        place.update(HTML(""))
+        place.update(ipython.HTML(""))
 
 
 def _bar(what: str, done: int, total: int) -> str:

@@ -17,18 +17,18 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import csr_array
-from scipy.special import expit
 
 from loger.encoder.calibration import Calibration
-from loger.encoder.folding import score_users
+from loger.encoder.folding import Own, score_users
 from loger.encoder.protocol import Encoder
 from loger.engine import Engine, LocalEngine
 from loger.errors import LogerError
-from loger.graph import Graph, KnowledgeGraph, history, whole
-from loger.grounding import Groundings
+from loger.graph import Graph, KnowledgeGraph, Pairs, history, whole
+from loger.grounding import Groundings, Walk, ground
 from loger.logic import Logic, log_popularity
-from loger.topk import top_k
+from loger.logistic import expit
+from loger.selection import Chosen, Selection
+from loger.topk import places, top_k
 
 FusionKind = Literal["logit", "sum", "logic"]
 Doubles = NDArray[np.float64]
@@ -37,6 +37,8 @@ Lists = tuple[NDArray[np.int32], Floats]
 """Items, best first and -1 after the last, and their scores; both [users, k]."""
 BLOCK = 128
 """Users that one worker scores at a time."""
+COUNTED = 5000
+"""Users whose paths by rule are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,9 @@ class Fusion:
     """q = σ(a·s + b)."""
     alpha: float = 0.3
     """α of the paper."""
+    own: Own | None = None
+    """Where the encoder's score is a plain sum over a user's interactions (``Summable.sums``):
+    what items' own parts count beside it. None: the encoder's own score, whatever it is."""
 
     @property
     def uses_encoder(self) -> bool:
@@ -77,8 +82,8 @@ class Parts:
     """What S of some pairs is made of, in double precision; arrays are [pairs]."""
 
     groundings: Groundings
-    rules: csr_array
-    """w_l φ_l; pairs × rules."""
+    rules: Doubles
+    """w_l φ_l, cell by cell as the groundings are."""
     prior: float
     popularity: Doubles
     s: Doubles
@@ -88,7 +93,7 @@ class Parts:
     @cached_property
     def logit(self) -> Doubles:
         """logit p = prior + popularity + Σ of the rules."""
-        return np.asarray(self.rules.sum(axis=1)).ravel() + self.prior + self.popularity
+        return self.groundings.row_sums(self.rules) + self.prior + self.popularity
 
     @property
     def p(self) -> Doubles:
@@ -118,34 +123,46 @@ class Scores:
     """S; [users, items]."""
     encoder: Floats
     """The encoder's own scores s; [users, items]."""
+    held_out: Pairs = field(default_factory=Pairs)
+    """As of ``Ranker.held_out``."""
 
-    def best(self, k: int, among: NDArray[np.bool_] | None = None) -> Lists:
-        """The k best items that a user does not have, of those marked ``among``."""
+    def best(self, k: int) -> Lists:
+        """The k best items that a user does not have."""
+        return top_k(self.total.copy(), k, known_items(self.graph, self.held_out, self.users))
+
+    def chosen(self, k: int, selection: Selection) -> Chosen:
+        """The lists of k items that a user does not have, as a selection makes them."""
         scores = self.total.copy()
-        if among is not None:
-            scores[:, ~among] = -np.inf
-        return top_k(scores, k, history(self.graph, self.users))
+        scores[known_items(self.graph, self.held_out, self.users)] = -np.inf
+        return selection.best(self.graph, scores, k)
 
     def mean(self, row: int) -> float:
-        """The mean score of all items that a user, by row, does not have."""
-        return float(self.total[row, self._free(row)].mean(dtype=np.float64))
+        """The mean score of all items that are not in the history of a user, by row."""
+        return float(self._free(self.total, row).mean(dtype=np.float64))
 
     def mean_encoder(self, row: int, fusion: Fusion) -> float:
         """What the encoder gives those items on average."""
-        s = self.encoder[row, self._free(row)].astype(np.float64)
+        s = self._free(self.encoder, row).astype(np.float64)
         return float(fusion.parts(np.zeros_like(s), s)[0].mean())
 
-    def _free(self, row: int) -> NDArray[np.bool_]:
-        free = np.ones(self.total.shape[1], dtype=bool)
-        free[history(self.graph, self.users[row : row + 1])[1]] = False
-        return free
+    def _free(self, scores: Floats, row: int) -> Floats:
+        """The scores of the items that are not in the history of a user: what lies between those
+        that are, for a mask as long as the catalogue takes several times as long."""
+        _, known = history(self.graph, self.users[row : row + 1])
+        first, *rest = np.split(scores[row], np.unique(known))
+        return np.concatenate([first, *(part[1:] for part in rest)])
 
     def ranks(
         self, rows: NDArray[np.int64], items: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Places, from 1, of items among those the user does not have: by S, and by s alone."""
-        known = history(self.graph, self.users)
-        return _ranks(self.total, known, rows, items), _ranks(self.encoder, known, rows, items)
+        out = np.empty((2, len(rows)), dtype=np.int64)
+        for row in np.unique(rows):
+            asked = np.flatnonzero(rows == row)
+            _, known = known_items(self.graph, self.held_out, self.users[row : row + 1])
+            for by, scores in zip(out, (self.total, self.encoder), strict=True):
+                by[asked] = places(scores[row], items[asked], np.unique(known))
+        return out[0], out[1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,10 +176,13 @@ class Ranker:
     encoder: Encoder
     logic: Logic
     fusion: Fusion
-    recency: float = 0.0
-    """In the encoder's history of a user, an item counts (1 + later interactions)^-recency."""
+    walk: Walk | None = None
+    """What an item counts in the encoder's history of a user, by its age and strength; None: 1."""
     sample: tuple[int, int] | None = None
     """Neighbours sampled per entity and relation, and the seed; None: the whole graph."""
+    held_out: Pairs = field(default_factory=Pairs)
+    """What users are known to have though the graph does not say so, because it was held out to
+    test on: it is never recommended, and no score depends on it."""
 
     @classmethod
     def of(
@@ -171,20 +191,23 @@ class Ranker:
         encoder: Encoder,
         logic: Logic,
         fusion: Fusion,
-        recency: float = 0.0,
+        walk: Walk | None = None,
         sample: tuple[int, int] | None = None,
     ) -> Ranker:
         """A ranker whose logic graph is made of the graph."""
-        return cls(graph, sampled(graph, sample), encoder, logic, fusion, recency, sample)
+        return cls(graph, sampled(graph, sample), encoder, logic, fusion, walk, sample)
 
     # ── scoring ─────────────────────────────────────────────────────────────────────────
 
     def encoder_scores(self, users: ArrayLike) -> Floats:
         """The encoder's scores s of all items for a block of users; [users, items]."""
-        return score_users(self.encoder, self.graph, users, self.recency)
+        return score_users(self.encoder, self.graph, users, self.walk, self.fusion.own)
 
     def score(self, users: ArrayLike) -> Floats:
-        """S of all items for a block of users, -inf for what they have; [users, items]."""
+        """S of all items for a block of users, -inf for what is in their histories; [users, items].
+
+        Held-out items have the score that is to be tested.
+        """
         block = np.asarray(users, dtype=np.int64)
         total = self.logic.logits(self.logic_graph, block, observed=False)
         if self.fusion.uses_encoder:
@@ -200,7 +223,7 @@ class Ranker:
         block = np.asarray(users, dtype=np.int64)
         s = self.encoder_scores(block)
         logit = self.logic.logits(self.logic_graph, block, observed=observed)
-        return Scores(self.graph, block, self.fusion.total(logit, s), s)
+        return Scores(self.graph, block, self.fusion.total(logit, s), s, self.held_out)
 
     def parts(self, users: NDArray[np.int64], items: NDArray[np.int64], s: Doubles) -> Parts:
         """What S of pairs is made of; ``s`` are the encoder's scores of the pairs."""
@@ -213,15 +236,22 @@ class Ranker:
         self,
         users: ArrayLike,
         k: int,
-        among: NDArray[np.bool_] | None = None,
         engine: Engine | None = None,
     ) -> Lists:
         """The k best items of users, exactly, what they have left out; ties go to the lower
-        number. ``among`` marks the items that may be recommended."""
+        number."""
+        return self.choose(users, k, Selection(), engine)[:2]
+
+    def choose(
+        self, users: ArrayLike, k: int, selection: Selection, engine: Engine | None = None
+    ) -> Chosen:
+        """The lists of users, as a selection makes them of the items that they do not have."""
         asked = np.asarray(users, dtype=np.int64)
-        parts = (engine or LocalEngine()).map("ranking", _top, blocks(asked), (self, k, among))
-        lists = [(np.empty((0, k), np.int32), np.empty((0, k), np.float32)), *parts]
-        return np.concatenate([i for i, _ in lists]), np.concatenate([s for _, s in lists])
+        parts = (engine or LocalEngine()).map(
+            "ranking", _choose, blocks(asked), (self, k, selection)
+        )
+        none = _choose((self, k, selection), asked[:0]) if not len(asked) else None
+        return Chosen(*map(np.concatenate, zip(*([none] if none else parts), strict=True)))
 
     def opacity(self, users: ArrayLike, k: int = 10, engine: Engine | None = None) -> float:
         """The mean share of the lead that the encoder carries, over the k best items of users.
@@ -236,7 +266,45 @@ class Ranker:
         shares = np.concatenate([np.empty(0), *parts])
         return float(shares.mean()) if len(shares) else 0.0
 
+    def known(self, users: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """What users have, held out or not, as (place among them, item): never recommended."""
+        return known_items(self.graph, self.held_out, users)
+
+    def rule_counts(self, user: int) -> NDArray[np.int64]:
+        """n_l(u): how many paths of each rule lead from a user to what it has; [rules]. The last
+        few thousand users' are kept."""
+        if user not in self._counted:
+            _, items = history(self.graph, np.array([user]))
+            owner, rules = np.full(len(items), user), self.logic.rules
+            found = ground(self.logic_graph, rules, owner, items, engine=LocalEngine(1))
+            if len(self._counted) >= COUNTED:
+                self._counted.clear()
+            n = np.bincount(found.rules, found.counts, len(rules)).astype(np.int64)
+            self._counted[user] = n
+            return n
+        return self._counted[user]
+
+    def counts_of(
+        self, users: NDArray[np.integer], places: NDArray[np.integer]
+    ) -> NDArray[np.int64]:
+        """n_l(u) of users and rules, one by one, by the places of the rules."""
+        asked = zip(users.tolist(), places.tolist(), strict=True)
+        return np.array([self.rule_counts(u)[rule] for u, rule in asked], dtype=np.int64)
+
+    @cached_property
+    def _counted(self) -> dict[int, NDArray[np.int64]]:
+        return {}
+
+    def importance(self, user: int) -> Doubles:
+        """y_{u,l} = w_l n_l(u) / Σ n(u), the personal importance of each rule; [rules]."""
+        n = self.rule_counts(user)
+        return self.logic.weights * (n / max(int(n.sum()), 1))
+
     # ── the same elsewhere ──────────────────────────────────────────────────────────────
+
+    def without_held_out(self) -> Ranker:
+        """The ranker as a test must see it: what was held out is unknown."""
+        return replace(self, held_out=Pairs())
 
     def on(self, graph: Graph) -> Ranker:
         """What was learned, on another graph of the same items."""
@@ -258,12 +326,13 @@ class Ranker:
         remove: Sequence[int] = (),
         add: Sequence[int] = (),
         times: Sequence[int] | None = None,
+        strengths: Sequence[float] | None = None,
     ) -> Ranker:
         """The ranker for questions about one user who has other interactions, by number."""
         if self.sample is not None:  # what is drawn depends on the whole graph
             graph = whole(self.graph).without_interactions([user] * len(remove), remove)
-            return self.on(graph.plus([user] * len(add), add, times))
-        return self.on(whole(self.graph).user_view(user, remove, add, times))
+            return self.on(graph.plus([user] * len(add), add, times, strengths))
+        return self.on(whole(self.graph).user_view(user, remove, add, times, strengths))
 
     def with_weights(self, weights: ArrayLike) -> Ranker:
         """The ranker with other weights of its rules."""
@@ -290,12 +359,20 @@ def sampled(graph: Graph, sample: tuple[int, int] | None) -> Graph:
     return graph if sample is None else whole(graph).sampled(*sample)
 
 
-def _top(shared: tuple[Ranker, int, NDArray[np.bool_] | None], users: NDArray[np.int64]) -> Lists:
-    ranker, k, among = shared
+def _choose(shared: tuple[Ranker, int, Selection], users: NDArray[np.int64]) -> Chosen:
+    ranker, k, selection = shared
     scores = ranker.score(users)
-    if among is not None:
-        scores[:, ~among] = -np.inf
-    return top_k(scores, k)
+    scores[ranker.held_out.of(users)] = -np.inf
+    return selection.best(ranker.graph, scores, k)
+
+
+def known_items(
+    graph: Graph, held_out: Pairs, users: ArrayLike
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The histories of users and what was held out of them, as (place among them, item)."""
+    parts = zip(history(graph, users), held_out.of(users), strict=True)
+    rows, items = (np.concatenate(both) for both in parts)
+    return rows, items
 
 
 def _shares(shared: tuple[Ranker, int], users: NDArray[np.int64]) -> Doubles:
@@ -319,21 +396,3 @@ def _without(graph: KnowledgeGraph, facts: Sequence[tuple[int, int, int]]) -> Kn
     """The graph less those of some facts that it has."""
     present = [fact for fact in facts if graph.has(*fact)]
     return graph.without(*zip(*present, strict=True)) if present else graph
-
-
-def _ranks(
-    scores: Floats,
-    known: tuple[NDArray[np.int64], NDArray[np.int64]],
-    rows: NDArray[np.int64],
-    items: NDArray[np.int64],
-) -> NDArray[np.int64]:
-    """Places from 1 of items among those not known; ties go to the lower number."""
-    values = scores[rows, items]
-    free = scores.copy()
-    free[known] = -np.inf
-    out = np.empty(len(rows), dtype=np.int64)
-    for k, (row, item, value) in enumerate(zip(rows, items, values, strict=True)):
-        above = np.count_nonzero(free[row] > value)
-        tied = np.count_nonzero(free[row, :item] == value)
-        out[k] = 1 + above + tied
-    return out

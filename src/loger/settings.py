@@ -82,6 +82,32 @@ def overridden(base: Config, values: Mapping[str, Any], where: str = "") -> Conf
     return replace(base, **changed)  # type: ignore[type-var]
 
 
+def flat(config: Any, before: str = "") -> dict[str, Any]:
+    """All settings by one name each, those of a nested config as ``em__walk__recency``."""
+    out: dict[str, Any] = {}
+    for setting in fields(config):
+        value = getattr(config, setting.name)
+        name = before + setting.name
+        out |= flat(value, f"{name}__") if is_dataclass(value) else {name: value}
+    return out
+
+
+def nested(names: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings by one name each as nested mappings, for ``overridden``.
+
+    >>> nested({"em__walk__recency": 0.5, "em__rounds": 2})
+    {'em': {'walk': {'recency': 0.5}, 'rounds': 2}}
+    """
+    out: dict[str, Any] = {}
+    for name, value in names.items():
+        *tables, last = name.split("__")
+        here = out
+        for table in tables:
+            here = here.setdefault(table, {})
+        here[last] = value
+    return out
+
+
 def parsed(texts: Iterable[str], form: str = FORM) -> dict[str, Any]:
     """Texts ``path.to.setting=value`` as nested mappings; values are written as in TOML.
 

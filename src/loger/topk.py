@@ -36,6 +36,20 @@ def top_k(
     return best.lists()
 
 
+def places(
+    scores: NDArray[np.float32], columns: NDArray[np.int64], known: NDArray[np.integer]
+) -> NDArray[np.int64]:
+    """The places, from 1, that some columns have in one row without the ``known`` columns, each
+    named once; ties go to the lower number.
+
+    >>> row = np.array([1, 3, 3, 2], dtype=np.float32)
+    >>> places(row, np.array([2, 0]), np.array([1]))
+    array([1, 3])
+    """
+    out: NDArray[np.int64] = _places(scores, columns, known.astype(np.int64))
+    return out
+
+
 class RunningBest:
     """The k best columns of each row, of scores that come a few columns at a time.
 
@@ -100,10 +114,38 @@ def _offer(scores, first, k, values, columns, sizes, bars):  # type: ignore[no-u
 
 
 @kernel
+def _kth_largest(values, k):  # type: ignore[no-untyped-def]
+    """The k-th largest of some values, which are moved about: Hoare's selection.
+
+    Not ``np.partition``: with it numba would import SciPy's linear algebra to load this from disk.
+    """
+    lo, hi, place = 0, len(values) - 1, k - 1
+    while lo < hi:
+        pivot = values[(lo + hi) >> 1]
+        i, j = lo, hi
+        while i <= j:
+            while values[i] > pivot:
+                i += 1
+            while values[j] < pivot:
+                j -= 1
+            if i <= j:
+                values[i], values[j] = values[j], values[i]
+                i += 1
+                j -= 1
+        if place <= j:
+            hi = j
+        elif place >= i:
+            lo = i
+        else:
+            break
+    return values[place]
+
+
+@kernel
 def _cut_down(values, columns, k):  # type: ignore[no-untyped-def]
     """Move the k best to the front, in the order of their columns; the least of them."""
     n = len(values)
-    bar = np.partition(values, n - k)[n - k]
+    bar = _kth_largest(values.copy(), k)
     equal = k  # so many that equal the bar have a place: the first ones
     for x in values:
         equal -= x > bar
@@ -125,3 +167,38 @@ def _sort(values, columns, sizes, items, best):  # type: ignore[no-untyped-def]
         order = np.argsort(-values[i, : sizes[i]], kind="mergesort")
         for j in range(min(items.shape[1], sizes[i])):
             items[i, j], best[i, j] = columns[i, order[j]], values[i, order[j]]
+
+
+@kernel
+def _places(row, columns, known):  # type: ignore[no-untyped-def]
+    """One more than the scores that are higher, or as high and before; those known left out."""
+    out, n, bars = np.ones(len(columns), dtype=np.int64), len(row), row[columns]
+    least = bars.min() if len(columns) > 0 else np.float32(np.inf)
+    for start in range(0, n, STRETCH):
+        stop = start + STRETCH
+        if stop <= n and _count(row, start, least, True) == 0:
+            continue
+        for k in range(len(columns)):
+            if stop <= n and not start <= columns[k] < stop:
+                out[k] += _count(row, start, bars[k], stop <= columns[k])
+                continue
+            for j in range(start, min(stop, n)):
+                out[k] += row[j] > bars[k] or (row[j] == bars[k] and j < columns[k])
+    for k in range(len(columns)):
+        for j in known:
+            before = row[j] > bars[k] or (row[j] == bars[k] and j < columns[k])
+            out[k] -= before and j != columns[k]
+    return out
+
+
+@kernel
+def _count(row, start, bar, ties):  # type: ignore[no-untyped-def]
+    """How many scores of a stretch are above a bar, or at it."""
+    above = np.int32(0)  # no branch and a fixed length, as in ``_offer``
+    if ties:
+        for j in range(STRETCH):
+            above += np.int32(row[start + j] >= bar)
+    else:
+        for j in range(STRETCH):
+            above += np.int32(row[start + j] > bar)
+    return above

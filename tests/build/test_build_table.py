@@ -97,19 +97,19 @@ def test_each_column_is_proposed_as_what_it_is(proposed: TableMapping) -> None:
         "ordered_at",
         "",
     )
+    assert said.strength == "qty"
     assert proposed.items is not None
     assert (proposed.items.id, proposed.items.label) == ("sku", "name")
     assert proposed.users is not None
     assert proposed.users.id == "customer"
     assert {(t, c.column): c.take for t, c in proposed.columns()} == {
         ("interactions", "order_no"): "leave out",
-        ("interactions", "qty"): "leave out",
         ("interactions", "comment"): "aspects",
         ("items", "grape"): "entity",
         ("items", "country"): "entity",
         ("items", "tags"): "list",
         ("items", "price"): "bins",
-        ("items", "photo"): "leave out",
+        ("items", "photo"): "image",
         ("items", "description"): "keywords",
         ("items", "similar"): "items",
         ("items", "shelf"): "leave out",
@@ -127,10 +127,10 @@ def test_the_graph_of_a_shop(proposed: TableMapping, facts_of: Names) -> None:
     }  # fmt: skip
     assert not any(t == "oak" for _, _, t in facts), "two thirds of the items have it"
     assert ("c0", "has_land", "France") in facts
-    assert ("c0", "has_age", "age|1 of 5") in facts
+    assert ("c0", "has_age_range", "age|1 of 5") in facts
     labels = dict(zip(dataset.vocabulary.names, dataset.vocabulary.labels, strict=True))
     assert labels["W03"] == 'Château "No. 3"'
-    assert labels["price|1 of 5"] == "price: 5.5 to 10.1"
+    assert labels["price|1 of 5"] == "price 5.5–10.1"
     assert dataset.interactions.times is not None
     assert dataset.interactions.times[0] == 1673308800  # 2023-01-10
 
@@ -198,10 +198,10 @@ def test_what_is_edited_in_the_file_is_what_is_built(
 @pytest.mark.parametrize(
     ("edit", "error", "match"),
     [
-        (('take = "list"', 'take = "lists"'), UnknownNameError, "did you mean 'list'"),
+        (('take = "list"', 'take = "lists"'), DataError, "did you mean 'list'"),
         (('label = "name"', 'lable = "name"'), UnknownNameError, "did you mean 'label'"),
         (('column = "grape"', 'column = "grapes"'), DataError, r"wines\.csv: .*column 'grapes'"),
-        (('user = "customer_id"\n', ""), DataError, "user is missing from interactions; add it"),
+        (('user = "customer_id"', ""), DataError, "user is missing from interactions; add it"),
         (("least = 2", 'least = "two"'), DataError, "least in the top should be a number"),
         (("least = 2", "least = = 2"), DataError, "cannot be read as TOML"),
         (('file = "orders.csv"', 'file = "none.csv"'), DataError, r"none\.csv: .* no such file"),
@@ -341,5 +341,9 @@ def test_numbers_and_lists_in_all_their_forms() -> None:
     assert cells(pl.Series([1.5, 2.0])).to_list() == ["1.5", "2.0"]
     assert cells(pl.Series([["a", "b"], []])).to_list() == ["a|b", None]
     assert separator_of(pl.Series(["a, b", "b, c", "a", "c, a"])) == ", "
+    assert separator_of(pl.Series(["Ende, Michael", "Zeh, Juli"] * 4)) == ""
     assert separator_of(pl.Series(["$1,200", "$2,300"])) == ""
     assert separator_of(pl.Series(["One of a kind, really", "Never seen, ever before"])) == ""
+    assert as_numbers(pl.Series(["1.299,00 €", "12,5", "7"])).to_list() == [1299.0, 12.5, 7.0]
+    assert cells(pl.Series(["17.0", None, "3.0"])).to_list() == ["17", None, "3"]
+    assert as_moments(pl.Series([20240501, 20240502])).to_list() == [1714521600, 1714608000]

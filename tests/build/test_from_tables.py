@@ -11,7 +11,7 @@ import pytest
 
 from loger.build.table import from_tables
 from loger.data import Dataset
-from loger.errors import DataError
+from loger.errors import DataError, LogerError
 
 pd = pytest.importorskip("pandas")
 
@@ -77,11 +77,40 @@ def test_an_edited_mapping_is_followed() -> None:
     dataset = from_tables(*tables, mapping=edited)
     assert dataset.name == "songs"
     assert dataset.mapping is edited
-    assert [r.name for r in dataset.relations] == ["purchase", "sung_by"]
+    assert [r.name for r in dataset.relations] == ["played", "sung_by"]
+
+
+def test_a_mapping_is_edited_by_column_saved_and_given_back_as_a_file(tmp_path: Path) -> None:
+    tables = pl.DataFrame(PLAYS), pl.DataFrame(TRACKS)
+    mapping: Any = from_tables(*tables).mapping
+    edited = mapping.with_column("artist", relation="sung_by")
+    assert "sung_by" in str(edited)
+    assert "<td>sung_by</td>" in edited._repr_html_()
+    edited.save(tmp_path / "songs.toml")
+    again = from_tables(*tables, mapping=tmp_path / "songs.toml")
+    assert content(again) == content(from_tables(*tables, mapping=edited))
+    assert [r.name for r in again.relations] == ["played", "sung_by"]
+    for wrong, match in (
+        ({"column": "artits"}, "did you mean 'artist'"),
+        ({"column": "artist", "taek": "list"}, "did you mean 'take'"),
+        ({"column": "artist", "take": "lable"}, "did you mean 'label'.*one of 'entity', 'list'"),
+    ):
+        column = wrong.pop("column")
+        with pytest.raises(LogerError, match=match):
+            mapping.with_column(column, **wrong)
+
+
+def test_a_column_can_be_taken_as_the_label() -> None:
+    tables = pl.DataFrame(PLAYS), pl.DataFrame(TRACKS)
+    mapping: Any = from_tables(*tables).mapping
+    dataset = from_tables(*tables, mapping=mapping.with_column("artist", take="label"))
+    assert dataset.vocabulary.labels[dataset.n_users] == "A0"
+    assert len(dataset.facts) == 0
 
 
 def test_what_cannot_be_guessed_is_told_with_the_columns_and_what_to_do() -> None:
-    with pytest.raises(DataError, match=r"names the user; there are .*listener.*user='COLUMN'"):
-        from_tables(pl.DataFrame(PLAYS), items=pl.DataFrame(TRACKS))
+    plays = pl.DataFrame(PLAYS).rename({"listener": "ear"})
+    with pytest.raises(DataError, match=r"names the user; there are .*ear.*user='COLUMN'"):
+        from_tables(plays, items=pl.DataFrame(TRACKS))
     with pytest.raises(DataError, match="neither a path nor a frame, got 'NoneType'"):
         from_tables(None)

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from loger import __version__
-from loger.cli import app, data
+from loger.cli import COMMANDS, GROUPS, _of, app, data, main
 from loger.data.demo import shop
 
 INTERACTIONS = """user,item,rating,part
@@ -117,9 +117,13 @@ def test_what_the_demo_leaves_behind_answers_further_questions(shown: tuple[Path
     place, told = shown
     files = told["files"]
     assert (place / "report.html").read_text().startswith("<!doctype html>")
-    user = told["people"][0]["items"][0]
-    (again,) = parsed("recommend", files["bundle"], "--user", user["user"], "-k", 1)
-    assert again["items"][0]["item"] == user["item"]
+    shown_items = told["people"][0]["items"]
+    later = {item["item"] for item in shown_items if item["bought_later"]}
+    (again,) = parsed("recommend", files["bundle"], "--user", shown_items[0]["user"], "-k", 50)
+    offered = [item["item"] for item in again["items"]]
+    assert not later & set(offered)  # what was bought later is owned by now
+    kept = [item["item"] for item in shown_items if item["item"] not in later]
+    assert [item for item in offered if item in kept] == kept
     found = parsed("evaluate", files["bundle"], files["data"], "--against", "none")
     assert found["models"]["LOGER"]["ndcg"][0] == told["models"]["LOGER"][0]
 
@@ -266,3 +270,33 @@ def test_version_and_usage() -> None:
     assert run("--version").stdout == f"loger {__version__}\n"
     assert run("data", "inspect").exit_code == 2
     assert "demo" in run("--help").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("recommend", "b", "--user", "x", "-k", "0"), "-k must be at least 1"),
+        (("recommend", "b", "--user", "x", "-k", "ten"), "-k must be a whole number"),
+        (("rules", "b", "--max-hops", "9"), "--max-hops must be "),
+        (("recommend",), "BUNDLE is missing; see loger recommend --help"),
+    ],
+)
+def test_wrong_values_are_told_in_plain_words(arguments: tuple[str, ...], said: str) -> None:
+    result = CliRunner().invoke(app, arguments, prog_name="loger")
+    assert result.exit_code == 2
+    assert f"error: {said}" in result.stderr
+
+
+@pytest.mark.parametrize("name", [*COMMANDS, *GROUPS])
+def test_a_command_that_is_named_is_made_alone_and_reads_as_among_all(name: str) -> None:
+    alone = CliRunner().invoke(_of([name]), [name, "--help"], prog_name="loger")
+    among = CliRunner().invoke(app, [name, "--help"], prog_name="loger")
+    assert alone.exit_code == among.exit_code == 0
+    assert alone.stdout == among.stdout
+
+
+def test_what_is_no_command_is_looked_for_among_all(monkeypatch, capsys) -> None:
+    monkeypatch.setattr(sys, "argv", ["loger", "reccomend"])
+    with pytest.raises(SystemExit):
+        main()
+    assert "recommend" in capsys.readouterr().err.replace("reccomend", "")

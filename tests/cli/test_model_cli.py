@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -16,16 +17,18 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from loger import export
+from loger.claims import claim
 from loger.cli import app
 from loger.cli.compare import method_settings
 from loger.cli.fit import draw
 from loger.data.demo import shop
 from loger.errors import LogerError
-from loger.evaluation.fit_record import FIT_RECORD
-from loger.explain.attribution import OPAQUE
+from loger.evaluation.fit_record import FitRecord
 from loger.explain.records import carried_text, owned, score_parts
 from loger.model import LOGER
+from loger.rules.wording import ENGLISH
 
+OPAQUE = ENGLISH.text("opaque")
 SMALL = "--set", "encoder.dimension=16", "--set", "encoder.epochs=3"
 
 
@@ -65,7 +68,7 @@ def bundle(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def user(bundle: Path) -> str:
-    return str(pl.read_parquet(bundle / "entities.parquet")["name"][0])
+    return LOGER.load(bundle).users[0]
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -115,9 +118,27 @@ def test_fit_says_what_is_wrong_before_it_works(data: Path, bundle: Path, tmp_pa
     )
     refuses(("fit", data, "-o", tmp_path / "b", "--validation", 0), "validation")
     hard = "--set", "mining.min_support=100000"
-    refuses(("fit", data, "-o", tmp_path / "b", *hard), "lower mining.min_support")
+    refuses(("fit", data, "-o", tmp_path / "b", *hard), "--set mining.min_support=1 keeps more")
     assert not (tmp_path / "b.unfinished").exists()
     assert run("fit", data).exit_code == 2
+
+
+def test_a_second_fit_to_the_same_place_is_refused_at_once(data: Path, tmp_path: Path) -> None:
+    held, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with claim(tmp_path / "b", "fit"):
+            held.set()
+            done.wait(60)
+
+    other = threading.Thread(target=hold)
+    other.start()
+    try:
+        held.wait(10)
+        refuses(("fit", data, "-o", tmp_path / "b", *SMALL), "another fit is writing here (process")
+    finally:
+        done.set()
+        other.join()
 
 
 def test_fit_replaces_a_bundle_that_python_saved_if_forced(
@@ -125,11 +146,11 @@ def test_fit_replaces_a_bundle_that_python_saved_if_forced(
 ) -> None:
     out = tmp_path / "from-python.bundle"
     LOGER.load(bundle).save(out)
-    assert not (out / FIT_RECORD).exists()
+    assert FitRecord.read(out) == FitRecord.read(bundle)
     refuses(("fit", data, "-o", out), "--force")
     told = parsed("fit", data, "-o", out, "--force", *SMALL)
     assert told["bundle"] == str(out)
-    assert (out / FIT_RECORD).is_file()
+    assert FitRecord.read(out).data == str(data)
 
 
 def test_settings_of_compared_methods_are_read_as_those_of_fit() -> None:
@@ -148,8 +169,22 @@ def test_without_facts_and_with_few_pairs_the_error_asks_for_facts(tmp_path: Pat
     bare.mkdir()
     rows = [f"u{u},i{u}{k},{k}" for u in range(4) for k in range(4)]
     (bare / "interactions.csv").write_text("\n".join(["user,item,time", *rows]) + "\n")
-    refuses(("fit", bare, "-o", tmp_path / "b"), "add facts about the items")
+    refuses(("fit", bare, "-o", tmp_path / "b"), "people who share items, or facts")
     assert not (tmp_path / "b.unfinished").exists()
+
+
+def test_interactions_alone_are_enough_to_explain_by_what_others_took(tmp_path: Path) -> None:
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    groups = [(u, u % 4 * 12 + (5 * u // 4 + 5 * k) % 12) for u in range(60) for k in range(7)]
+    rows = [f"u{u},i{v}" for u, v in groups]
+    (alone / "interactions.csv").write_text("\n".join(["user,item", *rows]) + "\n")
+    result = run("fit", alone, "-o", tmp_path / "b", *SMALL)
+    assert result.exit_code == 0, result.output
+    assert "split: at random, because there are no times" in result.stderr
+    assert "1 rule tried, 1 kept" in result.stdout
+    told = run("recommend", tmp_path / "b", "--user", "u1", "--explain")
+    assert "people who interacted with it also" in told.stdout
 
 
 def test_fit_passes_on_what_reading_noted_and_logs_its_steps(data: Path, tmp_path: Path) -> None:
@@ -163,7 +198,9 @@ def test_fit_passes_on_what_reading_noted_and_logs_its_steps(data: Path, tmp_pat
     )
     result = run("fit", plain, "-o", tmp_path / "b", *SMALL)
     assert result.exit_code == 0, result.output
+    assert " tried, " in result.stdout
     lines = result.stderr.splitlines()
+    assert any(line.startswith("split: by time, because there are times") for line in lines)
     assert "note: items without any fact: 1 (first: i5)" in lines
     assert any(line.startswith("note: 24 training pairs are few") for line in lines)
     assert len(lines) == len(set(lines))
@@ -172,7 +209,8 @@ def test_fit_passes_on_what_reading_noted_and_logs_its_steps(data: Path, tmp_pat
 
 def test_fit_says_when_no_rule_got_any_weight(capsys: pytest.CaptureFixture[str]) -> None:
     told = {"rules": [{"weight": 0.0, "sentence": "s"}], "encoder_weight": 0.0, "bundle": "b",
-            "size": 1, "example_user": "u"}  # fmt: skip
+            "size": 1, "example_user": "u", "kept": 1, "made": 0,
+            "mining": "1 rule tried"}  # fmt: skip
     draw(told)
     out = capsys.readouterr().out
     assert "No rule got any weight" in out
@@ -248,6 +286,8 @@ def test_what_no_action_can_be_named_for_is_said_to_be_opaque(bundle: Path, user
     assert parts[OPAQUE] == 0.5
     assert sum(parts.values()) == pytest.approx(row["lead"])
     assert carried_text(opaque) == OPAQUE
+    below = {"reasons": [{}], "lead": -0.5, "carried": -1.2, "carried_of_actions": 0.9}
+    assert carried_text(below) == "for all that, it is below the mean item"
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv", "jsonl"])
@@ -315,6 +355,11 @@ def test_explain_why_not_and_what_if_speak_of_the_same_list(bundle: Path, user: 
     assert "own appeal" in shown
     by_rules = run("explain", bundle, user, first["item"], "--paths", 1).stdout
     assert "the score is the sum of" in by_rules
+    last = told["items"][2]["item"]
+    without = parsed("explain", bundle, user, last, "--counterfactual")["counterfactual"]
+    assert without["listed"]
+    said = run("explain", bundle, user, last, "--counterfactual").stdout
+    assert said.rstrip().endswith(f"instead of {last}") == bool(without["without"])
     every = parsed("recommend", bundle, "--user", user, "-k", 100)[0]["items"]
     low = every[-1]["item"]
     assert parsed("why-not", bundle, user, low, "-k", 3)["explanation"]["rank"] == 100

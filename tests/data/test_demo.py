@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 
 from loger.data.dataset import Dataset
-from loger.data.demo import FEATURE, PLANTED, SEEDS, Demo, shop
+from loger.data.demo import FEATURE, PLANTED, SEEDS, Demo, Variant, shop
 from loger.data.splits import Split, split
 from loger.errors import LogerError
 from loger.graph import INVERSE_MARK
@@ -90,7 +91,10 @@ def test_rows_are_in_the_order_of_time_without_repetition(demo: Demo) -> None:
     assert len(set(zip(events.users.tolist(), events.items.tolist(), strict=True))) == len(events)
 
 
-def test_every_cause_is_a_simple_path_of_its_rule_through_earlier_facts(demo: Demo) -> None:
+@pytest.mark.parametrize("variant", get_args(Variant))
+def test_every_cause_is_a_simple_path_of_its_rule_through_earlier_facts(variant: Variant) -> None:
+    demo = shop(users=100, items=150, variant=variant)
+    assert (demo.causes >= 0).mean() > 0.5
     known, events = known_from(demo), demo.dataset.interactions
     first = demo.dataset.vocabulary.span("item").start
     for row, (cause, path) in enumerate(zip(demo.causes.tolist(), demo.paths, strict=True)):
@@ -194,7 +198,45 @@ def test_planted_rules_are_specific_and_fire_for_what_they_will_cause(
         assert (better < 10).mean() > 0.7  # of nearly 400 items
 
 
+def tails(demo: Demo, relation: str) -> np.ndarray:
+    """How many facts of a relation lead to each entity that any leads to."""
+    data = demo.dataset
+    of = [r.name for r in data.relations].index(relation)
+    return np.unique(data.facts.tails[data.facts.relations == of], return_counts=True)[1]
+
+
+def test_variants_are_as_hard_as_they_say() -> None:
+    kinds = get_args(Variant)
+    made = {v: shop(users=200, items=200, variant=v) for v in kinds}
+    of_user = {v: d.groups[d.dataset.interactions.users] for v, d in made.items()}
+    caused = made["causes"].causes >= 0
+    assert (made["causes"].causes != of_user["causes"])[caused].mean() > 0.25  # by the second rule
+    for relation in ("has_brand", "has_category", "follows"):
+        share = {v: tails(d, relation).max() / tails(d, relation).sum() for v, d in made.items()}
+        assert share["hubs"] > 0.25 > share["plain"]
+    plain, distracted = made["plain"], made["distractors"]
+    assert plain.paths == distracted.paths  # what causes nothing changes nothing
+    facts = known_from(distracted)
+    labels = distracted.dataset.vocabulary.labels
+    brand, seller = ({h: t for h, r, t in facts if r == x} for x in ("has_brand", "has_seller"))
+    alike = [labels[seller[v]] == f"{labels[b]} store" for v, b in brand.items()]
+    assert 0.6 < np.mean(alike) < 0.95
+    bought, viewed = (
+        {(h, t) for h, r, t in facts if r == x} for x in ("also_bought", "also_viewed")
+    )
+    assert 0.6 < len(bought & viewed) / len(bought) < 0.95
+
+    def concentration(d: Demo) -> float:
+        sold = np.bincount(d.dataset.interactions.items[d.causes >= 0], minlength=200)
+        return float((sold**2).sum() / sold.sum() ** 2)
+
+    assert concentration(made["popularity"]) > 1.1 * concentration(plain)
+
+
 def test_impossible_shops_are_refused() -> None:
+    odd: Any = "odd"
+    with pytest.raises(LogerError, match="one of plain, causes"):
+        shop(variant=odd)
     with pytest.raises(LogerError, match="got 5 and 400"):
         shop(users=5)
     with pytest.raises(LogerError, match=r"noise must be a share in \[0, 1\), got 1.5"):

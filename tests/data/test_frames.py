@@ -14,6 +14,14 @@ FACTS = {"source": [1, 2, 2], "rel": ["has_brand"] * 3, "target": ["Acme", "Best
 ITEMS = {"id": [3, 2], "title": ["Third", None]}
 
 
+def test_items_with_columns_but_no_triples_are_told_to_go_through_from_tables() -> None:
+    plays = pl.DataFrame({"user": ["a", "b"], "item": ["i", "j"]})
+    tracks = pl.DataFrame({"id": ["i", "j"], "artist": ["x", "x"]})
+    with pytest.raises(DataError, match=r"\(artist\), and there are no triples; loger.from_tables"):
+        from_frames(plays, items=tracks)
+    assert from_frames(plays, items=tracks.drop("artist")).n_items == 2
+
+
 def content(dataset: Dataset) -> tuple:
     """All that is in a data set, but for whether notes count lines or rows."""
     rows = np.arange(len(dataset.interactions))

@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 
 from loger.data import headers, load, plain, split
+from loger.errors import DataError
 from loger.graph import Relation
 
 INTERACTIONS = "ann,i1,5,10\nann,i2,3,20\nbob,i2,4,30\n"
@@ -89,7 +90,12 @@ def test_tables_of_items_and_users_take_their_own_words_for_the_id(write):
             "users.csv": "book,customer_id,name\nb,bob,Bob B.\n",
         }
     )
-    assert load(folder).vocabulary.labels == ["Bob B.", "ann", "A song", "i1"]
+    with pytest.raises(
+        DataError, match=r"\(person, artist\), and .* loger data build table --inter"
+    ):
+        load(folder)  # what the columns say would be lost
+    write({"triples.csv": "i2,has_brand,Acme\n"})
+    assert load(folder).vocabulary.labels[:4] == ["Bob B.", "ann", "A song", "i1"]
 
 
 def test_a_graph_made_wrong_by_numbers_that_mean_several_things_is_noted(write):

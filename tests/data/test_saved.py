@@ -71,7 +71,7 @@ def test_a_missing_file_is_named(folder, file):
 
 def test_an_error_while_saving_leaves_what_was_saved_before(made, folder):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pl.DataFrame, "write_parquet", lambda *_: 1 / 0)
+        patch.setattr(pl.DataFrame, "write_parquet", lambda *_, **__: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             shop(seed=1, users=60, items=100).dataset.save(folder)
     assert load(folder).name == made.name
@@ -84,7 +84,7 @@ def test_tables_without_a_manifest_are_not_taken_for_the_plain_format(folder):
 
 
 def test_a_model_bundle_is_not_a_data_set(tmp_path):
-    write(tmp_path / "bundle", MODEL, {}, {}, {})
+    write(tmp_path / "bundle", MODEL, {}, {})
     with pytest.raises(DataError, match="not a saved data set: its kind is 'loger'"):
         load(tmp_path / "bundle")
 

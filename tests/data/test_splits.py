@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphs import brute_paths
-from loger.data import Dataset, split
+from loger.data import Dataset, from_frames, split
 from loger.data.assemble import assemble
 from loger.data.dataset import TEST, TRAIN, VALIDATION, Interactions
 from loger.data.demo import shop
@@ -427,3 +427,15 @@ def test_impossible_splits_are_refused():
         split(data, "time")
     with pytest.raises(LogerError, match=r"there is no split 'tiem'; did you mean 'time'"):
         split(data, "tiem")
+
+
+def test_a_split_says_how_it_was_made_and_why() -> None:
+    pairs = pl.DataFrame({"user": ["a", "a", "b"], "item": ["i", "j", "i"]})
+    timed = pairs.with_columns(time=pl.Series([1, 2, 3]))
+    given = pairs.with_columns(part=pl.Series(["train", "test", "train"]))
+    assert split(from_frames(pairs)).why.startswith(
+        "at random, because there are no times: any 20%"
+    )
+    assert split(from_frames(timed)).why.startswith("by time, because there are times: latest 20%")
+    assert split(from_frames(given)).why == "as given, because the data bring it"
+    assert split(from_frames(timed), "random").refit().why.startswith("at random, as told")

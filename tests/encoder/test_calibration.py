@@ -33,12 +33,56 @@ def test_calibration_lowers_the_error_on_pairs_it_was_not_fitted_on():
     parts = split(shop(seed=1).dataset, validation=0.2)
     encoder = TransE(TransEConfig(dimension=32, epochs=4)).fit(parts.graph)
     scores, labels = validation_scores(encoder, parts, seed=1)
-    half = np.random.default_rng(0).random(len(scores)) < 0.5
-    found = fit_calibration(scores[half], labels[half])
-    before = calibration_error(Calibration()(scores[~half]), labels[~half])
-    after = calibration_error(found(scores[~half]), labels[~half])
-    assert after < 0.06
-    assert after < 0.5 * before
+    before, after, chance = [], [], []
+    for seed in range(10):  # one half has about 1,000 pairs: its error is chance for the most part
+        rng = np.random.default_rng(seed)
+        half = rng.random(len(scores)) < 0.5
+        q = fit_calibration(scores[half], labels[half])(scores[~half])
+        before.append(calibration_error(Calibration()(scores[~half]), labels[~half]))
+        after.append(calibration_error(q, labels[~half]))
+        chance.append(calibration_error(q, rng.random(len(q)) < q))  # as if q were the truth
+    assert np.mean(after) < 0.055
+    assert np.mean(after) < np.mean(chance) + 0.01
+    assert np.mean(after) < 0.5 * np.mean(before)
+
+
+def test_weights_count_as_copies_and_shift_the_base_rate():
+    rng = np.random.default_rng(0)
+    labels = np.arange(4000) < 2000
+    scores = rng.normal(0, 1, 4000) + 2.0 * labels
+    weighted = fit_calibration(scores, labels, np.where(labels, 1.0, 5.0))
+    copies = np.concatenate([scores, np.tile(scores[~labels], 4)])
+    slow = fit_calibration(copies, np.concatenate([labels, np.zeros(8000, dtype=bool)]))
+    assert weighted.slope == pytest.approx(slow.slope, abs=1e-3)
+    assert weighted.intercept == pytest.approx(slow.intercept, abs=1e-3)
+    even = fit_calibration(scores, labels)
+    assert fit_calibration(scores, labels, np.ones(4000)) == even
+    assert weighted.at_odds(5.0)(scores) == pytest.approx(even(scores), abs=0.02)
+    assert even.at_odds(1.0) == even
+
+
+def test_at_the_true_base_rate_q_is_right_over_the_items_that_hidden_pairs_are_of():
+    """A few drawn negatives, each standing for its share of the catalogue, give q of the best 50
+    items as often as they are held out; calibrated one to one they are believed 20 times over."""
+    rng = np.random.default_rng(3)
+    users, items, hidden = 3000, 1000, 50
+    scores = rng.normal(0, 1.5, (users, items))
+    held = rng.random((users, items)) < expit(1.3 * scores - 8.0)
+    fit, judge = np.arange(users) < users // 2, np.arange(users) >= users // 2
+    rows, found = np.nonzero(held & fit[:, None])
+    drawn = rng.integers(items, size=len(rows))
+    free = ~held[rows, drawn]
+    s = np.concatenate([scores[rows, found], scores[rows, drawn][free]])
+    labels = np.arange(len(s)) < len(rows)
+    per_positive = items * (users // 2) / len(rows)
+    true = fit_calibration(s, labels, np.where(labels, 1.0, per_positive))
+    even = fit_calibration(s, labels)
+    best = np.argsort(-scores[judge], axis=1)[:, :hidden]
+    s_best = np.take_along_axis(scores[judge], best, axis=1).ravel()
+    hits = np.take_along_axis(held[judge], best, axis=1).ravel()
+    assert calibration_error(true(s_best), hits) <= 0.005
+    assert true(s_best).mean() == pytest.approx(hits.mean(), rel=0.15)
+    assert even(s_best).mean() > 20 * hits.mean()
 
 
 def test_calibration_keeps_the_order_of_items():

@@ -15,9 +15,10 @@ from loger.encoder import HiddenPairs, TransE, TransEConfig
 from loger.encoder.distance import scores_of
 from loger.encoder.folding import score_users
 from loger.encoder.histories import Histories
-from loger.encoder.transe import _Batch, _stream
+from loger.encoder.transe_training import Training, _Batch, _stream
 from loger.errors import LogerError
 from loger.graph import INTERACTION
+from loger.grounding import Walk
 from loger.training.rows import RowAdam
 
 SMALL = TransEConfig(dimension=16, epochs=2, batch=128)
@@ -96,7 +97,7 @@ def whole_loss(encoder, batch, entities, relations, biases):
     rows = torch.arange(len(positive))
     if config.loss == "softmax":
         if batch.relation == INTERACTION:
-            share = encoder._item_share[candidates - encoder.n_users_]
+            share = encoder._item_share[candidates - encoder.graph.n_users]
             scores = scores - torch.log(1 - (1 - share) ** len(positive))
         losses = -torch.log_softmax(scores, 1)[rows, positive]
     else:
@@ -119,19 +120,17 @@ def whole_loss(encoder, batch, entities, relations, biases):
 def test_a_step_goes_down_the_gradient_of_the_loss(parts, loss, name, head_sought):
     graph = parts.graph
     relation = graph.relation_id(name)
-    encoder = TransE(replace(SMALL, loss=loss))
-    encoder._start(graph)
-    encoder._prepare(graph, None)
+    encoder = Training(replace(SMALL, loss=loss), graph)
     heads, tails = encoder._triples[relation]
     rows = np.random.default_rng(0).choice(len(heads), 30, replace=False)
     given, sought = (tails, heads) if head_sought else (heads, tails)
     weights = np.linspace(0.2, 1, 30, dtype=np.float32) if relation == INTERACTION else None
     batch = _Batch(relation, given[rows], sought[rows], weights, head_sought)
     tables = [
-        t.table.clone().double() for t in (encoder.entities_, encoder.relations_, encoder.biases_)
+        t.table.clone().double() for t in (encoder.entities, encoder.relations, encoder.biases)
     ]
     tables[1][relation] += 0.1  # a relation that is not zero, or its gradient says little
-    encoder.relations_.table[relation] += 0.1
+    encoder.relations.table[relation] += 0.1
     for table in tables:
         table.requires_grad_()
     whole_loss(encoder, batch, *tables).backward()
@@ -146,7 +145,7 @@ def test_a_step_goes_down_the_gradient_of_the_loss(parts, loss, name, head_sough
 
         return update
 
-    for name, learned in enumerate((encoder.entities_, encoder.relations_, encoder.biases_)):
+    for name, learned in enumerate((encoder.entities, encoder.relations, encoder.biases)):
         learned.update = record(name)
     encoder._step(batch, 0.01, np.random.default_rng(0))
     for name, table in enumerate(tables):
@@ -159,9 +158,7 @@ def test_groups_choose_only_within_themselves(parts):
     graph = parts.graph
     losses = []
     for group in (None, 8):
-        encoder = TransE(replace(SMALL, group=group))
-        encoder._start(graph)
-        encoder._prepare(graph, None)
+        encoder = Training(replace(SMALL, group=group), graph)
         relation = graph.relation_id("has_feature")
         heads, tails = encoder._triples[relation]
         distinct = np.unique(tails, return_index=True)[1][:16]  # no tail twice, so none is masked
@@ -170,7 +167,7 @@ def test_groups_choose_only_within_themselves(parts):
         for rows in spans:
             encoder._start(graph)
             batch = _Batch(relation, heads[rows], tails[rows], None, False)
-            each.append(encoder._step(batch, 0.01, np.random.default_rng(0)))
+            each.append(float(encoder._step(batch, 0.01, np.random.default_rng(0))))
         losses.append(np.mean(each))
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
@@ -210,15 +207,26 @@ def test_a_user_is_the_sum_of_its_items_over_root_n_without_the_one_left_out():
     assert torch.allclose(left[2], plain[0])
 
 
-def test_long_histories_are_thinned_by_the_seed():
-    users, items = np.zeros(1000, dtype=np.int64), np.arange(1, 1001)
-    histories = Histories(users, items, 1, torch.device("cpu"))
-    sizes = [
-        len(histories.bags(np.array([0]), None, 64, np.random.default_rng(s)).rows)
-        for s in range(50)
-    ]
-    assert 50 < np.mean(sizes) < 78
-    assert len(set(sizes)) > 1
+def test_of_a_long_history_so_many_different_items_are_drawn_each_with_the_same_chance():
+    users, items = np.repeat([0, 1], [100, 3]), np.concatenate([np.arange(2, 102), [7, 8, 9]])
+    histories = Histories(users, items, 2, torch.device("cpu"))
+    seen = np.zeros(102)
+    for seed in range(2000):
+        bags = histories.bags(np.array([0, 1]), None, 64, np.random.default_rng(seed))
+        rows = bags.rows.numpy()
+        assert len(np.unique(rows[:64])) == 64
+        assert sorted(rows[64:]) == [7, 8, 9]  # a short one stays whole
+        seen[rows[:64]] += 1
+    assert np.abs(seen[2:] / 2000 - 0.64).max() < 5 * (0.64 * 0.36 / 2000) ** 0.5
+
+
+def test_a_user_of_20000_items_costs_a_fit_no_more_than_its_cap():
+    """Its interactions are learned from one by one; what each of them costs is bounded."""
+    rng = np.random.default_rng(0)
+    items = np.arange(1, 20_001)
+    hub = Histories(np.zeros(20_000, dtype=np.int64), items, 1, torch.device("cpu"))
+    drawn = hub.bags(np.zeros(1024, dtype=np.int64), items[:1024], 64, rng)
+    assert len(drawn.rows) <= 1024 * 64
 
 
 def test_the_stream_of_a_relation_walks_through_all_its_triples():
@@ -253,7 +261,7 @@ def test_folding_in_counts_items_by_their_weights_and_old_ones_less(parts):
     one, items = np.zeros(2, dtype=np.int64), np.array([3, 8])
     tilted = encoder.fold_in(one, items, np.array([1.0, 0.0]), 1)
     assert np.allclose(tilted, encoder.fold_in(one[:1], items[:1], np.ones(1), 1), atol=1e-5)
-    plain, recent = (score_users(encoder, parts.graph, [0], recency=r) for r in (0.0, 50.0))
+    plain, recent = (score_users(encoder, parts.graph, [0], Walk(recency=r)) for r in (0.0, 50.0))
     u, v = parts.pairs("train")
     times = parts.dataset.interactions.times[parts.train]
     latest = v[u == 0][times[u == 0] == times[u == 0].max()]
@@ -302,6 +310,43 @@ def test_a_warm_fit_goes_on_from_where_it_was(parts):
     after = encoder.score_items(range(20))
     assert not np.array_equal(before, after)
     assert np.corrcoef(before.ravel(), after.ravel())[0, 1] > 0.5
+
+
+def test_a_refit_goes_on_to_what_is_new_with_fewer_epochs(parts, tmp_path):
+    first, graph = TransE(SMALL).fit(parts.graph), parts.refit().graph
+    users, items = parts.pairs("validation")
+
+    def ranks(encoder):
+        scores = encoder.score_items(users)
+        return (scores > scores[np.arange(len(items)), items][:, None]).sum(axis=1).mean()
+
+    config = replace(SMALL, epochs=20, refit_epochs=2)
+    known = TransE(config).fit(parts.graph)
+    state, seen = known.state(), []
+    before = ranks(known)
+    after = known.refit(graph, progress=lambda what, done, total: seen.append(total))
+    assert ranks(after) < before  # it has learned what it did not know
+    assert seen[0] * 10 <= _steps(config, graph) * 1.01  # in a tenth of the steps
+    again = TransE(config).load_state(parts.graph, state)
+    again.refit(graph, checkpoint=tmp_path)
+    assert equal_states(after, again)
+    again = TransE(config).load_state(parts.graph, state)
+    assert equal_states(after, again.refit(graph, checkpoint=tmp_path))  # taken up
+    cold = TransE(replace(SMALL, refit_epochs=0)).load_state(parts.graph, first.state())
+    assert equal_states(cold.refit(graph), TransE(replace(SMALL, refit_epochs=0)).fit(graph))
+
+
+def _steps(config, graph):
+    """How many steps a whole fit reports."""
+    seen = []
+
+    def stop(what, done, total):
+        seen.append(total)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        TransE(config).fit(graph, progress=stop)
+    return seen[0]
 
 
 def test_a_saved_state_scores_the_same_and_a_foreign_one_is_refused(parts):

@@ -16,13 +16,18 @@ from loger.engine import LocalEngine, ProcessEngine
 from loger.engine.memory import Segment, load
 from loger.errors import LogerError, UnknownNameError
 
-ENGINES = ["alone", "threads", "processes"]
+ENGINES = ["alone", "threads", "processes", "ray"]
 
 
 @pytest.fixture(scope="module")
-def engines():
+def engines(ray_engine):
     with ProcessEngine(2) as processes:
-        yield {"alone": LocalEngine(1), "threads": LocalEngine(2), "processes": processes}
+        yield {
+            "alone": LocalEngine(1),
+            "threads": LocalEngine(2),
+            "processes": processes,
+            "ray": ray_engine,
+        }
 
 
 @pytest.fixture(params=ENGINES)
@@ -155,20 +160,22 @@ def test_products_run_on_one_thread_in_a_worker_and_as_before_outside(engine):
 # ── processes ───────────────────────────────────────────────────────────────────────────
 
 
-def test_workers_read_one_copy_that_nobody_can_write(engines):
+@pytest.mark.parametrize("kind", ["processes", "ray"])
+def test_workers_read_one_copy_that_nobody_can_write(engines, kind):
     shared = [np.ones(1000), np.arange(3.0)[::2], np.asfortranarray(np.ones((3, 2)))]
-    found = list(engines["processes"].map("reading", is_read_only, range(4), shared))
+    found = list(engines[kind].map("reading", is_read_only, range(4), shared))
     assert all(sum_ == 1000 for _, sum_ in found)
     assert all(read_only[0] and read_only[2] for read_only, _ in found)
     with pytest.raises(ValueError, match="read-only"):
-        list(engines["processes"].map("writing", writes, range(4), np.zeros(8)))
+        list(engines[kind].map("writing", writes, range(4), np.zeros(8)))
 
 
-def test_a_lambda_is_refused_with_what_to_do(engines):
+@pytest.mark.parametrize("kind", ["processes", "ray"])
+def test_a_lambda_is_refused_with_what_to_do(engines, kind):
     with pytest.raises(LogerError, match=r"adding cannot run in another process.*LocalEngine"):
-        list(engines["processes"].map("adding", lambda shared, block: block, [0, 1], None))
+        list(engines[kind].map("adding", lambda shared, block: block, [0, 1], None))
     with pytest.raises(LogerError, match="adding cannot run in another process"):
-        list(engines["processes"].map("adding", scaled, [0, 1], {"scale": lambda: 1}))
+        list(engines[kind].map("adding", scaled, [0, 1], {"scale": lambda: 1}))
 
 
 def test_a_killed_worker_is_an_error_and_the_next_map_works():

@@ -11,7 +11,7 @@ from loger.baselines import CKE, EASE
 from loger.baselines.matching import PathMatcher
 from loger.data import split
 from loger.data.demo import shop
-from loger.em import EMConfig
+from loger.em_config import EMConfig
 from loger.encoder import TransE, TransEConfig, calibration, retrieval
 from loger.encoder.retrieval import top_items
 from loger.engine import LocalEngine, ProcessEngine
@@ -46,9 +46,9 @@ class Counted:
 
 
 @pytest.fixture(scope="module")
-def engines():
+def engines(ray_engine):
     with ProcessEngine(2) as processes:
-        yield [LocalEngine(1), LocalEngine(2), processes]
+        yield [LocalEngine(1), LocalEngine(2), processes, ray_engine]
 
 
 @pytest.fixture(scope="module")
@@ -67,9 +67,10 @@ def same(engines):
 
     def run(stage, *whats):
         counted = [Counted(engine) for engine in engines]
-        alone, threads, processes = (_bytes(stage(engine)) for engine in counted)
+        alone, threads, processes, ray = (_bytes(stage(engine)) for engine in counted)
         assert alone == threads
         assert alone == processes
+        assert alone == ray
         for what in whats:
             assert counted[2].blocks[what] > 1
 
@@ -97,24 +98,24 @@ def test_mining(same, parts):
 def test_groundings_of_pairs(same, parts, model, walk):
     users, items = parts.pairs("train")
     same(
-        lambda engine: ground(parts.graph, model.rules_, users, items, walk=walk, engine=engine),
+        lambda engine: ground(model.graph_, model.rules_, users, items, walk=walk, engine=engine),
         "counting groundings",
     )
 
 
 def test_groundings_of_all_that_is_reached(same, parts, model):
-    users = np.arange(parts.graph.n_users)
+    users = np.arange(model.graph_.n_users)
     same(
-        lambda engine: reach(parts.graph, model.rules_, users, walk=Walk(), engine=engine),
+        lambda engine: reach(model.graph_, model.rules_, users, walk=Walk(), engine=engine),
         "reaching items",
     )
 
 
 def test_logits(same, parts, model):
-    users = np.arange(parts.graph.n_users)
+    users = np.arange(model.graph_.n_users)
     logic: Logic = model.ranker_.logic
-    same(lambda engine: logic.logits(parts.graph, users, engine=engine), "scoring by rules")
-    assert np.abs(logic.logits(parts.graph, users)).max() > 0
+    same(lambda engine: logic.logits(model.graph_, users, engine=engine), "scoring by rules")
+    assert np.abs(logic.logits(model.graph_, users)).max() > 0
 
 
 def test_lists(same, model):
@@ -184,7 +185,7 @@ def test_faithfulness(same, parts, model):
 def test_a_whole_fit_and_its_reasons(same, parts, likelihood, monkeypatch):
     for module in (estep, mstep, explained_lists):
         monkeypatch.setattr(module, "BLOCK", 16)
-    config = replace(SMALL, em=EMConfig(likelihood=likelihood, early_stop=False))
+    config = replace(SMALL, em=EMConfig(likelihood=likelihood, rounds=1, early_stop=False))
 
     def fit(engine):
         model = LOGER(config, engine=engine).fit(parts, tune={})

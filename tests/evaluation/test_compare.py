@@ -17,6 +17,7 @@ from loger.cli import app
 from loger.cli.compare import KNOWN
 from loger.data import split
 from loger.data.demo import shop
+from loger.engine import ProcessEngine
 from loger.errors import LogerError, UnknownNameError
 from loger.evaluation.compare import compare, fingerprint
 from loger.evaluation.evaluate import evaluate
@@ -289,3 +290,25 @@ def test_values_that_are_kept_are_those_of_the_users(tmp_path):
     kept = load_file(tmp_path / "mostpop.safetensors")
     assert (kept["users"] == result.users).all()
     assert np.array_equal(kept["full/ndcg"], result.values["full"]["ndcg"])
+
+
+def test_methods_and_settings_side_by_side_in_processes_give_the_same(tmp_path):
+    names = "mostpop", "itemknn", "absent", "ease"
+    options = {"protocols": ("full", "sampled-100"), "tune": True}
+    with ProcessEngine(2) as engine:
+        apart = run(tmp_path / "apart", *names, engine=engine, **options)
+        points = tune(ItemKNN, ItemKNN.GRID, parts(), engine=engine)
+    alone = run(tmp_path / "alone", *names, **options)
+    assert [r.method for r in apart.results] == ["mostpop", "itemknn", "ease"]
+    assert "no_such_file" in apart.failures["absent"]
+    assert "Traceback" in (tmp_path / "apart" / "absent.error.txt").read_text()
+    for one, other in zip(apart.results, alone.results, strict=True):
+        assert (one.settings, one.trials, one.run_key) == (
+            other.settings,
+            other.trials,
+            other.run_key,
+        )
+        assert one.means == other.means
+    assert points == tune(ItemKNN, ItemKNN.GRID, parts())
+    again = run(tmp_path / "apart", *names[:2], **options)
+    assert again.results[0].seconds == apart.results[0].seconds  # read, not run

@@ -209,3 +209,9 @@ def test_recovery_tells_rule_from_path_and_first_from_any():
     assert found.rule_any.tolist() == [True, True, True, False]
     assert found.path_first.tolist() == [True, False, False, False]
     assert found.path_any.tolist() == [True, False, True, False]
+
+
+def test_reliability_is_the_gap_between_what_is_said_and_what_is_right():
+    assert fa.reliability_error([0.25] * 4, [True, False, False, False]) == 0
+    assert fa.reliability_error([0.5, 0.5, 0.95, 0.95], [True] * 4) == pytest.approx(0.275)
+    assert np.isnan(fa.reliability_error([], []))

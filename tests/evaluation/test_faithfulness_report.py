@@ -22,6 +22,7 @@ from loger.evaluation.faithfulness import (
     permuted,
     planted_cases,
 )
+from loger.evaluation.faithfulness.planted import recovered
 from loger.evaluation.faithfulness.report import LINES
 from loger.evaluation.recommender import ExplainedItem
 from loger.graph import Path, Relation, Vocabulary
@@ -30,6 +31,10 @@ from loger.model import LOGER
 from loger.reasoner.search import PathSearch, random_paths
 from loger.rules import candidates, named_rules
 from loger.rules.mining import MiningConfig, mine
+
+TIMES_AS_OFTEN = (
+    "items leave the list so many times as often as without random paths of the same pair"
+)
 
 
 class Additive:
@@ -190,9 +195,9 @@ def test_the_report_tells_meant_reasons_from_random_ones(demo_shop):
     assert meant["flip"].mean > random["flip"].mean
     assert meant["flip_compared"].mean > meant["flip_random_paths"].mean
     ratio = meant["flip_compared"].mean / meant["flip_random_paths"].mean
-    assert meant.ratios["flip_compared / flip_random_paths"] == pytest.approx(ratio)
+    assert meant.ratios[TIMES_AS_OFTEN] == pytest.approx(ratio)
     way = meant["random"].mean - meant["floor"].mean
-    place = meant.ratios["js_f, from floor to control"]
+    place = meant.ratios["JS_f on the way from its floor (0) to its control (1)"]
     assert meant["floor"].mean + place * way == pytest.approx(meant["js_f"].mean)
     assert meant["changed_by_permuting"].mean > 0.3
     assert meant["decomposition_error"].mean <= 1e-9
@@ -278,6 +283,30 @@ def test_planted_cases_are_caused_and_an_oracle_recovers_them_all(demo_shop):
     config = FaithfulnessConfig(users=4)
     report = faithfulness_report(honest, whole, rules, config, probes=oracle)
     assert report["recovered_rule"].mean == report["recovered_path"].mean == 1.0
+    assert report["recovered_action"] is None  # it names no reasons
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_actions_are_recovered_if_the_first_reason_leads_by_the_planted_rule(demo_shop, right):
+    demo, whole, rules = demo_shop
+    users, items, causes = planted_cases(demo, whole, rules)
+    told = dict(zip(zip(users.tolist(), items.tolist(), strict=True), causes, strict=True))
+
+    class Knows:
+        def reasons(self, user, item):
+            cause = told[user, item]
+            edge = cause.relations[0], cause.entities[1]
+            best, other = (*edge, 3.0), (cause.relations[0], -1, 1.0)
+            return [best, other] if right else [(*other[:2], 3.0), (*edge, 1.0)]
+
+    found = recovered(demo, whole, rules, whole.graph, lambda u, v, n: [], Knows(), 3)
+    assert found["recovered_action"].mean() == found["recovered_very_action"].mean() == right
+    assert found["reliability_error"].tolist() == pytest.approx([0.25 if right else 0.75])
+    ways = []
+    for (user, item), cause in told.items():
+        rule = next(r for r in rules if r.relations == cause.relations)
+        ways.append(len({way[1] for way in paths(whole.graph, rule, user, item).tolist()}))
+    assert found["recoverable_very_action"].tolist() == pytest.approx([1 / n for n in ways])
 
 
 def test_an_action_takes_with_it_what_is_known_from_it_alone(demo_shop):

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loger.em import Round
 from loger.evaluation.faithfulness.report import FaithfulnessConfig, FaithfulnessReport
 from loger.evaluation.metrics.report import METRICS, Report
 from loger.evaluation.report import Contents, page, plots
+from loger.evaluation.report.verdict import verdict
+from loger.fitted import Round
 
 VOID = {"meta", "input", "br"}
 
@@ -140,6 +141,47 @@ def test_a_divergence_with_nowhere_to_go_has_no_ratio() -> None:
     told = FaithfulnessReport("LOGER", "d", 5, FaithfulnessConfig(), values)
     assert told.ratios == {}
     assert "JS_f" in page(Contents(a_report(), faithfulness=[told]))
+
+
+def measured(carried: float) -> FaithfulnessReport:
+    names = ("carried_1", "carried_3", "deletion", "flip_first_action", "flip_random_action")
+    values = dict(zip(names, (0.2, carried, 0.9, 0.5, 0.1), strict=True))
+    constant = {name: np.full(5, value) for name, value in values.items()}
+    return FaithfulnessReport("LOGER", "d", 5, FaithfulnessConfig(), constant)
+
+
+def compared(ours: float, theirs: float, users: int = 400) -> Report:
+    noise = np.random.default_rng(0).random(users) / 10
+    values = {
+        name: {metric: np.full(users, mean) + noise for metric in METRICS}
+        for name, mean in (("LOGER", ours), ("EASE^R", theirs))
+    }
+    return Report("d", "test", "full", 10, np.arange(users), values, dict.fromkeys(values, 0.5))
+
+
+def test_the_verdict_says_what_is_good_how_far_reasons_carry_and_what_to_do() -> None:
+    quality, reasons, then = verdict(compared(0.4, 0.2), [measured(0.8)])
+    assert "For 45% of 400 users, LOGER has at least one item" in quality
+    assert "20.0 points of NDCG better than the best control, EASE^R" in quality
+    assert reasons.startswith("An item's first three reasons carry 80% of its lead")
+    assert "50% of the items leave the list, against 10% without any one action" in reasons
+    assert then == "Next: read some lists of people whom you know (loger serve)."
+
+
+def test_the_verdict_hides_nothing_bad() -> None:
+    assert "20.0 points of NDCG worse" in verdict(compared(0.2, 0.4))[0]
+    assert "EASE^R ranks better here" in verdict(compared(0.2, 0.4))[-1]
+    assert "about as good" in verdict(compared(0.2, 0.2))[0]
+    assert "no reason that can be named" in verdict(compared(0.4, 0.2), [measured(0.3)])[-1]
+    assert "figures are rough" in verdict(compared(0.4, 0.2, users=50))[-1]
+
+
+def test_faithfulness_opens_with_what_anybody_can_grasp() -> None:
+    text = page(Contents(compared(0.4, 0.2), faithfulness=[measured(0.8)]))
+    section = text[text.index("<h2>Faithfulness") :]
+    assert section.index("the first reason") < section.index("<details>")
+    assert "an item falls 90% of the way" in section
+    assert "flip_" not in text and "carried_" not in text
 
 
 def test_what_was_not_tuned_is_said_so() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,10 +8,16 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
+from loger.graph.catalogue import Catalogue, Unwalked
 from loger.model import LOGER
 from loger.web.app import create_app
 from loger.web.config import ServeConfig
 from web_shop import HOSTILE, fitted
+
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+"""A picture."""
 
 
 @pytest.fixture(scope="session")
@@ -21,6 +28,9 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     words = model.graph_.vocabulary
     for kind in ("user", "item", "brand"):
         words.labels[words.span(kind).start] = HOSTILE
+    stock = [("yes", v) for v in range(model.graph_.n_items) if v % 4] + [("recalled", 4)]
+    column = Unwalked.of("has_in_stock", "in_stock", stock)
+    model.catalogue_ = Catalogue((column,), {0: "a/0.png", 1: "https://example.org/1.png?w=9"})
     model.save(folder)
     return folder
 
@@ -32,7 +42,11 @@ def model(bundle: Path) -> LOGER:
 
 @pytest.fixture(scope="session")
 def app(bundle: Path) -> FastAPI:
-    return create_app(ServeConfig(str(bundle)))
+    pictures = bundle.parent / "pictures"
+    pictures.mkdir()
+    for name in ("0.png", "1.png"):
+        (pictures / name).write_bytes(PIXEL)
+    return create_app(ServeConfig(str(bundle), images=str(pictures)))
 
 
 @pytest.fixture(scope="session")

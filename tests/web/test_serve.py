@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,7 +21,8 @@ import pytest
 from typer.testing import CliRunner
 
 from loger.cli import app as command
-from loger.web.app import STATIC
+from loger.web.app import STATIC, create_app
+from loger.web.config import ServeConfig
 
 
 @contextmanager
@@ -82,7 +84,7 @@ def test_a_missing_extra_is_one_line_with_a_remedy(bundle, monkeypatch):
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     result = CliRunner().invoke(command, ["serve", str(bundle)])
     assert result.exit_code == 2
-    assert "pip install 'loger[serve]'" in result.output
+    assert "pip install 'loger-rec[serve]'" in result.output
     assert result.output.count("\n") == 1
 
 
@@ -94,13 +96,18 @@ def test_every_file_that_a_page_names_is_in_the_package():
 
 
 @pytest.mark.slow
-def test_a_fuzzer_that_knows_the_schema_finds_no_5xx_and_no_violation(app):
+def test_a_fuzzer_that_knows_the_schema_finds_no_5xx_and_no_violation(bundle, tmp_path):
     schemathesis = pytest.importorskip("schemathesis")
+    # A bundle of its own: the events that it sends are kept beside it.
+    app = create_app(ServeConfig(str(shutil.copytree(bundle, tmp_path / "bundle"))))
     from hypothesis import HealthCheck, Phase, given, settings
+    from schemathesis.specs.openapi.checks import positive_data_acceptance
 
     schema = schemathesis.openapi.from_asgi("/v1/openapi.json", app, headers={"Host": "localhost"})
     checked = 0
     for operation in schema.get_all_operations():
+        if operation.ok().path.endswith("/health/ready"):
+            continue  # 503 is what it says of a server that is not
 
         @settings(
             max_examples=5,
@@ -110,7 +117,12 @@ def test_a_fuzzer_that_knows_the_schema_finds_no_5xx_and_no_violation(app):
         )
         @given(case=operation.ok().as_strategy())
         def conforms(case):
-            case.call_and_validate(headers={"Host": "localhost"}, timeout=60)
+            # Filters are a language of their own: a schema cannot say which texts are valid.
+            case.call_and_validate(
+                headers={"Host": "localhost"},
+                timeout=60,
+                excluded_checks=[positive_data_acceptance],
+            )
 
         conforms()
         checked += 1

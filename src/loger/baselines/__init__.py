@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from loger.baselines.cafe import CAFE
     from loger.baselines.cke import CKE
     from loger.baselines.collective import CollectiveEASE
     from loger.baselines.ease import EASE
@@ -20,8 +21,10 @@ if TYPE_CHECKING:
     from loger.baselines.ripplenet import RippleNet
     from loger.baselines.sasrec import SASRec
     from loger.baselines.sequence import SequenceRules
+    from loger.baselines.slim import LocalSLIM
 
 __all__ = [
+    "CAFE",
     "CKE",
     "EASE",
     "IALS",
@@ -31,6 +34,7 @@ __all__ = [
     "HeteroEmbed",
     "ItemKNN",
     "LightGCN",
+    "LocalSLIM",
     "MostPop",
     "P3alpha",
     "RP3beta",
@@ -40,6 +44,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "CAFE": "cafe",
     "CKE": "cke",
     "CollectiveEASE": "collective",
     "EASE": "ease",
@@ -48,6 +53,7 @@ _HOMES = {
     "ItemKNN": "itemknn",
     "KGAT": "kgat",
     "LightGCN": "lightgcn",
+    "LocalSLIM": "slim",
     "MostPop": "mostpop",
     "P3alpha": "p3alpha",
     "PGPR": "pgpr",

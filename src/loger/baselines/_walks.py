@@ -179,3 +179,44 @@ def ripple_sets(g, users, draws, nodes, steps, parents):  # type: ignore[no-unty
                         steps[k, h, i], parents[k, h, i] = g.segment_relations[s], parent
                         break
                     e = lo if e + 1 == hi else e + 1
+
+
+@kernel
+def best_tails(g, visited, relations, queries, vectors, width):  # type: ignore[no-untyped-def]
+    """Of each state the best ends of one relation: (entities or -1, log probabilities).
+
+    The state of row i has walked ``visited[i]`` and goes on by ``relations[i]`` to what it has not
+    met; its ends are equally likely up to exp(``queries[i]`` · their vectors). Of equal ones the
+    first comes first. Both are [states, width].
+    """
+    n = len(relations)
+    tails = np.full((n, width), -1, dtype=np.int32)
+    logs = np.full((n, width), -np.inf, dtype=np.float32)
+    for i in range(n):
+        here = visited[i, -1]
+        total, most, kept = 0.0, -np.inf, 0
+        for s in range(g.row_segments[here], g.row_segments[here + 1]):
+            if g.segment_relations[s] != relations[i]:
+                continue
+            for e in range(g.segment_starts[s], g.segment_starts[s + 1]):
+                tail, new = g.tails[e], True
+                for v in visited[i]:
+                    new = new and v != tail
+                if not new:
+                    continue
+                x = _dot(queries[i], vectors[tail])
+                if x > most:
+                    total, most = total * np.exp(most - x) + 1.0, x
+                else:
+                    total += np.exp(x - most)
+                if kept == width and x <= logs[i, width - 1]:
+                    continue
+                k = min(kept, width - 1)
+                while k > 0 and logs[i, k - 1] < x:
+                    logs[i, k], tails[i, k] = logs[i, k - 1], tails[i, k - 1]
+                    k -= 1
+                logs[i, k], tails[i, k] = x, tail
+                kept = min(kept + 1, width)
+        if kept:
+            logs[i, :kept] -= most + np.log(total)
+    return tails, logs

@@ -119,19 +119,30 @@ def _followers(first, stop, n, starts, where, stops, items, near):  # type: igno
     data = np.empty(1024, dtype=np.float32)
     size = 0
     for i in range(first, stop):
-        begin = size
+        begin, visits = size, 0
         for p in where[starts[i] : starts[i + 1]]:
-            for q in range(p + 1, min(p + 1 + len(near), stops[p])):
-                j = items[q]
-                if not there[j]:
-                    there[j] = True
-                    if size == len(columns):
-                        columns = np.append(columns, np.empty_like(columns))
-                        data = np.append(data, np.empty_like(data))
+            visits += min(len(near), stops[p] - p - 1)
+        while size + min(visits, n) > len(columns):
+            columns = np.append(columns, np.empty_like(columns))
+            data = np.append(data, np.empty_like(data))
+        if visits > n // 4:  # most items follow: no list of them is kept
+            for p in where[starts[i] : starts[i + 1]]:
+                for q in range(p + 1, min(p + 1 + len(near), stops[p])):
+                    total[items[q]] += near[q - p - 1]
+            for j in range(n):
+                if total[j] > 0:
                     columns[size] = j
                     size += 1
-                total[j] += near[q - p - 1]
-        columns[begin:size] = np.sort(columns[begin:size])
+        else:
+            for p in where[starts[i] : starts[i + 1]]:
+                for q in range(p + 1, min(p + 1 + len(near), stops[p])):
+                    j = items[q]
+                    if not there[j]:
+                        there[j] = True
+                        columns[size] = j
+                        size += 1
+                    total[j] += near[q - p - 1]
+            columns[begin:size] = np.sort(columns[begin:size])
         for e in range(begin, size):
             j = columns[e]
             data[e] = total[j]
@@ -139,3 +150,30 @@ def _followers(first, stop, n, starts, where, stops, items, near):  # type: igno
             there[j] = False
         ends[i - first + 1] = size
     return ends, columns[:size], data[:size]
+
+
+@kernel
+def people_behind(starts, followers, users, items, window):  # type: ignore[no-untyped-def]
+    """For each entry (i, j) how many users have i and, at most ``window`` places later, j.
+
+    ``users`` and ``items`` are interactions, each user's in order.
+    """
+    n = len(starts) - 1
+    where = np.argsort(items, kind="mergesort")  # each item's places in all histories
+    ends = np.searchsorted(items[where], np.arange(n + 1))
+    out = np.zeros(len(followers), dtype=np.int64)
+    last = np.full(len(followers), -1, dtype=np.int64)
+    entry = np.full(n, -1, dtype=np.int64)  # of what follows the present item
+    for i in range(n):
+        own = followers[starts[i] : starts[i + 1]]
+        entry[own] = np.arange(starts[i], starts[i + 1])
+        for p in where[ends[i] : ends[i + 1]]:
+            for q in range(p + 1, min(p + 1 + window, len(users))):
+                if users[q] != users[p]:
+                    break
+                e = entry[items[q]]
+                if e >= 0 and last[e] != users[p]:
+                    last[e] = users[p]
+                    out[e] += 1
+        entry[own] = -1
+    return out

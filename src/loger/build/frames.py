@@ -19,13 +19,16 @@ from loger.data.dataframes import is_frame, polars_frame
 from loger.errors import DataError
 
 ENDINGS = (".csv", ".tsv", ".txt", ".parquet", ".jsonl", ".ndjson", ".json")
+ROW = "row"
+"""What a first column without a name is called."""
 _SEPARATORS = ",;\t|"
 
 
 def read(source: Path | str | object) -> pl.DataFrame:
     """The table at a path, or of a frame that is in memory already; with ``line``."""
     if isinstance(source, str | Path):
-        return _read_file(Path(source))
+        with tables.told(source):
+            return _read_file(Path(source))
     if not isinstance(source, pl.LazyFrame) and not is_frame(source):
         raise DataError(
             "is neither a path nor a frame", value=type(source).__name__, remedy="give a file name"
@@ -54,13 +57,13 @@ def _read_file(path: Path) -> pl.DataFrame:
 
 def _read_json(path: Path) -> pl.DataFrame:
     text = tables.read_text(path)
-    rows = []
+    rows, names = [], set[str]()
     for line, cell in enumerate(text.split("\n"), 1):
         if not cell.strip():
             continue
         try:
             row = json.loads(cell)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             row = str(error)
         if not isinstance(row, dict):
             raise DataError(
@@ -70,8 +73,12 @@ def _read_json(path: Path) -> pl.DataFrame:
                 value=cell[:80],
                 remedy="write one object per line",
             )
+        if "\\ud" in cell:  # halves of surrogate pairs are no characters
+            row = json.loads(json.dumps(row, ensure_ascii=False).encode("utf-8", "replace"))
         flat = {"line_" if k == "line" else k: v for k, v in _flat(row)}
         rows.append(flat | {"line": line})
+        names |= flat.keys()
+        tables.check_width(path, tuple(names))
     return pl.DataFrame(rows, infer_schema_length=None, strict=False)
 
 
@@ -94,12 +101,14 @@ def _read_delimited(path: Path) -> pl.DataFrame:
     head = text[: text.index("\n")] if "\n" in text else text
     separator = max(_SEPARATORS, key=head.count) if any(s in head for s in _SEPARATORS) else ","
     names = [name.strip() for name in head.split(separator)]
-    if '"' not in text and "line" not in names:  # columnar, and a row is a line
+    if '"' not in text and "line" not in names and names[0]:  # columnar, and a row is a line
         _check_names(path, names)
         return _blanked(tables.read_table(path, separator=separator))
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
     try:
         names = [name.strip() for name in next(rows)]
+        if names and not names[0] and ROW not in names:  # the index that pandas writes
+            names[0] = ROW
         _check_names(path, names)
         names = ["line_" if name == "line" else name for name in names]
         lines, cells = list[int](), list[list[str]]()
@@ -134,6 +143,7 @@ def _blanked(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _check_names(path: Path, names: list[str]) -> None:
+    tables.check_width(path, names)
     wrong = [n for n in names if n == "" or names.count(n) > 1]
     if wrong:
         raise DataError(

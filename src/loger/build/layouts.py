@@ -70,7 +70,7 @@ def record(line: bytes) -> dict[str, Any]:
         raise BrokenLineError("blank line")
     try:
         fields = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         kind = "a Python dictionary, as in the dump of 2014, not JSON"
         raise BrokenLineError(kind if text.startswith("{'") else "not JSON") from None
     if not isinstance(fields, dict):
@@ -204,6 +204,6 @@ def _details(value: object, problems: list[str]) -> dict[str, Any]:
     if isinstance(value, str) and value.strip():
         try:
             value = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             problems.append("details that are not JSON")
     return value if isinstance(value, dict) else {}

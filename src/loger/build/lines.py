@@ -24,6 +24,7 @@ _MAGIC: tuple[tuple[bytes, Any], ...] = (
     (b"\xfd7zXZ\x00", lzma),
 )
 _DAMAGE = (EOFError, OSError, zlib.error, lzma.LZMAError)
+MAX_LINE = 64_000_000  # bytes; longer is no line of text
 _EXAMPLE = 80  # characters of a broken line that are shown
 ENDS_EARLY = "the compressed file ends early or is damaged; what comes before was read"
 
@@ -78,7 +79,9 @@ def _blocks_of(text: IO[bytes], raw: IO[bytes], size: int) -> Iterator[Block]:
         lines: list[bytes] = []
         try:
             while len(lines) < size:
-                line = text.readline()
+                line = text.readline(MAX_LINE + 1)
+                if len(line) > MAX_LINE:
+                    raise EOFError(f"a line is longer than {MAX_LINE:,} bytes")
                 if not line:
                     ended = True
                     break

@@ -6,27 +6,59 @@ import json
 import os
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Self, get_args
 
+from loger import html
 from loger.errors import DataError, UnknownNameError
 from loger.files import write_text
 
-Kind = Literal["entity", "list", "bins", "items", "keywords", "aspects", "leave out"]
+Kind = Literal[
+    "entity", "list", "bins", "items", "keywords", "aspects", "label", "image", "leave out"
+]
 
 _HEADER = """\
 # What becomes of the columns of a shop's tables. Edit it, then build with
 #   loger data build table --mapping THIS_FILE --out FOLDER
-# Each column is taken as one of
-#   entity     every value is an entity that items (or users) share
-#   list       several such values in one cell, divided by the separator
-#   bins       a number, cut into so many quantiles
-#   items      ids of other items, one or several
-#   keywords   the telling words of a text
-#   aspects    what a text says of what: aspect, opinion, good or bad
-#   leave out  not taken
+# Each column has
+#   column     its name in the table
+#   take       what it is taken as:
+#     entity     every value is an entity that items (or users) share
+#     list       several such values in one cell, divided by the separator
+#     bins       a number, cut into so many quantiles
+#     items      ids of other items, one or several
+#     keywords   the telling words of a text
+#     aspects    what a text says of what: aspect, opinion, good or bad
+#     label      the name that people read
+#     image      the file of a picture, which loger serve --images FOLDER shows
+#     leave out  not taken
+#   relation   the name of the relation that it makes: has_brand
+#   type       the type of the entities that it makes: brand
+#   separator  what divides the values of one cell: "|"
+#   bins       how many quantiles a number is cut into (5)
+#   edges      or where to cut it: [10, 20, 50]
 """
+_MEANINGS = {
+    "name": "the name of the data set",
+    "interaction": "what users do with items, as a verb: purchase, played, borrowed",
+    "positive_from": "interactions that are rated lower are left out",
+    "user_core": "leave out users with fewer items",
+    "item_core": "leave out items with fewer users",
+    "least": "leave out entities that fewer items (users) have: one links nothing to anything",
+    "hub_share": "leave out entities that a larger share of the items (users) have",
+    "user": "the column that names the user",
+    "item": "the column that names the item",
+    "file": "the table, as seen from this file",
+    "rating": "the column of ratings",
+    "strength": "the column that says how much it was: plays, pieces, seconds",
+    "time": "the column of times",
+    "part": "the column that says train, validation or test",
+    "id": "the column with the ids by which interactions name them",
+    "label": "the column with names for people",
+}
+"""What each key outside of the columns means, for the file."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +77,8 @@ class Column:
     """Quantiles of a number."""
     why: str = ""
     """Why this was proposed."""
+    edges: tuple[float, ...] = ()
+    """Where a number is cut; found by the build unless given."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +90,7 @@ class InteractionTable:
     item: str
     file: str = ""
     rating: str = ""
+    strength: str = ""
     time: str = ""
     part: str = ""
     """train, validation or test, where the data brings a split."""
@@ -70,8 +105,15 @@ class EntityTable:
     """The column that interactions name them by."""
     file: str = ""
     label: str = ""
-    """The column with names for people."""
+    """The column with names for people; the same as a column that is taken as ``label``."""
     columns: tuple[Column, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        named = [c.column for c in self.columns if c.take == "label"]
+        if named:
+            object.__setattr__(self, "label", named[-1])
+        rest = tuple(c for c in self.columns if c.take != "label")
+        object.__setattr__(self, "columns", rest)
 
 
 @dataclass(frozen=True)
@@ -104,7 +146,7 @@ class TableMapping:
 
     def rows(self) -> list[tuple[str, str, str, str, str]]:
         """Table, column, what it is taken as, its relation, and why; for every column."""
-        roles = ("user", "item", "rating", "time", "part")
+        roles = ("user", "item", "rating", "strength", "time", "part")
         rows = [("interactions", getattr(self.interactions, role), role) for role in roles]
         for table in ("items", "users"):
             part: EntityTable | None = getattr(self, table)
@@ -113,6 +155,61 @@ class TableMapping:
         named = [(*row, "", "") for row in rows if row[1]]
         named += [(t, c.column, c.take, c.relation, c.why) for t, c in self.columns()]
         return sorted(named, key=lambda row: ("interactions", "items", "users").index(row[0]))
+
+    def with_column(self, column: str, /, *, table: str | None = None, **changes: Any) -> Self:
+        """The mapping with one column taken otherwise: ``with_column("genre", take="list",
+        separator="|")``. ``table`` (interactions, items or users) is needed only where several
+        have a column of that name; ``take="label"`` makes it the names that people read."""
+        _check_keys(Column, changes, "with_column")
+        found = [(t, c) for t, c in self.columns() if c.column == column and table in (None, t)]
+        if not found:
+            known = [c.column for _, c in self.columns()]
+            raise UnknownNameError("column in the mapping", column, known)
+        if len(found) > 1:
+            tables = ", ".join(t for t, _ in found)
+            raise DataError(f"{tables} have a column {column!r}", remedy="say which: table='items'")
+        where, old = found[0]
+        named = {"type": old.type, "relation": old.relation, "why": "as told"}
+        if changes.get("take") in ("entity", "list", "bins"):
+            named |= {"type": old.type or column, "relation": old.relation or f"has_{column}"}
+        part, new = getattr(self, where), replace(old, **(named | changes))
+        columns = tuple(new if c is old else c for c in part.columns)
+        return replace(self, **{where: replace(part, columns=columns)})
+
+    def with_table(self, name: str, table: EntityTable) -> Self:
+        """The mapping with another table of items or users."""
+        return replace(self, **{name: table})  # type: ignore[arg-type]
+
+    def save(self, path: Path | str) -> None:
+        """Write the mapping as a TOML file, which ``load``, ``loger.from_tables`` and
+        ``loger data build table --mapping`` read."""
+        write(self, Path(path))
+
+    @staticmethod
+    def load(path: Path | str) -> TableMapping:
+        """The mapping of a TOML file."""
+        return read(Path(path))
+
+    def plain(self) -> dict[str, Any]:
+        """The mapping as plain values, without the places of files: what a bundle keeps."""
+        values = asdict(self)
+        for table in ("interactions", "items", "users"):
+            if values[table] is not None:
+                values[table]["file"] = ""
+                values[table]["columns"] = [
+                    {k: list(v) if k == "edges" else v for k, v in column.items() if k != "why"}
+                    for column in values[table]["columns"]
+                ]
+        return values
+
+    @staticmethod
+    def of_plain(values: Mapping[str, Any], path: Path) -> TableMapping:
+        """The mapping that ``plain`` took apart; ``path`` is for messages."""
+        given = {k: v for k, v in values.items() if v is not None}
+        return _parsed(given, path)
+
+    def _repr_html_(self) -> str:
+        return html.table(["table", "column", "taken as", "relation", "why"], self.rows())
 
     def __str__(self) -> str:
         lines = [("table", "column", "taken as", "relation", "why"), *self.rows()]
@@ -140,17 +237,21 @@ def write(mapping: TableMapping, path: Path) -> None:
 
 
 def _settings(part: Any, skip: tuple[str, ...], folder: Path | None = None) -> Iterator[str]:
-    """Lines of what is set; what is as it would be anyway needs no line."""
+    """Lines of all settings with what they mean, those without a value as comments; of a column
+    only what is set."""
     for setting in fields(part):
-        value = getattr(part, setting.name)
-        default = None if setting.default is MISSING else setting.default
-        if setting.name in skip or value in (None, "") or (
-            value == default and not isinstance(part, TableMapping)
-        ):  # fmt: skip
+        value, name = getattr(part, setting.name), setting.name
+        if name in skip:
             continue
-        if setting.name == "file" and folder is not None:
+        if isinstance(part, Column):
+            if value not in (None, "", (), setting.default):
+                yield f"{name} = {json.dumps(value, ensure_ascii=False)}"
+            continue
+        if name == "file" and value and folder is not None:
             value = Path(os.path.relpath(value, folder)).as_posix()
-        yield f"{setting.name} = {json.dumps(value, ensure_ascii=False)}"
+        given = value not in (None, "")
+        shown = json.dumps(value, ensure_ascii=False) if given else "…"
+        yield f"{'' if given else '# '}{name} = {shown}  # {_MEANINGS[name]}"
 
 
 def read(path: Path) -> TableMapping:
@@ -164,7 +265,12 @@ def read(path: Path) -> TableMapping:
         raise DataError(
             "has no [interactions]", path=path, remedy="say which table has users and items"
         )
-    parts: dict[str, Any] = {}
+    return _parsed(tables, path)
+
+
+def _parsed(tables: Mapping[str, Any], path: Path) -> TableMapping:
+    """A mapping from its tables, those of columns among them."""
+    tables, parts = dict(tables), dict[str, Any]()
     for table, kind in (
         ("interactions", InteractionTable),
         ("items", EntityTable),
@@ -182,20 +288,16 @@ def read(path: Path) -> TableMapping:
 
 def _made(kind: Any, values: Mapping[str, Any], path: Path, where: str) -> Any:
     """An instance of a dataclass from what a file gives for it."""
+    _check_keys(kind, values, f"{where} of {path}")
     known = {f.name: f for f in fields(kind)}
+    fits: dict[str, Any] = {
+        "str": str,
+        "int": int,
+        "float": (int, float),
+        "float | None": (int, float),
+    }
     for name, value in values.items():
-        if name not in known:
-            raise UnknownNameError(f"setting in {where} of {path}", name, known)
-        if name == "take" and value not in get_args(Kind):
-            what = f"way to take a column ({where} of {path}):"
-            raise UnknownNameError(what, value, get_args(Kind))
         wanted = str(known[name].type)
-        fits: dict[str, Any] = {
-            "str": str,
-            "int": int,
-            "float": (int, float),
-            "float | None": (int, float),
-        }
         if wanted in fits and (not isinstance(value, fits[wanted]) or isinstance(value, bool)):
             raise DataError(
                 f"{name} in {where} should be {'text' if wanted == 'str' else 'a number'}",
@@ -203,8 +305,38 @@ def _made(kind: Any, values: Mapping[str, Any], path: Path, where: str) -> Any:
                 value=value,
                 remedy="fix it",
             )
+    if "edges" in values:
+        values = {**values, "edges": _edges(values["edges"], path, where)}
     missing = [n for n, f in known.items() if f.default is MISSING and n not in values]
     missing = [n for n in missing if known[n].default_factory is MISSING]
     if missing:
         raise DataError(f"{missing[0]} is missing from {where}", path=path, remedy="add it")
     return kind(**values)
+
+
+def _edges(given: Any, path: Path, where: str) -> tuple[float, ...]:
+    """Where a number is cut, ascending."""
+    numbers = isinstance(given, list) and all(type(edge) in (int, float) for edge in given)
+    if not numbers or any(a >= b for a, b in pairwise(given)):
+        raise DataError(
+            f"edges in {where} should be a list of rising numbers",
+            path=path,
+            value=given,
+            remedy="write edges = [10, 20, 50]",
+        )
+    return tuple(map(float, given))
+
+
+def _check_keys(kind: Any, values: Mapping[str, Any], where: str) -> None:
+    """Refuse settings that are not there, and ways to take a column."""
+    known = [f.name for f in fields(kind)]
+    for name, value in values.items():
+        if name not in known:
+            raise UnknownNameError(f"setting in {where}", name, known)
+        if name == "take" and value not in get_args(Kind):
+            what = f"way to take a column ({where}):"
+            ways = ", ".join(map(repr, get_args(Kind)))
+            raise DataError(
+                str(UnknownNameError(what, str(value), get_args(Kind))),
+                remedy=f"take it as one of {ways}",
+            )

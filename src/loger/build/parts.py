@@ -32,6 +32,7 @@ from loger.build.lines import ENDS_EARLY, Block, Tally, blocks
 from loger.engine import Progress
 from loger.engine.processes import end_with_parent
 from loger.errors import DataError, LogerError
+from loger.files import atomic_file, write_text
 
 Kind = Literal["reviews", "products"]
 LINES = {"reviews": 20_000, "products": 20_000}
@@ -192,8 +193,8 @@ def _mine(kind: Kind, folder: Path, extractor: str, block: Block) -> int:
         tally.add(ENDS_EARLY, block.first + len(block.lines), block.damage)
     frame = pl.DataFrame(rows, schema=_REVIEWS if kind == "reviews" else _PRODUCTS, orient="row")
     place = _place(folder, block.number, "parquet")
-    frame.write_parquet(place.with_suffix(".new"), compression="lz4")
-    place.with_suffix(".new").replace(place)
+    with atomic_file(place) as new:
+        frame.write_parquet(new, compression="lz4")
     _write(
         _place(folder, block.number, "json"),
         {"lines": len(block.lines), "tally": tally.kinds},
@@ -316,10 +317,7 @@ def _tally(folder: Path, number: int) -> Tally:
 
 
 def _write(path: Path, what: object) -> None:
-    """Write JSON so that the file is there whole or not at all."""
-    new = path.with_suffix(".json.new")
-    new.write_text(json.dumps(what, ensure_ascii=False), encoding="utf-8")
-    new.replace(path)
+    write_text(path, json.dumps(what, ensure_ascii=False))
 
 
 def _refuse(path: Path, tally: Tally) -> None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
 
 from loger.build.aspects import singular
+from loger.build.joining import columns_of, matched, named, words_of
 from loger.build.mapping import Column, EntityTable, InteractionTable, Kind, TableMapping
 from loger.build.values import (
     FEW,
+    MOSTLY_FILLED,
+    NEARLY_ALL,
     SEPARATORS,
     all_are,
     are_dates,
@@ -20,43 +23,35 @@ from loger.build.values import (
     as_numbers,
     cells,
     mean,
+    nearly_all_are,
     separator_of,
+    unit_of,
 )
-from loger.errors import DataError
 
-_USER = [
-    "user",
-    "customer",
-    "client",
-    "member",
-    "buyer",
-    "reviewer",
-    "account",
-    "person",
-    "visitor",
-]
-_ITEM = [
-    "item",
-    "product",
-    "sku",
-    "asin",
-    "article",
-    "isbn",
-    "movie",
-    "book",
-    "track",
-    "song",
-    "code",
-]
-_RATING = ["rating", "stars", "score", "overall", "grade", "points"]
-_TIME = ["time", "date", "timestamp", "datetime", "created", "ordered", "purchased", "when", "day"]
+_RATING = ["rating", "stars", "score", "overall", "grade", "points", "bewertung"]
+_STRENGTH = ["strength", "count", "plays", "listens", "quantity", "qty", "dwell", "menge", "anzahl"]
+_TIME = ["time", "date", "timestamp", "datetime", "created", "ordered", "purchased", "when", "day",
+         "datum", "zeit"]  # fmt: skip
 _PART = ["part", "split", "fold"]
 _REVIEW = ["review", "comment", "feedback", "text", "opinion", "body", "summary"]
-_LABEL = ["title", "name", "label", "headline"]
+_LABEL = ["title", "name", "label", "headline", "titel", "bezeichnung"]
 _POINTS = ["similar", "related", "also", "variant", "parent", "replac", "accessor", "bundl"]
-_LINK = re.compile(r"^(https?://|www\.)|@.+\.|\.(jpe?g|png|gif|pdf)$")
+_IMAGE = ["image", "images", "picture", "photo", "thumbnail", "cover", "poster", "img", "bild"]
+_IMAGE_FILE = re.compile(r"(?i)\.(jpe?g|png|gif|webp)(\?.*)?$")
+_LINK = re.compile(r"^(https?://|www\.)|@.+\.|\.(jpe?g|png|gif|webp|pdf)$")
+_ACTIONS = {
+    "order": "purchase", "purchas": "purchase", "buy": "purchase", "bought": "purchase",
+    "sale": "purchase", "invoice": "purchase", "basket": "purchase", "cart": "purchase",
+    "play": "played", "listen": "listened_to", "stream": "played", "watch": "watched",
+    "loan": "borrowed", "borrow": "borrowed", "ausleih": "borrowed", "rent": "rented",
+    "read": "read", "cook": "cooked", "visit": "visited", "click": "click", "view": "view",
+    "rating": "rate", "rated": "rate", "review": "reviewed", "like": "like",
+}  # fmt: skip
+"""What users did, by how a word in the name of the file, or of a column, begins."""
+_CLOCK = r"^\d{1,2}:\d\d(:\d\d)?$"
+_LINKS = "links or addresses"
 _TEXT = 6  # words of a cell, on average, from which it is a text
-_SHARED = 0.5  # ids of one table that must be found in the other
+_SHARED = 0.5  # of the values of a column that must be ids of items
 
 
 def propose(
@@ -69,115 +64,71 @@ def propose(
     item: str | None = None,
     user: str | None = None,
 ) -> TableMapping:
-    """A mapping for frames with a ``line`` column; ``item`` and ``user`` say the columns of the
-    interactions where a guess would fail."""
+    """A mapping for frames with a ``line`` column; ``item`` and ``user`` are the columns of the
+    interactions that name them, where the guess is not wanted."""
     paths = [None if f is None else Path(f) for f in files]
-    _known(interactions, item, paths[0])
-    _known(interactions, user, paths[0])
-    item, item_id = _matched(interactions, items, item, _ITEM, (user,), "item", paths[0], paths[1])
-    user, user_id = _matched(interactions, users, user, _USER, (item,), "user", paths[0], paths[2])
+    item, item_id = matched("item", interactions, items, item, (user,), paths[0], paths[1])
+    user, user_id = matched("user", interactions, users, user, (item,), paths[0], paths[2])
     ids = pl.Series(dtype=pl.String) if items is None else cells(items[item_id])
     table = _interactions(interactions, user, item)
     return TableMapping(
         name=name,
+        interaction=_action(paths[0], columns_of(interactions)),
         interactions=replace(table, file=str(paths[0] or "")),
         items=None if items is None else _entities(items, item_id, "items", ids, paths[1]),
         users=None if users is None else _entities(users, user_id, "users", ids, paths[2]),
     )
 
 
-def _known(frame: pl.DataFrame, column: str | None, path: Path | None) -> None:
-    if column is not None and column not in frame.columns:
-        raise DataError(
-            f"there is no column {column}, only {', '.join(_columns(frame))}",
-            path=path,
-            remedy="name one of them",
-        )
-
-
-def _columns(frame: pl.DataFrame) -> list[str]:
-    return [c for c in frame.columns if c != "line"]
-
-
-def _words(name: str) -> list[str]:
-    """The words of a column's name: customerId, customer_id and "Customer ID" alike."""
-    return re.findall(r"[a-z]+", re.sub(r"([a-z])([A-Z])", r"\1 \2", name).lower())
-
-
-def _named(name: str, hints: Iterable[str]) -> int:
-    """How well a column's name fits: 2 as one of its words, 1 as the beginning of one."""
-    words = _words(name)
-    if any(hint in words for hint in hints):
-        return 2
-    return int(any(word.startswith(hint) for word in words for hint in hints))
-
-
-def _matched(
-    interactions: pl.DataFrame,
-    entities: pl.DataFrame | None,
-    chosen: str | None,
-    hints: Sequence[str],
-    taken: Sequence[str | None],
-    what: str,
-    path: Path | None,
-    entities_path: Path | None,
-) -> tuple[str, str]:
-    """The column of the interactions that names items (users), and that of their own table."""
-    free = [c for c in _columns(interactions) if c not in taken] if chosen is None else [chosen]
-    if entities is None:
-        best = max(free, key=lambda c: (_named(c, hints), "id" in _words(c)), default=None)
-        if best is not None and (chosen is not None or _named(best, hints)):
-            return best, ""
-    else:
-        scored = [
-            (
-                (
-                    _share(interactions[c], entities[t])
-                    + 0.1 * _named(c, hints)
-                    + 0.05 * _named(t, hints)
-                ),
-                c,
-                t,
-            )
-            for t in _columns(entities)
-            if cells(entities[t]).drop_nulls().n_unique() == len(entities)
-            for c in free
-            if _share(interactions[c], entities[t]) >= _SHARED
-        ]
-        if scored:
-            _, column, id_column = max(scored, key=lambda s: (s[0], [-ord(x) for x in s[1]]))
-            return column, id_column
-    where = "" if entities_path is None else f" and is unique in {entities_path.name}"
-    raise DataError(
-        f"no column was found that names the {what}{where}; there are {', '.join(free)}",
-        path=path,
-        remedy=f"say which: --{what} COLUMN, or {what}='COLUMN' in Python",
-    )
-
-
-def _share(values: pl.Series, among: pl.Series) -> float:
-    """The share of distinct values that are found among others."""
-    distinct = cells(values).drop_nulls().unique()
-    return mean(distinct.is_in(cells(among).implode()))
+def _action(path: Path | None, columns: Sequence[str]) -> str:
+    """What users did with items, by the name of the file, else of a column."""
+    for name in ([] if path is None else [path.stem]) + list(columns):
+        for word in words_of(name):
+            found = [a for begin, a in _ACTIONS.items() if word.startswith(begin)]
+            if found and word not in (
+                "reader",
+                "viewer",
+                "listener",
+                "reviewer",
+                "player",
+                "buyer",
+            ):
+                return found[0]
+    return "interacted"
 
 
 def _interactions(frame: pl.DataFrame, user: str, item: str) -> InteractionTable:
     """The interactions: who, what, how much, when; further columns as they look."""
-    free = [c for c in _columns(frame) if c not in (user, item)]
-    chosen = {"rating": "", "time": "", "part": ""}
+    free = [c for c in columns_of(frame) if c not in (user, item)]
+    chosen = {"rating": "", "strength": "", "time": "", "part": ""}
+    lost = dict[str, Column]()
     for column in free:
-        values = frame[column]
-        times = are_dates(values) or (_named(column, _TIME) and all_are(as_moments(values), values))
-        rates = _named(column, _RATING) and all_are(as_numbers(values), values)
-        if not chosen["time"] and times:
-            chosen["time"] = column
-        elif not chosen["rating"] and rates:
-            chosen["rating"] = column
-        elif not chosen["part"] and _named(column, _PART) == 2 and _parts(values):
-            chosen["part"] = column
-    rest = [_guess(frame, c, pl.Series(dtype=pl.String)) for c in free if c not in chosen.values()]
-    columns = tuple(_of_interaction(column, frame[column.column]) for column in rest)
+        role = _role(column, frame[column])
+        if not role or chosen[role]:
+            continue
+        filled = mean(cells(frame[column]).is_not_null())
+        if role != "part" and filled < MOSTLY_FILLED:
+            why = f"{1 - filled:.0%} of the rows have none, and would be lost if it were the {role}"
+            lost[column] = Column(column, "leave out", why=why)
+        else:
+            chosen[role] = column
+    rest = [c for c in free if c not in chosen.values()]
+    guesses = [lost.get(c) or _guess(frame, c, pl.Series(dtype=pl.String)) for c in rest]
+    columns = tuple(_of_interaction(column, frame[column.column]) for column in guesses)
     return InteractionTable(user, item, columns=columns, **chosen)
+
+
+def _role(column: str, values: pl.Series) -> str:
+    """What a column of the interactions may be beside user and item, if anything."""
+    if are_dates(values):
+        return "time"
+    if named(column, _TIME) and nearly_all_are(as_moments(values), values):
+        return "time"
+    if named(column, _RATING) and nearly_all_are(as_numbers(values), values):
+        return "rating"
+    if named(column, _STRENGTH) == 2 and nearly_all_are(as_numbers(values), values):
+        return "strength"
+    return "part" if named(column, _PART) == 2 and _parts(values) else ""
 
 
 def _parts(values: pl.Series) -> bool:
@@ -188,8 +139,10 @@ def _parts(values: pl.Series) -> bool:
 def _of_interaction(column: Column, values: pl.Series) -> Column:
     """What a column of the interactions becomes: texts are reviews; numbers are left out, for
     a quantity or a total says little of the item."""
+    if column.take == "leave out":
+        return column
     words = mean(cells(values).drop_nulls().str.count_matches(r"\S+"))
-    if column.take == "keywords" or (_named(column.column, _REVIEW) and words >= 2):
+    if column.take == "keywords" or (named(column.column, _REVIEW) and words >= 2):
         return Column(column.column, "aspects", why="texts, so reviews")
     if column.take in ("bins", "items") or all_are(as_numbers(values), values):
         return Column(column.column, "leave out", why="numbers of single interactions")
@@ -199,29 +152,62 @@ def _of_interaction(column: Column, values: pl.Series) -> Column:
 def _entities(
     frame: pl.DataFrame, id_column: str, table: str, ids: pl.Series, path: Path | None
 ) -> EntityTable:
-    columns, label = list[Column](), ""
-    for column in _columns(frame):
-        if column == id_column:
+    among = ids if table == "items" else pl.Series(dtype=pl.String)
+    free = [c for c in columns_of(frame) if c != id_column]
+    guesses = [_guess(frame, column, among) for column in free]
+    if table == "users":  # pictures of people are nobody's business here
+        guesses = [replace(g, take="leave out") if g.take == "image" else g for g in guesses]
+    label = _label(
+        frame, guesses, words_of(id_column) + ([] if path is None else words_of(path.stem))
+    )
+    columns = tuple(guess for guess in guesses if guess.column != label)
+    return EntityTable(id_column, str(path or ""), label, columns)
+
+
+def _label(frame: pl.DataFrame, guesses: Sequence[Column], own: Sequence[str]) -> str:
+    """The column with names for people: one that is called so, also if many share a name, else a
+    column of short texts that differ; ``own`` are the words that the table's things go by."""
+    plain_words = {*_LABEL, *own, *map(singular, own)}
+    best, most = "", 0
+    for guess in guesses:
+        words, text = words_of(guess.column), cells(frame[guess.column]).drop_nulls()
+        if text.n_unique() < 2 or guess.take in ("list", "items", "bins"):
             continue
-        guess = _guess(frame, column, ids if table == "items" else pl.Series(dtype=pl.String))
-        if not label and _named(column, _LABEL) == 2 and guess.take in ("leave out", "keywords"):
-            label = column
-        else:
-            columns.append(guess)
-    return EntityTable(id_column, str(path or ""), label, tuple(columns))
+        # A brand_name is not a name of the item unless hardly two items share it.
+        plain = plain_words.issuperset(words)
+        unshared = guess.take in ("leave out", "keywords") and guess.why != _LINKS
+        score = 0
+        if named(guess.column, _LABEL) == 2:
+            score = 3 if plain else 2 if unshared else 0
+        elif guess.take == "leave out" and unshared and _reads_like_names(text):
+            score = 1
+        best, most = (guess.column, score) if score > most else (best, most)
+    return best
+
+
+def _reads_like_names(text: pl.Series) -> bool:
+    """Short texts of letters that differ from one another."""
+    letters = mean(text.str.contains(r"\p{L}{3}"))
+    blanks = mean(text.str.contains(r"\p{L} \p{L}"))
+    return text.n_unique() >= 0.9 * len(text) and letters > 0.9 and blanks > 0.5
 
 
 def _guess(frame: pl.DataFrame, column: str, ids: pl.Series) -> Column:
     """What one column may become, and why."""
-    slug = "_".join(_words(column)) or column
+    slug = "_".join(words_of(column)) or column
     kind = singular(slug)
     take, why, separator = _looks(frame[column], column, ids)
     if take == "leave out":
+        text = cells(frame[column]).drop_nulls()
+        if named(column, _IMAGE) and mean(text.str.contains(_IMAGE_FILE.pattern)) > 0.5:
+            return Column(column, "image", why="files of pictures")
         return Column(column, take, why=why)
     if take == "items":
         return Column(column, take, relation=slug, separator=separator, why=why)
     if take == "keywords":
         return Column(column, take, relation=f"{kind}_says", type="word", why=why)
+    if take == "bins":  # what is shared is the range, not the number
+        kind = "_".join([*words_of(unit_of(column)[0]), "range"])
     return Column(column, take, f"has_{kind}", kind, separator, why=why)
 
 
@@ -242,10 +228,10 @@ def _looks(values: pl.Series, name: str, ids: pl.Series) -> tuple[Kind, str, str
     if distinct <= 1:
         return "leave out", "empty" if not n else "one value only", ""
     if mean(text.str.contains(_LINK.pattern)) > 0.5:
-        return "leave out", "links or addresses", ""
+        return "leave out", _LINKS, ""
     amounts = as_numbers(values).drop_nulls()
     plain_numbers = all_are(as_numbers(values), values)
-    if len(ids) and (_named(name, _POINTS) or not plain_numbers):
+    if len(ids) and (named(name, _POINTS) or not plain_numbers):
         share, sign = _pointing(text, ids)
         if share >= _SHARED:
             return "items", f"{share:.0%} of the values are ids of items", sign
@@ -255,11 +241,19 @@ def _looks(values: pl.Series, name: str, ids: pl.Series) -> tuple[Kind, str, str
         return "list", f"{split.n_unique():,} values, several in a cell", separator
     if plain_numbers:
         whole = values.dtype.is_integer() | text.str.contains(r"^-?\d+$").all()
+        if whole and min(amounts) in (0, 1) and (amounts.diff().drop_nulls() == 1).all():
+            return "leave out", "a running number", ""
+        if whole and words_of(name)[-1:] == ["id"]:
+            if distinct > n // 2:
+                return "leave out", f"{distinct:,} ids in {n:,} rows: too few are shared", ""
+            return "entity", f"{distinct:,} ids in {n:,} rows", ""
         if whole and distinct <= min(FEW, n // 2):
             return "entity", f"{distinct} numbers in {n:,} rows", ""
         return "bins", f"numbers from {min(amounts):g} to {max(amounts):g}", ""
     if are_dates(values):
         return "leave out", "dates", ""
+    if mean(text.str.contains(_CLOCK)) >= NEARLY_ALL:
+        return "leave out", "times of day", ""
     words = mean(text.str.count_matches(r"\S+"))
     if words >= _TEXT:
         return "keywords", f"texts of {words:.0f} words on average", ""

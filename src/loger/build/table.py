@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -20,13 +20,16 @@ from loger.build.mapping import Column, EntityTable, TableMapping
 from loger.build.parts import feature
 from loger.build.propose import propose
 from loger.build.review_facts import FACTS, feature_labels
-from loger.build.values import as_moments, as_numbers, cells, split_cells
+from loger.build.values import as_moments, as_numbers, cells, split_cells, unit_of, zero_width
 from loger.data.assemble import assemble
 from loger.data.dataset import Dataset, Note
 from loger.errors import DataError
+from loger.forks import check_not_forked
+from loger.graph.catalogue import Catalogue, Unwalked
 
 _PARTS = {"train": "train", "training": "train", "validation": "validation", "valid": "validation",
           "val": "validation", "dev": "validation", "test": "test", "testing": "test"}  # fmt: skip
+_LINES = 5  # numbers of lines that a note on them gives
 _KEYWORDS = 10  # per item, the rarest first
 _DULL = {
     "adverb",
@@ -55,6 +58,18 @@ class _Work:
     facts: list[pl.DataFrame] = field(default_factory=list)
     labels: dict[str, dict[str, str]] = field(default_factory=dict)
     names: dict[str, pl.Series] = field(default_factory=dict)
+    widths: dict[str, int] = field(default_factory=dict)
+    """To how many digits the ids of users or items are filled with zeros."""
+    unwalked: list[tuple[str, str, pl.DataFrame]] = field(default_factory=list)
+    """Relation, type, and items (head) with values (tail) that are not in the graph."""
+    images: dict[str, str] = field(default_factory=dict)
+    edges: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    """Where each column of numbers of a table was cut: "items price"."""
+
+    def ids(self, kind: str, values: pl.Series) -> pl.Series:
+        """The ids of users or items, written alike in all tables."""
+        width = self.widths.get(kind, 0)
+        return cells(values).str.zfill(width) if width else cells(values)
 
     def usable(
         self, frame: pl.DataFrame, good: pl.Series, what: str, column: str, file: str
@@ -74,7 +89,10 @@ class _Work:
             )
         shown = "" if value is None else f": {value}"
         where = f" of {Path(file).name}" if file else ""
-        self.notes.append(Note(f"rows{where} left out: {what}", len(bad), f"line {line}{shown}"))
+        more = ", ".join(str(n) for n in bad["line"][1:_LINES])
+        more = f"; also {more}{', …' * (len(bad) > _LINES)}" if more else ""
+        example = f"line {line}{shown}{more}"
+        self.notes.append(Note(f"rows{where} left out: {what}", len(bad), example))
 
     def note(self, what: str, rows: pl.DataFrame, column: str) -> None:
         """Note something about these rows, with the first as the example."""
@@ -89,20 +107,26 @@ def from_tables(
     *,
     user: str | None = None,
     item: str | None = None,
-    mapping: TableMapping | None = None,
+    mapping: TableMapping | Path | str | None = None,
     strict: bool = False,
     name: str = "tables",
 ) -> Dataset:
     """The data set of a shop's own tables: paths, or frames of polars or pandas.
 
     What each column becomes is guessed, as by ``loger data build table``, and is in the data
-    set's ``mapping``: print it, change it with ``dataclasses.replace``, and give it back as
-    ``mapping``. ``user`` and ``item`` say which columns of the interactions name them, where the
-    guess would fail.
+    set's ``mapping``: print it, change it (``mapping.with_column("genre", take="list")``), give
+    it back as ``mapping``, or ``save`` it for ``loger data build table --mapping`` and for later,
+    when its path can be given as well. ``user`` and ``item`` say which columns of the
+    interactions name them, where the guess would fail.
     """
+    check_not_forked("reading tables")
+    if isinstance(mapping, str | Path):
+        mapping = TableMapping.load(mapping)
     if mapping is None:
         tables = [frames.read(interactions), *(_given(table) for table in (items, users))]
-        mapping = propose(*tables, name=name, user=user, item=item)  # type: ignore[arg-type]
+        given = (interactions, items, users)
+        files = [t if isinstance(t, str | Path) else None for t in given]
+        mapping = propose(*tables, name=name, files=files, user=user, item=item)  # type: ignore[arg-type]
         dataset = _build(mapping, tables, mentions, strict)
     else:
         dataset = build(mapping, interactions, items, users, strict=strict)
@@ -149,8 +173,10 @@ def _build(
     work = _Work(mapping, extractor, strict)
     columns, table = mapping.interactions, tables[0]
     assert table is not None
-    for column in (columns.user, columns.item, columns.rating, columns.time, columns.part):
+    roles = (columns.rating, columns.strength, columns.time, columns.part)
+    for column in (columns.user, columns.item, *roles):
         _check(table, column, columns.file)
+    _match_zeros(work, tables)
     interactions, table = _interactions(work, table)
     for kind, entities, frame in (
         ("item", mapping.items, tables[1]),
@@ -161,7 +187,7 @@ def _build(
     for taken in columns.columns:
         _check(table, taken.column, columns.file)
         _add_of_interactions(work, taken, table, interactions)
-    return assemble(
+    dataset = assemble(
         mapping.name,
         interactions,
         pl.concat(work.facts, how="diagonal") if work.facts else pl.DataFrame(schema=FACTS),
@@ -173,6 +199,62 @@ def _build(
         notes=work.notes,
         path=Path(columns.file) if columns.file else None,
     )
+    return replace(dataset, catalogue=_catalogue(work, dataset))
+
+
+def _catalogue(work: _Work, dataset: Dataset) -> Catalogue:
+    """What the tables say beside the graph, and how they were read."""
+    ids, first = dataset.vocabulary.ids("item"), dataset.n_users
+    unwalked = [
+        Unwalked.of(relation, kind, ((v, ids[head] - first) for head, v in pairs.iter_rows()))
+        for relation, kind, pairs in work.unwalked
+    ]
+    images = {ids[name] - first: file for name, file in work.images.items()}
+    return Catalogue(tuple(unwalked), images, _with_edges(work.mapping, work.edges).plain())
+
+
+def _with_edges(mapping: TableMapping, edges: Mapping[str, tuple[float, ...]]) -> TableMapping:
+    """The mapping that also says where numbers were cut."""
+    for table in ("items", "users"):
+        part: EntityTable | None = getattr(mapping, table)
+        if part is not None:
+            columns = tuple(
+                replace(c, edges=edges.get(f"{table} {c.column}", c.edges)) for c in part.columns
+            )
+            mapping = mapping.with_table(table, replace(part, columns=columns))
+    return mapping
+
+
+def _match_zeros(work: _Work, tables: Sequence[pl.DataFrame | None]) -> None:
+    """Fill ids with zeros where one table has 00032 and the other 32."""
+    columns, mapping = work.mapping.interactions, work.mapping
+    for kind, column, entities, frame in (
+        ("item", columns.item, mapping.items, tables[1]),
+        ("user", columns.user, mapping.users, tables[2]),
+    ):
+        if tables[0] is not None:
+            _note_zeros(work, kind, cells(tables[0][column]))
+        if entities is None or frame is None or tables[0] is None:
+            continue
+        _check(frame, entities.id, entities.file)
+        ours, theirs = cells(tables[0][column]), cells(frame[entities.id])
+        width = zero_width(ours, theirs)
+        if width:
+            work.widths[kind] = width
+            what = f"{kind}s written without their leading zeros in one table: filled up"
+            short = (ours if ours.str.len_chars().min() != width else theirs).drop_nulls()
+            example = f"{short[0]} is {short.str.zfill(width)[0]}"
+            work.notes.append(Note(what, short.n_unique(), example))
+
+
+def _note_zeros(work: _Work, kind: str, values: pl.Series) -> None:
+    """Say where one table writes both 00032 and 32: they stay two."""
+    ids = values.drop_nulls().unique().sort()
+    plain = ids.filter(ids.str.contains(r"^\d+$"))
+    twice = plain.filter(plain.str.strip_chars_start("0").is_duplicated())
+    if len(twice):
+        what = f"{kind}s whose ids differ in leading zeros only, in one table: taken as different"
+        work.notes.append(Note(what, len(twice), str(twice[0])))
 
 
 def _table(table: object, file: str, what: str) -> pl.DataFrame:
@@ -196,13 +278,15 @@ def _interactions(work: _Work, table: pl.DataFrame) -> tuple[pl.DataFrame, pl.Da
     names = work.mapping.interactions
     columns = {
         "line": table["line"],
-        "user": cells(table[names.user]),
-        "item": cells(table[names.item]),
+        "user": work.ids("user", table[names.user]),
+        "item": work.ids("item", table[names.item]),
     }
     needs = [("user", names.user, "no user"), ("item", names.item, "no item")]
     if names.rating:
         columns["rating"] = as_numbers(table[names.rating])
         needs.append(("rating", names.rating, "the rating is not a number"))
+    if names.strength:
+        columns["strength"] = as_numbers(table[names.strength])
     if names.time:
         columns["time"] = as_moments(table[names.time])
         needs.append(("time", names.time, "not a time"))
@@ -215,6 +299,8 @@ def _interactions(work: _Work, table: pl.DataFrame) -> tuple[pl.DataFrame, pl.Da
         good = interactions[ours].is_not_null()
         work.usable(table, good, what, theirs, names.file)
         interactions, table = interactions.filter(good), table.filter(good)
+    if names.rating and work.mapping.positive_from is None:
+        _note_low_ratings(work, interactions)
     codes = [
         interactions[c].cast(pl.Categorical).to_physical().to_numpy() for c in ("user", "item")
     ]
@@ -223,27 +309,43 @@ def _interactions(work: _Work, table: pl.DataFrame) -> tuple[pl.DataFrame, pl.Da
     return interactions.filter(stay), table.filter(stay)
 
 
+def _note_low_ratings(work: _Work, interactions: pl.DataFrame) -> None:
+    """Say that bad ratings count like good ones, and how to leave them out."""
+    ratings = interactions["rating"]
+    low, high = ratings.min(), ratings.max()
+    if not isinstance(low, float) or not isinstance(high, float) or low == high:
+        return
+    below = interactions.filter(pl.col("rating") < (low + high) / 2)
+    bar = f"{(low + high) / 2 + (high - low) / 4:g}"
+    what = f"low ratings that count like high ones (positive_from = {bar} leaves them out)"
+    if len(below) >= 0.05 * len(interactions):
+        work.note(what, below, "rating")
+
+
 def _add_entities(work: _Work, entities: EntityTable, table: pl.DataFrame, kind: str) -> None:
     """The facts, names and labels of a table of items or users."""
     for name in (entities.id, entities.label, *(c.column for c in entities.columns)):
         _check(table, name, entities.file)
-    ids = cells(table[entities.id])
+    ids = work.ids(kind, table[entities.id])
     work.usable(table, ids.is_not_null(), f"no {kind}", entities.id, entities.file)
     table, ids = table.filter(ids.is_not_null()), ids.drop_nulls()
     first = ids.is_first_distinct()
-    twice = f"{kind}s that appear twice in their table, the first kept"
+    twice = f"rows of {kind}s that are in their table already left out: the first is taken"
     work.note(twice, table.filter(~first), entities.id)
     table, ids = table.filter(first), ids.filter(first)
     work.names[kind] = ids
     if entities.label:
         titles = pl.DataFrame({"name": ids, "label": cells(table[entities.label])}).drop_nulls()
         work.labels[kind] = {name: plain_text(label) for name, label in titles.iter_rows()}
+    elif kind == "item" and len(ids):
+        what = "items go by their ids: no column has names for people; label = … in the mapping"
+        work.notes.append(Note(what, len(ids), str(ids[0])))
     for column in entities.columns:
         values = table[column.column]
         pairs = pl.DataFrame({"head": ids, "tail": cells(values)})
         if column.take == "bins":
             pairs = pairs.select("head", as_numbers(values).alias("tail"))
-            pairs = _binned(work, column, pairs)
+            pairs = _binned(work, column, pairs, f"{kind}s")
         _add(work, column, pairs.drop_nulls(), kind)
 
 
@@ -251,6 +353,9 @@ def _add(work: _Work, column: Column, pairs: pl.DataFrame, kind: str) -> None:
     """Facts of one column, from the names of items (users) and the cells beside them."""
     tail_type = column.type or column.column
     if column.take == "leave out":
+        return
+    if column.take == "image":
+        work.images |= dict(pairs.iter_rows()) if kind == "item" else {}
         return
     if column.take == "items":
         pairs = split_cells(pairs, column.separator)
@@ -268,7 +373,10 @@ def _add(work: _Work, column: Column, pairs: pl.DataFrame, kind: str) -> None:
         tail_type = "feature"
     if column.take not in ("items", "bins"):
         n = len(work.names[kind])
-        pairs = _shared(work, pairs, column, n, f"{kind}s")
+        every, pairs = pairs, _shared(work, pairs, column, n, f"{kind}s")
+        if kind == "item" and column.take in ("entity", "list") and len(every) > len(pairs):
+            rest = every.join(pairs, on="tail", how="anti", maintain_order="left")
+            work.unwalked.append((column.relation or f"has_{tail_type}", tail_type, rest))
     if column.take == "keywords":
         # The rarest words tell most; ties go by the alphabet.
         counts = pairs.group_by("tail").len()
@@ -331,20 +439,34 @@ def _shared(work: _Work, pairs: pl.DataFrame, column: Column, n: int, what: str)
     return pairs
 
 
-def _binned(work: _Work, column: Column, pairs: pl.DataFrame) -> pl.DataFrame:
+def _binned(work: _Work, column: Column, pairs: pl.DataFrame, table: str) -> pl.DataFrame:
     """The quantile of each number, with labels that say from where to where it goes."""
     pairs = pairs.drop_nulls()
     values, kind = pairs["tail"].to_numpy(), column.type or column.column
     if not len(values):
         return pairs.with_columns(pl.col("tail").cast(pl.String))
-    edges = np.unique(np.quantile(values, np.linspace(0, 1, max(2, column.bins + 1))[1:-1]))
-    ends = [values.min(), *edges, values.max()]
+    edges = np.array(column.edges)
+    if not len(edges):
+        edges = np.unique(np.quantile(values, np.linspace(0, 1, max(2, column.bins + 1))[1:-1]))
+    work.edges[f"{table} {column.column}"] = tuple(edges.tolist())
+    ends = [min(values.min(), edges[0]), *edges, max(values.max(), edges[-1])]
     names = [f"{column.column}|{k + 1} of {len(edges) + 1}" for k in range(len(edges) + 1)]
     labels = work.labels.setdefault(kind, {})
     for k, name in enumerate(names):
-        labels[name] = f"{column.column}: {ends[k]:,g} to {ends[k + 1]:,g}"
+        labels[name] = _range(column.column, ends[k], ends[k + 1])
     place = np.searchsorted(edges, values, side="left")
     return pl.DataFrame({"head": pairs["head"], "tail": [names[k] for k in place]})
+
+
+def _range(column: str, low: float, high: float) -> str:
+    """A bin as people say it.
+
+    >>> _range("tempo_bpm", 69, 98), _range("price", 5, 5), _range("year", 1990, 1999)
+    ('tempo 69–98 bpm', 'price 5', 'year 1990–1999')
+    """
+    words, unit = unit_of(column)
+    ends = dict.fromkeys(f"{end:.10g}" for end in (low, high))
+    return f"{words} {'–'.join(ends)} {unit}".rstrip()
 
 
 def _mined(work: _Work, texts: pl.DataFrame) -> pl.DataFrame:

@@ -9,12 +9,39 @@ FEW = 12
 SEPARATORS = {"|": 0.8, ";": 0.8, ", ": 0.5, ",": 0.5, " / ": 0.5}
 """Signs that may divide values in a cell, and the share of what they divide that may be distinct:
 a comma also stands in sentences, so its values must come again."""
-_DATES = (
-    "%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%d", "%Y/%m/%d", "%d.%m.%Y", "%d.%m.%Y %H:%M",
-    "%m/%d/%Y", "%m/%d/%Y %H:%M", "%d/%m/%Y", "%d/%m/%Y %H:%M",
-)  # fmt: skip
+NEARLY_ALL = 0.95
+"""The share of a column's cells that must be times (numbers) for it to be a column of them."""
+MOSTLY_FILLED = 0.8
+"""The share of rows that must have a time (rating): the others are lost when it is taken."""
+_DAYS = ("%Y-%m-%d", "%Y/%m/%d", "%d.%m.%Y", "%d.%m.%y", "%m/%d/%Y", "%d/%m/%Y", "%m/%d/%y",
+         "%d-%m-%Y", "%d %b %Y", "%b %d, %Y", "%d %B %Y", "%B %d, %Y")  # fmt: skip
+_HOURS = ("", " %H:%M", " %H:%M:%S")
+_DAY_NUMBER = r"^(19|20)\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])$"
 _MONEY = r"^[$€£]?\s*([+-]?\d[\d,]*\.?\d*(?:[eE][+-]?\d+)?)\s*[$€£%]?$"
+_DECIMAL_COMMA = r"^[$€£]?\s*[+-]?(\d{1,3}(\.\d{3})+|\d+)?,(\d{1,2}|\d{4,})\s*[$€£%]?$"
+_DECIMAL_POINT = r",.*\.|\.\d\d?\D*$"
+_WHOLE_FLOAT = r"^[+-]?\d+\.0$"
+_SOME_DATE = r"^((19|20)\d\d[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](\d\d|\d{4}))\b"
 _ZONE = r"(:\d\d)(?:\.\d+)?\s*(?:Z|[+-]\d\d:?\d\d)?$"
+
+
+_UNITS = {"bpm", "km", "kg", "g", "cm", "mm", "m", "ml", "min", "ms", "s", "hours", "minutes",
+          "seconds", "pages", "years", "eur", "usd", "gbp", "chf", "gb", "mb", "kwh", "watt",
+          "%"}  # fmt: skip
+"""The last word of a column's name that is the unit of its numbers."""
+
+
+def unit_of(column: str) -> tuple[str, str]:
+    """The name of a column of numbers as people say it, and their unit.
+
+    >>> unit_of("tempo_bpm"), unit_of("Price (EUR)"), unit_of("year"), unit_of("g")
+    (('tempo', 'bpm'), ('Price', 'EUR'), ('year', ''), ('g', ''))
+    """
+    words = column.replace("_", " ").split()
+    last = words[-1] if len(words) > 1 else ""
+    bracketed = last[:1] + last[-1:] in ("()", "[]")
+    unit = last[1:-1] if bracketed else last if last.lower() in _UNITS else ""
+    return " ".join(words[:-1] if unit else words), unit
 
 
 def mean(values: pl.Series) -> float:
@@ -35,17 +62,41 @@ def cells(values: pl.Series) -> pl.Series:
     else:
         text = values.cast(pl.String)
     text = text.str.strip_chars().rename("text")
+    if kind == pl.String and text.str.contains(_WHOLE_FLOAT).all() and text.is_not_null().any():
+        text = text.str.strip_suffix(".0")  # whole numbers that were written as floats
     return text.to_frame().select(pl.when(pl.col("text") != "").then("text"))["text"]
 
 
+def zero_width(ours: pl.Series, theirs: pl.Series) -> int:
+    """The width to which ids must be filled with zeros so that those of two columns are written
+    alike, as 32 and 00032; 0 if they need not, or if that would be a guess."""
+    sides = [side.drop_nulls() for side in (ours, theirs)]
+    if not all(len(side) and side.str.contains(r"^\d+$").all() for side in sides):
+        return 0
+    zeros = [bool(side.str.contains(r"^0\d").any()) for side in sides]
+    if zeros[0] == zeros[1]:
+        return 0
+    filled, bare = sides[zeros.index(True)], sides[zeros.index(False)]
+    width, longest = filled.str.len_chars().unique(), bare.str.len_chars().max()
+    fits = len(width) == 1 and isinstance(longest, int) and longest <= width[0]
+    return int(width[0]) if fits else 0
+
+
 def as_numbers(values: pl.Series) -> pl.Series:
-    """The cells as numbers, null where they are none; "$1,299.00" is a number."""
+    """The cells as numbers, null where they are none; "$1,299.00" is a number, and "1.299,00 €"
+    too where cells of the column have a decimal comma and none has a decimal point."""
     if values.dtype.is_numeric():
         numbers = values.cast(pl.Float64)
         return numbers.set(~numbers.is_finite(), None)
     if values.dtype != pl.String:
         return pl.Series([None] * len(values), dtype=pl.Float64)
-    bare = values.str.strip_chars().str.extract(_MONEY).str.replace_all(",", "", literal=True)
+    text = values.str.strip_chars()
+    if (
+        text.str.contains(_DECIMAL_COMMA).any()
+        and not text.str.contains(r",.*\.|\.\d\d?\D*$").any()
+    ):
+        text = text.str.replace_all(".", "", literal=True).str.replace(",", ".", literal=True)
+    bare = text.str.extract(_MONEY).str.replace_all(",", "", literal=True)
     return bare.cast(pl.Float64, strict=False)
 
 
@@ -55,10 +106,13 @@ def as_moments(values: pl.Series) -> pl.Series:
     if values.dtype.is_temporal():
         return values.cast(pl.Datetime("ms")).dt.epoch("s")
     best = as_numbers(values).floor().cast(pl.Int64, strict=False)
+    days = best.cast(pl.String)
+    if days.str.contains(_DAY_NUMBER).all() and days.is_not_null().any():  # 20240531
+        return days.str.to_datetime("%Y%m%d", strict=False).dt.epoch("s")
     if values.dtype != pl.String:
         return best
     bare = cells(values).str.replace("T", " ", literal=True).str.replace(_ZONE, "$1")
-    for form in _DATES:
+    for form in (day + hour for day in _DAYS for hour in _HOURS):
         moments = bare.str.to_datetime(form, strict=False, exact=True).dt.epoch("s")
         if moments.null_count() < best.null_count():
             best = moments
@@ -71,9 +125,21 @@ def all_are(parsed: pl.Series, values: pl.Series) -> bool:
     return bool(filled.any()) and bool((parsed.is_not_null() | ~filled).all())
 
 
+def nearly_all_are(parsed: pl.Series, values: pl.Series) -> bool:
+    """Could nearly every cell that is not empty be read? So a few broken ones do not cost a
+    column what it is."""
+    filled = cells(values).is_not_null()
+    return bool(filled.any()) and mean(parsed.filter(filled).is_not_null()) >= NEARLY_ALL
+
+
 def are_dates(values: pl.Series) -> bool:
     """Are these times that are written as such, not numbers?"""
-    return not all_are(as_numbers(values), values) and all_are(as_moments(values), values)
+    if nearly_all_are(as_numbers(values), values):
+        return False
+    if nearly_all_are(as_moments(values), values):
+        return True
+    text = cells(values).drop_nulls()  # perhaps written in several ways
+    return len(text) > 0 and mean(text.str.contains(_SOME_DATE)) >= NEARLY_ALL
 
 
 def separator_of(values: pl.Series) -> str:
@@ -83,12 +149,14 @@ def separator_of(values: pl.Series) -> str:
     """
     if isinstance(values.dtype, pl.List):
         return "|"
-    if values.dtype != pl.String or all_are(as_moments(values), values):
+    if values.dtype != pl.String or nearly_all_are(as_moments(values), values):
         return ""
     text = cells(values).drop_nulls()
     for sign, distinct in SEPARATORS.items():
         if mean(text.str.contains(sign, literal=True)) < 0.2:
             continue
+        if "," in sign and mean(text.str.count_matches(sign, literal=True) == 1) > 0.9:
+            continue  # Müller, Anna: one name, not two
         parts = text.str.split(sign).explode().str.strip_chars()
         words = mean(parts.str.count_matches(r"\S+"))
         if words <= 3 and parts.n_unique() <= distinct * len(parts):

@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+import logging
+import re
+import sys
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from loger.cli import compare, data, demo, evaluate, fit, recommend, rules, serve, study
+from loger.cli import (
+    compare,
+    data,
+    demo,
+    evaluate,
+    feedback,
+    fit,
+    precompile,
+    recommend,
+    rules,
+    serve,
+    study,
+    update,
+)
 from loger.errors import LogerError
 from loger.version import __version__
 
@@ -25,6 +42,9 @@ class Guarded(TyperGroup):
         except KeyboardInterrupt:
             typer.echo("interrupted", err=True)
             raise typer.Exit(INTERRUPTED) from None
+        except typer.BadParameter as error:
+            typer.echo(f"error: {_bad_value(error)}", err=True)
+            raise typer.Exit(MISTAKE) from None
         except (LogerError, OSError) as error:
             if ctx.params.get("debug") or isinstance(error, BrokenPipeError):
                 raise
@@ -32,14 +52,51 @@ class Guarded(TyperGroup):
             raise typer.Exit(MISTAKE) from None
 
 
-app = typer.Typer(
-    cls=Guarded,
-    no_args_is_help=True,
-    add_completion=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # plain help: rich's would load a Markdown parser and take twice as long
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-)
+_VALUES = {
+    r".*greater than or equal to (\S+)|\S+ is not in the range x>=(\S+)": "must be at least {}",
+    r".*less than or equal to (\S+)|\S+ is not in the range x<=(\S+)": "must be at most {}",
+    r"\S+ is not in the range (\S+<=x<=\S+)": "must be in {}",
+    r".*valid integer.*": "must be a whole number",
+    r".*valid (?:number|float).*": "must be a number",
+    r"|Missing .*": "is missing",
+}
+"""What older and newer versions of typer find wrong with values, and how we say it."""
+
+
+def _bad_value(error: typer.BadParameter) -> str:
+    """What is wrong with the value of an option or argument, and where its help is."""
+    what, param = error.message.strip().rstrip("."), error.param
+    name = "a value" if param is None else param.metavar or param.name or ""
+    if param is not None and param.param_type_name == "option":
+        name = param.opts[-1]
+    said = f"{name}: {what}"
+    for pattern, ours in _VALUES.items():
+        if match := re.fullmatch(pattern, what):
+            limit = next((group for group in match.groups() if group), "")
+            said = f"{name} {ours.format(limit)}"
+            break
+    return f"{said}; see {error.ctx.command_path if error.ctx else 'loger'} --help"
+
+
+class _Compiling(logging.Handler):
+    """Says once that kernels are being compiled: it takes long, and happens only then."""
+
+    told = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Tell a person, the first time."""
+        if not self.told:
+            self.told = True
+            typer.echo(COMPILING, err=True)
+
+
+COMPILING = "compiling: only the first time after an install or an update, about a minute"
+
+
+def _tell_of_compiling() -> None:
+    log = logging.getLogger("loger.compiled")
+    log.handlers = [_Compiling()]
+    log.setLevel(logging.INFO)
 
 
 def _version(wanted: bool) -> None:
@@ -48,7 +105,6 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def root(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
@@ -59,22 +115,53 @@ def root(
 
     Start with `loger demo`, then look at your own data with `loger data inspect FOLDER`.
     """
+    _tell_of_compiling()
 
 
-app.command(name="demo")(demo.demo)
-app.command(name="fit")(fit.fit)
-app.command(name="recommend")(recommend.recommend)
-app.command(name="explain")(recommend.explain)
-app.command(name="why-not")(recommend.why_not)
-app.command(name="what-if")(recommend.what_if)
-app.command(name="rules")(rules.rules)
-app.command(name="evaluate")(evaluate.evaluate)
-app.command(name="compare")(compare.compare)
-app.command(name="serve")(serve.serve)
-app.add_typer(study.app, name="study")
-app.add_typer(data.app, name="data")
+COMMANDS: dict[str, Callable[..., None]] = {
+    "demo": demo.demo,
+    "fit": fit.fit,
+    "update": update.update,
+    "recommend": recommend.recommend,
+    "explain": recommend.explain,
+    "why-not": recommend.why_not,
+    "what-if": recommend.what_if,
+    "rules": rules.rules,
+    "evaluate": evaluate.evaluate,
+    "compare": compare.compare,
+    "serve": serve.serve,
+    "compile": precompile.compile_kernels,
+}
+GROUPS = {"study": study.app, "feedback": feedback.app, "data": data.app}
+
+
+def _of(names: Iterable[str]) -> typer.Typer:
+    """The command line with some of the commands."""
+    made = typer.Typer(
+        cls=Guarded,
+        no_args_is_help=True,
+        add_completion=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,  # plain help: rich's would load a Markdown parser, in twice the time
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    )
+    made.callback()(root)
+    for name in names:
+        if name in GROUPS:
+            made.add_typer(GROUPS[name], name=name)
+        else:
+            made.command(name=name)(COMMANDS[name])
+    return made
+
+
+app = _of((*COMMANDS, *GROUPS))
 
 
 def main() -> None:
-    """The entry point of the ``loger`` command."""
-    app(prog_name="loger")
+    """The entry point of the ``loger`` command.
+
+    Who names a command gets that one alone: typer makes all that it knows, with all options.
+    """
+    named = sys.argv[1:2]
+    alone = bool(named) and named[0] in COMMANDS | GROUPS
+    (_of(named) if alone else app)(prog_name="loger")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import asdict, replace
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -136,7 +137,7 @@ def amazon(
     dataset.save(out)
     if work is None:
         builder.clear(folder)
-    tell(dataset, out, json, None if chosen is None else asdict(chosen.paper))
+    tell(dataset, out, json, None if chosen is None else asdict(chosen.paper), fits=fit is not None)
     fit_too(out, fit, force)
 
 
@@ -162,8 +163,11 @@ def fit_too(out: Path, bundle: Path | None, force: bool) -> None:
         fit.fit(out, bundle, force=force)
 
 
-def tell(dataset: Dataset, out: Path, json: bool, paper: dict[str, int] | None = None) -> None:
-    """Show what was built, beside the paper's figures if there are any, and the notes."""
+def tell(
+    dataset: Dataset, out: Path, json: bool, paper: dict[str, int] | None = None, *, fits: bool
+) -> None:
+    """Show what was built, beside the paper's figures if there are any, and the notes, unless a
+    fit comes next, which tells them."""
     from loger.build.presets import count
     from loger.cli import show
 
@@ -178,11 +182,16 @@ def tell(dataset: Dataset, out: Path, json: bool, paper: dict[str, int] | None =
     columns = ["", "here"] + ([] if paper is None else ["in the paper"])
     rows = [[f"#{k}", n, *([] if paper is None else [paper[k]])] for k, n in ours.items()]
     to.print(show.table(columns, rows, dataset.name))
+    if fits:
+        to.print(f"\nwritten to {out}; now fitting", markup=False, soft_wrap=True)
+        return
     if dataset.notes:
         notes_table = [(n.count, n.what, n.example) for n in dataset.notes]
         head = ["rows", "what was found and how it was handled", "first"]
         to.print(show.table(head, notes_table, "\nNotes"))
-    to.print(f"\nwritten to {out}; next: loger fit {out} -o BUNDLE", markup=False, soft_wrap=True)
+    bundle = quote(str(out.with_suffix(".bundle")))
+    next_ = f"loger fit {quote(str(out))} -o {bundle}"
+    to.print(f"\nwritten to {out}; next: {next_}", markup=False, soft_wrap=True)
 
 
 @app.command()
@@ -249,7 +258,7 @@ def table(
     with show.working("making the graph"):
         dataset = builder.build(chosen, strict=strict, **more)
     dataset.save(out)
-    tell(dataset, out, json)
+    tell(dataset, out, json, fits=fit is not None)
     fit_too(out, fit, force)
 
 
@@ -262,7 +271,12 @@ def proposed(
 
     tables: Any = [None if file is None else frames.read(file) for file in files]
     proposal = propose(*tables, name=name, files=files, user=user, item=item)
+    before = out.read_text(encoding="utf-8") if out.is_file() else None
     mapping.write(proposal, out)
+    if before not in (None, out.read_text(encoding="utf-8")):
+        kept = out.with_name(out.name + ".old")
+        kept.write_text(before or "", encoding="utf-8")
+        typer.echo(f"note: the mapping that was in {out} is kept in {kept}", err=True)
     return proposal
 
 
@@ -281,4 +295,6 @@ def draw(mapping: TableMapping, path: Path) -> None:
     columns = ["table", "column", "becomes", "relation", "why"]
     to = show.console()
     to.print(show.table(columns, mapping.rows(), "Mapping"))
-    to.print(f"in {path}; edit it and build with --mapping {path}\n", markup=False, soft_wrap=True)
+    to.print(f"what users do is called {mapping.interaction!r}", markup=False)
+    remedy = f"edit it and build with --mapping {quote(str(path))}"
+    to.print(f"in {path}; {remedy}\n", markup=False, soft_wrap=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from loger.cli.options import AsJson, Format, Length, PositiveFrom, Source, listed, read
+from loger.cli.options import AsJson, EngineName, Format, Length, PositiveFrom, Source, listed, read
 from loger.errors import LogerError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 SOME_FAILED = 1
 KNOWN = (
-    "mostpop, itemknn, p3alpha, rp3beta, ease, itemknn-recency, rp3beta-recency, ease-recency, "
-    "sequence, collective, collective-recency, ials, lightgcn, sasrec, encoder, cke, ripplenet, "
-    "kgat, heteroembed, pgpr, loger, loger-paper"
+    "mostpop, itemknn, p3alpha, rp3beta, ease, slim, itemknn-recency, rp3beta-recency, "
+    "ease-recency, slim-recency, sequence, collective, collective-recency, ials, lightgcn, sasrec, "
+    "encoder, cke, ripplenet, kgat, heteroembed, pgpr, cafe, loger, loger-paper"
 )
 """The names of loger.evaluation.methods.METHODS, written out so that --help loads nothing heavy."""
 
@@ -52,6 +52,7 @@ def compare(
     k: Length = 10,
     seed: Annotated[int, typer.Option(help="Seed for the split, the fits and samples.")] = 0,
     samples: Annotated[int, typer.Option(min=10, help="Number of bootstrap samples.")] = 1000,
+    engine: EngineName = "threads",
     format: Format = None,
     positive_from: PositiveFrom = None,
     json: AsJson = False,
@@ -68,14 +69,16 @@ def compare(
       loger compare my-shop --methods mostpop,ease,pgpr
       loger compare my-shop --methods pgpr,ials --set pgpr.epochs=3 --protocol sampled-100
     """
-    settings = method_settings(set_)
+    from loger.engine import engine_named
+
+    settings, on = method_settings(set_), engine_named(engine)
     dataset = read(path, format, positive_from)
     from loger.cli import show
     from loger.data import split
     from loger.evaluation.compare import compare as run
 
     folder = out or Path(f"compare-{dataset.name.replace(' ', '-')}")
-    with show.engine("preparing") as engine:
+    with show.engine("preparing", on) as works_on:
         compared = run(
             split(dataset, seed=seed),
             listed(methods),
@@ -87,7 +90,8 @@ def compare(
             k=k,
             seed=seed,
             samples=samples,
-            progress=engine.progress,
+            engine=works_on,
+            progress=works_on.progress,
         )
     if json:
         reports = {name: loads(report.to_json()) for name, report in compared.reports.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -59,17 +59,25 @@ def convert(
     out: Annotated[Path, typer.Argument(metavar="OUT", help="The folder to write.")],
     format: Format = None,
     positive_from: PositiveFrom = None,
+    to: Annotated[
+        Literal["loger", "recbole"],
+        typer.Option(help="Our own Parquet files, or RecBole's atomic files."),
+    ] = "loger",
     force: Annotated[bool, typer.Option("--force", help="Replace the data set at OUT.")] = False,
     json: AsJson = False,
 ) -> None:
-    """Write a data set as Parquet files, which load in seconds.
+    """Write a data set as Parquet files, or as RecBole's atomic files.
 
     \b
-    Example:
+    Examples:
       loger data convert my-shop my-shop.loger
+      loger data convert my-shop my-shop.recbole --to recbole
     """
     from loger.data import saved
 
+    if to == "recbole":
+        _to_recbole(read(path, format, positive_from), out, json)
+        return
     saved.check_target(out, replace=force)
     dataset = read(path, format, positive_from)
     _save(dataset, out, json)
@@ -105,6 +113,22 @@ def split(
 
     parts = divide(dataset, how, test=test, validation=validation, seed=seed)  # type: ignore[arg-type]
     _save(parts.marked(), out, json, parts.sizes)
+
+
+def _to_recbole(dataset: Dataset, out: Path, json: bool) -> None:
+    """Write RecBole's files and show what was written."""
+    from loger.cli import show
+    from loger.data import recbole_writer
+
+    rows = recbole_writer.write(dataset, out)
+    if json:
+        show.as_json({"name": dataset.name, "out": str(out), "rows": rows})
+        return
+    lost = rows.pop("left out")
+    show.console().print(show.table(["file", "rows"], [(k, f"{n:,}") for k, n in rows.items()]))
+    if lost:
+        typer.echo(f"note: {lost:,} facts that single interactions tell are left out", err=True)
+    typer.echo(f"written to {out}")
 
 
 def _save(dataset: Dataset, out: Path, json: bool, parts: dict[str, int] | None = None) -> None:
@@ -172,7 +196,7 @@ def _draw_interactions(counts: dict[str, Any], to: Console) -> None:
     ]
     columns = ["per", "min", "median", "mean", "max", "with none"]
     to.print(show.table(columns, rows, "\nInteractions"))
-    has = [name for name in ("ratings", "times") if counts[name]]
+    has = [name for name in ("ratings", "strengths", "times") if counts[name]]
     if counts["parts"]:
         has.append("a split: " + ", ".join(f"{n:,} {part}" for part, n in counts["parts"].items()))
     to.print(f"with {', '.join(has)}" if has else "without ratings, times or a split")

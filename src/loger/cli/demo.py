@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
@@ -38,7 +39,9 @@ def demo(
       loger demo --seed 7 --json
       loger demo --serve
     """
-    if out.is_file() or (out.is_dir() and {p.name for p in out.iterdir()} - set(FILES.values())):
+    there = {p.name for p in out.iterdir()} if out.is_dir() else set()
+    # A name that begins with a dot is what a killed demo left; writing again clears it.
+    if out.is_file() or {name for name in there if name[0] != "."} - set(FILES.values()):
         raise DataError("is not empty", path=out, remedy="give another folder with --out")
     if serve:
         from loger.web.launch import check_installed
@@ -55,19 +58,17 @@ def demo(
     with show.working("inventing a shop"):
         made = shop(seed)
         parts = split(made.dataset, "time")
-    with show.engine(show.COMPILING) as engine:
+    with show.engine() as engine:
         model = LOGER().fit(parts, progress=engine.progress)
         story = tell(made, parts, model, engine)
     made.dataset.save(data)
-    model.save(bundle)
-    FitRecord(str(data), name=made.dataset.name, split={"how": "time"}, tried=model.tried_).write(
-        bundle
-    )
+    how = FitRecord(str(data), name=made.dataset.name, split={"how": "time"}, tried=model.tried_)
+    model.save(bundle, record=asdict(how))
     story.assessment.write(report, tried=model.tried_, command=f"loger demo --seed {seed}")
     files = {name: str(out / file) for name, file in FILES.items()}
     show.result(story.content | {"files": files}, draw, json)
     if serve:
-        open_app(bundle)
+        open_app([bundle])
 
 
 def draw(story: dict[str, Any]) -> None:
@@ -175,7 +176,7 @@ def _next(story: dict[str, Any], files: dict[str, str]) -> str:
     return f"""
 Report for a browser: {files["report"]}   model: {files["bundle"]}   data: {files["data"]}
 
-Next
+Next (lists leave out all that people have, also what they bought later, marked ✓ above)
   loger recommend {bundle} --user {user} --explain
   loger explain {bundle} {user} {item}
   loger serve {bundle}

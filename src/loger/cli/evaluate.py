@@ -12,6 +12,7 @@ from loger.cli.compare import check_methods
 from loger.cli.options import (
     AsJson,
     Bundle,
+    EngineName,
     Format,
     Length,
     PositiveFrom,
@@ -61,6 +62,7 @@ def evaluate(
     k: Length = 10,
     seed: Annotated[int, typer.Option(help="Seed for intervals and samples.")] = 0,
     samples: Annotated[int, typer.Option(min=10, help="Number of bootstrap samples.")] = 1000,
+    engine: EngineName = "threads",
     format: Format = None,
     positive_from: PositiveFrom = None,
     json: AsJson = False,
@@ -78,13 +80,13 @@ def evaluate(
     """
     names = [] if against == "none" else listed(against)
     check_methods(names)
-    model = opened(bundle)
+    model = opened(bundle, engine)
     split, record = held_out(model, bundle, path, format, positive_from)
     from loger.cli import show
     from loger.evaluation.assess import assess
 
     faithful = report is not None if faithful is None else faithful
-    with show.engine("preparing") as engine:
+    with show.engine("preparing", model.engine) as works_on:
         assessment = assess(
             model,
             split,
@@ -95,7 +97,8 @@ def evaluate(
             protocol=protocol,  # type: ignore[arg-type]
             seed=seed,
             samples=samples,
-            engine=engine,
+            engine=works_on,
+            progress=works_on.progress,
         )
         if report is not None:
             command = "loger " + " ".join(sys.argv[1:])

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import shutil
 from contextlib import suppress
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from loger.cli.options import (
+    INTERRUPTED,
     AsJson,
+    EngineName,
     Format,
     How,
     PositiveFrom,
@@ -19,28 +22,34 @@ from loger.cli.options import (
     ValidationShare,
     read,
 )
+from loger.cli.ranks import on_ranks
 
 if TYPE_CHECKING:
     from loger.data import Split
+    from loger.engine import Engine
+    from loger.evaluation.fit_record import FitRecord
     from loger.model import LOGER, LOGERConfig
 
-INTERRUPTED = 130
 
-
+@on_ranks
 def fit(
     path: Source,
     out: Annotated[
         Path, typer.Option("--out", "-o", metavar="BUNDLE", help="The folder to write.")
     ],
     preset: Annotated[
-        Literal["default", "paper"],
-        typer.Option(help="Our best settings, or the paper's."),
+        Literal["default", "paper", "paper-literal"],
+        typer.Option(
+            help="Our best settings; the paper's model with its encoder well trained; or with the "
+            "published rates."
+        ),
     ] = "default",
     config: Annotated[
         Path | None,
         typer.Option(
             metavar="TOML",
-            help="A file of settings: seed, sample_nodes, and tables mining, em, em.walk, encoder.",
+            help="A file of settings: seed, sample_nodes, explain_by, and tables mining, em, "
+            "em.walk, encoder, reasoner, search.",
             show_default=False,
         ),
     ] = None,
@@ -55,7 +64,16 @@ def fit(
     test: TestShare = 0.2,
     validation: ValidationShare = 0.1,
     split_seed: Annotated[int, typer.Option(help="Seed of a random split.")] = 0,
+    warm_from: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="BUNDLE",
+            help="Begin from this bundle's vectors, and keep its settings, rules and weights.",
+            show_default=False,
+        ),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the bundle at BUNDLE.")] = False,
+    engine: EngineName = "threads",
     format: Format = None,
     positive_from: PositiveFrom = None,
     json: AsJson = False,
@@ -71,12 +89,19 @@ def fit(
       loger fit my-shop -o my-shop.bundle
       loger fit my-shop -o paper.bundle --preset paper --set em.rounds=2
       loger fit my-shop -o my-shop.bundle --config settings.toml --seed 7
+      loger fit my-shop -o my-shop.bundle --force --warm-from my-shop.bundle
+      torchrun --nproc-per-node 4 -m loger fit my-shop -o my-shop.bundle
     """
     from loger.bundle import check_target
+    from loger.engine import engine_named
 
     check_target(out, replace=force)
+    works_on = engine_named(engine)
+    if warm_from is not None and (preset != "default" or config or set_ or seed is not None):
+        raise typer.BadParameter("--warm-from keeps the settings of its bundle; leave others out")
     chosen = chosen_config(preset, config, set_, seed)
     dataset = read(path, format, positive_from)
+    from loger.cli import show
     from loger.data import split
     from loger.evaluation.fit_record import FitRecord, fit_summary
 
@@ -84,17 +109,12 @@ def fit(
     parts = split(dataset, **options)  # type: ignore[arg-type]
     for note in (*dataset.notes, chosen.mining.lowered(len(parts.train))):
         if note:
-            typer.echo(f"note: {note}", err=True)
-    checkpoint = out.with_name(out.name + ".unfinished")
-    model = fitted(parts, chosen, checkpoint, "LOGER" if preset == "default" else "LOGER (paper)")
-    model.save(out)
-    FitRecord(str(path), format, positive_from, dataset.name, preset, options, model.tried_).write(
-        out
-    )
-    shutil.rmtree(checkpoint, ignore_errors=True)
-    from loger.cli import show
-
-    show.result(fit_summary(model, out), draw, json)
+            typer.echo(f"note: {show.plain(note)}", err=True)
+    typer.echo(f"split: {parts.why}", err=True)
+    begun = None if warm_from is None else str(warm_from)
+    told = FitRecord(str(path), format, positive_from, dataset.name, preset, options)
+    model = written(parts, chosen, out, replace(told, warm_from=begun), works_on)
+    show.result(fit_summary(model, out) | {"split": parts.why}, draw, json)
 
 
 def chosen_config(
@@ -104,23 +124,58 @@ def chosen_config(
     from loger.model import LOGERConfig
     from loger.settings import layered
 
-    base = LOGERConfig.paper() if preset == "paper" else LOGERConfig()
+    presets = {"paper": LOGERConfig.paper, "paper-literal": LOGERConfig.paper_literal}
+    base = presets.get(preset, LOGERConfig)()
     return layered(base, file, texts, {} if seed is None else {"seed": seed})
 
 
-def fitted(split: Split, config: LOGERConfig, checkpoint: Path, name: str) -> LOGER:
+def written(
+    split: Split, config: LOGERConfig, out: Path, record: FitRecord, works_on: Engine
+) -> LOGER:
+    """A fitted model, saved; a second fit that would write to the same place is refused."""
+    from loger.claims import claim
+
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with claim(out, "fit"):
+        checkpoint = out.with_name(out.name + ".unfinished")
+        name = "LOGER" if record.preset == "default" else f"LOGER ({record.preset})"
+        model = fitted(split, config, checkpoint, name, works_on, record.warm_from)
+        from loger.training.ranks import current
+
+        record = replace(record, tried=model.tried_, ranks=current().size)
+        model.save(out, record=asdict(record))
+        shutil.rmtree(checkpoint, ignore_errors=True)
+    return model
+
+
+def fitted(
+    split: Split,
+    config: LOGERConfig,
+    checkpoint: Path,
+    name: str,
+    works_on: Engine,
+    warm_from: str | None = None,
+) -> LOGER:
     """A fitted model; an interrupt keeps what is done so far, and says how to resume."""
     from loger.cli import show
+    from loger.errors import LogerError
     from loger.model import LOGER
 
+    begun = checkpoint.exists()
     try:
-        with show.engine(show.COMPILING) as engine:
-            model = LOGER(config, name=name)
-            return model.fit(split, checkpoint=checkpoint, progress=engine.progress)
+        with show.engine(on=works_on) as engine:
+            before = None if warm_from is None else LOGER.load(warm_from)
+            chosen = config if before is None else before.config_
+            model, drawn = LOGER(chosen, name=name, engine=engine), engine.progress
+            return model.fit(split, warm_from=before, checkpoint=checkpoint, progress=drawn)
     except KeyboardInterrupt:
         kept = f"what is done is kept in {checkpoint}; " if checkpoint.is_dir() else ""
         typer.echo(f"interrupted; {kept}to resume, give the same command again", err=True)
         raise typer.Exit(INTERRUPTED) from None
+    except LogerError:
+        if not begun:  # what was trained beside it is of no use to data that cannot be fitted
+            shutil.rmtree(checkpoint, ignore_errors=True)
+        raise
     finally:
         with suppress(OSError):  # an empty folder is of no use
             checkpoint.rmdir()
@@ -139,11 +194,16 @@ def draw(summary: dict[str, Any]) -> None:
     else:
         to.print("No rule got any weight, so there will be no reasons: are the data too few?")
     weight = f"the encoder's weight is {summary['encoder_weight']:.2f}"
-    to.print(f"{len(rows)} of {len(rules)} rules have weight; {weight}")
+    made = summary["made"]
+    of = f"{len(rows) - made} of {summary['kept']} mined rules have weight"
+    of += f", and {made} over relations made from the interactions" if made else ""
+    to.print(f"{of}; {weight}", soft_wrap=True)
+    to.print(summary["mining"], markup=False, soft_wrap=True)
     out = quote(summary["bundle"])
     lines = [
         f"\nwritten to {summary['bundle']} ({summary['size'] / 1e6:.1f} MB); next:",
         f"  loger recommend {out} --user {quote(summary['example_user'])} --explain",
         f"  loger rules {out}",
+        f"  loger serve {out}",
     ]
     to.print("\n".join(lines), markup=False, soft_wrap=True)

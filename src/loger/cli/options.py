@@ -29,6 +29,16 @@ Format = Annotated[
 Bundle = Annotated[
     Path, typer.Argument(metavar="BUNDLE", help="A folder with a model that loger fit wrote.")
 ]
+Language = Annotated[
+    str | None,
+    typer.Option(help="What reasons are said in: en, de or es.", show_default=False),
+]
+WordingFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--wording", metavar="FILE", help="A TOML file of your own words.", show_default=False
+    ),
+]
 Length = Annotated[int, typer.Option("-k", min=1, help="How many items a list has.")]
 How = Annotated[
     str, typer.Option("--split", help="How to hold out items: auto, given, time or random.")
@@ -43,6 +53,16 @@ PositiveFrom = Annotated[
     float | None,
     typer.Option(help="Keep only interactions with at least this rating.", show_default=False),
 ]
+
+EngineName = Annotated[
+    str,
+    typer.Option(
+        "--engine",
+        metavar="NAME",
+        help="Where the work runs: threads[=N], processes[=N], ray or ray=ADDRESS.",
+    ),
+]
+INTERRUPTED = 130
 
 
 def listed(text: str) -> list[str]:
@@ -60,18 +80,22 @@ def read(path: Path, format: str | None, positive_from: float | None) -> Dataset
         return load(path, format=format, positive_from=positive_from)  # type: ignore[arg-type]
 
 
-def opened(bundle: Path) -> LOGER:
-    """The model in a bundle."""
-    from loger.cli import show
+def opened(bundle: Path, engine: str = "threads") -> LOGER:
+    """The model in a bundle, working on an engine."""
+    from loger.files import begin_checksums
 
+    begin_checksums(bundle)  # while the modules below are imported
+    from loger.cli import show
+    from loger.engine import engine_named
+
+    works_on = engine_named(engine)  # an unknown one is refused before anything is read
     with show.working(f"opening {bundle}"):
         from loger.model import LOGER
 
-        return LOGER.load(bundle)
+        return LOGER.load(bundle, works_on)
 
 
 def named(model: LOGER, kind: str, text: str) -> str:
     """The name of a user or an item that was given by its name, or by a label that only it has."""
-    from loger.graph.search import Finder
-
-    return Finder(model.graph_.vocabulary).name(kind, text)
+    words = model.graph_.vocabulary
+    return str(words.names[words.id(kind, text)])

@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from loger.cli.options import AsJson, Bundle, Length, named, opened
+from loger.cli.options import (
+    INTERRUPTED,
+    AsJson,
+    Bundle,
+    EngineName,
+    Language,
+    Length,
+    WordingFile,
+    named,
+    opened,
+)
 from loger.errors import LogerError
 
 if TYPE_CHECKING:
     from loger.model import LOGER
+    from loger.rules.wording import Wording
+    from loger.selection import Selection
 
 User = Annotated[str, typer.Argument(help="The user's name or label.", show_default=False)]
 Item = Annotated[str, typer.Argument(help="The item's name or label.", show_default=False)]
 Names = Annotated[list[str], typer.Option(metavar="ITEM", help="May be repeated.")]
 Paths = Annotated[int, typer.Option(min=0, metavar="N", help="Also show the strongest N paths.")]
 SHOWN_HISTORY = 8
+REASONED_PATHS = 3
+"""Paths of the reasoner that are shown unless --paths says otherwise."""
 
 
 def recommend(
@@ -28,13 +42,40 @@ def recommend(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Write a table to this file: .parquet, .csv or .jsonl.",
+            help="Write a table to this file, .parquet, .csv or .jsonl; or, without such an "
+            "ending, to a folder of Parquet files, which can be resumed.",
             show_default=False,
         ),
     ] = None,
     k: Length = 10,
     explain: Annotated[bool, typer.Option("--explain", help="Give reasons.")] = False,
     paths: Paths = 0,
+    include: Annotated[
+        list[str],
+        typer.Option(
+            metavar="FILTER", help="Only items that fit, such as genre=jazz; several: one of them."
+        ),
+    ] = [],  # noqa: B006
+    exclude: Annotated[
+        list[str], typer.Option(metavar="FILTER", help="No items that fit; may be repeated.")
+    ] = [],  # noqa: B006
+    mask: Annotated[
+        list[str],
+        typer.Option(
+            metavar="NAME=FILE",
+            help="Name the items listed in a file, for filters such as mask=NAME.",
+        ),
+    ] = [],  # noqa: B006
+    diversity: Annotated[
+        float, typer.Option(min=0, max=1, help="Hold back items like those above them.")
+    ] = 0.0,
+    at_most: Annotated[
+        list[str],
+        typer.Option(metavar="NAME=N", help="At most N of a kind, such as has_brand=2."),
+    ] = [],  # noqa: B006
+    language: Language = None,
+    wording: WordingFile = None,
+    engine: EngineName = "threads",
     json: AsJson = False,
 ) -> None:
     """Recommend new items to users, best first.
@@ -42,11 +83,19 @@ def recommend(
     With --explain, each item comes with the user's actions that speak for it and what each gives,
     measured against the mean item.
 
+    A filter is made of facts, AND, OR, NOT and brackets: "genre=jazz AND NOT brand=Acme". A name is
+    that of a relation or of a type of entities, item, or mask.
+
     \b
     Examples:
       loger recommend my-shop.bundle --user ann --explain
+      loger recommend my-shop.bundle --user ann --include "category=lamps AND NOT brand=Acme"
+      loger recommend my-shop.bundle --user ann --mask stock=stock.csv --include mask=stock
+      loger recommend my-shop.bundle --user ann --diversity 0.3 --at-most has_brand=2
+      loger recommend my-shop.bundle --user ann --explain --language de
       loger recommend my-shop.bundle --user ann --explain --paths 3
       loger recommend my-shop.bundle --all --out lists.parquet -k 20
+      loger recommend my-shop.bundle --all --out lists --explain --engine ray
       loger recommend my-shop.bundle --user ann --json | jq '.[0].items'
     """
     if bool(user) == every:
@@ -55,61 +104,108 @@ def recommend(
         raise LogerError("--all needs --out FILE")
     if paths and (not explain or out is not None):
         raise LogerError("--paths needs --explain, and goes without --out FILE")
-    if out is not None:
+    if out is not None and out.suffix:
         from loger.export import check_format
 
         check_format(out)
-    model = opened(bundle)
+    words = _words(language, wording)
+    model = opened(bundle, engine)
+    selection = _selection(model, include, exclude, mask, diversity, at_most)
     users = model.users if every else [named(model, "user", name) for name in user]
     if out is not None:
-        _export(model, users, out, k, explain, json)
+        _export(model, users, out, k, explain, selection, words, json)
         return
-    lists = [_list(model, name, k, explain, paths) for name in users]
+    lists = [_list(model, name, k, explain, paths, selection, words) for name in users]
     from loger.cli import show
 
     if json:
         show.as_json(lists)
         return
     for one in lists:
-        _draw(one, explain)
+        _draw(one, explain, words)
 
 
-def explain(bundle: Bundle, user: User, item: Item, paths: Paths = 0, json: AsJson = False) -> None:
+def explain(
+    bundle: Bundle,
+    user: User,
+    item: Item,
+    paths: Paths = 0,
+    by: Annotated[
+        Literal["contributions", "reasoner"] | None,
+        typer.Option(
+            help="By what each action adds to the score, or by the paths that the paper's "
+            "reasoner finds. Default: as the bundle was fitted.",
+            show_default=False,
+        ),
+    ] = None,
+    language: Language = None,
+    wording: WordingFile = None,
+    counterfactual: Annotated[
+        bool,
+        typer.Option(
+            "--counterfactual",
+            help="Also say without which few actions the item would not be among the ten best.",
+        ),
+    ] = False,
+    json: AsJson = False,
+) -> None:
     """Explain an item's score for a user.
 
     Shows the user's actions that speak for it, the largest first, and what else its lead over the
-    mean item is made of. With --paths N also the score by rules and the strongest paths.
+    mean item is made of. With --paths N also the score by rules and the strongest paths. A model of
+    the preset paper shows the paths that its reasoner finds, or that it missed.
 
     \b
     Examples:
       loger explain my-shop.bundle ann torch
-      loger explain my-shop.bundle ann torch --paths 3
+      loger explain my-shop.bundle ann torch --paths 3 --counterfactual
+      loger explain paper.bundle ann torch --by reasoner
     """
+    words = _words(language, wording)
     model = opened(bundle)
     from loger.cli import show
-    from loger.explain.records import owned
 
-    record = model.explain(named(model, "user", user), named(model, "item", item), paths).as_dict()
-    has = record["item"] in owned(model.graph_, record["user"])
+    names = named(model, "user", user), named(model, "item", item)
+    reasoned = (by or model.config_.explain_by) == "reasoner"
+    record = (
+        model.explain(*names, paths or REASONED_PATHS, by="reasoner", wording=words).as_dict()
+        if reasoned
+        else model.explain(*names, paths, wording=words).as_dict()
+    )
+    has = record["item"] in model.owned(record["user"])
+    without = model.counterfactual(*names, wording=words) if counterfactual else None
     if json:
-        show.as_json(record | {"owned": has})
+        more = {} if without is None else {"counterfactual": without.as_dict()}
+        show.as_json(record | {"owned": has} | more)
         return
     label, to = _label(model, "user", record["user"]), show.console()
     if has:
         note = "so it is never recommended; this is its score as if it were new"
         to.print(f"{label} has {record['label']} already, {note}", markup=False, soft_wrap=True)
-    to.print(show.explanation(record, label))
+    to.print(show.reasoned(record, label) if reasoned else show.explanation(record, label, words))
+    if without is not None:
+        to.print(str(without), markup=False, soft_wrap=True)
 
 
-def why_not(bundle: Bundle, user: User, item: Item, k: Length = 10, json: AsJson = False) -> None:
+def why_not(
+    bundle: Bundle,
+    user: User,
+    item: Item,
+    k: Length = 10,
+    language: Language = None,
+    wording: WordingFile = None,
+    json: AsJson = False,
+) -> None:
     """Explain why an item is not in a user's list.
 
     \b
     Example:
       loger why-not my-shop.bundle ann bulb -k 3
     """
+    words = _words(language, wording)
     model = opened(bundle)
-    answer = model.why_not(named(model, "user", user), named(model, "item", item), k)
+    names = named(model, "user", user), named(model, "item", item)
+    answer = model.why_not(*names, k, wording=words)
     from loger.cli import show
 
     if json:
@@ -118,7 +214,7 @@ def why_not(bundle: Bundle, user: User, item: Item, k: Length = 10, json: AsJson
     to = show.console()
     to.print(str(answer), markup=False, soft_wrap=True)
     if not answer.owned:
-        to.print(show.explanation(answer.explanation.as_dict() | {"paths": []}))
+        to.print(show.explanation(answer.explanation.as_dict() | {"paths": []}, "", words))
 
 
 def what_if(
@@ -177,22 +273,68 @@ def _label(model: LOGER, kind: str, name: str) -> str:
     return str(words.labels[words.id(kind, name)])
 
 
-def _list(model: LOGER, user: str, k: int, explained: bool, paths: int) -> dict[str, Any]:
+def _words(language: str | None, wording: Path | None) -> Wording:
+    from loger.rules.wording import wording_of
+
+    return wording_of(language, wording)
+
+
+def _selection(
+    model: LOGER,
+    include: list[str],
+    exclude: list[str],
+    masks: list[str],
+    diversity: float,
+    at_most: list[str],
+) -> Selection:
+    """Filters and wishes for variety, as options give them."""
+    from loger.selection import limits_of, select
+
+    files = {}
+    for text in masks:
+        from loger.data.item_lists import read_item_list  # tables, which nothing else here needs
+
+        name, _, path = text.partition("=")
+        if not name or not path:
+            raise LogerError(f"--mask takes NAME=FILE, such as stock=stock.csv, got {text!r}")
+        files[name] = set(read_item_list(path))
+    limits = limits_of(at_most)
+    wishes = {"diversity": diversity, "at_most": limits, "masks": files}
+    return select(model.graph_, include, exclude, catalogue=model.catalogue_, **wishes)  # type: ignore[arg-type]
+
+
+def _list(
+    model: LOGER,
+    user: str,
+    k: int,
+    explained: bool,
+    paths: int,
+    selection: Selection,
+    words: Wording,
+) -> dict[str, Any]:
     """One user's list, as plain values."""
     from loger.explain.records import owned, recommendations
 
     number = model.graph_.vocabulary.id("user", user)
-    rows = recommendations(model.ranker_, number, k, paths, explained=explained)
+    rows, left_out = recommendations(
+        model.ranker_, number, k, paths, selection, explained=explained, words=words
+    )
     explanations = [row.pop("explanation") for row in rows]
+    if explained and selection.varies:
+        for told, row in zip(explanations, rows, strict=True):
+            told["variety"] = row["variety"]
+    has = owned(model.graph_, user)
     return {
         "user": user,
         "label": _label(model, "user", user),
-        "history": [_label(model, "item", name) for name in owned(model.graph_, user)],
+        "history": [_label(model, "item", name) for name in has],
+        "held_out": [_label(model, "item", x) for x in model.owned(user) if x not in set(has)],
         "items": explanations if explained else rows,
+        "left_out": left_out,
     }
 
 
-def _draw(one: dict[str, Any], explained: bool) -> None:
+def _draw(one: dict[str, Any], explained: bool, words: Wording) -> None:
     """Show one user's list."""
     from rich.markup import escape
     from rich.tree import Tree
@@ -202,27 +344,60 @@ def _draw(one: dict[str, Any], explained: bool) -> None:
     to, history = show.console(), one["history"]
     has = ", ".join(history[:SHOWN_HISTORY]) + (", …" if len(history) > SHOWN_HISTORY else "")
     title = f"[bold]{escape(one['label'])}[/bold] has {escape(has) or 'nothing yet'}"
+    if one["held_out"]:
+        title += f" [dim](and {len(one['held_out'])} held out to test on)[/dim]"
     if not explained:
-        rows = [(row["rank"], row["label"], f"{row['score']:.3f}") for row in one["items"]]
         to.print(title)
-        to.print(show.table(["rank", "item", "score"], rows))
+        to.print(show.list_table(one["items"]))
+        show.left_out(to, one["left_out"])
         return
     tree = Tree(f"{title} [dim](numbers are beside the mean item)[/dim]")
-    for row in one["items"]:
-        branch = tree.add(f"{row['rank']}. [bold]{escape(row['label'])}[/bold]  {row['lead']:+.3f}")
-        show.add_reasons(branch, row)
+    for place, row in enumerate(one["items"], 1):
+        moved = show.moved(place, row.get("variety"))
+        head = f"{place}. [bold]{escape(row['label'])}[/bold]  {row['lead']:+.3f}"
+        branch = tree.add(f"{head}  [dim]{escape(moved)}[/dim]" if moved else head)
+        show.add_reasons(branch, row, words)
         show.add_paths(branch, row)
     to.print(tree)
+    show.left_out(to, one["left_out"])
 
 
-def _export(model: LOGER, users: list[str], out: Path, k: int, explained: bool, json: bool) -> None:
-    """Write the lists of many users to a file."""
+def _export(
+    model: LOGER,
+    users: list[str],
+    out: Path,
+    k: int,
+    explained: bool,
+    selection: Selection,
+    words: Wording,
+    json: bool,
+) -> None:
+    """Write the lists of many users to a file, or to a folder of files."""
     from loger.cli import show
     from loger.export import export_lists
+    from loger.shards import export_parts
 
-    with show.engine("recommending") as engine:
-        done = export_lists(model, users, out, k, explain=explained, progress=engine.progress)
+    write = export_lists if out.suffix else export_parts
+    try:
+        with show.engine("recommending", model.engine) as engine:
+            done = write(
+                model,
+                users,
+                out,
+                k,
+                explain=explained,
+                selection=selection,
+                words=words,
+                progress=engine.progress,
+            )
+    except KeyboardInterrupt:
+        if out.suffix:
+            raise
+        kept = len(list(out.glob("part-*.parquet")))
+        typer.echo(f"interrupted with {kept} parts in {out}; to resume, give the same command")
+        raise typer.Exit(INTERRUPTED) from None
     if json:
         show.as_json({"out": str(out), "users": len(users), **done._asdict()})
-    else:
-        typer.echo(f"{done.rows:,} recommendations to {len(users):,} users in {out}")
+        return
+    resumed = f" ({done.kept} of {done.parts} parts were there)" if done.kept else ""
+    typer.echo(f"{done.rows:,} recommendations to {len(users):,} users in {out}{resumed}")

@@ -7,7 +7,17 @@ from typing import Annotated, Any
 
 import typer
 
-from loger.cli.options import AsJson, Format, PositiveFrom, named, opened, read
+from loger.cli.options import (
+    AsJson,
+    EngineName,
+    Format,
+    Language,
+    PositiveFrom,
+    WordingFile,
+    named,
+    opened,
+    read,
+)
 from loger.errors import LogerError
 
 
@@ -41,14 +51,17 @@ def rules(
         str | None,
         typer.Option(help="Of a bundle: how important each rule is to a user.", show_default=False),
     ] = None,
+    language: Language = None,
+    wording: WordingFile = None,
+    engine: EngineName = "threads",
     json: AsJson = False,
 ) -> None:
     """Show the rules of a data set or of a fitted model, best first.
 
     Rules of a data set are mined on its training part. support: observed pairs that the rule
     reaches; precision: the share of reached pairs that are observed; lift: precision over that of
-    chance. Rules of a model have weights; of the options only --max-rules, --all and --user apply
-    to them.
+    chance. Rules of a model have weights; of the options only --max-rules, --all, --user,
+    --language and --wording apply to them.
 
     \b
     Examples:
@@ -60,10 +73,13 @@ def rules(
     from loger.bundle import is_bundle
 
     if is_bundle(path):
-        _of_model(path, max_rules, every, user, json)
+        _of_model(path, max_rules, every, user, json, language, wording)
         return
     if user is not None:
         raise LogerError(f"--user needs a bundle; {path} is not a bundle, make one with loger fit")
+    from loger.engine import engine_named
+
+    on = engine_named(engine)
     dataset = read(path, format, positive_from)
     from loger.cli import show
     from loger.data import split
@@ -76,8 +92,8 @@ def rules(
         max_rules=max_rules,
         seed=seed,
     )
-    with show.engine(show.COMPILING) as engine:
-        mined = mine(split(dataset, seed=seed).graph, config, engine)
+    with show.engine(on=on) as works_on:
+        mined = mine(split(dataset, seed=seed).graph, config, works_on)
     measures = [measure.as_dict() for measure in mined.measures]
     if json:
         show.as_json({"name": dataset.name, "summary": mined.summary(), "rules": measures})
@@ -89,12 +105,21 @@ def rules(
     to.print(mined.summary(), markup=False)
 
 
-def _of_model(path: Path, max_rules: int, every: bool, user: str | None, json: bool) -> None:
+def _of_model(
+    path: Path,
+    max_rules: int,
+    every: bool,
+    user: str | None,
+    json: bool,
+    language: str | None,
+    wording: Path | None,
+) -> None:
     """Show the rules of a model with their weights, and how important they are to a user."""
     model = opened(path)
     from loger.cli import show
 
-    table, columns = model.rule_table(), ["weight", "sentence"]
+    table = model.rule_table(language=language, wording=wording)
+    columns = ["weight", "sentence"]
     if user is not None:
         importance = model.importance(named(model, "user", user)).drop("weight")
         table = table.join(importance, on="rule")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from json import dumps
-from typing import Any
+from typing import Any, TextIO, cast
 
 import typer
 from rich.console import Console
@@ -14,20 +15,43 @@ from rich.markup import escape
 from rich.table import Table
 from rich.tree import Tree
 
-from loger.engine import LocalEngine
+from loger.engine import Engine, engine_named
 from loger.explain.records import carried_text, score_parts
 from loger.progress import shown
 from loger.rules.arrows import arrows
+from loger.rules.wording import ENGLISH, Wording
 
 _NUMBER = re.compile(r"[+-]?[\d,.]+%?|–")
-COMPILING = "compiling (the first time, about half a minute)"
 PIPED_WIDTH = 110
 """Columns when stdout is not a terminal, where rich would take 80."""
 
 
+_COMMANDS = re.compile(r"\x1b\[[0-9;]*m|([\x00-\x08\x0b-\x1f\x7f-\x9f])")
+"""Signs that a terminal takes for commands; colours stay."""
+
+
+def plain(text: object) -> str:
+    """A text without what a terminal would take for commands: names come from anybody's data."""
+    return _COMMANDS.sub(lambda found: "�" if found[1] else found[0], str(text))
+
+
+class _Plain:
+    """A stream that lets no commands of a text through to the terminal."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        """Write what is left of a text."""
+        return self.stream.write(plain(text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
 def console() -> Console:
     """Where results go."""
-    out = Console(highlight=False)
+    out = Console(highlight=False, file=cast("TextIO", _Plain(sys.stdout)))
     if not out.is_terminal:
         out.width = PIPED_WIDTH
     return out
@@ -52,13 +76,20 @@ def working(what: str) -> AbstractContextManager[object]:
 
 
 @contextmanager
-def engine(before: str) -> Iterator[LocalEngine]:
-    """This machine's engine, with a bar on stderr for each step of work, or a line in a log.
+def engine(before: str = "starting", on: Engine | str = "threads") -> Iterator[Any]:
+    """An engine, with a bar on stderr for each step of work, or a line in a log; then it is closed
+    and, if it is a cluster, says what the work cost.
 
     ``before`` says what goes on until the first step reports.
     """
-    with shown(before, lines=True) as progress:
-        yield LocalEngine(progress=progress)
+    works = engine_named(on) if isinstance(on, str) else on
+    try:
+        with shown(before, lines=True) as progress:
+            yield works.with_progress(progress)
+    finally:
+        getattr(works, "close", lambda: None)()
+        for line in getattr(works, "summary", str)().splitlines():
+            typer.echo(line, err=True)
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]], title: str = "") -> Table:
@@ -101,15 +132,55 @@ def rule_table(measures: Sequence[dict[str, Any]], title: str) -> Table:
     return table(["rule", "support", "precision", "lift", ""], rows, title)
 
 
-def explanation(record: dict[str, Any], user: str = "") -> Tree:
+def list_table(rows: Sequence[dict[str, Any]]) -> Table:
+    """A list, with what variety did to places, if it did anything."""
+    told = [
+        (row["rank"], row["label"], f"{row['score']:.3f}", moved(row["rank"], row["variety"]))
+        for row in rows
+    ]
+    if not any(move for *_, move in told):
+        return table(["rank", "item", "score"], [row[:3] for row in told])
+    return table(["rank", "item", "score", "by score"], told)
+
+
+def moved(place: int, variety: dict[str, Any] | None) -> str:
+    """What variety did to an item's place, in a few words; empty if nothing."""
+    if variety is None or variety["rank_by_score"] == place:
+        return ""
+    return f"{variety['rank_by_score']}., costs {variety['cost']:.3f}: {variety['because']}"
+
+
+def left_out(to: Console, rows: Sequence[dict[str, Any]]) -> None:
+    """What variety keeps out of a list, and why."""
+    for row in rows:
+        said = f"left out: {row['label']}, {row['rank_by_score']}. by score: {row['because']}"
+        to.print(f"[dim]{escape(said)}[/dim]", soft_wrap=True)
+
+
+def explanation(record: dict[str, Any], user: str = "", words: Wording = ENGLISH) -> Tree:
     """An explanation as a tree: its reasons and what else its lead is made of and, where there are
     paths, the same score by rules and paths."""
     whose = f" for [bold]{escape(user)}[/bold]" if user else ""
     tree = Tree(f"[bold]{escape(record['label'])}[/bold]{whose}: {_lead(record)}")
-    add_reasons(tree, record)
+    add_reasons(tree, record, words)
     if record["paths"]:
         _add_rules(tree, record)
         add_paths(tree.add("the strongest paths"), record)
+    return tree
+
+
+def reasoned(record: dict[str, Any], user: str) -> Tree:
+    """What the reasoner found, as a tree: its paths, its favourite first, or that it missed."""
+    head = f"[bold]{escape(record['label'])}[/bold] for [bold]{escape(user)}[/bold]"
+    found = f"rank {record['rank']:,}, {len(record['paths'])} of {record['n']:,} paths shown"
+    tree = Tree(f"{head}: {found} [dim](by the reasoner)[/dim]")
+    for path in record["paths"]:
+        tree.add(path_line(path))
+    if not record["paths"]:
+        tree.add(escape(record["because"]))
+    rules = tree.add("[dim]the rules it followed, by their importance to the user[/dim]")
+    for rule in record["followed"]:
+        rules.add(f"[dim]{rule['importance']:+.3f}  {escape(rule['sentence'])}[/dim]")
     return tree
 
 
@@ -118,11 +189,11 @@ def _lead(record: dict[str, Any]) -> str:
     return f"{lead} [dim](scores {record['score']:.3f} and {record['mean']:.3f})[/dim]"
 
 
-def add_reasons(tree: Tree, record: dict[str, Any]) -> None:
+def add_reasons(tree: Tree, record: dict[str, Any], words: Wording = ENGLISH) -> None:
     """Add the parts of an item's lead, reasons first, and how much of it the reasons carry."""
-    for value, text in score_parts(record):
+    for value, text in score_parts(record, words):
         tree.add(f"{value:+.3f}  {escape(text)}")
-    tree.add(f"[dim]{escape(carried_text(record))}[/dim]")
+    tree.add(f"[dim]{escape(carried_text(record, words))}[/dim]")
 
 
 def add_paths(tree: Tree, record: dict[str, Any]) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import typer
 
-from loger.cli.options import AsJson, Bundle, Format, PositiveFrom, Source, listed, opened
+from loger.cli.options import AsJson, Format, PositiveFrom, listed
 from loger.errors import LogerError
 
 app = typer.Typer(no_args_is_help=True, help="Let people rank the reasons of methods, blindly.")
@@ -19,49 +20,67 @@ KNOWN = "random, heteroembed, kgat, pgpr, loger-paper"
 
 @app.command()
 def make(
-    bundle: Bundle,
-    path: Source,
+    bundles: Annotated[
+        list[Path],
+        typer.Argument(metavar="BUNDLE...", help="Folders that loger fit wrote, of the same data."),
+    ],
     out: Annotated[Path, typer.Option("--out", "-o", metavar="STUDY", help="The file to write.")],
     against: Annotated[
         str, typer.Option(help=f"Methods to compare with, separated by commas: {KNOWN}.")
     ] = "random",
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH",
+            help="The data of the bundles; needed for methods other than random.",
+            show_default=False,
+        ),
+    ] = None,
     tasks: Annotated[int, typer.Option(min=1, help="How many users to ask about.")] = 20,
     paths: Annotated[int, typer.Option(min=1, help="How many paths of each method to show.")] = 10,
+    past: Annotated[int, typer.Option(min=1, help="How many paths of the past to show.")] = 50,
     title: Annotated[str, typer.Option(help="The heading that raters see.")] = "Which reasons fit?",
     seed: Annotated[int, typer.Option(help="Seed for users, paths and their order.")] = 0,
     format: Format = None,
     positive_from: PositiveFrom = None,
     json: AsJson = False,
 ) -> None:
-    """Make a study of a model's reasons beside those of others.
+    """Make a study of the reasons of models beside those of others.
 
-    Each question shows a user's history and the paths of all methods, shuffled and without
-    names. Methods other than random are fitted first, on the data of the bundle.
+    Each question shows 50 paths of a user's past and 10 of each method, as in the paper, shuffled
+    and without names. Methods other than random are fitted first, on the data of the bundles.
 
     \b
-    Example:
-      loger study make my-shop.bundle my-shop -o study.sqlite --against random,pgpr
+    Examples:
+      loger study make my-shop.bundle paper.bundle -o study.sqlite
+      loger study make paper.bundle --data my-shop -o study.sqlite --against pgpr,kgat
     """
     if out.exists():
         raise LogerError(f"{out} exists; give a new file, so that no answers are lost")
     from loger.cli import show
     from loger.cli.evaluate import held_out
+    from loger.graph import whole
     from loger.study import Study, make_tasks
-    from loger.study.methods import check_methods, fitted_methods
+    from loger.study.methods import all_rules, check_methods, fitted_methods, of_bundles
 
     names = listed(against)
     check_methods(names)
-    model = opened(bundle)
-    split, _ = held_out(model, bundle, path, format, positive_from)
+    with show.working(f"opening {len(bundles)} bundles"):
+        models = of_bundles(bundles)
+    first, split = next(iter(models.values())), None
+    if data is not None:
+        split, _ = held_out(first, bundles[0], data, format, positive_from)
     with show.engine("preparing") as engine:
-        methods = fitted_methods(names, model, split, seed, engine.progress)
-        made = make_tasks(methods, model.graph_, model.rules_, tasks, paths, seed)
+        methods = fitted_methods(names, models, split, seed, engine.progress)
+        graph = whole(first.graph_).given
+        rules = all_rules(models.values(), graph)
+        made = make_tasks(methods, graph, rules, tasks, paths, past, seed)
     Study.create(out, made, title)
     if json:
         show.as_json({"study": str(out), "tasks": len(made), "methods": sorted(methods)})
         return
     typer.echo(f"{len(made)} questions about {', '.join(sorted(methods))} written to {out}")
-    typer.echo(f"next: loger study serve {out}")
+    typer.echo(f"next: loger study serve {quote(str(out))}")
 
 
 @app.command()
@@ -75,7 +94,8 @@ def serve(
 ) -> None:
     """Serve a study to raters, until Ctrl-C.
 
-    Answers are saved as they come.
+    Answers are saved as they come. Only this machine can reach the server unless --host says
+    otherwise.
 
     \b
     Example:
@@ -83,20 +103,25 @@ def serve(
     """
     from loger.cli import show
     from loger.study import Study
-    from loger.study.server import serve as bound
+    from loger.web.launch import check_installed
 
-    server = bound(Study(file), host, port)
-    url = "http://{}:{}/".format(*server.server_address[:2])
+    study = Study(file)
+    check_installed()
+    from loger.web.study import listening, run_study
+
+    bound = listening(host, port)
+    name, number = bound.getsockname()[:2]
+    url = f"http://[{name}]:{number}/" if ":" in name else f"http://{name}:{number}/"
     if json:
         show.as_json({"study": str(file), "url": url})
     else:
         typer.echo(f"raters go to {url}; answers are saved in {file}; Ctrl-C stops the server")
     try:
-        server.serve_forever()
+        run_study(study, host, bound)
     except KeyboardInterrupt:
         typer.echo(f"stopped; for the results: loger study results {file}", err=True)
     finally:
-        server.server_close()
+        bound.close()
 
 
 @app.command(name="results")
@@ -147,7 +172,7 @@ def simulate(
 
     \b
     Example:
-      loger study simulate copy-of-study.sqlite --raters 12 --quality loger=1
+      loger study simulate copy-of-study.sqlite --raters 12 --quality LOGER=1
     """
     from loger.study import Study
     from loger.study.simulated import simulate as run

@@ -18,6 +18,7 @@ from loger.data.dataset import PARTS, TRAIN, Dataset, Interactions, Note, names_
 from loger.data.facts import OTHER, numbered
 from loger.errors import DataError
 from loger.graph import Vocabulary
+from loger.graph.strengths import as_strengths
 
 __all__ = ["NO_FACTS", "OTHER", "assemble"]
 
@@ -42,7 +43,7 @@ def assemble(
 ) -> Dataset:
     """Number named interactions and facts into a Dataset.
 
-    ``interactions`` has columns user, item and optionally rating, time, part (train,
+    ``interactions`` has columns user, item and optionally rating, strength, time, part (train,
     validation or test). ``facts`` has head, relation, tail and optionally head_type,
     tail_type (null where unknown: users and items are then known by name, other types are
     inferred; ``OTHER`` where only users and items are ruled out) and source (the interaction
@@ -70,6 +71,7 @@ def assemble(
             ratings=_optional(kept, "rating", pl.Float32),
             times=_optional(kept, "time", pl.Int64),
             parts=_optional(kept, "part", pl.Int8),
+            strengths=_optional(kept, "strength", pl.Float64),
         ),
     )
     return _noted(dataset, collected)
@@ -98,7 +100,7 @@ def _kept_interactions(
     first = interactions.sort(order, maintain_order=True).unique(
         ["user", "item"], keep="first", maintain_order=True
     )
-    first = first.sort("row")
+    first = _with_strengths(first.sort("row"), interactions)
     if len(first) < len(interactions):
         again = interactions.join(first.select("row"), on="row", how="anti")
         if "part" in interactions.columns:
@@ -117,6 +119,24 @@ def _kept_interactions(
             remedy="check the interactions and positive_from",
         )
     return first
+
+
+def _with_strengths(first: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
+    """One row of each pair with how strong it was: its amounts added up, else its highest rating,
+    else how many rows it has. Rows of a later part are not known to an earlier one."""
+    by = [*PAIR, "part"] if "part" in rows.columns else list(PAIR)
+    if "strength" in rows.columns:
+        amounts = as_strengths(rows["strength"].cast(pl.Float64).fill_null(1.0).to_numpy())
+        rows = rows.with_columns(pl.Series("strength", amounts))
+        told = rows.group_by(by).agg(pl.col("strength").sum())
+    elif len(first) == len(rows):
+        return first
+    elif "rating" in rows.columns:
+        told = rows.group_by(by).agg(pl.col("rating").max())
+    else:
+        told = rows.group_by(by).agg(pl.len().cast(pl.Float64).alias("strength"))
+    known = first.drop(told.columns[-1], strict=False)
+    return known.join(told, on=by, how="left", maintain_order="left")
 
 
 def note_unused(entities: pl.Series, facts: pl.DataFrame, notes: list[Note]) -> None:

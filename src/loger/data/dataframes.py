@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import polars as pl
+from typing import TYPE_CHECKING, Any
 
 from loger.errors import DataError
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 def is_frame(source: object) -> bool:
@@ -17,6 +18,8 @@ def is_frame(source: object) -> bool:
 def polars_frame(source: object, name: str | None = None) -> pl.DataFrame:
     """The table of a frame with the number of each row, from 1, as its ``line``; a column that
     is called so already gets another name. ``name`` is for messages."""
+    import polars as pl  # not where it is only asked whether something is a frame
+
     if isinstance(source, pl.LazyFrame):
         source = source.collect()
     if not is_frame(source):
@@ -36,6 +39,8 @@ def polars_frame(source: object, name: str | None = None) -> pl.DataFrame:
 def _from_pandas(source: Any, name: str | None) -> pl.DataFrame:
     """Column by column through Python's own values: so it needs no pyarrow, and missing values
     become null."""
+    import polars as pl
+
     names = [str(c) for c in source.columns]
     twice = [c for c in names if names.count(c) > 1]
     if twice:

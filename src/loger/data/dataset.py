@@ -11,6 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from loger.graph import INTERACTION, KnowledgeGraph, Relation, Vocabulary
+from loger.graph.catalogue import NOTHING, Catalogue
 
 TRAIN, VALIDATION, TEST = 0, 1, 2
 PARTS = ("train", "validation", "test")
@@ -40,6 +41,16 @@ class Interactions:
     times: NDArray[np.int64] | None = None
     parts: NDArray[np.int8] | None = None
     """The split that the data brings: TRAIN, VALIDATION or TEST per row."""
+    strengths: NDArray[np.float64] | None = None
+    """How much of it there was: plays, pieces, seconds; added up where a pair has several rows."""
+
+    @property
+    def known_strengths(self) -> NDArray[np.floating] | None:
+        """Amounts or else ratings, if they tell interactions apart."""
+        values = self.ratings if self.strengths is None else self.strengths
+        if values is None or not len(values) or np.nanmin(values) == np.nanmax(values):
+            return None
+        return values
 
     def __len__(self) -> int:
         return len(self.users)
@@ -74,6 +85,8 @@ class Dataset:
     notes: tuple[Note, ...] = field(default=())
     mapping: object = None
     """What ``loger.from_tables`` took each column for; print it. Not saved."""
+    catalogue: Catalogue = NOTHING
+    """What tables say of items beside the graph: values to filter by, pictures."""
 
     @property
     def n_users(self) -> int:
@@ -111,11 +124,14 @@ class Dataset:
         graph = KnowledgeGraph.from_triples(
             self.vocabulary, self.relations, heads, kinds, tails, origins=origins
         )
+        users, items = interactions.users[chosen], interactions.items[chosen]
+        strengths = interactions.known_strengths
+        if strengths is not None:
+            rated = interactions.strengths is None
+            graph = graph.strengthened(users, items, strengths[chosen], rated)
         if interactions.times is None:
             return graph
-        return graph.timed(
-            interactions.users[chosen], interactions.items[chosen], interactions.times[chosen]
-        )
+        return graph.timed(users, items, interactions.times[chosen])
 
     def __repr__(self) -> str:
         notes = f", {len(self.notes)} note{'s' * (len(self.notes) > 1)}" if self.notes else ""

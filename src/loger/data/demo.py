@@ -5,7 +5,8 @@ the next is the end of random walks along that rule through what is known at tha
 with probability ``noise``, just something popular. Random walks prefer few and specific links
 to many vague ones, as the ``walk`` feature of METHOD §5 does.
 
-The catalogue keeps the rules apart: brands, categories, features and links are drawn apart
+Variants make the true reasons harder to tell (``Variant``). In the plain shop
+the catalogue keeps the rules apart: brands, categories, features and links are drawn apart
 from each other and, as in real catalogues, are not known for every item. The rule (purchase,
 purchase⁻¹, purchase) is not planted: with ten purchases per user it reaches three quarters of
 a shop of this size, and mining should drop it.
@@ -14,9 +15,10 @@ a shop of this size, and mining should drop it.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
+from typing import Literal, get_args
 
 import numpy as np
 import polars as pl
@@ -36,6 +38,13 @@ PLANTED: tuple[tuple[str, ...], ...] = (
 )
 """The rules that cause purchases, one for each group of users."""
 
+Variant = Literal["plain", "causes", "hubs", "distractors", "popularity"]
+"""What makes reasons hard to tell apart: ``causes``, users shop by two rules at once, their group's
+and categories (or brands); ``hubs``, a third of all items share one brand, or one category, and
+everybody who follows somebody follows the same person; ``distractors``, facts that cause nothing
+go with those that do (sellers with brands, what is viewed together with what is bought together);
+``popularity``, what a rule leads to is bought the more the more popular it is."""
+
 BRAND, FEATURE, BUNDLE, SOCIAL, CATEGORY = range(len(PLANTED))
 SEEDS = 3
 """How many purchases each user makes before the rule of the group sets in."""
@@ -49,12 +58,15 @@ _PARTS = 6  # accessories of a main item
 _KEEN, _TALK = 0.9, 0.16  # how often feature-driven users, and others, write a review
 _ASIDE = 0.1  # how often a review mentions another of the item's features
 _WALKS = 10  # walks before a choice: the more, the more alike are the choices
+_ALIKE = 0.8  # how often a distracting fact says what the true one says
 _TYPES = {
     "has_brand": ("item", "brand"),
     "has_category": ("item", "category"),
     "part_of": ("category", "department"),
     "has_feature": ("item", "feature"),
     "also_bought": ("item", "item"),
+    "also_viewed": ("item", "item"),
+    "has_seller": ("item", "seller"),
     "follows": ("user", "user"),
     "mentions": ("user", "feature"),
 }
@@ -87,10 +99,18 @@ class Demo:
     planted: tuple[tuple[str, ...], ...] = PLANTED
 
 
-def shop(seed: int = 0, *, users: int = 600, items: int = 400, noise: float = 0.15) -> Demo:
+def shop(
+    seed: int = 0,
+    *,
+    users: int = 600,
+    items: int = 400,
+    noise: float = 0.15,
+    variant: Variant = "plain",
+) -> Demo:
     """Invent a shop and a year of purchases in it; the same seed gives the same bytes.
 
     ``noise`` is the share of later purchases without a rule; dead ends add one in a hundred.
+    ``variant`` makes the causes harder to tell.
 
     >>> shop(users=60, items=100).planted[2]
     ('purchase', 'also_bought')
@@ -99,13 +119,17 @@ def shop(seed: int = 0, *, users: int = 600, items: int = 400, noise: float = 0.
         raise LogerError(f"a shop needs 30 users and 60 items or more, got {users} and {items}")
     if not 0 <= noise < 1:
         raise LogerError(f"noise must be a share in [0, 1), got {noise!r}")
+    if variant not in get_args(Variant):
+        raise LogerError(f"a shop is one of {', '.join(get_args(Variant))}, got {variant!r}")
     streams = [np.random.default_rng([seed, k]) for k in range(2)]
     groups = (np.arange(users) % len(PLANTED)).astype(np.int8)
     people = _paired(_FIRST, " ".join(_paired(*_LAST, between="")))
-    town = _Town(_names(streams[0], people, users), groups)
+    town = _Town(_names(streams[0], people, users), groups, variant)
     _catalogue(town, streams[0], items)
     _bundles(town, streams[0])
     _following(town, streams[0])
+    if variant == "distractors":
+        _distractors(town, np.random.default_rng([seed, 2]))
     _year(town, streams[1], noise)
     return _demo(town)
 
@@ -116,6 +140,7 @@ class _Town:
 
     users: list[str]
     groups: NDArray[np.int8]
+    variant: Variant = "plain"
     items: list[str] = field(default_factory=list)
     traits: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     facts: list[tuple[str, str, str, int | None]] = field(default_factory=list)
@@ -125,6 +150,10 @@ class _Town:
     bought: list[tuple[str, str, int]] = field(default_factory=list)
     causes: list[int] = field(default_factory=list)
     paths: list[tuple[str, ...]] = field(default_factory=list)
+
+    def place(self, k: int, n: int) -> int:
+        """To which of n the k-th belongs: to all evenly or, with hubs, each third to the first."""
+        return 0 if self.variant == "hubs" and k % 3 == 0 else k % n
 
     def know(self, head: str, relation: str, tail: str, source: int | None = None) -> None:
         """Add a fact, known from an interaction or simply known."""
@@ -148,10 +177,10 @@ def _catalogue(town: _Town, rng: np.random.Generator, n: int) -> None:
     for kind in kinds:
         town.know(f"{kind}s", "part_of", kind.split()[0])
     for k, item in enumerate(named[:filed]):
-        town.know(item, "has_category", f"{kinds[k % len(kinds)]}s")
+        town.know(item, "has_category", f"{kinds[town.place(k, len(kinds))]}s")
     brands = _names(rng, _paired(*_BRANDS, between=""), filed // _SIZE)
     for k, i in enumerate(rng.permutation(n)[:filed]):
-        town.know(town.items[i], "has_brand", brands[k % len(brands)])
+        town.know(town.items[i], "has_brand", brands[town.place(k, len(brands))])
     features = _names(rng, _paired(*_FEATURES), n // _SIZE)
     for item, traits in zip(town.items, _dealt(rng, features, n, _TRAITS), strict=True):
         town.traits[item] = traits
@@ -174,8 +203,25 @@ def _following(town: _Town, rng: np.random.Generator) -> None:
     others = np.flatnonzero(town.groups != SOCIAL)
     setters = rng.choice(others, size=max(6, len(town.users) // 30), replace=False)
     for user in np.flatnonzero(town.groups == SOCIAL):
-        for setter in rng.choice(setters, size=3, replace=False):
+        followed = rng.choice(setters, size=3, replace=False)
+        if town.variant == "hubs" and setters[0] not in followed:
+            followed[0] = setters[0]
+        for setter in followed:
             town.know(town.users[user], "follows", town.users[setter])
+
+
+def _distractors(town: _Town, rng: np.random.Generator) -> None:
+    """Facts that cause nothing: most say what a true one says, the others anything."""
+    brands = sorted({tail for _, relation, tail, _ in town.facts if relation == "has_brand"})
+    for head, relation, tail, _ in tuple(town.facts):
+        alike = rng.random() < _ALIKE
+        if relation == "has_brand":
+            brand = tail if alike else brands[int(rng.integers(len(brands)))]
+            town.know(head, "has_seller", f"{brand} store")
+        elif relation == "also_bought":
+            other = tail if alike else town.items[int(rng.integers(len(town.items)))]
+            if other != head:
+                town.know(head, "also_viewed", other)
 
 
 def _year(town: _Town, rng: np.random.Generator, noise: float) -> None:
@@ -184,19 +230,24 @@ def _year(town: _Town, rng: np.random.Generator, noise: float) -> None:
     sells = [0.5 if town.links[v, "also_bought"] else 1.0 for v in town.items]
     popular = rng.lognormal(sigma=0.7, size=len(town.items)) * sells
     seeding = _seeding(town, popular)
+    weights = (
+        dict(zip(town.items, popular.tolist(), strict=True)) if town.variant == "popularity" else {}
+    )
     last = 0
     for when, user, early in _calendar(town, rng):
         name, group = town.users[user], int(town.groups[user])
         ruled = not early and rng.random() >= noise
-        path = _choice(town, rng, name, PLANTED[group]) if ruled else ()
+        second = BRAND if group == CATEGORY else CATEGORY
+        rules = (group, second) if town.variant == "causes" else (group,)
+        cause, path = _choice(town, rng, name, rules, weights) if ruled else (-1, ())
         item = path[-1] if path else _drawn(town, rng, seeding[group] if early else popular, name)
         last = max(last + 1, when)
         # Feature-driven users tell what they came for, and their first review starts it.
-        keen = group == FEATURE and (bool(path) or not town.links[name, "mentions"])
+        keen = group == FEATURE and (cause == FEATURE or not town.links[name, "mentions"])
         _review(town, rng, name, item, keen=keen, interest=path[1:2] if keen else ())
         town.bought.append((name, item, last))
         town.link(name, "purchase", item)
-        town.causes.append(group if path else -1)
+        town.causes.append(cause)
         town.paths.append(path)
 
 
@@ -213,16 +264,30 @@ def _calendar(town: _Town, rng: np.random.Generator) -> list[tuple[int, int, boo
 
 
 def _choice(
-    town: _Town, rng: np.random.Generator, user: str, rule: Sequence[str]
+    town: _Town,
+    rng: np.random.Generator,
+    user: str,
+    rules: Sequence[int],
+    weights: Mapping[str, float],
+) -> tuple[int, tuple[str, ...]]:
+    """Of a few random walks along rules in turn the first to the item that most of them end in,
+    with its rule; -1 and () if none ends."""
+    turns = [rules[k % len(rules)] for k in range(_WALKS)]
+    walks = [(rule, _walk(town, rng, user, PLANTED[rule], weights)) for rule in turns]
+    walks = [(rule, path) for rule, path in walks if path]
+    ends = Counter(path[-1] for _, path in walks)
+    return max(walks, key=lambda walk: ends[walk[1][-1]], default=(-1, ()))
+
+
+def _walk(
+    town: _Town,
+    rng: np.random.Generator,
+    user: str,
+    rule: Sequence[str],
+    weights: Mapping[str, float],
 ) -> tuple[str, ...]:
-    """Of a few random walks the first to the item that most of them end in; () if none ends."""
-    walks = [path for _ in range(_WALKS) if (path := _walk(town, rng, user, rule))]
-    ends = Counter(path[-1] for path in walks)
-    return max(walks, key=lambda path: ends[path[-1]], default=())
-
-
-def _walk(town: _Town, rng: np.random.Generator, user: str, rule: Sequence[str]) -> tuple[str, ...]:
-    """A random simple path along the rule to an item that the user has not; () at a dead end."""
+    """A random simple path along the rule to an item that the user has not; () at a dead end.
+    Its last hop is even, or by the weights of items if there are any."""
     owned = town.links[user, "purchase"]
     path = [user]
     for hop, relation in enumerate(rule, start=1):
@@ -230,7 +295,11 @@ def _walk(town: _Town, rng: np.random.Generator, user: str, rule: Sequence[str])
         choice = [n for n in town.links[path[-1], relation] if n not in taken]
         if not choice:
             return ()
-        path.append(choice[int(rng.random() * len(choice))])
+        if weights and hop == len(rule):
+            sums = np.cumsum([weights[n] for n in choice])
+            path.append(choice[int(np.searchsorted(sums, rng.random() * sums[-1], "right"))])
+        else:
+            path.append(choice[int(rng.random() * len(choice))])
     return tuple(path)
 
 
@@ -270,8 +339,9 @@ def _demo(town: _Town) -> Demo:
         pl.col("relation").replace_strict({r: t[side] for r, t in _TYPES.items()}).alias(column)
         for side, column in enumerate(("head_type", "tail_type"))
     )
+    name = "demo shop" if town.variant == "plain" else f"demo shop, {town.variant}"
     dataset = assemble(
-        "demo shop", bought, facts, interaction="purchase", users=town.users, items=town.items
+        name, bought, facts, interaction="purchase", users=town.users, items=town.items
     )
     number = {name: k for k, name in enumerate(dataset.vocabulary.names)}
     return Demo(

@@ -15,7 +15,6 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 from scipy.sparse import coo_matrix, csr_matrix
-from scipy.sparse.csgraph import connected_components
 
 from loger.data.dataset import Facts, Note
 from loger.errors import DataError
@@ -27,7 +26,7 @@ OTHER = "?"
 """The type of an entity that is neither a user nor an item, whatever its name; its real type
 is to be inferred."""
 
-_TYPE_IN_RELATION = re.compile(r"^has_|^.+_(by|in|of|to)_(?=.)")
+TYPE_IN_RELATION = re.compile(r"^has_|^.+_(by|in|of|to)_(?=.)")
 
 
 @dataclass(frozen=True)
@@ -215,6 +214,8 @@ def _with_types_inferred(work: Numbering, facts: Coded) -> Coded:
     met = csr_matrix((ones, (entity, place)), shape=(n, n_places))  # each entity once per place
     at = np.repeat(np.arange(n), np.diff(met.indptr))
     links = coo_matrix((met.data, (at, met.indices + n)), shape=(n + n_places,) * 2)
+    from scipy.sparse.csgraph import connected_components  # slow to import, and rarely needed
+
     _, group = connected_components(links, directed=False)
     sizes = np.bincount(met.indices, minlength=n_places)
     # The tail side names a type better than the head side; ties go to the name.
@@ -225,7 +226,7 @@ def _with_types_inferred(work: Numbering, facts: Coded) -> Coded:
     type_of_group: dict[int, int] = {}
     for p in by_fitness:
         if int(group[n + p]) not in type_of_group:
-            title = _TYPE_IN_RELATION.sub("", work.relations[p // 2])
+            title = TYPE_IN_RELATION.sub("", work.relations[p // 2])
             title += "_head" if p % 2 == 0 else ""
             while title in work.types:
                 title += "_"

@@ -36,7 +36,14 @@ INTERACTIONS = {
     "user": _USER,
     "item": _ITEM,
     "rating": ("rating", "score", "stars", "overall"),
-    "time": ("time", "timestamp", "datetime", "ts", "date", "created_at"),
+    "strength": (
+        *("strength", "count", "plays", "play_count", "listens", "listen_count", "quantity", "qty"),
+        *("dwell", "dwell_time", "watch_time", "weight"),
+    ),
+    "time": (
+        *("time", "timestamp", "datetime", "ts", "date", "created_at", "played_at", "bought_at"),
+        *("purchased_at", "ordered_at", "watched_at", "read_at"),
+    ),
     "part": ("part", "split"),
 }
 TRIPLES = {
@@ -62,6 +69,7 @@ _PLAIN_WORDS = frozenset(
         r"\w+",
         "customer client member buyer reviewer visitor account person u product movie film book "
         "article song track game recipe course business artist sku asin isbn i stars overall ts "
+        "strength count plays listens quantity dwell weight "
         "date source from h s rel edge r p target to t o",
     )
 )
@@ -132,7 +140,8 @@ class Columns:
         strange = [
             c
             for c in words
-            if above[c] in ({"number"}, {"date"}) and (enough or c in ("rating", "time"))
+            if above[c] in ({"number"}, {"date"})
+            and (enough or c in ("rating", "time", "strength"))
         ]
         coded = [c for c in self.needed if above.get(c, {"word"}) <= {"number", "code"}]
         cells, wanted = (

@@ -3,7 +3,7 @@
 A folder holds ``interactions`` and, if there are facts, ``triples`` (or ``kg``), each as
 .csv, .tsv, .txt or .parquet, text also compressed; ``items`` and ``users`` may name those
 without interactions and give labels. A first row that holds known column names (user,
-item, rating, time, part; head, relation, tail, head_type, tail_type; id, label; and those
+item, rating, strength, time, part; head, relation, tail, head_type, tail_type; id, label; and those
 that ``loger.data.headers`` takes for the same) is the header, columns may then come in any
 order; otherwise they are user, item[, rating[, time]], head, relation, tail, and id[, label].
 Columns that are not known are noted, not read.
@@ -12,7 +12,9 @@ In Parquet files and frames the "line" of a message is the number of the row.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import NamedTuple
 
 import polars as pl
@@ -24,6 +26,7 @@ from loger.data.dataset import Dataset, Note
 from loger.data.headers import Columns
 from loger.data.times import seconds
 from loger.errors import DataError
+from loger.forks import check_not_forked
 
 ENDINGS = (".csv", ".tsv", ".txt", ".parquet")
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
@@ -32,10 +35,10 @@ _PARTS = {
     "validation": ("validation", "valid", "val", "dev"),
     "test": ("test", "testing"),
 }
-_INTERACTIONS = Columns(headers.INTERACTIONS, ("user", "item", "rating", "time"), 2)
-_TRIPLES = Columns(headers.TRIPLES, ("head", "relation", "tail"))
-_ITEMS = Columns(headers.ITEMS, ("name", "label"), 1)
-_USERS = Columns(headers.USERS, ("name", "label"), 1)
+INTERACTIONS = Columns(headers.INTERACTIONS, ("user", "item", "rating", "time"), 2)
+TRIPLES = Columns(headers.TRIPLES, ("head", "relation", "tail"))
+ITEMS = Columns(headers.ITEMS, ("name", "label"), 1)
+USERS = Columns(headers.USERS, ("name", "label"), 1)
 
 
 class Frame(NamedTuple):
@@ -100,11 +103,12 @@ def from_frames(
     """The data set of frames of polars or pandas: the tables of the plain format, with the same
     names of columns, checks and notes.
 
-    ``interactions`` has user, item and perhaps rating, time, part; ``triples`` head, relation,
-    tail and perhaps head_type, tail_type; ``items`` and ``users`` id and perhaps label.
-    Messages count rows from 1. ``positive_from`` keeps only interactions rated at least so;
-    ``interaction`` is the name of the relation that they become.
+    ``interactions`` has user, item and perhaps rating, strength (a count, plays, a quantity), time,
+    part; ``triples`` head, relation, tail and perhaps head_type, tail_type; ``items`` and ``users``
+    id and perhaps label. Messages count rows from 1. ``positive_from`` keeps only interactions
+    rated at least so; ``interaction`` is the name of the relation that they become.
     """
+    check_not_forked("reading frames")
     table = Frame.of(interactions, "interactions")
     if table is None:
         raise DataError("interactions are missing", remedy="give a frame with user and item")
@@ -131,13 +135,16 @@ def _dataset(
 ) -> Dataset:
     notes = list[Note]()
     table = read_interactions(interactions, notes)
-    item_names, item_labels = _read_names(items, _ITEMS, notes, table["item"])
-    user_names, user_labels = _read_names(users, _USERS, notes, table["user"])
+    lost = dict[Path, list[str]]()
+    item_names, item_labels = _read_names(items, ITEMS, notes, table["item"], lost)
+    user_names, user_labels = _read_names(users, USERS, notes, table["user"], lost)
+    if triples is None and lost:
+        _refuse_facts_in_columns(interactions, items, users, lost)
     seen = pl.concat([table["item"], table["user"]])
     return assemble(
         name,
         table,
-        NO_FACTS if triples is None else _read_triples(triples, notes, seen),
+        NO_FACTS if triples is None else read_triples(triples, notes, seen),
         interaction=interaction,
         users=user_names,
         items=item_names,
@@ -146,6 +153,29 @@ def _dataset(
         notes=notes,
         path=_path(interactions),
         facts_path=None if triples is None else _path(triples),
+    )
+
+
+def _refuse_facts_in_columns(
+    interactions: Path | Frame,
+    items: Path | Frame | None,
+    users: Path | Frame | None,
+    lost: Mapping[Path, Sequence[str]],
+) -> None:
+    """Say that columns hold facts that this format has no place for, and what reads them: to fit
+    without the only facts there are is not what anybody wants."""
+    path, columns = next(iter(lost.items()))
+    if isinstance(interactions, Frame):
+        remedy = "loger.from_tables(interactions, items=…, users=…) makes facts of columns"
+    else:
+        given = (("interactions", interactions), ("items", items), ("users", users))
+        options = [f"--{n} {quote(str(_path(f)))}" for n, f in given if f is not None]
+        out = f"--out {quote(interactions.parent.resolve().name + '.loger')}"
+        remedy = f"this makes facts of columns: loger data build table {' '.join(options)} {out}"
+    raise DataError(
+        f"has columns that would not be read ({', '.join(columns)}), and there are no triples",
+        path=path,
+        remedy=f"{remedy}; or leave the columns out",
     )
 
 
@@ -166,10 +196,12 @@ def locate(folder: Path, *stems: str, endings: tuple[str, ...] = ENDINGS) -> Pat
 
 
 def read_interactions(source: Path | Frame, notes: list[Note]) -> pl.DataFrame:
-    """The interactions of a table: user, item and, where given, rating, time and part."""
-    frame, path = read_columns(source, _INTERACTIONS, notes), _path(source)
+    """The interactions of a table: user, item and, where given, rating, strength, time, part."""
+    frame, path = read_columns(source, INTERACTIONS, notes), _path(source)
     if "rating" in frame.columns:
         frame = tables.number(frame, "rating", pl.Float64, path)
+    if "strength" in frame.columns:
+        frame = tables.number(frame, "strength", pl.Float64, path)
     if "time" in frame.columns:
         frame = seconds(frame, "time", path)
     if "part" in frame.columns:
@@ -188,19 +220,25 @@ def read_interactions(source: Path | Frame, notes: list[Note]) -> pl.DataFrame:
     return frame
 
 
-def _read_triples(source: Path | Frame, notes: list[Note], seen: pl.Series) -> pl.DataFrame:
-    frame = read_columns(source, _TRIPLES, notes, seen)
+def read_triples(source: Path | Frame, notes: list[Note], seen: pl.Series) -> pl.DataFrame:
+    """The facts of a table: head, relation, tail and, where given, their types."""
+    frame = read_columns(source, TRIPLES, notes, seen)
     kinds = [c for c in ("head_type", "tail_type") if c in frame.columns]
     return frame.with_columns(pl.col(c).replace("", None) for c in kinds)
 
 
 def _read_names(
-    source: Path | Frame | None, columns: Columns, notes: list[Note], seen: pl.Series
+    source: Path | Frame | None,
+    columns: Columns,
+    notes: list[Note],
+    seen: pl.Series,
+    lost: dict[Path, list[str]],
 ) -> tuple[pl.Series, dict[str, str]]:
-    """The names that a table lists and the labels that it gives them."""
+    """The names that a table lists and the labels that it gives them; columns that are not read
+    are added to ``lost``."""
     if source is None:
         return pl.Series("name", [], dtype=pl.String), {}
-    frame = read_columns(source, columns, notes, seen)
+    frame = read_columns(source, columns, notes, seen, lost)
     labels = dict[str, str]()
     if "label" in frame.columns:
         labelled = frame.filter(pl.col("label").fill_null("") != "")
@@ -209,13 +247,17 @@ def _read_names(
 
 
 def read_columns(
-    source: Path | Frame, columns: Columns, notes: list[Note], seen: pl.Series | None = None
+    source: Path | Frame,
+    columns: Columns,
+    notes: list[Note],
+    seen: pl.Series | None = None,
+    lost: dict[Path, list[str]] | None = None,
 ) -> pl.DataFrame:
     """A table with its columns under our names; those that must be there are checked.
 
     A first line with a name that was ``seen`` elsewhere cannot be a header.
     """
-    path, frame = _path(source), _read_table(source, columns, notes, seen)
+    path, frame = _path(source), read_whole(source, columns, notes, seen)
     names = [c for c in frame.columns if c != "line"]
     chosen = columns.chosen(names)
     for ours in columns.needed:
@@ -231,17 +273,19 @@ def read_columns(
     unread = [c for c in names if c not in chosen.values()]
     if unread:
         notes.append(Note(f"columns of {path.name} that are not read", len(unread), unread[0]))
+        if lost is not None:
+            lost[path] = unread
     frame = frame.select("line", *(pl.col(theirs).alias(ours) for ours, theirs in chosen.items()))
     frame = tables.filled(frame, columns.needed, path)
     for column in chosen:
-        if column not in ("rating", "time"):
+        if column not in ("rating", "strength", "time"):
             frame = _as_text(frame, column, path)
         elif frame.schema[column].is_nested() or frame.schema[column] == pl.Object:
             raise _wrong_kind(frame, column, path, "numbers")
     return tables.filled(frame, columns.needed, path)  # as text a cell may be empty, too
 
 
-def _read_table(
+def read_whole(
     source: Path | Frame, columns: Columns, notes: list[Note], seen: pl.Series | None
 ) -> pl.DataFrame:
     """A table as it is, its columns under their own names, or by their order."""

@@ -3,7 +3,7 @@
 The folder holds ``interactions`` as in ``loger.data.plain``, one or more ``.nt`` or ``.ttl``
 files, also compressed, and perhaps ``links`` (.csv, .tsv, .txt, .parquet) with the columns
 item and iri. Without links an item or user is the resource whose IRI, or whose last part
-of the IRI, is its name. Reading needs pyoxigraph: ``pip install loger[rdf]``.
+of the IRI, is its name. Reading needs pyoxigraph: ``pip install 'loger-rec[rdf]'``.
 
 ``rdfs:label`` gives labels, ``rdf:type`` the type of an entity that is neither user nor
 item (the first one stated; what else it is remains unsaid, and is noted). Other statements
@@ -77,7 +77,7 @@ def _read_statements(path: Path) -> pl.DataFrame:
     try:
         import pyoxigraph as ox
     except ImportError:
-        raise LogerError("reading RDF needs pyoxigraph; pip install 'loger[rdf]'") from None
+        raise LogerError("reading RDF needs pyoxigraph; pip install 'loger-rec[rdf]'") from None
     turtle = ".ttl" in path.suffixes
     form = ox.RdfFormat.TURTLE if turtle else ox.RdfFormat.N_TRIPLES
     text = tables.read_text(path)

@@ -21,6 +21,8 @@ from loger.data.times import seconds
 from loger.errors import DataError
 
 _TYPES = ("token", "token_seq", "float", "float_seq")
+OPTIONAL = {"rating": "rating", "strength": "strength", "time": "timestamp"}
+"""What is read of interactions where it is there, and the column's name."""
 _SPLIT = dict(zip((".train", ".valid", ".test"), PARTS, strict=True))
 
 
@@ -86,14 +88,15 @@ def _read_interactions(folder: Path, stem: str, notes: list[Note]) -> tuple[pl.D
         tokens = [c for c, t in types.items() if t == "token"]
         user, item = _two_tokens(path, tokens)
         columns = {"user": user, "item": item}
-        columns |= {o: t for o, t in (("rating", "rating"), ("time", "timestamp")) if t in types}
+        columns |= {o: t for o, t in OPTIONAL.items() if t in types}
         unread = [c for c in types if c not in columns.values()]
         if unread:
             notes.append(Note(f"columns of {path.name} that are not read", len(unread), unread[0]))
         frame = frame.select("line", *(pl.col(t).alias(o) for o, t in columns.items()))
         frame = tables.filled(frame, ["user", "item"], path)
-        if "rating" in columns:
-            frame = tables.number(frame, "rating", pl.Float64, path)
+        for column in ("rating", "strength"):
+            if column in columns:
+                frame = tables.number(frame, column, pl.Float64, path)
         if "time" in columns:
             frame = seconds(frame, "time", path)
         if split:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -10,12 +12,15 @@ from numpy.typing import NDArray
 
 from loger import files
 from loger.data.dataset import PARTS, Dataset, Facts, Interactions, Note
+from loger.data.tables import MARK
 from loger.errors import DataError
 from loger.files import Kind, atomic_folder, check_files, read_manifest
 from loger.graph import Relation, Vocabulary
+from loger.graph.catalogue import Catalogue, Unwalked
 
 SAVED = Kind("dataset", "saved data set", 2, "read the original and save it again")
 TABLES = ("entities", "relations", "facts", "interactions")
+CATALOGUE, IMAGE = "catalogue", "(image)"
 
 
 def check_target(folder: Path | str, *, replace: bool) -> None:
@@ -29,10 +34,14 @@ def save(dataset: Dataset, folder: Path | str) -> None:
         "name": dataset.name,
         "types": dataset.vocabulary.types,
         "notes": [(note.what, note.count, note.example) for note in dataset.notes],
+        "mapping": dataset.catalogue.mapping,
     }
     with atomic_folder(folder, SAVED, about) as part:
         for name, table in zip(TABLES, _tables(dataset), strict=True):
-            table.write_parquet(part / f"{name}.parquet")
+            table.write_parquet(part / f"{name}.parquet", metadata={MARK: SAVED.name})
+        if dataset.catalogue.unwalked or dataset.catalogue.images:
+            catalogue = _catalogue_table(dataset.catalogue)
+            catalogue.write_parquet(part / f"{CATALOGUE}.parquet", metadata={MARK: SAVED.name})
 
 
 def _tables(dataset: Dataset) -> tuple[pl.DataFrame, ...]:
@@ -45,6 +54,7 @@ def _tables(dataset: Dataset) -> tuple[pl.DataFrame, ...]:
         "rating": interactions.ratings,
         "time": interactions.times,
         "part": interactions.parts,
+        "strength": interactions.strengths,
     }
     relations = [(r.name, r.head_type, r.tail_type) for r in dataset.relations]
     return (
@@ -62,6 +72,33 @@ def _tables(dataset: Dataset) -> tuple[pl.DataFrame, ...]:
     )
 
 
+def _catalogue_table(catalogue: Catalogue) -> pl.DataFrame:
+    """Items, by number, with values that are not in the graph, and their pictures."""
+    rows = [
+        (column.relation, column.type, column.values[place], item)
+        for column in catalogue.unwalked
+        for place, item in zip(column.places.tolist(), column.items.tolist(), strict=True)
+    ]
+    rows += [(IMAGE, IMAGE, file, item) for item, file in catalogue.images.items()]
+    schema = {"relation": pl.String, "type": pl.String, "value": pl.String, "item": pl.Int32}
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def _catalogue(folder: Path, mapping: Mapping[str, Any] | None) -> Catalogue:
+    """What ``_catalogue_table`` took apart; nothing where there was nothing."""
+    path = folder / f"{CATALOGUE}.parquet"
+    if not path.is_file():
+        return Catalogue(mapping=mapping)
+    table = pl.read_parquet(path)
+    images = dict(table.filter(pl.col("relation") == IMAGE).select("item", "value").iter_rows())
+    rest = table.filter(pl.col("relation") != IMAGE)
+    unwalked = tuple(
+        Unwalked.of(str(relation), str(kind), rows.select("value", "item").iter_rows())
+        for (relation, kind), rows in rest.group_by("relation", "type", maintain_order=True)
+    )
+    return Catalogue(unwalked, images, mapping)
+
+
 def read(folder: Path) -> Dataset:
     """The data set that ``save`` wrote; one that is incomplete or damaged is an error."""
     manifest = read_manifest(folder, SAVED)
@@ -73,7 +110,7 @@ def read(folder: Path) -> Dataset:
     of_type = {t: entities.filter(pl.col("type") == t) for t in about["types"]}
     optional = (
         interactions[c].to_numpy() if c in interactions.columns else None
-        for c in ("rating", "time", "part")
+        for c in ("rating", "time", "part", "strength")
     )
     dataset = Dataset(
         name=about["name"],
@@ -87,8 +124,10 @@ def read(folder: Path) -> Dataset:
             *(interactions[c].to_numpy() for c in ("user", "item")), *optional
         ),
         notes=tuple(Note(*note) for note in about["notes"]),
+        catalogue=_catalogue(folder, about.get("mapping")),
     )
     _check_ranges(dataset, folder)
+    dataset.catalogue.check(dataset.n_items)
     return dataset
 
 
@@ -107,6 +146,12 @@ def _check_ranges(dataset: Dataset, folder: Path) -> None:
         ("interactions", "part", parts, 0, len(PARTS)),
     ]
     for table, column, values, low, high in checks:
+        if values.dtype.kind not in "iu":
+            raise DataError(
+                f"{column} must be of whole numbers, not {values.dtype}",
+                path=folder / f"{table}.parquet",
+                remedy=SAVED.remedy,
+            )
         wrong = np.flatnonzero((values < low) | (values >= high))
         if len(wrong):
             raise DataError(

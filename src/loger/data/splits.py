@@ -25,6 +25,8 @@ class Split:
     train: NDArray[np.int64]
     validation: NDArray[np.int64]
     test: NDArray[np.int64]
+    why: str = ""
+    """How it was made, and why so, as a sentence."""
 
     @cached_property
     def graph(self) -> KnowledgeGraph:
@@ -62,7 +64,7 @@ class Split:
     def refit(self) -> Split:
         """The split for the last fit, when tuning is over: validation joins train."""
         both = np.sort(np.concatenate([self.train, self.validation]))
-        return Split(self.dataset, both, self.validation[:0], self.test)
+        return Split(self.dataset, both, self.validation[:0], self.test, self.why)
 
     def unobserved(self, users: NDArray[np.integer], n: int, seed: int) -> NDArray[np.int32]:
         """For each user n items, drawn uniformly and without repetition, that the user has
@@ -108,8 +110,8 @@ def split(
     for name, share in (("test", test), ("validation", validation)):
         if not 0 <= share < 1:
             raise LogerError(f"{name} must be a share in [0, 1), got {share!r}")
-    interactions = dataset.interactions
-    if how == "auto":
+    interactions, told = dataset.interactions, how != "auto"
+    if not told:
         how = (
             "given"
             if interactions.parts is not None
@@ -139,8 +141,26 @@ def split(
         _hold_out(parts, interactions.users, interactions.items, key, test, TEST)
     if not (parts == VALIDATION).any():
         _hold_out(parts, interactions.users, interactions.items, key, validation, VALIDATION)
-    rows = [np.flatnonzero(parts == p) for p in (TRAIN, VALIDATION, TEST)]
-    return Split(dataset, *rows)
+    train, held_out, tested = (np.flatnonzero(parts == p) for p in (TRAIN, VALIDATION, TEST))
+    return Split(dataset, train, held_out, tested, _why(how, told, test, validation))
+
+
+def _why(how: How, told: bool, test: float, validation: float) -> str:
+    """What a split is, and why."""
+    reasons = {
+        "given": "the data bring it",
+        "time": "there are times",
+        "random": "there are no times",
+    }
+    names = {"given": "as given", "time": "by time", "random": "at random"}
+    reason = "as told" if told else f"because {reasons[how]}"
+    if how == "given":
+        return f"{names[how]}, {reason}"
+    which = "latest" if how == "time" else "any"
+    parts = (
+        f"{which} {test:.0%} of each user's items to test, {validation:.0%} of the rest to validate"
+    )
+    return f"{names[how]}, {reason}: {parts}"
 
 
 def _hold_out(

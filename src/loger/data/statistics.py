@@ -25,6 +25,7 @@ def statistics(dataset: Dataset) -> dict[str, Any]:
         "interactions": len(events),
         "density": len(events) / max(1, dataset.n_users * dataset.n_items),
         "ratings": events.ratings is not None,
+        "strengths": events.strengths is not None,
         "times": events.times is not None,
         "parts": None if events.parts is None else _parts(events.parts),
         "per_user": _spread(np.bincount(events.users, minlength=dataset.n_users)),

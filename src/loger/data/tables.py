@@ -12,19 +12,42 @@ import gzip
 import io
 import lzma
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
 from loger.errors import DataError
 
-_DECOMPRESS: Mapping[str, Callable[[bytes], bytes]] = {
-    ".gz": gzip.decompress,
-    ".bz2": bz2.decompress,
-    ".xz": lzma.decompress,
-}
-COMPRESSIONS = ("", *_DECOMPRESS)
+_PACKINGS: Mapping[str, Any] = {".gz": gzip, ".bz2": bz2, ".xz": lzma}
+COMPRESSIONS = ("", *_PACKINGS)
+EXPANSION, ALWAYS = 100, 64 * 2**20
+"""A compressed file may unpack to so many times its size, or to so many bytes: real tables shrink
+to a fifth or a tenth, and a small file that fills the memory is no table."""
+MAX_COLUMNS, MAX_LINE = 1_000, 10_000_000
+"""Of a table, and bytes of a line."""
+_LIBRARIES = (
+    pl.exceptions.PolarsError, pl.exceptions.PanicException, OverflowError, RecursionError,
+    UnicodeError,
+)  # fmt: skip
+
+
+@contextmanager
+def told(path: Path | str | None) -> Iterator[None]:
+    """Says of an error of a library, even of a panic in it, which file it was met in."""
+    try:
+        yield
+    except _LIBRARIES as error:
+        why = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+        raise DataError(
+            f"cannot be read ({why})", path=path, remedy="check the types of its columns"
+        ) from error
+
+
+MARK = "loger"
+"""What Parquet files of saved data sets have among their metadata."""
 
 
 def find(folder: Path, name: str) -> Path | None:
@@ -49,16 +72,33 @@ def need(folder: Path, name: str) -> Path:
 def read_bytes(path: Path) -> bytes:
     """What a file holds, decompressed by the ending of its name."""
     try:
-        return _DECOMPRESS.get(path.suffix, bytes)(path.read_bytes())
+        return _unpacked(path) if path.suffix in _PACKINGS else path.read_bytes()
     except FileNotFoundError:
         raise DataError(
             "there is no such file", path=path, remedy="check the name and the folder"
         ) from None
     except (EOFError, OSError, ValueError, zlib.error, lzma.LZMAError) as error:
-        what = "decompressed" if path.suffix in _DECOMPRESS and path.is_file() else "read"
+        what = "decompressed" if path.suffix in _PACKINGS and path.is_file() else "read"
         raise DataError(
             f"cannot be {what} ({error})", path=path, remedy="fetch or write the file again"
         ) from None
+
+
+def _unpacked(path: Path) -> bytes:
+    """What a compressed file unpacks to, unless that is far more than a table's."""
+    most = max(ALWAYS, EXPANSION * path.stat().st_size)
+    parts, size = list[bytes](), 0
+    with _PACKINGS[path.suffix].open(path, "rb") as file:
+        while part := file.read(2**20):
+            size += len(part)
+            if size > most:
+                raise DataError(
+                    f"unpacks to more than {most // 2**20:,} MB, {EXPANSION} times its size",
+                    path=path,
+                    remedy="if that is right, unpack it yourself and give the unpacked file",
+                )
+            parts.append(part)
+    return b"".join(parts)
 
 
 def read_text(path: Path) -> str:
@@ -90,8 +130,17 @@ def read_lines(path: Path) -> pl.DataFrame:
     lines = read_text(path).split("\n")
     if lines[-1] == "":
         lines.pop()
-    frame = pl.DataFrame({"text": lines}, schema={"text": pl.String})
-    return frame.with_row_index("line", offset=1)
+    frame = pl.DataFrame({"text": lines}, schema={"text": pl.String}).with_row_index("line", 1)
+    long = frame.filter(pl.col("text").str.len_bytes() > MAX_LINE)
+    if len(long):
+        raise DataError(
+            f"is longer than {MAX_LINE:,} bytes",
+            path=path,
+            line=int(long["line"][0]),
+            value=long["text"][0][:80],
+            remedy="give every row its own line",
+        )
+    return frame
 
 
 def read_lists(path: Path, separator: str | None = None) -> pl.DataFrame:
@@ -145,6 +194,7 @@ def read_table(
     cells = _quoted_cells(path, lines) if quoted else pl.col("text").str.split(separator)
     rows = lines.select("line", "text", cells.alias("cells"))
     first = [str(cell).strip() for cell in rows["cells"][0]]
+    check_width(path, first)
     headed = columns is None or (is_header is not None and is_header(first))
     if columns is None or headed:
         names = first
@@ -223,16 +273,36 @@ def read_short_names(path: Path | None) -> dict[str, str]:
     return dict(pairs.iter_rows())
 
 
+def check_width(path: Path, names: Sequence[str]) -> None:
+    """Refuse a table of far more columns than anybody means."""
+    if len(names) > MAX_COLUMNS:
+        raise DataError(
+            f"has {len(names):,} columns, and {MAX_COLUMNS:,} are read at most",
+            path=path,
+            line=1,
+            remedy="leave out columns that are not needed",
+        )
+
+
 def read_parquet(path: Path) -> pl.DataFrame:
     """A Parquet table with the number of each row, from 1, as its ``line``."""
+    raw = io.BytesIO(read_bytes(path))
     try:
-        frame = pl.read_parquet(io.BytesIO(read_bytes(path)))
-    except (pl.exceptions.PolarsError, OSError) as error:
+        marks, names = pl.read_parquet_metadata(raw), list(pl.read_parquet_schema(raw))
+        check_width(path, names)
+        frame = pl.read_parquet(raw)
+    except (*_LIBRARIES, OSError) as error:
         raise DataError(
-            f"cannot be read as Parquet ({str(error).splitlines()[0]})",
+            f"cannot be read as Parquet ({(str(error).splitlines() or [''])[0][:200]})",
             path=path,
             remedy="write the file again",
         ) from None
+    if MARK in marks:
+        raise DataError(
+            "is a table of a saved data set, whose numbers mean nothing without its manifest",
+            path=path,
+            remedy="give the whole folder, with manifest.json and all tables",
+        )
     if not len(frame):
         raise DataError("has no rows", path=path, remedy="every file that is given must have rows")
     return frame.drop("line", strict=False).with_row_index("line", offset=1)

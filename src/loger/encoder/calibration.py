@@ -1,22 +1,28 @@
 """Calibration: from an encoder's scores to probabilities q that can stand beside p (METHOD 2).
 
-S = q + α·p depends on the scale of q. So q = σ(a·s + b) is fitted on validation pairs against as
-many uniform unobserved items of the same users: q is the probability that, of the two, this is
-the observed one's kind.
+S = q + α·p depends on the scale of q. So q = σ(a·s + b) is fitted on held-out pairs against
+uniform unobserved items of the same users. What q means depends on how many of these there are for
+each held-out one: against one it is the probability to be the observed of two, which is near 1 for
+all of a user's best items and cannot tell them apart; against all of them it is the probability
+that the user takes the item. Negatives that are drawn stand for those that are not by their
+weights (importance weighting), so that any base rate can be had from a few of them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
 
-from loger.data.splits import Split
 from loger.encoder.protocol import Encoder
 from loger.engine import Engine, LocalEngine
 from loger.errors import LogerError
+from loger.logistic import expit
+
+if TYPE_CHECKING:
+    from loger.data.splits import Split
 
 Floats = NDArray[np.float64]
 BLOCK = 1024
@@ -38,6 +44,10 @@ class Calibration:
     def logit(self, scores: NDArray[np.floating]) -> Floats:
         """The calibrated scores before σ."""
         return self.slope * np.asarray(scores, dtype=np.float64) + self.intercept
+
+    def at_odds(self, times: float) -> Calibration:
+        """The same where observed pairs are so many times as frequent."""
+        return Calibration(self.slope, self.intercept + float(np.log(times)))
 
 
 def calibrate(
@@ -76,19 +86,27 @@ def _scored(encoder: Encoder, block: tuple[NDArray[np.integer], ...]) -> tuple[F
     return scores[rows, items].astype(np.float64), scores[rows, others].astype(np.float64)
 
 
-def fit_calibration(scores: NDArray[np.floating], labels: NDArray[np.bool_]) -> Calibration:
+def fit_calibration(
+    scores: NDArray[np.floating],
+    labels: NDArray[np.bool_],
+    weights: NDArray[np.floating] | None = None,
+) -> Calibration:
     """Maximum likelihood of σ(a·s + b) by Newton's method; targets as Platt (1999) softens them,
-    so that the fit exists even where scores separate the labels."""
+    so that the fit exists even where scores separate the labels.
+
+    ``weights`` say for how many pairs each one stands.
+    """
     s, spread = np.asarray(scores, dtype=np.float64), float(np.std(scores)) or 1.0
     centre = float(np.mean(s))
     x = np.stack([(s - centre) / spread, np.ones(len(s))], axis=1)
-    n_pos, n_neg = int(labels.sum()), int((~labels).sum())
+    each = np.ones(len(s)) if weights is None else np.asarray(weights, dtype=np.float64)
+    n_pos, n_neg = float(each[labels].sum()), float(each[~labels].sum())
     target = np.where(labels, (n_pos + 1) / (n_pos + 2), 1 / (n_neg + 2))
     w = np.zeros(2)
     for _ in range(100):
         p = expit(x @ w)
-        gradient = x.T @ (p - target)
-        curvature = (x * (p * (1 - p))[:, None]).T @ x + 1e-9 * np.eye(2)
+        gradient = x.T @ (each * (p - target))
+        curvature = (x * (each * p * (1 - p))[:, None]).T @ x + 1e-9 * np.eye(2)
         step = np.linalg.solve(curvature, gradient)
         step *= min(1.0, 5.0 / max(float(np.abs(step).max()), 1e-12))
         w -= step
@@ -98,10 +116,13 @@ def fit_calibration(scores: NDArray[np.floating], labels: NDArray[np.bool_]) -> 
 
 
 def calibration_error(
-    probabilities: NDArray[np.floating], labels: NDArray[np.bool_], bins: int = 15
+    probabilities: NDArray[np.floating],
+    labels: NDArray[np.bool_],
+    bins: int = 15,
+    weights: NDArray[np.floating] | None = None,
 ) -> float:
     """Expected calibration error: mean |share observed − mean q| over bins of equal size by q."""
-    order = np.argsort(probabilities, kind="stable")
-    parts = np.array_split(order, bins)
-    gaps = [abs(labels[b].mean() - probabilities[b].mean()) * len(b) for b in parts if len(b)]
-    return float(np.sum(gaps) / len(order))
+    each = np.ones(len(labels)) if weights is None else np.asarray(weights, dtype=np.float64)
+    parts = np.array_split(np.argsort(probabilities, kind="stable"), bins)
+    gaps = [abs(float(each[b] @ (labels[b] - probabilities[b]))) for b in parts if len(b)]
+    return float(np.sum(gaps) / each.sum())

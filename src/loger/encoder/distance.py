@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
 
 import torch
 from torch import Tensor
 
-Distance = Literal["sphere", "squared", "l1"]
-"""Squared L2 of unit vectors, squared L2, or L1; see ``transe``."""
+from loger.encoder.transe import Distance
 
 Gradients = Callable[[Tensor], tuple[Tensor, Tensor]]
 

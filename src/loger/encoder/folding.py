@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from loger.encoder.protocol import Encoder, Floats
 from loger.engine.threads import one_thread
-from loger.graph import Graph, history_edges
+from loger.graph import Graph, UserView, history_edges
+
+if TYPE_CHECKING:
+    from loger.grounding import Walk
 
 
 @runtime_checkable
@@ -47,6 +50,10 @@ class EncoderParts:
     mean_appeal: float
 
 
+Own = tuple[float, float]
+"""What an item's product with the relation and its bias count, beside the sum over interactions."""
+
+
 @runtime_checkable
 class Attributable(Protocol):
     """An encoder whose scores can be sums over a user's interactions."""
@@ -66,8 +73,47 @@ class Attributable(Protocol):
         ...
 
 
+@runtime_checkable
+class Summable(Attributable, Protocol):
+    """An attributable encoder with scores that are plain sums: what an interaction gives does not
+    depend on the others."""
+
+    def sums(
+        self,
+        owners: NDArray[np.integer],
+        items: NDArray[np.integer],
+        weights: NDArray[np.floating],
+        n_users: int,
+    ) -> Floats:
+        """Σ over what each user has of weight times the product with every item; [users, items].
+
+        Arguments are those of ``FoldsIn.fold_in``.
+        """
+        ...
+
+    @property
+    def own_parts(self) -> Floats:
+        """What items have whoever asks: their product with the relation, and a bias; [2, items]."""
+        ...
+
+    def attribute(
+        self,
+        owned: NDArray[np.integer],
+        weights: NDArray[np.floating],
+        items: NDArray[np.integer],
+        own: Own | None = None,
+    ) -> EncoderParts:
+        """As ``Attributable.attribute``; with ``own``, of ``sums`` and the items' own parts."""
+        ...
+
+
 def attribute_user(
-    encoder: Encoder, graph: Graph, user: int, items: NDArray[np.integer], recency: float = 0.0
+    encoder: Encoder,
+    graph: Graph,
+    user: int,
+    items: NDArray[np.integer],
+    walk: Walk | None = None,
+    own: Own | None = None,
 ) -> EncoderParts | None:
     """The encoder's scores of items for a user as sums over the user's interactions, in the order
     of ``history``; None if the encoder is opaque: then no action can be named."""
@@ -75,34 +121,85 @@ def attribute_user(
         return None
     _, edges = history_edges(graph, np.array([user]))
     owned = graph.rows.tails[edges] - graph.n_users
-    return encoder.attribute(owned, _history_weights(graph, edges, recency), items)
+    weights = _history_weights(graph, edges, walk)
+    if own is None:
+        return encoder.attribute(owned, weights, items)
+    assert isinstance(encoder, Summable)
+    weights = weights / _lengths(graph, np.zeros_like(edges), weights, 1, walk)
+    return encoder.attribute(owned, weights, items, own)
 
 
-def score_users(encoder: Encoder, graph: Graph, users: ArrayLike, recency: float = 0.0) -> Floats:
+def score_users(
+    encoder: Encoder,
+    graph: Graph,
+    users: ArrayLike,
+    walk: Walk | None = None,
+    own: Own | None = None,
+) -> Floats:
     """Scores of all items for a block of users as a graph knows them; [users, items].
 
+    With ``own`` they are plain sums over the user's interactions, divided by √(Σ w²) of all that
+    the user ever did, and those parts of the items.
+
     An encoder whose users are their histories gets those of this graph: users that came later
-    or changed need no training. There an item counts (1 + the user's later interactions)^-recency,
-    where the graph knows times. Of other encoders the scores are those they learned.
+    or changed need no training. There an item counts what it does as the first hop of a walk: by
+    its age where the graph knows times, by its strength where it knows that. Of other encoders the
+    scores are those they learned.
     """
-    own = np.asarray(users, dtype=np.int64)
+    asked = np.asarray(users, dtype=np.int64)
     with one_thread():  # also for one user, outside of an engine
-        return _scored(encoder, graph, own, recency)
+        return _scored(encoder, graph, asked, walk, own)
 
 
-def _scored(encoder: Encoder, graph: Graph, own: NDArray[np.int64], recency: float) -> Floats:
+def _scored(
+    encoder: Encoder, graph: Graph, users: NDArray[np.int64], walk: Walk | None, own: Own | None
+) -> Floats:
     if not (isinstance(encoder, FoldsIn) and encoder.folds_in):
-        return encoder.score_items(own)
-    owners, edges = history_edges(graph, own)
-    weights = _history_weights(graph, edges, recency)
-    return encoder.fold_in(owners, graph.rows.tails[edges] - graph.n_users, weights, len(own))
+        return encoder.score_items(users)
+    owners, edges = history_edges(graph, users)
+    weights = _history_weights(graph, edges, walk)
+    items = graph.rows.tails[edges] - graph.n_users
+    if own is None:
+        return encoder.fold_in(owners, items, weights, len(users))
+    assert isinstance(encoder, Summable)
+    weights = weights / _lengths(graph, owners, weights, len(users), walk)[owners]
+    scores = encoder.sums(owners, items, weights, len(users))
+    scores += np.array(own, dtype=np.float32) @ encoder.own_parts
+    return scores
+
+
+def has_sums(encoder: Encoder) -> bool:
+    """Whether an encoder has scores that are plain sums over a user's interactions."""
+    return isinstance(encoder, Summable) and encoder.attributable
 
 
 def _history_weights(
-    graph: Graph, edges: NDArray[np.int64], recency: float
+    graph: Graph, edges: NDArray[np.int64], walk: Walk | None
 ) -> NDArray[np.floating]:
     """What each interaction counts in the sum that a user is."""
-    if recency and graph.later is not None:
-        faded: NDArray[np.floating] = (1.0 + graph.later[edges]) ** -recency
-        return faded
-    return np.ones(len(edges))
+    out: NDArray[np.floating] = np.ones(len(edges))
+    if walk is None:
+        return out
+    if walk.recency and graph.later is not None:
+        out = (1.0 + graph.later[edges]) ** -walk.recency
+    strong = graph.relative_strengths(walk.strength)
+    return out if strong is None else out * strong[edges]
+
+
+def _lengths(
+    graph: Graph,
+    owners: NDArray[np.integer],
+    weights: NDArray[np.floating],
+    n_users: int,
+    walk: Walk | None,
+) -> NDArray[np.float64]:
+    """√(Σ w²) over what each user did, √n where all counts 1.
+
+    In a view that includes what was removed: it happened, so that the rest counts as before.
+    """
+    squares = np.bincount(owners, weights**2, minlength=n_users).astype(np.float64)
+    if isinstance(graph, UserView):
+        recency, strength = (0.0, 0.0) if walk is None else (walk.recency, walk.strength)
+        gone = (1.0 + graph.later_than_gone) ** (-2 * recency)
+        squares += (gone * graph.gone_relative(strength) ** 2).sum()
+    return np.sqrt(np.maximum(squares, 1e-24))

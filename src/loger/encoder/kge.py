@@ -33,9 +33,9 @@ from loger.errors import LogerError, UnknownNameError
 from loger.graph import INTERACTION, KnowledgeGraph
 from loger.settings import overridden
 from loger.training.checkpoint import Checkpoint
+from loger.training.hidden import HiddenPairs
 from loger.training.loop import (
     Batch,
-    HiddenPairs,
     Parameters,
     Triples,
     chosen_device,
@@ -262,7 +262,7 @@ def _pykeen(part: str) -> Any:
         if error.name != "pykeen":
             raise
         raise LogerError(
-            "this encoder needs PyKEEN, which is not installed; pip install 'loger[kge]'"
+            "this encoder needs PyKEEN, which is not installed; pip install 'loger-rec[kge]'"
         ) from None
 
 

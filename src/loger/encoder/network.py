@@ -37,9 +37,9 @@ from loger.errors import LogerError
 from loger.graph import INTERACTION, KnowledgeGraph
 from loger.settings import overridden
 from loger.training.checkpoint import Checkpoint
+from loger.training.hidden import HiddenPairs
 from loger.training.loop import (
     Batch,
-    HiddenPairs,
     Ids,
     Parameters,
     Triples,

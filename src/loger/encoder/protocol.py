@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from loger.engine import Progress, silent
 from loger.graph import KnowledgeGraph
-from loger.training.loop import HiddenPairs
+from loger.training.hidden import HiddenPairs
 
 Floats = NDArray[np.float32]
 
@@ -64,4 +64,19 @@ class Product(Protocol):
 
     def as_product(self, users: ArrayLike) -> tuple[Floats, Floats] | None:
         """Vectors of users and of all items whose product is ``score_items``, if there are any."""
+        ...
+
+
+@runtime_checkable
+class Refits(Protocol):
+    """An encoder that can go on to a graph with more facts at less than a new fit costs."""
+
+    def refit(
+        self,
+        graph: KnowledgeGraph,
+        *,
+        checkpoint: Path | None = None,
+        progress: Progress = silent,
+    ) -> Self:
+        """Learn from a graph of the same entities and relations; see ``Encoder.fit``."""
         ...

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
 
 from loger.encoder.protocol import Encoder, Product
@@ -41,7 +40,7 @@ def top_items(
     engine = engine or LocalEngine()
     if product is not None:
         pairs = [(asked[span], product[0][span]) for span in spans]
-        matrix = graph, torch.from_numpy(product[1]).mT, k
+        matrix = graph, product[1].T, k
         found = list(engine.map("retrieving items", _best_of_product, pairs, matrix))
     else:
         parts = [asked[span] for span in spans]
@@ -58,19 +57,19 @@ def _best_scores(shared: tuple[KnowledgeGraph, Encoder, int], own: NDArray[np.in
 
 
 def _best_of_product(
-    shared: tuple[KnowledgeGraph, torch.Tensor, int],
+    shared: tuple[KnowledgeGraph, NDArray[np.float32], int],
     block: tuple[NDArray[np.int64], NDArray[np.float32]],
 ) -> Lists:
     """The k best columns of users · itemsᵀ, tile by tile: all scores are never held at once."""
     (graph, y, k), (own, users) = shared, block
     best, known = RunningBest(len(users), k), history(graph, own)
     rows, columns = (part[np.argsort(known[1], kind="stable")] for part in known)
-    x, n_items = torch.from_numpy(users), y.shape[1]
-    room = torch.empty(len(users) * min(ITEMS_PER_TILE, n_items))
+    n_items = y.shape[1]
+    room = np.empty(len(users) * min(ITEMS_PER_TILE, n_items), dtype=np.float32)
     for lo in range(0, n_items, ITEMS_PER_TILE):
         part = y[:, lo : lo + ITEMS_PER_TILE]
-        tile = room[: len(users) * part.shape[1]].view(len(users), -1)
-        scores = torch.mm(x, part, out=tile).numpy()
+        scores = room[: len(users) * part.shape[1]].reshape(len(users), -1)
+        np.matmul(users, part, out=scores)
         here = slice(*np.searchsorted(columns, [lo, lo + ITEMS_PER_TILE]))
         scores[rows[here], columns[here] - lo] = -np.inf
         best.offer(scores, lo)

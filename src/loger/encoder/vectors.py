@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
 from loger.encoder.protocol import Encoder, Floats
 from loger.errors import LogerError
@@ -17,10 +15,14 @@ from loger.graph import INTERACTION, KnowledgeGraph
 def vectors(encoder: Encoder, graph: KnowledgeGraph) -> tuple[Floats, Floats]:
     """Vectors of all entities and of all relations, inverse ones last; [entities, d], [2R, d].
 
-    An inverse relation has the negated vector of its relation, as translations do. Where the
+    An inverse relation has the negated vector of its relation, as translations do; a derived one,
+    which the encoder has not seen, that of no translation at all. Where the
     encoder makes users of their history, so does this.
     """
     entities, relations = _tables(encoder)
+    derived = sum(r.derived for r in graph.relations)  # which encoders do not see
+    if derived and len(relations) == len(graph.relations) - derived:
+        relations = np.concatenate([relations, np.zeros_like(relations[:1]).repeat(derived, 0)])
     if len(entities) != graph.n_entities or len(relations) != len(graph.relations):
         raise LogerError(
             f"the encoder has {len(entities)} entities and {len(relations)} relations, the graph "
@@ -46,6 +48,8 @@ def _tables(encoder: Encoder) -> tuple[Floats, Floats]:
         return _floats(encoder.vectors_.cpu().numpy()), _floats(state["diagonal.weight"]) - 1
     model: Any = getattr(getattr(encoder, "module_", None), "model", None)
     if model is not None and hasattr(model, "entity_representations"):
+        import torch
+
         with torch.no_grad():
             parts = model.entity_representations[0](), model.relation_representations[0]()
         real = [torch.view_as_real(t) if t.is_complex() else t for t in parts]
@@ -59,6 +63,8 @@ def _tables(encoder: Encoder) -> tuple[Floats, Floats]:
 
 def _of_histories(graph: KnowledgeGraph, entities: Floats) -> Floats:
     """Users as TransE makes them: the sum of their items over √n; [users, d]."""
+    from scipy.sparse import csr_array  # slow to import, and only the path reasoner needs it
+
     heads, relations, tails = graph.triples()
     rows = relations == INTERACTION
     users, items = heads[rows], tails[rows]

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from loger.engine.ordered import in_order, on_one_thread, one_by_one
 from loger.engine.protocol import Block, Progress, Result, Shared, silent
+from loger.engine.threads import numpy_on_one_thread
 
 
 class LocalEngine:
@@ -38,13 +39,14 @@ class LocalEngine:
             return
         pool = ThreadPoolExecutor(self.workers)
         try:
-            yield from in_order(
-                what,
-                lambda block: pool.submit(on_one_thread, fn, shared, block),
-                blocks,
-                2 * self.workers,
-                self.progress,
-            )
+            with numpy_on_one_thread():
+                yield from in_order(
+                    what,
+                    lambda block: pool.submit(on_one_thread, fn, shared, block),
+                    blocks,
+                    2 * self.workers,
+                    self.progress,
+                )
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 

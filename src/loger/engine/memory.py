@@ -35,9 +35,7 @@ class Segment:
     """An object in shared memory, until it is released."""
 
     def __init__(self, thing: object, once: Callable[[object], Ticket]) -> None:
-        file, buffers = BytesIO(), list[pickle.PickleBuffer]()
-        _Pickler(file, buffers, thing, once).dump(thing)
-        parts = [file.getbuffer(), *(buffer.raw() for buffer in buffers)]
+        parts = pickled(thing, lambda found: (load, (once(found), True)))
         spans, end = [], 1  # the first byte says whether the work is off
         for part in parts:
             begin = -(-end // ALIGNED) * ALIGNED
@@ -65,23 +63,38 @@ def _cancel(memory: SharedMemory) -> None:
     memory.buf[0] = 1
 
 
+Finder = tuple[Callable[..., object], tuple[object, ...]]
+"""A function and arguments that find, over there, what was sent once."""
+
+
+def pickled(thing: object, once: Callable[[object], Finder] | None = None) -> list[memoryview[int]]:
+    """The pickle of an object without its buffers, then these, as they lie in memory.
+
+    ``once`` says how what never changes is found over there; without it, it is sent like the rest.
+    """
+    file, buffers = BytesIO(), list[pickle.PickleBuffer]()
+    _Pickler(file, buffers, thing, once).dump(thing)
+    return [file.getbuffer(), *(buffer.raw() for buffer in buffers)]
+
+
 class _Pickler(pickle.Pickler):
-    """Sends an object's buffers out of band, and what is to be sent once by its ticket."""
+    """Sends an object's buffers out of band, and what is to be sent once by a word for it."""
 
     def __init__(
         self,
         file: BytesIO,
         buffers: list[pickle.PickleBuffer],
         thing: object,
-        once: Callable[[object], Ticket],
+        once: Callable[[object], Finder] | None,
     ) -> None:
         super().__init__(file, protocol=5, buffer_callback=buffers.append)
         self.thing, self.once = thing, once
 
     def reducer_override(self, found: Any) -> Any:
         """How to send what is no plain value; called for neither strings nor containers."""
-        if getattr(type(found), "sent_once", False) and found is not self.thing:
-            return load, (self.once(found), True)
+        constant = getattr(type(found), "sent_once", False) and found is not self.thing
+        if constant and self.once is not None:
+            return self.once(found)
         torch = sys.modules.get("torch")
         if torch is not None and isinstance(found, torch.Tensor) and found.device.type == "cpu":
             kind = type(found) if isinstance(found, torch.nn.Parameter) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import reprlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 
 from loger.engine.protocol import Block, Progress, Result, Shared
 from loger.engine.threads import one_thread
+from loger.errors import LogerError
 
 
 def one_by_one(
@@ -77,3 +79,14 @@ def naming(what: str, blocks: Sequence[object], k: int) -> Iterator[None]:
         block = reprlib.repr(blocks[k])
         error.add_note(f"while {what}, in block {k + 1} of {len(blocks)}: {block}")
         raise
+
+
+def sendable(error: Exception) -> Exception:
+    """The error itself, or one that says the same if this one does not survive the way back."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        if isinstance(error, LogerError):
+            return LogerError(str(error))
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error

@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary, finalize
 
 from loger.engine.local import LocalEngine, cores
 from loger.engine.memory import Segment, Ticket, cancel, is_cancelled, load
-from loger.engine.ordered import in_order, on_one_thread, one_by_one
+from loger.engine.ordered import in_order, on_one_thread, one_by_one, sendable
 from loger.engine.protocol import Block, Progress, Result, Shared, silent
 from loger.errors import LogerError
 
@@ -33,6 +33,8 @@ class ProcessEngine:
     They start with the first work and end with ``close``, or with this process. A script that
     uses it needs ``if __name__ == "__main__":``, as with every use of spawned processes.
     """
+
+    separate = True  # a whole fit can run in a worker, and another one beside it
 
     def __init__(self, workers: int | None = None, progress: Progress = silent) -> None:
         self.workers = workers or cores()
@@ -176,17 +178,6 @@ def _work(fn: Callable[[Any, Block], Result], ticket: Ticket, block: Block) -> R
         cancel(ticket)
         raise
     except Exception as error:
-        raise _sendable(error) from error
+        raise sendable(error) from error
     finally:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def _sendable(error: Exception) -> Exception:
-    """The error itself, or one that says the same if this one does not survive the way back."""
-    try:
-        pickle.loads(pickle.dumps(error))
-    except Exception:
-        if isinstance(error, LogerError):
-            return LogerError(str(error))
-        return RuntimeError(f"{type(error).__name__}: {error}")
-    return error

@@ -10,16 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from loger.ablation import ablate_hidden
 from loger.data.demo import Demo
 from loger.data.splits import Split
 from loger.data.statistics import statistics
-from loger.engine import LocalEngine
+from loger.engine import Engine, LocalEngine, Progress, silent
 from loger.evaluation.evaluate import Protocol, evaluate
 from loger.evaluation.faithfulness import (
     FaithfulnessConfig,
     FaithfulnessReport,
-    Probes,
     RandomPaths,
     RandomReasons,
     faithfulness_report,
@@ -79,12 +80,21 @@ class Assessment:
             ablation=self.ablation,
             faithfulness=self.faithfulness,
             examples=[e.as_dict() for e in explain(self.model.ranker_, users[has], best[has, 0])],
+            reasoned=self._reasoned(users),
             config=asdict(self.model.config_),
             origin=origin(),
             command=command,
         )
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, page(contents))
+
+    def _reasoned(self, users: ArrayLike) -> list[list[dict[str, Any]]]:
+        """What the reasoner, if there is one, finds for the lists of some users."""
+        by = self.model.reasoner_
+        if by is None:
+            return []
+        rows = by.tops(self.model.ranker_, users, self.report.k, 1)
+        return [[one.as_dict() for one in row] for row in rows]
 
 
 def assess(
@@ -99,13 +109,14 @@ def assess(
     seed: int = 0,
     samples: int = 1000,
     demo: Demo | None = None,
-    engine: LocalEngine | None = None,
+    engine: Engine | None = None,
+    progress: Progress = silent,
 ) -> Assessment:
     """Measure a fitted model and controls with default settings on the test part of its split.
 
     ``faithful_users`` is on how many users faithfulness is measured; None: it is not.
     """
-    engine = engine or LocalEngine()
+    engine = engine or LocalEngine(progress=progress)
     report = evaluate(
         [model, *(METHODS[name].make(seed) for name in controls)],
         split,
@@ -114,19 +125,19 @@ def assess(
         seed=seed,
         samples=samples,
         engine=engine,
-        progress=engine.progress,
+        progress=progress,
     )
     measured = []
     if faithful_users is not None:
         measured = _faithful(model, split, engine, k, faithful_users, seed, demo)
-    points = model.em(split, progress=engine.progress).ablate_hidden() if ablation else []
+    points = ablate_hidden(model.em(split, progress=progress)) if ablation else []
     return Assessment(model, split, report, measured, points)
 
 
 def _faithful(
     model: LOGER,
     split: Split,
-    engine: LocalEngine,
+    engine: Engine,
     k: int,
     users: int,
     seed: int,
@@ -136,11 +147,17 @@ def _faithful(
     config = FaithfulnessConfig(k=k, users=users, probed=users, seed=seed)
     known, probes = split.refit(), loger_probes(model, demo, seed)
     control = RandomPaths(model, model.graph_, model.rules_, seed)
-    acts = None if probes.acts is None else RandomReasons(probes.acts, seed)
-    plain = Probes(rescore=probes.rescore, acts=acts, explain=control.explain_paths, demo=demo)
+    plain = replace(
+        probes,
+        weights=None,
+        acts=None if probes.acts is None else RandomReasons(probes.acts, seed),
+        decompose=None,
+        permuted=None,
+        explain=control.explain_paths,
+    )
     # What carries an item does not depend on the paths shown: once is enough.
     once = replace(config, counterfactuals=0)
     return [
-        faithfulness_report(one, known, model.rules_, c, probes=p, progress=engine.progress)
+        faithfulness_report(one, known, model.rules_, c, probes=p, engine=engine)
         for one, p, c in ((model, probes, config), (control, plain, once))
     ]

@@ -11,13 +11,14 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import tempfile
 import time
 import traceback
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +28,7 @@ from safetensors.numpy import save_file
 from loger.data.splits import Split
 from loger.engine import Engine, LocalEngine, Progress, silent
 from loger.errors import LogerError, UnknownNameError
-from loger.evaluation.evaluate import Protocol, evaluate
+from loger.evaluation.evaluate import Protocol, evaluate, sampled_candidates
 from loger.evaluation.methods import METHODS, Method
 from loger.evaluation.metrics.report import METRICS, Format, Report, Values
 from loger.evaluation.recommender import EvaluatedPart, Recommender, check_part, fit_for
@@ -109,6 +110,7 @@ def compare(
     ``settings`` maps methods to settings of theirs. Settings that are not listed there are
     chosen on validation over the method's grid if ``tune`` is True, or, by default, if that
     takes only minutes. Each method is then fitted on all that it may know (``fit_for``).
+    Where the workers of ``engine`` are processes of their own, methods run side by side.
     """
     settings = settings or {}
     _check(methods, settings, registry, protocols)
@@ -117,14 +119,14 @@ def compare(
     runs_on = engine or LocalEngine()
     task = _Task(split, folder, part, tuple(protocols), tune, k, seed, runs_on)
     results, failures = list[Result](), dict[str, str]()
-    for done, name in enumerate(methods):
-        progress("comparing methods", done, len(methods))
-        try:
-            results.append(task.result(name, registry[name], settings.get(name, {}), progress))
-        except Exception as error:  # whatever one method fails with, the others go on
-            failures[name] = str(error) or repr(error)
-            log.warning("%s failed: %r", name, error)
-            write_text(folder / f"{name}.error.txt", traceback.format_exc())
+    asked = [(name, registry[name], settings.get(name, {})) for name in methods]
+    for name, found in zip(methods, _outcomes(task, asked, progress), strict=True):
+        if isinstance(found, Result):
+            results.append(found)
+        else:  # whatever one method fails with, the others go on
+            failures[name] = found.error
+            log.warning("%s failed: %s", name, found.error)
+            write_text(folder / f"{name}.error.txt", found.text)
     progress("comparing methods", len(methods), len(methods))
     if not results:
         errors = "; ".join(f"{name}: {error}" for name, error in failures.items())
@@ -133,6 +135,54 @@ def compare(
     compared = Compared(tuple(results), failures, reports)
     _write_tables(compared, folder, part)
     return compared
+
+
+class _Failure(NamedTuple):
+    """What a method failed with."""
+
+    error: str
+    text: str
+    """The traceback."""
+
+
+_Asked = tuple[str, Method, Mapping[str, Any]]
+"""A method by its name, and the settings that the caller gave it."""
+
+
+def _outcomes(
+    task: _Task, asked: Sequence[_Asked], progress: Progress
+) -> Iterator[Result | _Failure]:
+    """What comes of each method: one after another, or, where workers are processes of their own,
+    each in one worker, on one core."""
+    missing = [one for one in asked if task.stored(*one) is None]
+    apart = getattr(task.engine, "separate", False) and len(missing) > 1
+    if apart:
+        task.prepare()
+        engine = task.engine.with_progress(progress)
+        made = engine.map("comparing methods", _trial, missing, task)
+    for done, one in enumerate(asked):
+        if not apart:
+            progress("comparing methods", done, len(asked))
+        found: Result | _Failure | None = task.stored(*one)
+        if found is None:
+            found = next(made) if apart else _trial(task, one, progress)
+            if isinstance(found, Result):
+                _write_result(task.folder, found)
+        yield found
+
+
+def _trial(task: _Task, asked: _Asked, progress: Progress = silent) -> Result | _Failure:
+    """Tune, fit and evaluate one method, wherever this is; an error is an outcome as well."""
+
+    def show(what: str, done: int, total: int) -> None:
+        progress(f"{asked[0]}: {what}", done, total)
+
+    try:
+        with tempfile.TemporaryDirectory() as elsewhere:  # on a machine that has not the folder
+            here = task if task.folder.is_dir() else replace(task, folder=Path(elsewhere))
+            return here.run(*asked, show)
+    except Exception as error:
+        return _Failure(str(error) or repr(error), traceback.format_exc())
 
 
 @dataclass(frozen=True)
@@ -161,25 +211,30 @@ class _Task:
             "loger": __version__,
         }
 
-    def result(
-        self, name: str, method: Method, settings: Mapping[str, Any], progress: Progress
-    ) -> Result:
-        """A method's result: read from the folder, or computed and written there."""
-        check_part(method.make(self.seed, **settings), self.part)
+    def prepare(self) -> None:
+        """Draw the candidates that all methods rank, before workers ask for them at once."""
+        for protocol in self.protocols:
+            if protocol != "full":
+                path = self._candidates()
+                sampled_candidates(self.split, self.part, path, self.seed)
+
+    def _candidates(self) -> Path:
+        mark = self.about["fingerprint"][:12]
+        return self.folder / f"candidates-{self.part}-{mark}-{self.seed}.parquet"
+
+    def stored(self, name: str, method: Method, settings: Mapping[str, Any]) -> Result | None:
+        """A method's result as the folder has it."""
+        try:
+            run_key = self._run_key(name, method, settings)
+        except Exception:  # of a method that cannot be made; running it tells why
+            return None
+        return _read_result(self.folder, name, run_key)
+
+    def _run_key(self, name: str, method: Method, settings: Mapping[str, Any]) -> str:
         grid = self._grid(method, settings)
         whole = {**self.about, "method": name, "settings": dict(settings), "grid": grid}
         text = json.dumps(whole, sort_keys=True, default=repr)
-        run_key = hashlib.sha256(text.encode()).hexdigest()
-        stored = _read_result(self.folder, name, run_key)
-        if stored is not None:
-            return stored
-
-        def show(what: str, done: int, total: int) -> None:
-            progress(f"{name}: {what}", done, total)
-
-        result = self._run(name, method, settings, grid, run_key, show)
-        _write_result(self.folder, result)
-        return result
+        return hashlib.sha256(text.encode()).hexdigest()
 
     def _grid(self, method: Method, settings: Mapping[str, Any]) -> dict[str, Sequence[Any]]:
         """What is left to tune."""
@@ -187,16 +242,12 @@ class _Task:
         grid = method.grid if tunes else {}
         return {setting: values for setting, values in grid.items() if setting not in settings}
 
-    def _run(
-        self,
-        name: str,
-        method: Method,
-        settings: Mapping[str, Any],
-        grid: Mapping[str, Sequence[Any]],
-        run_key: str,
-        progress: Progress,
+    def run(
+        self, name: str, method: Method, settings: Mapping[str, Any], progress: Progress
     ) -> Result:
         """Tune, fit and evaluate a method."""
+        check_part(method.make(self.seed, **settings), self.part)
+        grid = self._grid(method, settings)
         make = partial(method.make, self.seed, **settings)
         clock = [time.perf_counter()]
         choose = search_on_validation if method.searched and grid else tune_on_validation
@@ -212,7 +263,7 @@ class _Task:
         return Result(
             method=name,
             title=fitted.name,
-            run_key=run_key,
+            run_key=self._run_key(name, method, settings),
             settings={**settings, **tuned.settings},
             trials=tuned.trials,
             seconds=dict(zip(_STAGES, np.diff(clock).tolist(), strict=True)),
@@ -225,10 +276,7 @@ class _Task:
 
     def _evaluate(self, fitted: Recommender, protocol: Protocol, progress: Progress) -> Report:
         """One method's values on the users and candidates that all methods share."""
-        candidates = None
-        if protocol != "full":
-            mark = self.about["fingerprint"][:12]
-            candidates = self.folder / f"candidates-{self.part}-{mark}-{self.seed}.parquet"
+        candidates = None if protocol == "full" else self._candidates()
         return evaluate(
             [fitted],
             self.split,

@@ -14,7 +14,7 @@ from loger.data.statistics import statistics
 from loger.engine import LocalEngine
 from loger.evaluation.assess import Assessment, assess
 from loger.explain.attribution import Explanation, explain
-from loger.explain.reasons import CLOSE, SMALL, Reason
+from loger.explain.reasons import SMALL, Reason
 from loger.graph import Path
 from loger.model import LOGER
 from loger.rules.arrows import arrows
@@ -36,7 +36,10 @@ class Story:
 
 def tell(demo: Demo, split: Split, model: LOGER, engine: LocalEngine) -> Story:
     """Find out everything that the demo shows about a shop and a model fitted on it."""
-    assessment = assess(model, split, faithful_users=PROBED, demo=demo, engine=engine)
+    model = model.without_held_out()  # the future that the story tells of
+    assessment = assess(
+        model, split, faithful_users=PROBED, demo=demo, engine=engine, progress=engine.progress
+    )
     report, measured = assessment.report, assessment.faithfulness[0]
     engine.progress("asking about three people", 0, 1)
     lists, _ = model.top(np.arange(split.dataset.n_users), FIRST)
@@ -144,7 +147,7 @@ def _told(
             drawn = Path(path, shown.relations) if caused else shown
             out.append((evidence.contribution, evidence.text, caused, _drawn(explanation, drawn)))
     if reason.encoder > 0 and reason.encoder >= SMALL * abs(reason.total):
-        out.append((reason.encoder, CLOSE, False, ""))
+        out.append((reason.encoder, reason.words.text("close"), False, ""))
     out.sort(key=lambda row: -row[0])
     names = ("contribution", "text", "true_cause", "example")
     return [dict(zip(names, row, strict=True)) for row in out]

@@ -17,7 +17,7 @@ import polars as pl
 from loger.data.splits import Part, Split
 from loger.engine import Engine, Progress, silent
 from loger.errors import DataError, LogerError, UnknownNameError
-from loger.evaluation.metrics import ranking
+from loger.evaluation.metrics import beyond, ranking
 from loger.evaluation.metrics.report import Report
 from loger.evaluation.recommender import (
     EvaluatedPart,
@@ -70,6 +70,7 @@ def evaluate(
     known = part_matrix(split, *before)
     among = None if protocol == "full" else sampled_candidates(split, part, candidates, seed)
     popularity = np.bincount(known.indices, minlength=split.dataset.n_items)
+    own, kinds = known[users], beyond.item_kinds(split.dataset, popularity)
     values, coverage = {}, {}
     for recommender in recommenders:
         if not recommender.is_fitted:
@@ -82,7 +83,11 @@ def evaluate(
             "hit_rate": ranking.hit_rate(hits),
             "precision": ranking.precision(hits),
             "ndcg_retrieved": ranking.ndcg_retrieved(hits),
+            "mrr": ranking.reciprocal_rank(hits),
+            "diversity": beyond.diversity(lists, known),
+            "calibration": beyond.calibration(lists, own, kinds),
             "novelty": ranking.novelty(lists, popularity, split.dataset.n_users),
+            "popularity_lift": beyond.popularity_lift(lists, own, popularity),
         }
         coverage[recommender.name] = ranking.coverage(lists, split.dataset.n_items)
     return Report(

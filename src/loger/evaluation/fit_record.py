@@ -1,25 +1,23 @@
-"""What a bundle was fitted on, noted beside its files, so that evaluation holds out the same.
+"""What a bundle was fitted on, noted in its manifest, so that evaluation holds out the same.
 
 The record is an aid to commands: a bundle without one, as ``LOGER.save`` writes it, is a bundle.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from math import isnan
 from pathlib import Path
 from typing import Any
 
-from loger import files
+from loger.bundle import MODEL
 from loger.data.dataset import Dataset
 from loger.data.splits import Split, split
 from loger.errors import DataError, LogerError
+from loger.files import MANIFEST, read_manifest
 from loger.graph import whole
 from loger.model import LOGER
-
-FIT_RECORD = "fit.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,27 +35,30 @@ class FitRecord:
     """The arguments of ``loger.data.split``."""
     tried: Sequence[Sequence[Any]] = ()
     """(setting, value, held-out NDCG) of what tuning tried."""
+    warm_from: str | None = None
+    """The bundle that the fit began from."""
+    ranks: int = 1
+    """How many processes trained the encoder: its last bits depend on it."""
 
     @classmethod
     def read(cls, bundle: Path | str) -> FitRecord:
         """The record of a bundle; an empty one if it has none."""
-        path = Path(bundle) / FIT_RECORD
-        if not path.is_file():
-            return cls()
+        found = read_manifest(bundle, MODEL).about.get("fit", {})
         try:
-            return cls(**json.loads(path.read_text(encoding="utf-8")))
-        except (ValueError, TypeError) as error:
+            return cls(**found)
+        except TypeError as error:
+            path = Path(bundle) / MANIFEST
             raise DataError(f"is damaged ({error})", path=path, remedy="fit again") from None
-
-    def write(self, bundle: Path | str) -> None:
-        """Keep the record beside the bundle's own files."""
-        text = json.dumps(asdict(self), indent=2, ensure_ascii=False)
-        files.write_text(Path(bundle) / FIT_RECORD, text + "\n")
 
     def split_of(self, dataset: Dataset, model: LOGER, bundle: Path | str) -> Split:
         """The split that the model was fitted on, or a refusal."""
+        if model.updates_ is not None:
+            raise LogerError(
+                f"{bundle} was updated after its fit, so it may know the test part; "
+                "evaluate a bundle as it was fitted"
+            )
         parts = split(dataset, **self.split)
-        if parts.refit().graph.fingerprint != whole(model.graph_).fingerprint:
+        if parts.refit().graph.fingerprint != whole(model.graph_).given.fingerprint:
             data = f"; it was fitted on {self.data}" if self.data else ""
             raise LogerError(
                 f"{bundle} was not fitted on this split of {dataset.name}, so it may have seen the "
@@ -75,6 +76,9 @@ def fit_summary(model: LOGER, bundle: Path | str) -> dict[str, Any]:
         "items": graph.n_items,
         "facts": graph.n_triples,
         "rules": model.rule_table().to_dicts(),
+        "kept": len(model.mined_.rules),
+        "made": sum(r.derived for r, w in zip(model.rules_, model.weights_, strict=True) if w > 0),
+        "mining": model.mined_.story(),
         "encoder_weight": model.ranker_.fusion.encoder_weight,
         "rounds": last.number,
         "held_out_ndcg": None if isnan(last.ndcg) else last.ndcg,

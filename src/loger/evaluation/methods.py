@@ -53,7 +53,7 @@ def encoder_alone(seed: int = 0, **settings: Any) -> Recommender:
 
 def loger(seed: int = 0, **settings: Any) -> Recommender:
     """LOGER with its defaults, or with settings of EMConfig or LOGERConfig."""
-    from loger.em import EMConfig
+    from loger.em_config import EMConfig
     from loger.model import LOGER, LOGERConfig
     from loger.settings import overridden
 
@@ -81,9 +81,11 @@ METHODS: Mapping[str, Method] = {
     "p3alpha": Method("loger.baselines.p3alpha:P3alpha", seeded=False, quick=True),
     "rp3beta": Method("loger.baselines.p3alpha:RP3beta", seeded=False, quick=True),
     "ease": Method("loger.baselines.ease:EASE", seeded=False, quick=True),
+    "slim": Method("loger.baselines.slim:LocalSLIM", seeded=False, quick=True),
     "itemknn-recency": _fading("loger.baselines.itemknn:ItemKNN"),
     "rp3beta-recency": _fading("loger.baselines.p3alpha:RP3beta"),
     "ease-recency": _fading("loger.baselines.ease:EASE"),
+    "slim-recency": _fading("loger.baselines.slim:LocalSLIM"),
     "sequence": Method(
         "loger.baselines.sequence:SequenceRules", seeded=False, quick=True, searched=True
     ),
@@ -100,6 +102,7 @@ METHODS: Mapping[str, Method] = {
     "kgat": Method("loger.baselines.kgat:KGAT"),
     "heteroembed": Method("loger.baselines.heteroembed:HeteroEmbed"),
     "pgpr": Method("loger.baselines.pgpr:PGPR"),
+    "cafe": Method("loger.baselines.cafe:CAFE"),
     "loger": Method("loger.evaluation.methods:loger"),
     "loger-paper": Method("loger.evaluation.methods:loger_paper"),
 }

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from inspect import get_annotations
-from typing import ClassVar, Literal, Protocol, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from loger.data.splits import Part, Split
 from loger.engine import Engine, LocalEngine, Progress, silent
 from loger.errors import LogerError
 from loger.graph import Path, gather
 from loger.topk import top_k
+
+if TYPE_CHECKING:
+    import scipy.sparse as sp
+
+    from loger.data.splits import Part, Split
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int32]
@@ -95,6 +98,8 @@ Fits = TypeVar("Fits", bound=Recommender)
 
 def pair_matrix(users: ArrayLike, items: ArrayLike, shape: tuple[int, int]) -> PairMatrix:
     """Pairs as a sparse matrix of ones, each pair once."""
+    import scipy.sparse as sp  # slow to import, and who only scores does without
+
     rows, columns = np.asarray(users), np.asarray(items)
     out = sp.csr_array((np.ones(len(rows), dtype=np.float32), (rows, columns)), shape=shape)
     out.sum_duplicates()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +46,8 @@ def tune(
 
     Full ranking at k, training items left out; of equally good points the first wins.
     Then fit once more on everything: ``fit_for(make(**tuned.settings), split)``.
+    Where the workers of ``engine`` are processes of their own, points are fitted side by side; then
+    ``make`` must be a class, a function of a module, or a partial of one.
     """
     points = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
     if not points:
@@ -55,14 +57,41 @@ def tune(
     if not len(split.validation):
         raise LogerError("tuning needs validation pairs; this split has none")
     trials: list[tuple[Mapping[str, Any], float]] = []
-    for done, settings in enumerate(points):
-        progress("tuning", done, len(points))
-        value = _on_validation(make(**settings).fit(split), split, k, metric, engine)
+    values = _values(_Points(make, split, k, metric, engine), points, progress)
+    for settings, value in zip(points, values, strict=True):
         log.info("%s: validation %s@%d %.4f", settings, metric, k, value)
         trials.append((settings, value))
-    progress("tuning", len(points), len(points))
     best = int(np.argmax([value for _, value in trials]))
     return Tuned(*trials[best], tuple(trials))
+
+
+class _Points(NamedTuple):
+    """What the points of a grid have in common."""
+
+    make: Callable[..., Recommender]
+    split: Split
+    k: int
+    metric: Metric
+    engine: Engine | None
+
+
+def _values(
+    points: _Points, grid: Sequence[Mapping[str, Any]], progress: Progress
+) -> Iterator[float]:
+    """What each point reaches on validation: one after another, or, where workers are processes
+    of their own, each in one worker, on one core."""
+    if points.engine is not None and getattr(points.engine, "separate", False):
+        yield from points.engine.with_progress(progress).map("tuning", _value, grid, points)
+        return
+    for done, settings in enumerate(grid):
+        progress("tuning", done, len(grid))
+        yield _value(points, settings)
+    progress("tuning", len(grid), len(grid))
+
+
+def _value(points: _Points, settings: Mapping[str, Any]) -> float:
+    fitted = points.make(**settings).fit(points.split)
+    return _on_validation(fitted, points.split, points.k, points.metric, points.engine)
 
 
 def search(

@@ -10,17 +10,18 @@ the feature is of counts): all parts add up, and none is made up afterwards.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loger.encoder.folding import EncoderParts, attribute_user
 from loger.evaluation.recommender import ExplainedItem
+from loger.explain.by_action import Attribution, attribute
 from loger.explain.html import explanation_html
-from loger.explain.reasons import Attribution, PathPart, Reason, attribute, reasons
+from loger.explain.reasons import PathPart, Reason, Strongest, Together, leading, reasons
 from loger.explain.schema import (
     EvidenceRecord,
     ExplanationRecord,
@@ -35,12 +36,11 @@ from loger.grounding import strongest_paths
 from loger.ranker import Parts, Ranker, Scores, blocks
 from loger.rules import Rule
 from loger.rules.sentences import path_sentence
+from loger.rules.wording import ENGLISH, Wording
 
-NO_REASON = "nothing you did speaks for it: this is the item's own appeal"
-MEAN_ITEM, APPEAL = "the mean item", "the item's own appeal"
-OPAQUE = "the encoder, which is opaque: no action can be named"
-ENOUGH, MAX_SHOWN = 0.8, 5
-"""Reasons are shown until they carry this share of what actions carry, and at most so many."""
+if TYPE_CHECKING:
+    from loger.explain.counterfactual import Counterfactual
+
 BLOCK = 64
 """Users whose items are ranked at a time, to place those that are explained."""
 
@@ -82,10 +82,17 @@ class Explanation:
     rules: tuple[RulePart, ...]
     """All rules that fire, the largest contribution first."""
     paths: tuple[PathPart, ...]
-    """First the strongest path of each rule, the rule of largest contribution first; then the
-    next strongest of each."""
+    """First the strongest path of each rule, the rule of largest contribution first, but of those
+    within 10 % of it the one that the user's history has most paths of; then the next strongest of
+    each."""
     attribution: Attribution = field(repr=False)
     """S by the user's actions."""
+    words: Wording = field(default=ENGLISH, repr=False)
+    """What the sentences are said in."""
+    counterfactual: Counterfactual | None = field(default=None, repr=False)
+    """The fewest actions without which the item leaves the list; None if it was not asked for."""
+    together: tuple[Together, int] | None = field(default=None, repr=False)
+    """The pairs that it was explained with, and its place among them."""
 
     @property
     def graph(self) -> Graph:
@@ -122,21 +129,14 @@ class Explanation:
     @cached_property
     def shown(self) -> tuple[Reason, ...]:
         """The first reasons: as many as carry 80 % of what actions carry, but at most five."""
-        return tuple(self._reasons(self._shown_edges))
+        known = None if self.together is None else self.together[0].shown[self.together[1]]
+        return tuple(self._reasons(self.attribution.shown, known))
 
     @property
     def _edges(self) -> list[int]:
         totals = self.attribution.actions
         order = np.argsort(-totals, kind="stable")
         return [int(edge) for edge in order[totals[order] != 0]]
-
-    @cached_property
-    def _shown_edges(self) -> list[int]:
-        totals = self.attribution.actions
-        order = np.argsort(-totals, kind="stable")[:MAX_SHOWN]
-        order = order[totals[order] > 0]
-        enough = np.flatnonzero(np.cumsum(totals[order]) >= ENOUGH * totals.sum())
-        return [int(edge) for edge in order[: enough[0] + 1 if len(enough) else None]]
 
     @property
     def carried(self) -> float:
@@ -153,9 +153,10 @@ class Explanation:
     @property
     def parts(self) -> dict[str, float]:
         """What the score is made of, by readable names; the values add up to the score."""
-        out = {MEAN_ITEM: self.mean, APPEAL: self.appeal}
+        say = self.words.text
+        out = {say("mean_item"): self.mean, say("appeal"): self.appeal}
         if self.opaque is not None:
-            out[OPAQUE] = self.opaque
+            out[say("opaque")] = self.opaque
         names = self.graph.vocabulary.names
         for reason in self.reasons:
             known = reason.action in out
@@ -163,10 +164,9 @@ class Explanation:
             out[key if key not in out else f"{key} {len(out)}"] = reason.total
         return out
 
-    def _reasons(
-        self, edges: list[int], verbs: Mapping[str, str] | None = None
-    ) -> Iterator[Reason]:
-        return reasons(self.ranker, self.user, self.item, self.attribution, edges, verbs)
+    def _reasons(self, edges: list[int], known: Strongest | None = None) -> Iterator[Reason]:
+        pair = self.ranker, self.user, self.item, self.attribution
+        return reasons(*pair, edges, self.words, known)
 
     # ── by rule ─────────────────────────────────────────────────────────────────────────
 
@@ -183,19 +183,20 @@ class Explanation:
         parts = sum(part.contribution for part in self.rules)
         return abs(self.prior + self.popularity + parts - self.logit)
 
-    def sentences(self, verbs: Mapping[str, str] | None = None) -> list[str]:
-        """Each path in plain English; ``verbs`` says what a relation's head does to its tail."""
-        return [path_sentence(self.graph, part.path, verbs) for part in self.paths]
+    def sentences(self) -> list[str]:
+        """Each path as a sentence."""
+        return [path_sentence(self.graph, part.path, self.words) for part in self.paths]
 
-    def because(self, verbs: Mapping[str, str] | None = None) -> str:
+    def because(self) -> str:
         """The first reason as a sentence, or that there is none."""
-        edges = self._shown_edges[:1]
-        first = self.shown[:1] if verbs is None else tuple(self._reasons(edges, verbs))
-        return f"because {first[0].text}" if first else self._no_reason
+        if self.shown:
+            return self.words.text("because", reason=self.shown[0].text)
+        opaque = self.opaque is not None and self.opaque > 0
+        return self.words.text("opaque" if opaque else "no_reason")
 
-    @property
-    def _no_reason(self) -> str:
-        return OPAQUE if self.opaque is not None and self.opaque > 0 else NO_REASON
+    def said(self, words: Wording) -> Explanation:
+        """The same explanation in other words."""
+        return replace(self, words=words)
 
     def explained(self) -> ExplainedItem:
         """The record as any recommender with reasons gives it."""
@@ -205,16 +206,13 @@ class Explanation:
         )
         return ExplainedItem(self.item, self.score, paths, weights)
 
-    def as_dict(
-        self, verbs: Mapping[str, str] | None = None, *, every: bool = False
-    ) -> dict[str, Any]:
+    def as_dict(self, *, every: bool = False) -> dict[str, Any]:
         """The record for machines, names for numbers: a ``schema.ExplanationRecord``.
 
         ``every`` gives all actions as reasons, not only those that are shown.
         """
         words, item = self.graph.vocabulary, self.item + self.graph.n_users
-        shown = self.shown if verbs is None else tuple(self._reasons(self._shown_edges, verbs))
-        told = tuple(self._reasons(self._edges, verbs)) if every else shown
+        told = self.reasons if every else self.shown
         return record(
             ExplanationRecord,
             self,
@@ -222,16 +220,21 @@ class Explanation:
             item=words.names[item],
             label=words.labels[item],
             opaque=self.opaque or 0.0,
-            because=f"because {shown[0].text}" if shown else self._no_reason,
-            reasons=[self._reason_record(reason, verbs) for reason in told],
+            because=self.because(),
+            reasons=[self._reason_record(reason) for reason in told],
             rules=[
-                record(RuleRecord, part, **_words(part.rule), relations=list(part.rule.names))
+                record(
+                    RuleRecord,
+                    part,
+                    **_words(part.rule, self.words),
+                    relations=list(part.rule.names),
+                )
                 for part in self.rules
             ],
-            paths=[self._path_record(part, verbs) for part in self.paths],
+            paths=[self._path_record(part) for part in self.paths],
         )
 
-    def _reason_record(self, reason: Reason, verbs: Mapping[str, str] | None) -> dict[str, Any]:
+    def _reason_record(self, reason: Reason) -> dict[str, Any]:
         return record(
             ReasonRecord,
             reason,
@@ -241,20 +244,20 @@ class Explanation:
                 record(
                     EvidenceRecord,
                     part,
-                    rule=_words(part.rule)["rule"],
-                    paths=[self._path_record(path, verbs) for path in part.paths],
+                    rule=_words(part.rule, self.words)["rule"],
+                    paths=[self._path_record(path) for path in part.paths],
                 )
                 for part in reason.evidence
             ],
         )
 
-    def _path_record(self, part: PathPart, verbs: Mapping[str, str] | None) -> dict[str, Any]:
+    def _path_record(self, part: PathPart) -> dict[str, Any]:
         words = self.graph.vocabulary
         return record(
             PathRecord,
             part,
-            rule=_words(part.rule)["rule"],
-            sentence=path_sentence(self.graph, part.path, verbs),
+            rule=_words(part.rule, self.words)["rule"],
+            sentence=path_sentence(self.graph, part.path, self.words),
             entities=[entity_record(words, e) for e in part.path.entities],
             relations=[self.graph.relation_name(r) for r in part.path.relations],
         )
@@ -268,28 +271,27 @@ class Explanation:
         return explanation_html(self)
 
     def __str__(self) -> str:
-        words = self.graph.vocabulary
-        label = words.labels[self.item + self.graph.n_users]
-        lines = [
-            f"{label} for {words.labels[self.user]}: rank {self.rank}, "
-            f"{self.lead:+.3f} beside the mean item"
-        ]
+        labels, say = self.graph.vocabulary.labels, self.words.text
+        label, lead = labels[self.item + self.graph.n_users], f"{self.lead:+.3f}"
+        lines = [say("heading", item=label, user=labels[self.user], rank=self.rank, lead=lead)]
         lines += [f"  {reason.total:+.3f}  {reason.text}" for reason in self.shown]
         rest = self.lead - self.appeal - sum(r.total for r in self.shown) - (self.opaque or 0.0)
         if abs(rest) >= 0.0005:
-            lines.append(f"  {rest:+.3f}  all other actions")
-        lines.append(f"  {self.appeal:+.3f}  {APPEAL}")
+            lines.append(f"  {rest:+.3f}  {say('others')}")
+        lines.append(f"  {self.appeal:+.3f}  {say('appeal')}")
         if self.opaque is not None:
-            lines.append(f"  {self.opaque:+.3f}  {OPAQUE}")
+            lines.append(f"  {self.opaque:+.3f}  {say('opaque')}")
         if not self.shown:
-            lines.append(f"  {self._no_reason}")
+            lines.append(f"  {self.because()}")
+        if self.counterfactual is not None:
+            lines.append(f"  {self.counterfactual}")
         return "\n".join(lines)
 
 
 @lru_cache(maxsize=1024)
-def _words(rule: Rule) -> dict[str, str]:
+def _words(rule: Rule, words: Wording) -> dict[str, str]:
     """A rule as machines and as people read it; said again for every item of every list."""
-    return {"rule": str(rule), "sentence": rule.sentence()}
+    return {"rule": str(rule), "sentence": rule.sentence(words)}
 
 
 def explain(
@@ -298,10 +300,12 @@ def explain(
     items: NDArray[np.integer],
     paths: int = 3,
     scores: Scores | None = None,
+    words: Wording = ENGLISH,
 ) -> list[Explanation]:
     """Explanations of pairs, in the given order, with up to so many paths each.
 
-    ``scores`` are those of all the users, where they have been made already.
+    ``scores`` are those of all the users, where they have been made already; ``words`` what the
+    sentences are said in.
     """
     if not len(users):
         return []
@@ -311,6 +315,8 @@ def explain(
     s, ranks, bare_ranks = _places(u, v, every, encoders)
     parts = ranker.parts(u, v, s)
     encoder, logic = parts.fused
+    by_action = attribute(ranker, u, v, parts, encoders, every)
+    together = Together(ranker, u, v, by_action)
     rows = zip(
         u.tolist(),
         v.tolist(),
@@ -325,8 +331,11 @@ def explain(
         ranks.tolist(),
         bare_ranks.tolist(),
         _rule_parts(ranker, parts),
-        map(tuple, _strongest(ranker, u, v, parts, paths)),
-        attribute(ranker, u, v, parts, encoders, every),
+        map(tuple, _strongest(ranker, u, v, parts, paths, words)),
+        by_action,
+        [words] * len(u),
+        [None] * len(u),
+        ((together, k) for k in range(len(u))),
         strict=True,
     )
     return [Explanation(ranker, *row) for row in rows]
@@ -349,7 +358,12 @@ def _encoder_parts(
         return dict.fromkeys(np.unique(users).tolist())
     return {
         user: attribute_user(
-            ranker.encoder, ranker.graph, user, items[users == user], ranker.recency
+            ranker.encoder,
+            ranker.graph,
+            user,
+            items[users == user],
+            ranker.walk,
+            ranker.fusion.own,
         )
         for user in np.unique(users).tolist()
     }
@@ -376,7 +390,7 @@ def _places(
 
 def _rule_parts(ranker: Ranker, parts: Parts) -> list[tuple[RulePart, ...]]:
     """For each pair the rules that fire, the largest contribution first."""
-    found, worth, logic = parts.groundings, parts.rules.data, ranker.logic
+    found, worth, logic = parts.groundings, parts.rules, ranker.logic
     out = []
     for lo, hi in zip(found.indptr[:-1], found.indptr[1:], strict=True):
         cells = lo + np.argsort(-np.abs(worth[lo:hi]), kind="stable")
@@ -395,11 +409,16 @@ def _rule_parts(ranker: Ranker, parts: Parts) -> list[tuple[RulePart, ...]]:
 
 
 def _strongest(
-    ranker: Ranker, users: NDArray[np.int64], items: NDArray[np.int64], parts: Parts, n: int
+    ranker: Ranker,
+    users: NDArray[np.int64],
+    items: NDArray[np.int64],
+    parts: Parts,
+    n: int,
+    words: Wording,
 ) -> list[list[PathPart]]:
-    """Up to n paths of each pair: the strongest of each rule, rules by contribution; then the
-    next of each."""
-    found, contributions = parts.groundings, parts.rules.data
+    """Up to n paths of each pair: the strongest of each rule, rules by contribution and what leads
+    among them; then the next of each."""
+    found, contributions = parts.groundings, parts.rules
     out: list[list[PathPart]] = [[] for _ in range(len(found))]
     if n < 1:
         return out
@@ -419,7 +438,9 @@ def _strongest(
     shares = strengths / np.maximum(total[useful], 1e-300)[:, None]
     worth = shares * contributions[useful][:, None]
     rows, place = np.repeat(pair, n), np.tile(np.arange(n), len(useful))
-    order = np.lexsort((-np.repeat(contributions[useful], n), place, rows))
+    given = contributions[useful]
+    later = ~leading(pair, given, lambda tied: ranker.counts_of(users[pair[tied]], rules[tied]))
+    order = np.lexsort((-np.repeat(given, n), np.repeat(later, n), place, rows))
     first_item = ranker.graph.n_users
     for k in order[worth.ravel()[order] > 0].tolist():
         cell, which = divmod(k, n)
@@ -430,5 +451,6 @@ def _strongest(
         inner = nodes[cell, which][: len(rule) - 1].tolist()
         path = Path((int(users[i]), *inner, int(items[i]) + first_item), rule.relations)
         share = float(shares[cell, which])
-        out[i].append(PathPart(path, rule, float(worth[cell, which]), share, ranker.graph))
+        gives = float(worth[cell, which])
+        out[i].append(PathPart(path, rule, gives, share, ranker.graph, words))
     return out

@@ -15,6 +15,7 @@ from loger.encoder.protocol import Floats
 from loger.explain.attribution import explain
 from loger.graph import Graph, history
 from loger.ranker import Ranker
+from loger.rules.wording import ENGLISH, Wording
 
 Doubles = NDArray[np.float64]
 MAX_ACTIONS = 3
@@ -111,6 +112,7 @@ class Counterfactual:
     """The best item that enters the list."""
     exact: bool
     """Every smaller set was tried; without actions: every set of up to the most asked for."""
+    words: Wording = ENGLISH
 
     @classmethod
     def of(
@@ -124,6 +126,7 @@ class Counterfactual:
     ) -> Counterfactual:
         """Search for a user's item; no actions are needed if it is not in the list anyway."""
         _, owned = history(ranker.graph, np.array([user]))
+        _, known = ranker.known([user])
         every = ranker.scores([user])
         before = every.best(k + RIVALS)[0][0]
         before = before[before >= 0].astype(np.int64)
@@ -140,12 +143,12 @@ class Counterfactual:
         found, listed = Removal((), True, 0), item in before[:k].tolist()
         if listed:
             found = fewest_removals(
-                lambda gone: above(scores(gone), item, owned, k), leads, given, k, most, budget
+                lambda gone: above(scores(gone), item, known, k), leads, given, k, most, budget
             )
         instead = None
         if found.actions:
             after = np.array(scores(found.actions), dtype=np.float64)
-            after[owned] = after[before[:k]] = -np.inf
+            after[known] = after[before[:k]] = -np.inf
             instead = int(after.argmax())
         removed = tuple(owned[list(found.actions)].tolist())
         return cls(ranker.graph, user, item, k, listed, removed, instead, found.exact)
@@ -168,10 +171,10 @@ class Counterfactual:
 
     def __str__(self) -> str:
         labels, first = self.graph.vocabulary.labels, self.graph.n_users
-        label = labels[self.item + first]
+        label, say = labels[self.item + first], self.words.text
         if not self.listed:
-            return f"{label} is not among the first {self.k}"
+            return say("cf_not_listed", item=label, k=self.k)
         if self.instead is None:
-            return f"no few actions alone keep {label} among the first {self.k}"
-        gone = " and ".join(labels[v + first] for v in self.actions)
-        return f"without {gone} you would see {labels[self.instead + first]} instead of {label}"
+            return say("cf_none", item=label, k=self.k)
+        gone = say("and").join(labels[v + first] for v in self.actions)
+        return say("cf_without", gone=gone, instead=labels[self.instead + first], item=label)

@@ -13,6 +13,7 @@ from loger.html import bar, table
 if TYPE_CHECKING:
     from loger.explain.attribution import Explanation
     from loger.explain.questions import WhatIf, WhyNot
+    from loger.explain.reasoned import Reasoned
 
 COLUMN, LINE, MARGIN = 190, 34, 12
 """Pixels between the hops of a path and between the entities of a column, and around it all."""
@@ -21,15 +22,11 @@ SHOWN_PATHS = 6
 
 def explanation_html(e: Explanation) -> str:
     """An explanation: its reasons with bars, then their strongest paths."""
-    words = e.graph.vocabulary
-    label, user = words.labels[e.item + e.graph.n_users], words.labels[e.user]
-    head = (
-        f"<b>{escape(label)}</b> for {escape(user)}: rank {e.rank:,}, "
-        f"{e.lead:+.3f} beside the mean item"
-    )
-    rows = [(r.share, r.total, f"because {r.text}") for r in e.shown]
-    appeal = "the item's own appeal"
-    rows.append((e.appeal / e.lead if e.lead else 0.0, e.appeal, appeal))
+    labels, say = e.graph.vocabulary.labels, e.words.text
+    label, user = f"<b>{escape(labels[e.item + e.graph.n_users])}</b>", escape(labels[e.user])
+    head = say("heading", item=label, user=user, rank=f"{e.rank:,}", lead=f"{e.lead:+.3f}")
+    rows = [(r.share, r.total, say("because", reason=r.text)) for r in e.shown]
+    rows.append((e.appeal / e.lead if e.lead else 0.0, e.appeal, say("appeal")))
     lines = "".join(
         f"<tr><td>{bar(share)}</td><td>{total:+.3f}</td>"
         f'<td style="text-align:left">{escape(text)}</td></tr>'
@@ -37,6 +34,16 @@ def explanation_html(e: Explanation) -> str:
     )
     best = [path for reason in e.shown for path in reason.paths[:2]][:SHOWN_PATHS]
     return f"<div><p>{head}</p><table>{lines}</table>{picture(best)}</div>"
+
+
+def reasoned_html(e: Reasoned) -> str:
+    """The paths that the reasoner found, or that it found none."""
+    words, first = e.ranker.graph.vocabulary, e.ranker.graph.n_users
+    head = f"<b>{escape(words.labels[e.item + first])}</b> for {escape(words.labels[e.user])}"
+    texts = e.sentences() or [e.because()]
+    lines = "".join(f"<li>{escape(text)}</li>" for text in texts)
+    paths = picture([one.part for one in e.paths[:SHOWN_PATHS]])
+    return f"<div><p>{head}: rank {e.rank:,}, by the reasoner</p><ul>{lines}</ul>{paths}</div>"
 
 
 def why_not_html(question: WhyNot) -> str:

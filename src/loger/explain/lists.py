@@ -11,7 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 from loger.engine import Engine
 from loger.evaluation.recommender import ExplainedItem
 from loger.explain.attribution import BLOCK, Explanation, explain
-from loger.ranker import Lists, Ranker, blocks
+from loger.ranker import Ranker, blocks
+from loger.rules.wording import ENGLISH, Wording
+from loger.selection import Chosen, Selection
 
 
 def explain_top(
@@ -19,17 +21,17 @@ def explain_top(
     users: NDArray[np.int64],
     k: int,
     paths: int = 3,
-    among: NDArray[np.bool_] | None = None,
-) -> tuple[Lists, list[Explanation]]:
-    """The k best items of a block of users, and explanations of all of them, row by row."""
+    selection: Selection | None = None,
+    words: Wording = ENGLISH,
+) -> tuple[Chosen, list[Explanation]]:
+    """The lists of a block of users, and explanations of all items in them, row by row."""
     distinct, place = np.unique(users, return_inverse=True)
     scores = ranker.scores(distinct, observed=False)
-    items, values = scores.best(k, among)
-    items, values = items[place], values[place]
-    present = items.ravel() >= 0
+    lists = scores.chosen(k, selection or Selection()).of(place)
+    present = lists.items.ravel() >= 0
     owners = np.repeat(users, k)[present]
-    explanations = explain(ranker, owners, items.ravel()[present], paths, scores)
-    return (items, values), explanations
+    explanations = explain(ranker, owners, lists.items.ravel()[present], paths, scores, words)
+    return lists, explanations
 
 
 def explained_items(
@@ -43,26 +45,33 @@ def explained_items(
 
 
 def lists_with_reasons(
-    ranker: Ranker, users: NDArray[np.int64], k: int, engine: Engine
-) -> Iterator[tuple[Lists, list[dict[str, Any]]]]:
-    """The k best items of users, block by block, and for each its reasons in a few words:
+    ranker: Ranker,
+    users: NDArray[np.int64],
+    k: int,
+    selection: Selection,
+    engine: Engine,
+    words: Wording = ENGLISH,
+) -> Iterator[tuple[Chosen, list[dict[str, Any]]]]:
+    """The lists of users, block by block, and for each item its reasons in a few words:
     ``because``, the first one; ``reasons``, the shown ones; ``carried``, their share."""
-    return engine.map("explaining", _with_reasons, blocks(users, BLOCK), (ranker, k))
+    shared = ranker, k, selection, words
+    return engine.map("explaining", _with_reasons, blocks(users, BLOCK), shared)
 
 
 def _explained_items(
     shared: tuple[Ranker, int, int], users: NDArray[np.int64]
 ) -> list[list[ExplainedItem]]:
     ranker, k, paths = shared
-    (items, _), explanations = explain_top(ranker, users, k, paths)
+    lists, explanations = explain_top(ranker, users, k, paths)
     rows = iter(explanations)
-    return [[next(rows).explained() for v in row if v >= 0] for row in items]
+    return [[next(rows).explained() for v in row if v >= 0] for row in lists.items]
 
 
 def _with_reasons(
-    shared: tuple[Ranker, int], users: NDArray[np.int64]
-) -> tuple[Lists, list[dict[str, Any]]]:
-    lists, explanations = explain_top(shared[0], users, shared[1], paths=0)
+    shared: tuple[Ranker, int, Selection, Wording], users: NDArray[np.int64]
+) -> tuple[Chosen, list[dict[str, Any]]]:
+    ranker, k, selection, words = shared
+    lists, explanations = explain_top(ranker, users, k, 0, selection, words)
     return lists, [_in_short(e) for e in explanations]
 
 

@@ -10,9 +10,10 @@ import numpy as np
 
 from loger.explain.attribution import Explanation, RulePart, explain
 from loger.explain.html import what_if_html, why_not_html
-from loger.graph import Graph, history
+from loger.graph import Graph
 from loger.ranker import Ranker
 from loger.rules import Rule
+from loger.rules.wording import ENGLISH, Wording
 
 
 @dataclass(frozen=True, repr=False)
@@ -30,12 +31,13 @@ class WhyNot:
     """Whether the user has the item already."""
 
     @classmethod
-    def of(cls, ranker: Ranker, user: int, item: int, k: int) -> WhyNot:
+    def of(cls, ranker: Ranker, user: int, item: int, k: int, words: Wording = ENGLISH) -> WhyNot:
         """Compare an item with the k that the user gets."""
         scores = ranker.scores([user])
         lists, _ = scores.best(k)
         pairs = np.append(lists[0][lists[0] >= 0].astype(np.int64), item)
-        *others, mine = explain(ranker, np.full(len(pairs), user), pairs, scores=scores)
+        users = np.full(len(pairs), user)
+        *others, mine = explain(ranker, users, pairs, scores=scores, words=words)
         fires = {part.rule for part in mine.rules}
         gives: dict[Rule, list[RulePart]] = {}
         for other in others:
@@ -47,7 +49,7 @@ class WhyNot:
             if rule not in fires
         ]
         silent.sort(key=lambda part: -part.contribution)
-        _, owned = history(ranker.graph, np.array([user]))
+        _, owned = ranker.known([user])
         last = others[-1] if len(others) == k else None
         return cls(mine, k, last, tuple(silent), item in owned.tolist())
 
@@ -67,7 +69,7 @@ class WhyNot:
             "silent": [
                 {
                     "rule": str(part.rule),
-                    "sentence": part.rule.sentence(),
+                    "sentence": part.rule.sentence(self.explanation.words),
                     "weight": part.weight,
                     "gives_on_average": part.contribution,
                 }
@@ -82,17 +84,17 @@ class WhyNot:
         return why_not_html(self)
 
     def __str__(self) -> str:
-        words, e = self.explanation.graph.vocabulary, self.explanation
-        label = words.labels[e.item + e.graph.n_users]
+        e, say = self.explanation, self.explanation.words.text
+        labels = e.graph.vocabulary.labels
+        label = labels[e.item + e.graph.n_users]
         if self.owned:
-            return f"{label} is left out because {words.labels[e.user]} has it already"
+            return say("owned", item=label, user=labels[e.user])
         if e.rank <= self.k:
-            return f"{label} is in the list, at rank {e.rank}"
-        lines = [f"{label} is at rank {e.rank}, {self.gap:.3f} below the last of {self.k}"]
-        lines += [
-            f"  {part.contribution:+.3f}  would be usual in the list from: {part.rule.sentence()}"
-            for part in self.silent
-        ]
+            return say("listed", item=label, rank=e.rank)
+        lines = [say("below", item=label, rank=e.rank, gap=f"{self.gap:.3f}", k=self.k)]
+        for part in self.silent:
+            usual = say("usual", rule=part.rule.sentence(e.words))
+            lines.append(f"  {part.contribution:+.3f}  {usual}")
         return "\n".join(lines)
 
 

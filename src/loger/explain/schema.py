@@ -119,8 +119,11 @@ class ReasonRecord:
     """What of it the encoder gives."""
     text: str
     """The reason as a sentence, with its share."""
+    mean: float
+    """What the rules give the mean item by it, which does not count for this one."""
     evidence: list[EvidenceRecord]
-    """By rule, the largest contribution first."""
+    """By rule, the largest contribution first, or one that gives up to 10 % less and is more like
+    what the user did before."""
 
 
 @dataclass(frozen=True)
@@ -175,6 +178,63 @@ class ExplanationRecord:
     """All rules that fire, the largest contribution first."""
     paths: list[PathRecord]
     """The strongest paths."""
+
+
+@dataclass(frozen=True)
+class FollowedRecord:
+    """One of the user's best rules, which the reasoner follows."""
+
+    __pydantic_config__ = _DOCUMENTED
+    rule: str
+    sentence: str
+    """The rule in plain English."""
+    importance: float
+    """y of the paper: weight times the rule's share of the user's own paths."""
+
+
+@dataclass(frozen=True)
+class WalkedRecord:
+    """A path that the reasoner found."""
+
+    __pydantic_config__ = _DOCUMENTED
+    rule: str
+    """The rule that it is a path of."""
+    score: float
+    """The reasoner's: the mean over the hops."""
+    contribution: float
+    """What it adds to the logit."""
+    share: Annotated[float, Between(0, 1.000001)]
+    """Its share of what its rule adds."""
+    sentence: str
+    """The path in plain English."""
+    entities: list[EntityRecord]
+    """From the user to the item."""
+    relations: list[str]
+    """Between the entities; those that end in ⁻¹ are walked against their direction."""
+
+
+@dataclass(frozen=True)
+class ReasonedRecord:
+    """What the paper's path reasoner finds for an item."""
+
+    __pydantic_config__ = _DOCUMENTED
+    user: str
+    item: str
+    label: str
+    """The item as people read it."""
+    score: float
+    rank: Annotated[int, Between(1)]
+    """Among all items that the user does not have."""
+    because: str
+    """The first path as a sentence, or that there is none."""
+    missed: bool
+    """Whether rules lead to the item and the reasoner found no path of theirs."""
+    n: Annotated[int, Between(0)]
+    """How many paths of all rules lead to the item."""
+    followed: list[FollowedRecord]
+    """The user's best rules, the most important first."""
+    paths: list[WalkedRecord]
+    """The reasoner's favourite first."""
 
 
 def record(kind: type, source: object, **values: Any) -> dict[str, Any]:

@@ -48,7 +48,8 @@ def checked_ids(ids: ArrayLike, n: int, what: str) -> NDArray[np.int64]:
     """
     array = np.atleast_1d(np.asarray(ids))
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-        raise LogerError(f"{what} numbers must be a list of integers, got {ids!r}")
+        got = f"{array.dtype} {array.shape}" if array.size > 5 else repr(ids)
+        raise LogerError(f"{what} numbers must be a list of integers, got {got}")
     wrong = array[(array < 0) | (array >= n)]
     if len(wrong):
         raise LogerError(f"{what} numbers lie in 0 … {n - 1}, got {int(wrong[0])}")

@@ -1,4 +1,4 @@
-"""Other graphs made from one: less or more facts, more users, times. The graph itself stays."""
+"""Other graphs made from one: facts less or more, users, times, strengths. The first one stays."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from loger.errors import LogerError
 from loger.graph.arrays import Ints, changes, checked_ids, pair_keys
+from loger.graph.strengths import as_strengths
 from loger.graph.vocabulary import INTERACTION, Vocabulary
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def without(
     sizes = np.diff(graph.segment_starts) - lost
     kept = sizes > 0
     kept_before = np.concatenate([[0], np.cumsum(kept)])
-    times = graph.times
+    times, strengths = graph.times, graph.strengths
     return replace(
         graph,
         row_segments=kept_before[graph.row_segments],
@@ -45,6 +46,9 @@ def without(
         pair_relations=np.delete(graph.pair_relations, pair),
         origins=None if graph.origins is None else np.delete(graph.origins, edge),
         times=None if times is None else np.delete(times, edge[edge < len(times)]),
+        weights=None if graph.weights is None else np.delete(graph.weights, edge),
+        support=None if graph.support is None else np.delete(graph.support, edge),
+        strengths=None if strengths is None else np.delete(strengths, edge[edge < len(strengths)]),
     )
 
 
@@ -57,8 +61,7 @@ def without_interactions(
     facts: list[tuple[int, int, int]] = []
     for user, item in zip(u, v, strict=True):
         facts.append((user, INTERACTION, item))
-        if graph.origins is not None:
-            facts += _edges_known_from(graph, user, item) + _edges_known_from(graph, item, user)
+        facts += _known_from(graph, user, item)
     return without(graph, *zip(*facts, strict=True)) if facts else graph
 
 
@@ -67,6 +70,7 @@ def plus(
     users: Sequence[int],
     items: Sequence[int],
     times: Sequence[int] | None = None,
+    strengths: Sequence[float] | None = None,
 ) -> KnowledgeGraph:
     """The graph with some interactions more."""
     u = checked_ids(users, graph.n_users, "user")
@@ -81,10 +85,14 @@ def plus(
     tail = np.concatenate([v[first] + graph.n_users, u[first]])
     relation = np.repeat([INTERACTION, graph.inverse(INTERACTION)], len(first))
     grown, place = _inserted(graph, head, relation, tail)
-    if graph.times is None:
-        return grown
     order = np.argsort(place[: len(first)], kind="stable")
     at = place[: len(first)][order]
+    if graph.strengths is not None:
+        strong = np.full(len(u), graph.default_strength) if strengths is None else strengths
+        of_new = as_strengths(strong)[first][order]
+        grown = replace(grown, strengths=np.insert(graph.strengths, at, of_new))
+    if graph.times is None:
+        return grown
     if times is None:  # later than all others
         when = np.full(len(at), graph.times.max(initial=0) + 1, dtype=np.int64)
     else:
@@ -147,6 +155,18 @@ def timed(graph: KnowledgeGraph, users: Ints, items: Ints, times: Ints) -> Knowl
     return replace(graph, times=of_edge)
 
 
+def strengthened(
+    graph: KnowledgeGraph, users: Ints, items: Ints, strengths: NDArray[np.floating], rated: bool
+) -> KnowledgeGraph:
+    """The graph with the strengths of its interactions, each pair once."""
+    of_edge = np.zeros(int(graph.indptr[graph.n_users]))
+    edges, _ = graph.interactions
+    if len(users) != len(edges):
+        raise LogerError(f"{len(users):,} pairs with strengths, {len(edges):,} interactions")
+    of_edge[edges] = as_strengths(strengths)[np.lexsort((items, users))]
+    return replace(graph, strengths=of_edge, rated=rated)
+
+
 def find_edge(graph: KnowledgeGraph, head: int, relation: int, tail: int) -> tuple[int, int, int]:
     """Places of one directed edge: in ``tails``, among segments, in ``pair_tails``."""
     s = graph.segment(head, relation)
@@ -168,23 +188,37 @@ def find_edge(graph: KnowledgeGraph, head: int, relation: int, tail: int) -> tup
     return edge, s, int(pair)
 
 
-def _edges_known_from(graph: KnowledgeGraph, head: int, other: int) -> list[tuple[int, int, int]]:
-    """The edges that leave an entity and are known from its interaction with another alone."""
-    assert graph.origins is not None
-    lo, hi = graph.indptr[head], graph.indptr[head + 1]
-    edges = lo + np.flatnonzero(graph.origins[lo:hi] == other)
-    segments = np.searchsorted(graph.segment_starts, edges, side="right") - 1
-    return [
-        (head, int(graph.segment_relations[s]), int(graph.tails[e]))
-        for e, s in zip(edges, segments, strict=True)
+def edges_known_from(graph: KnowledgeGraph, user: int, items: Sequence[int]) -> NDArray[np.int64]:
+    """The places in ``tails`` of all edges, both directions of each fact, that are known from one
+    of a user's interactions alone; ascending. Items are given as entities."""
+    facts = [fact for item in items for fact in _known_from(graph, user, item)]
+    edges = [
+        find_edge(graph, *edge)[0]
+        for h, r, t in facts
+        for edge in ((h, r, t), (t, graph.inverse(r), h))
     ]
+    return np.unique(np.array(edges, dtype=np.int64))
+
+
+def _known_from(graph: KnowledgeGraph, user: int, item: int) -> list[tuple[int, int, int]]:
+    """The facts that are known from one interaction alone, as edges that leave its two ends."""
+    if graph.origins is None:
+        return []
+    out = []
+    for head, other in ((user, item), (item, user)):
+        lo, hi = graph.indptr[head], graph.indptr[head + 1]
+        edges = lo + np.flatnonzero(graph.origins[lo:hi] == other)
+        segments = np.searchsorted(graph.segment_starts, edges, side="right") - 1
+        kinds = graph.segment_relations[segments].tolist()
+        out += [(head, r, t) for r, t in zip(kinds, graph.tails[edges].tolist(), strict=True)]
+    return out
 
 
 def _inserted(
     graph: KnowledgeGraph, heads: Ints, relations: Ints, tails: Ints
 ) -> tuple[KnowledgeGraph, NDArray[np.int64]]:
     """The graph with directed edges more, none of them present yet, and where in ``tails`` each
-    goes; ``times`` are left to the caller."""
+    goes; ``times`` and ``strengths`` are left to the caller."""
     n, kinds = graph.n_entities, 2 * len(graph.relations)
     of_edge = graph.edge_heads().astype(np.int64)
     segment = of_edge * kinds + graph.edge_relations()
@@ -209,5 +243,8 @@ def _inserted(
         pair_relations=np.insert(graph.pair_relations, at, pair_relations),
         origins=None if graph.origins is None else np.insert(graph.origins, place[order], -1),
         times=None,
+        strengths=None,
+        weights=None if graph.weights is None else np.insert(graph.weights, place[order], 1.0),
+        support=None if graph.support is None else np.insert(graph.support, place[order], 0),
     )
     return grown, place

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from loger.errors import LogerError, UnknownNameError
-from loger.graph import edits, view
+from loger.graph import derived, edits, strengths, view
 from loger.graph.arrays import Ints, changes, gather
-from loger.graph.rows import NO_ORIGINS, Rows, later_interactions
+from loger.graph.rows import NO_ORIGINS, NO_WEIGHTS, Rows, later_interactions
 from loger.graph.vocabulary import INTERACTION, INVERSE_MARK, Relation, Vocabulary
 
 
@@ -35,7 +35,10 @@ class KnowledgeGraph:
     ``origins`` guards leakage (METHOD L3): for an edge that is known from a single
     interaction (u, v) alone, it holds v on edges that leave u and u on edges that leave v.
     ``times`` holds when each interaction was, where that is known, on the edges that leave
-    users; other edges of users have a time of no meaning.
+    users; other edges of users have a time of no meaning. ``strengths`` holds in the same way how
+    strong each interaction was, 0 where that is not known: amounts, or ratings if ``rated``.
+    ``weights`` is what each fact counts in a walk, the same in both directions, and ``support`` how
+    many people a derived fact was made of.
     """
 
     vocabulary: Vocabulary
@@ -48,6 +51,10 @@ class KnowledgeGraph:
     pair_relations: NDArray[np.uint16]  # [edges]
     origins: NDArray[np.int32] | None = None  # [edges], in the order of tails; -1 for none
     times: NDArray[np.int64] | None = None  # [users' edges], in the order of tails
+    weights: NDArray[np.float32] | None = None  # [edges], in the order of tails; None: all 1
+    support: NDArray[np.int32] | None = None  # [edges], in the order of tails; 0 if given
+    strengths: NDArray[np.float64] | None = None  # [users' edges], in the order of tails
+    rated: bool = False  # whether strengths are ratings
 
     sent_once = True  # an engine may keep it where its workers are: it never changes
 
@@ -137,14 +144,16 @@ class KnowledgeGraph:
         users: Sequence[int],
         items: Sequence[int],
         times: Sequence[int] | None = None,
+        strengths: Sequence[float] | None = None,
     ) -> KnowledgeGraph:
         """The graph with some interactions more; one that is there already changes nothing.
 
         Users and items must be known; items are numbered from 0 among items. Where the graph
-        knows times, an interaction without one is later than all others of its user. Like
-        ``without`` this costs a few copies of the arrays, no sort.
+        knows times, an interaction without one is later than all others of its user; where it
+        knows strengths, one without has ``default_strength``. Like ``without`` this costs a few
+        copies of the arrays, no sort.
         """
-        return edits.plus(self, users, items, times)
+        return edits.plus(self, users, items, times, strengths)
 
     def with_users(self, names: Sequence[str]) -> KnowledgeGraph:
         """The graph with some users more, who have no facts yet; the last users from now on."""
@@ -165,19 +174,38 @@ class KnowledgeGraph:
         """
         return edits.timed(self, users, items, times)
 
+    def strengthened(
+        self, users: Ints, items: Ints, strengths: NDArray[np.floating], rated: bool
+    ) -> KnowledgeGraph:
+        """The graph with the strengths of its interactions, each pair once.
+
+        Items are numbered from 0 among items, and every interaction must have a strength.
+        """
+        return edits.strengthened(self, users, items, strengths, rated)
+
+    def with_derived(self, relations: Sequence[derived.Derived]) -> KnowledgeGraph:
+        """The graph with relations more between items, made from its interactions."""
+        return derived.with_derived(self, relations)
+
+    @property
+    def given(self) -> KnowledgeGraph:
+        """The graph less its derived relations: what the data say."""
+        return derived.given(self)
+
     def user_view(
         self,
         user: int,
         remove: Sequence[int] = (),
         add: Sequence[int] = (),
         times: Sequence[int] | None = None,
+        strengths: Sequence[float] | None = None,
     ) -> view.UserView:
         """The graph as a user sees it who has other interactions: a view, for that user alone.
 
         The user's paths, and so its scores, are those of ``without_interactions(…).plus(…)``, but
         nothing is copied.
         """
-        return view.user_view(self, user, remove, add, times)
+        return view.user_view(self, user, remove, add, times, strengths)
 
     # ── looking ─────────────────────────────────────────────────────────────────────────
 
@@ -231,7 +259,7 @@ class KnowledgeGraph:
         """The facts by their heads, as users' histories and compiled code are read."""
         origins = NO_ORIGINS if self.origins is None else self.origins
         arrays = (self.row_segments, self.segment_relations, self.segment_starts, self.tails)
-        return Rows(*arrays, origins)
+        return Rows(*arrays, origins, NO_WEIGHTS if self.weights is None else self.weights)
 
     def edge_heads(self) -> NDArray[np.int32]:
         """The head of each edge, in both orders; [edges]."""
@@ -290,6 +318,16 @@ class KnowledgeGraph:
         """Whether this is a fact of the graph."""
         return relation in self.between(head, tail)
 
+    def weight(self, head: int, relation: int, tail: int) -> float:
+        """What a fact counts in a walk; 0 if it is not one."""
+        edge = self.rows.edge(head, relation, tail)
+        return 0.0 if edge < 0 else 1.0 if self.weights is None else float(self.weights[edge])
+
+    def people(self, head: int, relation: int, tail: int) -> int:
+        """How many people a derived fact was made of; 0 for any other."""
+        edge = self.rows.edge(head, relation, tail)
+        return 0 if edge < 0 or self.support is None else int(self.support[edge])
+
     def triples(self) -> tuple[NDArray[np.int32], NDArray[np.uint16], NDArray[np.int32]]:
         """All facts of the base relations as (heads, relations, tails), sorted."""
         head, relation = self.edge_heads(), self.edge_relations()
@@ -320,20 +358,46 @@ class KnowledgeGraph:
         edges, users = self.interactions
         return later_interactions(self.times, edges, users)
 
+    @property
+    def default_strength(self) -> float:
+        """How strong an interaction is of which nobody said it: one more, or a rating that is not
+        known."""
+        return 0.0 if self.rated else 1.0
+
+    def relative_strengths(self, power: float) -> NDArray[np.float64] | None:
+        """What each edge of users counts by its strength, 1 on average over a user's interactions,
+        1 on other edges; None where strengths are not known or do not count."""
+        if self.strengths is None or not power:
+            return None
+        if power not in self._relative:
+            edges, users = self.interactions
+            out = np.ones(len(self.strengths))
+            out[edges] = strengths.relative(self.strengths[edges], users, power)
+            self._relative[power] = out
+        return self._relative[power]
+
+    @cached_property
+    def _relative(self) -> dict[float, NDArray[np.float64]]:
+        return {}
+
     @cached_property
     def fingerprint(self) -> str:
         """A digest of the whole content: names, relations, facts and their origins."""
         digest = hashlib.sha256()
         for r in self.relations:
             digest.update(f"{r.name}\0{r.head_type}\0{r.tail_type}\n".encode())
+            digest.update(f"derived\0{r.recency}\n".encode() if r.derived else b"")
         digest.update(repr((self.vocabulary.types, self.vocabulary.offsets.tolist())).encode())
         digest.update("\0".join(self.vocabulary.names).encode())
         for array in (self.row_segments, self.segment_relations, self.segment_starts, self.tails):
             digest.update(np.ascontiguousarray(array).tobytes())
         if self.origins is not None:
             digest.update(self.origins.tobytes())
-        if self.times is not None:
-            digest.update(self.times.tobytes())
+        for more in (self.times, self.weights, self.support):
+            digest.update(b"" if more is None else more.tobytes())
+        if self.strengths is not None:
+            digest.update(b"rated" if self.rated else b"amounts")
+            digest.update(self.strengths.tobytes())
         return digest.hexdigest()
 
     def __repr__(self) -> str:

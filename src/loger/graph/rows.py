@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 NO_ORIGINS = np.empty(0, dtype=np.int32)
 NO_ORIGINS.flags.writeable = False  # as the arrays of graphs are: to numba another type
+NO_WEIGHTS = np.empty(0, dtype=np.float32)
+NO_WEIGHTS.flags.writeable = False
 
 
 class Rows(NamedTuple):
@@ -19,6 +21,7 @@ class Rows(NamedTuple):
     segment_starts: NDArray[np.int64]  # [segments + 1]
     tails: NDArray[np.int32]  # [edges]
     origins: NDArray[np.int32]  # [edges], -1 for none; empty where no edge has one
+    weights: NDArray[np.float32]  # [edges], what each fact counts; empty where all count 1
 
     def segment(self, head: int, relation: int) -> int:
         """The segment of a head's neighbours under a relation, or -1."""
@@ -32,6 +35,29 @@ class Rows(NamedTuple):
         if s < 0:
             return self.tails[:0]
         return self.tails[self.segment_starts[s] : self.segment_starts[s + 1]]
+
+    def edge(self, head: int, relation: int, tail: int) -> int:
+        """The place of an edge in ``tails``, or -1."""
+        s = self.segment(head, relation)
+        if s < 0:
+            return -1
+        lo, hi = self.segment_starts[s : s + 2]
+        e = lo + np.searchsorted(self.tails[lo:hi], tail)
+        return int(e) if e < hi and self.tails[e] == tail else -1
+
+    def without(self, edges: NDArray[np.int64]) -> Rows:
+        """The same segments less some edges, given ascending; a segment may become empty."""
+        starts = self.segment_starts - np.searchsorted(edges, self.segment_starts)
+        tails, origins, weights = self.tails, self.origins, self.weights
+        left = Rows(
+            self.row_segments,
+            self.segment_relations,
+            starts,
+            np.delete(tails, edges),
+            np.delete(origins, edges) if len(origins) else origins,
+            np.delete(weights, edges) if len(weights) else weights,
+        )
+        return left.read_only()
 
     def read_only(self) -> Rows:
         """The same arrays, from now on not to be written to."""

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from loger.errors import LogerError, UnknownNameError
 from loger.graph.vocabulary import Vocabulary
 
 SEPARATOR = "\n"
@@ -57,7 +56,7 @@ def _plain(text: str) -> str:
 
 
 class Finder:
-    """Finds the entities of a vocabulary by name, by label, or by a part of either.
+    """Finds the entities of a vocabulary by a part of their names or labels.
 
     What a type's search needs is made when it is first asked for.
     """
@@ -76,32 +75,6 @@ class Finder:
         found, more = self._index(entity_type).find(query, most)
         first = self.vocabulary.span(entity_type).start
         return [k + first for k in found], more
-
-    def id(self, entity_type: str, name: str) -> int:
-        """The entity of that name; an unknown name is an error with those that contain it."""
-        entity = self.vocabulary.ids(entity_type).get(name)
-        if entity is not None:
-            return entity
-        near = self.search(entity_type, name, 3)[0] if name.strip() else []
-        names = [self.vocabulary.names[e] for e in near]
-        raise UnknownNameError(entity_type, name, (), near=names)
-
-    def name(self, entity_type: str, text: str) -> str:
-        """The name of an entity that was given by its name, or by a label that only it has."""
-        words = self.vocabulary
-        if text in words.ids(entity_type):
-            return text
-        span = words.span(entity_type)
-        labelled = [words.names[e] for e in span if words.labels[e] == text]
-        if len(labelled) == 1:
-            return labelled[0]
-        if labelled:
-            names = ", ".join(map(repr, labelled[:5]))
-            raise LogerError(
-                f"{len(labelled)} {entity_type}s are labelled {text!r}; give the name: {names}"
-            )
-        known = {words.names[e] for e in span} | {words.labels[e] for e in span}
-        raise UnknownNameError(entity_type, text, known)
 
     def _index(self, entity_type: str) -> Names:
         if entity_type not in self._indices:

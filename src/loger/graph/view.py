@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -12,8 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from loger.errors import LogerError, ViewError
 from loger.graph.arrays import changes, checked_ids
-from loger.graph.edits import find_edge
+from loger.graph.edits import edges_known_from, find_edge
 from loger.graph.rows import Rows, later_interactions
+from loger.graph.strengths import as_strengths, relative
 from loger.graph.vocabulary import INTERACTION, Relation, Vocabulary
 
 if TYPE_CHECKING:
@@ -29,13 +30,21 @@ class UserView:
 
     A path never comes back to its user, so of the edges that change it can take only those that
     leave the user. These are the view's own ``rows``; everything else is read from ``base``. What
-    the edges back to the user change, degrees and popularity, is counted here as well.
+    the edges back to the user change, degrees and popularity, is counted here as well. Facts about
+    items that were known from a removed interaction alone are missing from ``others``.
     """
 
     base: KnowledgeGraph
     user: int
     rows: Rows  # of the user alone
     times: NDArray[np.int64] | None = None  # [the user's edges]
+    gone: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    """Times of the interactions that were removed; 0 where they are not known."""
+    strengths: NDArray[np.float64] | None = None  # [the user's edges]
+    gone_strengths: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    """Strengths of the interactions that were removed; 0 where they are not known."""
+    dropped: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    """Edges of ``base`` that were known from a removed interaction alone, ascending."""
 
     # ── what the graph says ─────────────────────────────────────────────────────────────
 
@@ -86,7 +95,7 @@ class UserView:
         """Where a relation leads from an entity, ascending."""
         if head == self.user:
             return self.rows.neighbours(head, relation)
-        tails = self.base.neighbours(head, relation)
+        tails = self.others.neighbours(head, relation)
         if self.signature(relation)[1] != "user":
             return tails
         others: NDArray[np.int32] = tails[tails != self.user]
@@ -99,8 +108,31 @@ class UserView:
         if tail == self.user:
             head, relation, tail = tail, self.inverse(relation), head
         if head != self.user:
-            return self.base.has(head, relation, tail)
+            return self.others.edge(head, relation, tail) >= 0
         return tail in self.rows.neighbours(head, relation)
+
+    def weight(self, head: int, relation: int, tail: int) -> float:
+        """What a fact counts in a walk; 0 if it is not one."""
+        if tail == self.user:
+            head, relation, tail = tail, self.inverse(relation), head
+        rows = self.rows if head == self.user else self.others
+        edge = rows.edge(head, relation, tail)
+        return 0.0 if edge < 0 else float(rows.weights[edge]) if len(rows.weights) else 1.0
+
+    def people(self, head: int, relation: int, tail: int) -> int:
+        """How many people a derived fact was made of, as the graph was made."""
+        return self.base.people(head, relation, tail)
+
+    @cached_property
+    def others(self) -> Rows:
+        """The facts of all entities but the user: those of the graph, less what was dropped. The
+        segments are those of the graph, some of them shorter or empty."""
+        return self.base.rows.without(self.dropped) if len(self.dropped) else self.base.rows
+
+    @cached_property
+    def shortened(self) -> NDArray[np.int64]:
+        """The segments of the graph that an edge was dropped from, once for each edge."""
+        return np.searchsorted(self.base.segment_starts, self.dropped, side="right") - 1
 
     @cached_property
     def _gained(self) -> NDArray[np.int32]:
@@ -122,6 +154,9 @@ class UserView:
         table, back = table.copy(), starts[self.inverse(INTERACTION)] + self.n_users
         table[back : back + self.n_items] += self._gained
         table[starts[INTERACTION] + self.user] += self._gained.sum()
+        heads = np.searchsorted(self.base.row_segments, self.shortened, side="right") - 1
+        relations = self.base.segment_relations[self.shortened]
+        np.subtract.at(table, starts[relations] + heads, 1)
         return table, starts
 
     @cached_property
@@ -130,14 +165,53 @@ class UserView:
         own = int(np.diff(self.rows.segment_starts).max(initial=1))
         return max(own, self.base.max_degree + 1)
 
-    @cached_property
+    @property
     def later(self) -> NDArray[np.int32] | None:
         """For each of the user's edges by an interaction, how many interactions came after it;
-        0 on other edges. None where times are not known."""
+        0 on other edges. None where times are not known.
+
+        What was removed still happened: it no longer speaks for any item, but what came before it
+        gets no younger. So what one action gives does not depend on which others are left.
+        """
+        return None if self._ages is None else self._ages[0]
+
+    @property
+    def later_than_gone(self) -> NDArray[np.int32]:
+        """How many interactions came after each of those that were removed; 0 where times are not
+        known."""
+        return np.zeros(len(self.gone), np.int32) if self._ages is None else self._ages[1]
+
+    @cached_property
+    def _ages(self) -> tuple[NDArray[np.int32], NDArray[np.int32]] | None:
         if self.times is None:
             return None
-        edges = np.arange(len(self.rows.neighbours(self.user, INTERACTION)))
-        return later_interactions(self.times, edges, np.zeros_like(edges))
+        known, times = len(self.times), np.append(self.times, self.gone)
+        n = len(self.rows.neighbours(self.user, INTERACTION))
+        edges = np.append(np.arange(n), np.arange(known, len(times)))
+        ages = later_interactions(times, edges, np.zeros_like(edges))
+        return ages[:known], ages[known:]
+
+    def relative_strengths(self, power: float) -> NDArray[np.float64] | None:
+        """What each of the user's edges counts by its strength; see ``KnowledgeGraph``. The mean is
+        that of all that the user ever did, so what one action gives does not depend on which others
+        are left."""
+        found = self._relative(power)
+        return None if found is None else found[: len(self.rows.tails)]
+
+    def gone_relative(self, power: float) -> NDArray[np.float64]:
+        """What those that were removed count by their strength."""
+        found = self._relative(power)
+        return np.ones(len(self.gone)) if found is None else found[len(self.rows.tails) :]
+
+    def _relative(self, power: float) -> NDArray[np.float64] | None:
+        if self.strengths is None or not power:
+            return None
+        n, known = len(self.rows.neighbours(self.user, INTERACTION)), len(self.rows.tails)
+        out = np.ones(known + len(self.gone_strengths))
+        places = np.append(np.arange(n), np.arange(known, len(out)))
+        every = np.append(self.strengths[:n], self.gone_strengths)
+        out[places] = relative(every, np.zeros(len(every), np.int64), power)
+        return out
 
     def __repr__(self) -> str:
         return f"UserView(user {self.user} of {self.base!r})"
@@ -163,19 +237,24 @@ def user_view(
     remove: Sequence[int] = (),
     add: Sequence[int] = (),
     times: Sequence[int] | None = None,
+    strengths: Sequence[float] | None = None,
 ) -> UserView:
     """The graph as a user sees it who has other interactions."""
     (user,) = checked_ids(user, graph.n_users, "user").tolist()
-    if len(remove) and graph.origins is not None:  # other facts may go with an interaction
-        less = graph.without_interactions([user] * len(remove), remove)
-        return user_view(less, user, (), add, times)
     wanted, first = np.unique(checked_ids(add, graph.n_items, "item"), return_index=True)
-    gone = [
-        find_edge(graph, user, INTERACTION, v + graph.n_users)[0]
-        for v in checked_ids(remove, graph.n_items, "item").tolist()
-    ]
+    gone = np.array(
+        [
+            find_edge(graph, user, INTERACTION, v + graph.n_users)[0]
+            for v in checked_ids(remove, graph.n_items, "item").tolist()
+        ],
+        dtype=np.int64,
+    )
+    again = np.isin(graph.tails[gone] - graph.n_users, wanted)  # that did not go
+    lost = np.zeros(len(gone), np.int64) if graph.times is None else graph.times[gone]
+    weak = np.zeros(len(gone)) if graph.strengths is None else graph.strengths[gone]
+    dropped = edges_known_from(graph, user, graph.tails[gone].tolist())
     edges = np.arange(graph.indptr[user], graph.indptr[user + 1])
-    edges = np.setdiff1d(edges, np.array(gone, dtype=np.int64), assume_unique=True)
+    edges = np.setdiff1d(edges, np.append(gone, dropped))
     relations = graph.segment_relations[np.searchsorted(graph.segment_starts, edges, "right") - 1]
     new = ~np.isin(wanted + graph.n_users, graph.tails[edges[relations == INTERACTION]])
     added, first = wanted[new] + graph.n_users, first[new]
@@ -188,14 +267,23 @@ def user_view(
     origins = graph.rows.origins
     if len(origins):
         origins = np.append(np.full(len(added), -1, np.int32), origins[edges])[order]
+    weights = graph.rows.weights
+    if len(weights):
+        weights = np.append(np.ones(len(added), np.float32), weights[edges])[order]
     when = None
     if graph.times is not None:
         last = np.full(len(added), graph.times.max(initial=0) + 1)
         new_times = last if times is None else np.asarray(times, dtype=np.int64)[first]
         when = np.append(new_times, graph.times[edges])[order]
+    strong = None
+    if graph.strengths is not None:
+        told = np.full(len(add), graph.default_strength) if strengths is None else strengths
+        strong = np.append(as_strengths(told)[first], graph.strengths[edges])[order]
     segment_starts = np.append(starts, len(order))
-    rows = Rows(row_segments, relation[order][starts], segment_starts, tail[order], origins)
-    return UserView(graph, user, rows.read_only(), when)
+    arrays = (row_segments, relation[order][starts], segment_starts, tail[order])
+    rows = Rows(*arrays, origins, weights)
+    left = lost[~again], strong, weak[~again], dropped
+    return UserView(graph, user, rows.read_only(), when, *left)
 
 
 def whole(graph: Graph) -> KnowledgeGraph:

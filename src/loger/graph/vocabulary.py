@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +24,13 @@ class Relation:
     name: str
     head_type: str
     tail_type: str
+    derived: bool = False
+    """Whether its facts were made from the training interactions. Their weights say all that they
+    are worth: no degree divides them, and they are no evidence for an interaction that helped to
+    make them."""
+    recency: float | None = None
+    """How fast the user's interactions fade for rules that go on over it, in place of what holds
+    for all rules: (1 + later interactions)^-recency."""
 
 
 class Vocabulary:
@@ -43,6 +49,8 @@ class Vocabulary:
         if tuple(names)[:2] != ("user", "item"):
             raise LogerError(f"the first types must be 'user' and 'item', got {tuple(names)[:2]}")
         labels = labels or {}
+        self._by_name: dict[int, dict[str, int]] = {}
+        self._by_label: dict[int, dict[str, list[int]]] = {}
         self.types: tuple[str, ...] = tuple(names)
         self.offsets: NDArray[np.int64] = np.cumsum([0] + [len(names[t]) for t in names])
         self._ends: list[int] = self.offsets[1:].tolist()
@@ -64,23 +72,42 @@ class Vocabulary:
         return self.types[bisect_right(self._ends, entity)]
 
     def id(self, entity_type: str, name: str) -> int:
-        """The id of a named entity; an unknown name is an error with the nearest known one."""
-        ids = self.ids(entity_type)
-        try:
-            return ids[name]
-        except KeyError:
-            raise UnknownNameError(entity_type, name, ids) from None
+        """The id of an entity by its name, or by a label that only it has; what is neither is an
+        error with the nearest known ones."""
+        found = self.ids(entity_type).get(name)
+        if found is not None:
+            return found
+        labelled = self._labelled(entity_type).get(name, [])
+        if len(labelled) == 1:
+            return labelled[0]
+        if labelled:
+            names = ", ".join(repr(self.names[e]) for e in labelled[:5])
+            raise LogerError(
+                f"{len(labelled)} {entity_type}s are labelled {name!r}; give the name: {names}"
+            )
+        known = dict.fromkeys(self.ids(entity_type)) | dict.fromkeys(self._labelled(entity_type))
+        raise UnknownNameError(entity_type, name, known)
 
     def ids(self, entity_type: str) -> Mapping[str, int]:
-        """The ids of all entities of a type by name."""
-        return self._ids_by_type[self._place(entity_type)]
+        """The ids of all entities of a type by name; made when they are first asked for."""
+        place = self._place(entity_type)
+        if place not in self._by_name:
+            names = self.names
+            self._by_name[place] = {names[i]: i for i in self.span(entity_type)}
+        return self._by_name[place]
+
+    def _labelled(self, entity_type: str) -> Mapping[str, list[int]]:
+        """The entities of a type by label; made when it is first asked for."""
+        place = self._place(entity_type)
+        if place not in self._by_label:
+            by_label: dict[str, list[int]] = {}
+            for entity in self.span(entity_type):
+                by_label.setdefault(self.labels[entity], []).append(entity)
+            self._by_label[place] = by_label
+        return self._by_label[place]
 
     def _place(self, entity_type: str) -> int:
         try:
             return self.types.index(entity_type)
         except ValueError:
             raise UnknownNameError("entity type", entity_type, self.types) from None
-
-    @cached_property
-    def _ids_by_type(self) -> list[dict[str, int]]:
-        return [{self.names[i]: i for i in self.span(t)} for t in self.types]

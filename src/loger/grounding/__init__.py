@@ -1,6 +1,14 @@
 """Exact groundings of rules: counts, strengths, and the paths themselves."""
 
-from loger.grounding.api import ground, logits, near_items, reach, reach_sizes
+from loger.grounding.api import (
+    ground,
+    logits,
+    near_items,
+    reach,
+    reach_best,
+    reach_sizes,
+    reweighed,
+)
 from loger.grounding.groundings import Groundings, concat, take
 from loger.grounding.listing import count_paths, nth_paths, paths, sample_paths, strongest_paths
 from loger.grounding.reaching import COUNT, LOGWALK, MULTISET, SET, WALK, Formula
@@ -23,7 +31,9 @@ __all__ = [
     "nth_paths",
     "paths",
     "reach",
+    "reach_best",
     "reach_sizes",
+    "reweighed",
     "sample_paths",
     "strongest_paths",
     "take",

@@ -15,17 +15,19 @@ from loger.compiled import kernel
 from loger.errors import LogerError
 from loger.graph import Graph, checked_ids
 from loger.grounding.layout import layout
-from loger.grounding.listing import queries
-from loger.grounding.paths import offer
+from loger.grounding.listing import in_runs, masks_of, queries, strongest
 from loger.grounding.steps import (
     arriving,
+    fact,
     first_at_least,
     first_hop,
     inverse,
     leave,
     next_common,
     segment,
+    supports_itself,
 )
+from loger.grounding.together import add_up_together, run_end, walks_together
 from loger.grounding.walk import Walk, weights_of
 from loger.rules import RuleSet
 
@@ -54,12 +56,16 @@ def by_first_hop(
     """
     u, v, relations = queries(graph, rules, places, users, items)
     g, weights = layout(graph), weights_of(graph, walk or Walk.uniform(0.0))
-    room = int(_room(g, u, relations))
-    edges, counts = np.empty(room, dtype=np.int64), np.empty(room, dtype=np.int64)
-    strengths, starts = np.empty(room), np.zeros(len(u) + 1, dtype=np.int64)
-    _fill(g, weights, u, v, relations, starts, edges, strengths, counts)
-    n = starts[-1]
-    return FirstHops(starts, edges[:n], strengths[:n], counts[:n])
+    room = np.concatenate([[0], np.cumsum(_room(g, u, relations))])
+    edges, counts = np.empty(room[-1], dtype=np.int64), np.empty(room[-1], dtype=np.int64)
+    strengths, ends = np.empty(room[-1]), room[:-1].copy()
+    with masks_of(graph) as masks:
+        order = in_runs(u, relations)
+        _fill(g, weights, u, v, relations, order, masks, ends, edges, strengths, counts)
+    sizes = ends - room[:-1]
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    kept = np.arange(starts[-1]) + np.repeat(room[:-1] - starts[:-1], sizes)
+    return FirstHops(starts, edges[kept], strengths[kept], counts[kept])
 
 
 def strongest_through(
@@ -77,22 +83,17 @@ def strongest_through(
     through = checked_ids(firsts, graph.n_entities, "entity")
     if len(through) != len(u):
         raise LogerError(f"a first entity is needed for each of {len(u)} pairs, got {len(through)}")
-    nodes = np.full((len(u), max(n, 0), 2), -1, dtype=np.int32)
-    strengths = np.zeros((len(u), max(n, 0)))
-    if n > 0:
-        weights = weights_of(graph, walk or Walk.uniform(0.0))
-        _through(layout(graph), weights, u, v, relations, through, nodes, strengths)
-    return nodes, strengths
+    return strongest(graph, u, v, relations, through, n, walk)
 
 
 @kernel
 def _room(g, users, rules):  # type: ignore[no-untyped-def]
-    """How many first hops there are at most, all cells together."""
-    total = 0
+    """How many first hops each cell has at most."""
+    out = np.empty(len(users), dtype=np.int64)
     for i in range(len(users)):
         lo, hi = segment(g.home, users[i], rules[i, 0])
-        total += hi - lo
-    return total
+        out[i] = hi - lo
+    return out
 
 
 @kernel
@@ -106,69 +107,71 @@ def _carried(g, weights, u, v, r2, r3, e, w, back, back_end):  # type: ignore[no
         j = first_at_least(g.tails, back, back_end, a)
         known = j < back_end and g.tails[j] == a and a != u
         if known and not (has_origins and g.origins[j] == u):
-            return w * leave(g, weights, a, r2), 1
+            return w * leave(g, weights, a, r2) * fact(g.weighted[r2], g.weights, j), 1
         return 0.0, 0
-    total, n = 0.0, 0
+    total, n, facts = 0.0, 0, g.weights
+    own2, own3 = g.weighted[r2], g.weighted[r3]
     at, end = segment(g, a, r2)
     j, at = next_common(g.tails, back, back_end, at, end)
     while j < back_end:
         b = g.tails[j]
         if b != u and not (has_origins and g.origins[j] == u):
-            total += leave(g, weights, b, r3)
+            total += leave(g, weights, b, r3) * fact(own3, facts, j) * fact(own2, facts, at)
             n += 1
         j, at = next_common(g.tails, j + 1, back_end, at + 1, end)
     return total * w * leave(g, weights, a, r2), n
 
 
 @kernel
-def _fill(g, weights, users, items, rules, starts, edges, strengths, counts):  # type: ignore[no-untyped-def]
-    """Write the first hops of each cell that have a path."""
-    home, n = g.home, 0
-    for i in range(len(users)):
-        u, v, r1, r2, r3 = users[i], items[i], rules[i, 0], rules[i, 1], rules[i, 2]
-        last = r3 if r3 >= 0 else r2 if r2 >= 0 else r1
-        back, back_end = segment(g, v, inverse(last, g.n_relations))
-        arrive = arriving(g, weights, v, last)
-        lo, hi = segment(home, u, r1)
-        begin = home.segment_starts[home.row_segments[u]]
-        for e in range(lo, hi):
-            if r2 < 0:
-                own = home.tails[e] == v and not (len(home.origins) > 0 and home.origins[e] == v)
-                strength, count = (leave(g, weights, u, r1) * arrive, 1) if own else (0.0, 0)
-            else:
-                w = first_hop(weights, r1, e, hi - lo) * arrive
-                strength, count = _carried(g, weights, u, v, r2, r3, e, w, back, back_end)
-            if count > 0:
-                edges[n], strengths[n], counts[n] = e - begin, strength, count
-                n += 1
-        starts[i + 1] = n
+def _fill(g, weights, users, items, rules, order, masks, ends, edges, strengths, counts):  # type: ignore[no-untyped-def]
+    """Write the first hops of each cell that have a path, from ``ends[cell]`` on."""
+    at = 0
+    while at < len(order):
+        end = run_end(g, users, rules, order, at)
+        if walks_together(g, rules, order[at], end - at):
+            add_up_together(
+                g,
+                weights,
+                users,
+                items,
+                rules,
+                order[at:end],
+                masks,
+                ends,
+                edges,
+                strengths,
+                counts,
+            )
+        else:
+            for i in order[at:end]:
+                ends[i] = _fill_one(
+                    g, weights, users[i], items[i], rules[i], ends[i], edges, strengths, counts
+                )
+        at = end
 
 
 @kernel
-def _through(g, weights, users, items, rules, firsts, nodes, strengths):  # type: ignore[no-untyped-def]
-    """The strongest paths of each cell that lead over a given first entity."""
-    home, has_origins = g.home, len(g.origins) > 0
-    for i in range(len(users)):
-        u, v, r1, r2, r3 = users[i], items[i], rules[i, 0], rules[i, 1], rules[i, 2]
-        a = firsts[i]
-        last = r3 if r3 >= 0 else r2 if r2 >= 0 else r1
-        back, back_end = segment(g, v, inverse(last, g.n_relations))
-        lo, hi = segment(home, u, r1)
-        e = first_at_least(home.tails, lo, hi, a)
-        if e == hi or home.tails[e] != a:
-            continue
-        arrive = arriving(g, weights, v, last)
+def _fill_one(g, weights, u, v, relations, n, edges, strengths, counts):  # type: ignore[no-untyped-def]
+    """Write the first hops of one cell that have a path from place n on; the place after them."""
+    home, r1, r2, r3 = g.home, relations[0], relations[1], relations[2]
+    last = r3 if r3 >= 0 else r2 if r2 >= 0 else r1
+    back, back_end = segment(g, v, inverse(last, g.n_relations))
+    arrive = arriving(g, weights, v, last)
+    lo, hi = segment(home, u, r1)
+    if supports_itself(g, u, v, r1, r2, r3):
+        hi = lo
+    begin = home.segment_starts[home.row_segments[u]]
+    for e in range(lo, hi):
         if r2 < 0:
-            offer(leave(g, weights, u, r1) * arrive, -1, -1, nodes[i], strengths[i])
-            continue
-        w = first_hop(weights, r1, e, hi - lo) * arrive * leave(g, weights, a, r2)
-        if r3 < 0:
-            offer(w, a, -1, nodes[i], strengths[i])
-            continue
-        at, end = segment(g, a, r2)
-        j, at = next_common(g.tails, back, back_end, at, end)
-        while j < back_end:
-            b = g.tails[j]
-            if b != u and not (has_origins and g.origins[j] == u):
-                offer(w * leave(g, weights, b, r3), a, b, nodes[i], strengths[i])
-            j, at = next_common(g.tails, j + 1, back_end, at + 1, end)
+            own = home.tails[e] == v and not (len(home.origins) > 0 and home.origins[e] == v)
+            w = leave(g, weights, u, r1) * arrive
+            if g.weighted[r1]:
+                w *= home.weights[e]
+            strength, count = (w, 1) if own else (0.0, 0)
+        else:
+            w = first_hop(g, weights, weights.fades[r2], r1, e, hi - lo) * arrive
+            strength, count = _carried(g, weights, u, v, r2, r3, e, w, back, back_end)
+        if count > 0:
+            edges[n], strengths[n], counts[n] = e - begin, strength, count
+            n += 1
+    return n

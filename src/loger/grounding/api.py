@@ -9,18 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import csr_array
 
 from loger.engine import Engine, LocalEngine
 from loger.errors import LogerError
 from loger.graph import INTERACTION, Graph, checked_ids, checked_users
-from loger.grounding import pairs, reaching
-from loger.grounding.groundings import Cells, Groundings, concat, joined, merged, reordered
+from loger.grounding import choosing, pairs, reaching
+from loger.grounding.groundings import Cells, Groundings, concat, joined, reordered
 from loger.grounding.layout import Layout, layout, read_only
 from loger.grounding.plans import Plan, Trie, compiled
 from loger.grounding.reaching import Formula
@@ -62,6 +62,32 @@ def ground(
     return groundings if in_order else reordered(groundings, order)
 
 
+def reweighed(
+    graph: Graph,
+    rules: RuleSet,
+    found: Groundings,
+    walks: tuple[Walk, Walk],
+    engine: Engine | None = None,
+) -> Groundings:
+    """Groundings of the first walk with the strengths of the second.
+
+    What it is worth to arrive at an item is one factor of all paths of a rule to it, so where the
+    walks differ in that alone nothing is walked again.
+    """
+    before, after = walks
+    if replace(before, arrive=after.arrive, popular=after.popular) != after:
+        return ground(graph, rules, found.users, found.items, walk=after, engine=engine)
+    degrees, starts = graph.degree_table
+    n = len(graph.relations)
+    last = np.array([rule.relations[-1] for rule in rules])[found.rules]
+    home = np.where(last >= n, last - n, last + n)
+    item = np.repeat(found.items.astype(np.int64), np.diff(found.indptr)) + graph.n_users
+    degree = degrees[starts[home] + item]
+    worth = [w.powers[w.into[last], degree] for w in (weights_of(graph, w) for w in walks)]
+    assert found.strengths is not None
+    return replace(found, strengths=found.strengths * (worth[1] / worth[0]))
+
+
 def _ground_block(
     shared: tuple[Layout, Plan, Weights],
     block: tuple[NDArray[np.int32], NDArray[np.int64]],
@@ -88,9 +114,38 @@ def reach(
     with are left out unless ``observed``.
     """
     shared = _search(graph, rules, walk)._replace(observed=observed)
-    blocks = _blocks(checked_users(graph, users))
-    parts = list((engine or LocalEngine()).map("reaching items", _reach_block, blocks, shared))
+    blocks = [(part, None) for part in _blocks(checked_users(graph, users))]
+    parts = list((engine or LocalEngine()).map("reaching items", _choose_block, blocks, shared))
     return concat(parts, len(rules), walk is not None)
+
+
+def reach_best(
+    graph: Graph,
+    rules: RuleSet,
+    users: ArrayLike,
+    walk: Walk,
+    most: ArrayLike,
+    also: NDArray[np.int32],
+    *,
+    engine: Engine | None = None,
+) -> Groundings:
+    """Groundings by all rules of the items that are among the ``most[l]`` strongest by some rule l.
+
+    And of the items ``also`` [users, any] of each user, reached or not; -1 stands for none. Equal
+    strengths go to the lower item. The rows are sorted by the given users, then by item; items the
+    user has interacted with are left out unless they are in ``also``.
+    """
+    asked, limits = checked_users(graph, users), np.asarray(most, dtype=np.int64)
+    if limits.shape != (len(rules),) or len(also) != len(asked):
+        raise LogerError(
+            f"{len(rules)} limits and items of {len(asked)} users are needed, got {limits.shape} "
+            f"and {also.shape}"
+        )
+    shared = _search(graph, rules, walk)._replace(most=limits)
+    ends = range(0, len(asked), USERS_PER_BLOCK)
+    blocks = [(asked[k : k + USERS_PER_BLOCK], also[k : k + USERS_PER_BLOCK]) for k in ends]
+    parts = list((engine or LocalEngine()).map("reaching items", _choose_block, blocks, shared))
+    return concat(parts, len(rules), True)
 
 
 class _Search(NamedTuple):
@@ -100,8 +155,9 @@ class _Search(NamedTuple):
     rules: RuleSet
     walk: Walk | None
     compiled: tuple[Layout, Trie, Weights]
-    observed: bool = True
+    observed: bool = False
     formula: Formula | None = None
+    most: NDArray[np.int64] | None = None
 
 
 def _search(graph: Graph, rules: RuleSet, walk: Walk | None) -> _Search:
@@ -109,15 +165,33 @@ def _search(graph: Graph, rules: RuleSet, walk: Walk | None) -> _Search:
     return _Search(graph, rules, walk, (layout(graph), trie, weights_of(graph, walk)))
 
 
-def _reach_block(shared: _Search, users: NDArray[np.int64]) -> Groundings:
-    """Groundings of every item that is reached from a block of users."""
-    graph, rules, walk = shared.graph, shared.rules, shared.walk
-    sizes, items, *cells = reaching.reach_block(
-        *shared.compiled, users, graph.n_users, graph.n_items
+def _choose_block(
+    shared: _Search, block: tuple[NDArray[np.int64], NDArray[np.int32] | None]
+) -> Groundings:
+    """Groundings of the items that are wanted of a block of users."""
+    (users, also), graph, rules, walk = block, shared.graph, shared.rules, shared.walk
+    most = np.full(len(rules), graph.n_items) if shared.most is None else shared.most
+    extra = np.empty((len(users), 0), dtype=np.int32) if also is None else also
+    wanted = read_only(choosing.Wanted(most, np.ascontiguousarray(extra)))
+    sizes, items, *cells = choosing.choose_block(
+        *shared.compiled, users, graph.n_users, graph.n_items, _near(shared, users), wanted
     )
-    far = joined(np.repeat(users, sizes), items, len(rules), [tuple(cells)], walk is not None)
-    near = near_items(graph, users, shared.observed)
-    return merged(far, ground(graph, rules, *near, walk=walk, engine=LocalEngine(1)), users)
+    owners = np.repeat(users, sizes)
+    return joined(owners, items, len(rules), [tuple(cells)], walk is not None)
+
+
+def _near(shared: _Search, users: NDArray[np.int64]) -> choosing.Near:
+    """What rules give the items that users have an edge to, by user and rule."""
+    distinct, rows = np.unique(users, return_inverse=True)
+    pairs_near = near_items(shared.graph, distinct, shared.observed)
+    found = ground(shared.graph, shared.rules, *pairs_near, walk=shared.walk, engine=LocalEngine(1))
+    pair = np.repeat(np.arange(len(found)), np.diff(found.indptr))
+    key = np.searchsorted(distinct, found.users[pair]) * len(shared.rules) + found.rules
+    order = np.argsort(key, kind="stable")
+    starts = np.searchsorted(key[order], np.arange(len(distinct) * len(shared.rules) + 1))
+    strengths = np.empty(0) if found.strengths is None else found.strengths[order]
+    cells = choosing.Reached(found.items[pair][order], found.counts[order], strengths)
+    return choosing.Near(rows.astype(np.int64), starts.astype(np.int64), cells)
 
 
 def reach_sizes(
@@ -139,13 +213,12 @@ def reach_sizes(
 def _size_block(shared: _Search, users: NDArray[np.int64]) -> NDArray[np.int64]:
     """How many items each rule reaches from a block of users; [users, rules]."""
     graph, rules = shared.graph, shared.rules
-    far = reaching.reach_sizes(*shared.compiled, users, graph.n_users, graph.n_items)
+    far = reaching.reach_sizes(*shared.compiled, users)
     owners, items = near_items(graph, users, observed=True)
-    near = ground(graph, rules, owners, items, engine=LocalEngine(1)).count_matrix > 0
-    place = np.searchsorted(users, owners)
-    ones, columns = np.ones(len(place), np.int64), np.arange(len(place))
-    member = csr_array((ones, (place, columns)), shape=(len(users), len(place)))
-    sizes: NDArray[np.int64] = far + (member @ near.astype(np.int64)).toarray()
+    near = ground(graph, rules, owners, items, engine=LocalEngine(1))
+    place = np.repeat(np.searchsorted(users, owners), np.diff(near.indptr))
+    more = np.bincount(place * len(rules) + near.rules, minlength=far.size)
+    sizes: NDArray[np.int64] = far + more.reshape(far.shape)
     return sizes
 
 
@@ -219,7 +292,10 @@ more than one user. They outlive threads: what a thread leaves behind, malloc ke
 @contextmanager
 def _workspace(n_entities: int, n_items: int) -> Iterator[reaching.Workspace]:
     """Room for ``logit_block``; it is not used again after an error."""
-    entities, items, workspace = _workspaces.pop() if _workspaces else (0, 0, None)
+    try:
+        entities, items, workspace = _workspaces.pop()
+    except IndexError:  # all are in use
+        entities, items, workspace = 0, 0, None
     if workspace is None or entities < n_entities or items < n_items:
         entities, items = n_entities, n_items
         workspace = reaching.new_workspace(n_entities, n_items)

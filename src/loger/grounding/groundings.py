@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
 from loger.errors import LogerError
 from loger.graph import gather
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 Cells = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64], NDArray[np.float64]]
 """Compressed rows as the kernels give them: row ends, rules, counts, strengths."""
@@ -34,16 +37,30 @@ class Groundings:
     @property
     def count_matrix(self) -> csr_array:
         """Counts as a SciPy matrix, pairs × rules."""
-        shape = (len(self), self.n_rules)
-        return csr_array((self.counts, self.rules, self.indptr), shape=shape)
+        return self.as_matrix(self.counts)
 
     @property
     def strength_matrix(self) -> csr_array:
         """Strengths as a SciPy matrix, pairs × rules."""
+        return self.as_matrix(self.weighed)
+
+    @property
+    def weighed(self) -> NDArray[np.float64]:
+        """The strengths, which must have been asked for; [cells]."""
         if self.strengths is None:
             raise LogerError("these groundings were counted without a walk; pass walk=Walk(...)")
-        shape = (len(self), self.n_rules)
-        return csr_array((self.strengths, self.rules, self.indptr), shape=shape)
+        return self.strengths
+
+    def as_matrix(self, values: NDArray[np.number]) -> csr_array:
+        """Values of the cells as a SciPy matrix, pairs × rules."""
+        from scipy.sparse import csr_array  # slow to import, and who only scores does without
+
+        return csr_array((values, self.rules, self.indptr), shape=(len(self), self.n_rules))
+
+    def row_sums(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Values of the cells, added up for each pair; [pairs]."""
+        rows = np.repeat(np.arange(len(self)), np.diff(self.indptr))
+        return np.bincount(rows, values, minlength=len(self)).astype(np.float64, copy=False)
 
     def with_empty_rows(
         self,
@@ -58,8 +75,25 @@ class Groundings:
         pairs = (users.astype(np.int32), items.astype(np.int32))
         return replace(self, users=pairs[0], items=pairs[1], indptr=indptr)
 
+    def of_rules(self, places: NDArray[np.integer]) -> Groundings:
+        """The same pairs with some of the rules, ascending, numbered anew."""
+        number = np.full(self.n_rules, -1, dtype=np.int32)
+        number[places] = np.arange(len(places))
+        kept = number[self.rules] >= 0
+        before = np.concatenate([[0], np.cumsum(kept)]).astype(np.int64)
+        return replace(
+            self,
+            n_rules=len(places),
+            indptr=before[self.indptr],
+            rules=number[self.rules[kept]],
+            counts=self.counts[kept],
+            strengths=None if self.strengths is None else self.strengths[kept],
+        )
+
     def per_user(self, n_users: int) -> csr_array:
         """n_l(u): the counts of each user's pairs added up; users × rules."""
+        from scipy.sparse import csr_array
+
         rows = np.arange(len(self))
         ones = np.ones(len(self), dtype=np.int64)
         member = csr_array((ones, (self.users, rows)), shape=(n_users, len(self)))
@@ -120,12 +154,3 @@ def concat(parts: Sequence[Groundings], n_rules: int, weighted: bool) -> Groundi
         for p in parts
     ]
     return joined(users, items, n_rules, rows, weighted)
-
-
-def merged(far: Groundings, near: Groundings, users: NDArray[np.int64]) -> Groundings:
-    """Two sets of pairs as one, by the place of the user and then by item; empty rows dropped."""
-    near = take(near, np.flatnonzero(np.diff(near.indptr)))
-    both = concat([far, near], far.n_rules, far.strengths is not None)
-    place = np.zeros(int(users.max(initial=0)) + 1, dtype=np.int64)
-    place[users] = np.arange(len(users))
-    return take(both, np.lexsort((both.items, place[both.users])))

@@ -23,12 +23,15 @@ class Layout(NamedTuple):
     segment_starts: NDArray[np.int64]
     tails: NDArray[np.int32]
     origins: NDArray[np.int32]  # empty where the graph has none
+    weights: NDArray[np.float32]  # what each fact counts; empty where all count 1
     indptr: NDArray[np.int64]
     bitmap_of: NDArray[np.int64]  # [segments]: where the segment's bitmap begins, or -1
     bitmaps: NDArray[np.uint64]
     word_spans: NDArray[np.int64]  # [2 · relations, 2]: the words that a bitmap spans
     degrees: NDArray[np.int32]  # degree of e under r at [degree_starts[r] + e]
     degree_starts: NDArray[np.int64]  # [2 · relations]
+    weighted: NDArray[np.bool_]  # [2 · relations]: may a fact count other than 1?
+    derived: NDArray[np.bool_]  # [2 · relations]: is it made from the interactions?
     n_relations: int  # base relations
     home: Rows
 
@@ -65,11 +68,34 @@ def layout(graph: Graph) -> Layout:
 def _new_layout(graph: Graph) -> Layout:
     if isinstance(graph, UserView):
         degrees, _ = graph.degree_table
-        return layout(graph.base)._replace(degrees=degrees, home=graph.rows)
+        known = layout(graph.base)._replace(degrees=degrees, home=graph.rows)
+        return _without_dropped(known, graph) if len(graph.dropped) else known
     spans = word_spans(graph)
     bitmaps = segment_bitmaps(graph, spans)
+    flags = weighted_relations(graph), derived_relations(graph)
     degree_table, n = graph.degree_table, len(graph.relations)
-    return Layout(*graph.rows, graph.indptr, *bitmaps, spans, *degree_table, n, graph.rows)
+    return Layout(*graph.rows, graph.indptr, *bitmaps, spans, *degree_table, *flags, n, graph.rows)
+
+
+def _without_dropped(known: Layout, view: UserView) -> Layout:
+    """The layout of a view that lacks facts about other entities than its user."""
+    rows, bitmap_of = view.others, known.bitmap_of.copy()
+    bitmap_of[view.shortened] = -1  # read edge by edge
+    indptr = rows.segment_starts[rows.row_segments]
+    return known._replace(**rows._asdict(), indptr=indptr, bitmap_of=bitmap_of)
+
+
+def weighted_relations(graph: KnowledgeGraph) -> NDArray[np.bool_]:
+    """The relations and inverses of which some fact does not count 1; [2 · relations]."""
+    out = np.zeros(2 * len(graph.relations), dtype=bool)
+    if graph.weights is not None:
+        out[graph.edge_relations()[graph.weights != 1]] = True
+    return out
+
+
+def derived_relations(graph: KnowledgeGraph) -> NDArray[np.bool_]:
+    """The relations and inverses that are made from the interactions; [2 · relations]."""
+    return np.tile(np.array([r.derived for r in graph.relations]), 2)
 
 
 def word_spans(graph: KnowledgeGraph) -> NDArray[np.int64]:
@@ -86,11 +112,12 @@ def segment_bitmaps(
 
     A bitmap spans the relation's ``word_spans``. A segment has one if it is longer than that
     span, so the bitmap takes at most twice the memory of the segment, and two of them are
-    intersected 64 entities at a time.
+    intersected 64 entities at a time. Facts that have weights are never kept so.
     """
     spans = word_spans[graph.segment_relations]
     sizes = spans[:, 1] - spans[:, 0]
-    long = np.flatnonzero(np.diff(graph.segment_starts) > np.maximum(sizes, BITMAP_EDGES))
+    long = np.diff(graph.segment_starts) > np.maximum(sizes, BITMAP_EDGES)
+    long = np.flatnonzero(long & ~weighted_relations(graph)[graph.segment_relations])
     ends = np.cumsum(sizes[long])
     starts = np.full(len(graph.segment_relations), -1)
     starts[long] = ends - sizes[long]

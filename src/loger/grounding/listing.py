@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -75,12 +78,50 @@ def strongest_paths(
     Of equal strengths those come first that ``paths`` lists first.
     """
     u, v, relations = queries(graph, rules, places, users, items)
-    nodes = np.full((len(u), max(n, 0), 2), -1, dtype=np.int32)
-    strengths = np.zeros((len(u), max(n, 0)))
+    return strongest(graph, u, v, relations, np.empty(0, dtype=np.int64), n, walk)
+
+
+def strongest(
+    graph: Graph,
+    users: NDArray[np.int64],
+    items: NDArray[np.int64],
+    relations: NDArray[np.int64],
+    firsts: NDArray[np.integer],
+    n: int,
+    walk: Walk | None,
+) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+    """The n strongest groundings of each cell of ``queries``; with ``firsts`` those that lead over
+    the cell's first entity."""
+    nodes = np.full((len(users), max(n, 0), 2), -1, dtype=np.int32)
+    strengths = np.zeros((len(users), max(n, 0)))
     if n > 0:
         weights = weights_of(graph, walk or Walk.uniform(0.0))
-        _strongest_paths(layout(graph), weights, u, v, relations, nodes, strengths)
+        order, cells = in_runs(users, relations), (users, items, relations, firsts.astype(np.int64))
+        with masks_of(graph) as masks:
+            _strongest_paths(layout(graph), weights, *cells, order, masks, nodes, strengths)
     return nodes, strengths
+
+
+_masks: list[NDArray[np.int64]] = []
+"""Masks that are not in use: to make them costs more than a user's reasons in a large graph."""
+
+
+@contextmanager
+def masks_of(graph: Graph) -> Iterator[NDArray[np.int64]]:
+    """A number for each entity, all 0 before and after; it is not used again after an error."""
+    try:
+        masks = _masks.pop()
+    except IndexError:
+        masks = np.empty(0, dtype=np.int64)
+    if len(masks) < graph.n_entities:
+        masks = np.zeros(graph.n_entities, dtype=np.int64)
+    yield masks
+    _masks.append(masks)
+
+
+def in_runs(users: NDArray[np.int64], relations: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The order of cells in which those of one user and rule stand together."""
+    return np.lexsort((*relations.T[::-1], users))
 
 
 def queries(

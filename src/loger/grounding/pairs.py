@@ -22,15 +22,16 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import types
-from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from loger.compiled import kernel
+from loger.grounding.bits import is_set, lowest, popcount, set_bit
 from loger.grounding.steps import (
     arriving,
+    fact,
     first_at_least,
     first_hop,
+    interacts,
     inverse,
     leave,
     next_common,
@@ -64,34 +65,6 @@ BIG = 4
 """An item's segment of more edges than this times the words of its bitmap is not noted."""
 
 
-@intrinsic
-def _popcount(typing_context, word):  # type: ignore[no-untyped-def]
-    def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        return builder.ctpop(args[0])
-
-    return types.int64(types.uint64), generate
-
-
-@intrinsic
-def _lowest(typing_context, word):  # type: ignore[no-untyped-def]
-    """The place of the lowest set bit."""
-
-    def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        return builder.cttz(args[0], context.get_constant(types.boolean, False))
-
-    return types.int64(types.uint64), generate
-
-
-@kernel(inline="always")
-def _set(bits, entity):  # type: ignore[no-untyped-def]
-    bits[entity >> 6] |= np.uint64(1) << np.uint64(entity & 63)
-
-
-@kernel(inline="always")
-def _is_set(bits, entity):  # type: ignore[no-untyped-def]
-    return (bits[entity >> 6] >> np.uint64(entity & 63)) & np.uint64(1) != np.uint64(0)
-
-
 @kernel
 def _note_last_hops(g, plan, weights, u, items, hops):  # type: ignore[no-untyped-def]
     """Note the last hops into each of the items; whether paths are best counted together.
@@ -100,7 +73,7 @@ def _note_last_hops(g, plan, weights, u, items, hops):  # type: ignore[no-untype
     itself is noted only for rules of length 1.
     """
     has_origins = len(g.origins) > 0
-    weighted = len(weights.leave) > 0
+    weighted, facts = len(weights.leave) > 0, g.weights
     n, n_big = 0, 0
     for k in range(len(items)):
         v = items[k]
@@ -110,6 +83,7 @@ def _note_last_hops(g, plan, weights, u, items, hops):  # type: ignore[no-untype
                 continue
             lo, hi = g.segment_starts[s], g.segment_starts[s + 1]
             arrive = arriving(g, weights, v, last) if weighted else 0.0
+            own = g.weighted[last]
             if _is_big(g, s):
                 hops.big_pair[n_big], hops.big_segment[n_big] = k, s
                 n_big += 1
@@ -121,15 +95,15 @@ def _note_last_hops(g, plan, weights, u, items, hops):  # type: ignore[no-untype
                 b = np.int64(g.tails[e])
                 if (has_origins and g.origins[e] == u) or (b == u and not plan.direct):
                     continue
-                _set(hops.noted, b)
+                set_bit(hops.noted, b)
                 hops.entity[n], hops.pair[n], hops.relation[n] = b, k, last
                 if weighted:
-                    hops.weight[n] = leave(g, weights, b, last) * arrive
+                    hops.weight[n] = leave(g, weights, b, last) * arrive * fact(own, facts, e)
                 n += 1
     total = 0
     for k in range(len(hops.noted)):
         hops.before[k] = total
-        total += _popcount(hops.noted[k])
+        total += popcount(hops.noted[k])
     hops.sizes[0], hops.sizes[1], hops.sizes[2] = n, total, n_big
     hops.head[:total] = -1
     hops.depth[:total] = 0
@@ -151,7 +125,7 @@ def _place(hops, entity):  # type: ignore[no-untyped-def]
     """The place of a noted entity among all that are noted."""
     word = hops.noted[entity >> 6]
     below = word & ((np.uint64(1) << np.uint64(entity & 63)) - np.uint64(1))
-    return hops.before[entity >> 6] + _popcount(below)
+    return hops.before[entity >> 6] + popcount(below)
 
 
 @kernel
@@ -207,31 +181,32 @@ def _complete(plan, prefix, b, a, origin, w, items, hops, out, outw):  # type: i
 
 
 @kernel
-def _through(g, plan, weights, u, r1, a, origin, together, w1, items, hops, out, outw):  # type: ignore[no-untyped-def]
+def _through(g, plan, weights, u, fade, r1, a, origin, together, w1, items, hops, out, outw):  # type: ignore[no-untyped-def]
     """Follow u –r1→ a –r2→ b for all r2 that continue a rule, to all noted b and big segments."""
-    weighted = len(weights.leave) > 0
+    weighted, tails, facts = len(weights.leave) > 0, g.tails, g.weights
     for s in range(g.row_segments[a], g.row_segments[a + 1]):
         r2 = np.int64(g.segment_relations[s])
-        prefix = plan.second[r1, r2]
+        prefix = plan.second[fade, r1, r2]
         if prefix < 0:
             continue
         lo, hi = g.segment_starts[s], g.segment_starts[s + 1]
         w = w1 * leave(g, weights, a, r2) if weighted else 0.0
-        at = g.bitmap_of[s]
+        at, own = g.bitmap_of[s], g.weighted[r2]
         if at < 0:
             for e in range(lo, hi):
-                b = np.int64(g.tails[e])
-                if _is_set(hops.noted, b) and b != u:
+                b = np.int64(tails[e])
+                if is_set(hops.noted, b) and b != u:
+                    we = w * fact(own, facts, e)
                     if together:
-                        _arrive(plan, prefix, b, w, hops)
+                        _arrive(plan, prefix, b, we, hops)
                     else:
-                        _complete(plan, prefix, b, a, origin, w, items, hops, out, outw)
+                        _complete(plan, prefix, b, a, origin, we, items, hops, out, outw)
         else:
             first, end = g.word_spans[r2]
             for k in range(end - first):
                 word = g.bitmaps[at + k] & hops.noted[first + k]
                 while word != np.uint64(0):
-                    b = ((first + k) << 6) + _lowest(word)
+                    b = ((first + k) << 6) + lowest(word)
                     word &= word - np.uint64(1)
                     if b != u:
                         if together:
@@ -253,7 +228,8 @@ def _through(g, plan, weights, u, r1, a, origin, together, w1, items, hops, out,
 def _meet(g, weights, u, v, s, q):  # type: ignore[no-untyped-def]
     """How many entities b ≠ u a segment s and a big segment q of v share, and their weight.
 
-    The weight is that of the last hop b –r3→ v, added up over b.
+    The weight is that of the last hop b –r3→ v and of the fact that leads to b, added up over b;
+    facts that are kept as bitmaps count 1.
     """
     n, weight = np.int64(0), 0.0
     weighted = len(weights.leave) > 0
@@ -261,25 +237,26 @@ def _meet(g, weights, u, v, s, q):  # type: ignore[no-untyped-def]
     at, big = g.bitmap_of[s], g.bitmap_of[q]
     first, end = g.word_spans[np.int64(g.segment_relations[q])]
     if at < 0:
-        bits = g.bitmaps[big : big + end - first]
+        bits, facts = g.bitmaps[big : big + end - first], g.weights
+        own = g.weighted[np.int64(g.segment_relations[s])]
         for e in range(g.segment_starts[s], g.segment_starts[s + 1]):
             b = np.int64(g.tails[e])
-            if b != u and _is_set(bits, b - (first << 6)):
+            if b != u and is_set(bits, b - (first << 6)):
                 n += 1
                 if weighted:
-                    weight += leave(g, weights, b, last)
+                    weight += leave(g, weights, b, last) * fact(own, facts, e)
     elif weighted:
         for k in range(end - first):
             word = g.bitmaps[at + k] & g.bitmaps[big + k]
             while word != np.uint64(0):
-                b = ((first + k) << 6) + _lowest(word)
+                b = ((first + k) << 6) + lowest(word)
                 word &= word - np.uint64(1)
                 if b != u:
                     n += 1
                     weight += leave(g, weights, b, last)
     else:
         for k in range(end - first):
-            n += _popcount(g.bitmaps[at + k] & g.bitmaps[big + k])
+            n += popcount(g.bitmaps[at + k] & g.bitmaps[big + k])
         if first <= u >> 6 < end:
             both = g.bitmaps[at + (u >> 6) - first] & g.bitmaps[big + (u >> 6) - first]
             n -= np.int64((both >> np.uint64(u & 63)) & np.uint64(1))
@@ -292,33 +269,41 @@ def _meet(g, weights, u, v, s, q):  # type: ignore[no-untyped-def]
 def _walk(g, plan, weights, u, together, items, hops, out, outw):  # type: ignore[no-untyped-def]
     """Walk from the user over all prefixes."""
     home = g.home
-    has_origins = len(home.origins) > 0
-    weighted = len(weights.leave) > 0
-    if plan.direct and _is_set(hops.noted, u):
+    if plan.direct and is_set(hops.noted, u):
         if together:
             _arrive(plan, 0, u, 1.0, hops)
         else:
             _complete(plan, 0, u, -1, -1, 1.0, items, hops, out, outw)
     for s in range(home.row_segments[u], home.row_segments[u + 1]):
         r1 = np.int64(home.segment_relations[s])
-        prefix, expands = plan.first[r1], plan.expands[r1]
-        if prefix < 0 and not expands:
-            continue
-        lo, hi = home.segment_starts[s], home.segment_starts[s + 1]
-        for e in range(lo, hi):
-            a = np.int64(home.tails[e])
-            origin = np.int64(home.origins[e]) if has_origins else np.int64(-1)
-            shared = together and origin < 0
-            w = first_hop(weights, r1, e, hi - lo) if weighted else 0.0
-            if prefix >= 0 and _is_set(hops.noted, a):
-                if shared:
-                    _arrive(plan, prefix, a, w, hops)
-                else:
-                    _complete(plan, prefix, a, a, origin, w, items, hops, out, outw)
-            if expands:
-                _through(g, plan, weights, u, r1, a, origin, shared, w, items, hops, out, outw)
-        if prefix >= 0:
-            _meet_directly(g, plan, weights, s, prefix, items, hops, out, outw)
+        for fade in range(len(plan.first)):
+            if plan.first[fade, r1] >= 0 or plan.expands[fade, r1]:
+                _walk_over(g, plan, weights, u, fade, s, together, items, hops, out, outw)
+
+
+@kernel
+def _walk_over(g, plan, weights, u, fade, s, together, items, hops, out, outw):  # type: ignore[no-untyped-def]
+    """Walk over the user's segment s, for the rules for which its edges fade so."""
+    home = g.home
+    has_origins = len(home.origins) > 0
+    weighted = len(weights.leave) > 0
+    r1 = np.int64(home.segment_relations[s])
+    prefix, expands = plan.first[fade, r1], plan.expands[fade, r1]
+    lo, hi = home.segment_starts[s], home.segment_starts[s + 1]
+    for e in range(lo, hi):
+        a = np.int64(home.tails[e])
+        origin = np.int64(home.origins[e]) if has_origins else np.int64(-1)
+        shared = together and origin < 0
+        w = first_hop(g, weights, fade, r1, e, hi - lo) if weighted else 0.0
+        if prefix >= 0 and is_set(hops.noted, a):
+            if shared:
+                _arrive(plan, prefix, a, w, hops)
+            else:
+                _complete(plan, prefix, a, a, origin, w, items, hops, out, outw)
+        if expands:
+            _through(g, plan, weights, u, fade, r1, a, origin, shared, w, items, hops, out, outw)
+    if prefix >= 0:
+        _meet_directly(g, plan, weights, fade, s, prefix, items, hops, out, outw)
 
 
 @kernel
@@ -349,17 +334,22 @@ def _subtract_non_simple(g, plan, weights, u, v, out, outw):  # type: ignore[no-
     weighted = len(weights.leave) > 0
     for t in range(home.row_segments[u], home.row_segments[u + 1]):
         r1 = np.int64(home.segment_relations[t])
-        if not plan.expands[r1]:
+        expands = False
+        for fade in range(len(plan.expands)):
+            expands |= plan.expands[fade, r1]
+        if not expands:
             continue
         lo, hi = home.segment_starts[t], home.segment_starts[t + 1]
         e = first_at_least(home.tails, lo, hi, v)
         if e == hi or home.tails[e] != v or (has_origins and home.origins[e] >= 0):
             continue
-        w1 = 0.0
-        if weighted:
-            w1 = first_hop(weights, r1, e, hi - lo)
         for s in range(g.row_segments[v], g.row_segments[v + 1]):
-            prefix = plan.second[r1, np.int64(g.segment_relations[s])]
+            prefix, w1 = np.int64(-1), 0.0
+            for fade in range(len(plan.first)):  # of which a second relation has one
+                if plan.second[fade, r1, np.int64(g.segment_relations[s])] >= 0:
+                    prefix = plan.second[fade, r1, np.int64(g.segment_relations[s])]
+                    if weighted:
+                        w1 = first_hop(g, weights, fade, r1, e, hi - lo)
             if prefix < 0:
                 continue
             for q in range(g.row_segments[v], g.row_segments[v + 1]):
@@ -386,7 +376,7 @@ def _round_trips(g, weights, u, v, s, q):  # type: ignore[no-untyped-def]
     out, last = np.int64(g.segment_relations[s]), np.int64(g.segment_relations[q])
     last = inverse(last, g.n_relations)
     j, j_end = g.segment_starts[s], g.segment_starts[s + 1]
-    scale = 0.0
+    scale, facts, own_out, own_last = 0.0, g.weights, g.weighted[out], g.weighted[last]
     if weighted:
         scale = leave(g, weights, v, out) * arriving(g, weights, v, last)
     i, j = next_common(g.tails, i, end, j, j_end)
@@ -395,13 +385,14 @@ def _round_trips(g, weights, u, v, s, q):  # type: ignore[no-untyped-def]
         if b != u and not (has_origins and g.origins[i] == u):
             n += 1
             if weighted:
-                weight += scale * leave(g, weights, b, last)
+                own = fact(own_last, facts, i) * fact(own_out, facts, j)
+                weight += scale * leave(g, weights, b, last) * own
         i, j = next_common(g.tails, i + 1, end, j + 1, j_end)
     return n, weight
 
 
 @kernel
-def _meet_directly(g, plan, weights, s, prefix, items, hops, out, outw):  # type: ignore[no-untyped-def]
+def _meet_directly(g, plan, weights, fade, s, prefix, items, hops, out, outw):  # type: ignore[no-untyped-def]
     """Count the paths u –r1→ a –r2→ v of two hops into big segments, over u's segment s."""
     home = g.home
     has_origins = len(home.origins) > 0
@@ -423,7 +414,7 @@ def _meet_directly(g, plan, weights, s, prefix, items, hops, out, outw):  # type
                 continue
             out[pair, rule] += 1
             if len(weights.leave) > 0:
-                first = first_hop(weights, r1, i, hi - lo)
+                first = first_hop(g, weights, fade, r1, i, hi - lo)
                 arrive = arriving(g, weights, items[pair], last)
                 outw[pair, rule] += first * leave(g, weights, a, last) * arrive
 
@@ -482,6 +473,11 @@ def ground_block(g, plan, weights, users, starts, items):  # type: ignore[no-unt
                     g, plan, weights, u, user_items[k], rows[k], rowsw[k] if weighted else none
                 )
         hops.noted[:] = np.uint64(0)
+        if len(plan.derived) > 0:
+            for k in range(len(user_items)):
+                if interacts(g, u, user_items[k]):  # derived facts are made of it (L2)
+                    for rule in plan.derived:
+                        rows[k, rule] = 0
     return _compress(out, outw, weighted)
 
 

@@ -11,12 +11,21 @@ import numpy as np
 from loger.compiled import kernel
 from loger.grounding.steps import (
     arriving,
+    fact,
     first_at_least,
     first_hop,
+    interacts,
     inverse,
     leave,
     next_common,
     segment,
+    supports_itself,
+)
+from loger.grounding.together import (
+    keep_strongest,
+    run_end,
+    strongest_together,
+    walks_together,
 )
 
 # ── all paths of a rule ─────────────────────────────────────────────────────────────────
@@ -38,11 +47,16 @@ def each_path(g, weights, u, v, relations, wanted, nodes, strengths):  # type: i
     arrive = arriving(g, weights, v, last) if weighted else 0.0
     lo, hi = segment(home, u, r1)
     w, seen, kept = 0.0, 0, 0
+    facts, own2, own3 = g.weights, r2 >= 0 and g.weighted[r2], r3 >= 0 and g.weighted[r3]
+    if supports_itself(g, u, v, r1, r2, r3):
+        return seen
     if r2 < 0:
         e = first_at_least(home.tails, lo, hi, v)
         if e < hi and home.tails[e] == v and not (has_origins and home.origins[e] == v):
             if weighted:
                 w = leave(g, weights, u, r1) * arrive
+                if g.weighted[r1]:
+                    w *= home.weights[e]
             _keep(w, -1, -1, seen, wanted, kept, nodes, strengths)
             seen += 1
         return seen
@@ -51,12 +65,14 @@ def each_path(g, weights, u, v, relations, wanted, nodes, strengths):  # type: i
         if a == v or (has_origins and home.origins[e] == v):
             continue
         if weighted:
-            w = first_hop(weights, r1, e, hi - lo) * arrive * leave(g, weights, a, r2)
+            w = first_hop(g, weights, weights.fades[r2], r1, e, hi - lo)
+            w *= arrive * leave(g, weights, a, r2)
         if r3 < 0:
             i = first_at_least(g.tails, back, back_end, a)
             known = i < back_end and g.tails[i] == a
             if known and not (has_origins and g.origins[i] == u):
-                kept = _keep(w, a, -1, seen, wanted, kept, nodes, strengths)
+                strength = w * fact(own2, facts, i) if weighted else 0.0
+                kept = _keep(strength, a, -1, seen, wanted, kept, nodes, strengths)
                 seen += 1
                 if kept == len(wanted) and kept > 0:
                     return seen
@@ -66,7 +82,10 @@ def each_path(g, weights, u, v, relations, wanted, nodes, strengths):  # type: i
         while i < back_end:
             b = g.tails[i]
             if b != u and not (has_origins and g.origins[i] == u):
-                strength = w * leave(g, weights, b, r3) if weighted else 0.0
+                strength = 0.0
+                if weighted:
+                    strength = w * leave(g, weights, b, r3)
+                    strength *= fact(own2, facts, j) * fact(own3, facts, i)
                 kept = _keep(strength, a, b, seen, wanted, kept, nodes, strengths)
                 seen += 1
                 if kept == len(wanted) and kept > 0:
@@ -80,7 +99,7 @@ def _keep(strength, a, b, place, wanted, kept, nodes, strengths):  # type: ignor
     """Keep a path if it is among the strongest, or at a place that is wanted; how many of the
     wanted ones there are then."""
     if len(strengths) > 0:
-        offer(strength, a, b, nodes, strengths)
+        keep_strongest(strength, a, b, nodes, strengths)
     elif kept < len(wanted) and wanted[kept] == place:
         nodes[kept, 0], nodes[kept, 1] = a, b
         kept += 1
@@ -88,30 +107,68 @@ def _keep(strength, a, b, place, wanted, kept, nodes, strengths):  # type: ignor
 
 
 @kernel
-def offer(strength, a, b, nodes, strengths):  # type: ignore[no-untyped-def]
-    """Keep a path if it is among the strongest; of equals the one that came first."""
-    k = len(strengths) - 1
-    if not strength > strengths[k]:
-        return
-    while k > 0 and strength > strengths[k - 1]:
-        strengths[k] = strengths[k - 1]
-        nodes[k, 0], nodes[k, 1] = nodes[k - 1, 0], nodes[k - 1, 1]
-        k -= 1
-    strengths[k] = strength
-    nodes[k, 0], nodes[k, 1] = a, b
+def strongest_paths(g, weights, users, items, relations, firsts, order, masks, nodes, strengths):  # type: ignore[no-untyped-def]
+    """The strongest groundings of a rule for each of some pairs, strongest first.
+
+    Row i is the rule over ``relations[i]`` from ``users[i]`` to ``items[i]``, entity ids; only
+    paths that lead over ``firsts[i]``, if there are any. ``order`` has the rows of one user and
+    rule together, ``masks`` is room, all 0. Fills ``nodes`` [pairs, paths, 2] and ``strengths``
+    [pairs, paths]; where there are fewer paths, strengths are 0.
+    """
+    nothing = np.empty(0, dtype=np.int64)
+    at = 0
+    while at < len(order):
+        end = run_end(g, users, relations, order, at)
+        if walks_together(g, relations, order[at], end - at):
+            run = order[at:end]
+            strongest_together(
+                g, weights, users, items, relations, firsts, run, masks, nodes, strengths
+            )
+        else:
+            for i in order[at:end]:
+                u, v, r = users[i], items[i], relations[i]
+                if len(firsts) > 0:
+                    _through(g, weights, u, v, r, firsts[i], nodes[i], strengths[i])
+                else:
+                    each_path(g, weights, u, v, r, nothing, nodes[i], strengths[i])
+        at = end
 
 
 @kernel
-def strongest_paths(g, weights, users, items, relations, nodes, strengths):  # type: ignore[no-untyped-def]
-    """The strongest groundings of a rule for each of some pairs, strongest first.
-
-    Row i is the rule over ``relations[i]`` from ``users[i]`` to ``items[i]``, entity ids. Fills
-    ``nodes`` [pairs, paths, 2] and ``strengths`` [pairs, paths]; where there are fewer paths,
-    strengths are 0.
-    """
-    nothing = np.empty(0, dtype=np.int64)
-    for i in range(len(users)):
-        each_path(g, weights, users[i], items[i], relations[i], nothing, nodes[i], strengths[i])
+def _through(g, weights, u, v, relations, a, nodes, strengths):  # type: ignore[no-untyped-def]
+    """The strongest paths from u to v that lead over the first entity a."""
+    home, has_origins = g.home, len(g.origins) > 0
+    r1, r2, r3 = relations[0], relations[1], relations[2]
+    last = r3 if r3 >= 0 else r2 if r2 >= 0 else r1
+    back, back_end = segment(g, v, inverse(last, g.n_relations))
+    lo, hi = segment(home, u, r1)
+    e = first_at_least(home.tails, lo, hi, a)
+    if e == hi or home.tails[e] != a or supports_itself(g, u, v, r1, r2, r3):
+        return
+    arrive = arriving(g, weights, v, last)
+    if r2 < 0:
+        w = leave(g, weights, u, r1) * arrive
+        if g.weighted[r1]:
+            w *= home.weights[e]
+        keep_strongest(w, -1, -1, nodes, strengths)
+        return
+    w = first_hop(g, weights, weights.fades[r2], r1, e, hi - lo)
+    w *= arrive * leave(g, weights, a, r2)
+    if r3 < 0:
+        j = first_at_least(g.tails, back, back_end, a)
+        if j < back_end and g.tails[j] == a:
+            keep_strongest(w * fact(g.weighted[r2], g.weights, j), a, -1, nodes, strengths)
+        return
+    own2, own3, facts = g.weighted[r2], g.weighted[r3], g.weights
+    at, end = segment(g, a, r2)
+    j, at = next_common(g.tails, back, back_end, at, end)
+    while j < back_end:
+        b = g.tails[j]
+        if b != u and not (has_origins and g.origins[j] == u):
+            own = fact(own3, facts, j) * fact(own2, facts, at)
+            strength = w * leave(g, weights, b, r3) * own
+            keep_strongest(strength, a, b, nodes, strengths)
+        j, at = next_common(g.tails, j + 1, back_end, at + 1, end)
 
 
 @kernel
@@ -158,26 +215,28 @@ def leads(g, b, relation, u, v):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _ends(g, tree, node, b, u, v):  # type: ignore[no-untyped-def]
+def _ends(g, tree, node, b, u, v, known):  # type: ignore[no-untyped-def]
     """Whether one hop from b to v ends some rule."""
     for k in range(tree.starts[node], tree.starts[node + 1]):
+        if known and g.derived[tree.relations[k]]:
+            continue
         if tree.rules[k] >= 0 and leads(g, b, tree.relations[k], u, v):
             return True
     return False
 
 
 @kernel
-def _reaches(g, tree, node, a, u, v):  # type: ignore[no-untyped-def]
-    """Whether one hop, or two, from a to v end some rule."""
-    if _ends(g, tree, node, a, u, v):
+def _reaches(g, tree, node, a, u, v, known):  # type: ignore[no-untyped-def]
+    """Whether one hop, or two, from a to v end some rule; no derived one if v is known."""
+    if _ends(g, tree, node, a, u, v, known):
         return True
     for k in range(tree.starts[node], tree.starts[node + 1]):
         child = tree.nodes[k]
-        if child < 0:
+        if child < 0 or (known and g.derived[tree.relations[k]]):
             continue
         lo, hi = segment(g, a, tree.relations[k])
         for j in range(tree.starts[child], tree.starts[child + 1]):
-            if tree.rules[j] < 0 or lo == hi:
+            if tree.rules[j] < 0 or lo == hi or (known and g.derived[tree.relations[j]]):
                 continue
             back, end = segment(g, v, inverse(tree.relations[j], g.n_relations))
             i, at = next_common(g.tails, back, end, lo, hi)
@@ -200,13 +259,13 @@ def _put(out, n, row, relation, entity, node, rule):  # type: ignore[no-untyped-
 
 
 @kernel
-def _before_last(g, tree, row, k, entity, u, v, out, n):  # type: ignore[no-untyped-def]
+def _before_last(g, tree, row, k, entity, u, v, known, out, n):  # type: ignore[no-untyped-def]
     """The continuations by a branch after which one hop is left, by intersection with N(v)."""
     child = tree.nodes[k]
     lo, hi = segment(g, entity, tree.relations[k])
     first = tree.starts[child]
     for j in range(first, tree.starts[child + 1]):
-        if tree.rules[j] < 0 or lo == hi:
+        if tree.rules[j] < 0 or lo == hi or (known and g.derived[tree.relations[j]]):
             continue
         back, end = segment(g, v, inverse(tree.relations[j], g.n_relations))
         i, at = next_common(g.tails, back, end, lo, hi)
@@ -214,6 +273,8 @@ def _before_last(g, tree, row, k, entity, u, v, out, n):  # type: ignore[no-unty
             b = g.tails[i]
             new = b != u and not (len(g.origins) > 0 and g.origins[i] == u)
             for other in range(first, j):  # found before, by another last relation
+                if known and g.derived[tree.relations[other]]:
+                    continue
                 if new and tree.rules[other] >= 0:
                     new = not leads(g, b, tree.relations[other], u, v)
             if new:
@@ -235,8 +296,11 @@ def continuations(g, tree, u, items, hop, targets, entities, nodes, reach):  # t
     home, has_origins = g.home, len(g.origins) > 0
     for row in range(len(entities)):
         here, v, node = entities[row], items[targets[row]], nodes[row]
+        known = interacts(g, u, v)
         for k in range(tree.starts[node], tree.starts[node + 1]):
             r, child = tree.relations[k], tree.nodes[k]
+            if known and g.derived[r]:  # made of this interaction among others (L2)
+                continue
             ends = tree.rules[k] >= 0
             if ends:
                 ends = sets_out(g, u, r, v, v) if hop == 0 else leads(g, here, r, u, v)
@@ -246,7 +310,7 @@ def continuations(g, tree, u, items, hop, targets, entities, nodes, reach):  # t
             if child < 0:
                 continue
             if reach and hop == 1:
-                out, n = _before_last(g, tree, row, k, here, u, v, out, n)
+                out, n = _before_last(g, tree, row, k, here, u, v, known, out, n)
                 continue
             if hop == 0:
                 lo, hi = segment(home, here, r)
@@ -257,7 +321,7 @@ def continuations(g, tree, u, items, hop, targets, entities, nodes, reach):  # t
                 inner = b != u and b != v
                 if hop == 0 and has_origins and home.origins[e] == v:
                     inner = False
-                if inner and (not reach or _reaches(g, tree, child, b, u, v)):
+                if inner and (not reach or _reaches(g, tree, child, b, u, v, known)):
                     out = _put(out, n, row, r, b, child, -1)
                     n += 1
     return out[:n].copy()

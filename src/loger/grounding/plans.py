@@ -13,15 +13,19 @@ from numpy.typing import NDArray
 from loger.errors import LogerError
 from loger.graph import Graph, Relation
 from loger.grounding.layout import read_only
+from loger.grounding.walk import fade_classes
 from loger.rules import MAX_HOPS, Rule, RuleSet
 
 
 class Plan(NamedTuple):
-    """A rule set, compiled, with its prefixes numbered."""
+    """A rule set, compiled, with its prefixes numbered.
 
-    first: NDArray[np.int64]  # [relations]: prefix (r1), or -1
-    second: NDArray[np.int64]  # [relations, relations]: prefix (r1, r2), or -1
-    expands: NDArray[np.bool_]  # [relations]: is there a prefix (r1, ·)?
+    Prefixes of rules before which interactions fade at different rates are different ones.
+    """
+
+    first: NDArray[np.int64]  # [fades, relations]: prefix (r1), or -1
+    second: NDArray[np.int64]  # [fades, relations, relations]: prefix (r1, r2), or -1
+    expands: NDArray[np.bool_]  # [fades, relations]: is there a prefix (r1, ·)?
     ends: NDArray[np.bool_]  # [relations]: is it the last relation of a rule?
     rule_of: NDArray[np.int32]  # [relations, prefixes]: rule by last relation and prefix, or -1
     slot: NDArray[np.int64]  # [prefixes]: number among the prefixes that end at the same type
@@ -29,6 +33,7 @@ class Plan(NamedTuple):
     end_starts: NDArray[np.int64]  # [relations + 1]: the rules that a relation ends, slices of
     end_slots: NDArray[np.int64]  # the slots of their prefixes and
     end_rules: NDArray[np.int64]  # their numbers
+    derived: NDArray[np.int64]  # the rules over derived relations
     n_rules: int
     direct: bool  # are there rules of length 1? Their empty prefix is number 0.
 
@@ -36,7 +41,7 @@ class Plan(NamedTuple):
 class Trie(NamedTuple):
     """A rule set as a tree of prefixes: which hops continue a prefix, which end a rule."""
 
-    root: NDArray[np.int64]  # [relations]: node of prefix (r1), or -1
+    root: NDArray[np.int64]  # [fades, relations]: node of prefix (r1), or -1
     child_starts: NDArray[np.int64]  # [nodes + 1]
     child_relations: NDArray[np.int64]
     child_nodes: NDArray[np.int64]
@@ -78,9 +83,8 @@ def compiled(graph: Graph, rules: RuleSet) -> Compiled:
 def _compiled(relations: tuple[Relation, ...], rules: RuleSet) -> Compiled:
     for rule in rules:
         _check(relations, rule)
-    n = len(relations)
     tree, below = _tree(rules)
-    plan, trie = read_only(_plan(n, rules)), read_only(_trie(n, rules))
+    plan, trie = read_only(_plan(relations, rules)), read_only(_trie(relations, rules))
     return Compiled(plan, trie, tree, below, _table(rules))
 
 
@@ -109,24 +113,32 @@ def _table(rules: RuleSet) -> NDArray[np.int64]:
     return table
 
 
-def _plan(n_relations: int, rules: RuleSet) -> Plan:
+def _fades(relations: tuple[Relation, ...], rules: RuleSet) -> tuple[int, list[int]]:
+    """How many ways to fade there are, and each rule's, by the relation it goes on over."""
+    rates, classes = fade_classes(relations)
+    return 1 + len(rates), [int(classes[r.relations[1]]) if len(r) > 1 else 0 for r in rules]
+
+
+def _plan(relations: tuple[Relation, ...], rules: RuleSet) -> Plan:
     """Number the prefixes and index the rules by them."""
-    n = 2 * n_relations
-    prefixes = sorted({rule.relations[:-1] for rule in rules}, key=lambda p: (len(p), p))
-    first, second = np.full(n, -1), np.full((n, n), -1)
+    n = 2 * len(relations)
+    n_fades, fades = _fades(relations, rules)
+    keys = [(fade, *rule.relations[:-1]) for fade, rule in zip(fades, rules, strict=True)]
+    prefixes = sorted(set(keys), key=lambda p: (len(p), p))
+    first, second = np.full((n_fades, n), -1), np.full((n_fades, n, n), -1)
     rule_of = np.full((n, max(1, len(prefixes))), -1, dtype=np.int32)
     for number, prefix in enumerate(prefixes):
-        if len(prefix) == 1:
+        if len(prefix) == 2:
             first[prefix] = number
-        elif len(prefix) == 2:
+        elif len(prefix) == 3:
             second[prefix] = number
-    for place, rule in enumerate(rules):
-        cell = rule.relations[-1], prefixes.index(rule.relations[:-1])
+    for place, (key, rule) in enumerate(zip(keys, rules, strict=True)):
+        cell = rule.relations[-1], prefixes.index(key)
         if rule_of[cell] >= 0:
             raise LogerError(f"the rule {rule} is in the rule set twice")
         rule_of[cell] = place
     slot, slots_of = np.zeros(len(prefixes), dtype=np.int64), Counter[str]()
-    end_of = {rule.relations[:-1]: rule.types[-2] for rule in rules}
+    end_of = {key: rule.types[-2] for key, rule in zip(keys, rules, strict=True)}
     for number, prefix in enumerate(prefixes):
         end = end_of[prefix]
         slot[number] = slots_of[end]
@@ -135,7 +147,7 @@ def _plan(n_relations: int, rules: RuleSet) -> Plan:
     return Plan(
         first=first,
         second=second,
-        expands=np.any(second >= 0, axis=1),
+        expands=np.any(second >= 0, axis=2),
         ends=np.any(rule_of >= 0, axis=1),
         rule_of=rule_of,
         slot=slot,
@@ -143,26 +155,29 @@ def _plan(n_relations: int, rules: RuleSet) -> Plan:
         end_starts=np.searchsorted(last, np.arange(n + 1)),
         end_slots=slot[prefix_of],
         end_rules=rule_of[last, prefix_of].astype(np.int64),
+        derived=np.array([k for k, rule in enumerate(rules) if rule.derived], dtype=np.int64),
         n_rules=len(rules),
         direct=any(len(rule) == 1 for rule in rules),
     )
 
 
-def _trie(n_relations: int, rules: RuleSet) -> Trie:
+def _trie(relations: tuple[Relation, ...], rules: RuleSet) -> Trie:
     """The prefixes of rules of two and three hops as a tree."""
-    prefixes = sorted({r.relations[:k] for r in rules for k in range(1, len(r))})
+    n_fades, fades = _fades(relations, rules)
+    keys = [(fade, *rule.relations) for fade, rule in zip(fades, rules, strict=True)]
+    prefixes = sorted({key[:k] for key in keys for k in range(2, len(key))})
     node = {prefix: k for k, prefix in enumerate(prefixes)}
-    root = np.full(2 * n_relations, -1)
+    root = np.full((n_fades, 2 * len(relations)), -1)
     children: list[list[tuple[int, int]]] = [[] for _ in prefixes]
     ends: list[list[tuple[int, int]]] = [[] for _ in prefixes]
     for prefix, k in node.items():
-        if len(prefix) == 1:
+        if len(prefix) == 2:
             root[prefix] = k
         else:
             children[node[prefix[:-1]]].append((prefix[-1], k))
-    for place, rule in enumerate(rules):
-        if len(rule) > 1:
-            ends[node[rule.relations[:-1]]].append((rule.relations[-1], place))
+    for place, key in enumerate(keys):
+        if len(key) > 2:
+            ends[node[key[:-1]]].append((key[-1], place))
     return Trie(root, *_ragged(children), *_ragged(ends), len(rules))
 
 

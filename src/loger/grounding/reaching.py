@@ -1,4 +1,5 @@
-"""The compiled loops that reach all items of a user; ``reach`` and ``logits`` call them.
+"""The compiled loops that reach all items of a user; ``reach_sizes`` and ``logits`` call them, and
+``choosing`` takes the same steps.
 
 Walks over all rules are spread front by front, entity by entity, to every item that the user has
 no edge to. Such an item cannot be an inner node of its own path, so it is enough not to return to
@@ -7,6 +8,7 @@ the user; the items that the user has an edge to are grounded as pairs.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -24,20 +26,9 @@ class Front(NamedTuple):
     weights: NDArray[np.float64]
 
 
-class Reached(NamedTuple):
-    """What one user's walks have reached so far."""
-
-    near: NDArray[np.bool_]  # [entities]: the user has an edge to it
-    sizes: NDArray[np.int64]  # [rules]: how many items each rule has reached
-    counts: NDArray[np.int64]  # [items, rules], or nothing if only sizes are asked for
-    strengths: NDArray[np.float64]  # [items, rules], or nothing
-    seen: NDArray[np.bool_]  # [items]
-    items: NDArray[np.int32]  # the items seen, in order of first sight
-    n: NDArray[np.int64]  # [1]: how many they are
-
-
 @kernel
-def _new_front(n_entities, weighted):  # type: ignore[no-untyped-def]
+def new_front(n_entities, weighted):  # type: ignore[no-untyped-def]
+    """Room for a front, with nobody there."""
     return Front(
         np.empty(n_entities, dtype=np.int32),
         np.zeros(n_entities, dtype=np.int64),
@@ -46,22 +37,8 @@ def _new_front(n_entities, weighted):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _new_reached(n_entities, n_items, n_rules, sizes_only, weighted):  # type: ignore[no-untyped-def]
-    rows = 0 if sizes_only else n_items
-    return Reached(
-        np.zeros(n_entities, dtype=np.bool_),
-        np.zeros(n_rules, dtype=np.int64),
-        np.zeros((rows, n_rules), dtype=np.int64),
-        np.zeros((rows if weighted else 0, n_rules)),
-        np.zeros(n_items, dtype=np.bool_),
-        np.empty(n_items, dtype=np.int32),
-        np.zeros(1, dtype=np.int64),
-    )
-
-
-@kernel
-def _set_out(g, weights, s, next_front):  # type: ignore[no-untyped-def]
-    """Take the first hops over a user's segment s; the size of the front."""
+def set_out(g, weights, fade, s, next_front):  # type: ignore[no-untyped-def]
+    """Take the first hops over a user's segment s, which fade so; the size of the front."""
     home = g.home
     relation = np.int64(home.segment_relations[s])
     lo, hi = home.segment_starts[s], home.segment_starts[s + 1]
@@ -69,15 +46,18 @@ def _set_out(g, weights, s, next_front):  # type: ignore[no-untyped-def]
         a = home.tails[e]
         next_front.entities[e - lo], next_front.counts[a] = a, 1
         if len(weights.leave) > 0:
-            next_front.weights[a] = first_hop(weights, relation, e, hi - lo)
+            next_front.weights[a] = first_hop(g, weights, fade, relation, e, hi - lo)
     return hi - lo
 
 
 @kernel
-def _push(g, weights, relation, avoid, here, n, next_front):  # type: ignore[no-untyped-def]
+def push(g, weights, relation, avoid, here, n, next_front):  # type: ignore[no-untyped-def]
     """Spread walks over one relation, never onto ``avoid``; the size of the new front."""
     weighted = len(weights.leave) > 0
     size = 0
+    # To pass the whole graph on at every edge would count references to all of its arrays there.
+    tails, own_weights, facts = g.tails, g.weighted[relation], g.weights
+    entities, counts, strengths = next_front.entities, next_front.counts, next_front.weights
     for k in range(n):
         a = here.entities[k]
         for s in range(g.row_segments[a], g.row_segments[a + 1]):
@@ -85,23 +65,26 @@ def _push(g, weights, relation, avoid, here, n, next_front):  # type: ignore[no-
                 continue
             lo, hi = g.segment_starts[s], g.segment_starts[s + 1]
             w = here.weights[a] * leave(g, weights, a, relation) if weighted else 0.0
+            n_walks = here.counts[a]
             for e in range(lo, hi):
-                b = g.tails[e]
+                b = tails[e]
                 if b == avoid:
                     continue
-                if next_front.counts[b] == 0:
-                    next_front.entities[size] = b
+                if counts[b] == 0:
+                    entities[size] = b
                     size += 1
-                next_front.counts[b] += here.counts[a]
-                if weighted:
-                    next_front.weights[b] += w
+                counts[b] += n_walks
+                if own_weights and weighted:
+                    strengths[b] += w * facts[e]
+                elif weighted:
+                    strengths[b] += w
     return size
 
 
 @kernel
-def _push_last(g, weights, relation, avoid, here, n, next_front):  # type: ignore[no-untyped-def]
+def push_last(g, weights, relation, avoid, here, n, next_front):  # type: ignore[no-untyped-def]
     """Spread walks over the last relation of a rule, onto items."""
-    size = _push(g, weights, relation, avoid, here, n, next_front)
+    size = push(g, weights, relation, avoid, here, n, next_front)
     if len(weights.leave) > 0 and weights.into[relation] > 0:
         for k in range(size):
             v = next_front.entities[k]
@@ -110,127 +93,52 @@ def _push_last(g, weights, relation, avoid, here, n, next_front):  # type: ignor
 
 
 @kernel
-def _end(g, trie, weights, node, u, first_item, here, n, next_front, reached):  # type: ignore[no-untyped-def]
-    """Take the last hops of all rules with this prefix and put down what they reach."""
-    for k in range(trie.end_starts[node], trie.end_starts[node + 1]):
-        rule = trie.end_rules[k]
-        last = trie.end_relations[k]
-        size = _push_last(g, weights, last, u, here, n, next_front)
-        for i in range(size):
-            v = next_front.entities[i]
-            if not reached.near[v]:
-                reached.sizes[rule] += 1
-                if len(reached.counts) > 0:
-                    item = v - first_item
-                    if not reached.seen[item]:
-                        reached.seen[item] = True
-                        reached.items[reached.n[0]] = item
-                        reached.n[0] += 1
-                    reached.counts[item, rule] += next_front.counts[v]
-                    if len(reached.strengths) > 0:
-                        reached.strengths[item, rule] += next_front.weights[v]
-        _clear(next_front, size)
-
-
-@kernel
-def _reach(g, trie, weights, u, first_item, fronts, reached):  # type: ignore[no-untyped-def]
-    """Walk all rules from one user, to all items that the user has no edge to.
-
-    Such an item cannot be an inner node of its own path, so it is enough not to return to u;
-    items the user has an edge to need the care of ``ground_block``.
-    """
-    one, two, three = fronts
-    home = g.home
-    row = home.row_segments[u : u + 2]
-    near = home.tails[home.segment_starts[row[0]] : home.segment_starts[row[1]]]
-    reached.near[near] = True
-    for s in range(row[0], row[1]):
-        node = trie.root[np.int64(home.segment_relations[s])]
-        if node < 0:
-            continue
-        n = _set_out(g, weights, s, one)
-        _end(g, trie, weights, node, u, first_item, one, n, three, reached)
-        for c in range(trie.child_starts[node], trie.child_starts[node + 1]):
-            r2 = trie.child_relations[c]
-            m = _push(g, weights, r2, u, one, n, two)
-            _end(g, trie, weights, trie.child_nodes[c], u, first_item, two, m, three, reached)
-            _clear(two, m)
-        _clear(one, n)
-    reached.near[near] = False
-
-
-@kernel
-def _clear(front, n):  # type: ignore[no-untyped-def]
+def clear(front, n):  # type: ignore[no-untyped-def]
+    """Leave the n entities of a front."""
     for k in range(n):
         front.counts[front.entities[k]] = 0
         if len(front.weights) > 1:
             front.weights[front.entities[k]] = 0.0
 
 
+# ── how many items rules reach ──────────────────────────────────────────────────────────
+
+
 @kernel
-def reach_sizes(g, trie, weights, users, first_item, n_items):  # type: ignore[no-untyped-def]
+def _end(g, trie, weights, node, u, here, n, next_front, near, sizes):  # type: ignore[no-untyped-def]
+    """Take the last hops of all rules with this prefix and count the items they reach."""
+    for k in range(trie.end_starts[node], trie.end_starts[node + 1]):
+        size = push_last(g, weights, trie.end_relations[k], u, here, n, next_front)
+        for i in range(size):
+            sizes[trie.end_rules[k]] += not near[next_front.entities[i]]
+        clear(next_front, size)
+
+
+@kernel
+def reach_sizes(g, trie, weights, users):  # type: ignore[no-untyped-def]
     """How many items each rule reaches that the user has no edge to; [users, rules]."""
-    n = len(g.indptr) - 1
-    fronts = (_new_front(n, False), _new_front(n, False), _new_front(n, False))
-    reached = _new_reached(n, n_items, trie.n_rules, True, False)
+    n_entities, home = len(g.indptr) - 1, g.home
+    one, two = new_front(n_entities, False), new_front(n_entities, False)
+    three, near = new_front(n_entities, False), np.zeros(n_entities, dtype=np.bool_)
     out = np.zeros((len(users), trie.n_rules), dtype=np.int64)
     for i in range(len(users)):
-        _reach(g, trie, weights, users[i], first_item, fronts, reached)
-        out[i] = reached.sizes
-        reached.sizes[:] = 0
-    return out
-
-
-@kernel
-def reach_block(g, trie, weights, users, first_item, n_items):  # type: ignore[no-untyped-def]
-    """For a block of users: all items that some rule reaches and that the user has no edge to.
-
-    Returns (pairs per user, items, row ends, rules, counts, strengths).
-    """
-    weighted = len(weights.leave) > 0
-    n = len(g.indptr) - 1
-    fronts = (_new_front(n, weighted), _new_front(n, weighted), _new_front(n, weighted))
-    reached = _new_reached(n, n_items, trie.n_rules, False, weighted)
-    sizes = np.zeros(len(users), dtype=np.int64)
-    items, ends = np.empty(1024, dtype=np.int32), np.zeros(1025, dtype=np.int64)
-    rules, counts = np.empty(4096, dtype=np.int32), np.empty(4096, dtype=np.int64)
-    strengths = np.empty(4096 if weighted else 0)
-    n_pairs, n_cells = 0, 0
-    for i in range(len(users)):
-        _reach(g, trie, weights, users[i], first_item, fronts, reached)
-        reached_items = np.sort(reached.items[: reached.n[0]])
-        sizes[i] = len(reached_items)
-        while n_pairs + len(reached_items) + 1 > len(items):
-            items, ends = _doubled(items), _doubled(ends)
-        while n_cells + reached.sizes.sum() > len(rules):
-            rules, counts = _doubled(rules), _doubled(counts)
-            if weighted:
-                strengths = _doubled(strengths)
-        for item in reached_items:
-            for rule in range(trie.n_rules):
-                if reached.counts[item, rule] != 0:
-                    rules[n_cells], counts[n_cells] = rule, reached.counts[item, rule]
-                    if weighted:
-                        strengths[n_cells] = reached.strengths[item, rule]
-                    n_cells += 1
-            items[n_pairs] = item
-            n_pairs += 1
-            ends[n_pairs] = n_cells
-            reached.seen[item] = False
-            reached.counts[item] = 0
-            if weighted:
-                reached.strengths[item] = 0.0
-        reached.sizes[:] = 0
-        reached.n[0] = 0
-    cells = (rules[:n_cells].copy(), counts[:n_cells].copy())
-    kept = strengths[: n_cells if weighted else 0].copy()
-    return sizes, items[:n_pairs].copy(), ends[: n_pairs + 1].copy(), cells[0], cells[1], kept
-
-
-@kernel
-def _doubled(array):  # type: ignore[no-untyped-def]
-    out = np.empty(2 * len(array), dtype=array.dtype)
-    out[: len(array)] = array
+        u = users[i]
+        begin, end = home.row_segments[u], home.row_segments[u + 1]
+        neighbours = home.tails[home.segment_starts[begin] : home.segment_starts[end]]
+        near[neighbours] = True
+        for s in range(begin, end):
+            for fade in range(len(trie.root)):
+                node = trie.root[fade, np.int64(home.segment_relations[s])]
+                if node < 0:
+                    continue
+                n = set_out(g, weights, fade, s, one)
+                _end(g, trie, weights, node, u, one, n, three, near, out[i])
+                for c in range(trie.child_starts[node], trie.child_starts[node + 1]):
+                    m = push(g, weights, trie.child_relations[c], u, one, n, two)
+                    _end(g, trie, weights, trie.child_nodes[c], u, two, m, three, near, out[i])
+                    clear(two, m)
+                clear(one, n)
+        near[neighbours] = False
     return out
 
 
@@ -248,104 +156,175 @@ class Formula(NamedTuple):
     scales: NDArray[np.float64]  # [rules]: the strength that is one unit of ``walk``
 
 
-class Sums(NamedTuple):
-    """What a user's items have gathered."""
+class Crowd(NamedTuple):
+    """Where walks stand, and for all entities their strength, or their number, whichever is asked
+    for: one array, because what a walk costs in a large graph is that it is not in the cache."""
 
-    seen: NDArray[np.bool_]  # [items]
-    items: NDArray[np.int32]  # the items seen, in order of first sight
-    n: NDArray[np.int64]  # [1]: how many they are
-    above: NDArray[np.float64]  # [items]: Σ w φ, before a mean is taken
-    below: NDArray[np.float64]  # [items]: what to divide by where φ is a mean
-
-
-@kernel
-def _add_up(g, trie, weights, formula, node, u, first_item, near, here, n, next_front, sums):  # type: ignore[no-untyped-def]
-    """Take the last hops of all rules with this prefix and add what they are worth."""
-    for k in range(trie.end_starts[node], trie.end_starts[node + 1]):
-        rule, last = trie.end_rules[k], trie.end_relations[k]
-        w, scale = formula.weights[rule], formula.scales[rule]
-        size = _push_last(g, weights, last, u, here, n, next_front)
-        for i in range(size):
-            v = next_front.entities[i]
-            if near[v]:
-                continue
-            item = v - first_item
-            if not sums.seen[item]:
-                sums.seen[item] = True
-                sums.items[sums.n[0]] = item
-                sums.n[0] += 1
-            if formula.feature == SET:
-                sums.above[item] += w
-                sums.below[item] += 1
-            elif formula.feature == MULTISET:
-                sums.above[item] += w * next_front.counts[v]
-                sums.below[item] += next_front.counts[v]
-            elif formula.feature == COUNT:
-                sums.above[item] += w * np.log1p(np.float64(next_front.counts[v]))
-            elif formula.feature == WALK:
-                sums.above[item] += w * next_front.weights[v] / scale
-            else:
-                sums.above[item] += w * np.log1p(next_front.weights[v] / scale)
-        _clear(next_front, size)
+    entities: NDArray[np.int32]
+    amounts: NDArray[np.float64]
 
 
 class Workspace(NamedTuple):
     """Room to work in, all zeros before and after a user; one per thread, not one per call."""
 
-    one: Front
-    two: Front
-    three: Front
-    near: NDArray[np.bool_]  # [entities]
-    sums: Sums
+    one: Crowd
+    two: Crowd
+    three: Crowd
+    above: NDArray[np.float64]  # [items]: Σ w φ, before a mean is taken
+    below: NDArray[np.float64]  # [items]: what to divide by where φ is a mean
+
+
+@kernel
+def _new_crowd(n_entities):  # type: ignore[no-untyped-def]
+    return Crowd(np.empty(n_entities, dtype=np.int32), np.zeros(n_entities))
 
 
 @kernel
 def new_workspace(n_entities, n_items):  # type: ignore[no-untyped-def]
     """Room for ``logit_block``."""
     return Workspace(
-        _new_front(n_entities, True),
-        _new_front(n_entities, True),
-        _new_front(n_entities, True),
-        np.zeros(n_entities, dtype=np.bool_),
-        Sums(
-            np.zeros(n_items, dtype=np.bool_),
-            np.empty(n_items, dtype=np.int32),
-            np.zeros(1, dtype=np.int64),
-            np.zeros(n_items),
-            np.zeros(n_items),
-        ),
+        _new_crowd(n_entities),
+        _new_crowd(n_entities),
+        _new_crowd(n_entities),
+        np.zeros(n_items),
+        np.zeros(n_items),
     )
 
 
 @kernel
-def logit_block(g, trie, weights, formula, users, first_item, workspace, out):  # type: ignore[no-untyped-def]
+def _start(g, weights, weighted, fade, s, there):  # type: ignore[no-untyped-def]
+    """As ``set_out``."""
+    home = g.home
+    relation = np.int64(home.segment_relations[s])
+    lo, hi = home.segment_starts[s], home.segment_starts[s + 1]
+    for e in range(lo, hi):
+        a = home.tails[e]
+        there.entities[e - lo] = a
+        there.amounts[a] = first_hop(g, weights, fade, relation, e, hi - lo) if weighted else 1.0
+    return hi - lo
+
+
+@kernel
+def _spread(g, weights, weighted, relation, avoid, here, n, there):  # type: ignore[no-untyped-def]
+    """As ``push``. An amount of 0 says that nobody is there yet: none that comes is 0."""
+    size = 0
+    tails, facts, of_facts = g.tails, g.weights, weighted and g.weighted[relation]
+    entities, amounts = there.entities, there.amounts
+    for k in range(n):
+        a = here.entities[k]
+        for s in range(g.row_segments[a], g.row_segments[a + 1]):
+            if g.segment_relations[s] != relation:
+                continue
+            w = here.amounts[a]
+            if weighted:
+                w *= leave(g, weights, a, relation)
+            for e in range(g.segment_starts[s], g.segment_starts[s + 1]):
+                b, x = tails[e], w * facts[e] if of_facts else w
+                if b == avoid or x == 0.0:
+                    continue
+                if amounts[b] == 0.0:
+                    entities[size] = b
+                    size += 1
+                amounts[b] += x
+    return size
+
+
+@kernel
+def _leave_all(crowd, n):  # type: ignore[no-untyped-def]
+    """Leave the n entities of a crowd."""
+    for k in range(n):
+        crowd.amounts[crowd.entities[k]] = 0.0
+
+
+@kernel
+def _add_strengths(g, weights, last, w, scale, logarithm, first_item, n, work):  # type: ignore[no-untyped-def]
+    """Add what a rule is worth, by the strength of its walks, and leave the items.
+
+    One pass over them: to come to an item costs less than to come back to it.
+    """
+    (items, amounts), above = work.three, work.above
+    unit, arrives = 1.0 / scale, len(weights.into) > 0 and weights.into[last] > 0
+    for i in range(n):
+        v = items[i]
+        x = amounts[v]
+        amounts[v] = 0.0
+        x *= arriving(g, weights, v, last) * unit if arrives else unit
+        # The logarithm of 1 + x, not log1p: twice as fast, and x is no closer to 0 than its sum
+        # over rules is precise.
+        above[v - first_item] += w * (math.log(1.0 + x) if logarithm else x)
+
+
+@kernel
+def _add_counts(feature, w, first_item, n, work):  # type: ignore[no-untyped-def]
+    """Add what a rule is worth, by the number of its walks, and leave the items."""
+    (items, amounts), above, below = work.three, work.above, work.below
+    for i in range(n):
+        v = items[i]
+        item = v - first_item
+        if feature == SET:
+            above[item] += w
+            below[item] += 1
+        elif feature == MULTISET:
+            above[item] += w * amounts[v]
+            below[item] += amounts[v]
+        else:
+            above[item] += w * np.log1p(amounts[v])
+    _leave_all(work.three, n)
+
+
+@kernel
+def _add_up(g, trie, weights, formula, node, u, first_item, here, n, work):  # type: ignore[no-untyped-def]
+    """Take the last hops of all rules with this prefix and add what they are worth."""
+    feature = formula.feature
+    weighted = feature >= WALK
+    for k in range(trie.end_starts[node], trie.end_starts[node + 1]):
+        rule, last = trie.end_rules[k], trie.end_relations[k]
+        w, scale = formula.weights[rule], formula.scales[rule]
+        if w == 0.0 and feature > MULTISET:
+            continue  # it adds nothing; of a mean it would be a part
+        size = _spread(g, weights, weighted, last, u, here, n, work.three)
+        if weighted:
+            _add_strengths(g, weights, last, w, scale, feature == LOGWALK, first_item, size, work)
+        else:
+            _add_counts(feature, w, first_item, size, work)
+
+
+@kernel
+def logit_block(g, trie, weights, formula, users, first_item, work, out):  # type: ignore[no-untyped-def]
     """Write Σ_l w_l φ_l to ``out`` [users, items] for all items that the user has no edge to.
 
-    The same walks as ``_reach``; each rule is added up as soon as it is complete.
+    The same walks as those of ``reach_sizes``; each rule is added up as soon as it is complete.
     """
-    one, two, three, near, sums = workspace
-    home = g.home
+    one, two, home, weighted = work.one, work.two, g.home, formula.feature >= WALK
     for row in range(len(users)):
         u = users[row]
         begin, end = home.row_segments[u], home.row_segments[u + 1]
-        neighbours = home.tails[home.segment_starts[begin] : home.segment_starts[end]]
-        near[neighbours] = True
         for s in range(begin, end):
-            node = trie.root[np.int64(home.segment_relations[s])]
-            if node < 0:
-                continue
-            n = _set_out(g, weights, s, one)
-            _add_up(g, trie, weights, formula, node, u, first_item, near, one, n, three, sums)
-            for c in range(trie.child_starts[node], trie.child_starts[node + 1]):
-                child, r2 = trie.child_nodes[c], trie.child_relations[c]
-                m = _push(g, weights, r2, u, one, n, two)
-                _add_up(g, trie, weights, formula, child, u, first_item, near, two, m, three, sums)
-                _clear(two, m)
-            _clear(one, n)
-        near[neighbours] = False
-        for k in range(sums.n[0]):
-            item = sums.items[k]
-            mean = formula.feature <= MULTISET
-            out[row, item] = sums.above[item] / sums.below[item] if mean else sums.above[item]
-            sums.above[item], sums.below[item], sums.seen[item] = 0.0, 0.0, False
-        sums.n[0] = 0
+            for fade in range(len(trie.root)):
+                node = trie.root[fade, np.int64(home.segment_relations[s])]
+                if node < 0:
+                    continue
+                n = _start(g, weights, weighted, fade, s, one)
+                _add_up(g, trie, weights, formula, node, u, first_item, one, n, work)
+                for c in range(trie.child_starts[node], trie.child_starts[node + 1]):
+                    to, relation = trie.child_nodes[c], trie.child_relations[c]
+                    m = _spread(g, weights, weighted, relation, u, one, n, two)
+                    _add_up(g, trie, weights, formula, to, u, first_item, two, m, work)
+                    _leave_all(two, m)
+                _leave_all(one, n)
+        for v in home.tails[home.segment_starts[begin] : home.segment_starts[end]]:
+            if first_item <= v < first_item + out.shape[1]:
+                work.above[v - first_item] = work.below[v - first_item] = 0.0
+        _write(formula.feature <= MULTISET, work, out[row])
+
+
+@kernel
+def _write(mean, work, out):  # type: ignore[no-untyped-def]
+    """Write a user's sums, or means, to a row of items and begin anew."""
+    for item in range(len(out)):
+        x = work.above[item]
+        if mean and work.below[item] > 0:
+            x /= work.below[item]
+            work.below[item] = 0.0
+        out[item] = x
+        work.above[item] = 0.0

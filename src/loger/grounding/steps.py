@@ -1,8 +1,8 @@
 """Single steps that all compiled loops over a graph take: look-ups, hops and what they weigh.
 
-The strength of a path is the product over its hops h –r→ t of a power of deg_r(h), which may be
-another for first hops, times a power of deg_r⁻¹(v) on the last hop, times what the first edge
-itself is worth.
+The strength of a path is the product over its hops h –r→ t of the fact's own weight and a power of
+deg_r(h), which may be another for first hops, times a power of deg_r⁻¹(v) on the last hop, times
+what is left of the first edge by its age.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ class Weights(NamedTuple):
     first: NDArray[np.int64]  # [relations]: of the degree that a first hop leaves
     leave: NDArray[np.int64]  # [relations]: of the degree that a later hop leaves
     into: NDArray[np.int64]  # [relations]: of the degree of v under the last hop's inverse
-    edges: NDArray[np.float64]  # [users' edges]: a factor of each as first hop; or nothing
+    edges: NDArray[np.float64]  # [fades, users' edges]: a factor of each as first hop; or nothing
+    fades: NDArray[np.int64]  # [relations]: which of these holds where a rule goes on over it
 
 
 @kernel(inline="always")
@@ -38,10 +39,21 @@ def degree_of(g, entity, relation):  # type: ignore[no-untyped-def]
 
 
 @kernel(inline="always")
-def first_hop(weights, relation, edge, degree):  # type: ignore[no-untyped-def]
-    """What a user's edge is worth, one of so many."""
+def fact(weighted, weights, edge):  # type: ignore[no-untyped-def]
+    """What a fact itself counts, of a relation whose facts may count other than 1.
+
+    Not from the whole graph: to pass that on at every edge counts references to all of its arrays.
+    """
+    return np.float64(weights[edge]) if weighted else 1.0
+
+
+@kernel(inline="always")
+def first_hop(g, weights, fade, relation, edge, degree):  # type: ignore[no-untyped-def]
+    """What a user's edge is worth, one of so many, to a rule for which edges fade so."""
     w = weights.powers[weights.first[relation], degree]
-    return w * weights.edges[edge] if len(weights.edges) > 0 else w
+    if g.weighted[relation]:
+        w *= g.home.weights[edge]
+    return w * weights.edges[fade, edge] if weights.edges.shape[1] > 0 else w
 
 
 @kernel(inline="always")
@@ -84,6 +96,22 @@ def next_common(tails, i, i_end, j, j_end):  # type: ignore[no-untyped-def]
         else:
             return i, j
     return i_end, j_end
+
+
+@kernel
+def supports_itself(g, u, v, r1, r2, r3):  # type: ignore[no-untyped-def]
+    """Whether (u, v) is an interaction that derived facts of a rule may be made of (METHOD L2)."""
+    if not (g.derived[r1] or (r2 >= 0 and g.derived[r2]) or (r3 >= 0 and g.derived[r3])):
+        return False
+    return interacts(g, u, v)
+
+
+@kernel
+def interacts(g, u, v):  # type: ignore[no-untyped-def]
+    """Whether the user has the item."""
+    lo, hi = segment(g.home, u, 0)
+    e = first_at_least(g.home.tails, lo, hi, v)
+    return e < hi and g.home.tails[e] == v
 
 
 @kernel

@@ -49,13 +49,14 @@ class SearchConfig:
     width: int | None = 10
     """So many paths per item are kept after each hop; None: all that ``branch`` leaves."""
     best_rules: int | None = 10
-    """Only the user's so many most important rules are followed, unless none of them fires."""
+    """Only the user's so many most important rules are followed; held to rules or item at every
+    hop, the search goes on to the others where none of them fires."""
     restrict: Literal["reach", "rules", "nothing"] = "reach"
     """Every hop along a rule towards the item; along a rule; or anywhere, as in the paper."""
 
 
-ALGORITHM_1 = SearchConfig(branch=10, width=None, best_rules=None, restrict="nothing")
-"""The paper's search: rules and item are looked at when all is over."""
+ALGORITHM_1 = SearchConfig(branch=10, width=None, best_rules=10, restrict="nothing")
+"""The paper's search: the user's best rules and the item are looked at when all is over."""
 
 EXHAUSTIVE = SearchConfig(branch=None, width=None, best_rules=None)
 """Every path there is, in the order of the scorer."""
@@ -157,9 +158,10 @@ class PathSearch:
         """
         user, ends = self._checked(user, items)
         scorer = scorer or AnyOrder()
+        followed = self.followed(importance)
         if self.config.restrict == "nothing":
-            return self._unrestricted(user, ends, scorer)
-        tree = self._followed(importance)
+            return self._unrestricted(user, ends, scorer, set(followed.tolist()))
+        tree = self._pruned(followed)
         targets = np.arange(len(ends))
         found = self._beam(tree, user, ends, targets, scorer, self.config)
         left = np.flatnonzero(np.diff(found.starts) == 0)
@@ -174,17 +176,12 @@ class PathSearch:
         targets = np.arange(len(ends))
         return self._beam(self._tree, user, ends, targets, AnyOrder(), EXHAUSTIVE)
 
-    # ── inside ──────────────────────────────────────────────────────────────────────────
-
-    def _checked(self, user: int, items: ArrayLike) -> tuple[int, Ints]:
-        (user,) = checked_users(self.graph, user).tolist()
-        return user, checked_ids(items, self.graph.n_items, "item") + self.graph.n_users
-
-    def _followed(self, importance: ArrayLike | None) -> Tree:
-        """The tree of the user's best rules."""
-        n = self.config.best_rules
+    def followed(self, importance: ArrayLike | None = None) -> Ints:
+        """The places of the user's best rules, the most important first: those that count for
+        something, or all where none does."""
+        n, every = self.config.best_rules, np.arange(len(self.rules))
         if importance is None or n is None:
-            return self._tree
+            return every
         matters = np.asarray(importance, dtype=np.float64)
         if matters.shape != (len(self.rules),):
             raise LogerError(
@@ -193,7 +190,17 @@ class PathSearch:
             )
         chosen = np.argsort(-matters, kind="stable")[:n]
         chosen = chosen[matters[chosen] > 0]
-        if len(chosen) in (0, len(self.rules)):
+        return chosen if len(chosen) else every
+
+    # ── inside ──────────────────────────────────────────────────────────────────────────
+
+    def _checked(self, user: int, items: ArrayLike) -> tuple[int, Ints]:
+        (user,) = checked_users(self.graph, user).tolist()
+        return user, checked_ids(items, self.graph.n_items, "item") + self.graph.n_users
+
+    def _pruned(self, chosen: Ints) -> Tree:
+        """The tree of some rules."""
+        if len(chosen) == len(self.rules):
             return self._tree
         is_open = np.append(self._below[:, chosen].any(axis=1), False)  # the last is no node
         is_chosen = np.zeros(len(self.rules) + 1, dtype=bool)
@@ -240,8 +247,11 @@ class PathSearch:
             rows = np.arange(len(kept))
         return _sorted(self.rules, len(items), finished)
 
-    def _unrestricted(self, user: int, items: Ints, scorer: StepScorer) -> Found:
-        """Algorithm 1 of the paper: walk freely, then keep what ends in an item by a rule."""
+    def _unrestricted(
+        self, user: int, items: Ints, scorer: StepScorer, followed: set[int]
+    ) -> Found:
+        """Algorithm 1 of the paper: walk freely, then keep what ends in an item by a rule that
+        is followed."""
         trail = np.full((1, MAX_HOPS + 1), -1, dtype=np.int64)
         trail[:, 0] = user
         steps, totals = np.full((1, MAX_HOPS), -1, dtype=np.int64), np.zeros(1)
@@ -257,17 +267,24 @@ class PathSearch:
             state = scorer.advance(state, parents, relations, entities)
             trail, steps, totals = trail[parents], steps[parents], totals[kept]
             trail[:, hop + 1], steps[:, hop] = entities, relations
-            finished.append(self._reasons_among(items, trail, steps, totals / (hop + 1), hop + 1))
+            scores = totals / (hop + 1)
+            finished.append(self._reasons_among(items, followed, trail, steps, scores, hop + 1))
         return _sorted(self.rules, len(items), finished)
 
     def _reasons_among(
-        self, items: Ints, trail: Ints, steps: Ints, scores: Floats, hops: int
+        self,
+        items: Ints,
+        followed: set[int],
+        trail: Ints,
+        steps: Ints,
+        scores: Floats,
+        hops: int,
     ) -> tuple[Ints, Ints, Ints, Floats]:
-        """Of some walks those that ground a rule for one of the items."""
+        """Of some walks those that ground one of the rules followed for one of the items."""
         kept, targets, rules = [], [], []
         for k in np.flatnonzero(np.isin(trail[:, hops], items)):
             rule = self._place.get(tuple(steps[k, :hops].tolist()))
-            if rule is not None and self._is_open(trail[k, : hops + 1], steps[k, :hops]):
+            if rule in followed and self._is_open(trail[k, : hops + 1], steps[k, :hops]):
                 for target in np.flatnonzero(items == trail[k, hops]):
                     kept.append(k)
                     targets.append(target)
@@ -307,12 +324,17 @@ def path_strengths(graph: Graph, found: Found, walk: Walk) -> NDArray[np.float64
         back = np.where(r >= n, r - n, r + n)
         power = np.where(last, np.where(r == INTERACTION, walk.popular, walk.arrive), 0.0)
         out[on] *= table[starts[back] + t] ** -power
-    if walk.recency and graph.later is not None and len(found):
+    strong = graph.relative_strengths(walk.strength)
+    fades = walk.recency and graph.later is not None
+    if len(found) and (fades or strong is not None):
         own = np.flatnonzero(relations[:, 0] == INTERACTION)
         user = int(found.entities[0, 0])
         _, edges = history_edges(graph, user)
         at = np.searchsorted(graph.rows.tails[edges], found.entities[own, 1])
-        out[own] *= (1.0 + graph.later[edges[at]]) ** -walk.recency
+        if fades and graph.later is not None:
+            out[own] *= (1.0 + graph.later[edges[at]]) ** -walk.recency
+        if strong is not None:
+            out[own] *= strong[edges[at]]
     return out
 
 

@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import torch
@@ -39,44 +39,13 @@ from loger.errors import LogerError
 from loger.graph import INTERACTION, KnowledgeGraph, gather
 from loger.grounding import ground, nth_paths
 from loger.grounding.plans import compiled
+from loger.reasoner.config import ReasonerConfig
 from loger.rules import MAX_HOPS, RuleSet
 from loger.training.checkpoint import Checkpoint
 from loger.training.loop import Parameters, load_arrays, module_arrays
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
-
-
-@dataclass(frozen=True, slots=True)
-class ReasonerConfig:
-    """Settings of the reasoner; see ``PAPER`` for those of the paper."""
-
-    attention: Literal["softmax", "sigmoid"] = "softmax"
-    """Over the relations that leave the node, or (the paper) over all."""
-    sees_user: bool = True
-    """Whether the gates see where the walk began."""
-    likeness: Literal["cosine", "dot"] = "cosine"
-    """Cosine after a projection, or (the paper) the plain product."""
-    margin: float = 0.2
-    """By which the true hop is to win."""
-    paths_per_pair: int = 2
-    """Training paths drawn for an observed pair …"""
-    paths_per_user: int = 20
-    """… and for all pairs of a user at most."""
-    neighbours: int = 8
-    """Other neighbours of the node that the true entity is held against …"""
-    strangers: int = 8
-    """… and entities of its type from anywhere."""
-    epochs: int = 6
-    batch: int = 512
-    rate: float = 3e-3
-    final_rate: float = 3e-4
-    """The learning rate falls linearly from the one to the other."""
-    seed: int = 0
-
-
-PAPER = ReasonerConfig(attention="sigmoid", sees_user=False, likeness="dot")
-"""The cell as the paper has it."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,17 +7,16 @@ from loger.rules.rule import (
     candidates,
     make_rule,
     named_rules,
-    to_you,
-    verb_of,
 )
+from loger.rules.wording import Wording, wording_of
 
 __all__ = [
     "MAX_HOPS",
     "Rule",
     "RuleSet",
+    "Wording",
     "candidates",
     "make_rule",
     "named_rules",
-    "to_you",
-    "verb_of",
+    "wording_of",
 ]

@@ -7,8 +7,9 @@ not count for a rule just because it was observed (METHOD L2, L3, and 3).
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import isnan, log
+from math import isnan, log, nan
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,11 @@ from loger.engine import Engine, LocalEngine
 from loger.errors import LogerError
 from loger.graph import INTERACTION, KnowledgeGraph
 from loger.grounding import ground, reach_sizes
-from loger.rules import MAX_HOPS, Rule, RuleSet, candidates
+from loger.rules import MAX_HOPS, Rule, RuleSet, candidates, make_rule
 
 FEW = 2000
 """Observed pairs below which rules may have less support and lift than METHOD 3 asks for."""
+JOINED = "kept though its lift is low, as few rules pass"
 MIN_LIFT = 1e-9
 """Lift is taken to be at least this in scores, whose logarithm it is."""
 
@@ -44,11 +46,16 @@ class MiningConfig:
     fewer than 2,000 pairs 1) …"""
     everywhere: float = 0.9
     """… or reaches so large a share of all pairs that lift says nothing of it (docs/adr/0009)."""
+    min_rules: int = 5
+    """If lift speaks for fewer, the best of those that only lift speaks against join them; what
+    they are worth, the weights learned from validation say. So thin data have rules, too …"""
     max_rules: int = 50
-    """Of those that lift speaks for keep at most so many, the best by support · log(lift)."""
-    sample_users: int = 2000
-    """Measure what a rule reaches on so many users (drawn by the seed), or on all if fewer;
-    support is always counted on all."""
+    """… and of those that lift speaks for at most so many, the best by support · log(lift)."""
+    sample_users: int = 1000
+    """Measure what a rule reaches on so many users (drawn by the seed), or on all if fewer."""
+    sample_pairs: int = 75_000
+    """Count support on so many observed pairs (drawn by the seed), or on all if fewer; of a part
+    it is scaled up."""
     seed: int = 0
 
     def for_pairs(self, n: int) -> MiningConfig:
@@ -82,7 +89,7 @@ class Measure:
 
     rule: Rule
     support: int
-    """Observed pairs that the rule reaches."""
+    """Observed pairs that the rule reaches; an estimate where there are very many pairs."""
     reached: int
     """Pairs of the sampled users that it reaches."""
     precision: float
@@ -121,6 +128,29 @@ class Mined:
     rules: RuleSet
     measures: tuple[Measure, ...]
     sampled_users: int
+    pairs: int
+    """Observed pairs, of which each support is a part."""
+
+    def story(self) -> str:
+        """How many rules were tried and kept, why the others went, and what would keep most of
+        them; one sentence."""
+        dropped = Counter(m.why for m in self.measures if not m.kept)
+        joined = sum(m.why == JOINED for m in self.measures)
+        n = len(self.measures)
+        text = f"{n} rule{'s' * (n != 1)} tried, {len(self.rules)} kept"
+        text += f" ({joined} in spite of a low lift, as so few pass)" if joined else ""
+        if not dropped:
+            return text
+        reasons = ", ".join(f"{n} {why}" for why, n in dropped.most_common())
+        first = dropped.most_common(1)[0][0]
+        remedies = {
+            "support": "--set mining.min_support=1",
+            "lift": "--set mining.min_lift=0",
+            "not": f"--set mining.max_rules={len(self.measures)}",
+        }
+        remedy = remedies.get(first.split()[0])
+        hint = f"; {remedy} keeps more" if remedy else ""
+        return f"{text}; dropped: {reasons}{hint}"
 
     def summary(self) -> str:
         """What was kept and what was dropped for which reason, in a few lines."""
@@ -128,6 +158,40 @@ class Mined:
         lines = [f"{len(self.measures)} candidate rules, {len(self.rules)} kept"]
         lines += [f"  {n:4d}  {why}" for why, n in sorted(reasons.items(), key=lambda x: -x[1])]
         return "\n".join(lines)
+
+    def record(self) -> dict[str, Any]:
+        """Every rule that was tried, by its relations, as plain values."""
+        rows = [
+            {
+                "relations": list(m.rule.relations),
+                "support": m.support,
+                "reached": m.reached,
+                "precision": m.precision if m.reached else None,
+                "lift": m.lift if m.reached else None,
+                "kept": m.kept,
+                "why": m.why,
+            }
+            for m in self.measures
+        ]
+        return {"sampled_users": self.sampled_users, "pairs": self.pairs, "measures": rows}
+
+    @classmethod
+    def of_record(cls, graph: KnowledgeGraph, record: Mapping[str, Any]) -> Mined:
+        """What ``record`` took apart."""
+        measures = tuple(
+            Measure(
+                make_rule(graph, row["relations"]),
+                int(row["support"]),
+                int(row["reached"]),
+                nan if row["precision"] is None else float(row["precision"]),
+                nan if row["lift"] is None else float(row["lift"]),
+                bool(row["kept"]),
+                str(row["why"]),
+            )
+            for row in record["measures"]
+        )
+        kept = RuleSet(tuple(m.rule for m in measures if m.kept))
+        return cls(kept, measures, int(record["sampled_users"]), int(record["pairs"]))
 
 
 def mine(
@@ -149,9 +213,11 @@ def mine(
             f"raise sample_users"
         )
     rules = candidates(graph, config.max_hops, config.min_hops)
-    measures = _measured(graph, rules, users, items, sample, least, engine or LocalEngine())
+    pairs = _sampled_pairs(users, items, config)
+    measures = _measured(graph, rules, *pairs, len(users), sample, least, engine or LocalEngine())
     decided = _decided(measures, least, len(sample) * graph.n_items, config)
-    return Mined(RuleSet(tuple(m.rule for m in decided if m.kept)), decided, len(sample))
+    kept = RuleSet(tuple(m.rule for m in decided if m.kept))
+    return Mined(kept, decided, len(sample), len(users))
 
 
 def _measured(
@@ -159,21 +225,23 @@ def _measured(
     rules: RuleSet,
     users: NDArray[np.int32],
     items: NDArray[np.int32],
+    pairs: int,
     sample: NDArray[np.int64],
     least: float,
     engine: Engine,
 ) -> list[Measure]:
-    """Support of all rules on all observed pairs; of those that have enough of it, precision
-    and lift on the sampled users."""
+    """Support of all rules on observed pairs, which stand for so many ``pairs``; of those that
+    have enough of it, precision and lift on the sampled users."""
     fired = ground(graph, rules, users, items, engine=engine).count_matrix > 0
-    support = np.asarray(fired.sum(axis=0)).ravel()
+    scale = pairs / len(users)
+    support = np.rint(scale * np.asarray(fired.sum(axis=0)).ravel()).astype(np.int64)
     able = np.flatnonzero(support >= least)
     reached = np.zeros(len(rules), dtype=np.int64)
     reached[able] = reach_sizes(graph, rules.chosen(able), sample, engine=engine).sum(axis=0)
     sampled = np.isin(users, sample)
-    hits = np.asarray(fired[sampled].sum(axis=0)).ravel()
+    hits = scale * np.asarray(fired[sampled].sum(axis=0)).ravel()
     precision = np.divide(hits, reached, out=np.full(len(rules), np.nan), where=reached > 0)
-    lift = precision / (sampled.sum() / (len(sample) * graph.n_items))
+    lift = precision / (scale * sampled.sum() / (len(sample) * graph.n_items))
     columns = (support.tolist(), reached.tolist(), precision.tolist(), lift.tolist())
     return [Measure(*row) for row in zip(rules, *columns, strict=True)]
 
@@ -191,6 +259,11 @@ def _decided(
             why = "" if room else f"not among the best {config.max_rules}"
             room -= not why
         decided.append(replace(m, kept=not why, why=why or "kept"))
+    passed = config.max_rules - room
+    missing = min(config.min_rules, config.max_rules) - passed
+    for k, m in enumerate(decided):
+        if missing > 0 and m.why.startswith("lift below"):
+            decided[k], missing = replace(m, kept=True, why=JOINED), missing - 1
     return tuple(decided)
 
 
@@ -217,3 +290,14 @@ def _sample(n_users: int, config: MiningConfig) -> NDArray[np.int64]:
         return np.arange(n_users)
     rng = np.random.default_rng([config.seed, 0x4D1E])
     return np.sort(rng.choice(n_users, size=config.sample_users, replace=False))
+
+
+def _sampled_pairs(
+    users: NDArray[np.int32], items: NDArray[np.int32], config: MiningConfig
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """The observed pairs on which support is counted, in their order."""
+    if len(users) <= config.sample_pairs:
+        return users, items
+    rng = np.random.default_rng([config.seed, 0x5A2E])
+    some = np.sort(rng.choice(len(users), size=config.sample_pairs, replace=False))
+    return users[some], items[some]

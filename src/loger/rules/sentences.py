@@ -1,6 +1,7 @@
-"""Paths in plain English, made of the names of relations and entities.
+"""Paths, reasons and rules in the words of a language, made of names of relations and entities.
 
 >>> from loger.graph import KnowledgeGraph, Relation, Vocabulary
+>>> from loger.rules.wording import wording_of
 >>> words = Vocabulary({"user": ["ann", "ben"], "item": ["ink", "pen"], "brand": ["Acme"]})
 >>> relations = [Relation("purchase", "user", "item"), Relation("has_brand", "item", "brand")]
 >>> graph = KnowledgeGraph.from_triples(words, relations, [0, 1, 1, 2, 3], [0, 0, 0, 1, 1],
@@ -9,58 +10,109 @@
 'you bought ink, which has brand Acme, and so does pen'
 >>> path_sentence(graph, Path((0, 2, 1, 3), (0, 2, 0)))
 'you bought ink; ben bought it too, and also bought pen'
+>>> path_sentence(graph, Path((0, 2, 1, 3), (0, 2, 0)), wording_of("de"))
+'du hast ink gekauft; ben hat das auch gekauft und hat auch pen gekauft'
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from loger.graph import Graph, Path
-from loger.rules import to_you, verb_of
+from loger.graph import INTERACTION, INVERSE_MARK, Graph, Path
+from loger.rules.rule import Rule
+from loger.rules.wording import ENGLISH, Forms, Wording
+
+SHOWN = 3
+"""Entities that two things share that are named."""
 
 
-def path_sentence(graph: Graph, path: Path, verbs: Mapping[str, str] | None = None) -> str:
-    """One path as a sentence to the user it begins with.
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """One step of a path or a rule, with what its ends are called."""
 
-    ``verbs`` overrides what a relation's head does to its tail, in the third person, such as
-    ``{"also_bought": "goes well with"}``.
-    """
-    labels, types = graph.vocabulary.labels, graph.vocabulary.type_of
-    text, before = "", -1
+    forms: Forms
+    forward: bool
+    head: str
+    """What is called its head: where it is walked from."""
+    tail: str
+    types: tuple[str, str]
+    """Of where it is walked from and to."""
+    name: str
+    derived: str | None = None
+    """What a relation made from interactions says, by the people behind it."""
+
+    def object(self, words: Wording) -> str:
+        """The object of its verb, with its type where the head simply has it."""
+        label, entity_type = (self.tail, self.types[1]) if self.forward else (
+            self.head, self.types[0])  # fmt: skip
+        return named(words, entity_type, label) if self.forms.has else label
+
+
+def named(words: Wording, entity_type: str, label: str) -> str:
+    """An entity with its kind, unless its label begins with that: brand Acme, tempo 69–98 bpm."""
+    kind = words.kind(entity_type)
+    begins = (kind.casefold(), *_said_kinds(entity_type))
+    return label if label.casefold().startswith(begins) else f"{kind} {label}"
+
+
+def _said_kinds(entity_type: str) -> tuple[str, str]:
+    """How labels of a type may begin: with the type, or with what a range is one of."""
+    plain = entity_type.replace("_", " ").casefold()
+    return plain, plain.removesuffix(" range")
+
+
+def path_sentence(graph: Graph, path: Path, words: Wording = ENGLISH) -> str:
+    """One path as a sentence to the user it begins with."""
+    labels = graph.vocabulary.labels
+    hops = []
     for k, (head, relation, tail) in enumerate(path.edges):
-        forward = relation < len(graph.relations)
-        here, there = labels[head], labels[tail]
-        verb = _verb(graph, relation, verbs)
-        if k == 0:
-            text = f"you {to_you(verb)} {there}" if forward else f"{there} {verb} you"
-        elif forward and types(head) == "user":
-            again = before == graph.inverse(relation)
-            text += f", and also {verb} {there}" if again else f", who {verb} {there}"
-        elif forward:
-            text += f", which {verb} {there}"
-        elif types(tail) == "user":
-            text += (
-                f"; {there} {verb} it too" if types(head) == "item" else f"; {there} {verb} {here}"
-            )
-        elif before == graph.inverse(relation):
-            text += f", and so {_auxiliary(verb)} {there}"
+        here = words.pronoun("it", "acc") if k == 1 else labels[head]
+        told = _people(graph, (head, relation, tail), here, labels[tail], words)
+        hops.append(_hop(graph, relation, labels[head], labels[tail], words, told))
+    return _said(hops, words)
+
+
+def _said(hops: Sequence[Hop], words: Wording) -> str:
+    """Hops from a user on, as a sentence."""
+    text, before = "", ""
+    for k, hop in enumerate(hops):
+        back = before == _turned(hop.name)
+        if hop.derived is not None:
+            text += f"; {hop.derived}"
+        elif k == 0:
+            text = _first(hop, words)
+        elif hop.forward:
+            person = hop.types[0] == "user"
+            key = "also_did" if person and back else "who_did" if person else "which_did"
+            x = hop.object(words)
+            x = words.text("also_x", x=x) if person and back else x
+            text += words.text(key, here=hop.head, **hop.forms.with_object(x))
+        elif hop.types[1] == "user" and hop.types[0] == "item":
+            x = words.text("too_x", here=hop.head)
+            text += words.text("did_too", who=hop.tail, **hop.forms.with_object(x))
+        elif back and hop.types[1] != "user":
+            text += words.text("so_does", so=hop.forms.patterns["so"].replace("{x}", hop.tail))
         else:
-            text += f"; {there} {verb} {here}"
-        before = relation
+            said = hop.forms.with_object(hop.object(words))
+            text += words.text("plain", who=hop.tail, **said)
+        before = hop.name
     return text
 
 
-def action_sentence(
-    graph: Graph, relation: int, entity: int, verbs: Mapping[str, str] | None = None
-) -> str:
+def _first(hop: Hop, words: Wording) -> str:
+    if hop.forward:
+        return words.text("action", **hop.forms.with_object(hop.object(words)))
+    return words.text("action_back", who=hop.tail, **_to_you(hop.forms, words))
+
+
+def action_sentence(graph: Graph, relation: int, entity: int, words: Wording = ENGLISH) -> str:
     """What a user did, or a fact about the user: you bought ink; ben follows you."""
-    label, verb = graph.vocabulary.labels[entity], _verb(graph, relation, verbs)
-    forward = relation < len(graph.relations)
-    return f"you {to_you(verb)} {label}" if forward else f"{label} {verb} you"
+    return _first(_hop(graph, relation, "", graph.vocabulary.labels[entity], words), words)
 
 
 def evidence_sentence(
-    graph: Graph, path: Path, n: int, others: Sequence[int], verbs: Mapping[str, str] | None = None
+    graph: Graph, path: Path, n: int, others: Sequence[int], words: Wording = ENGLISH
 ) -> str:
     """How an action leads to the item, by n paths of one rule of which ``path`` is the strongest.
 
@@ -68,80 +120,238 @@ def evidence_sentence(
     are the entities before the item on the next strongest paths; some of them may be named.
     """
     if len(path) == 1:
-        return "it is this"
+        return words.text("is_it")
     middle, last, _ = path.edges[-1]
     if len(path) == 2:
-        return _direct(graph, path, verbs)
+        return _direct(graph, path, words)
     types, there_and_back = graph.vocabulary.type_of, path.relations[1] == graph.inverse(last)
+    forms = _forms(graph, last, words)
     if types(middle) == "user" and there_and_back:
-        verb = _verb(graph, last, verbs)
-        who = "1 person who" if n == 1 else f"{n:,} people who"
-        return f"{who} {verb} it also {verb} this"
+        return _company(forms, n, words)
     if there_and_back:
-        return _shared(graph, [middle, *others], n)
+        return _shared(graph, [middle, *others], n, words)
     rest = Path(path.entities[1:], path.relations[1:])
-    more = "" if n == 1 else f" (and {n - 1:,} more such {'path' if n == 2 else 'paths'})"
-    return _chain(graph, rest, verbs) + more
+    more = "" if n == 1 else words.text(
+        "more_one" if n == 2 else "more_many", n=words.number(n - 1))  # fmt: skip
+    return _chain(graph, rest, words) + more
 
 
-def _direct(graph: Graph, path: Path, verbs: Mapping[str, str] | None) -> str:
+def is_company(rule: Rule) -> bool:
+    """Whether a rule counts the people who took both: over them, or over ``goes_with``."""
+    if rule.derived:
+        return len(rule) == 2 and rule.names[1].startswith("goes_with")
+    there_and_back = len(rule) == 3 and rule.names[2] == _turned(rule.names[1])
+    return there_and_back and rule.types[2] == "user"
+
+
+def _company(forms: Forms, n: int, words: Wording) -> str:
+    """People who did the same, and did it to this."""
+    of_it = forms.with_object(words.pronoun("it", forms.case))
+    of_this = forms.with_object(words.text("company_x", x=words.pronoun("this", forms.case)))
+    clauses = {"that": of_it["that"], "those": of_it["those"]}
+    clauses |= {"one": of_this["one"], "many": of_this["many"]}
+    return words.text("company_one" if n == 1 else "company_many", n=words.number(n), **clauses)
+
+
+def _direct(graph: Graph, path: Path, words: Wording) -> str:
     """One hop from the action's entity to the item."""
     entity, relation, _ = path.edges[1]
-    person = graph.vocabulary.type_of(entity) == "user"
-    verb = _verb(graph, relation, verbs)
-    if verb.startswith("has "):  # "this has feature it" says the kind twice
-        verb = "has"
+    it, this = words.pronoun("it"), words.pronoun("this")
+    told = _people(graph, path.edges[1], it, this, words)
+    if told is not None:
+        return told
+    person, forms = graph.vocabulary.type_of(entity) == "user", _forms(graph, relation, words)
     if relation >= len(graph.relations):
-        return f"this {verb} {'them' if person else 'it'}"
-    return f"they {to_you(verb)} this" if person else f"it {verb} this"
+        x = words.pronoun("them" if person else "it", forms.case)
+        return words.text("direct_back", this=this, **forms.with_object(x))
+    said = forms.with_object(words.pronoun("this", forms.case))
+    return words.text("direct_person" if person else "direct", it=it, **said)
 
 
-def _shared(graph: Graph, middles: Sequence[int], n: int) -> str:
+def _people(
+    graph: Graph, edge: tuple[int, int, int], here: str, there: str, words: Wording
+) -> str | None:
+    """A derived fact by the people it was made of: 38 people watched this soon after it."""
+    _, relation, _ = edge
+    if not graph.relations[relation % len(graph.relations)].derived:
+        return None
+    n, forms = graph.people(*edge), _forms(graph, INTERACTION, words)
+    together = graph.relation_name(relation).startswith("goes_with")
+    if relation >= len(graph.relations) and not together:
+        here, there = there, here
+    x = words.text("with_x" if together else "after_x", here=here, there=there)
+    key = "person_did" if n == 1 else "people_did"
+    return words.text(key, n=words.number(n), **forms.with_object(x))
+
+
+def _shared(graph: Graph, middles: Sequence[int], n: int, words: Wording) -> str:
     """What the action's entity and the item have in common."""
-    kind = graph.vocabulary.type_of(middles[0]).replace("_", " ")
-    named = [graph.vocabulary.labels[m] for m in dict.fromkeys(middles)][:3]
+    kind = graph.vocabulary.type_of(middles[0])
+    labels = [graph.vocabulary.labels[m] for m in dict.fromkeys(middles)][:SHOWN]
     if n == 1:
-        return f"same {kind} {named[0]}"
-    more = ", …" if n > len(named) else ""
-    return f"{n:,} shared {plural(kind)} ({', '.join(named)}{more})"
+        return _same_as(words, kind, labels[0])
+    more = ", …" if n > len(labels) else ""
+    x = ", ".join(labels) + more
+    return words.text("shared_many", n=words.number(n), kinds=words.kinds(kind), x=x)
 
 
-def _chain(graph: Graph, path: Path, verbs: Mapping[str, str] | None) -> str:
+def _same_as(words: Wording, entity_type: str, label: str) -> str:
+    """same brand Acme; same tempo range 69–98 bpm, where the label says tempo itself."""
+    same = words.same(entity_type)
+    for kind in _said_kinds(entity_type):
+        if label.casefold().startswith(kind + " "):
+            label = label[len(kind) + 1 :]
+    return words.text("shared_one", same=same, x=label)
+
+
+def _chain(graph: Graph, path: Path, words: Wording) -> str:
     """The rest of a path: it is viewed along with X, which is bought along with this."""
     text, labels = "", graph.vocabulary.labels
     for k, (head, relation, tail) in enumerate(path.edges):
-        verb, forward = _verb(graph, relation, verbs), relation < len(graph.relations)
-        here = "it" if k == 0 else labels[head]
-        there = "this" if k == len(path) - 1 else labels[tail]
-        if forward:
-            text += f", which {verb} {there}" if k else f"{here} {verb} {there}"
+        forms, last = _forms(graph, relation, words), k == len(path) - 1
+        here = words.pronoun("it") if k == 0 else labels[head]
+        there = words.pronoun("this") if last else labels[tail]
+        told = _people(graph, (head, relation, tail), here, there, words)
+        forward = relation < len(graph.relations)
+        if told is not None:
+            text += ("; " if k else "") + told
+            continue
+        x = labels[tail] if forward else labels[head]
+        entity = tail if forward else head
+        x = named(words, graph.vocabulary.type_of(entity), x) if forms.has else x
+        if forward and last:
+            x = words.pronoun("this", forms.case)
+        elif not forward and k == 0:
+            x = words.pronoun("it", forms.case)
+        said = forms.with_object(x)
+        if k == 0:
+            text = words.text("chain", who=here if forward else there, **said)
         else:
-            text += f"; {there} {verb} {here}" if k else f"{there} {verb} {here}"
+            key = "which_did" if forward else "plain"
+            text += words.text(key, here=here, who=there, **said)
     return text
 
 
-def plural(noun: str) -> str:
-    """A noun in the plural: categories, brands, classes."""
-    if noun.endswith("y") and noun[-2:-1] not in "aeiou":
-        return noun[:-1] + "ies"
-    return noun + ("es" if noun.endswith(("s", "x", "z", "ch", "sh")) else "s")
+# ── rules ───────────────────────────────────────────────────────────────────────────────
 
 
-def _verb(graph: Graph, relation: int, verbs: Mapping[str, str] | None) -> str:
-    """What the head of a relation or inverse relation's base does to the tail."""
+def rule_sentence(rule: Rule, words: Wording = ENGLISH) -> str:
+    """A rule as a person would say it; "this" is what it leads to.
+
+    >>> rule_sentence(Rule((0, 1, 3), ("plays", "has_artist", "has_artist⁻¹"),
+    ...                    ("user", "item", "artist", "item")))
+    'same artist as something you played'
+    """
+    hops = [_rule_hop(rule, k, words) for k in range(len(rule))]
+    first = hops[0].forms.patterns
+    if len(hops) == 3 and hops[2].name == _turned(hops[1].name):
+        if hops[1].types[1] == "user":
+            if hops[0].name == hops[2].name and hops[0].forward:
+                return _rule_company(hops[0].forms, words)
+        elif hops[0].forward and hops[1].forward and first["something"]:
+            return _rule_same(hops, words)
+    if len(hops) == 2 and hops[1].types[0] == "user" and hops[1].forward:
+        said = _rule_someone(hops, words)
+        if said:
+            return said
+    if len(hops) == 2 and hops[0].forward and hops[1].types[0] == "item" and first["something"]:
+        return _rule_something(rule, hops, words)
+    return _said(hops, words)
+
+
+def _rule_same(hops: Sequence[Hop], words: Wording) -> str:
+    """same brand as something you bought"""
+    forms, kind = hops[1].forms, hops[1].types[1]
+    same, something = words.same(kind), hops[0].forms.patterns["something"]
+    if forms.same:
+        return words.text("rule_same", same=forms.same, something=something)
+    if forms.has:
+        return words.text("rule_same", same=same, something=something)
+    said = forms.with_object(words.text("rule_same_x", same=same))
+    relation = hops[1].name.split("[")[0].replace("_", " ")
+    return words.text("rule_same_by", same=same, relation=relation, something=something, **said)
+
+
+def _rule_company(forms: Forms, words: Wording) -> str:
+    """people who bought the same as you also bought this"""
+    of_this = forms.with_object(words.text("company_x", x=words.pronoun("this", forms.case)))
+    same = forms.with_object(words.text("rule_company_x"))
+    return words.text("rule_company", those=same["those"], many=of_this["many"])
+
+
+def _rule_someone(hops: Sequence[Hop], words: Wording) -> str | None:
+    """someone you follow bought this"""
+    own, did = hops[0].forms, hops[1].forms
+    if hops[0].forward:
+        someone = own.patterns["someone"]
+    else:
+        someone = words.text("rule_someone_who", **_to_you(own, words))
+    said = did.with_object(words.pronoun("this", did.case))
+    return words.text("rule_someone", someone=someone, **said) if someone else None
+
+
+def _rule_something(rule: Rule, hops: Sequence[Hop], words: Wording) -> str:
+    """something you bought is bought along with this"""
+    own, link = hops[0].forms, hops[1].forms
+    something = own.patterns["something"]
+    if rule.derived:
+        key = "rule_with" if hops[1].name.startswith("goes_with") else "rule_after"
+        x = words.text(f"{key}_x", something=something, x=words.pronoun("this", own.case))
+        if hops[1].forward or key == "rule_with":
+            return words.text(key, something=something, **own.with_object(x))
+    if hops[1].forward:
+        said = link.with_object(words.pronoun("this", link.case))
+        return words.text("rule_something", something=something, **said)
+    said = link.with_object(something)
+    return words.text("rule_something_back", this=words.pronoun("this"), **said)
+
+
+def _rule_hop(rule: Rule, k: int, words: Wording) -> Hop:
+    """A hop of a rule between kinds of entities: item A, brand B, and at the end this."""
+    name, here, there = rule.names[k], rule.types[k], rule.types[k + 1]
+    forward, plain = not name.endswith(INVERSE_MARK), name.removesuffix(INVERSE_MARK)
+    ends = (here, there) if forward else (there, here)
+    forms = words.forms(plain, *ends)
+
+    def called(place: int, case: str) -> str:
+        if place == len(rule):
+            return words.pronoun("this", case)
+        kind, letter = words.kind(rule.types[place]), chr(ord("A") + place - 1)
+        return words.text("placeholder", kind=kind, letter=letter)
+
+    head = called(k, "nom") if k else ""
+    tail = called(k + 1, forms.case if forward else "nom")
+    return Hop(forms, forward, head, tail, (here, there), name)
+
+
+# ── inside ──────────────────────────────────────────────────────────────────────────────
+
+
+def _to_you(forms: Forms, words: Wording) -> dict[str, str]:
+    """The forms of what one does to you."""
+    said = forms.with_object(words.pronoun("you", forms.case))
+    return said if forms.to_you is None else said | {"one": forms.to_you, "that": forms.to_you}
+
+
+def _turned(name: str) -> str:
+    """The name of the inverse of a relation."""
+    plain = name.removesuffix(INVERSE_MARK)
+    return plain if plain != name else f"{name}{INVERSE_MARK}"
+
+
+def _forms(graph: Graph, relation: int, words: Wording) -> Forms:
     base = graph.relations[relation % len(graph.relations)]
-    plain = base.name.split("[")[0]
-    for name in (base.name, plain):
-        if verbs is not None and name in verbs:
-            return verbs[name]
-    verb = verb_of(base.name, base.head_type, base.tail_type)
-    # "has Acme" does not say that Acme is a brand.
-    return f"has {base.tail_type.replace('_', ' ')}" if verb == "has" else verb
+    return words.forms(base.name, base.head_type, base.tail_type)
 
 
-def _auxiliary(verb: str) -> str:
-    """The verb that stands for another: so is, so does, so did."""
-    first = verb.partition(" ")[0]
-    if first in ("is", "has", "was", "can"):
-        return {"has": "does"}.get(first, first)
-    return "did" if first.endswith("ed") or first == "bought" else "does"
+def _hop(
+    graph: Graph,
+    relation: int,
+    head: str,
+    tail: str,
+    words: Wording,
+    derived: str | None = None,
+) -> Hop:
+    name, forward = graph.relation_name(relation), relation < len(graph.relations)
+    types = graph.signature(relation)
+    return Hop(_forms(graph, relation, words), forward, head, tail, types, name, derived)

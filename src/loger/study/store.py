@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from unicodedata import category, normalize
 
 from loger.errors import DataError, LogerError
+from loger.files import atomic_file
 
 SCHEMA = """
 CREATE TABLE about (key TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -21,6 +23,7 @@ CREATE TABLE answer (
 """
 KIND = "loger study 1"
 LONGEST_NAME = 80
+RESTORE = "restore it from a copy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,7 @@ class Study:
         try:
             with self._open() as db:
                 kind = db.execute("SELECT value FROM about WHERE key = 'kind'").fetchone()
-        except sqlite3.DatabaseError as error:
+        except DataError as error:
             raise DataError(
                 f"not a study ({error})", path=self.path, remedy="give a file of loger study make"
             ) from None
@@ -69,12 +72,16 @@ class Study:
         if not tasks:
             raise LogerError("a study needs at least one task")
         path.parent.mkdir(parents=True, exist_ok=True)
-        with sqlite3.connect(path) as db:
-            db.executescript(SCHEMA)
-            db.executemany("INSERT INTO about VALUES (?, ?)", [("kind", KIND), ("title", title)])
-            rows = [(k, json.dumps(_plain(task))) for k, task in enumerate(tasks)]
-            db.executemany("INSERT INTO task VALUES (?, ?)", rows)
-        db.close()
+        rows = [(k, json.dumps(_plain(task))) for k, task in enumerate(tasks)]
+        about = [("kind", KIND), ("title", title)]
+        try:
+            with atomic_file(path) as part, closing(sqlite3.connect(part)) as db, db:
+                db.executescript(SCHEMA)
+                db.executemany("INSERT INTO about VALUES (?, ?)", about)
+                db.executemany("INSERT INTO task VALUES (?, ?)", rows)
+        except sqlite3.OperationalError as error:
+            remedy = "free some space, or write elsewhere"
+            raise DataError(f"cannot be written ({error})", path=path, remedy=remedy) from error
         return cls(path)
 
     @contextmanager
@@ -84,6 +91,14 @@ class Study:
         try:
             with db:
                 yield db
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error):
+                raise DataError(f"is damaged ({error})", path=self.path, remedy=RESTORE) from None
+            raise LogerError(f"{self.path} is in use by another process; try again") from None
+        except sqlite3.IntegrityError:
+            raise
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+            raise DataError(f"is damaged ({error})", path=self.path, remedy=RESTORE) from None
         finally:
             db.close()
 
@@ -99,7 +114,16 @@ class Study:
         """All tasks."""
         with self._open() as db:
             rows = db.execute("SELECT content FROM task ORDER BY id").fetchall()
-        return tuple(_task(json.loads(text)) for (text,) in rows)
+        with self._parsing():
+            return tuple(_task(json.loads(text)) for (text,) in rows)
+
+    @contextmanager
+    def _parsing(self) -> Iterator[None]:
+        try:
+            yield
+        except (AssertionError, LookupError, RecursionError, TypeError, ValueError) as error:
+            what = f"is damaged ({error!r:.100})"
+            raise DataError(what, path=self.path, remedy=RESTORE) from None
 
     def next_for(self, rater: str) -> int | None:
         """The first task that a rater has not answered; None if all are."""
@@ -107,9 +131,10 @@ class Study:
             row = db.execute(
                 "SELECT id FROM task WHERE id NOT IN (SELECT task FROM answer WHERE rater = ?) "
                 "ORDER BY id LIMIT 1",
-                (rater,),
+                (rater_name(rater),),
             ).fetchone()
-        return None if row is None else int(row[0])
+        with self._parsing():
+            return None if row is None else int(row[0])
 
     def answer(self, rater: str, task: int, ranks: Iterable[int]) -> None:
         """Keep the ranks that a rater gave, in the order shown; a second answer is refused."""
@@ -118,7 +143,7 @@ class Study:
     def answer_all(self, answers: Iterable[tuple[str, int, Iterable[int]]]) -> None:
         """Keep several answers, or none if one of them is refused."""
         tasks = self.tasks
-        rows = [(who.strip(), at, _checked(tasks, who, at, ranks)) for who, at, ranks in answers]
+        rows = [(rater_name(who), at, _checked(tasks, who, at, x)) for who, at, x in answers]
         try:
             with self._open() as db:
                 db.executemany("INSERT INTO answer (rater, task, ranks) VALUES (?, ?, ?)", rows)
@@ -129,14 +154,34 @@ class Study:
     def answers(self) -> list[tuple[str, int, dict[str, float]]]:
         """All answers: rater, task, ranks by method."""
         with self._open() as db:
-            rows = db.execute("SELECT rater, task, ranks FROM answer ORDER BY rater, task")
-            return [(rater, task, json.loads(ranks)) for rater, task, ranks in rows]
+            rows = db.execute(
+                "SELECT rater, task, ranks FROM answer ORDER BY rater, task"
+            ).fetchall()
+        with self._parsing():
+            return [(str(rater), int(task), _ranks(ranks)) for rater, task, ranks in rows]
+
+
+def rater_name(text: str) -> str:
+    """A rater's name as it counts: however it is typed, one person is one rater.
+
+    >>> rater_name(" Ann\u200b  Lee ") == rater_name("ann lee")
+    True
+    """
+    seen = normalize("NFKC", text)
+    seen = "".join(c for c in seen if category(c)[0] != "C" or c.isspace())
+    return " ".join(seen.casefold().split())
+
+
+def _ranks(text: str) -> dict[str, float]:
+    ranks = json.loads(text)
+    assert isinstance(ranks, dict)
+    return {str(method): float(rank) for method, rank in ranks.items()}
 
 
 def _checked(tasks: Sequence[Task], rater: str, at: int, ranks: Iterable[int]) -> str:
     """An answer as it is kept: ranks by method."""
     places = list(ranks)
-    if not 0 < len(rater.strip()) <= LONGEST_NAME:
+    if not 0 < len(rater_name(rater)) <= LONGEST_NAME:
         raise LogerError(f"a rater's name has 1 to {LONGEST_NAME} characters, got {rater!r}")
     if not 0 <= at < len(tasks):
         raise LogerError(f"tasks are 0 … {len(tasks) - 1}, got {at}")

@@ -24,26 +24,29 @@ def make_tasks(
     rules: RuleSet,
     n: int = 20,
     paths: int = 10,
+    past: int = 50,
     seed: int = 0,
 ) -> list[Task]:
     """Tasks for n users drawn at random among those for whom every method has paths to show.
 
-    ``paths`` of each method are those of its best items, one of each; as many of the history
+    ``paths`` of each method are those of its best items, one of each; ``past`` of the history
     are drawn among paths of the rules between the user and the items it has.
     """
     if len(methods) < 2:
         raise LogerError(f"a study compares two methods or more, got {list(methods)}")
     rng = np.random.default_rng([seed, 0x57D1])
     order = rng.permutation(graph.n_users)
+    # Relations are numbered by graph, and a model's own may have derived ones.
+    graphs = {name: getattr(method, "graph_", graph) for name, method in methods.items()}
     tasks: list[Task] = []
     for lo in range(0, len(order), 2 * n):
         users = order[lo : lo + 2 * n]
         lists = {name: method.explained(users, DEPTH) for name, method in methods.items()}
         for row, user in enumerate(users.tolist()):
             shown = {name: _first(items[row], paths) for name, items in lists.items()}
-            past = _past(graph, rules, user, paths, seed)
-            if len(tasks) < n and past and all(shown.values()):
-                tasks.append(_task(graph, user, past, shown, seed))
+            before = _past(graph, rules, user, past, seed)
+            if len(tasks) < n and before and all(shown.values()):
+                tasks.append(_task(graph, user, before, shown, graphs, seed))
         if len(tasks) == n:
             return tasks
     if not tasks:
@@ -52,7 +55,12 @@ def make_tasks(
 
 
 def _task(
-    graph: Graph, user: int, past: list[Path], shown: dict[str, list[Path]], seed: int
+    graph: Graph,
+    user: int,
+    past: list[Path],
+    shown: dict[str, list[Path]],
+    graphs: Mapping[str, Graph],
+    seed: int,
 ) -> Task:
     """Sentences for paths, and the methods in an order of this user's own."""
     names = sorted(shown)
@@ -61,7 +69,7 @@ def _task(
         graph.vocabulary.labels[user],
         tuple(path_sentence(graph, path) for path in past),
         tuple(
-            (names[k], tuple(path_sentence(graph, path) for path in shown[names[k]]))
+            (names[k], tuple(path_sentence(graphs[names[k]], path) for path in shown[names[k]]))
             for k in order.tolist()
         ),
     )

@@ -1,4 +1,4 @@
-"""The compiled loop of the encoder for the CPU."""
+"""The compiled loops of the encoder for the CPU."""
 
 from __future__ import annotations
 
@@ -34,3 +34,29 @@ def adam_rows(table, first, second, rows, owners, weights, gradient, rate):  # t
         for j in range(d):
             m[j] = keep_1 * m[j] + new_1 * g[j]
             x[j] -= step * m[j]
+
+
+@kernel
+def order_of(rows):  # type: ignore[no-untyped-def]
+    """The places of ids, none negative, in ascending order of id, of equal ones the first first.
+
+    A radix sort by 11 bits at a time: a batch's rows are many and their ids short, and sorting
+    them by comparison took a sixth of a step where histories are long.
+    """
+    n = len(rows)
+    order, other = np.arange(n), np.empty(n, dtype=np.int64)
+    most = rows.max() if n > 0 else 0
+    shift = 0
+    while shift == 0 or most >> shift > 0:
+        ends = np.zeros(2049, dtype=np.int64)
+        for k in range(n):
+            ends[((rows[k] >> shift) & 2047) + 1] += 1
+        for k in range(2048):
+            ends[k + 1] += ends[k]
+        for place in order:
+            digit = (rows[place] >> shift) & 2047
+            other[ends[digit]] = place
+            ends[digit] += 1
+        order, other = other, order
+        shift += 11
+    return order

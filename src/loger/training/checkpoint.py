@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import shutil
-from dataclasses import asdict, is_dataclass
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from loger.errors import DataError
 from loger.files import Kind, atomic_folder, check_files, kind_of, read_manifest
+from loger.training.digest import digest
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +25,7 @@ class Checkpoint:
 
     def __init__(self, folder: Path | None, *run: object) -> None:
         self.folder = None if folder is None else Path(folder) / FOLDER
-        self.run_key = "" if folder is None else _digest(run)
+        self.run_key = "" if folder is None else digest(run)
 
     def resume(self, tensors: dict[str, Tensor]) -> int:
         """Take up a saved state of the same fit; how many epochs it had done, else 0.
@@ -39,16 +36,17 @@ class Checkpoint:
             return 0
         try:
             manifest = read_manifest(self.folder, CHECKPOINT)
-            if manifest.about["run_key"] != self.run_key:
+            if manifest.about.get("run_key") != self.run_key:
                 return 0
             check_files(self.folder, manifest, CHECKPOINT)
-            state = load_file(self.folder / FILE)
-        except DataError as error:
+            state = _whole(load_file(self.folder / FILE), tensors, self.folder)
+            epochs = int(manifest.about["epochs"])
+        except (DataError, KeyError, OSError, SafetensorError, TypeError, ValueError) as error:
             log.warning("starting afresh: %s", error)
             return 0
         for name, tensor in tensors.items():
             tensor.copy_(state[name])
-        return int(manifest.about["epochs"])
+        return epochs
 
     def save(self, epochs: int, tensors: dict[str, Tensor]) -> None:
         """Write the state so that a kill at any moment leaves this one or the one before."""
@@ -61,28 +59,10 @@ class Checkpoint:
             save_file({k: v.cpu().contiguous() for k, v in tensors.items()}, part / FILE)
 
 
-def _digest(thing: Any) -> str:
-    """A digest of settings and arrays, however nested."""
-    digest = hashlib.sha256()
-
-    def add(x: Any) -> None:
-        if isinstance(x, np.ndarray):
-            digest.update(f"{x.dtype}{x.shape}".encode() + np.ascontiguousarray(x).tobytes())
-        elif isinstance(x, torch.Tensor):
-            add(x.cpu().numpy())
-        elif is_dataclass(x) and not isinstance(x, type):
-            add(type(x).__name__)
-            add(asdict(x))
-        elif isinstance(x, dict):
-            for key in sorted(x):
-                add(key)
-                add(x[key])
-        elif isinstance(x, tuple | list):
-            for part in x:
-                add(part)
-        else:
-            digest.update(repr(x).encode())
-        digest.update(b"\0")
-
-    add(thing)
-    return digest.hexdigest()
+def _whole(state: dict[str, Tensor], tensors: dict[str, Tensor], folder: Path) -> dict[str, Tensor]:
+    """A saved state, if it has all of a fit's tensors and no others, in their shapes and types."""
+    found, wanted = ({k: (v.shape, v.dtype) for k, v in x.items()} for x in (state, tensors))
+    if found != wanted:
+        differ = sorted(k for k in found.keys() | wanted.keys() if found.get(k) != wanted.get(k))
+        raise DataError(f"does not fit this fit: {', '.join(differ)}", path=folder / FILE)
+    return state

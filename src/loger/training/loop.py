@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -23,6 +22,7 @@ from loger.engine import Progress
 from loger.errors import LogerError
 from loger.graph import INTERACTION, KnowledgeGraph
 from loger.training.checkpoint import Checkpoint
+from loger.training.hidden import HiddenPairs
 from loger.training.rows import RowAdam
 
 Ids = NDArray[np.int64]
@@ -46,15 +46,6 @@ class Course(Protocol):
     def final_rate(self) -> float: ...  # noqa: D102
     @property
     def seed(self) -> int: ...  # noqa: D102
-
-
-@dataclass(frozen=True, eq=False)
-class HiddenPairs:
-    """Interactions to learn from besides those of the graph: H⁺ of the E-step, with weights p."""
-
-    users: NDArray[np.int32]
-    items: NDArray[np.int32]
-    weights: NDArray[np.float32]
 
 
 class Batch(NamedTuple):
@@ -90,15 +81,16 @@ class Triples:
         ]
 
     def batches(self, course: Course, epoch: int, warm: bool) -> Iterator[Batch]:
-        """The batches of an epoch in random order: all interactions, and facts drawn so that
-        relations share them ∝ √size."""
+        """The batches of an epoch in random order: interactions, as many as the graph has, and
+        facts drawn so that relations share them ∝ √size. Hidden pairs add no steps."""
         rng = np.random.default_rng([course.seed, 0xBA7C4, epoch, warm])
         users, items, weights = self.interactions
-        plan = [(INTERACTION, rng.permutation(len(users)))]
+        n_real = len(self.by_relation[INTERACTION][0])
+        plan = [(INTERACTION, rng.permutation(len(users))[:n_real])]
         sizes = np.array([0] + [len(h) for h, _ in self.by_relation[1:]])
         shares = np.sqrt(sizes) / max(np.sqrt(sizes).sum(), 1)
         for r in np.flatnonzero(sizes):
-            n = int(np.ceil(course.facts_per_interaction * len(users) * shares[r]))
+            n = int(np.ceil(course.facts_per_interaction * n_real * shares[r]))
             plan.append((int(r), rng.integers(sizes[r], size=n)))
         size = course.batch
         cut = [(r, rows[k : k + size]) for r, rows in plan for k in range(0, len(rows), size)]

@@ -21,7 +21,7 @@ class RowAdam:
 
     def __init__(self, table: Tensor) -> None:
         self.table = table
-        self.first = torch.zeros_like(table)
+        self.first = _zeros(table)
         self.second = torch.zeros(len(table), device=table.device)
         self.steps = torch.zeros(1, dtype=torch.int64)  # kept with the tensors for checkpoints
 
@@ -47,9 +47,19 @@ class RowAdam:
         self.steps += 1
         t = int(self.steps)
         rate = rate * (1 - BETA_2**t) ** 0.5 / (1 - BETA_1**t)
-        if self.table.device.type == "cpu":
-            self._update_fused(rows, gradient, rate, owners, weights)
-            return
+        on_cpu = self.table.device.type == "cpu"
+        update = self._update_fused if on_cpu else self._update_anywhere
+        update(rows, gradient, rate, owners, weights)
+
+    def _update_anywhere(
+        self,
+        rows: Tensor,
+        gradient: Tensor,
+        rate: float,
+        owners: Tensor | None,
+        weights: Tensor | None,
+    ) -> None:
+        """By operations that every device has."""
         if owners is not None:
             gradient = gradient[owners]
         if weights is not None:
@@ -71,23 +81,33 @@ class RowAdam:
         weights: Tensor | None,
     ) -> None:
         """The same in one pass over the rows, for the CPU."""
-        from loger.training.adam import adam_rows
+        from loger.training.adam import adam_rows, order_of
 
-        ids = rows.numpy()
-        order = np.argsort(ids, kind="stable")
-        of_row = order if owners is None else owners.numpy()[order]
+        ids, of_row = rows.numpy(), None if owners is None else owners.numpy()
+        own = np.array([0, len(ids) - 1]) if of_row is None else of_row
         if len(ids) and not (
-            0 <= ids[order[0]] <= ids[order[-1]] < len(self.table)
-            and 0 <= of_row.min() <= of_row.max() < len(gradient)
+            0 <= ids.min() <= ids.max() < len(self.table)
+            and 0 <= own.min() <= own.max() < len(gradient)
         ):
             raise LogerError("an update names rows that the table or the gradient does not have")
+        order = order_of(ids)
         adam_rows(
             self.table.numpy(),
             self.first.numpy(),
             self.second.numpy(),
             ids[order],
-            of_row,
+            order if of_row is None else of_row[order],
             np.empty(0, np.float32) if weights is None else weights.numpy()[order],
             gradient.contiguous().numpy(),
             np.float32(rate),
         )
+
+
+def _zeros(like: Tensor) -> Tensor:
+    """Zeros, on the CPU on large pages: NumPy asks for them, PyTorch does not. Rows are met at
+    random, so that with small ones the larger a table, the more often a page must be looked up."""
+    if like.device.type != "cpu":
+        return torch.zeros_like(like)
+    out = np.empty(like.shape, dtype=np.float32)
+    out.fill(0)
+    return torch.from_numpy(out)

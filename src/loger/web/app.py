@@ -13,12 +13,12 @@ from starlette.responses import FileResponse, Response
 from starlette.staticfiles import StaticFiles
 
 from loger.version import __version__
-from loger.web import problems
+from loger.web import event_routes, problems, routes, running_routes
 from loger.web.config import VARIABLE, ServeConfig
 from loger.web.guard import Guard
+from loger.web.live import Events
 from loger.web.metrics import Metrics
-from loger.web.routes import router
-from loger.web.service import Service
+from loger.web.variants import Variants
 
 STATIC = Path(__file__).parent / "static"
 ABOUT = """Recommendations with true reasons. Names identify users and items; every error
@@ -29,14 +29,19 @@ give it in the header `X-API-Key`."""
 def create_app(config: ServeConfig) -> FastAPI:
     """The app over a bundle, which is loaded here: one that is damaged is an error at once."""
     metrics = Metrics()
-    service = Service(config, metrics)
+    variants = Variants(config, metrics)
+    events = Events(config, variants.services, metrics)
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
         to_thread.current_default_thread_limiter().total_tokens = config.threads
-        service.start()
+        for service in variants.services:
+            service.start()
+        events.start()
         yield
-        service.stop()
+        events.stop()
+        for service in variants.services:
+            service.stop()
 
     app = FastAPI(
         title="loger",
@@ -47,9 +52,20 @@ def create_app(config: ServeConfig) -> FastAPI:
         redoc_url=None,
         lifespan=life,
     )
-    app.state.service = service
-    problems.install(app, router.routes)
-    app.include_router(router)
+    app.state.service, app.state.variants = variants.services[0], variants
+    app.state.events = events
+    routers = (routes.router, running_routes.router, event_routes.router)
+    problems.install(app, [route for router in routers for route in router.routes])
+    for router in routers:
+        app.include_router(router)
+
+    _add_pages(app, metrics)
+    app.add_middleware(Guard, config=config, metrics=metrics)
+    return app
+
+
+def _add_pages(app: FastAPI, metrics: Metrics) -> None:
+    """What is not of the API: the web app, documentation, numbers."""
 
     @app.get("/metrics", include_in_schema=False)
     def numbers() -> Response:
@@ -64,8 +80,6 @@ def create_app(config: ServeConfig) -> FastAPI:
         return FileResponse(STATIC / "docs.html")
 
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
-    app.add_middleware(Guard, config=config, metrics=metrics)
-    return app
 
 
 def from_environment() -> FastAPI:

@@ -28,6 +28,26 @@ class ServeConfig:
     """Seconds between checks whether the bundle has changed; 0: only when asked."""
     max_body: int = 64 * 1024
     """Bytes of a request's body."""
+    masks: str | None = None
+    """A folder that keeps uploaded masks, NAME.txt with an item in a line; None: they are kept as
+    long as the server runs."""
+    others: tuple[str, ...] = ()
+    """More bundles, served side by side."""
+    traffic: tuple[float, ...] = (1.0,)
+    """The share of users that each bundle gets; they add up to 1."""
+    events: str | None = None
+    """The file that keeps events; None: BUNDLE.events.sqlite beside the bundle."""
+    learn: bool = True
+    """Whether events are taken, and what is recommended is kept for them."""
+    fold_every: float = 300.0
+    """Seconds after which events are folded into the bundle at the latest; 0: never. Those on
+    items and facts, which act only then, are folded within seconds."""
+    wording: str | None = None
+    """A TOML file of one's own words."""
+    images: str | None = None
+    """The folder with the pictures that the table of items names; None: none are shown."""
+    scratch: str | None = None
+    """A temporary folder that all workers share; without one a process makes its own."""
 
     @property
     def loopback(self) -> bool:

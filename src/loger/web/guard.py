@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import hmac
+import re
 import time
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from loger.web.config import LOOPBACK, ServeConfig
+from loger.web.admission import EVENTS, Admission, Uploads, is_costly
+from loger.web.config import ServeConfig
+from loger.web.masks import MAX_BYTES
 from loger.web.metrics import Metrics
 from loger.web.problems import ProblemError, answer
 
-OPEN = ("/v1/health", "/v1/openapi.json")
+HEALTH = ("/v1/health", "/v1/health/live", "/v1/health/ready")
+UNQUEUED = (*HEALTH, "/v1/openapi.json")
+"""Paths that are answered at once, whoever waits."""
+UPLOADS = "/v1/masks/"
+"""Where long bodies may be put."""
+EVENT_BYTES = 1024 * 1024
+"""Of a batch of events."""
+OPEN = (*HEALTH, "/v1/openapi.json")
 """Paths of the API that need no key."""
 HEADERS = {
-    "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; base-uri 'none'; "
+    "Content-Security-Policy": "default-src 'self'; img-src 'self' data: blob:; base-uri 'none'; "
     "form-action 'self'; frame-ancestors 'none'; object-src 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
@@ -30,6 +39,7 @@ class Guard:
 
     def __init__(self, app: ASGIApp, config: ServeConfig, metrics: Metrics) -> None:
         self.app, self.config, self.metrics = app, config, metrics
+        self.admission, self.uploads = Admission(config.threads), Uploads()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -48,49 +58,93 @@ class Guard:
             await send(message)
 
         try:
-            headers = Headers(scope=scope)
-            refused = self._refused(scope["path"], headers)
-            if refused is not None:
-                await answer(refused.status, str(refused))(scope, receive, sent)
-            else:
-                await self.app(scope, _Limited(receive, self.config.max_body), sent)
+            await self._admitted(scope, receive, sent)
+        except ProblemError as refused:
+            response = answer(refused.status, str(refused), headers={"Connection": "close"})
+            await response(scope, receive, sent)
         finally:
             method = scope["method"] if scope["method"] in METHODS else "other"
             path = getattr(scope.get("route"), "path", None) or "other"
             self.metrics.seen(method, path, status, time.perf_counter() - begun)
 
-    def _refused(self, path: str, headers: Headers) -> ProblemError | None:
+    async def _admitted(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Hand a request on as soon as it is whole and there is a place for it."""
+        path = scope["path"]
+        most = max(self.config.max_body, _allowed(scope["method"], path))
+        self._check(path, Headers(scope=scope), most)
+        with self.uploads(scope["method"] == "PUT" and path.startswith(UPLOADS)):
+            await self._handed_on(path, scope, receive, send, most)
+
+    async def _handed_on(
+        self, path: str, scope: Scope, receive: Receive, send: Send, most: int
+    ) -> None:
+        body = await _whole_body(receive, most)
+        if path in UNQUEUED or not path.startswith("/v1/"):
+            await self.app(scope, _Replayed(receive, body), send)
+            return
+        client = scope["client"][0] if scope.get("client") else ""
+        async with self.admission(client, is_costly(path, scope["query_string"], body)):
+            await self.app(scope, _Replayed(receive, body), send)
+
+    def _check(self, path: str, headers: Headers, most: int) -> None:
+        """Refuse a request by what its headers say."""
         if self.config.loopback and not _local(headers.get("host", "")):
             # A page elsewhere may have pointed its own name at this machine (DNS rebinding).
-            return ProblemError(403, "this server answers only to localhost; see --host")
+            raise ProblemError(403, "this server answers only to localhost; see --host")
+        if "transfer-encoding" in headers and "content-length" in headers:
+            # Two lengths: a proxy before us may go by the other one (request smuggling).
+            raise ProblemError(400, "give Content-Length or Transfer-Encoding, not both")
         length = headers.get("content-length", "0")
         if not (length.isascii() and length.isdigit()):
-            return ProblemError(400, "the Content-Length is not a number")
-        if int(length[:19]) > self.config.max_body:
-            return ProblemError(413, f"the body has more than {self.config.max_body:,} bytes")
+            raise ProblemError(400, "the Content-Length is not a number")
+        if int(length[:19]) > most:
+            raise ProblemError(413, f"the body has more than {most:,} bytes")
         guarded = path.startswith("/v1/") or path == "/metrics"
         if self.config.api_key is not None and guarded and path not in OPEN:
             bearer = headers.get("authorization", "").removeprefix("Bearer ")
             key = headers.get("x-api-key", bearer).encode("utf-8", "replace")
             if not hmac.compare_digest(key, self.config.api_key.encode()):
-                return ProblemError(401, "give the API key in the header X-API-Key")
-        return None
+                raise ProblemError(401, "give the API key in the header X-API-Key")
 
 
-class _Limited:
-    """A body that ends in an error as soon as it is too long."""
+def _allowed(method: str, path: str) -> int:
+    """How long the body of a request to a path may be, if longer than others."""
+    if method == "PUT" and path.startswith(UPLOADS):
+        return MAX_BYTES
+    return EVENT_BYTES if path == EVENTS else 0
 
-    def __init__(self, receive: Receive, most: int) -> None:
-        self.receive, self.left = receive, most
+
+async def _whole_body(receive: Receive, most: int) -> bytes:
+    """The body of a request; one that is too long, or ends early, is refused."""
+    body = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ProblemError(400, "the request ended before its body was complete")
+        body += message.get("body", b"")
+        if len(body) > most:
+            raise ProblemError(413, f"the body has more than {most:,} bytes")
+        if not message.get("more_body"):
+            return bytes(body)
+
+
+class _Replayed:
+    """A body that has been read already, handed on; then whatever comes."""
+
+    def __init__(self, receive: Receive, body: bytes) -> None:
+        self.receive, self.body = receive, body
+        self.given = False
 
     async def __call__(self) -> Message:
-        message = await self.receive()
-        self.left -= len(message.get("body", b""))
-        if self.left < 0:
-            raise HTTPException(413, "the body is too long")
-        return message
+        if self.given:
+            return await self.receive()
+        self.given = True
+        return {"type": "http.request", "body": self.body, "more_body": False}
+
+
+_LOCAL = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?", re.IGNORECASE)
 
 
 def _local(host: str) -> bool:
-    name = host.removeprefix("[").partition("]")[0] if "]" in host else host.partition(":")[0]
-    return name.lower() in LOOPBACK
+    """Whether a Host header is one of this machine's local names, and nothing else."""
+    return _LOCAL.fullmatch(host) is not None

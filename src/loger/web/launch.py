@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import socket
 import tempfile
+from dataclasses import replace
+from pathlib import Path
 
 from loger.errors import LogerError
 from loger.web.config import VARIABLE, ServeConfig
@@ -18,8 +20,8 @@ def check_installed() -> None:
         import uvicorn  # noqa: F401
     except ModuleNotFoundError as error:
         raise LogerError(
-            f"serving needs {error.name}, which is not installed; run pip install 'loger[serve]', "
-            "in a clone pip install '.[serve]'"
+            f"serving needs {error.name}, which is not installed; run "
+            "pip install 'loger-rec[serve]', in a clone pip install '.[serve]'"
         ) from None
 
 
@@ -41,11 +43,18 @@ def run(config: ServeConfig) -> None:
     check_free(config.host, config.port)
     import uvicorn
 
-    with tempfile.TemporaryDirectory(prefix="loger-metrics-") as metrics:
-        os.environ[VARIABLE] = config.to_json()
+    from loger.web.copies import clear_abandoned, scratch_prefix
+    from loger.web.protocol import GRACE
+
+    clear_abandoned()
+    with tempfile.TemporaryDirectory(prefix=scratch_prefix()) as scratch:
+        copies, metrics = Path(scratch) / "bundles", Path(scratch) / "metrics"
+        copies.mkdir()
+        metrics.mkdir()
+        os.environ[VARIABLE] = replace(config, scratch=str(copies)).to_json()
         os.environ.setdefault("OMP_NUM_THREADS", "1")  # requests are the unit of parallel work
         if config.workers > 1:
-            os.environ["PROMETHEUS_MULTIPROC_DIR"] = metrics
+            os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(metrics)
         uvicorn.run(
             "loger.web.app:from_environment",
             factory=True,
@@ -54,4 +63,7 @@ def run(config: ServeConfig) -> None:
             workers=config.workers,
             access_log=False,
             server_header=False,
+            http="loger.web.protocol:TimedProtocol",
+            ws="none",
+            timeout_graceful_shutdown=GRACE,
         )

@@ -42,12 +42,33 @@ class Metrics:
         self.reloads = Counter(
             "loger_reloads", "Reloads of the bundle.", ("result",), registry=self.registry
         )
+        self.lists = Counter(
+            "loger_lists", "Lists recommended.", ("variant",), registry=self.registry
+        )
+        self.events = Counter(
+            "loger_events",
+            "Events kept; the variant of impressions and clicks is that of their list.",
+            ("kind", "variant"),
+            registry=self.registry,
+        )
         self.loaded = Gauge(
             "loger_bundle_loaded_timestamp_seconds",
             "When the bundle in use was loaded.",
             registry=self.registry,
             multiprocess_mode="min",
         )
+        self.degraded = Gauge(
+            "loger_bundle_degraded",
+            "1 while the newest bundle cannot be loaded and an older one is served.",
+            registry=self.registry,
+            multiprocess_mode="max",
+        )
+        self._degraded: set[str] = set()
+
+    def tell_degraded(self, bundle: str, degraded: bool) -> None:
+        """Say whether the newest state of a bundle cannot be loaded."""
+        (self._degraded.add if degraded else self._degraded.discard)(bundle)
+        self.degraded.set(bool(self._degraded))
 
     def seen(self, method: str, path: str, status: int, seconds: float) -> None:
         """Count one answer."""

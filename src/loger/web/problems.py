@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import BaseRoute, Match
 
 from loger.errors import LogerError, UnknownNameError
+from loger.web.wording import body_fields, place, problem
 
 log = logging.getLogger("loger.web")
 CODES = {
@@ -25,6 +26,7 @@ CODES = {
     409: "conflict",
     413: "too_large",
     422: "invalid",
+    429: "too_many",
     500: "internal",
     503: "unavailable",
 }
@@ -82,13 +84,14 @@ def install(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
         return answer(422, str(error))
 
     @app.exception_handler(RequestValidationError)
-    async def _invalid(_: Request, error: RequestValidationError) -> JSONResponse:
+    async def _invalid(request: Request, error: RequestValidationError) -> JSONResponse:
+        known = body_fields(request)
         fields = [
-            {"where": _clean(".".join(map(str, e["loc"]))), "problem": _clean(str(e["msg"]))}
+            {"where": _clean(place(e["loc"])), "problem": _clean(problem(e, known))}
             for e in error.errors()
         ]
         first = fields[0] if fields else {"where": "request", "problem": "is not valid"}
-        return answer(422, f"{first['where']}: {first['problem']}", fields=fields)
+        return answer(422, f"{first['where']} {first['problem']}", fields=fields)
 
     @app.exception_handler(HTTPException)
     async def _http(request: Request, error: HTTPException) -> JSONResponse:

@@ -2,27 +2,40 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from fastapi import Path as InPath
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import FileResponse
 
 from loger.explain.attribution import explain
+from loger.explain.counterfactual import Counterfactual
 from loger.explain.questions import WhyNot
 from loger.explain.records import changes
 from loger.explain.records import recommendations as recommendations_of
-from loger.explain.schema import ExplanationRecord
-from loger.version import __version__
+from loger.explain.schema import ExplanationRecord, ReasonedRecord
+from loger.feedback.shown import new_id, shown
+from loger.rules import Wording
+from loger.selection import Selection, limits_of
+from loger.web import images
 from loger.web import schemas as s
+from loger.web.live import Events
+from loger.web.masks import Masks
 from loger.web.problems import ProblemError
 from loger.web.served import Served
 from loger.web.service import Service
+from loger.web.variants import Variants
+from loger.web.wording import known_parameters
 
 ERRORS: dict[int | str, dict[str, Any]] = {
-    status: {"model": s.Error} for status in (400, 401, 403, 404, 409, 413, 422, 500)
+    status: {"model": s.Error} for status in (400, 401, 403, 404, 409, 413, 422, 429, 500, 503)
 }
-router = APIRouter(prefix="/v1", responses=ERRORS)
+router = APIRouter(prefix="/v1", responses=ERRORS, dependencies=[Depends(known_parameters)])
 
 User = Annotated[s.Name, Query(description="A known user.")]
 Text = Annotated[str, Query(max_length=s.NAME, description="The start or a part of a name.")]
@@ -30,18 +43,75 @@ Most = Annotated[int, Query(ge=1, le=s.MOST, description="How many at most.")]
 
 
 def _served(request: Request) -> Served:
+    """The first bundle, for questions about nobody."""
     service: Service = request.app.state.service
     return service.served
+
+
+def _served_to(request: Request, who: s.Who) -> Served:
+    """The bundle that somebody gets."""
+    variants: Variants = request.app.state.variants
+    return variants.of(who).service.served
 
 
 # ── recommending ────────────────────────────────────────────────────────────────────────
 
 
-def _recommend(served: Served, ask: s.AskList) -> dict[str, Any]:
-    model, user = served.person(ask)
-    among = served.among(ask.include, ask.exclude)
-    items = recommendations_of(model.ranker_, user, ask.k, ask.paths, among, explained=ask.explain)
-    return {"user": model.graph_.vocabulary.names[user], "items": items}
+def _words(request: Request) -> Wording:
+    """What sentences are said in, by the request's Accept-Language."""
+    service: Service = request.app.state.service
+    return service.words(request.headers.get("accept-language", ""))
+
+
+def _listed(request: Request, ask: s.AskList, chosen: _Chosen) -> dict[str, Any]:
+    """A list by the bundle that somebody gets, noted for what people will make of it."""
+    variants: Variants = request.app.state.variants
+    events: Events = request.app.state.events
+    variant = variants.of(ask)
+    served = variant.service.served
+    told = _recommend(served, ask, chosen(served, ask), _words(request))
+    name, id_ = variant.name, new_id(variant.number)
+    who = None if ask.user is None else told["user"]
+    kept = shown(told["items"], served.fingerprint, variant.propensity)
+    events.note((id_, time.time(), who, name, kept))
+    request.app.state.events.metrics.lists.labels(name).inc()
+    return {"recommendation_id": id_, "variant": name, **told}
+
+
+def _recommend(
+    served: Served, ask: s.AskList, selection: Selection, words: Wording
+) -> dict[str, Any]:
+    model, user, name = served.person(ask)
+    items, left_out = recommendations_of(
+        model.ranker_, user, ask.k, ask.paths, selection, explained=ask.explain, words=words
+    )
+    for row in items:
+        _called(row["explanation"], name)
+    return {"user": name, "items": items, "left_out": left_out}
+
+
+def _called(record: dict[str, Any] | None, name: str) -> dict[str, Any] | None:
+    """A record in which the user is called by name, also one whom only events know."""
+    if record is not None:
+        record["user"] = name
+    return record
+
+
+class _Chosen:
+    """Which items may be recommended, worked out once for each bundle that a request asks."""
+
+    def __init__(self, masks: Masks) -> None:
+        self.masks, self.known = masks, dict[Served, Selection]()
+
+    def __call__(self, served: Served, ask: s.Wishes) -> Selection:
+        if served not in self.known:
+            self.known[served] = served.selection(ask, self.masks)
+        return self.known[served]
+
+
+def _chosen(request: Request) -> _Chosen:
+    service: Service = request.app.state.service
+    return _Chosen(service.masks)
 
 
 @router.get("/recommendations", tags=["recommending"])
@@ -53,25 +123,41 @@ def recommendations(
     explain: Annotated[bool, Query(description="Whether to explain each item.")] = True,
     include: Annotated[s.Filters, Query()] = [],  # noqa: B006
     exclude: Annotated[s.Filters, Query()] = [],  # noqa: B006
+    diversity: Annotated[s.Diversity, Query()] = 0.0,
+    at_most: Annotated[list[s.Limit], Query()] = [],  # noqa: B006
 ) -> s.Recommendations:
     """The k best new items of a known user, each with its reasons."""
-    ask = s.AskList(user=user, k=k, paths=paths, explain=explain, include=include, exclude=exclude)
-    return _recommend(_served(request), ask)  # type: ignore[return-value]
+    ask = s.AskList(
+        user=user, k=k, paths=paths, explain=explain, include=include, exclude=exclude,
+        diversity=diversity, at_most=limits_of(at_most),
+    )  # fmt: skip
+    return recommendations_for(request, ask)
 
 
 @router.post("/recommendations", tags=["recommending"])
 def recommendations_for(request: Request, ask: s.AskList) -> s.Recommendations:
     """The k best new items of a user, a new user's by history, or of either with changes."""
-    return _recommend(_served(request), ask)  # type: ignore[return-value]
+    return _listed(request, ask, _chosen(request))  # type: ignore[return-value]
+
+
+@router.post("/recommendations:batch", tags=["recommending"])
+def recommendations_batch(request: Request, ask: s.AskLists) -> s.Lists:
+    """The k best new items of several known users, in the order in which they were asked for."""
+    chosen = _chosen(request)
+    asked = [s.AskList(user=user, **ask.model_dump(exclude={"users"})) for user in ask.users]
+    return {  # type: ignore[return-value]
+        "lists": [_listed(request, one, chosen) for one in asked]
+    }
 
 
 @router.post("/what-if", tags=["recommending"])
 def what_if(request: Request, ask: s.AskList) -> s.WhatIf:
     """The list with other items in the history or fewer rules, beside the list as it is."""
-    served = _served(request)
-    after = _recommend(served, ask)
+    served, words = _served_to(request, ask), _words(request)
+    selection = _chosen(request)(served, ask)
+    after = _recommend(served, ask, selection, words)
     unchanged = {"remove": [], "add": [], "without_rules": [], "explain": False}
-    before = _recommend(served, ask.model_copy(update=unchanged))
+    before = _recommend(served, ask.model_copy(update=unchanged), selection, words)
     return {  # type: ignore[return-value]
         "user": after["user"], **changes(before["items"], after["items"])
     }  # fmt: skip
@@ -80,12 +166,15 @@ def what_if(request: Request, ask: s.AskList) -> s.WhatIf:
 # ── explaining ──────────────────────────────────────────────────────────────────────────
 
 
-def _explain(served: Served, ask: s.AskItem) -> dict[str, Any]:
+def _explain(request: Request, ask: s.AskItem) -> dict[str, Any]:
+    served = _served_to(request, ask)
     item = served.item(ask.item)
-    model, user = served.person(ask)
+    model, user, name = served.person(ask)
     users, items = np.array([user]), np.array([item])
-    told = explain(model.ranker_, users, items, ask.paths)[0]
-    return told.as_dict(every=ask.reasons == "all")
+    told = explain(model.ranker_, users, items, ask.paths, words=_words(request))[0]
+    record = told.as_dict(every=ask.reasons == "all")
+    _called(record, name)
+    return record
 
 
 @router.get("/explain", tags=["explaining"])
@@ -98,20 +187,42 @@ def explain_known(
 ) -> ExplanationRecord:
     """Why an item has its score for a known user: reasons, the rest, rules and paths."""
     ask = s.AskItem(user=user, item=item, paths=paths, reasons=reasons)
-    return _explain(_served(request), ask)  # type: ignore[return-value]
+    return _explain(request, ask)  # type: ignore[return-value]
 
 
 @router.post("/explain", tags=["explaining"])
 def explain_for(request: Request, ask: s.AskItem) -> ExplanationRecord:
     """Why an item has its score for a user, a new user, or either with changes."""
-    return _explain(_served(request), ask)  # type: ignore[return-value]
+    return _explain(request, ask)  # type: ignore[return-value]
 
 
-def _why_not(served: Served, ask: s.AskWhyNot) -> dict[str, Any]:
+@router.get("/explain/reasoner", tags=["explaining"])
+def explain_by_reasoner(
+    request: Request,
+    user: User,
+    item: Annotated[s.Name, Query()],
+    paths: Annotated[s.Paths, Query()] = 3,
+) -> ReasonedRecord:
+    """The paths that the paper's reasoner finds from a known user to an item, or that it missed."""
+    served = _served_to(request, s.Who(user=user))
+    model = served.model
+    if model.reasoner_ is None:
+        raise ProblemError(409, "this model has no path reasoner; ask /v1/explain", "no_reasoner")
+    items = np.array([served.item(item)])
+    told = model.reasoner_.reasoned(model.ranker_, served.user(user), items, paths)[0]
+    return told.said(_words(request)).as_dict()  # type: ignore[return-value]
+
+
+def _why_not(request: Request, ask: s.AskWhyNot) -> dict[str, Any]:
+    served = _served_to(request, ask)
     item = served.item(ask.item)
-    model, user = served.person(ask)
-    answer = WhyNot.of(model.ranker_, user, item, min(ask.k, served.graph.n_items))
-    return {**answer.as_dict(), "text": str(answer)}
+    model, user, name = served.person(ask)
+    k = min(ask.k, served.graph.n_items)
+    answer = WhyNot.of(model.ranker_, user, item, k, _words(request))
+    record = answer.as_dict()
+    _called(record["explanation"], name)
+    _called(record["last"], name)
+    return {**record, "text": str(answer)}
 
 
 @router.get("/why-not", tags=["explaining"])
@@ -123,13 +234,42 @@ def why_not(
 ) -> s.WhyNot:
     """What keeps an item out of a known user's k best."""
     ask = s.AskWhyNot(user=user, item=item, k=k)
-    return _why_not(_served(request), ask)  # type: ignore[return-value]
+    return _why_not(request, ask)  # type: ignore[return-value]
 
 
 @router.post("/why-not", tags=["explaining"])
 def why_not_for(request: Request, ask: s.AskWhyNot) -> s.WhyNot:
     """What keeps an item out of the k best of a user, a new user, or either with changes."""
-    return _why_not(_served(request), ask)  # type: ignore[return-value]
+    return _why_not(request, ask)  # type: ignore[return-value]
+
+
+def _counterfactual(request: Request, ask: s.AskWhyNot) -> dict[str, Any]:
+    served = _served_to(request, ask)
+    item = served.item(ask.item)
+    model, user, name = served.person(ask)
+    k = min(ask.k, served.graph.n_items)
+    answer = Counterfactual.of(model.ranker_, user, item, k, budget=s.REMOVALS)
+    answer = replace(answer, words=_words(request))
+    return {**answer.as_dict(), "user": name, "text": str(answer)}
+
+
+@router.get("/counterfactual", tags=["explaining"])
+def counterfactual(
+    request: Request,
+    user: User,
+    item: Annotated[s.Name, Query()],
+    k: Annotated[s.K, Query()] = 10,
+) -> s.Counterfactual:
+    """The fewest interactions without which an item leaves a known user's k best."""
+    ask = s.AskWhyNot(user=user, item=item, k=k)
+    return _counterfactual(request, ask)  # type: ignore[return-value]
+
+
+@router.post("/counterfactual", tags=["explaining"])
+def counterfactual_for(request: Request, ask: s.AskWhyNot) -> s.Counterfactual:
+    """The fewest interactions without which an item leaves the k best of a user, a new user, or
+    either with changes."""
+    return _counterfactual(request, ask)  # type: ignore[return-value]
 
 
 # ── rules ───────────────────────────────────────────────────────────────────────────────
@@ -139,7 +279,7 @@ def why_not_for(request: Request, ask: s.AskWhyNot) -> s.WhyNot:
 def rules(request: Request) -> s.Rules:
     """All rules with their weights, the largest first."""
     served = _served(request)
-    every = [served.rule(k) for k in range(len(served.model.rules_))]
+    every = [served.rule(k, _words(request)) for k in range(len(served.model.rules_))]
     return {"rules": sorted(every, key=lambda r: -r["weight"])}  # type: ignore[return-value]
 
 
@@ -150,19 +290,23 @@ def rule_with_examples(
     """A rule with example paths to items that users really have."""
     served = _served(request)
     served.check_rule(id)
-    return {**served.rule(id), "examples": served.examples(id)}  # type: ignore[return-value]
+    words = _words(request)
+    return {  # type: ignore[return-value]
+        **served.rule(id, words), "examples": served.examples(id, words)
+    }  # fmt: skip
 
 
 @router.get("/profile", tags=["rules"])
 def profile(request: Request, user: User) -> s.Profile:
     """How important each rule is to a known user."""
-    return _served(request).profile(s.Who(user=user))  # type: ignore[return-value]
+    return profile_for(request, s.Who(user=user))
 
 
 @router.post("/profile", tags=["rules"])
 def profile_for(request: Request, who: s.Who) -> s.Profile:
     """How important each rule is to a user, a new user, or either with changes."""
-    return _served(request).profile(who)  # type: ignore[return-value]
+    told = _served_to(request, who).profile(who, _words(request))
+    return told  # type: ignore[return-value]
 
 
 # ── finding ─────────────────────────────────────────────────────────────────────────────
@@ -199,54 +343,86 @@ def entities(
 @router.get("/history", tags=["finding"])
 def history(request: Request, user: User) -> s.History:
     """The items that a user has, the latest first."""
-    served = _served(request)
-    label = served.graph.vocabulary.labels[served.user(user)]
-    items = served.history(user)
+    who = s.Who(user=user)
+    served = _served_to(request, who)
+    asked = served.person(who)
+    label = served.label(asked)
+    items = served.history(asked)
     return {"user": user, "label": label, "items": items}  # type: ignore[return-value]
 
 
-# ── running ─────────────────────────────────────────────────────────────────────────────
+@router.get("/facts", tags=["finding"])
+def facts(request: Request, item: Annotated[s.Name, Query()]) -> s.ItemFacts:
+    """What is known of an item, relation by relation."""
+    known = _served(request).facts(item)
+    return {**known, "image": _picture(request, item) is not None}  # type: ignore[return-value]
 
 
-@router.get("/health", tags=["running"])
-def health(request: Request) -> s.Health:
-    """Whether the server works, and which bundle it serves."""
-    served = _served(request)
-    return s.Health(
-        status="ok",
-        version=__version__,
-        fingerprint=served.fingerprint,
-        loaded=served.loaded,
-    )
+@router.get("/images", tags=["finding"], response_class=FileResponse)
+def image(request: Request, item: Annotated[s.Name, Query()]) -> FileResponse:
+    """The picture of an item, if the server has one."""
+    path = _picture(request, item)
+    if path is None:
+        raise ProblemError(404, f"there is no picture of {item!r}", "no_picture")
+    return FileResponse(path, media_type=images.TYPES[path.suffix.lower()])
 
 
-@router.get("/about", tags=["running"])
-def about(request: Request) -> s.About:
-    """The model, the data behind it, and the limits of requests."""
-    served = _served(request)
-    graph = served.graph
-    return s.About(
-        version=__version__,
-        fingerprint=served.fingerprint,
-        users=graph.n_users,
-        items=graph.n_items,
-        facts=graph.n_triples,
-        rules=len(served.model.rules_),
-        types=list(graph.vocabulary.types),
-        interaction=graph.relations[0].name,
-        fusion=served.model.config_.em.fusion,
-        takes_new_users=served.takes_new_users,
-        most=s.MOST,
-        most_paths=s.MOST_PATHS,
-        most_history=s.MOST_HISTORY,
-    )
-
-
-@router.post("/reload", tags=["running"])
-def reload(request: Request) -> s.Reloaded:
-    """Reload the bundle if it has changed; needs an API key. Other workers follow in seconds."""
+def _picture(request: Request, item: str) -> Path | None:
+    """The file of an item's picture."""
     service: Service = request.app.state.service
-    if service.config.api_key is None:
-        raise ProblemError(403, "to reload by request, start the server with an API key")
-    changed = service.refresh()
-    return s.Reloaded(changed=changed, fingerprint=service.served.fingerprint)
+    given = _served(request).image(item)
+    folder = service.config.images
+    return None if given is None or folder is None else images.find(Path(folder), given)
+
+
+# ── masks ───────────────────────────────────────────────────────────────────────────────
+
+
+@router.get("/masks", tags=["masks"])
+def masks(request: Request) -> s.MaskList:
+    """The sets of items that filters may name."""
+    service: Service = request.app.state.service
+    return s.MaskList(masks=service.masks.names())
+
+
+def _from_people_we_trust(request: Request) -> None:
+    """Refuse of other machines without a key what changes the lists of everybody."""
+    config = request.app.state.service.config
+    if config.api_key is None and not config.loopback:
+        raise ProblemError(403, "to take masks from elsewhere, start the server with an API key")
+
+
+_TRUSTED = [Depends(_from_people_we_trust)]
+
+
+@router.put("/masks/{name}", tags=["masks"], openapi_extra=s.UPLOAD, dependencies=_TRUSTED)
+async def put_mask(request: Request, name: Annotated[s.Name, InPath()]) -> s.MaskInfo:
+    """Upload a set of items under a name, for `mask=NAME`; it replaces one of the same name."""
+    service: Service = request.app.state.service
+    is_json = request.headers.get("content-type", "").startswith("application/json")
+    body = await request.body()
+    return await run_in_threadpool(_put_mask, service, name, body, is_json)
+
+
+def _put_mask(service: Service, name: str, body: bytes, is_json: bool) -> s.MaskInfo:
+    service.masks.put(name, body, is_json, service.served.graph)
+    return _mask_info(service, name)
+
+
+def _mask_info(service: Service, name: str) -> s.MaskInfo:
+    items, unknown = service.masks.counts(name, service.served.graph)
+    return s.MaskInfo(name=name, items=items, unknown=unknown)
+
+
+@router.get("/masks/{name}", tags=["masks"])
+def mask(request: Request, name: Annotated[s.Name, InPath()]) -> s.MaskInfo:
+    """How many items a mask has."""
+    return _mask_info(request.app.state.service, name)
+
+
+@router.delete("/masks/{name}", tags=["masks"], dependencies=_TRUSTED)
+def delete_mask(request: Request, name: Annotated[s.Name, InPath()]) -> s.MaskList:
+    """Forget a mask; the others are told."""
+    service: Service = request.app.state.service
+    service.masks.delete(name)
+    return s.MaskList(masks=service.masks.names())

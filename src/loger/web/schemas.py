@@ -16,6 +16,10 @@ MOST = 100
 """Items of a list, results of a search, filters."""
 MOST_PATHS = 10
 MOST_HISTORY = 1_000
+MOST_FILTER = 4_000
+"""Characters of a filter."""
+REMOVALS = 300
+"""Sets of interactions that a request for a counterfactual tries at most."""
 NAME = 512
 """Characters of a name."""
 
@@ -42,14 +46,47 @@ Reasons = Annotated[
 Filter = Annotated[
     str,
     Field(
-        min_length=3,
-        max_length=NAME,
-        pattern="^[^:]+:",
-        description="`type:name`, such as `category:lamps`, or `item:name` for one item.",
+        min_length=1,
+        max_length=MOST_FILTER,
+        description="Such as `category=lamps AND NOT brand=Acme`, `item=NAME` for one item, or "
+        "`mask=NAME` for an uploaded set of items.",
     ),
 ]
 Filters = Annotated[list[Filter], Field(max_length=MOST)]
+Diversity = Annotated[
+    float,
+    Field(
+        ge=0,
+        le=1,
+        description="0: by score alone; towards 1, items that share facts with those above them "
+        "are held back.",
+    ),
+]
+AtMost = Annotated[
+    dict[Name, Annotated[int, Field(ge=1, le=2**31), WHOLE]],
+    Field(
+        max_length=MOST, description='At most so many items of a brand, say: `{"has_brand": 2}`.'
+    ),
+]
 Items = Annotated[list[Name], Field(max_length=MOST_HISTORY)]
+
+
+Limit = Annotated[
+    str,
+    Field(max_length=NAME, description="`NAME=N`, such as `has_brand=2`: at most N of a brand."),
+]
+UPLOAD: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "text/plain": {"schema": {"type": "string", "description": "An item in a line."}},
+            "application/json": {
+                "schema": {"type": "array", "items": {"type": ["string", "integer"]}}
+            },
+        },
+    }
+}
+"""What a mask is uploaded as."""
 
 
 def _given(value: object) -> object:
@@ -86,14 +123,27 @@ class Who(BaseModel):
     )
 
 
-class AskList(Who):
-    """For a list of recommendations."""
+class Wishes(BaseModel):
+    """For lists of recommendations: how long, of what, how varied."""
 
     k: K = 10
     paths: Paths = 3
     explain: bool = Field(default=True, description="Whether each item comes with its explanation.")
     include: Filters = Field(default=[], description="Only items that match one of these filters.")
     exclude: Filters = Field(default=[], description="No items that match one of these filters.")
+    diversity: Diversity = 0.0
+    at_most: AtMost = {}
+
+
+class AskList(Who, Wishes):
+    """For a list of recommendations."""
+
+
+class AskLists(Wishes):
+    """For the lists of several known users."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    users: list[Name] = Field(min_length=1, max_length=MOST, description="Known users.")
 
 
 class AskItem(Who):
@@ -126,12 +176,38 @@ class HistoryItem(BaseModel):
     time: int | None = Field(description="When, in seconds since 1970; null if not known.")
 
 
+class Fact(BaseModel):
+    """What one relation says of an item."""
+
+    relation: str
+    words: str
+    entities: list[EntityRecord]
+    count: int = Field(description="How many entities there are; the first are given.")
+
+
+class ItemFacts(BaseModel):
+    """What is known of an item."""
+
+    item: str
+    label: str
+    facts: list[Fact]
+    image: bool = Field(description="Whether `/v1/images` has its picture.")
+
+
 class History(BaseModel):
     """The items of a user, the latest first."""
 
     user: str
     label: str
     items: list[HistoryItem]
+
+
+class Variety(BaseModel):
+    """What diversity and limits did to an item's place; its score and reasons stay."""
+
+    rank_by_score: int = Field(ge=1, description="Its place by score alone.")
+    cost: float = Field(description="How much higher the score is that would be at this place.")
+    because: str = Field(description="Why it moved; empty if it did not.")
 
 
 class Recommendation(BaseModel):
@@ -141,14 +217,50 @@ class Recommendation(BaseModel):
     item: str
     label: str
     score: float
+    variety: Variety | None = Field(description="Null unless diversity or limits were asked for.")
     explanation: ExplanationRecord | None
+
+
+class LeftOut(BaseModel):
+    """One of the best by score that diversity or a limit keeps out of the list."""
+
+    item: str
+    label: str
+    score: float
+    rank_by_score: int = Field(ge=1)
+    because: str
 
 
 class Recommendations(BaseModel):
     """A list, the best first."""
 
+    recommendation_id: str = Field(description="For impressions and clicks of this list.")
+    variant: str = Field(description="Which bundle made it: A, B, … as the server was given them.")
     user: str
     items: list[Recommendation]
+    left_out: list[LeftOut] = Field(
+        description="What would be in the list by score alone, but for diversity and limits."
+    )
+
+
+class MaskInfo(BaseModel):
+    """A set of items that filters may name."""
+
+    name: str
+    items: int = Field(description="How many items of the model it has.")
+    unknown: int = Field(description="How many of its names are of no item of the model.")
+
+
+class MaskList(BaseModel):
+    """All masks."""
+
+    masks: list[str]
+
+
+class Lists(BaseModel):
+    """The lists of several users."""
+
+    lists: list[Recommendations]
 
 
 class SilentRule(BaseModel):
@@ -169,6 +281,19 @@ class WhyNot(BaseModel):
     owned: bool
     last: ExplanationRecord | None
     silent: list[SilentRule]
+    text: str
+
+
+class Counterfactual(BaseModel):
+    """The fewest interactions without which an item leaves a list."""
+
+    user: str
+    item: str
+    k: int
+    listed: bool = Field(description="Whether the item is in the list at all.")
+    without: list[str] = Field(description="Items to be without; empty if no few suffice.")
+    instead: str | None = Field(description="The best item that would enter the list.")
+    exact: bool = Field(description="Whether every smaller set, or every set, was tried.")
     text: str
 
 
@@ -204,6 +329,10 @@ class Rule(BaseModel):
     relations: list[str]
     types: list[str]
     weight: float
+    support: int | None = Field(description="Interactions that it leads to.")
+    precision: float | None = Field(description="Share of the pairs it leads to that are taken.")
+    lift: float | None = Field(description="Precision over that of chance.")
+    coverage: float | None = Field(description="Share of all interactions that it leads to.")
 
 
 class Rules(BaseModel):
@@ -247,10 +376,28 @@ class Profile(BaseModel):
 class Health(BaseModel):
     """That the server works, and with what."""
 
-    status: str
+    status: Literal["ok", "degraded"]
+    problem: str | None = None
+    """Why an older bundle is served than the one in the folder."""
     version: str
     fingerprint: str
     loaded: float
+
+
+class Alive(BaseModel):
+    """That the process works, or that it takes requests."""
+
+    status: Literal["live", "ready"]
+
+
+class Staleness(BaseModel):
+    """How far the server is behind what happened."""
+
+    bundle_age: float = Field(description="Seconds since the bundle was written.")
+    events: int = Field(description="The number of the last event that was acknowledged.")
+    applied: int = Field(description="The number of the last that this worker knows.")
+    not_folded: int = Field(description="Events that act, but that the bundle does not hold yet.")
+    oldest_not_folded: float = Field(description="Seconds that the first of them has waited.")
 
 
 class About(BaseModel):
@@ -263,12 +410,18 @@ class About(BaseModel):
     facts: int
     rules: int
     types: list[str]
+    beside: list[str] = Field(
+        description="Types of values that are not in the graph, and may be filtered by."
+    )
+    filters: list[str]
     interaction: str
     fusion: str
+    explain_by: str
     takes_new_users: bool
     most: int
     most_paths: int
     most_history: int
+    staleness: Staleness
 
 
 class Reloaded(BaseModel):

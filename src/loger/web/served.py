@@ -3,34 +3,50 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from loger import bundle
 from loger.encoder.folding import FoldsIn
+from loger.errors import UnknownNameError
+from loger.events.pending import Pending, Person
 from loger.explain.examples import rule_examples
-from loger.explain.records import recommendations
+from loger.explain.records import item_facts, recommendations
 from loger.explain.schema import entity_record
 from loger.graph import KnowledgeGraph, history, whole
-from loger.graph.filters import item_mask
 from loger.graph.search import Finder
 from loger.model import LOGER
+from loger.rules import Rule, Wording
+from loger.selection import Selection, select
+from loger.tables import history_table, importance_table
+from loger.web.masks import Masks
 from loger.web.problems import ProblemError
-from loger.web.schemas import Who
+from loger.web.schemas import Who, Wishes
 
 GUEST = "you"
 """What a new user is called, unless a known one is."""
 
 
-class Served:
-    """A model with what serving needs beside it. Never changes, so threads may share it."""
+class Asked(NamedTuple):
+    """Who a question is about."""
 
-    def __init__(self, folder: Path) -> None:
-        self.stamp = bundle.stamp(folder)
+    model: LOGER
+    """The model as it is for them."""
+    user: int
+    """Their number in it."""
+    name: str
+
+
+class Served:
+    """A model with what serving needs beside it. Never changes but for ``pending``, so threads may
+    share it."""
+
+    def __init__(self, folder: Path, stamp: bundle.Stamp | None = None) -> None:
+        self.stamp = stamp or bundle.stamp(folder)
         real = folder.resolve()  # a link may be pointed elsewhere meanwhile
         self.model = LOGER.load(real)
         self.loaded = time.time()
@@ -40,67 +56,140 @@ class Served:
             name += "_"
         self._guests = self.model.with_users([name])  # one user more, who has nothing yet
         self.finder = Finder(self.graph.vocabulary)
-        self._examples: dict[int, list[dict[str, Any]]] = {}
+        self._examples: dict[tuple[int, Wording], list[dict[str, Any]]] = {}
+        self._measures = {str(m.rule): m for m in self.model.mined_.measures}
+        self.pending: Pending | None = None
+        """Events that the bundle does not hold; None where there are none at all."""
 
     @property
     def graph(self) -> KnowledgeGraph:
         """The graph of the bundle."""
         return whole(self.model.graph_)
 
+    def holds(self, store: str) -> int:
+        """The number of the last event of a store that the bundle holds."""
+        updates = self.model.updates_
+        return 0 if updates is None else updates.folded.get(store, 0)
+
     def warm(self) -> None:
         """Answer one of each kind of question, so that nobody waits for a first time."""
         recommendations(self.model.ranker_, 0, 3, 1)
         if self.takes_new_users:
-            model, guest = self._newcomer(Who(history=self.model.items[:1]))
+            model, guest, _ = self._newcomer(self.model.items[:1])
             recommendations(model.ranker_, guest, 3, 1)
         self.finder.prepare()
 
     # ── who ─────────────────────────────────────────────────────────────────────────────
 
-    def person(self, who: Who) -> tuple[LOGER, int]:
-        """The model as it is for someone, and their number in it."""
+    def person(self, who: Who) -> Asked:
+        """Someone, with what events and the question itself change about them."""
         if (who.user is None) == (who.history is None):
             raise ProblemError(422, "give either a user or a history")
-        if who.user is not None:
-            model, user = self.model, self.user(who.user)
-            if who.remove or who.add:
-                model = self._with_changes(user, who)
+        if who.user is None:
+            removed = set(who.remove)
+            names = dict.fromkeys([*(who.history or []), *who.add])
+            asked = self._newcomer([x for x in names if x not in removed])
         else:
-            model, user = self._newcomer(who)
+            asked = self._known(who.user, who)
         if who.without_rules:
             self.check_rule(max(who.without_rules))
-            model = model.without_rules(who.without_rules)
-        return model, user
+            asked = asked._replace(model=asked.model.without_rules(who.without_rules))
+        return asked
 
     def user(self, name: str) -> int:
-        """The number of a user by name."""
-        return self.finder.id("user", name)
+        """The number of a user by name, or by a label that only this one has."""
+        return self.graph.vocabulary.id("user", name)
 
     def item(self, name: str) -> int:
         """The number of an item among items."""
-        return self.finder.id("item", name) - self.graph.n_users
+        words = self.graph.vocabulary
+        entity = words.id("item", name)
+        if self.pending is not None and words.names[entity] in self.pending.gone_items:
+            raise UnknownNameError("item", name, (), near=())
+        return entity - self.graph.n_users
 
-    def _with_changes(self, user: int, who: Who) -> LOGER:
-        """The model in which a known user has fewer or more items."""
-        owned = set(history(self.graph, np.array([user]))[1].tolist())
-        removed = {self.item(name): name for name in who.remove}
-        added = {self.item(name) for name in who.add} - owned
-        for item, name in removed.items():
-            if item not in owned:
-                raise ProblemError(409, f"{who.user!r} does not have {name!r}, so cannot lose it")
-        view = self.model.ranker_.user_view(user, sorted(removed), sorted(added))
-        return self.model.with_ranker(view)
+    def _known(self, name: str, who: Who) -> Asked:
+        """A user by name, who may be known from events alone."""
+        changed = self._changed(name)
+        if changed is None and name not in self.graph.vocabulary.ids("user"):
+            name = self.graph.vocabulary.names[self.user(name)]  # it was a label
+            changed = self._changed(name)
+        if changed is not None and not changed.there:
+            raise UnknownNameError("user", name, (), near=())
+        if changed is not None and not changed.kept:
+            gone = {self.item(v) for v in who.remove}
+            names = dict.fromkeys([*self._taken(changed), *who.add])
+            kept = [v for v in names if self.item(v) not in gone]
+            return self._newcomer(kept, name, changed.strengths)
+        user = self.user(name)
+        if changed is None and not (who.remove or who.add):
+            return Asked(self.model, user, name)
+        return Asked(self._with_changes(user, name, changed, who), user, name)
 
-    def _newcomer(self, who: Who) -> tuple[LOGER, int]:
-        """The model with a new user who has some items, and that user's number."""
+    def _changed(self, name: str) -> Person | None:
+        return None if self.pending is None else self.pending.person(name)
+
+    def _taken(self, changed: Person) -> list[str]:
+        """What a user took by events, of what the model knows, the earliest first."""
+        items = self.graph.vocabulary.ids("item")
+        gone = () if self.pending is None else self.pending.gone_items
+        known = [v for v in changed.added if v in items and v not in gone]
+        return sorted(known, key=changed.added.__getitem__)
+
+    def _with_changes(self, user: int, name: str, changed: Person | None, who: Who) -> LOGER:
+        """The model in which a known user has fewer or more items, by events and by a question."""
+        before = set(history(self.graph, np.array([user]))[1].tolist())
+        added, gone = self._by_events(changed, before)
+        for named in who.remove:
+            item = self.item(named)
+            if item not in (before - gone) | added.keys():
+                raise ProblemError(409, f"{name!r} does not have {named!r}, so cannot lose it")
+            added.pop(item, None)
+            gone |= {item} & before
+        more = {self.item(named) for named in who.add} - (before - gone) - added.keys()
+        if more:  # as if it were the last thing they did
+            times = self.graph.times
+            last = 0 if times is None else int(times.max(initial=0))
+            added |= dict.fromkeys(more, max([last, *added.values()]) + 1)
+        items = sorted(added)
+        when, names = [added[v] for v in items], self.graph.vocabulary.names
+        told = {} if changed is None else changed.strengths
+        usual, first = self.graph.default_strength, self.graph.n_users
+        strong = [told.get(names[first + v], usual) for v in items]
+        ranker = self.model.ranker_.user_view(user, sorted(gone), items, when, strong)
+        return self.model.with_ranker(ranker)
+
+    def _by_events(
+        self, changed: Person | None, before: set[int]
+    ) -> tuple[dict[int, int], set[int]]:
+        """What events add to the items of a user, with times, and what they take away."""
+        if changed is None:
+            return {}, set()
+        ids, first = self.graph.vocabulary.ids("item"), self.graph.n_users
+        gone = {ids[v] - first for v in changed.removed if v in ids} & before
+        taken = {ids[v] - first: changed.added[v] for v in self._taken(changed)}
+        return {v: when for v, when in taken.items() if v not in before - gone}, gone
+
+    def _newcomer(
+        self, names: Sequence[str], name: str | None = None, told: Mapping[str, float] | None = None
+    ) -> Asked:
+        """A new user who has some items, perhaps with strengths."""
         if not self.takes_new_users:
             raise ProblemError(409, "this model's encoder knows only the users it was trained with")
-        removed = set(who.remove)
-        names = [x for x in dict.fromkeys([*(who.history or []), *who.add]) if x not in removed]
-        items = [self.item(name) for name in names]
+        items = [self.item(v) for v in names]
         guest = self.graph.n_users  # the last user there
-        view = self._guests.ranker_.user_view(guest, (), items, range(len(items)))
-        return self._guests.with_ranker(view), guest
+        usual = self.graph.default_strength
+        strong = [(told or {}).get(v, usual) for v in names]
+        view = self._guests.ranker_.user_view(guest, (), items, range(len(items)), strong)
+        called = self._guests.graph_.vocabulary.names[guest] if name is None else name
+        return Asked(self._guests.with_ranker(view), guest, called)
+
+    def label(self, asked: Asked) -> str:
+        """What a user is called where people read."""
+        changed = self._changed(asked.name)
+        if changed is not None and (changed.label is not None or not changed.kept):
+            return changed.label or asked.name
+        return self.graph.vocabulary.labels[asked.user]
 
     @property
     def takes_new_users(self) -> bool:
@@ -110,19 +199,64 @@ class Served:
 
     # ── what ────────────────────────────────────────────────────────────────────────────
 
-    def among(self, include: Sequence[str], exclude: Sequence[str]) -> NDArray[np.bool_] | None:
-        """Which items may be recommended; None: all."""
-        return item_mask(self.graph, include, exclude, self.finder)
+    def selection(self, ask: Wishes, masks: Masks) -> Selection:
+        """Which items may be recommended, and how varied a list is."""
+        chosen = select(
+            self.graph,
+            ask.include,
+            ask.exclude,
+            diversity=ask.diversity,
+            at_most=ask.at_most,
+            masks=masks.of(self.graph),
+            catalogue=self.model.catalogue_,
+        )
+        gone = () if self.pending is None else self.pending.gone_items
+        if not gone:
+            return chosen
+        ids, first = self.graph.vocabulary.ids("item"), self.graph.n_users
+        among = np.ones(self.graph.n_items, bool) if chosen.among is None else chosen.among.copy()
+        among[[ids[v] - first for v in tuple(gone) if v in ids]] = False
+        return replace(chosen, among=among)
 
     def search(self, entity_type: str, query: str, limit: int) -> tuple[list[dict[str, str]], bool]:
         """Entities of a type by name or label, and whether there are more."""
-        found, more = self.finder.search(entity_type, query, limit)
-        return [entity_record(self.graph.vocabulary, entity) for entity in found], more
+        rows = self._beside(entity_type, query)
+        found, more = list[int](), len(rows) > limit
+        if not rows or entity_type in self.graph.vocabulary.types:
+            found, more = self.finder.search(entity_type, query, limit)
+        rows += [entity_record(self.graph.vocabulary, entity) for entity in found]
+        rows, more = rows[:limit], more or len(rows) > limit
+        if self.pending is not None and entity_type == "user":
+            rows = [r for r in rows if (p := self.pending.person(r["name"])) is None or p.there]
+        if self.pending is not None and entity_type == "item":
+            rows = [r for r in rows if r["name"] not in self.pending.gone_items]
+        return rows, more
 
-    def history(self, user: str) -> list[dict[str, Any]]:
+    def _beside(self, entity_type: str, query: str) -> list[dict[str, str]]:
+        """Values of a type that are not in the graph but may be filtered by."""
+        columns = [c for c in self.model.catalogue_.unwalked if c.type == entity_type]
+        wanted = query.casefold().strip()
+        values = dict.fromkeys(v for c in columns for v in c.values if wanted in v.casefold())
+        return [{"type": entity_type, "name": v, "label": v} for v in values]
+
+    def history(self, asked: Asked) -> list[dict[str, Any]]:
         """The items of a user, the latest first."""
-        self.user(user)  # an unknown one is told with those that look alike
-        return [{"time": None, **row} for row in self.model.history(user).to_dicts()]
+        table = history_table(asked.model.graph_, asked.user)
+        return [{"time": None, **row} for row in table.to_dicts()]
+
+    def facts(self, item: str) -> dict[str, Any]:
+        """What is known of an item."""
+        number = self.item(item)
+        entity = entity_record(self.graph.vocabulary, number + self.graph.n_users)
+        return {
+            "item": entity["name"],
+            "label": entity["label"],
+            "facts": item_facts(self.graph, number, self.model.catalogue_),
+        }
+
+    def image(self, item: str) -> str | None:
+        """The file of an item's picture, as the table of items named it."""
+        return self.model.catalogue_.images.get(self.item(item))
 
     # ── rules ───────────────────────────────────────────────────────────────────────────
 
@@ -134,41 +268,58 @@ class Served:
                 404, f"there is no rule {place}; rules are 0 … {last}", "unknown_rule"
             )
 
-    def rule(self, place: int) -> dict[str, Any]:
+    def rule(self, place: int, words: Wording) -> dict[str, Any]:
         """A rule as the API gives it."""
         rule = self.model.rules_[place]
         return {
             "id": place,
             "rule": str(rule),
-            "sentence": rule.sentence(),
+            "sentence": rule.sentence(words),
             "relations": list(rule.names),
             "types": list(rule.types),
             "weight": float(self.model.weights_[place]),
+            **self._measured(rule),
         }
 
-    def examples(self, place: int) -> list[dict[str, Any]]:
-        """Paths of a rule to what some users have; found once."""
-        if place not in self._examples:
-            ranker = self.model.ranker_
-            self._examples[place] = rule_examples(
-                whole(ranker.logic_graph), self.model.rules_[place], ranker.logic.walk
-            )
-        return self._examples[place]
+    def _measured(self, rule: Rule) -> dict[str, Any]:
+        """How a rule did on the interactions that it was mined from; nulls if that is not known."""
+        measure = self._measures.get(str(rule))
+        if measure is None:
+            return dict.fromkeys(("support", "precision", "lift", "coverage"))
+        known = measure.reached > 0
+        return {
+            "support": measure.support,
+            "precision": measure.precision if known else None,
+            "lift": measure.lift if known else None,
+            "coverage": measure.support / max(1, self.model.mined_.pairs),
+        }
 
-    def profile(self, who: Who) -> dict[str, Any]:
+    def examples(self, place: int, words: Wording) -> list[dict[str, Any]]:
+        """Paths of a rule to what some users have; found once for each language."""
+        key = place, words
+        if key not in self._examples:
+            ranker = self.model.ranker_
+            self._examples[key] = rule_examples(
+                whole(ranker.logic_graph),
+                self.model.rules_[place],
+                ranker.logic.walk,
+                words=words,
+            )
+        return self._examples[key]
+
+    def profile(self, who: Who, words: Wording) -> dict[str, Any]:
         """How important each rule is to someone, the most important first."""
-        model, user = self.person(who)
-        name = model.graph_.vocabulary.names[user]
+        model, user, name = self.person(who)
         places = {str(rule): k for k, rule in enumerate(model.rules_)}
         rows = [
             {
                 "id": places[row["rule"]],
                 "rule": row["rule"],
-                "sentence": model.rules_[places[row["rule"]]].sentence(),
+                "sentence": model.rules_[places[row["rule"]]].sentence(words),
                 "weight": row["weight"],
                 "paths": row["n"],
                 "importance": row["importance"],
             }
-            for row in model.importance(name).to_dicts()
+            for row in importance_table(model.ranker_, user).to_dicts()
         ]
         return {"user": name, "rules": rows}

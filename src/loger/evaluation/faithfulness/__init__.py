@@ -9,7 +9,8 @@ from loger.evaluation.faithfulness.actions import (
 )
 from loger.evaluation.faithfulness.control import RandomPaths
 from loger.evaluation.faithfulness.deletion import actions_of
-from loger.evaluation.faithfulness.measuring import Probes, faithfulness_report, planted_cases
+from loger.evaluation.faithfulness.measuring import Probes, faithfulness_report
+from loger.evaluation.faithfulness.planted import planted_cases
 from loger.evaluation.faithfulness.probing import loger_probes, permuted
 from loger.evaluation.faithfulness.report import FaithfulnessConfig, FaithfulnessReport, Mean
 

@@ -21,7 +21,8 @@ from loger.engine import Engine
 from loger.evaluation.faithfulness.report import LENGTHS, FaithfulnessConfig
 from loger.evaluation.metrics import actions as measures
 from loger.evaluation.metrics.faithfulness import Values, lead, mean_of_known, rank
-from loger.explain.attribution import ENOUGH, MAX_SHOWN, explain
+from loger.explain.attribution import explain
+from loger.explain.by_action import ENOUGH, MAX_SHOWN
 from loger.explain.counterfactual import RIVALS, above, fewest_removals
 from loger.graph import history
 from loger.ranker import Ranker
@@ -58,6 +59,15 @@ class Acts(Protocol):
         ...
 
 
+@runtime_checkable
+class NamesReasons(Protocol):
+    """A recommender that can say what speaks for any item."""
+
+    def reasons(self, user: int, item: int) -> Sequence[tuple[int, int, float]]:
+        """(relation, entity, contribution) of the user's edges, the largest contribution first."""
+        ...
+
+
 @dataclass(frozen=True, eq=False)
 class LogerActions:
     """What LOGER says its users' actions give, and its scores without them."""
@@ -85,6 +95,11 @@ class LogerActions:
         told = np.flatnonzero(np.isin(origins, owned))
         np.add.at(actions, np.searchsorted(owned, origins[told]), facts[told])
         return Contributions(leads, actions, np.delete(facts, told, axis=0))
+
+    def reasons(self, user: int, item: int) -> list[tuple[int, int, float]]:
+        """All reasons of a pair."""
+        (why,) = explain(self.ranker, np.array([user]), np.array([item]), 0)
+        return [(r.relation, r.entity, r.total) for r in why.reasons]
 
     def rescore(self, user: int, removed: Sequence[int]) -> Values:
         """S of all items for the user without some interactions."""
@@ -242,6 +257,8 @@ def _curves(
     scenes: _Scenes, told: Contributions, items: Sequence[int], rng: np.random.Generator
 ) -> dict[str, float]:
     """Deletion and insertion, from chance (0) to the greedy oracle (1), and what is undecidable."""
+    if not items:
+        return {}
     n = len(scenes.owned)
     steps, every = min(MAX_SHOWN, n - 1), frozenset(range(n))
     orders = [rng.permutation(n).tolist() for _ in range(ORDERS)]

@@ -15,11 +15,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from loger.data.demo import Demo
-from loger.data.splits import Part, Split
+from loger.data.splits import Split
 from loger.engine import Engine, LocalEngine, Progress, silent
 from loger.errors import LogerError
 from loger.evaluation.faithfulness.actions import Acts, by_actions
 from loger.evaluation.faithfulness.deletion import Rescore, deletions
+from loger.evaluation.faithfulness.planted import recovered
 from loger.evaluation.faithfulness.report import FaithfulnessConfig, FaithfulnessReport
 from loger.evaluation.metrics import faithfulness as measures
 from loger.evaluation.metrics.faithfulness import Values
@@ -47,6 +48,8 @@ class Probes:
     """(user, item, n) → the best n paths of any pair, for planted reasons."""
     demo: Demo | None = None
     """The planted data, where the truth is known."""
+    graph: KnowledgeGraph | None = None
+    """What the rules and paths are of, where that has derived relations; None: the split's."""
 
     @classmethod
     def of(cls, recommender: object, **more: Any) -> Self:
@@ -86,7 +89,7 @@ def faithfulness_report(
     """
     config = config or FaithfulnessConfig()
     probes = probes or Probes.of(recommender)
-    graph = split.graph
+    graph = probes.graph or split.graph
     users = _chosen_users(split, config)
     engine = engine or LocalEngine()
     if progress is not silent:
@@ -111,7 +114,9 @@ def faithfulness_report(
         own = [shown[row] for row in rows]
         values |= deletions(graph, rules, users[rows], own, probes.rescore, config, engine)
     if probes.demo is not None and probes.explain is not None:
-        values |= _recovered(probes.demo, split, rules, probes.explain, config)
+        values |= recovered(
+            probes.demo, split, rules, graph, probes.explain, probes.acts, config.paths
+        )
     title = name or str(getattr(recommender, "name", type(recommender).__name__))
     return FaithfulnessReport(title, split.dataset.name, len(users), config, values)
 
@@ -224,48 +229,4 @@ def _of_paths(
         "along_rules": np.array([measures.mean_of_known(v) for v in along]),
         "coverage": measures.coverage(shown),
         "decomposition_error": np.array([max(e, default=np.nan) for e in errors]),
-    }
-
-
-# ── where the truth is known ────────────────────────────────────────────────────────────
-
-
-def planted_cases(
-    demo: Demo, split: Split, rules: RuleSet, part: Part = "test"
-) -> tuple[NDArray[np.int32], NDArray[np.int32], list[Path]]:
-    """Purchases of a part that a planted rule caused, with the paths that caused them.
-
-    Only those whose cause can be told: its rule is among the rules, and its facts are in
-    the training graph.
-    """
-    rows = getattr(split, part)
-    graph, sequences = split.graph, {rule.relations for rule in rules}
-    kept, causes = [], []
-    for row in rows.tolist():
-        if demo.causes[row] < 0:
-            continue
-        names = demo.planted[demo.causes[row]]
-        path = Path(demo.paths[row], tuple(graph.relation_id(name) for name in names))
-        if path.relations in sequences and path.exists(graph):
-            kept.append(row)
-            causes.append(path)
-    events = split.dataset.interactions
-    return events.users[kept], events.items[kept], causes
-
-
-def _recovered(
-    demo: Demo,
-    split: Split,
-    rules: RuleSet,
-    explain: Callable[[int, int, int], Sequence[Path]],
-    config: FaithfulnessConfig,
-) -> dict[str, Values]:
-    """Whether planted reasons are found again; one value per purchase."""
-    users, items, causes = planted_cases(demo, split, rules)
-    pairs = zip(users.tolist(), items.tolist(), strict=True)
-    shown = [tuple(explain(u, v, config.paths)) for u, v in pairs]
-    found = measures.reason_recovery(shown, causes)
-    return {
-        "recovered_rule": found.rule_first.astype(np.float64),
-        "recovered_path": found.path_any.astype(np.float64),
     }

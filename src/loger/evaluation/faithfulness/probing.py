@@ -13,7 +13,7 @@ from loger.evaluation.faithfulness.actions import LogerActions
 from loger.evaluation.faithfulness.measuring import Probes, weights_of
 from loger.evaluation.metrics.faithfulness import Edge
 from loger.explain.attribution import explain
-from loger.graph import Path
+from loger.graph import Path, whole
 from loger.model import LOGER
 from loger.ranker import Ranker
 
@@ -46,6 +46,7 @@ def loger_probes(model: LOGER, demo: Demo | None = None, seed: int = 0) -> Probe
         permuted=permuted(model, seed),
         explain=paths,
         demo=demo,
+        graph=whole(ranker.graph),
     )
 
 

@@ -53,6 +53,10 @@ LINES: dict[str, str] = {
     "decomposition_error": "decomposition error, largest",
     "recovered_rule": "planted reasons recovered: rule of the first path",
     "recovered_path": "planted reasons recovered: the very path among those shown",
+    "recovered_action": "  the first reason is an action that the planted rule leads from",
+    "recovered_very_action": "  it is the very action of the first walk",
+    "recoverable_very_action": "  ceiling: who knows all but the dice",
+    "reliability_error": "  shares of reasons against how often they are right, mean error",
     "changed_by_permuting": "first reasons changed by permuting rule weights",
     "repeatable": "two calls give equal bytes",
     "comprehensiveness": "lead lost without the facts of the shown paths",
@@ -164,21 +168,26 @@ class FaithfulnessReport:
         """The deletion flip rate over that of each control, and how far each divergence has come
         on the way from its floor (0) to its control (1); only those that are defined."""
         out = {}
-        for rate, control in (
-            ("flip_compared", "flip_random_paths"),
-            ("flip_compared", "flip_user_edges"),
-            ("flip_with_others", "flip_other_paths"),
+        for rate, control, than in (
+            ("flip_compared", "flip_random_paths", "random paths of the same pair"),
+            ("flip_compared", "flip_user_edges", "random facts of the user"),
+            ("flip_with_others", "flip_other_paths", "as many paths that were not shown"),
         ):
             flip, other = self[rate], self[control]
             if flip is not None and other is not None and other.mean > 0:
-                out[f"{rate} / {control}"] = flip.mean / other.mean
+                out[f"items leave the list so many times as often as without {than}"] = (
+                    flip.mean / other.mean
+                )
         floor = self["floor"]
         for line, control in (("js_f", "random"), ("js_w", "random_w")):
             here, end = self[line], self[control]
             if floor is not None and here is not None and end is not None:
                 way = end.mean - floor.mean
                 if way:  # a single rule leaves no way to go
-                    out[f"{line}, from floor to control"] = (here.mean - floor.mean) / way
+                    name = line.replace("js", "JS")
+                    out[f"{name} on the way from its floor (0) to its control (1)"] = (
+                        here.mean - floor.mean
+                    ) / way
         return out
 
     def as_dict(self) -> dict[str, Any]:

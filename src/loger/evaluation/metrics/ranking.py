@@ -67,6 +67,12 @@ def ndcg_retrieved(hits: Hits) -> Values:
     return share
 
 
+def reciprocal_rank(hits: Hits) -> Values:
+    """1 / the rank of the first hit; 0 without hits. Its mean is MRR@k."""
+    first: Values = np.where(hits.any(axis=1), 1.0 / (1 + hits.argmax(axis=1)), 0.0)
+    return first
+
+
 def novelty(recommended: NDArray[np.integer], popularity: ArrayLike, n_users: int) -> Values:
     """Mean self-information log2(n_users / popularity) of a user's recommended items, in bits.
 

@@ -23,8 +23,13 @@ from loger.files import atomic_file
 Values = NDArray[np.float64]
 Format = Literal["text", "markdown", "csv", "latex"]
 
-METRICS = ("ndcg", "recall", "hit_rate", "precision", "ndcg_retrieved", "novelty")
+METRICS = (
+    "ndcg", "recall", "hit_rate", "precision", "ndcg_retrieved", "mrr",
+    "diversity", "calibration", "novelty", "popularity_lift",
+)  # fmt: skip
 """Per user; the first four are the columns of METHOD 10, in its order."""
+PLAIN = ("novelty", "popularity_lift")
+"""Not shares: bits, and a ratio."""
 
 SHOWN = ("ndcg", "recall", "hit_rate", "precision")
 _TITLES = {
@@ -33,7 +38,11 @@ _TITLES = {
     "hit_rate": "HR",
     "precision": "Precision",
     "ndcg_retrieved": "NDCG (retrieved)",
+    "mrr": "MRR",
+    "diversity": "Diversity",
+    "calibration": "Calibration",
     "novelty": "Novelty",
+    "popularity_lift": "Popularity lift",
 }
 _LATEX = str.maketrans(
     {c: rf"\{c}" for c in "&%$#_{}"} | {"^": r"\^{}", "α": r"$\alpha$", "β": r"$\beta$"}
@@ -219,7 +228,7 @@ class Report:
     def _row(self, model: str, metrics: Sequence[str], format: Format) -> list[str]:
         row = [model.translate(_LATEX) if format == "latex" else model]
         for metric in metrics:
-            scale = 1 if metric == "novelty" else 100
+            scale = 1 if metric in PLAIN else 100
             low, high = self.interval(model, metric)
             mean = f"{scale * self.mean(model, metric):.2f}"
             if model == self.best(metric):

@@ -8,15 +8,16 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from loger.em import Round
 from loger.evaluation.faithfulness.report import LINES, FaithfulnessReport, Mean
-from loger.evaluation.metrics.report import SHOWN, Report
+from loger.evaluation.metrics.report import PLAIN, SHOWN, Report
 from loger.evaluation.report import plots
+from loger.evaluation.report.verdict import verdict
 from loger.explain.records import carried_text, score_parts
+from loger.fitted import Round
 
 TITLES = {
     "ndcg": "NDCG", "recall": "Recall", "hit_rate": "HR", "precision": "Precision",
-    "novelty": "Novelty",
+    "diversity": "Diversity", "calibration": "Calibration", "novelty": "Novelty",
 }  # fmt: skip
 Cell = str | float | int
 
@@ -41,6 +42,8 @@ class Contents:
     """The model's first, then controls."""
     examples: Sequence[Mapping[str, Any]] = ()
     """Explanations, as ``Explanation.as_dict`` gives them."""
+    reasoned: Sequence[Sequence[Mapping[str, Any]]] = ()
+    """What the path reasoner finds for the lists of some users, as ``Reasoned.as_dict`` says."""
     config: Mapping[str, Any] | None = None
     origin: str = ""
     """The version of loger, and its commit."""
@@ -56,6 +59,7 @@ def page(contents: Contents) -> str:
         ("Metrics", _metrics(report, contents.untuned)),
         ("Rules", _rules(contents.rules)),
         ("Recommendations with their reasons", _examples(contents.examples)),
+        ("Paths of the reasoner", _reasoned(contents.reasoned)),
         ("Faithfulness", _faithfulness(contents.faithfulness)),
         ("EM", _trace(contents.trace, contents.tried)),
         ("Hidden pairs", _ablation(contents.ablation)),
@@ -71,9 +75,15 @@ def page(contents: Contents) -> str:
     head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width">{STYLE}'
     return (
         f'<!doctype html><html lang="en"><head>{head}<title>{escape(title)}</title></head><body>'
-        f"<header><h1>{escape(title)}</h1><p>{_lead(report)}</p><nav>{links}</nav></header>"
+        f"<header><h1>{escape(title)}</h1>{_verdict(contents)}<p>{_lead(report)}</p>"
+        f"<nav>{links}</nav></header>"
         f"<main>{body}</main></body></html>\n"
     )
+
+
+def _verdict(contents: Contents) -> str:
+    texts = verdict(contents.report, contents.faithfulness)
+    return f'<p class="verdict">{escape(" ".join(texts))}</p>'
 
 
 def _lead(report: Report) -> str:
@@ -118,7 +128,7 @@ def _metrics(report: Report, untuned: Sequence[str]) -> str:
 def _metric_row(report: Report, model: str) -> list[Cell]:
     best, row = report.best(), [model]
     for metric in TITLES:
-        scale = 1 if metric == "novelty" else 100
+        scale = 1 if metric in PLAIN else 100
         low, high = report.interval(model, metric)
         mean = report.mean(model, metric)
         row.append(f"{scale * mean:.2f} [{scale * low:.2f}, {scale * high:.2f}]")
@@ -150,6 +160,21 @@ def _example(e: dict[str, Any]) -> str:
     )
 
 
+def _reasoned(lists: Sequence[Sequence[Mapping[str, Any]]]) -> str:
+    every = [one for row in lists for one in row]
+    if not every:
+        return ""
+    rows = [(str(e["user"]), str(e["label"]), str(e["because"])) for row in lists for e in row[:3]]
+    led = [e for e in every if e["n"]]
+    missed = sum(bool(e["missed"]) for e in led)
+    note = (
+        f"The first three items of {len(lists)} lists. Rules lead to {len(led)} of all "
+        f"{len(every)} items of these lists; of those the reasoner missed {missed}."
+    )
+    table = _table(["user", "item", "by the reasoner"], rows)
+    return f'<div class="wide">{table}</div><p class="note">{note}</p>'
+
+
 def _bars(parts: Sequence[tuple[float, str]]) -> str:
     """Parts of a whole, each with a bar as long as its size; what counts against is grey."""
     most = max((abs(value) for value, _ in parts), default=1.0) or 1.0
@@ -167,33 +192,72 @@ def _sentence(text: str) -> str:
 
 
 def _faithfulness(reports: Sequence[FaithfulnessReport]) -> str:
+    """First what anybody can grasp, then every line."""
     if not reports:
         return ""
     first = reports[0]
-    rows = []
-    for name, line, control in (("JS_f", "js_f", "random"), ("JS_w", "js_w", "random_w")):
-        floor, here, end = (first[key] for key in ("floor", line, control))
-        if floor is not None and here is not None and end is not None:
-            rows.append((name, floor.mean, here.mean, end.mean))
-    note = (
-        f"{first.n_users} users, lists of {first.config.k}. JS_f and JS_w measure how far the "
-        "rules of the shown paths are from those of the user's own history: the floor is the "
-        "distance of as many draws from that history itself, the control that of rules drawn at "
-        "random. Paths that are close to the history need not be the reason: random paths are "
-        "often close too. Decomposition, deletion and planted reasons measure whether reasons are "
-        "why an item is recommended; where an item has only a few paths, deleting random ones has "
-        "the same effect as deleting those shown."
-    )
-    caption = "The lower, the closer to the user's history"
-    figure = _figure(plots.between(rows, "JS between floor and control"), caption)
     body = [
         [f"\u2003{title.strip()}" if title.startswith(" ") else title]
         + [_mean(r[line], line) for r in reports]
         for line, title in LINES.items()
         if any(r[line] is not None for r in reports)
     ]
-    table = _table(["", *(r.name for r in reports)], body)
-    return (figure if rows else "") + f'<p class="note">{note}</p><div class="wide">{table}</div>'
+    table = f'<div class="wide">{_table(["", *(r.name for r in reports)], body)}</div>'
+    note = (
+        "Decomposition, deletion and planted reasons measure whether reasons are why an item is "
+        "recommended; where an item has only a few paths, deleting random ones has the same effect "
+        "as deleting those shown."
+    )
+    whole = f'<p class="note">{note}</p>{_history_distance(first)}{table}'
+    return _grasped(first) + f"<details><summary>Every measure</summary>{whole}</details>"
+
+
+def _grasped(told: FaithfulnessReport) -> str:
+    """How much of an item's lead its first reasons carry, and what their removal does."""
+    carried = [
+        ("the first reason" if n == 1 else f"the first {n} reasons", 100 * m.mean)
+        for n in (1, 3, 5)
+        if (m := told[f"carried_{n}"]) is not None
+    ]
+    out = ""
+    if carried:
+        caption = "How much of an item's lead over the mean item its reasons carry, in percent"
+        out += _figure(plots.bars(carried, "share carried by reasons"), caption)
+    texts = []
+    if (deletion := told["deletion"]) is not None:
+        texts.append(
+            "When the user's actions are removed one by one, the most important first as the "
+            f"reasons have it, an item falls {deletion.mean:.0%} of the way from what a random "
+            "order does to what the best possible order does."
+        )
+    flip, control = told["flip_first_action"], told["flip_random_action"]
+    if flip is not None and control is not None:
+        texts.append(
+            f"Without the action that is named first, {flip.mean:.0%} of the items leave the list; "
+            f"without any one action, {control.mean:.0%}."
+        )
+    measured = f"Measured on {told.n_users} users, lists of {told.config.k}."
+    return out + f"<p>{escape(' '.join([*texts, measured]))}</p>"
+
+
+def _history_distance(first: FaithfulnessReport) -> str:
+    """The paper's measures: how far the shown rules are from those of the user's history."""
+    rows = []
+    for name, line, control in (("JS_f", "js_f", "random"), ("JS_w", "js_w", "random_w")):
+        floor, here, end = (first[key] for key in ("floor", line, control))
+        if floor is not None and here is not None and end is not None:
+            rows.append((name, floor.mean, here.mean, end.mean))
+    if not rows:
+        return ""
+    note = (
+        "JS_f and JS_w, the paper's measures, say how far the rules of the shown paths are from "
+        "those of the user's own history: the floor is the distance of as many draws from that "
+        "history itself, the control that of rules drawn at random. Paths that are close to the "
+        "history need not be the reason: random paths are often close too."
+    )
+    caption = "The lower, the closer to the user's history"
+    figure = _figure(plots.between(rows, "JS between floor and control"), caption)
+    return f'{figure}<p class="note">{note}</p>'
 
 
 def _mean(m: Mean | None, line: str) -> str:
@@ -306,6 +370,8 @@ color:var(--ink);font:16px/1.5 system-ui,sans-serif}
 h1{font-size:1.9rem;margin:0 0 .3rem;letter-spacing:-.01em}
 h2{font-size:1.25rem;margin:2.8rem 0 .8rem;padding-top:.8rem;border-top:1px solid var(--line)}
 h3{font-size:1rem;margin:1.4rem 0 .3rem}
+.verdict{font-size:1.1rem;max-width:48rem}
+summary{cursor:pointer;color:var(--strong)}
 nav,.note,figcaption{color:var(--soft);font-size:.875rem}
 a{color:var(--strong)}
 .pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(26rem,1fr));gap:1rem 2rem}

@@ -3,6 +3,10 @@
 import { byId, problem } from "/static/dom.js";
 
 const KEY = "loger-key";
+let language = "";
+
+// Sentences come in this language; without one, in the browser's.
+export const speak = (name) => { language = name; };
 
 function askForKey() {
   const dialog = byId("key-dialog");
@@ -17,6 +21,7 @@ function askForKey() {
 
 async function call(method, path, body) {
   const headers = { Accept: "application/json" };
+  if (language) headers["Accept-Language"] = language;
   const key = sessionStorage.getItem(KEY);
   if (key) headers["X-API-Key"] = key;
   if (body) headers["Content-Type"] = "application/json";
@@ -37,6 +42,14 @@ async function call(method, path, body) {
     throw new Error(content.error.message);
   }
   return content;
+}
+
+// A picture: fetched like everything else, so that it comes with the key.
+export async function blob(path, query) {
+  const key = sessionStorage.getItem(KEY);
+  const answer = await fetch(`/v1/${path}?${new URLSearchParams(query)}`, { headers: key ? { "X-API-Key": key } : {} });
+  if (!answer.ok) throw new Error(String(answer.status));
+  return answer.blob();
 }
 
 export const get = (path, query) => call("GET", query ? `${path}?${new URLSearchParams(query)}` : path);

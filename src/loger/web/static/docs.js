@@ -9,6 +9,7 @@ function type(schema) {
   if (schema.$ref) return lastName(schema.$ref);
   if (schema.anyOf) return schema.anyOf.map(type).join(" or ");
   if (schema.type === "array") return `list of ${type(schema.items)}`;
+  if (Array.isArray(schema.type)) return schema.type.join(" or ");
   return schema.type ?? "anything";
 }
 
@@ -40,10 +41,20 @@ function fields(schema) {
     { name, schema: value, required: (schema.required ?? []).includes(name) }));
 }
 
-function example(method, path, parameters) {
-  const needed = parameters.filter((one) => one.required && one.in === "query").map((one) => `${one.name}=…`);
-  const data = method === "post" && path !== "/v1/reload" ? " \\\n  -H 'Content-Type: application/json' -d '{…}'" : "";
-  return h("pre", { tabindex: "0" }, `curl ${method === "post" ? "-X POST " : ""}'${location.origin}${path}${needed.length ? "?" : ""}${needed.join("&")}'${data}`);
+// A user and an item that this server knows, so that every example runs as it is.
+const firstOf = async (kind) => (await (await fetch(`/v1/${kind}?limit=1`)).json()).results?.[0]?.name ?? "NAME";
+const [user, item] = await Promise.all(["users", "items"].map(firstOf));
+const values = { user, item, type: "item", id: 0, name: "stock" };
+const bodies = { Who: { user }, AskList: { user, k: 3 }, AskItem: { user, item }, AskWhyNot: { user, item }, AskLists: { users: [user], k: 3 }, EventBatch: { events: [{ kind: "interaction", user, item }] }, "list of string or integer": [item] };
+const quoted = (said) => `'${said.replaceAll("'", "'\\''")}'`;
+
+function example(method, path, parameters, body) {
+  const needed = parameters.filter((one) => one.required && one.in === "query")
+    .map((one) => `${one.name}=${encodeURIComponent(values[one.name])}`);
+  const place = path.replace(/\{(\w+)\}/g, (_, name) => values[name]);
+  const url = quoted(`${location.origin}${place}${needed.length ? "?" : ""}${needed.join("&")}`);
+  const data = body ? ` \\\n  -H 'Content-Type: application/json' -d ${quoted(JSON.stringify(bodies[type(body)]))}` : "";
+  return h("pre", { tabindex: "0" }, `curl ${method === "get" ? "" : `-X ${method.toUpperCase()} `}${url}${data}`);
 }
 
 function operation(path, method, about, schemas) {
@@ -53,9 +64,9 @@ function operation(path, method, about, schemas) {
     h("h2", {}, h("span", { class: "method" }, method.toUpperCase()), path),
     h("p", {}, marked(about.description ?? about.summary)),
     table(about.parameters ?? []),
-    body ? [h("h3", {}, `Body: ${type(body)}`), table(fields(schemas[type(body)]))] : null,
+    body ? [h("h3", {}, `Body: ${type(body)}`), table(fields(schemas[type(body)] ?? body))] : null,
     answer ? h("p", { class: "quiet" }, `Returns ${type(answer)}.`) : null,
-    example(method, path, about.parameters ?? []));
+    example(method, path, about.parameters ?? [], body));
 }
 
 const openapi = await (await fetch("/v1/openapi.json")).json();

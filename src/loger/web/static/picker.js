@@ -5,7 +5,7 @@ import { h } from "/static/dom.js";
 
 let count = 0;
 
-export function picker(place, { label, kind, hint, chosen, keep = false }) {
+export function picker(place, { label, kind, hint, chosen, keep = false, query = () => ({}) }) {
   const id = `picker-${++count}`;
   const list = h("div", { role: "listbox", id: `${id}-list`, "aria-label": label, hidden: true });
   const input = h("input", {
@@ -48,7 +48,7 @@ export function picker(place, { label, kind, hint, chosen, keep = false }) {
 
   async function search() {
     const mine = ++asked;
-    const answer = await get(kind, { q: input.value, limit: 12 });
+    const answer = await get(kind, { ...query(), q: input.value, limit: 12 });
     if (mine !== asked) return;
     options = answer.results;
     const none = h("div", { role: "option", class: "none", "aria-disabled": "true", "aria-selected": "false" },

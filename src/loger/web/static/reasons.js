@@ -1,6 +1,7 @@
 // Why an item has its score: action by action, as a picture, as sentences, by rule.
 
 import { h, number, plural, show, signed } from "/static/dom.js";
+import { blob as picked } from "/static/api.js";
 import { lightTogether, picture } from "/static/picture.js";
 
 function term(name, value, className) {
@@ -57,9 +58,10 @@ function bar(from, to, low, high, className) {
 function evidence(reason) {
   const rows = reason.evidence.map((part) => ({ value: part.contribution, text: part.text, paths: part.paths }));
   if (reason.encoder) {
-    rows.push({ value: reason.encoder, text: "close to it by what people take and what is known of it, no single path", paths: [] });
+    rows.push({ value: reason.encoder, text: "close to it overall, by no single path", paths: [] });
   }
   rows.sort((a, b) => b.value - a.value);
+  if (reason.mean) rows.push({ value: -reason.mean, text: "what its paths give the mean item", paths: [] });
   return h("ul", { class: "evidence" }, rows.map((row) => h("li", {},
     h("span", { class: "number" }, signed(row.value)),
     h("span", {}, row.text, row.paths.map((path) => h("small", {}, path.sentence))))));
@@ -100,7 +102,9 @@ const percent = (share) => `${number(100 * share, 0)}\u00a0%`;
 
 function carried(record) {
   if (!record.reasons.some((reason) => reason.total > 0)) return h("p", {}, record.because);
-  const of = `${percent(record.carried_of_actions)} of what all actions give`;
+  if (record.lead <= 0) return h("p", { class: "quiet" }, "For all that, it is below the mean item.");
+  const against = record.carried_of_actions > 1;  // more than all give
+  const of = against ? "others speak against it" : `${percent(record.carried_of_actions)} of what all actions give`;
   return h("p", { class: "quiet" }, `The strongest actions carry ${percent(record.carried)} of the lead over the mean item, ${of}.`);
 }
 
@@ -144,16 +148,59 @@ function whyNot(record) {
       h("ul", { class: "because-list" }, missing)] : null);
 }
 
-export function reasons(place, record, { ruleIds, off, toggle, why = null }) {
+// The fewest actions without which the item would not be listed; asked for, since it takes a search.
+function counterfactual(ask, remove) {
+  const said = h("div", { role: "status" });
+  const search = async (event) => {
+    event.currentTarget.disabled = true;
+    show(said, h("p", { class: "quiet" }, "Searching …"));
+    try {
+      const found = await ask();
+      show(said, h("p", {}, found.text), found.without.length
+        ? h("button", { type: "button", class: "plain", onclick: () => remove(found.without) }, "Show that list") : null);
+    } catch (error) {
+      show(said, h("p", {}, error.message));
+    }
+  };
+  return h("div", { class: "counterfactual" },
+    h("button", { type: "button", onclick: search }, "Without which actions would it not be here?"), said);
+}
+
+// What is known of the item, so that two of one name can be told apart.
+function known(record, { facts, image }) {
+  const rows = facts.filter((fact) => fact.entities.length);
+  const drawn = image ? photograph(record) : null;
+  if (!rows.length) return drawn;
+  const names = (fact) => fact.entities.slice(0, 6).map((one) => one.label).join(", ")
+    + (fact.count > 6 ? ` and ${(fact.count - 6).toLocaleString("en")} more` : "");
+  const few = rows.slice(0, 3).map((fact) => `${fact.words}: ${names(fact)}`).join(" · ");
+  return [drawn, h("details", { class: "facts" }, h("summary", {}, few || "Facts"),
+    h("dl", {}, h("div", {}, h("dt", {}, "id"), h("dd", {}, record.item)),
+      rows.map((fact) => h("div", {}, h("dt", {}, fact.words), h("dd", {}, names(fact))))))];
+}
+
+// The item's picture, fetched with the key that the server may ask for; gone if it cannot be had.
+function photograph(record) {
+  const shown = h("img", { class: "photograph", alt: `Picture of ${record.label}`, hidden: true });
+  picked("images", { item: record.item }).then((blob) => {
+    shown.src = URL.createObjectURL(blob);
+    shown.addEventListener("load", () => { shown.hidden = false; URL.revokeObjectURL(shown.src); }, { once: true });
+  }, () => shown.remove());
+  return shown;
+}
+
+export function reasons(place, record, { ruleIds, off, toggle, why = null, known: about = { facts: [] }, without = null, remove }) {
   const width = Math.max(300, Math.floor(place.clientWidth - 34));
   const drawn = picture(record, width);
   const alone = record.rank_without_logic === record.rank ? "" : ` (${record.rank_without_logic} by the encoder alone)`;
   show(place,
     h("h2", {}, record.label),
     h("p", { class: "quiet" }, `Rank ${record.rank}${alone}, ${signed(record.lead)} beside the mean item`),
+    known(record, about),
     why && whyNot(why),
     waterfall(record),
     carried(record),
+    without && counterfactual(without, remove),
     drawn,
     drawn && h("p", { class: "quiet" }, "The wider a line, the more its paths give."),
     sentences(record),

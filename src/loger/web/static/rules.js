@@ -24,7 +24,24 @@ export function drawRules(rules, off, toggle) {
       h("summary", {},
         h("div", { class: "row" }, h("span", {}, rule.sentence), h("span", { class: "number" }, number(rule.weight))),
         h("div", { class: "bar" }, h("i", { "width%": 100 * Math.abs(rule.weight) / most }))),
-      h("code", {}, rule.rule)))));
+      h("code", {}, rule.rule),
+      measures(rule)))));
+}
+
+const share = (x) => (x === null ? "–" : `${number(100 * x, x < 0.1 ? 1 : 0)}\u00a0%`);
+
+// How the rule did on the interactions that it was mined from.
+function measures(rule) {
+  if (rule.support === null) return null;
+  const rows = [
+    ["support", rule.support.toLocaleString("en"), "interactions that it leads to"],
+    ["coverage", share(rule.coverage), "of all interactions"],
+    ["precision", share(rule.precision), "of what it leads to is really taken"],
+    ["lift", rule.lift === null ? "–" : `${number(rule.lift, 1)}×`, "better than chance"],
+    ["weight", number(rule.weight), "learned from held-out interactions"],
+  ];
+  return h("dl", { class: "measures" }, rows.map(([name, value, said]) => h("div", {},
+    h("dt", {}, name), h("dd", {}, h("b", {}, value), " ", h("small", {}, said)))));
 }
 
 const sides = [null, null];
@@ -48,22 +65,26 @@ function drawProfiles() {
       h("div", { class: "sides" }, side(a.get(id), most, true), side(b.get(id), most, false)))));
 }
 
-export function drawCompare(first) {
+// Two people from the start: the one being looked at, and the second, or anybody else.
+export async function drawCompare(first, second, remember) {
   if (byId("pair").children.length) return;
+  const others = first && !second ? (await get("users", { limit: 2 })).results : [];
+  const people = [first, second ?? others.find((one) => one.name !== first?.name) ?? null];
   for (const k of [0, 1]) {
     const place = h("div", {});
     byId("pair").append(place);
     const choose = async (user) => {
       const profile = await get("profile", { user: user.name });
       sides[k] = { ...profile, label: user.label };
+      if (k) remember(user);
       drawProfiles();
     };
     const field = picker(place, {
       label: k ? "Second person" : "First person", kind: "users", hint: "Type a name", chosen: choose, keep: true,
     });
-    if (!k && first) {
-      field.set(first.label);
-      choose(first);
+    if (people[k]) {
+      field.set(people[k].label);
+      choose(people[k]);
     }
   }
 }

@@ -1,0 +1,412 @@
+"""CAFE: which patterns suit a user (coarse), then walks that neural modules guide (fine)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, elu, logsigmoid, normalize
+
+from loger.baselines._walks import best_tails
+from loger.data.splits import Split
+from loger.encoder import Encoder, TransE, TransEConfig
+from loger.encoder.vectors import vectors
+from loger.engine import Progress, silent
+from loger.engine.threads import one_thread
+from loger.errors import LogerError
+from loger.evaluation.recommender import ExplainedItem, Floats, Recommender
+from loger.graph import KnowledgeGraph, Path, checked_ids, history
+from loger.grounding.layout import layout
+from loger.reasoner.config import ReasonerConfig
+from loger.reasoner.walker import TrainingPaths, training_paths
+from loger.rules import RuleSet
+from loger.rules.mining import MiningConfig, mine
+from loger.settings import overridden
+
+Ints = NDArray[np.int64]
+_SHARPNESS = 8.0
+"""Scale of the product of a module's answer with unit vectors, as for PGPR."""
+
+
+@dataclass(frozen=True, slots=True)
+class CAFEConfig:
+    """Settings of CAFE; not tuned: defaults without a source are plausible, not measured."""
+
+    encoder: TransEConfig = field(default_factory=TransEConfig)
+    """The vectors that modules learn to point at, which stay as they are."""
+    rules: MiningConfig = field(default_factory=lambda: MiningConfig(max_rules=15))
+    """Which patterns there are: the rules that are mined with this."""
+    hidden: int = 256
+    """Units of a module, as in the original."""
+    epochs: int = 4
+    batch: int = 256
+    negatives: int = 512
+    """Entities of the type sought that the true one is to be told from."""
+    ranking: float = 1.0
+    """Weight of the ranking loss at a path's end beside the likelihood of the path."""
+    rate: float = 1e-3
+    paths: int = 150
+    """Paths of a user in all …"""
+    pattern_paths: int = 30
+    """… and of each pattern at most: the coarse stage fills them in the order of prominence."""
+    beam: int = 20
+    """Partial paths that are followed from each node of the layout tree."""
+    sample: int = 1000
+    """Items among which a user's own are to stand out for a pattern to be prominent."""
+    seed: int = 0
+    device: str | None = None
+
+
+class _Node(NamedTuple):
+    """A node of the layout tree: patterns that begin alike go together as far as they do."""
+
+    parent: int
+    relation: int
+    depth: int
+    pattern: int
+    """The pattern that ends here, or -1."""
+    below: tuple[int, ...]
+    """The patterns that end here or further on."""
+
+
+class Walks(NamedTuple):
+    """Paths of a block of users that end at items, by user and pattern, each pattern's best
+    first; -1 after a path's end."""
+
+    owners: Ints  # [paths]: place of the user in the block
+    entities: NDArray[np.int32]  # [paths, hops + 1]
+    patterns: Ints  # [paths]
+    logs: Floats  # [paths]: mean log probability of a hop
+    ends: Ints  # [paths]: the item
+
+
+class _Modules(nn.Module):
+    """φ_r of every relation that patterns have: h' = h + W₂·elu(W₁[u; h] + b₁) + b₂."""
+
+    def __init__(self, n: int, dimension: int, hidden: int) -> None:
+        super().__init__()
+        self.first = nn.Parameter(torch.zeros(n, 2 * dimension, hidden))
+        self.bias = nn.Parameter(torch.zeros(n, hidden))
+        self.second = nn.Parameter(torch.zeros(n, hidden, dimension))
+        self.shift = nn.Parameter(torch.zeros(n, dimension))
+
+    def start(self, rng: np.random.Generator) -> Self:
+        """Draw the first weights, within 1/√inputs as PyTorch does, but by our own stream."""
+        with torch.no_grad():
+            for p in (self.first, self.second):
+                bound = p.shape[1] ** -0.5
+                p.copy_(torch.from_numpy(rng.uniform(-bound, bound, tuple(p.shape))))
+        return self
+
+    def forward(self, module: int, user: Tensor, h: Tensor) -> Tensor:
+        """φ of one relation; [rows, dimension]."""
+        x = torch.cat([user, h], 1) @ self.first[module] + self.bias[module]
+        return h + elu(x) @ self.second[module] + self.shift[module]
+
+
+class CAFE(Recommender):
+    """Xian et al., CIKM 2020, "CAFE: Coarse-to-Fine Neural Symbolic Reasoning for Explainable
+    Recommendation".
+
+    Every relation r has a module φ_r(u, h) that says, as a vector, where a step by r leads a user.
+    Along a pattern π = (r₁ … r_k) they are composed, h_t = φ_{r_t}(u, h_{t-1}) with h₀ = u, and
+
+        P(e_t | u, π) ∝ exp⟨h_t, e_t⟩,   L = −Σ_t log P(e_t) − λ log σ(⟨h_k, v⁺⟩ − ⟨h_k, v⁻⟩)
+
+    over paths of observed pairs. Coarse: a pattern is prominent for a user as far as it makes the
+    user's own items likely, and quotas of paths go to patterns in that order. Fine: one walk over
+    the layout tree of the chosen patterns, at each node along its relation to the neighbours of
+    highest ⟨h_t, e⟩. What no path reaches is not recommended (-inf); an item is ranked by how
+    likely the end of its best pattern makes it, and paths by their probability.
+
+    Differences: patterns are mined, not listed by hand; the vectors are those of our TransE and
+    stay as they are; one hidden layer and no batch normalisation; log P is among negatives of the
+    type sought, not all entities. No walk meets an entity twice, so no pair explains itself.
+    """
+
+    name = "CAFE"
+    GRID: ClassVar[Mapping[str, Sequence[Any]]] = {}
+
+    encoder_: Encoder
+    modules_: _Modules
+    graph_: KnowledgeGraph
+    patterns_: RuleSet
+    losses_: tuple[float, ...]  # mean loss of each epoch
+
+    def __init__(self, **settings: Any) -> None:
+        self.config = overridden(CAFEConfig(), settings)
+        c = self.config
+        least = min(c.batch, c.negatives, c.paths, c.pattern_paths, c.beam, c.sample)
+        if least < 1 or c.epochs < 0:
+            raise LogerError(
+                "batch, negatives, paths, pattern_paths, beam and sample must be at least 1, "
+                f"epochs at least 0; got {least!r} as the least of them and {c.epochs!r} epochs"
+            )
+
+    # ── fitting ─────────────────────────────────────────────────────────────────────────
+
+    def fit(self, split: Split, *, progress: Progress = silent) -> Self:
+        """Fit the encoder, mine the patterns, and learn the modules from paths of known pairs."""
+        config, graph = self.config, split.graph
+        encoder = TransE(replace(config.encoder, seed=config.seed, device=config.device))
+        rules = mine(graph, config.rules).rules
+        return self.reason_on(graph, encoder.fit(graph, progress=progress), rules, progress)
+
+    def reason_on(
+        self,
+        graph: KnowledgeGraph,
+        encoder: Encoder,
+        patterns: RuleSet,
+        progress: Progress = silent,
+    ) -> Self:
+        """Learn modules over the vectors of an encoder that was fitted on the graph."""
+        if not len(patterns):
+            raise LogerError("CAFE needs patterns, and none were mined; lower min_support")
+        config = self.config
+        self.graph_, self.encoder_, self.patterns_ = graph, encoder, patterns
+        unit = normalize(torch.from_numpy(vectors(encoder, graph)[0]))
+        self._vectors, self._tensor, self._layout = unit.numpy(), unit, layout(graph)
+        used = sorted({r for rule in patterns for r in rule.relations})
+        self._place = {r: k for k, r in enumerate(used)}
+        self._tree = _layout_tree(patterns)
+        rng = np.random.default_rng([config.seed, 0xCAFE])
+        self._sample = rng.integers(graph.n_items, size=config.sample)
+        modules = _Modules(len(used), unit.shape[1], config.hidden)
+        self.modules_ = modules.start(rng)
+        drawn = ReasonerConfig(paths_per_pair=1, paths_per_user=40, seed=config.seed)
+        with one_thread():
+            paths = training_paths(graph, patterns, np.ones(len(patterns)), drawn)
+            self.losses_ = tuple(self._epochs(paths, rng, progress))
+        return self
+
+    def _epochs(
+        self, paths: TrainingPaths, rng: np.random.Generator, progress: Progress
+    ) -> list[float]:
+        """Go through the paths in batches of one pattern each; the mean loss of each epoch."""
+        config = self.config
+        step = torch.optim.Adam(self.modules_.parameters(), lr=config.rate)
+        means = list[float]()
+        for epoch in range(config.epochs):
+            order = rng.permutation(len(paths))
+            order = order[np.argsort(paths.rules[order], kind="stable")]
+            cuts = np.flatnonzero(np.diff(paths.rules[order])) + 1
+            batches = [
+                part[lo : lo + config.batch]
+                for part in np.split(order, cuts)
+                for lo in range(0, len(part), config.batch)
+            ]
+            total = 0.0
+            for k, place in enumerate(rng.permutation(len(batches))):
+                done = epoch * len(batches) + k
+                progress("training the modules", done, config.epochs * len(batches))
+                rows = batches[place]
+                loss = self._loss(paths.entities[rows], int(paths.rules[rows[0]]), rng)
+                step.zero_grad()
+                loss.backward()  # type: ignore[no-untyped-call]
+                step.step()
+                total += loss.item() * len(rows)
+            means.append(total / max(1, len(paths)))
+        progress("training the modules", 1, 1)
+        return means
+
+    def _loss(self, entities: Ints, pattern: int, rng: np.random.Generator) -> Tensor:
+        """The mean loss of paths of one pattern, given as entities [paths, hops + 1]."""
+        rule, n = self.patterns_[pattern], self.config.negatives
+        users = self._tensor[torch.from_numpy(entities[:, 0])]
+        h, loss = users, torch.zeros(())
+        for t, relation in enumerate(rule.relations, start=1):
+            h = self.modules_(self._place[relation], users, h)
+            span = self.graph_.vocabulary.span(rule.types[t])
+            others = rng.integers(span.start, span.stop, size=n)
+            true = self._tensor[torch.from_numpy(entities[:, t])]
+            right = _SHARPNESS * (h * true).sum(1, keepdim=True)
+            wrong = _SHARPNESS * h @ self._tensor[torch.from_numpy(others)].T
+            same = torch.from_numpy(entities[:, t, None] == others)
+            logits = torch.cat([right, wrong.masked_fill(same, -torch.inf)], 1)
+            loss = loss + cross_entropy(logits, torch.zeros(len(h), dtype=torch.int64))
+        against = wrong.gather(1, torch.from_numpy(rng.integers(n, size=(len(h), 1))))
+        return loss - self.config.ranking * logsigmoid(right - against).mean()
+
+    # ── coarse: which patterns suit a user ──────────────────────────────────────────────
+
+    @torch.no_grad()
+    def _answers(self, users: Ints) -> Floats:
+        """h of every node of the layout tree for a block of users; [users, nodes, dimension]."""
+        u = self._tensor[torch.from_numpy(users)]
+        out = list[Tensor]()
+        for node in self._tree:
+            h = u if node.parent < 0 else out[node.parent]
+            out.append(self.modules_(self._place[node.relation], u, h))
+        answers: Floats = torch.stack(out, 1).numpy() * np.float32(_SHARPNESS)
+        return answers
+
+    def _ends(self) -> Ints:
+        """The node of the layout tree that each pattern ends at."""
+        ends = np.empty(len(self.patterns_), dtype=np.int64)
+        for k, node in enumerate(self._tree):
+            if node.pattern >= 0:
+                ends[node.pattern] = k
+        return ends
+
+    def prominence(self, users: ArrayLike) -> Floats:
+        """How much each pattern suits users: the mean log probability of their own items among a
+        sample of all, at the pattern's end; [users, patterns]."""
+        block = checked_ids(users, self.graph_.n_users, "user")
+        return self._prominence(block, self._answers(block))
+
+    def _prominence(self, users: Ints, answers: Floats) -> Floats:
+        h = answers[:, self._ends()]  # [users, patterns, dimension]
+        items = self._vectors[self.graph_.n_users + self._sample]
+        below = np.log(np.exp(h @ items.T).sum(2))  # [users, patterns]
+        out = -below
+        owners, own = history(self.graph_, users)
+        for k in range(len(users)):
+            mine = self._vectors[self.graph_.n_users + own[owners == k]]
+            if len(mine):
+                out[k] = (h[k] @ mine.T - np.logaddexp(h[k] @ mine.T, below[k, :, None])).mean(1)
+        prominence: Floats = out.astype(np.float32)
+        return prominence
+
+    def quotas(self, prominence: Floats) -> Ints:
+        """Paths of each user and pattern: the most prominent get as many as one may have, until
+        all are given; [users, patterns]."""
+        config = self.config
+        order = np.argsort(-prominence, axis=1, kind="stable")
+        left = np.maximum(config.paths - config.pattern_paths * np.arange(order.shape[1]), 0)
+        out = np.zeros(order.shape, dtype=np.int64)
+        share = np.minimum(left, config.pattern_paths)
+        np.put_along_axis(out, order, np.broadcast_to(share, order.shape), 1)
+        return out
+
+    # ── fine: walks along the chosen patterns ───────────────────────────────────────────
+
+    def walks(self, users: ArrayLike) -> Walks:
+        """The paths that are found for a block of users."""
+        block = checked_ids(users, self.graph_.n_users, "user")
+        answers = self._answers(block)
+        return self._walks(block, answers, self.quotas(self._prominence(block, answers)))
+
+    def _walks(self, users: Ints, answers: Floats, quotas: Ints) -> Walks:
+        hops = max(node.depth for node in self._tree)
+        everyone = np.arange(len(users))
+        begun = (everyone, users[:, None].astype(np.int32), np.zeros(len(users), np.float32))
+        states, found = {-1: begun}, [_no_walks(hops)]
+        for k, node in enumerate(self._tree):
+            wanted = quotas[:, list(node.below)].sum(1) > 0
+            owners, entities, logs = (
+                x[wanted[states[node.parent][0]]] for x in states[node.parent]
+            )
+            relations = np.full(len(owners), node.relation)
+            queries = np.ascontiguousarray(answers[owners, k])
+            tails, more = best_tails(
+                self._layout, entities, relations, queries, self._vectors, self.config.beam
+            )
+            rows, columns = np.nonzero(tails >= 0)
+            reached = np.hstack([entities[rows], tails[rows, columns][:, None]])
+            sums = logs[rows] + more[rows, columns]
+            most = np.full(len(users), self.config.beam)
+            best = _best_of(owners[rows], sums, most)
+            states[k] = (owners[rows][best], reached[best], sums[best])
+            if node.pattern >= 0:
+                kept = _best_of(owners[rows], sums, quotas[:, node.pattern])
+                found.append(self._ended(node, owners[rows][kept], reached[kept], sums[kept], hops))
+        return Walks(*map(np.concatenate, zip(*found, strict=True)))
+
+    def _ended(
+        self, node: _Node, owners: Ints, entities: NDArray[np.int32], sums: Floats, hops: int
+    ) -> Walks:
+        """Paths of one pattern, filled up to the longest."""
+        padding = np.full((len(owners), hops - node.depth), -1, dtype=np.int32)
+        ends = entities[:, -1].astype(np.int64) - self.graph_.n_users
+        patterns = np.full(len(owners), node.pattern)
+        means = sums / np.float32(node.depth)
+        return Walks(owners, np.hstack([entities, padding]), patterns, means, ends)
+
+    # ── recommending ────────────────────────────────────────────────────────────────────
+
+    def score(self, users: ArrayLike) -> Floats:
+        """log P of the items that paths reach, -inf for all others; [users, items]."""
+        return self._scored(checked_ids(users, self.graph_.n_users, "user"))[0]
+
+    def _scored(self, block: Ints) -> tuple[Floats, Walks]:
+        answers = self._answers(block)
+        walks = self._walks(block, answers, self.quotas(self._prominence(block, answers)))
+        h = answers[:, self._ends()]
+        items = self._vectors[self.graph_.n_users + self._sample]
+        below = np.log(np.exp(h @ items.T).sum(2))  # [users, patterns]
+        end = self._vectors[self.graph_.n_users + walks.ends]
+        worth = (h[walks.owners, walks.patterns] * end).sum(1) - below[walks.owners, walks.patterns]
+        out = np.full((len(block), self.graph_.n_items), -np.inf, dtype=np.float32)
+        np.maximum.at(out, (walks.owners, walks.ends), worth.astype(np.float32))
+        return out, walks
+
+    def explained(self, users: ArrayLike, k: int, paths: int = 1) -> list[list[ExplainedItem]]:
+        """The k best items with their most probable paths; see ``Explains``."""
+        block = checked_ids(users, self.graph_.n_users, "user")
+        scores, walks = self._scored(block)
+        scores[history(self.graph_, block)] = -np.inf
+        out = list[list[ExplainedItem]]()
+        for row in range(len(block)):
+            mine = np.flatnonzero(walks.owners == row)
+            best = np.argsort(-scores[row], kind="stable")[:k]
+            out.append(
+                [
+                    self._explained(
+                        walks, mine[walks.ends[mine] == v], int(v), scores[row, v], paths
+                    )
+                    for v in best[np.isfinite(scores[row, best])]
+                ]
+            )
+        return out
+
+    def _explained(
+        self, walks: Walks, which: Ints, item: int, score: np.float32, paths: int
+    ) -> ExplainedItem:
+        """One item with its most probable paths."""
+        found = list[tuple[Path, float]]()
+        for w in which:
+            relations = self.patterns_[int(walks.patterns[w])].relations
+            entities = walks.entities[w, : len(relations) + 1]
+            found.append((Path(tuple(map(int, entities)), relations), float(np.exp(walks.logs[w]))))
+        found.sort(key=lambda x: (-x[1], x[0].entities, x[0].relations))
+        shown = found[:paths]
+        return ExplainedItem(
+            item, float(score), tuple(path for path, _ in shown), tuple(x for _, x in shown)
+        )
+
+
+def _layout_tree(patterns: RuleSet) -> list[_Node]:
+    """The patterns merged by what they begin with, parents before children."""
+    keys = sorted(
+        {rule.relations[:n] for rule in patterns for n in range(1, len(rule) + 1)}, key=len
+    )
+    place = {key: k for k, key in enumerate(keys)}
+    whole = {rule.relations: k for k, rule in enumerate(patterns)}
+    return [
+        _Node(
+            place.get(key[:-1], -1),
+            key[-1],
+            len(key),
+            whole.get(key, -1),
+            tuple(k for relations, k in whole.items() if relations[: len(key)] == key),
+        )
+        for key in keys
+    ]
+
+
+def _no_walks(hops: int) -> Walks:
+    nobody = np.empty(0, dtype=np.int64)
+    entities = np.empty((0, hops + 1), dtype=np.int32)
+    return Walks(nobody, entities, nobody, np.empty(0, dtype=np.float32), nobody)
+
+
+def _best_of(owners: Ints, sums: Floats, most: Ints) -> Ints:
+    """Places of each owner's best rows, at most so many of it, by owner and best first."""
+    order = np.lexsort((-sums, owners))
+    rank = np.arange(len(order)) - np.searchsorted(owners[order], owners[order])
+    return order[rank < most[owners[order]]]

@@ -1,0 +1,127 @@
+"""Reading data sets in the formats people have, by the names of their files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from os import PathLike
+from pathlib import Path
+from typing import Literal, get_args
+
+from loger.data import plain, saved, tables
+from loger.data.dataframes import is_frame
+from loger.data.dataset import Dataset
+from loger.data.plain import ENDINGS
+from loger.errors import DataError, UnknownNameError
+from loger.files import MANIFEST, kind_of
+from loger.forks import check_not_forked
+
+Format = Literal["saved", "plain", "rdf", "recbole", "pgpr", "kgat", "dbpedia", "sentiment"]
+
+# Each need is a file name, or several of which one will do; * stands for any beginning.
+_TABLE = tuple(f"interactions{ending}" for ending in ENDINGS)
+_NEEDS: dict[Format, tuple[tuple[str, ...], ...]] = {
+    "dbpedia": tuple((f"{n}.txt",) for n in ("train", "kg_final", "e_map", "r_map", "product")),
+    "kgat": (("train.txt",), ("test.txt",), ("kg_final.txt",)),
+    "pgpr": (("train_labels.txt",), ("users.txt",), ("product.txt",)),
+    "sentiment": (("rating.txt",), ("sentiment.txt",)),
+    "recbole": (("*.inter",),),
+    "rdf": (_TABLE, ("*.nt", "*.ttl")),
+    "plain": (_TABLE,),
+}
+_INCLUDES: dict[Format, Format] = {"rdf": "plain", "dbpedia": "kgat"}
+"""Formats whose folders also look like another, simpler one."""
+
+
+def load(
+    path: Path | str,
+    *,
+    format: Format | None = None,
+    positive_from: float | None = None,
+    name: str | None = None,
+) -> Dataset:
+    """The data set in a folder, or in one table of interactions.
+
+    The format is recognised by the names of the files; ``format`` says it where a folder
+    fits several. ``positive_from`` keeps only interactions rated at least so. What was
+    corrected on the way is in ``Dataset.notes``.
+    """
+    if not isinstance(path, str | PathLike):
+        frames = "a frame is read by loger.data.from_frames(interactions, triples)"
+        raise DataError(
+            "load reads files",
+            value=type(path).__name__,
+            remedy=frames if is_frame(path) else "give the path of a folder or a table",
+        )
+    check_not_forked("reading data")
+    path = Path(path)
+    if not path.exists():
+        raise DataError("there is no such folder", path=path, remedy="check the path")
+    if format is not None and format not in get_args(Format):
+        raise UnknownNameError("format", format, get_args(Format))
+    if path.is_file():
+        if format not in (None, "plain") or not set(ENDINGS) & set(path.suffixes):
+            raise DataError(
+                "is a file, and only a table of interactions is read on its own",
+                path=path,
+                remedy="give its folder",
+            )
+        with tables.told(path):
+            return plain.read(interactions=path, positive_from=positive_from, name=name)
+    chosen = format or _recognised(path)
+    if chosen == "saved":
+        if positive_from is not None:
+            raise DataError(
+                "positive_from cannot be applied to a saved data set",
+                path=path,
+                remedy="apply it when reading the original",
+            )
+        with tables.told(path):
+            dataset = saved.read(path)
+        return dataset if name is None else dataset.renamed(name)
+    read: Callable[..., Dataset] = import_module(f"loger.data.{chosen}").read
+    with tables.told(path):
+        return read(path, positive_from=positive_from, name=name)
+
+
+def _recognised(folder: Path) -> Format:
+    """The one format whose files are in a folder."""
+    files = sorted(p.name for p in folder.iterdir() if p.is_file())
+    if _is_saved(folder):
+        return "saved"
+    fitting = [f for f, needs in _NEEDS.items() if all(_has(folder, names) for names in needs)]
+    fitting = [f for f in fitting if f not in [_INCLUDES.get(other) for other in fitting]]
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
+        raise DataError(
+            f"matches several formats: {', '.join(fitting)}",
+            path=folder,
+            value=files,
+            remedy=f"say which: load(…, format={fitting[0]!r})",
+        )
+    looked = "".join(
+        f"\n  {form}: {', '.join(' or '.join(names) for names in needs)}"
+        for form, needs in ({"saved": ((MANIFEST,),)} | _NEEDS).items()
+    )
+    listing = ", ".join(files[:20]) + (", …" if len(files) > 20 else "") if files else "no files"
+    raise DataError(
+        f"no known format; looked for (.gz, .bz2, .xz too){looked}\n  found: {listing}",
+        path=folder,
+        remedy="rename the files, or convert to interactions.csv and triples.csv",
+    )
+
+
+def _is_saved(folder: Path) -> bool:
+    """Whether loger wrote a folder, or a part of it: tables of numbers whose manifest is gone
+    must not be taken for the plain format."""
+    beside = any((folder / f"{name}.parquet").is_file() for name in saved.TABLES[:-1])
+    return kind_of(folder) is not None or (beside and (folder / "interactions.parquet").is_file())
+
+
+def _has(folder: Path, names: tuple[str, ...]) -> bool:
+    return any(
+        any(folder.glob(name + ending)) if "*" in name else tables.find(folder, name) is not None
+        for name in names
+        for ending in tables.COMPRESSIONS
+    )

@@ -1,0 +1,317 @@
+"""How TransE learns: batches of one relation, gradients in closed form, row-wise Adam.
+
+Several ranks share each batch: every one scores its triples against all candidates, and what
+their gradients add up to is applied on all of them (``training.ranks``).
+
+Only this part of TransE needs PyTorch, which is slow to import and large in memory: what a fitted
+encoder answers is NumPy's work (``transe``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from loger.encoder.distance import scores_of
+from loger.encoder.histories import Bags, Histories
+from loger.encoder.transe import State, TransEConfig
+from loger.engine import Progress, silent
+from loger.engine.threads import one_thread
+from loger.graph import INTERACTION, KnowledgeGraph
+from loger.training.checkpoint import Checkpoint
+from loger.training.hidden import HiddenPairs
+from loger.training.loop import chosen_device
+from loger.training.ranks import current
+from loger.training.rows import RowAdam
+
+
+class _Batch(NamedTuple):
+    """Triples of one relation; the side ``given`` is known, ``sought`` is to be found."""
+
+    relation: int
+    given: NDArray[np.int64]
+    sought: NDArray[np.int64]
+    weights: NDArray[np.float32] | None
+    head_sought: bool
+
+
+class Training:
+    """One fit: the tables with their moments, and the triples to learn from."""
+
+    def __init__(
+        self,
+        config: TransEConfig,
+        graph: KnowledgeGraph,
+        hidden: HiddenPairs | None = None,
+        begun: Mapping[str, NDArray[np.generic]] | None = None,
+    ) -> None:
+        self.config, self.hidden, self.graph = config, hidden, graph
+        self.device, self.ranks = chosen_device(config.device), current()
+        self.warm = begun is not None
+        self._start(graph)
+        for name, array in (begun or {}).items():
+            self._tensors()[name].copy_(torch.from_numpy(np.array(array)))
+        self._prepare(graph)
+
+    def run(self, checkpoint: Path | None, progress: Progress) -> State:
+        """Go through all epochs that a checkpoint has not done; what was learned."""
+        epochs = self.config.warm_epochs if self.warm else self._epochs()
+        begun = self._tensors() if self.warm else None
+        run = (self.graph.fingerprint, self.config, self.hidden, begun, *self._several())
+        saved = Checkpoint(checkpoint, *run)
+        first = saved.resume(self._tensors())
+        asked = self.config, self.graph, self.hidden, self.warm
+        with one_thread(), self.ranks.together(_help, *asked):
+            first = self.ranks.as_leader(first, list(self._tensors().values()))
+            for epoch in range(first, epochs):
+                self._epoch(epoch, epochs, progress)
+                saved.save(epoch + 1, self._tensors())
+        progress("training the encoder", 1, 1)
+        return self.learned()
+
+    def _several(self) -> tuple[int, ...]:
+        """The number of ranks, which rounding depends on, if there are several."""
+        return (self.ranks.size,) if self.ranks.size > 1 else ()
+
+    def learned(self) -> State:
+        """What there is so far, with users as their sums."""
+        self._settle()
+        tensors = {k: t.cpu().numpy() for k, t in self._tensors().items()}
+        # First moments last some ten steps: a warm fit starts without them, a bundle has none.
+        return {k: array for k, array in tensors.items() if not k.endswith(".first")}
+
+    def _epochs(self) -> int:
+        """How often a fit that does not start warm goes through the interactions."""
+        n = max(1, len(self._triples[INTERACTION][0]))
+        fewer = max(2, round(self.config.max_interactions / n))
+        return min(self.config.epochs, fewer)
+
+    def _epoch(self, epoch: int, epochs: int, progress: Progress) -> None:
+        """Go through the batches of one epoch, at a learning rate that falls over all epochs."""
+        batches = list(self._batches(epoch))
+        for k, batch in enumerate(batches):
+            done = (epoch + k / len(batches)) / epochs
+            rate = self.config.rate + done * (self.config.final_rate - self.config.rate)
+            self._step(batch, rate, np.random.default_rng([self.config.seed, epoch, k]))
+            progress("training the encoder", epoch * len(batches) + k, epochs * len(batches))
+
+    def _tensors(self) -> dict[str, Tensor]:
+        """All that training changes."""
+        parts = {"entities": self.entities, "relations": self.relations, "biases": self.biases}
+        return {f"{part}.{k}": t for part, rows in parts.items() for k, t in rows.tensors().items()}
+
+    def _start(self, graph: KnowledgeGraph) -> None:
+        """Draw the first vectors."""
+        rng = np.random.default_rng([self.config.seed, 0xE4C0])
+        shape = (graph.n_entities, self.config.dimension)
+        table = rng.standard_normal(shape, dtype=np.float32) * np.float32(0.1)
+        shifts = rng.standard_normal((len(graph.relations), shape[1]), dtype=np.float32)
+        shifts *= np.float32(0.01)
+        shifts[INTERACTION] = 0
+        zeros = np.zeros((graph.n_entities, 1), dtype=np.float32)
+        self.entities, self.relations, self.biases = (
+            RowAdam(torch.from_numpy(x).to(self.device)) for x in (table, shifts, zeros)
+        )
+
+    def _prepare(self, graph: KnowledgeGraph) -> None:
+        """Sort the triples by relation and count how often each entity is sought."""
+        heads, relations, tails = graph.triples()
+        self._triples = [
+            (heads[relations == r].astype(np.int64), tails[relations == r].astype(np.int64))
+            for r in range(len(graph.relations))
+        ]
+        users, items = self._triples[INTERACTION]
+        free = self.config.users == "free"
+        self._histories = Histories(users, items, graph.n_users, self.device, free)
+        weights = np.ones(len(users), dtype=np.float32)
+        hidden = self.hidden
+        if hidden is not None:
+            users = np.concatenate([users, hidden.users.astype(np.int64)])
+            items = np.concatenate([items, hidden.items.astype(np.int64) + graph.n_users])
+            weights = np.concatenate([weights, hidden.weights])
+        self._interactions = users, items, weights
+        self._spans = [
+            tuple(graph.vocabulary.span(t) for t in graph.signature(r))
+            for r in range(len(graph.relations))
+        ]
+        # Shares of rows, not of weights: batches draw rows, and this is to say how often.
+        rows = np.bincount(items - graph.n_users, minlength=graph.n_items)
+        self._item_share = torch.from_numpy(rows / max(rows.sum(), 1)).to(self.device)
+
+    def _batches(self, epoch: int) -> Iterator[_Batch]:
+        """The batches of an epoch, in random order: a function of seed, epoch and data alone."""
+        config = self.config
+        rng = np.random.default_rng([config.seed, 0xBA7C4, epoch, self.warm])
+        users, items, weights = self._interactions
+        n_real = len(self._triples[INTERACTION][0])  # hidden pairs add no steps
+        order = rng.permutation(len(users))[:n_real]
+        plan = [(INTERACTION, rows) for rows in _cut(order, config.batch, config.group)]
+        sizes = np.array([0] + [len(h) for h, _ in self._triples[1:]])
+        shares = np.sqrt(sizes) / max(np.sqrt(sizes).sum(), 1)
+        for r in np.flatnonzero(sizes):
+            wanted = config.facts_per_interaction * n_real * shares[r]
+            n = np.ceil(min(wanted, config.max_visits * sizes[r]) / config.batch)
+            length = int(n) * config.batch
+            rows = _stream(config.seed, int(r), int(sizes[r]), epoch * length, length)
+            plan += [(int(r), part) for part in _cut(rows, config.batch, config.group)]
+        for k in rng.permutation(len(plan)):
+            r, rows = plan[k]
+            if r == INTERACTION:
+                yield _Batch(r, users[rows], items[rows], weights[rows], head_sought=False)
+                continue
+            heads, tails = self._triples[r]
+            # To tell users apart by their sums would be to learn their items: not sought.
+            of_users = [span.start == 0 for span in self._spans[r]]
+            if all(of_users):
+                continue
+            back = of_users[1] or (not of_users[0] and rng.random() < config.head_share)
+            given, sought = (tails, heads) if back else (heads, tails)
+            yield _Batch(r, given[rows], sought[rows], None, head_sought=bool(back))
+
+    def _step(self, batch: _Batch, rate: float, rng: np.random.Generator) -> Tensor:
+        """One update of all rows that the batch touches; the mean loss, left where it was computed:
+        a GPU need not be waited for."""
+        config, r = self.config, batch.relation
+        table, shift = self.entities.table, self.relations.table[r]
+        left_out = batch.sought if r == INTERACTION else None
+        given = self._histories.bags(batch.given, left_out, config.max_history, rng)
+        rows, candidates, positive, own = self._candidates(batch)
+        x = (
+            given.part(own).sum(table).view(*positive.shape, config.dimension)
+        )  # [groups,] triples, d
+        y = table[candidates]  # [groups,] candidates, d
+        if batch.head_sought:
+            y = y + shift
+        else:
+            x = x + shift
+        gamma = config.gamma if r == INTERACTION else config.fact_gamma
+        scores, gradients = scores_of(x, y, gamma, config.distance)  # [groups,] triples, candidates
+        if not batch.head_sought:
+            scores += self.biases.table[candidates, 0].unsqueeze(-2)
+        loss, slope = self._loss(batch, scores, positive, candidates, own)
+        parts = list(gradients(slope))
+        if not batch.head_sought:
+            parts.append(slope.sum(-2).unsqueeze(-1))
+        gx, gy, *gb = self._of_all_ranks(parts, own, len(batch.sought), len(rows))
+        self._update(given, rows, gx, gy, rate)
+        towards = gy if batch.head_sought else gx
+        here = torch.tensor([r], device=self.device)
+        self.relations.update(here, towards.sum(0, keepdim=True), rate)
+        if gb:
+            self.biases.update(rows, gb[0], rate)
+        return loss
+
+    def _candidates(self, batch: _Batch) -> tuple[Tensor, Tensor, Tensor, slice]:
+        """Rows of the entities to choose among; these for each of this rank's triples, and the
+        place of the true one; and which triples are this rank's.
+
+        The distinct sought entities of the whole batch, or of each group in a row of its own.
+        """
+        group, n = self.config.group, len(batch.sought)
+        if group is None or n < group:
+            own = self.ranks.share(n)
+            distinct, place = np.unique(batch.sought, return_inverse=True)
+            rows = torch.from_numpy(distinct).to(self.device)
+            return rows, rows, torch.from_numpy(place[own]).to(self.device), own
+        own = self.ranks.share(n // group)
+        sought = torch.from_numpy(batch.sought.reshape(-1, group)).to(self.device)
+        positive = torch.arange(group, device=self.device).expand_as(sought[own])
+        return sought.flatten(), sought[own], positive, slice(own.start * group, own.stop * group)
+
+    def _of_all_ranks(self, parts: list[Tensor], own: slice, n: int, m: int) -> list[Tensor]:
+        """The gradients of all n given vectors, of all m candidates and of their biases, from what
+        each rank has: of its own triples, and of the candidates that these are scored against."""
+        whole = []
+        for part, length in zip(parts, (n, m, m), strict=False):
+            rows = of_rank = part.flatten(0, -2)
+            if len(of_rank) < length:
+                rows = part.new_zeros(length, part.shape[-1])
+                rows[own] = of_rank
+            whole.append(rows)
+        return self.ranks.added(n + m, whole)
+
+    def _update(self, given: Bags, candidates: Tensor, gx: Tensor, gy: Tensor, rate: float) -> None:
+        """Step all rows of the given and of the candidate entities at once."""
+        n = len(gx)
+        owners = torch.arange(n, device=self.device) if given.owners is None else given.owners
+        there = torch.arange(n, n + len(gy), device=self.device)
+        weights = None
+        if given.weights is not None:
+            weights = torch.cat([given.weights, torch.ones(len(gy), device=self.device)])
+        rows, all_owners = torch.cat([given.rows, candidates]), torch.cat([owners, there])
+        self.entities.update(rows, torch.cat([gx, gy]), rate, all_owners, weights)
+
+    def _loss(
+        self, batch: _Batch, scores: Tensor, positive: Tensor, candidates: Tensor, own: slice
+    ) -> tuple[Tensor, Tensor]:
+        """This rank's part of the mean loss, and its slope with respect to the scores, which are
+        used up."""
+        n = len(batch.sought)
+        true = positive.unsqueeze(-1)
+        if positive.dim() == 2:  # a group's candidates may repeat: the true one is no negative
+            same = candidates.unsqueeze(-1) == candidates.unsqueeze(-2)
+            same.diagonal(dim1=-2, dim2=-1).fill_(False)
+            scores.masked_fill_(same, -torch.inf)
+        if self.config.loss == "softmax":
+            if batch.relation == INTERACTION:
+                draws = n if positive.dim() == 1 else positive.shape[-1]
+                scores -= self._log_inclusion(candidates, draws).unsqueeze(-2)
+            slope = torch.softmax(scores, -1)
+            losses = -slope.gather(-1, true).clamp(min=1e-30).log()
+            slope.scatter_add_(-1, true, -torch.ones_like(losses))
+        else:
+            best = scores.gather(-1, true)
+            scores.scatter_(-1, true, -torch.inf)
+            share = torch.softmax(self.config.temperature * scores, -1).nan_to_num(0.0)
+            losses = 0.5 * (softplus(-best) + (share * softplus(scores)).sum(-1, keepdim=True))
+            slope = 0.5 * share * torch.sigmoid(scores)
+            slope.scatter_(-1, true, -0.5 * torch.sigmoid(-best))
+        if batch.weights is not None:
+            weights = torch.from_numpy(batch.weights[own]).to(self.device).view_as(true)
+            losses, slope = losses * weights, slope * weights
+        return losses.sum() / n, slope.div_(n)
+
+    def _log_inclusion(self, candidates: Tensor, draws: int) -> Tensor:
+        """log P(item is among the tails of so many interactions)."""
+        share = self._item_share[candidates - self.graph.n_users].clamp(1e-12, 1 - 1e-9)
+        return (-torch.expm1(draws * torch.log1p(-share))).log().float()
+
+    @torch.no_grad()
+    def _settle(self) -> None:
+        """Write the users' sums into the table: from here on they are entities like others."""
+        for lo in range(0, 0 if self.config.users == "free" else self.graph.n_users, 4096):
+            users = np.arange(lo, min(lo + 4096, self.graph.n_users))
+            bags = self._histories.bags(users)
+            self.entities.table[lo : lo + len(users)] = bags.sum(self.entities.table)
+
+
+def _help(
+    config: TransEConfig, graph: KnowledgeGraph, hidden: HiddenPairs | None, warm: bool
+) -> None:
+    """A rank's part in the training of the leading one, whose tables it gets."""
+    Training(config, graph, hidden, {} if warm else None).run(None, silent)
+
+
+def _cut(rows: NDArray[np.int64], batch: int, group: int | None) -> list[NDArray[np.int64]]:
+    """Batches of rows; with groups each holds whole groups, and what is left over is one more."""
+    parts = [rows[k : k + batch] for k in range(0, len(rows), batch)]
+    if group is None:
+        return parts
+    cuts = [len(p) // group * group for p in parts]
+    return [q for p, n in zip(parts, cuts, strict=True) for q in (p[:n], p[n:]) if len(q)]
+
+
+def _stream(seed: int, relation: int, size: int, start: int, length: int) -> NDArray[np.int64]:
+    """A stretch of an endless sequence of permutations of 0 … size-1; epochs walk on through it."""
+    cycles = range(start // size, (start + length - 1) // size + 1)
+    rngs = (np.random.default_rng([seed, 0x57EA, relation, c]) for c in cycles)
+    whole = np.concatenate([rng.permutation(size) for rng in rngs])
+    skip = start - cycles[0] * size
+    return whole[skip : skip + length]

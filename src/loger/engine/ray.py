@@ -1,0 +1,376 @@
+"""The engine of a cluster: blocks as tasks of Ray, on this machine or on many.
+
+Ray is imported by nothing else, and only when such an engine is made.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from threading import RLock
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from loger.engine.local import LocalEngine, cores
+from loger.engine.ordered import naming, one_by_one
+from loger.engine.protocol import Block, Progress, Result, Shared, silent
+from loger.engine.ray_worker import Message, Remote, packed, size, unpacked, work
+from loger.errors import LogerError
+from loger.version import __version__
+
+log = logging.getLogger(__name__)
+
+TRIES = 4
+"""How often a block is begun whose worker or node is lost each time."""
+STORE_SHARE = 0.25
+"""Of the cluster's object store, what results that nobody has read yet may take."""
+LOOK = 1.0
+"""Seconds between looks for blocks that were lost while the first one is waited for."""
+
+
+@dataclass
+class Stage:
+    """What one kind of work has cost so far."""
+
+    blocks: int = 0
+    retries: int = 0
+    sent: int = 0
+    """Bytes that went into the object store: what blocks share, and the blocks themselves."""
+    received: int = 0
+    """Bytes of results."""
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        again = f", {self.retries} retried" if self.retries else ""
+        moved = f"{self.sent / 1e6:,.1f} MB sent, {self.received / 1e6:,.1f} MB received"
+        return f"{self.blocks:,} blocks{again}, {moved}, {self.seconds:,.1f} s"
+
+
+class RayEngine:
+    """Runs blocks as tasks of Ray.
+
+    It uses the cluster that this program is connected to, or the one at ``address`` (as
+    ``ray.init`` takes it), or one that runs on this machine; failing all of these, or at the
+    address ``local``, it starts one here, with ``workers`` cores, which ends with ``close`` or
+    with this process. No other cluster is ever stopped. Results are those of every engine.
+    """
+
+    separate = True  # a whole fit can run in a worker, and another one beside it
+
+    def __init__(
+        self,
+        address: str | None = None,
+        workers: int | None = None,
+        progress: Progress = silent,
+    ) -> None:
+        self.progress = progress
+        self._cluster = _Cluster(address, workers)
+
+    def __reduce__(self) -> tuple[type[LocalEngine], tuple[int]]:
+        """In a worker an engine works alone."""
+        return LocalEngine, (1,)
+
+    def __enter__(self) -> RayEngine:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leave the cluster; end it if it was started here. The next work connects again."""
+        self._cluster.close()
+
+    def with_progress(self, progress: Progress) -> RayEngine:
+        """The same cluster, reporting to another callback."""
+        other = RayEngine.__new__(RayEngine)
+        other.progress, other._cluster = progress, self._cluster
+        return other
+
+    @property
+    def workers(self) -> int:
+        """Cores of the cluster, as it is now."""
+        return self._cluster.workers()
+
+    @property
+    def stages(self) -> dict[str, Stage]:
+        """What each kind of work has cost so far."""
+        return self._cluster.stages
+
+    def summary(self) -> str:
+        """What each kind of work has cost so far, a line for each."""
+        return "\n".join(f"{what}: {stage}" for what, stage in self.stages.items())
+
+    def map(
+        self,
+        what: str,
+        fn: Callable[[Shared, Block], Result],
+        blocks: Sequence[Block],
+        shared: Shared,
+    ) -> Iterator[Result]:
+        """Yield ``fn(shared, block)`` for each block, in order, a few blocks ahead at most."""
+        if len(blocks) <= 1:  # sending what it needs would take longer
+            yield from one_by_one(what, fn, blocks, shared, self.progress)
+            return
+        job = _Job(what, self._cluster, fn, blocks, shared)
+        try:
+            for done in range(len(blocks)):
+                job.submit()
+                self.progress(what, done, len(blocks))
+                with naming(what, blocks, done):
+                    result = job.result()
+                yield result
+            self.progress(what, len(blocks), len(blocks))
+        except KeyboardInterrupt:
+            job.stop(force=True)
+            raise
+        finally:
+            job.stop()
+
+
+class _Cluster:
+    """A connection to a cluster, and what has been sent there once."""
+
+    def __init__(self, address: str | None, workers: int | None) -> None:
+        self.ray = _installed()
+        self.address, self.asked = address, workers
+        self.stages: dict[str, Stage] = {}
+        self._lock = RLock()
+        self._joined = False
+        self._session = ""
+        self._sent_once: WeakKeyDictionary[object, tuple[str, Any]] = WeakKeyDictionary()
+
+    def connect(self) -> None:
+        """Join a cluster, unless this program is in one already."""
+        with self._lock:
+            if not self.ray.is_initialized():
+                self._join()
+                self._joined = True
+            session = self.ray.get_runtime_context().get_job_id()
+            if session != self._session:  # what was sent to another cluster is not in this one
+                self._sent_once.clear()
+                self._session = session
+
+    def _join(self) -> None:
+        quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
+        here = {"num_cpus": self.asked or cores(), "include_dashboard": False}
+        if self.address == "local":
+            self.ray.init(address="local", **here, **quiet)
+        elif self.address is not None:
+            try:
+                self.ray.init(address=self.address, **quiet)
+            except (ConnectionError, ValueError, RuntimeError) as error:
+                raise LogerError(
+                    f"there is no Ray cluster at {self.address!r} ({error}); start one with "
+                    "`ray start --head`, or leave the address out"
+                ) from error
+        else:
+            try:
+                self.ray.init(address="auto", **quiet)
+            except ConnectionError:
+                self.ray.init(address="local", **here, **quiet)
+
+    def close(self) -> None:
+        with self._lock:
+            self._sent_once.clear()
+            if self._joined and self.ray.is_initialized():
+                self.ray.shutdown()  # ends what this program started, else only disconnects
+            self._joined = False
+
+    def workers(self) -> int:
+        self.connect()
+        return max(1, int(self.ray.cluster_resources().get("CPU", 1)))
+
+    def room(self) -> float:
+        """Bytes that results may take while nobody has read them."""
+        return STORE_SHARE * float(self.ray.cluster_resources().get("object_store_memory", 1 << 30))
+
+    def put(self, thing: object, stage: Stage) -> Any:
+        """A reference to an object in the object store of this node."""
+        once: dict[str, Any] = {}
+
+        def noted(found: object) -> str:
+            name, reference = self._once(found, stage)
+            once[name] = reference
+            return name
+
+        message = Message(__version__, list(sys.path), packed(thing, noted), once)
+        stage.sent += size(message.packed)
+        return self.ray.put(message)
+
+    def _once(self, thing: object, stage: Stage) -> tuple[str, Any]:
+        """The name of an object that never changes, and where it lies as long as it lives here."""
+        with self._lock:
+            found = self._sent_once.get(thing)
+            if found is None:
+                reference = self.put(thing, stage)
+                found = self._sent_once[thing] = reference.hex(), reference
+        return found
+
+
+class _Job:
+    """The blocks of one map: those that are under way, and what comes back."""
+
+    def __init__(
+        self,
+        what: str,
+        cluster: _Cluster,
+        fn: Callable[..., object],
+        blocks: Sequence[object],
+        shared: object,
+    ) -> None:
+        self.what, self.cluster, self.fn, self.blocks = what, cluster, fn, blocks
+        cluster.connect()
+        self.ray, self.lost = cluster.ray, _lost(cluster.ray)
+        self.stage = cluster.stages.setdefault(what, Stage())
+        self.clock = time.perf_counter()
+        try:
+            pickle.dumps(fn)
+            self.shared = cluster.put(shared, self.stage)
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise LogerError(
+                f"{what} cannot run in another process: {error}. Functions must be those of a "
+                "module, not lambdas; or use LocalEngine"
+            ) from error
+        self.task = self.ray.remote(num_cpus=1, max_retries=0)(work)
+        self.waiting: deque[_Asked] = deque()
+        self.next, self.largest, self.workers = 0, 0, cluster.workers()
+        self.room = cluster.room()
+
+    def submit(self) -> None:
+        """Begin more blocks, as many as there may be under way.
+
+        Twice as many as there are cores, so that none waits for the driver; only one per core as
+        long as nobody knows how large results are, and fewer where they would fill the store.
+        """
+        ahead = self.workers if not self.largest else 2 * self.workers
+        ahead = min(ahead, int(self.room // max(1, self.largest)))
+        while self.next < len(self.blocks) and len(self.waiting) <= ahead:
+            self.waiting.append(self._asked(self.next))
+            self.next += 1
+
+    def result(self) -> Any:
+        """What came of the first block that is under way."""
+        first = self.waiting[0]
+        while True:
+            while not self.ray.wait([first.reference], timeout=LOOK)[0]:
+                self._look()
+            answer = self._answer(first)
+            if answer is not None:
+                break
+            self._look()  # what one block was lost with, others were lost with
+        self.waiting.popleft()
+        ok, message = answer
+        self.stage.blocks += 1
+        self.stage.received += size(message)
+        self.largest = max(self.largest, size(message))
+        result = unpacked(message)
+        if ok:
+            return result
+        error, text = result
+        raise error from Remote(text)
+
+    def stop(self, force: bool = False) -> None:
+        """Drop what has not begun, and wait for what has; or, by force, for nothing."""
+        references = [asked.reference for asked in self.waiting]
+        self.waiting.clear()
+        for reference in references:
+            with suppress(Exception):  # it may be done, or lost
+                self.ray.cancel(reference, force=force)
+        if references and not force:
+            self.ray.wait(references, num_returns=len(references), fetch_local=False)
+        self.stage.seconds += time.perf_counter() - self.clock
+        self.clock = time.perf_counter()
+
+    def _asked(self, k: int) -> _Asked:
+        asked = pickle.dumps((self.fn, self.blocks[k]), protocol=5)
+        self.stage.sent += len(asked)
+        return _Asked(k, self.task.remote([self.shared], asked))
+
+    def _answer(self, asked: _Asked) -> Any:
+        """The answer for a block that is done; None, and the block is begun again, if it was
+        lost with its worker."""
+        try:
+            return self.ray.get(asked.reference)
+        except self.lost as error:
+            cause = getattr(error, "cause", error)
+            if isinstance(error, self.ray.exceptions.RayTaskError) and not isinstance(
+                cause, self.ray.exceptions.RayError
+            ):
+                raise _cannot_work(self.what, error) from error
+        asked.tries += 1
+        name = f"{self.what}: block {asked.k + 1} of {len(self.blocks)}"
+        if asked.tries >= TRIES:
+            raise LogerError(
+                f"{name} was lost {TRIES} times with its worker ({type(cause).__name__}); perhaps "
+                "memory ran out: give each worker more, or use fewer"
+            )
+        log.warning("%s was lost with its worker (%s); again", name, type(cause).__name__)
+        self.stage.retries += 1
+        asked.reference = self._asked(asked.k).reference
+        return None
+
+    def _look(self) -> None:
+        """Begin again what was lost of the blocks behind the first one."""
+        behind = [asked for asked in list(self.waiting)[1:] if not asked.seen]
+        if not behind:
+            return
+        by_reference = {asked.reference: asked for asked in behind}
+        done, _ = self.ray.wait(
+            list(by_reference), num_returns=len(behind), timeout=0, fetch_local=False
+        )
+        for reference in done:
+            asked = by_reference[reference]
+            asked.seen = self._answer(asked) is not None
+
+
+@dataclass
+class _Asked:
+    """A block that is under way."""
+
+    k: int
+    reference: Any
+    tries: int = 0
+    seen: bool = False
+    """Whether it is known to be done."""
+
+
+def _installed() -> Any:
+    """Ray, or an error that says how to get it."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # as Ray will have it soon
+    try:
+        import ray
+        import ray.exceptions
+    except ModuleNotFoundError:
+        raise LogerError(
+            "this engine needs Ray, which is not installed; pip install 'loger-rec[ray]'"
+        ) from None
+    return ray
+
+
+def _lost(ray: Any) -> tuple[type[Exception], ...]:
+    """Errors that say that a worker, a node, or what lay there is gone."""
+    known = ray.exceptions
+    return (
+        known.WorkerCrashedError,
+        known.NodeDiedError,
+        known.LocalRayletDiedError,
+        known.OutOfMemoryError,
+        known.ObjectLostError,
+        known.RayTaskError,
+    )
+
+
+def _cannot_work(what: str, error: Exception) -> LogerError:
+    """Says of a worker that it could not even begin."""
+    return LogerError(
+        f"a worker of the cluster cannot begin {what}: {error}. Every node needs loger-rec[ray] "
+        f"{__version__} and what the work imports"
+    )

@@ -1,0 +1,210 @@
+"""What each of a user's actions gives an item, read off the computation (METHOD 11).
+
+    S(u, v) = mean item + appeal(v) + Σ_a c_a(u, v)
+
+a runs over the user's interactions and the facts about the user. c_a gathers all paths that begin
+with a and, where the encoder's score is a sum over interactions, a's part of that. Everything is
+measured against the mean item, the mean score of all items that the user does not have: S less
+that is the item's *lead*, and shares are shares of the lead.
+
+What the rules give the mean item is taken off each action in proportion to what its paths give all
+items together (``given_to_all``), so that an action which speaks for everything is no reason for
+one thing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loger.encoder.folding import EncoderParts
+from loger.grounding.actions import by_first_hop
+from loger.grounding.mass import given_to_all
+from loger.logistic import expit
+from loger.ranker import Parts, Ranker, Scores
+
+Doubles = NDArray[np.float64]
+ENOUGH, MAX_SHOWN = 0.8, 5
+"""Reasons are shown until they carry this share of what actions carry, and at most so many."""
+
+
+@dataclass(frozen=True, eq=False)
+class Attribution:
+    """S of one pair as a sum, by the user's edges."""
+
+    mean: float
+    """The mean score of all items that the user does not have."""
+    appeal: float
+    """What the item has whoever asks, beyond the mean item."""
+    opaque: float | None
+    """What the encoder gives beyond the mean item, where no action of it can be named; None where
+    all of it is among the actions."""
+    rules: Doubles  # [the user's edges]: by the paths that begin with each, beyond the mean item
+    mean_rules: Doubles  # [the user's edges]: what those give the mean item
+    encoder: Doubles  # [the user's edges]
+    cells: NDArray[np.int64]
+    """Rows (edge, place of the rule, paths), one for each first hop and rule that has paths."""
+    worth: Doubles
+    """What each of the cells gives."""
+    strengths: Doubles
+    """The strengths of the paths of each cell, added up."""
+
+    @cached_property
+    def actions(self) -> Doubles:
+        """c_a of each of the user's edges."""
+        return self.rules + self.encoder
+
+    @cached_property
+    def shown(self) -> list[int]:
+        """The edges that are shown as reasons, the largest total first: as many as carry 80 % of
+        what actions carry, but at most five."""
+        totals = self.actions
+        order = np.argsort(-totals, kind="stable")[:MAX_SHOWN]
+        order = order[totals[order] > 0]
+        enough = np.flatnonzero(np.cumsum(totals[order]) >= ENOUGH * totals.sum())
+        return [int(edge) for edge in order[: enough[0] + 1 if len(enough) else None]]
+
+    @property
+    def lead(self) -> float:
+        """S less that of the mean item."""
+        return self.appeal + float(self.actions.sum()) + (self.opaque or 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    """How logits and encoder scores become parts of S, for the pairs of one user."""
+
+    rules: Doubles  # [pairs]: factor of the rules' logits
+    base: Doubles  # [pairs]: what the logic gives without any rule
+    mean_base: float
+    encoder: float  # factor of the encoder's scores
+    opaque: Doubles | None  # [pairs]: the encoder's part, where it is not a sum
+    mean_opaque: float
+
+
+def attribute(
+    ranker: Ranker,
+    users: NDArray[np.int64],
+    items: NDArray[np.int64],
+    parts: Parts,
+    encoders: Mapping[int, EncoderParts | None],
+    scores: Mapping[int, tuple[Scores, int]],
+) -> list[Attribution]:
+    """What each action gives, of pairs in the given order.
+
+    ``encoders`` has for each user the parts of the encoder's scores of that user's pairs,
+    ``scores`` the scores of all items and the user's row in them.
+    """
+    out: list[Attribution | None] = [None] * len(users)
+    cells, worth, strengths, starts = _cells(ranker, users, items, parts)
+    mean_base = _mean_base(ranker)
+    for user in np.unique(users).tolist():
+        rows = np.flatnonzero(users == user)
+        encoder, (every, row) = encoders[user], scores[user]
+        scale = _scale(ranker, parts, rows, encoder, every, row, mean_base)
+        mean, for_all = every.mean(row), _given_to_all(ranker, user)
+        for k, i in enumerate(rows.tolist()):
+            own = slice(starts[i], starts[i + 1])
+            by_hop = cells[own], worth[own], strengths[own]
+            out[i] = _attribution(for_all, mean, scale, encoder, k, *by_hop)
+    return [a for a in out if a is not None]
+
+
+def _given_to_all(ranker: Ranker, user: int) -> Doubles:
+    """How what the rules give the mean item is to be divided among a user's edges; it adds up to 1,
+    or is 0 where they give nothing."""
+    logic = ranker.logic
+    scales = 1.0 if logic.scales is None else logic.scales
+    worth = np.abs(logic.weights) / scales
+    out = given_to_all(ranker.logic_graph, logic.rules, user, worth, logic.walk)
+    total = float(out.sum())
+    return out / total if total > 0 else out
+
+
+def _cells(
+    ranker: Ranker, users: NDArray[np.int64], items: NDArray[np.int64], parts: Parts
+) -> tuple[NDArray[np.int64], Doubles, Doubles, NDArray[np.int64]]:
+    """(edge, rule, paths), what it adds to the logit and its strength, for all pairs; and where
+    those of each pair begin."""
+    found, contributions = parts.groundings, parts.rules
+    pair = np.repeat(np.arange(len(found)), np.diff(found.indptr))
+    useful = np.flatnonzero(contributions)
+    pair, places = pair[useful], found.rules[useful]
+    logic = ranker.logic
+    hops = by_first_hop(
+        ranker.logic_graph, logic.rules, places, users[pair], items[pair], logic.walk
+    )
+    cell = np.repeat(np.arange(len(useful)), np.diff(hops.starts))
+    # Shares of the cell's own sum, so that they add up to 1 whatever the order of adding.
+    total = np.add.reduceat(hops.strengths, hops.starts[:-1]) if len(useful) else np.empty(0)
+    worth = contributions[useful][cell] * hops.strengths / total[cell]
+    rows = np.stack([hops.edges, places[cell].astype(np.int64), hops.counts], axis=1)
+    return rows, worth, hops.strengths, np.searchsorted(pair[cell], np.arange(len(users) + 1))
+
+
+def _scale(
+    ranker: Ranker,
+    parts: Parts,
+    rows: NDArray[np.int64],
+    encoder: EncoderParts | None,
+    every: Scores,
+    row: int,
+    mean_base: float,
+) -> _Scale:
+    fusion = ranker.fusion
+    unit = parts.prior + parts.popularity[rows]
+    opaque, mean_opaque = None, 0.0
+    if encoder is None and fusion.uses_encoder:
+        opaque = parts.fused[0][rows]
+        mean_opaque = every.mean_encoder(row, fusion)
+    weight = fusion.encoder_weight if encoder is not None and fusion.uses_encoder else 0.0
+    if fusion.kind != "sum":
+        return _Scale(np.ones(len(rows)), unit, mean_base, weight, opaque, mean_opaque)
+    base = fusion.alpha * expit(unit)
+    of_rules = parts.logit[rows] - unit
+    gained = fusion.alpha * parts.p[rows] - base
+    factor = np.divide(gained, of_rules, out=np.zeros(len(rows)), where=of_rules != 0)
+    return _Scale(factor, base, mean_base, weight, opaque, mean_opaque)
+
+
+def _mean_base(ranker: Ranker) -> float:
+    """What the logic gives the mean item without any rule; the same for all users."""
+    unit, fusion = ranker.logic.unit(ranker.logic_graph), ranker.fusion
+    return float((fusion.alpha * expit(unit)).mean() if fusion.kind == "sum" else unit.mean())
+
+
+def _attribution(
+    for_all: Doubles,
+    mean: float,
+    scale: _Scale,
+    encoder: EncoderParts | None,
+    k: int,
+    cells: NDArray[np.int64],
+    worth: Doubles,
+    strengths: Doubles,
+) -> Attribution:
+    """The attribution of the user's k-th pair."""
+    worth = worth * scale.rules[k]
+    appeal = scale.base[k] - scale.mean_base
+    of_encoder = np.zeros(len(for_all))
+    mean_encoder = scale.mean_opaque
+    if encoder is not None and scale.encoder:
+        n = len(encoder.mean_actions)
+        of_encoder[:n] = scale.encoder * (encoder.actions[:, k] - encoder.mean_actions)
+        appeal += scale.encoder * (encoder.appeal[k] - encoder.mean_appeal)
+        mean_encoder = scale.encoder * (encoder.mean_appeal + float(encoder.mean_actions.sum()))
+    # What the rules give the mean item is what nothing else does.
+    mean_rules = mean - scale.mean_base - mean_encoder
+    by_edge = mean_rules * for_all
+    if not for_all.any():
+        appeal -= mean_rules  # rounding, and what no action of this user gives
+    of_rules = -by_edge
+    np.add.at(of_rules, cells[:, 0], worth)
+    opaque = None if scale.opaque is None else float(scale.opaque[k] - scale.mean_opaque)
+    return Attribution(
+        mean, float(appeal), opaque, of_rules, by_edge, of_encoder, cells, worth, strengths
+    )

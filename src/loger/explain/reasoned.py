@@ -1,0 +1,265 @@
+"""Explanations by the path reasoner φ: what Algorithm 1 of the paper finds, and what it misses.
+
+φ walks from the user and proposes paths; those that follow one of the user's best rules (by y_u)
+and end in the item are the explanation. What such a path adds to the score is read off the
+computation, as for any path. Where rules lead to the item and the walk found none of their paths,
+that is a miss and is said to be one; nothing is put in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from loger.engine import Engine
+from loger.errors import LogerError
+from loger.evaluation.recommender import ExplainedItem
+from loger.explain.attribution import BLOCK
+from loger.explain.html import reasoned_html
+from loger.explain.reasons import PathPart
+from loger.explain.schema import (
+    FollowedRecord,
+    ReasonedRecord,
+    WalkedRecord,
+    entity_record,
+    record,
+)
+from loger.ranker import Parts, Ranker, Scores, blocks
+from loger.reasoner.search import Found, PathSearch, SearchConfig, path_strengths
+from loger.rules import Rule
+from loger.rules.sentences import path_sentence
+from loger.rules.wording import ENGLISH, Wording
+
+if TYPE_CHECKING:
+    from loger.reasoner.walker import Reasoner
+
+
+@dataclass(frozen=True, slots=True)
+class FollowedRule:
+    """One of the user's best rules."""
+
+    rule: Rule
+    importance: float
+    """y_{u,l}."""
+
+
+@dataclass(frozen=True, slots=True)
+class WalkedPath:
+    """A path that the reasoner found."""
+
+    part: PathPart
+    """What it adds to logit p."""
+    score: float
+    """The mean over its hops of ⟨ê, e'⟩ + ⟨r̂, r'⟩."""
+
+
+@dataclass(frozen=True, repr=False)
+class Reasoned:
+    """The paths that the reasoner found for an item, its favourite first."""
+
+    ranker: Ranker = field(repr=False)
+    user: int
+    item: int
+    score: float
+    """S."""
+    rank: int
+    """Its place among the items that the user does not have, from 1."""
+    followed: tuple[FollowedRule, ...]
+    """The rules that were followed, the most important to the user first."""
+    paths: tuple[WalkedPath, ...]
+    n: int
+    """How many paths of all rules lead to the item."""
+    words: Wording = field(default=ENGLISH, repr=False)
+    """What the sentences are said in."""
+
+    @property
+    def missed(self) -> bool:
+        """Whether rules lead to the item and no path of theirs was found."""
+        return self.n > 0 and not self.paths
+
+    def sentences(self) -> list[str]:
+        """Each path as a sentence."""
+        return [path_sentence(self.ranker.graph, p.part.path, self.words) for p in self.paths]
+
+    def because(self) -> str:
+        """The first path as a sentence, or that there is none."""
+        if self.paths:
+            return self.sentences()[0]
+        if not self.n:
+            return self.words.text("reasoner_no_rule")
+        key = "reasoner_missed_one" if self.n == 1 else "reasoner_missed_many"
+        return self.words.text(key, n=self.words.number(self.n))
+
+    def said(self, words: Wording) -> Reasoned:
+        """The same in other words."""
+        return replace(self, words=words)
+
+    def explained(self) -> ExplainedItem:
+        """The record as any recommender with reasons gives it."""
+        paths = tuple(p.part.path for p in self.paths)
+        weights = tuple(p.part.contribution for p in self.paths)
+        return ExplainedItem(self.item, self.score, paths, weights)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The record for machines, names for numbers: a ``schema.ReasonedRecord``."""
+        graph = self.ranker.graph
+        words, item = graph.vocabulary, self.item + graph.n_users
+        return record(
+            ReasonedRecord,
+            self,
+            user=words.names[self.user],
+            item=words.names[item],
+            label=words.labels[item],
+            because=self.because(),
+            followed=[
+                record(
+                    FollowedRecord,
+                    one,
+                    rule=str(one.rule),
+                    sentence=one.rule.sentence(self.words),
+                )
+                for one in self.followed
+            ],
+            paths=[
+                record(
+                    WalkedRecord,
+                    one.part,
+                    score=one.score,
+                    rule=str(one.part.rule),
+                    sentence=sentence,
+                    entities=[entity_record(words, e) for e in one.part.path.entities],
+                    relations=[graph.relation_name(r) for r in one.part.path.relations],
+                )
+                for one, sentence in zip(self.paths, self.sentences(), strict=True)
+            ],
+        )
+
+    def __str__(self) -> str:
+        labels = self.ranker.graph.vocabulary.labels
+        label, user = labels[self.item + self.ranker.graph.n_users], labels[self.user]
+        lines = [self.words.text("reasoner", item=label, user=user, rank=self.rank)]
+        lines += [
+            f"  {p.score:+.3f}  {text}"
+            for p, text in zip(self.paths, self.sentences(), strict=True)
+        ]
+        return "\n".join(lines if self.paths else [*lines, f"  {self.because()}"])
+
+    def __repr__(self) -> str:
+        words, item = self.ranker.graph.vocabulary, self.item + self.ranker.graph.n_users
+        about = f"rank {self.rank}, {len(self.paths)} of {self.n} paths"
+        return f"<Reasoned {words.names[item]!r} for {words.names[self.user]!r}: {about}>"
+
+    def _repr_html_(self) -> str:
+        return reasoned_html(self)
+
+
+@dataclass(frozen=True, eq=False)
+class PathReasoner:
+    """φ with its search: finds paths of a ranker's rules."""
+
+    walker: Reasoner
+    search: SearchConfig
+
+    def reasoned(
+        self,
+        ranker: Ranker,
+        user: int,
+        items: NDArray[np.integer],
+        paths: int = 3,
+        scores: Scores | None = None,
+    ) -> list[Reasoned]:
+        """What one walk from a user finds for some items, in the given order.
+
+        ``scores`` are those of the user, where they have been made already.
+        """
+        self._check(ranker)
+        v = items.astype(np.int64)
+        owners = np.full(len(v), user)
+        every = ranker.scores([user]) if scores is None else scores
+        row = np.flatnonzero(every.users == user)[0]
+        ranks, _ = every.ranks(np.full(len(v), row), v)
+        search = PathSearch(ranker.logic_graph, ranker.logic.rules, self.search)
+        y = ranker.importance(user)
+        found = search.best(user, v, self.walker, y)
+        rules = ranker.logic.rules
+        followed = tuple(FollowedRule(rules[k], float(y[k])) for k in search.followed(y).tolist())
+        parts = ranker.parts(owners, v, every.encoder[row, v].astype(np.float64))
+        n = np.asarray(parts.groundings.count_matrix.sum(axis=1)).ravel()
+        encoder, logic = parts.fused
+        total = encoder + logic
+        worth, shares = _contributions(ranker, parts, found)
+        return [
+            Reasoned(
+                ranker, user, int(v[k]), float(total[k]), int(ranks[k]), followed,
+                tuple(_walked(ranker, found, k, paths, worth, shares)), int(n[k]),
+            )
+            for k in range(len(v))
+        ]  # fmt: skip
+
+    def explained_items(
+        self, ranker: Ranker, users: ArrayLike, k: int, paths: int, engine: Engine
+    ) -> list[list[ExplainedItem]]:
+        """The k best items of users with the paths found for them, by number."""
+        asked = np.asarray(users, dtype=np.int64)
+        shared = (self, ranker, k, paths)
+        rows = engine.map("explaining", _explained, blocks(asked, BLOCK), shared)
+        return [[one.explained() for one in row] for part in rows for row in part]
+
+    def tops(self, ranker: Ranker, users: ArrayLike, k: int, paths: int) -> list[list[Reasoned]]:
+        """The k best items of users, each list with what one walk finds."""
+        out = []
+        for user in np.asarray(users).tolist():
+            scores = ranker.scores([user], observed=False)
+            items = scores.best(k)[0][0]
+            out.append(self.reasoned(ranker, user, items[items >= 0], paths, scores))
+        return out
+
+    def _check(self, ranker: Ranker) -> None:
+        known, now = self.walker.graph_.n_users, ranker.graph.n_users
+        if known != now:
+            raise LogerError(
+                f"the reasoner knows the {known:,} users it was trained with, and this model has "
+                f"{now:,}; explain by contributions"
+            )
+
+
+def _explained(
+    shared: tuple[PathReasoner, Ranker, int, int], users: NDArray[np.int64]
+) -> list[list[Reasoned]]:
+    by, ranker, k, paths = shared
+    return by.tops(ranker, users, k, paths)
+
+
+def _contributions(
+    ranker: Ranker, parts: Parts, found: Found
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """What each path adds to logit p of its item, and its share of what its rule adds."""
+    if not len(found):
+        return np.empty(0), np.empty(0)
+    at = found.targets, found.places
+    if ranker.logic.walk is None:
+        shares = 1 / parts.groundings.count_matrix.toarray()[at]
+    else:
+        strengths = path_strengths(ranker.logic_graph, found, ranker.logic.walk)
+        shares = strengths / parts.groundings.strength_matrix.toarray()[at]
+    return shares * parts.groundings.as_matrix(parts.rules).toarray()[at], shares
+
+
+def _walked(
+    ranker: Ranker,
+    found: Found,
+    target: int,
+    n: int,
+    worth: NDArray[np.float64],
+    shares: NDArray[np.float64],
+) -> Iterator[WalkedPath]:
+    """The first n paths of an item."""
+    first = int(found.starts[target])
+    for k, one in enumerate(found.of(target, n), first):
+        rule = ranker.logic.rules[one.rule]
+        part = PathPart(one.path, rule, float(worth[k]), float(shares[k]), ranker.graph)
+        yield WalkedPath(part, float(one.score))

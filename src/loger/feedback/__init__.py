@@ -1,0 +1,1 @@
+"""Which reasons work: what was shown beside what was clicked."""

@@ -1,0 +1,297 @@
+"""Words and patterns of one language, from TOML; a user's own may override them.
+
+``words/en.toml``, ``de.toml`` and ``es.toml`` are complete. A file of one's own has a table for
+each language, with only what is to be said otherwise:
+
+    [en.verbs]
+    plays = "played"                      # what the head does, in the third person
+    [de.verbs]
+    plays = "gehört"                      # a participle
+    [de.relations.pairs_with]             # or every form: {x} is the object
+    one = "passt gut zu {x}"
+    [es.types]
+    brand = ["casa", "casas", "misma casa"]
+    [en.texts]
+    because = "since {reason}"
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from importlib.resources import files
+from pathlib import Path
+from string import Formatter
+from typing import Any
+
+from loger.errors import LogerError, UnknownNameError
+from loger.rules import english
+
+LANGUAGES = ("en", "de", "es")
+CASES = ("nom", "acc", "dat")
+FORMS = ("you", "one", "many", "that", "those", "something", "someone", "so")
+"""How a relation is said: to you, of one, of several; in a clause after who, of one, of several;
+what you did it to; and that another does so too."""
+_OPTIONAL = ("same", "case", "to_you")
+_SECTIONS = ("verbs", "relations", "types", "texts", "pronouns", "verb_forms")
+
+
+@dataclass(frozen=True, slots=True)
+class Forms:
+    """The forms of one relation; ``{x}`` stands for the object."""
+
+    patterns: Mapping[str, str]
+    case: str
+    """In which case a pronoun stands for the object."""
+    has: bool
+    """Whether the head simply has the tail, so that the tail's type is to be said."""
+    same: str | None
+    """What two heads of one tail have in common, where the type does not say it."""
+    to_you: str | None
+    """What one does to you, where it is not as to anybody: te sigue."""
+
+    def with_object(self, x: str) -> dict[str, str]:
+        """The forms of clauses, with their object."""
+        clauses = FORMS[:5]
+        return {form: self.patterns[form].replace("{x}", x) for form in clauses}
+
+
+@dataclass(frozen=True, eq=False)
+class Wording:
+    """The words of one language; see ``wording_of``."""
+
+    language: str
+    table: Mapping[str, Any]
+
+    def text(self, key: str, **slots: object) -> str:
+        """A text with its slots filled in."""
+        pattern: str = self.table["texts"][key]
+        return pattern.format(**slots)
+
+    def number(self, n: int) -> str:
+        """A count, with the language's sign between thousands."""
+        return f"{n:,}".replace(",", self.table["thousands"])
+
+    def share(self, value: float) -> str:
+        """A share in percent."""
+        return str(self.table["percent"]).format(n=f"{100 * value:.0f}")
+
+    def pronoun(self, word: str, case: str = "nom") -> str:
+        """it, this, them or you, in a case."""
+        return str(self.table["pronouns"][case][word])
+
+    def kind(self, entity_type: str) -> str:
+        """What an entity of a type is called."""
+        return self._noun(entity_type)[0]
+
+    def kinds(self, entity_type: str) -> str:
+        """What several entities of a type are called."""
+        return self._noun(entity_type)[1]
+
+    def same(self, entity_type: str) -> str:
+        """The same entity of a type: same brand."""
+        return self._noun(entity_type)[2]
+
+    def _noun(self, entity_type: str) -> list[str]:
+        words = entity_type.split("[")[0].replace("_", " ")
+        known: Mapping[str, list[str]] = self.table["types"]
+        if entity_type in known:
+            return known[entity_type]
+        more = english.plural(words) if self.language == "en" else words
+        return [words, more, self.text("same", kind=words)]
+
+    @cached_property
+    def _made(self) -> dict[tuple[str, str, str], Forms]:
+        return {}
+
+    def forms(self, name: str, head_type: str, tail_type: str) -> Forms:
+        """How a relation is said."""
+        key = name, head_type, tail_type
+        if key not in self._made:
+            self._made[key] = self._forms(*key)
+        return self._made[key]
+
+    def _forms(self, name: str, head_type: str, tail_type: str) -> Forms:
+        relations, verbs = self.table["relations"], self.table["verbs"]
+        plain = name.split("[")[0]
+        has = plain.removeprefix("has_") == tail_type
+        found = english.known_as(name, tail_type, relations)
+        spoken = english.known_as(name, tail_type, verbs)
+        if has and found is None and spoken is None:
+            found = spoken = "has"
+        has = has and (found == "has" or spoken == "has")
+        patterns = self._of_verb(verbs[spoken]) if spoken in verbs else {}
+        if found in relations:
+            patterns |= relations[found]
+        if not patterns and self.language == "en":
+            patterns = self._of_verb(english.made_up(name, head_type, tail_type))
+        elif not patterns:
+            words = plain.replace("_", " ")
+            other = relations["other"]
+            patterns = {form: text.replace("{relation}", words) for form, text in other.items()}
+        one = patterns.get("one", "{x}")
+        own = {form: patterns.get(form, self._usual(form, one, patterns)) for form in FORMS}
+        return Forms(
+            own, patterns.get("case", "acc"), has, patterns.get("same"), patterns.get("to_you")
+        )
+
+    def _usual(self, form: str, one: str, patterns: Mapping[str, str]) -> str:
+        """A form that is not given: that of a clause is as of one, and of several as of one."""
+        if form == "so":
+            return str(self.table["verb_forms"]["so"])
+        if form in ("something", "someone"):
+            return ""
+        return patterns.get("that", one) if form == "those" else one
+
+    def _of_verb(self, verb: str | list[str]) -> dict[str, str]:
+        """All forms of a verb."""
+        parts = [verb] if isinstance(verb, str) else verb
+        if self.language == "en" and len(parts) == 1:
+            parts = [english.to_you(parts[0]), parts[0], english.auxiliary(parts[0])]
+        forms: Mapping[str, str] = self.table["verb_forms"]
+        out = {}
+        for form, pattern in forms.items():
+            for k, part in enumerate(parts):
+                pattern = pattern.replace(f"{{{k}}}", part)
+            out[form] = pattern
+        return out
+
+
+Words = Wording | Mapping[str, Any] | Path | str | None
+"""What may be given as wording."""
+
+
+def wording_of(language: str | None = None, wording: Words = None) -> Wording:
+    """The words of a language, English unless said otherwise, with one's own in place of some.
+
+    ``wording`` is a TOML file, or what it would hold: a table for each language.
+
+    >>> wording_of("de").text("because", reason="du hast Tinte gekauft")
+    'weil: du hast Tinte gekauft'
+    """
+    if isinstance(wording, Wording):
+        return wording
+    if wording is None:
+        return _shipped(language or "en")
+    own, place = _read(wording)
+    if language is None:
+        language = next(iter(own)) if len(own) == 1 else "en"
+    if language not in own:
+        return _shipped(language)
+    if language not in LANGUAGES:
+        return _checked(Wording(language, own[language]), place)
+    table = _merged(_shipped(language).table, own[language], f"{place}, [{language}]")
+    return _checked(Wording(language, table), place)
+
+
+def best_language(accepted: str, known: Iterable[str] = LANGUAGES) -> str:
+    """The language of an Accept-Language header that there are words for; else English.
+
+    >>> best_language("fr;q=0.9, de-AT, en;q=0.8"), best_language("fr"), best_language("es;q=0")
+    ('de', 'en', 'en')
+    """
+    offers = []
+    for k, part in enumerate(accepted.split(",")[:50]):
+        name, _, rest = part.strip().partition(";")
+        quality = rest.strip().removeprefix("q=") if rest.strip().startswith("q=") else "1"
+        try:
+            weight = float(quality)
+        except ValueError:
+            continue
+        offers.append((-weight, k, name.split("-")[0].lower()))
+    known = list(known)
+    return next((name for q, _, name in sorted(offers) if q < 0 and name in known), "en")
+
+
+@lru_cache(maxsize=8)
+def _shipped(language: str) -> Wording:
+    if language not in LANGUAGES:
+        raise UnknownNameError("language", language, LANGUAGES, near=list(LANGUAGES))
+    text = files("loger.rules").joinpath(f"words/{language}.toml").read_text(encoding="utf-8")
+    return Wording(language, tomllib.loads(text))
+
+
+def _read(wording: Mapping[str, Any] | Path | str) -> tuple[Mapping[str, Any], str]:
+    """A user's tables by language, and what to call them in messages."""
+    if isinstance(wording, Mapping):
+        own, place = wording, "wording"
+    else:
+        place = str(wording)
+        try:
+            own = tomllib.loads(Path(wording).read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise LogerError(f"{place}: cannot be read as TOML ({error})") from None
+    for language, table in own.items():
+        if len(language) != 2 or not isinstance(table, Mapping):
+            raise LogerError(
+                f"{place}: {language!r} is not a language; write a table for each language, such "
+                "as [en.verbs] or [de.relations.has_brand]"
+            )
+    return own, place
+
+
+def _merged(table: Mapping[str, Any], own: Mapping[str, Any], place: str) -> dict[str, Any]:
+    """A language's table with a user's words in place of some."""
+    out = dict(table)
+    for section, words in own.items():
+        if section not in out:
+            raise LogerError(f"{place}: {UnknownNameError('section', section, _SECTIONS)}")
+        if not isinstance(words, Mapping):
+            out[section] = words
+            continue
+        if section in ("texts", "verb_forms", "pronouns"):
+            for key in words:
+                if key not in table[section]:
+                    raise LogerError(f"{place}: {UnknownNameError('text', key, table[section])}")
+        out[section] = {**table[section], **words}
+    return out
+
+
+def _checked(wording: Wording, place: str) -> Wording:
+    """The wording, or an error that names what is missing or has a slot that nothing fills."""
+    english_, where = ENGLISH.table, f"{place}, [{wording.language}]"
+    for key in ("thousands", "percent", *_SECTIONS):
+        if key not in wording.table:
+            raise LogerError(f"{where}: {key!r} is missing; see words/de.toml for all there is")
+    for key in english_["texts"]:
+        if key not in wording.table["texts"]:
+            raise LogerError(f"{where}: the text {key!r} is missing")
+        allowed = {slot for w in LANGUAGES for slot in _slots(_shipped(w).table["texts"][key])}
+        _check_slots(f"{where}, texts.{key}", wording.table["texts"][key], allowed | {*FORMS, "x"})
+    for name, forms in wording.table["relations"].items():
+        _check_forms(f"{where}, relations.{name}", forms)
+    for name, nouns in wording.table["types"].items():
+        if not (isinstance(nouns, list) and len(nouns) == 3):
+            usual = ["brand", "brands", "same brand"]
+            raise LogerError(f"{where}, types.{name} must be like {usual}, got {nouns!r}")
+    return wording
+
+
+def _check_forms(where: str, forms: Mapping[str, str]) -> None:
+    known = (*FORMS, *_OPTIONAL)
+    for form, pattern in forms.items():
+        if form not in known:
+            raise LogerError(f"{where}: {UnknownNameError('form', form, known)}")
+        if form == "case" and pattern not in CASES:
+            raise LogerError(f"{where}.case is one of {', '.join(CASES)}, got {pattern!r}")
+        if form in (*FORMS[:5], "so") and "{x}" not in pattern:
+            raise LogerError(f"{where}.{form} needs {{x}}, got {pattern!r}")
+
+
+def _slots(pattern: str) -> set[str]:
+    return {name for _, name, _, _ in Formatter().parse(pattern) if name is not None}
+
+
+def _check_slots(where: str, pattern: object, allowed: set[str]) -> None:
+    try:
+        slots = _slots(str(pattern))
+    except ValueError as error:
+        raise LogerError(f"{where}: {error}, got {pattern!r}") from None
+    if not slots <= allowed:
+        unknown = sorted(slots - allowed)[0]
+        raise LogerError(f"{where}: {UnknownNameError('slot', unknown, sorted(allowed))}")
+
+
+ENGLISH = _shipped("en")

@@ -1,0 +1,73 @@
+"""Settings of the logic model, chosen on development users: walks, and whether derived relations
+are of use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from loger.config import with_setting
+from loger.derived_config import Tried
+from loger.em import EM
+from loger.em_config import EMConfig
+from loger.fitted import FittedLogic, Round
+from loger.stages import NOTHING_KEPT, Stages, started
+
+RECENCIES = (0.0, 0.5, 1.0)
+"""What a fit tries where the data have times, unless told otherwise, …"""
+STRENGTHS = (0.0, 0.5, 1.0)
+"""… where they have strengths of interactions: not at all, by the root, in proportion …"""
+POPULARITIES = (0.0, 0.75)
+"""… and then of the exponent by which popular items are discounted: dense data want it."""
+
+
+def tuned(
+    problem: Callable[[EMConfig], EM],
+    config: EMConfig,
+    tune: Mapping[str, Sequence[Any]],
+    stages: Stages = NOTHING_KEPT,
+) -> tuple[EM, FittedLogic, list[Tried]]:
+    """The problem with settings chosen on development users, one after another; its first M-step,
+    and what was tried.
+
+    Other walks are tried on the candidates of the settings that were given.
+    """
+    best, tried = problem(config), list[Tried]()
+    first = started(best, stages)
+    for name, values in tune.items():
+        results: list[tuple[float, EM, FittedLogic]] = []
+        for value in values:
+            em = _other(problem, best, with_setting(best.config, name, value))
+            fitted = first if em is best else started(em, stages)
+            results.append((fitted.trace[0].ndcg, em, fitted))
+            tried.append((name, value, fitted.trace[0].ndcg))
+        _, best, first = max(results, key=lambda row: row[0])
+    return best, first, tried
+
+
+def with_or_without(em: EM, first: FittedLogic) -> tuple[FittedLogic, list[Tried]]:
+    """The first M-step with or without rules over derived relations, whichever is better on
+    development users, and what each came to."""
+    derived = np.array([rule.derived for rule in first.logic.rules])
+    if not derived.any() or derived.all() or not len(em.dev_users):
+        return first, []
+    logic = replace(first.logic, weights=np.where(derived, 0.0, first.logic.weights))
+    fewer = replace(first, logic=logic).without_idle_rules()
+    plain, before, after = em.m_step(fewer)
+    ndcg, recall = (float(values.mean()) for values in em.dev_metrics(plain))
+    tried: list[Tried] = [("derived", True, first.trace[0].ndcg), ("derived", False, ndcg)]
+    if ndcg <= first.trace[0].ndcg:
+        return first, tried
+    return replace(plain, trace=(Round(0, before, after, 0, 0, ndcg, recall),)), tried
+
+
+def _other(problem: Callable[[EMConfig], EM], best: EM, settings: EMConfig) -> EM:
+    """The problem with other settings, on the same candidates if only its walk is another."""
+    if settings == best.config:
+        return best
+    if replace(settings, walk=best.config.walk) != best.config:
+        return problem(settings)
+    return best.with_walk(settings.walk)

@@ -1,0 +1,270 @@
+"""The events of a server: kept, followed by every worker, and folded into bundles.
+
+A worker rebuilds nothing. What a user did acts through a view of that user (``Served.person``);
+what changes items and facts waits for a new bundle, which a process of its own makes.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from loger.claims import claim
+from loger.errors import DataError, LogerError
+from loger.events.event import Event
+from loger.events.folding import folded_seq
+from loger.events.pending import Pending
+from loger.events.store import Answer, Appended, EventStore, beside
+from loger.feedback.shown import variant_of
+from loger.feedback.traffic import LETTERS
+from loger.web.config import ServeConfig
+from loger.web.metrics import Metrics
+from loger.web.problems import ProblemError
+from loger.web.service import Service
+
+log = logging.getLogger("loger.web")
+POLL = 0.2
+"""Seconds between looks for events that other workers took."""
+TIDY = 1_500
+"""Looks between two times that lists which nobody saw are dropped: five minutes."""
+SOON = 2.0
+"""Seconds after which events on items and facts are folded, so that several go together."""
+REST = 10.0
+"""A fold may not come sooner than so many times what the last one took: it takes a tenth of a core
+at most."""
+MEASURED = 100
+"""Users on whom a fold measures how well the model foresaw what they did."""
+NICE = 5
+
+
+class Events:
+    """The events of a server, and what follows them."""
+
+    def __init__(self, config: ServeConfig, services: Sequence[Service], metrics: Metrics) -> None:
+        self.config, self.services, self.metrics = config, services, metrics
+        self.path = Path(config.events) if config.events else beside(config.bundle)
+        self._store: EventStore | None = None
+        self._opening, self._end = threading.Lock(), threading.Event()
+        self._answers: deque[Answer] = deque(maxlen=100_000)
+        self._lost = False
+        self.problem: str | None = None
+        """Why events cannot be followed; None if they can."""
+        self._folders = [_Folder(service, self) for service in services]
+        self.follow()
+
+    # ── keeping ─────────────────────────────────────────────────────────────────────────
+
+    def store(self, make: bool = False) -> EventStore | None:
+        """The store, once there is one."""
+        with self._opening:
+            if self._store is None and self.config.learn and (make or self.path.exists()):
+                self._store = EventStore(self.path)
+                for service in self.services:  # nothing is forgotten before all let go of it
+                    held = service.served.holds(self._store.id)
+                    self._store.folded_into(service.folder, held)
+            return self._store
+
+    def append(self, events: Sequence[Event]) -> Appended:
+        """Keep events; when this returns they are on disk, and this worker knows them."""
+        if not self.config.learn:
+            raise ProblemError(403, "this server takes no events; start it without --no-events")
+        try:
+            store = self.store(make=True)
+            assert store is not None
+            told = store.append(events)
+        except LogerError as error:
+            raise ProblemError(503, f"events cannot be kept now: {error}") from error
+        for event in events:
+            id_ = event.body.get("recommendation_id")
+            variant = "" if id_ is None else LETTERS[variant_of(id_)]
+            self.metrics.events.labels(event.kind, variant).inc()
+        self._try_to_follow()
+        return told
+
+    def note(self, answer: Answer) -> None:
+        """Keep what was recommended, soon; a kill may lose the last half second of it."""
+        if self.config.learn:
+            self._answers.append(answer)
+
+    def flush(self) -> None:
+        """Write down what was recommended."""
+        answers = [self._answers.popleft() for _ in range(len(self._answers))]
+        if answers and (store := self.store(make=True)) is not None:
+            store.log_answers(answers)
+
+    def _write_down(self, turn: int) -> None:
+        """As ``flush``, now and then; lists that cannot be kept hold up nothing."""
+        try:
+            if turn % 3 == 0:
+                self.flush()
+            if turn % TIDY == 0 and (store := self.store()) is not None:
+                store.drop_unseen(time.time())
+        except LogerError as error:
+            if not self._lost:
+                log.warning("what is recommended cannot be kept: %s", error)
+            self._lost = True
+
+    # ── following ───────────────────────────────────────────────────────────────────────
+
+    def follow(self) -> None:
+        """Take in what is new in the store."""
+        store = self.store()
+        if store is not None:
+            for service in self.services:
+                service.follow(store)
+
+    def _watch(self) -> None:
+        turns = 0
+        while not self._end.wait(POLL):
+            turns += 1
+            self._try_to_follow()
+            self._write_down(turns)
+
+    def _try_to_follow(self) -> None:
+        try:
+            self.follow()
+            self.problem = None
+        except Exception as error:  # the next look may find it repaired
+            if self.problem is None:
+                log.warning("cannot follow the events: %s", error)
+            self.problem = str(error)[:500]
+
+    def _fold(self) -> None:
+        while not self._end.wait(1.0):
+            for folder in self._folders:
+                try:
+                    if folder.tend(time.time(), self.config.fold_every):
+                        folder.problem = None
+                except Exception as error:  # the next turn may succeed; until then health says so
+                    folder.problem = f"events were not folded into {folder.bundle}: {error}"[:500]
+                    log.warning("%s", folder.problem)
+
+    def start(self) -> None:
+        """Begin to follow and to fold."""
+        if not self.config.learn:
+            return
+        threading.Thread(target=self._watch, name="loger-events", daemon=True).start()
+        if self.config.fold_every > 0:
+            threading.Thread(target=self._fold, name="loger-fold", daemon=True).start()
+
+    @property
+    def not_folded(self) -> str | None:
+        """Why events wait that should be in a bundle; None if all is well."""
+        return next((f.problem for f in self._folders if f.problem is not None), None)
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the server is about to end."""
+        return self._end.is_set()
+
+    def stop(self) -> None:
+        """End both; what was recommended is written down first."""
+        self._end.set()
+        for folder in self._folders:
+            folder.stop()
+        try:
+            self.flush()
+        except LogerError as error:
+            log.warning("the last answers were not kept: %s", error)
+
+    # ── how far ─────────────────────────────────────────────────────────────────────────
+
+    def staleness(self, service: Service, now: float) -> Staleness:
+        """How far a service is behind what happened."""
+        served, store = service.served, self.store()
+        pending = served.pending
+        written = served.stamp[2] / 1e9  # the manifest's time of change
+        return Staleness(
+            bundle_age=max(0.0, now - written),
+            events=0 if store is None else store.last,
+            applied=0 if pending is None else pending.seq,
+            not_folded=0 if pending is None else pending.events,
+            oldest_not_folded=0.0
+            if pending is None or pending.since is None
+            else max(0.0, now - pending.since),
+        )
+
+
+@dataclass(frozen=True)
+class Staleness:
+    """How far a server is behind what happened; times in seconds."""
+
+    bundle_age: float
+    """Since the bundle was written."""
+    events: int
+    """The number of the last event that was acknowledged …"""
+    applied: int
+    """… and of the last that this worker knows."""
+    not_folded: int
+    """Events that act, but that the bundle does not hold yet …"""
+    oldest_not_folded: float
+    """… and since when the first of them waits."""
+
+
+class _Folder:
+    """Folds events into one bundle, in a process of its own. Workers need not agree: who comes
+    second finds the fold claimed, or a newer bundle to take up."""
+
+    def __init__(self, service: Service, events: Events) -> None:
+        self.service, self.events, self.bundle = service, events, service.folder
+        self._rest_until = 0.0
+        self._child: subprocess.Popen[str] | None = None
+        self.problem: str | None = None
+        """Why the last fold failed; None if it did not."""
+
+    def tend(self, now: float, every: float) -> bool:
+        """Fold if it is time to; whether that was done."""
+        served, store = self.service.served, self.events.store()
+        if served.pending is None or store is None or now < self._rest_until:
+            return False
+        if not _due(served.pending, now, every):
+            return False
+        begun, real = time.monotonic(), self.bundle.resolve()
+        try:
+            with claim(real.with_name(f"{real.name}.fold"), "fold"):
+                if folded_seq(real, store.id) <= served.holds(store.id):
+                    self._run()
+        except DataError as error:
+            if "is writing here" not in str(error):
+                raise
+            self._rest_until = now + SOON  # another worker folds, or somebody updates
+            return False
+        finally:
+            took = time.monotonic() - begun
+            self._rest_until = max(self._rest_until, now + took + max(SOON, REST * took))
+        self.service.refresh()
+        return True
+
+    def _run(self) -> None:
+        command = [sys.executable, "-m", "loger", "update", str(self.bundle)]
+        command += ["--events", str(self.events.path), "--measure", str(MEASURED), "--json"]
+        self._child = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
+        if hasattr(os, "setpriority"):
+            os.setpriority(os.PRIO_PROCESS, self._child.pid, NICE)  # requests come first
+        _, said = self._child.communicate()
+        if self._child.returncode:
+            why = said.strip()[-500:] or f"it ended with {self._child.returncode}"
+            raise DataError(why) if "is writing here" in why else LogerError(why)
+
+    def stop(self) -> None:
+        """End a fold that is under way; the next one begins it anew."""
+        if self._child is not None and self._child.poll() is None:
+            self._child.terminate()
+
+
+def _due(pending: Pending, now: float, every: float) -> bool:
+    """Whether events should be folded: those that nothing else applies soon, others in time."""
+    if pending.since is None:
+        return False
+    waited = now - pending.since
+    return waited >= every or (pending.waiting > 0 and waited >= SOON)

@@ -1,0 +1,213 @@
+"""Tables as people have them: duplicated rows, ids that do not match, times that are none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from loger.build import frames, mapping
+from loger.build.mapping import Column, EntityTable, InteractionTable, TableMapping
+from loger.build.propose import propose
+from loger.build.table import from_tables
+from loger.errors import DataError
+
+N_TRACKS, N_PLAYS = 40, 300
+
+
+def tracks(**more: list[str]) -> pl.DataFrame:
+    columns = {
+        "track_id": [f"t{k:04d}" for k in range(N_TRACKS)],
+        "title": [f"Song {k}" for k in range(N_TRACKS)],
+        "artist": [f"Artist {k % 5}" for k in range(N_TRACKS)],
+    }
+    return pl.DataFrame(columns | more)
+
+
+def plays(**more: list[str]) -> pl.DataFrame:
+    columns = {
+        "user_id": [f"u{k % 25}" for k in range(N_PLAYS)],
+        "track_id": [f"t{(k * k) % N_TRACKS:04d}" for k in range(N_PLAYS)],
+        "played_at": [f"2024-0{k % 9 + 1}-1{k % 7} 10:00:00" for k in range(N_PLAYS)],
+    }
+    return pl.DataFrame(columns | more)
+
+
+def mapped(*tables: pl.DataFrame, **more: str) -> Any:
+    """The mapping that was proposed."""
+    return from_tables(*tables, **more).mapping
+
+
+def test_a_duplicated_row_of_the_items_is_noted_and_the_first_taken() -> None:
+    twice = pl.concat([tracks(), tracks()[:1].with_columns(pl.lit("Other").alias("title"))])
+    for more in ({}, {"item": "track_id"}):
+        dataset = from_tables(plays(), twice, **more)
+        assert dataset.n_items == N_TRACKS
+        assert dataset.vocabulary.labels[dataset.n_users] == "Song 0"
+        note = "rows of items that are in their table already left out: the first is taken"
+        assert [(n.count, n.example) for n in dataset.notes if n.what == note] == [(1, "t0000")]
+
+
+def test_times_of_day_are_no_facts() -> None:
+    clock = [f"{k % 24}:{k % 60:02d}:07" for k in range(N_PLAYS)]
+    found = {c.column: (c.take, c.why) for _, c in mapped(plays(clock=clock), tracks()).columns()}
+    assert found["clock"] == ("leave out", "times of day")
+
+
+def test_ids_that_do_not_match_are_shown_side_by_side(tmp_path: Path) -> None:
+    bare = plays(track_id=[str((k * k) % N_TRACKS) for k in range(N_PLAYS)])
+    said = r"0% of {}\.track_id occur in {}\.track_id, e\.g\. '1' against 't0001'"
+    for more in ({}, {"item": "track_id"}):
+        with pytest.raises(DataError, match=said.format("interactions", "items")):
+            from_tables(bare, tracks(), **more)
+    paths = tmp_path / "plays.csv", tmp_path / "tracks.csv"
+    bare.write_csv(paths[0])
+    tracks().write_csv(paths[1])
+    with pytest.raises(DataError, match=said.format("plays", "tracks")):
+        from_tables(*paths)
+
+
+def test_a_column_that_is_given_is_taken_though_few_of_its_ids_are_known() -> None:
+    few = tracks()[:10]
+    with pytest.raises(DataError, match=r"occur in items\.track_id"):
+        from_tables(plays(), few)
+    assert mapped(plays(), few, item="track_id").items.id == "track_id"
+
+
+def test_integers_match_text_and_numbers_that_became_floats() -> None:
+    numbers = tracks(track_id=[f"{k}.0" for k in range(N_TRACKS)])
+    bought = plays(track_id=[(k * k) % N_TRACKS for k in range(N_PLAYS)])
+    assert from_tables(bought, numbers).n_items == N_TRACKS
+
+
+def test_a_few_broken_times_cost_their_rows_and_not_the_column() -> None:
+    times = plays()["played_at"].to_list()
+    times[4], times[290] = "soon", "31.02."
+    dataset = from_tables(plays(played_at=times), tracks())
+    assert mapped(plays(played_at=times), tracks()).interactions.time == "played_at"
+    assert dataset.interactions.times is not None
+    (note,) = [n for n in dataset.notes if "not a time" in n.what]
+    assert (note.count, note.example) == (2, "line 5: soon; also 291")
+
+
+def test_a_time_that_most_rows_lack_is_left_out_with_the_reason() -> None:
+    times = [t if k % 2 else None for k, t in enumerate(plays()["played_at"])]
+    dataset = from_tables(plays(played_at=times), tracks())
+    assert dataset.interactions.times is None
+    (column,) = mapped(plays(played_at=times), tracks()).interactions.columns
+    assert (column.take, column.why[:24]) == ("leave out", "50% of the rows have non")
+    assert len(dataset.interactions) == len(from_tables(plays(), tracks()).interactions)
+
+
+@pytest.mark.parametrize(
+    ("titles", "label"),
+    [
+        ({"title": [f"Song {k // 3}" for k in range(N_TRACKS)]}, "title"),
+        ({"title": [f"Song {k % 4}" for k in range(N_TRACKS)]}, "title"),
+        ({"title": ["x"] * N_TRACKS, "Track Name": [f"S{k}" for k in range(N_TRACKS)]},
+         "Track Name"),
+        ({"title": ["x"] * N_TRACKS, "what": [f"AB {k}" for k in range(N_TRACKS)]}, ""),
+        ({"title": ["x"] * N_TRACKS,
+          "what": [f"Lied der Dinge {chr(97 + k % 26)}{k}" for k in range(N_TRACKS)]}, "what"),
+        ({"title": ["x"] * N_TRACKS, "brand_name": [f"B{k % 9}" for k in range(N_TRACKS)]}, ""),
+    ],
+)  # fmt: skip
+def test_titles_become_labels_also_where_they_repeat(
+    titles: dict[str, list[str]], label: str
+) -> None:
+    assert mapped(plays(), tracks(**titles)).items.label == label
+
+
+def test_the_verb_follows_the_names_of_file_and_columns(tmp_path: Path) -> None:
+    assert from_tables(plays(), tracks()).relations[0].name == "played"
+    plays().rename({"played_at": "when"}).write_csv(tmp_path / "loans.csv")
+    assert from_tables(tmp_path / "loans.csv", tracks()).relations[0].name == "borrowed"
+    bare = plays().rename({"played_at": "when"})
+    assert from_tables(bare, tracks()).relations[0].name == "interacted"
+
+
+def test_every_key_of_the_file_is_explained_where_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "m.toml"
+    column = Column("c", "list", "has_c", "c", "|", 4, "why")
+    whole = TableMapping(
+        InteractionTable("u", "i", columns=(column,)), EntityTable("id", columns=(column,))
+    )
+    whole.save(path)
+    lines = path.read_text().splitlines()
+    head = [line for line in lines if line.startswith("#   ")]
+    for line in lines:
+        key = line.removeprefix("# ").split(" = ")[0]
+        if " = " in line and "#" not in line:
+            assert any(part.split()[1] == key for part in head), line
+    assert TableMapping.load(path) == mapping.read(path)
+    for key in ("rating", "time", "part", "label", "file", "positive_from", "hub_share"):
+        assert any(f"{key} = " in line and line.count("#") for line in lines), key
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_ids_without_their_leading_zeros_are_filled_up_and_noted(turned: bool) -> None:
+    short, long = [str(k) for k in range(8, 20)], [f"{k:05d}" for k in range(8, 20)]
+    short, long = (long, short) if turned else (short, long)
+    loans = pl.DataFrame({"user": [f"u{k % 4}" for k in range(12)], "item": short})
+    things = pl.DataFrame({"item": long, "brand": [f"b{k % 3}" for k in range(12)]})
+    made = from_tables(loans, items=things)
+    items = [made.vocabulary.names[e] for e in made.vocabulary.span("item")]
+    assert sorted(items) == [f"{k:05d}" for k in range(8, 20)]
+    assert any("leading zeros" in note.what and note.count == 12 for note in made.notes)
+
+
+def test_ids_that_have_zeros_of_their_own_are_left_alone() -> None:
+    loans = pl.DataFrame({"user": ["a", "b", "c"], "item": ["007", "07", "7"]})
+    things = pl.DataFrame({"item": ["007", "07", "7"], "brand": ["x", "y", "x"]})
+    assert from_tables(loans, items=things).n_items == 3
+
+
+def test_low_ratings_are_said_to_count_like_high_ones() -> None:
+    stars = [str(1 + k % 5) for k in range(N_PLAYS)]
+    made = from_tables(plays(stars=stars), items=tracks())
+    told = [note.what for note in made.notes if "low ratings" in note.what]
+    assert told == ["low ratings that count like high ones (positive_from = 4 leaves them out)"]
+    high = [str(4 + k % 2) for k in range(N_PLAYS)]
+    quiet = from_tables(plays(stars=high), items=tracks())
+    assert len(quiet.notes) <= len(made.notes)
+
+
+def test_dates_that_are_written_in_several_ways_are_no_facts() -> None:
+    ways = ("2019-03-01", "01.02.2020", "2021/05/06 10:00", "7/8/2020")
+    made = mapped(plays(), tracks(published=[ways[k % 4] for k in range(N_TRACKS)]))
+    (column,) = [c for c in made.items.columns if c.column == "published"]
+    assert (column.take, column.why) == ("leave out", "dates")
+
+
+def test_an_index_and_ids_are_no_amounts(tmp_path):
+    """What pandas writes first, a running number, and the number of a maker."""
+    plays = [",reader,book,when"]
+    plays += [f"{k},r{k % 12},{10 + k % 20},2024-01-{1 + k % 28:02d}" for k in range(120)]
+    (tmp_path / "loans.csv").write_text("\n".join(plays))
+    books = [",book,title,publisher_id,nr"]
+    books += [f"{k},{10 + k},Book of {k} things,{7 * (k % 5)},{k + 1}" for k in range(20)]
+    (tmp_path / "books.csv").write_text("\n".join(books))
+    paths = tmp_path / "loans.csv", tmp_path / "books.csv", None
+    read = (None if path is None else frames.read(path) for path in paths)
+    found = propose(*read, name="library", files=paths)
+    assert found.items is not None
+    taken = {c.column: (c.take, c.why) for c in found.items.columns}
+    assert taken["row"] == taken["nr"] == ("leave out", "a running number")
+    assert taken["publisher_id"] == ("entity", "5 ids in 20 rows")
+    assert {c.column: c.take for c in found.interactions.columns}["row"] == "leave out"
+
+
+def test_ids_that_differ_in_zeros_only_and_items_without_names_are_noted():
+    plays = pl.DataFrame(
+        {
+            "reader": [f"{k % 9}" for k in range(40)] + ["007"],
+            "book": [f"b{k % 7}" for k in range(41)],
+        }
+    )
+    books = pl.DataFrame({"book": [f"b{k}" for k in range(7)], "kind": list("xxyyzzz")})
+    notes = {note.what: note for note in from_tables(plays, items=books).notes}
+    (zeros,) = (note for what, note in notes.items() if "leading zeros" in what)
+    assert (zeros.count, zeros.example) == (2, "007")
+    assert any(what.startswith("items go by their ids") for what in notes)

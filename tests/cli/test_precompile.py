@@ -1,0 +1,40 @@
+"""Kernels are compiled ahead, and a person is told only when they really are compiled."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from typer.testing import CliRunner
+
+from loger.cli import COMPILING, app
+from loger.compiled import log
+from loger.data.demo import shop
+from loger.data.splits import split
+from loger.model import LOGER
+
+
+@pytest.mark.slow
+def test_after_loger_compile_nothing_is_compiled(caplog: pytest.LogCaptureFixture) -> None:
+    first = CliRunner().invoke(app, ["compile"])
+    assert first.exit_code == 0, first.output
+    again = CliRunner().invoke(app, ["compile"])
+    assert "all kernels are compiled" in again.stdout
+    caplog.set_level(logging.INFO, "loger.compiled")
+    caplog.clear()  # of what the first command compiled
+    model = LOGER().fit(split(shop(seed=1, users=60, items=60).dataset), progress=False)
+    model.recommend(model.users[0], 3)
+    assert caplog.records == []
+
+
+def test_that_kernels_are_compiled_is_said_once() -> None:
+    def compiles_two() -> None:
+        log.info("compiling %s", "one")
+        log.info("compiling %s", "two")
+
+    app.command(name="compiles-two")(compiles_two)
+    try:
+        said = CliRunner().invoke(app, ["compiles-two"])
+    finally:
+        app.registered_commands.pop()
+    assert said.stderr.count(COMPILING) == 1

@@ -1,0 +1,133 @@
+"""Files that are made to hurt are refused with their place, in little time and memory."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from loger.build import frames
+from loger.data import load, tables
+from loger.data.demo import shop
+from loger.errors import DataError, LogerError
+
+GOOD = "user,item,rating,time\nann,i1,5,10\nbob,i2,3,20\n"
+
+
+def test_a_small_file_that_unpacks_to_very_much_is_refused_early(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "ALWAYS", 2**20)
+    path = tmp_path / "interactions.csv.gz"
+    path.write_bytes(gzip.compress(b"user,item\n" + b"a,b\n" * 10_000_000, 9))
+    with pytest.raises(DataError, match=r"csv.gz: unpacks to more than .* MB, 100 times its size"):
+        load(tmp_path)
+    path.write_bytes(gzip.compress(GOOD.encode()))
+    assert len(load(tmp_path).interactions) == 2
+
+
+def test_a_table_of_our_own_is_not_read_on_its_own(tmp_path: Path) -> None:
+    shop(users=30, items=60).dataset.save(tmp_path / "d")
+    (tmp_path / "lone").mkdir()
+    (tmp_path / "d" / "interactions.parquet").rename(tmp_path / "lone" / "interactions.parquet")
+    with pytest.raises(DataError, match="is a table of a saved data set, whose numbers mean noth"):
+        load(tmp_path / "lone")
+
+
+@pytest.mark.parametrize("columns", [4_000, 100_000])
+def test_far_too_many_columns_are_told_at_once(tmp_path: Path, columns: int) -> None:
+    names = ",".join(f"c{k}" for k in range(columns))
+    (tmp_path / "interactions.csv").write_text(f"{names}\n{names}\n")
+    begun = time.process_time()
+    for read in (lambda: load(tmp_path), lambda: frames.read(tmp_path / "interactions.csv")):
+        with pytest.raises(DataError, match=f"has {columns:,} columns, and 1,000 are read at most"):
+            read()
+    assert time.process_time() - begun < 5
+
+
+def test_a_field_without_end_is_told_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "interactions.csv").write_text(GOOD + "a" * 11_000_000 + ",i1,5,10\n")
+    with pytest.raises(DataError, match=r"interactions.csv:4: is longer than 10,000,000 bytes"):
+        load(tmp_path)
+
+
+ODD_JSON = {
+    "deep": "[" * 50_000 + "]" * 50_000,
+    "deep objects": '{"user":' * 50_000 + "1" + "}" * 50_000,
+    "half a pair": '{"user": "a\\ud800", "item": "b"}',
+    "mixed": '{"user": 1, "item": "b"}\n{"user": "x", "item": [1]}\n{"user": {"a": 1}}',
+    "huge number": '{"user": 1e999, "item": ' + "9" * 400 + "}",
+    "numbers": '{"user": 1, "item": 2}\n{"user": 18446744073709551616, "item": 2}',
+}
+
+
+@pytest.mark.parametrize("text", ODD_JSON.values(), ids=ODD_JSON)
+def test_odd_json_is_read_or_refused_with_its_place(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "orders.jsonl"
+    path.write_text(text + "\n")
+    try:
+        frame = frames.read(path)
+    except LogerError as error:
+        assert "orders.jsonl" in str(error)
+    else:
+        frame.write_json()  # every cell is a value that can be written
+
+
+ODD_PARQUET = {
+    "structs": {"user": [{"a": 1}, {"a": 2}], "item": ["x", "y"]},
+    "lists": {"user": [[1], [2]], "item": ["x", "y"]},
+    "bytes": {"user": [b"\xff", b"b"], "item": ["x", "y"]},
+    "nothing": {"user": [None, None], "item": ["x", "y"]},
+    "times": {"user": ["a", "b"], "item": ["x", "y"], "time": [[1], [2]]},
+    "infinite": {"user": ["a", "b"], "item": ["x", "y"], "rating": [np.inf, np.nan]},
+    "durations": {"user": ["a", "b"], "item": ["x", "y"], "time": [timedelta(1), timedelta(2)]},
+}
+
+
+@pytest.mark.parametrize("columns", ODD_PARQUET.values(), ids=ODD_PARQUET)
+def test_odd_parquet_is_read_or_refused_with_its_file(tmp_path: Path, columns) -> None:
+    pl.DataFrame(columns).write_parquet(tmp_path / "interactions.parquet")
+    try:
+        load(tmp_path)
+    except LogerError as error:
+        assert str(tmp_path) in str(error)
+
+
+def test_parquet_with_flipped_bytes_is_read_or_refused(tmp_path: Path) -> None:
+    raw = io.BytesIO()
+    table = {"user": ["a", "b", "c"] * 50, "item": ["x", "y", "z"] * 50, "rating": [1.0] * 150}
+    pl.DataFrame(table).write_parquet(raw)
+    rng, path = np.random.default_rng(0), tmp_path / "interactions.parquet"
+    refused = 0
+    for _ in range(150):
+        text = bytearray(raw.getvalue())
+        for place in rng.integers(len(text), size=3):
+            text[place] = rng.integers(256)
+        path.write_bytes(text)
+        try:
+            load(tmp_path)
+        except LogerError:
+            refused += 1
+    assert refused > 50
+
+
+def test_numbers_of_a_saved_data_set_that_are_not_whole_are_refused(tmp_path: Path) -> None:
+    from loger.data import saved
+    from loger.files import atomic_folder, read_manifest
+
+    shop(users=30, items=60).dataset.save(tmp_path / "d")
+    about = read_manifest(tmp_path / "d", saved.SAVED).about
+    tables_of = {n: pl.read_parquet(tmp_path / "d" / f"{n}.parquet") for n in saved.TABLES}
+    tables_of["facts"] = tables_of["facts"].with_columns(pl.lit(float("nan")).alias("head"))
+    with atomic_folder(tmp_path / "d", saved.SAVED, json.loads(json.dumps(about))) as part:
+        for name, table in tables_of.items():
+            table.write_parquet(part / f"{name}.parquet")
+    with pytest.raises(DataError, match="head must be of whole numbers"):
+        load(tmp_path / "d")

@@ -1,0 +1,127 @@
+"""What Ray adds to the promises of an engine: lost work is done again, foreign clusters live on."""
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from loger.engine import LocalEngine, RayEngine, engine_named
+from loger.engine import ray as module
+from loger.errors import LogerError, UnknownNameError
+from loger.model import LOGER
+
+pytest.importorskip("ray")
+
+
+def dies_once(folder, block):
+    mark = folder / str(block)
+    if block in (3, 4) and not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return block
+
+
+def dies_at_two(shared, block):
+    if block == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return block
+
+
+def large(folder, block):
+    (folder / str(block)).touch()
+    return np.full(500_000, block)
+
+
+def sizes(shared, block):
+    return sum(len(part) for part in shared)
+
+
+def adds(shared, block):
+    block += 1  # what came back is the caller's own
+    return np.zeros(3)
+
+
+def test_what_is_lost_with_its_worker_is_done_again(ray_engine, tmp_path, caplog):
+    before = ray_engine.stages.get("losing", module.Stage()).retries
+    with caplog.at_level(logging.WARNING, "loger.engine.ray"):
+        found = list(ray_engine.map("losing", dies_once, range(8), tmp_path))
+    assert found == list(range(8))
+    stage = ray_engine.stages["losing"]
+    assert (stage.blocks, stage.retries - before) == (8, 2)
+    assert "block 4 of 8 was lost with its worker" in caplog.text
+    assert "losing: 8 blocks, 2 retried" in ray_engine.summary()
+
+
+def test_what_is_lost_again_and_again_is_an_error_that_names_its_block(ray_engine, caplog):
+    with pytest.raises(LogerError, match=r"counting: block 3 of 4 was lost 4 times") as caught:
+        list(ray_engine.map("counting", dies_at_two, range(4), None))
+    assert caught.value.__notes__ == ["while counting, in block 3 of 4: 2"]
+    assert list(ray_engine.map("counting", dies_at_two, [0, 1], None)) == [0, 1]
+
+
+def test_results_that_would_fill_the_store_hold_back_the_next_blocks(
+    ray_engine, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(module, "STORE_SHARE", 0.0)
+    results = ray_engine.map("filling", large, range(50), tmp_path)
+    for k in range(4):
+        assert next(results)[0] == k
+        time.sleep(0.1)
+    # Before the first result nobody knows how large they are: one block per core and one more.
+    assert len(list(tmp_path.iterdir())) <= 4 + 1
+    results.close()
+
+
+def test_results_are_the_callers_own(ray_engine):
+    for array in ray_engine.map("adding", adds, [np.zeros(3), np.zeros(3)], None):
+        array += 1
+
+
+def test_the_summary_counts_what_was_moved(ray_engine):
+    shared = [np.zeros(125_000)] * 2  # one array, sent once
+    list(ray_engine.map("moving", sizes, range(3), shared))
+    stage = ray_engine.stages["moving"]
+    assert 1_000_000 < stage.sent < 1_100_000
+    assert 0 < stage.received < 10_000
+    assert stage.seconds > 0
+
+
+def test_engines_have_names(monkeypatch):
+    assert engine_named("threads=3").workers == 3
+    assert engine_named("processes=2").workers == 2
+    assert isinstance(engine_named("ray=local"), RayEngine)
+    assert isinstance(LOGER(engine="ray").engine, RayEngine)
+    assert isinstance(LOGER(engine="threads").engine, LocalEngine)
+    with pytest.raises(UnknownNameError, match="there is no engine 'rays'; did you mean 'ray'"):
+        engine_named("rays")
+    with pytest.raises(LogerError, match="threads=N takes a number of workers"):
+        engine_named("threads=many")
+    with pytest.raises(LogerError, match="ray or ray=VALUE"):
+        engine_named("ray=")
+
+
+def test_without_ray_the_error_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(LogerError, match=r"needs Ray.*pip install 'loger-rec\[ray\]'"):
+        RayEngine()
+
+
+def test_nothing_else_imports_ray():
+    code = "import sys, loger.model, loger.cli, loger.engine; assert 'ray' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.slow
+def test_a_node_that_is_killed_costs_no_row_and_its_cluster_is_left_alone():
+    script = Path(__file__).parents[1] / "torture" / "nodes.py"
+    done = subprocess.run(
+        [sys.executable, str(script), "export"], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert '"right": 1' in done.stdout

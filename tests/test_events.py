@@ -1,0 +1,397 @@
+"""Events: kept once and durably, their net effect, and bundles that hold them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from loger.bundle import MODEL
+from loger.data import from_frames
+from loger.data.splits import split
+from loger.encoder import TransEConfig
+from loger.errors import DataError, LogerError
+from loger.events.event import Event
+from loger.events.folding import fold, folded_seq, pending_of
+from loger.events.store import EventStore, beside
+from loger.files import read_manifest
+from loger.graph import whole
+from loger.model import LOGER, LOGERConfig
+
+WHEN = "2026-11-17T08:00:00+00:00"
+
+
+def took(user: str, item: str, **more: object) -> Event:
+    key = more.pop("key", None)
+    return Event("interaction", {"user": user, "item": item, **more}, key, at=100.0)
+
+
+def deleted(**body: str) -> Event:
+    return Event("delete", body, at=100.0)
+
+
+@pytest.fixture(scope="module")
+def model() -> LOGER:
+    """Twelve people and items of three brands, with times."""
+    plays = [
+        {"user": f"u{u}", "item": f"i{(u + 3 * j) % 12}", "time": 10 * j + u}
+        for u in range(12)
+        for j in range(5)
+    ]
+    facts = [(f"i{k}", "has_brand", f"b{k % 3}") for k in range(12)]
+    table = {"head": [f[0] for f in facts], "relation": [f[1] for f in facts]}
+    import polars as pl
+
+    dataset = from_frames(
+        pl.DataFrame(plays), pl.DataFrame({**table, "tail": [f[2] for f in facts]})
+    )
+    config = LOGERConfig(encoder=TransEConfig(dimension=8, epochs=2))
+    return LOGER(config).fit(split(dataset), progress=False)
+
+
+@pytest.fixture
+def bundle(model: LOGER, tmp_path: Path) -> Path:
+    model.save(tmp_path / "shop")
+    return tmp_path / "shop"
+
+
+def folded(bundle: Path, store: EventStore, **more: object) -> LOGER:
+    fold(bundle, store.path, now=200.0, when=WHEN, **more)
+    return LOGER.load(bundle)
+
+
+# ── keeping ─────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_event_is_kept_once_however_often_it_is_sent(tmp_path: Path) -> None:
+    store = EventStore(tmp_path / "e.sqlite")
+    assert store.append([took("a", "x", key="1"), took("a", "y", key="2")]) == (2, 0, 2)
+    assert store.append([took("a", "x", key="1"), took("a", "z", key="3")])[:2] == (1, 1)
+    assert store.append([took("a", "x"), took("a", "x")]).stored == 2  # without keys: two events
+    again = EventStore(store.path)
+    assert [e.body["item"] for e in again.after(0)] == ["x", "y", "z", "x", "x"]
+    assert [e.body["item"] for e in again.after(2)] == ["z", "x", "x"]
+    assert again.id == store.id
+
+
+def test_writers_in_threads_and_the_numbers_leave_nothing_out(tmp_path: Path) -> None:
+    stores = [EventStore(tmp_path / "e.sqlite") for _ in range(3)]
+
+    def write(k: int) -> None:
+        for n in range(20):
+            stores[k].append([took(f"u{k}", str(n), key=f"{k} {n}")])
+
+    threads = [threading.Thread(target=write, args=(k,)) for k in range(3)]
+    for thread in threads:
+        thread.start()
+    followed = 0
+    while followed < 60:
+        numbers = [e.seq for e in stores[0].after(followed)]
+        assert numbers == list(range(followed + 1, followed + 1 + len(numbers)))
+        followed += len(numbers)
+    for thread in threads:
+        thread.join()
+
+
+def test_it_waits_for_the_disk(tmp_path: Path) -> None:
+    store = EventStore(tmp_path / "e.sqlite")
+    assert store._one("PRAGMA journal_mode") == "wal"
+    assert store._one("PRAGMA synchronous") == 2  # FULL
+
+
+def test_on_a_full_disk_nothing_is_acknowledged_and_later_all_goes_on(tmp_path: Path) -> None:
+    store = EventStore(tmp_path / "e.sqlite")
+    store._db.execute(f"PRAGMA max_page_count = {store._one('PRAGMA page_count') + 3}")
+    kept = list[str]()
+    with pytest.raises(LogerError, match="full"):
+        for n in range(1_000):
+            store.append([took("u", f"{n} {'x' * 500}", key=str(n))])
+            kept.append(str(n))
+    store._db.execute("PRAGMA max_page_count = 100000")
+    store.append([took("u", str(len(kept)), key=str(len(kept)))])
+    found = [e.body["item"].split()[0] for e in EventStore(store.path).after(0)]
+    assert found == [*kept, str(len(kept))]
+
+
+KILLED = """
+import sys
+from loger.events.event import Event
+from loger.events.store import EventStore
+store = EventStore(sys.argv[1])
+for n in range(100_000):
+    key = f"{sys.argv[2]} {n}"
+    store.append([Event("interaction", {"user": "u", "item": key}, key)])
+    print(key, flush=True)
+"""
+
+
+def test_kills_lose_nothing_that_was_acknowledged_and_keep_nothing_twice(tmp_path: Path) -> None:
+    path, acknowledged = tmp_path / "e.sqlite", list[str]()
+    for run in range(3):
+        command = [sys.executable, "-c", KILLED, str(path), str(run)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            lines = [process.stdout.readline().strip() for _ in range(20 + 13 * run)]
+            os.kill(process.pid, signal.SIGKILL)
+            lines += process.stdout.read().splitlines()
+        acknowledged += [line for line in lines if line]
+        # A client that was not answered sends again.
+        EventStore(path).append([took("u", lines[-1], key=lines[-1])])
+    kept = [e.body["item"] for e in EventStore(path).after(0)]
+    assert len(kept) == len(set(kept))
+    assert set(acknowledged) <= set(kept)
+
+
+def test_what_is_no_store_is_told_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("no database at all, but long enough to be one " * 20)
+    with pytest.raises(DataError, match="not a file of events"):
+        EventStore(tmp_path / "text")
+    with sqlite3.connect(tmp_path / "other") as db:
+        db.execute("CREATE TABLE task (id INTEGER)")
+    with pytest.raises(DataError, match="not a file of events"):
+        EventStore(tmp_path / "other")
+    with pytest.raises(DataError, match="no such folder"):
+        EventStore(tmp_path / "none" / "e.sqlite")
+
+
+# ── folding ─────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_fold_is_the_update_that_the_events_amount_to(model: LOGER, bundle: Path) -> None:
+    store = EventStore(beside(bundle))
+    store.append(
+        [
+            took("u1", "i2", time=500),
+            took("new", "i3", time=501),
+            Event("item", {"item": "i99", "label": "Mug", "facts": {"has_brand": ["b1"]}}),
+            Event("fact", {"head": "i2", "relation": "has_brand", "tail": "b9"}),
+            Event("user", {"user": "u2", "label": "Ann"}),
+            Event("impression", {"recommendation_id": "0" * 16}),
+        ]
+    )
+    after = folded(bundle, store)
+    rows = [{"user": "u1", "item": "i2", "time": 500}, {"user": "new", "item": "i3", "time": 501}]
+    facts = [("i99", "has_brand", "b1"), ("i2", "has_brand", "b9")]
+    wanted = model.update(
+        rows,
+        items=[{"id": "i99", "label": "Mug"}],
+        facts=facts,
+        users=[{"id": "u2", "label": "Ann"}],
+    )
+    assert whole(after.graph_).fingerprint == whole(wanted.graph_).fingerprint
+    assert after.recommend(["u1", "new"], k=5).equals(wanted.recommend(["u1", "new"], k=5))
+    assert folded_seq(bundle, store.id) == 5 + 1
+    assert after.updates_ is not None and after.updates_.log[-1].interactions == 2
+    manifest = read_manifest(bundle, MODEL)
+    assert fold(bundle, store.path, now=200.0, when=WHEN).model is None  # nothing new
+    assert read_manifest(bundle, MODEL) == manifest
+
+
+def test_the_folds_of_a_day_are_one_row_of_the_log(bundle: Path) -> None:
+    store = EventStore(beside(bundle))
+    for n, when in enumerate([WHEN, WHEN, "2026-11-18T00:00:00+00:00"]):
+        store.append([took(f"new{n}", "i3", time=500)])
+        fold(bundle, store.path, now=200.0, when=when, measure=5)
+    log = LOGER.load(bundle).updates_.log
+    assert [row.users for row in log] == [2, 1]
+
+
+def test_another_store_begins_from_its_own_first_event(bundle: Path, tmp_path: Path) -> None:
+    first, second = EventStore(tmp_path / "1"), EventStore(tmp_path / "2")
+    first.append([took("a", f"i{k}", time=500 + k) for k in range(5)])
+    second.append([took("b", "i3", time=500)])
+    assert "a" in folded(bundle, first).users
+    assert {"a", "b"} <= set(folded(bundle, second).users)
+
+
+def test_a_fact_that_cannot_be_is_left_out_and_told(model: LOGER, bundle: Path) -> None:
+    verb = model.graph_.relations[0].name
+    store = EventStore(beside(bundle))
+    store.append(
+        [
+            Event("fact", {"head": "i1", "relation": verb, "tail": "i2"}),
+            Event("fact", {"head": "i1", "relation": "has_brand", "tail": "b7"}),
+            deleted(user="nobody"),
+            deleted(user="u1", item="i0"),
+            deleted(head="i1", relation="has_brand", tail="no such brand"),
+        ]
+    )
+    told = fold(bundle, store.path, now=200.0, when=WHEN)
+    assert len(told.refused) == 1 and verb in told.refused[0]
+    assert "b7" in LOGER.load(bundle).graph_.vocabulary.ids("brand")
+
+
+@pytest.mark.parametrize("order", [1, -1], ids=["item first", "word first"])
+def test_facts_of_a_new_relation_that_disagree_hold_up_no_fold(model: LOGER, bundle: Path, order):
+    # Each can be taken in alone; together they failed, so that nothing was folded ever after.
+    one, other = model.items[:2]
+    tails = [other, "oak"][::order]
+    facts = [Event("fact", {"head": one, "relation": "made_of", "tail": t}) for t in tails]
+    store = EventStore(beside(bundle))
+    store.append(facts)
+    told = fold(bundle, store.path, now=200.0, when=WHEN)
+    assert len(told.refused) == 1 and f"{tails[1]}: leads from item to" in told.refused[0]
+    graph = whole(LOGER.load(bundle).graph_)
+    kind = "item" if order == 1 else "made_of"
+    (made_of,) = (r for r in graph.relations if r.name == "made_of")
+    assert (made_of.head_type, made_of.tail_type) == ("item", kind)
+
+
+def test_a_fact_means_the_same_though_what_it_names_is_gone_when_it_is_folded(model, bundle):
+    one, other, third = model.items[:3]
+    store = EventStore(beside(bundle))
+    facts = [
+        Event("fact", {"head": one, "relation": "goes_under", "tail": t}) for t in (other, third)
+    ]
+    store.append([deleted(item=other), *facts])  # no item by then, but named as one before
+    assert fold(bundle, store.path, now=200.0, when=WHEN).refused == []
+    (new,) = (r for r in whole(LOGER.load(bundle).graph_).relations if r.name == "goes_under")
+    assert new.tail_type == "item"
+
+
+def test_who_asks_to_be_forgotten_leaves_no_byte(bundle: Path) -> None:
+    store = EventStore(beside(bundle))
+    name = "somebody-with-a-name"
+    store.append([took(name, "i3", key=f"{name} 1"), took("u1", "i4", time=500)])
+    store.append([Event("fact", {"head": name, "relation": "lives_in", "tail": "Bonn",
+                                 "head_type": "user", "tail_type": "city"})])  # fmt: skip
+    store.log_answers([("a" * 16, 99.0, name, "A", "{}")])
+    assert name in folded(bundle, store).users
+    store.append([deleted(user=name)])
+    assert name not in folded(bundle, store).users
+    store.close()
+    for file in [*bundle.iterdir(), *bundle.parent.glob("shop.events*")]:
+        assert name.encode() not in file.read_bytes(), file
+    again = EventStore(beside(bundle))
+    assert again.append([took(name, "i3", key=f"{name} 1")]).duplicates == 1  # its key is known
+    assert [e.kind for e in again.after(0)] == ["interaction"]
+    assert again.answers()[0][2] is None
+
+
+def test_a_second_bundle_holds_up_what_is_forgotten_until_it_forgot(
+    bundle: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(bundle, other)
+    store = EventStore(beside(bundle))
+    store.folded_into(other, 0)
+    store.append([took("new", "i3", time=500), deleted(user="new")])
+    folded(bundle, store)
+    assert len(list(store.after(0))) == 2
+    folded(other, store)
+    assert not list(store.after(0))
+
+
+def test_old_events_go_when_all_bundles_hold_them(bundle: Path) -> None:
+    store = EventStore(beside(bundle))
+    store.append([took("new", "i3", time=500)])
+    store.log_answers([("a" * 16, 0.0, "u1", "A", "{}")])
+    fold(bundle, store.path, now=100.0 + 40 * 86_400, when=WHEN)
+    store.append([took("newer", "i3", time=500)])
+    assert [e.seq for e in store.after(0)] == [2]  # numbers are never given twice
+    assert not store.answers()
+    assert {"new", "newer"} <= set(folded(bundle, store).users)
+
+
+def test_lists_that_nobody_saw_go_after_an_hour(tmp_path: Path) -> None:
+    store = EventStore(tmp_path / "e.sqlite")
+    store.log_answers([(n * 16, 0.0, "u", "A", "{}") for n in "abc"])
+    store.append([Event("impression", {"recommendation_id": "a" * 16})])
+    store.append([Event("click", {"recommendation_id": "b" * 16, "item": "x"})])
+    store.drop_unseen(3_599.0)
+    assert len(store.answers()) == 3
+    store.drop_unseen(3_601.0)
+    assert [answer[0][0] for answer in store.answers()] == ["a", "b"]
+    plan = store._all("EXPLAIN QUERY PLAN SELECT 1 FROM event WHERE kind IN ('impression', 'click')"
+                      " AND json_extract(body, '$.recommendation_id') = 'x'")  # fmt: skip
+    assert "event_answer" in str(plan)  # not a look at all events for each
+
+
+KINDS = st.sampled_from(["take", "untake", "forget", "drop", "say", "unsay"])
+SOME = st.tuples(KINDS, st.integers(0, 3), st.integers(0, 3))
+
+
+def as_event(kind: str, a: int, b: int, n: int) -> Event:
+    user, item, brand = f"u{a}" if a < 3 else "new", f"i{b}" if b < 3 else "i77", f"b{a}"
+    return {
+        "take": took(user, item, time=900 + n),
+        "untake": deleted(user=user, item=item),
+        "forget": deleted(user=user),
+        "drop": deleted(item=item),
+        "say": Event("fact", {"head": item, "relation": "has_brand", "tail": brand}, at=1.0),
+        "unsay": deleted(head=item, relation="has_brand", tail=brand),
+    }[kind]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(SOME, min_size=1, max_size=8), st.integers(0, 8))
+def test_events_folded_together_are_events_folded_one_by_one(
+    model: LOGER, given_: list[tuple[str, int, int]], cut: int
+) -> None:
+    events = [
+        Event(e.kind, e.body, at=e.at, seq=n + 1)
+        for n, e in enumerate(as_event(*row, n) for n, row in enumerate(given_))
+    ]
+
+    def after(model: LOGER, events: list[Event]) -> LOGER:
+        pending = pending_of(model)
+        pending.add(events)
+        return model.fold(pending.fold("s")[0], WHEN)
+
+    at_once, one_by_one = after(model, events), model
+    for event in events:
+        one_by_one = after(one_by_one, [event])
+    in_two = after(after(model, events[:cut]), events[cut:])
+    for other in (one_by_one, in_two):
+        assert said(other) == said(at_once)
+        # What was said of somebody and taken back before a fold leaves not even the name.
+        users, items = (
+            [x for x in all_of(at_once) if x in set(all_of(other))]
+            for all_of in (lambda m: m.users, lambda m: m.items)
+        )
+        assert len(users) == len(at_once.users) and len(items) == len(at_once.items)
+        assert np.allclose(*(named_scores(m, users, items) for m in (at_once, other)),
+                           atol=1e-4, equal_nan=True)  # fmt: skip
+
+
+def said(model: LOGER) -> set[tuple[object, ...]]:
+    """All that a model's graph says, by name."""
+    graph = whole(model.graph_)
+    names = graph.vocabulary.names
+    rows = zip(*(x.tolist() for x in graph.triples()), strict=True)
+    facts = {(names[h], graph.relation_name(r), names[t]) for h, r, t in rows}
+    edges, users = graph.interactions
+    when = zip(users, graph.tails[edges], graph.times[edges], strict=True)
+    return facts | {(names[u], names[v], int(t)) for u, v, t in when}
+
+
+def named_scores(model: LOGER, users: list[str], items: list[str]) -> np.ndarray:
+    words, n = whole(model.graph_).vocabulary, model.graph_.n_users
+    rows = [words.id("user", u) for u in users]
+    return model.score(np.array(rows))[:, [words.id("item", v) - n for v in items]]
+
+
+def test_the_command_folds_and_says_what_came(bundle: Path) -> None:
+    from typer.testing import CliRunner
+
+    from loger.cli import app
+
+    store = EventStore(beside(bundle))
+    command = ["update", str(bundle), "--events", str(store.path)]
+    assert "nothing new" in CliRunner().invoke(app, command).output
+    store.append([took("new", "i3", time=500)])
+    assert "new 1 interaction, 1 user" in CliRunner().invoke(app, command).output
+    wrong = CliRunner().invoke(app, ["update", str(bundle), "--events", "nowhere"])
+    assert wrong.exit_code == 2 and "there is no such file" in wrong.output
+    with pytest.raises(LogerError):
+        EventStore(Path("/proc/none/e"))

@@ -1,0 +1,127 @@
+"""The release: a wheel that is the same whenever it is built, installs alone and runs; a Dockerfile
+without faults; one version and one name everywhere."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tomllib
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from loger import __version__
+
+ROOT = Path(__file__).resolve().parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+def wheel(folder: Path) -> Path:
+    """The wheel of a fresh copy of the source, built without the network."""
+    pytest.importorskip("hatchling")
+    source = folder / "source"
+    source.mkdir(parents=True)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    shutil.copytree(ROOT / "src", source / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    code = "import hatchling.build as b, sys; print(b.build_wheel(sys.argv[1]))"
+    built = subprocess.run(
+        [sys.executable, "-c", code, str(folder)], cwd=source, capture_output=True, text=True
+    )
+    assert built.returncode == 0, built.stderr
+    return folder / built.stdout.split()[-1]
+
+
+def test_a_wheel_built_twice_has_equal_bytes_and_all_that_runs(tmp_path: Path) -> None:
+    first, second = wheel(tmp_path / "one"), wheel(tmp_path / "two")
+    assert first.name == second.name == f"loger_rec-{__version__}-py3-none-any.whl"
+    assert first.read_bytes() == second.read_bytes()
+    names = zipfile.ZipFile(first).namelist()
+    for needed in ("loger/py.typed", "loger/web/static/app.js", "loger/build/english.txt"):
+        assert needed in names
+    assert not [n for n in names if n.startswith(("tests", "docs")) or "__pycache__" in n]
+
+
+@pytest.mark.slow
+def test_the_wheel_installs_into_an_empty_environment_and_answers(tmp_path: Path) -> None:
+    built = wheel(tmp_path / "built")
+    place = tmp_path / "venv"
+    venv.create(place, with_pip=False)
+    python = place / "bin" / "python"
+    target = Path(sysconfig.get_path("purelib", vars={"base": str(place), "platbase": str(place)}))
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--no-deps", "-q"]
+    subprocess.run([*pip, str(built)], check=True, capture_output=True)
+    # What loger depends on is taken from here: to download PyTorch again would prove nothing.
+    (target / "dependencies.pth").write_text(sysconfig.get_path("purelib"), encoding="utf-8")
+    (tmp_path / "shop").mkdir()
+    groups = [(u, u % 4 * 12 + (5 * u // 4 + 5 * k) % 12) for u in range(60) for k in range(7)]
+    rows = "".join(f"u{u},i{v}\n" for u, v in groups)
+    (tmp_path / "shop" / "interactions.csv").write_text("user,item\n" + rows)
+    own = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME")}
+
+    def loger(*arguments: str) -> str:
+        command = [str(place / "bin" / "loger"), *arguments]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=own)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert loger("--version") == f"loger {__version__}\n"
+    assert "written to shop.bundle" in loger("fit", "shop", "-o", "shop.bundle")
+    assert "because you interacted with" in loger(
+        "recommend", "shop.bundle", "--user", "u1", "--explain"
+    )
+    where = subprocess.run(
+        [str(python), "-c", "import loger; print(loger.__file__)"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env=own,
+    )
+    assert str(place) in where.stdout
+
+
+def test_the_dockerfile_has_no_faults() -> None:
+    hadolint = shutil.which("hadolint", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    if hadolint is None:
+        pytest.skip("hadolint is not installed")
+    told = subprocess.run([hadolint, str(ROOT / "Dockerfile")], capture_output=True, text=True)
+    assert (told.returncode, told.stdout) == (0, "")
+
+
+def test_what_the_dockerfile_copies_is_enough_and_passes_its_ignore_file() -> None:
+    text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    copied = re.findall(r"^COPY ((?!--from).*) \S+$", text, re.M)
+    names = {name for line in copied for name in line.split()}
+    assert names == {"pyproject.toml", "README.md", "LICENSE", "src"}
+    ignored = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    assert {line[1:] for line in ignored if line.startswith("!")} == names
+    torch = next(d for d in PROJECT["dependencies"] if d.startswith("torch"))
+    assert f'"{torch}"' in text, "the version of PyTorch is that of pyproject.toml"
+    assert re.search(r"^USER \d+$", text, re.M) and "HEALTHCHECK" in text
+
+
+def test_every_printed_command_installs_our_distribution_with_an_extra_that_exists() -> None:
+    extras, found = PROJECT["optional-dependencies"], 0
+    folders = (ROOT / "src", ROOT / "docs", ROOT / "benchmarks")
+    texts = [
+        p for f in folders for p in [*f.rglob("*.py"), *f.rglob("*.md")] if "_build" not in p.parts
+    ]
+    for path in [*texts, ROOT / "README.md", ROOT / "CONTRIBUTING.md"]:
+        text = path.read_text(encoding="utf-8")
+        for name, asked in re.findall(r"pip install '?([\w.-]+)\[([\w,]+)\]", text):
+            assert name in (PROJECT["name"], "."), path
+            assert set(asked.split(",")) <= set(extras), path
+            found += 1
+        assert not re.search(r"pip install '?loger\b(?!-rec)", text), path
+    assert found > 4
+
+
+def test_the_changelog_has_this_version_with_a_date() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.search(rf"^## \[{re.escape(__version__)}\] - \d{{4}}-\d\d-\d\d$", text, re.M)

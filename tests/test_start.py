@@ -1,0 +1,77 @@
+"""What only scores stays light: no PyTorch in memory, and nothing compiled in silence."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from loger.data.demo import shop
+from loger.data.splits import split
+from loger.em_config import EMConfig
+from loger.encoder import TransE, TransEConfig
+from loger.model import LOGER, LOGERConfig
+
+SCORING = """
+    import sys
+    from pathlib import Path
+    from loger.cli import app
+    from loger.model import LOGER
+    from loger.web.schemas import Who
+    from loger.web.served import Served
+
+    folder = sys.argv[1]
+    model = LOGER.load(folder)
+    user, item = model.users[0], model.items[0]
+    model.recommend([user], 3, explain=True)
+    model.explain(user, item)
+    model.why_not(user, item)
+    model.what_if(user, add=[item])
+    model.with_interactions([("someone new", item)]).recommend("someone new", 3)
+    served = Served(Path(folder))
+    served.warm()
+    app(["recommend", folder, "--user", user, "--explain"], standalone_mode=False)
+    print("torch" in sys.modules)
+"""
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("light") / "bundle"
+    config = LOGERConfig(em=EMConfig(rounds=0), encoder=TransEConfig(dimension=8, epochs=1))
+    LOGER(config).fit(split(shop(seed=1, users=40, items=60).dataset), tune={}).save(folder)
+    return folder
+
+
+def run(script, *arguments):
+    lines = "\n".join(line[4:] for line in script.splitlines())
+    command = [sys.executable, "-c", lines, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def test_recommending_explaining_and_serving_do_without_pytorch(bundle):
+    assert run(SCORING, bundle).splitlines()[-1] == "False"
+
+
+LISTING = """
+    import sys
+    from loger.cli import app
+
+    app(["recommend", sys.argv[1], "--user", sys.argv[2], "--explain"], standalone_mode=False)
+    heavy = {"polars", "scipy.sparse", "torch", "loger.fitting", "loger.derived"}
+    print(*sorted(heavy & set(sys.modules)))
+"""
+
+
+def test_a_list_with_reasons_needs_no_tables_and_nothing_that_fits(bundle):
+    user = LOGER.load(bundle).users[0]
+    assert run(LISTING, bundle, user).splitlines()[-1] == ""
+
+
+def test_a_loaded_encoder_lies_in_the_file_and_not_in_memory_of_its_own(bundle):
+    encoder = LOGER.load(bundle).encoder_
+    assert isinstance(encoder, TransE)
+    table = encoder.entities_
+    assert not table.flags.owndata
+    assert not table.flags.writeable

@@ -1,0 +1,526 @@
+"""Updates: new interactions, items, facts and users after a fit, and what has to go."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner, Result
+
+from grown import assert_same, named, scratch
+from loger.cli import app
+from loger.data.demo import shop
+from loger.data.splits import split
+from loger.derived_config import DerivedConfig
+from loger.encoder import TransEConfig
+from loger.encoder.network import GNN
+from loger.encoder.newcomers import Moved
+from loger.errors import DataError, LogerError, UnknownNameError
+from loger.evaluation.fit_record import FitRecord
+from loger.graph import Derived, KnowledgeGraph, Vocabulary
+from loger.graph.growth import Learned
+from loger.model import LOGER, LOGERConfig
+from loger.rules import named_rules
+from loger.updates import Update, Updates, due
+
+SMALL = LOGERConfig(encoder=TransEConfig(dimension=16, epochs=3), derived=DerivedConfig(tune=False))
+OFTEN = settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@pytest.fixture(scope="module")
+def parts():
+    return split(shop(seed=2, users=120, items=100).dataset)
+
+
+@pytest.fixture(scope="module")
+def model(parts):
+    return LOGER(SMALL).fit(parts)
+
+
+# ── the equality ─────────────────────────────────────────────────────────────────────────
+
+
+def drawn(model, rng):
+    """One update at random: rows by name, of known and of new people and things."""
+
+    def some(kind: str, n: int) -> list[str]:
+        span = model.graph_.vocabulary.span(kind)
+        known = model.graph_.vocabulary.names[span.start : span.stop]
+        new = [f"{kind} {k}" for k in range(6)]
+        return [str((known if rng.random() < 0.5 else new)[rng.integers(6)]) for _ in range(n)]
+
+    when = rng.integers(1, 2_000_000_000, 4).tolist()
+    interactions = [
+        {"user": u, "item": v, "time": t}
+        for u, v, t in zip(some("user", 4), some("item", 4), when, strict=True)
+    ]
+    facts = [
+        {"head": h, "relation": name, "tail": t}
+        for name, head, tail in (
+            ("has_brand", "item", "brand"),
+            ("has_feature", "item", "feature"),
+            ("mentions", "user", "feature"),
+        )
+        for h, t in zip(some(head, 2), some(tail, 2), strict=True)
+    ]
+    facts += [
+        {"head": v, "relation": name, "tail": f"{name} {rng.integers(3)}", "head_type": "item"}
+        for v, name in zip(some("item", 2), rng.choice(["awarded", "made_in"], 2), strict=True)
+    ]
+    return {"interactions": interactions, "facts": facts, "users": some("user", 1)}
+
+
+ENDS = {
+    "has_brand": ("item", "brand"),
+    "has_feature": ("item", "feature"),
+    "mentions": ("user", "feature"),
+    "awarded": ("item", "awarded"),
+    "made_in": ("item", "made_in"),
+}
+
+
+def from_scratch(model, changes) -> KnowledgeGraph:
+    """The graph of all that the model and the updates say, built in one go."""
+    graph, given = model.graph_, model.graph_.given
+    facts = dict(named(given))
+    people, things = set(), {}
+    for change in changes:
+        people |= set(change["users"])
+        for row in change["interactions"]:
+            key = (("user", row["user"]), "purchase", ("item", row["item"]))
+            before = facts.get(key, (None, row["time"]))[1]
+            facts[key] = (None, min(before, row["time"]))
+        for row in change["facts"]:
+            head, tail = ENDS[row["relation"]]
+            facts[(head, row["head"]), row["relation"], (tail, row["tail"])] = (None, None)
+    for h, _, t in facts:
+        for kind, name in (h, t):
+            things.setdefault(kind, set()).add(name)
+    things["user"] |= people
+    names = {}
+    types = graph.vocabulary.types
+    for kind in (*types, *sorted(set(things) - set(types))):
+        old = []
+        if kind in types:
+            span = graph.vocabulary.span(kind)
+            old = graph.vocabulary.names[span.start : span.stop]
+        names[kind] = [*old, *sorted(things[kind].difference(old))]
+    labels = {
+        kind: [
+            graph.vocabulary.labels[graph.vocabulary.ids(kind)[n]]
+            if kind in types and n in graph.vocabulary.ids(kind)
+            else n
+            for n in of_kind
+        ]
+        for kind, of_kind in names.items()
+    }
+    new = sorted({r for _, r, _ in facts} - {r.name for r in given.relations})
+    fresh = [replace(given.relations[1], name=r, head_type="item", tail_type=r) for r in new]
+    words = Vocabulary(names, labels)
+    built = scratch(words, (*given.relations, *fresh), facts)
+    heads, kinds, tails = graph.triples()
+    more = []
+    for k, relation in enumerate(graph.relations):
+        if relation.derived:
+            rows = [(h, t) for h, r, t in zip(heads, kinds, tails, strict=True) if r == k]
+            items = [[x - graph.n_users for x in row] for row in rows]
+            weights = [graph.weight(h, k, t) for h, t in rows]
+            people_behind = [graph.people(h, k, t) for h, t in rows]
+            ends = np.array(items)
+            about = np.array(weights), np.array(people_behind)
+            more.append(Derived(relation, ends[:, 0], ends[:, 1], *about))
+    return built.with_derived(more)
+
+
+@given(st.integers(0, 2**32 - 1))
+@OFTEN
+def test_the_logic_is_that_of_the_same_weights_on_a_graph_built_from_scratch(model, seed):
+    """To the bit, after any updates, in whatever order they come."""
+    rng = np.random.default_rng(seed)
+    changes = [drawn(model, rng) for _ in range(3)]
+    later = model
+    for change in changes:
+        later = later.update(**change)
+    built = from_scratch(model, changes)
+    assert_same(later.graph_, built)
+    logic = replace(later.logic_, rules=named_rules(built, [r.names for r in model.rules_]))
+    assert logic.weights.tobytes() == model.weights_.tobytes()
+    users = np.arange(built.n_users)
+    mine = later.logic_.logits(later.ranker_.logic_graph, users, observed=True)
+    assert mine.tobytes() == logic.logits(built, users, observed=True).tobytes()
+    other = model
+    for k in rng.permutation(3):
+        other = other.update(**changes[k])
+    assert other.graph_.fingerprint == later.graph_.fingerprint
+    assert other.score(users).tobytes() == later.score(users).tobytes()
+    for name, array in later.encoder_.state().items():
+        assert array.tobytes() == other.encoder_.state()[name].tobytes(), name
+
+
+def test_some_rule_has_weight_and_reaches_what_is_new(model):
+    """Else the test above would compare zeros."""
+    assert (model.weights_ > 0).any()
+    feature = next(r for r in named(model.graph_) if r[1] == "has_category")[2][1]
+    facts = [("new thing", "has_category", feature), ("new thing", "has_brand", "no such brand")]
+    later = model.update(facts=facts)
+    item = later.items.index("new thing")
+    logits = later.logic_.logits(later.graph_, np.arange(later.graph_.n_users), observed=True)
+    assert np.ptp(logits[:, item]) > 0
+    assert item == 100 and later.graph_.n_items == 101
+
+
+def test_removing_what_an_update_brought_gives_the_scores_of_before(model):
+    rows = [("newcomer", model.items[0], 5, 10), ("newcomer", "new thing", 5, 11)]
+    facts = [("new thing", "has_brand", "new brand"), ("newcomer", "awarded", "new prize")]
+    later = model.update(rows, facts=facts).remove(users="newcomer", items="new thing")
+    assert_same(later.graph_.given, replace(
+        model.graph_.given, relations=later.graph_.given.relations,
+        vocabulary=later.graph_.vocabulary,
+        segment_relations=later.graph_.given.segment_relations,
+        pair_relations=later.graph_.given.pair_relations,
+    ))  # fmt: skip
+    users = np.arange(model.graph_.n_users)
+    assert later.score(users).tobytes() == model.score(users).tobytes()
+    assert later.owned(later.users[3]) == model.owned(model.users[3])
+
+
+# ── keeping ──────────────────────────────────────────────────────────────────────────────
+
+
+def bytes_of(folder: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in sorted(folder.iterdir())}
+
+
+def test_an_updated_model_is_saved_and_loaded_byte_by_byte(model, tmp_path):
+    rng = np.random.default_rng(4)
+    first, second = drawn(model, rng), drawn(model, rng)
+    later = model.update(**first, when="Monday").update(**second, when="Tuesday")
+    later.save(tmp_path / "a", record={"data": "here"})
+    loaded = LOGER.load(tmp_path / "a")
+    loaded.save(tmp_path / "b")
+    assert bytes_of(tmp_path / "a") == bytes_of(tmp_path / "b")
+    users = np.arange(later.graph_.n_users)
+    assert loaded.score(users).tobytes() == later.score(users).tobytes()
+    assert [row.when for row in loaded.updates_.log] == ["Monday", "Tuesday"]
+    # A bundle may be updated in between, and others may come first: only the log differs.
+    between = LOGER.load(tmp_path / "a").update(**drawn(model, np.random.default_rng(9)))
+    again = model.update(**drawn(model, np.random.default_rng(9)))
+    again = again.update(**second).update(**first)
+    between.save(tmp_path / "c", record={})
+    again.save(tmp_path / "d", record={})
+    one, other = bytes_of(tmp_path / "c"), bytes_of(tmp_path / "d")
+    for name in one.keys() - {"manifest.json"}:
+        assert one[name] == other[name], name
+
+
+def test_forgetting_a_user_leaves_no_byte_of_the_id(model, tmp_path):
+    secret = "u-9f3a77c1"
+    rows = [(secret, model.items[k], 5, 10 + k) for k in range(4)]
+    later = model.update(
+        rows, facts=[(secret, "lives_in", "street-51b2")], users=[{"id": secret, "label": "Zoë Q"}]
+    )
+    later.save(tmp_path / "with")
+    later.remove(users=secret).save(tmp_path / "without")
+    marks = [secret.encode(), b"street-51b2", "Zoë Q".encode()]
+    assert all(any(mark in raw for raw in bytes_of(tmp_path / "with").values()) for mark in marks)
+    for name, raw in bytes_of(tmp_path / "without").items():
+        assert not any(mark in raw for mark in marks), name
+    known = model.users[7]
+    model.remove(users=known).save(tmp_path / "fewer")
+    whole = b"".join(bytes_of(tmp_path / "fewer").values())
+    assert f'"{known}"'.encode() not in whole
+    assert LOGER.load(tmp_path / "fewer").graph_.n_users == model.graph_.n_users - 1
+
+
+def test_what_was_held_out_goes_with_its_user_and_stays_owned_otherwise(model):
+    pairs = model.ranker_.held_out
+    user, item = model.users[pairs.users[0]], model.items[pairs.items[0]]
+    less = model.remove(interactions=[(user, item)])
+    assert item not in less.owned(user) and item in model.owned(user)
+    assert len(less.ranker_.held_out) == len(pairs) - 1
+    gone = model.remove(users=user)
+    assert len(gone.ranker_.held_out) == int((pairs.users != pairs.users[0]).sum())
+    known = model.update([(user, item, 5, 10)])
+    assert len(known.ranker_.held_out) == len(pairs) - 1 and item in known.owned(user)
+    later = model.update(users=["aaa"], items=["aaa"])
+    for name in (user, model.users[50]):
+        assert later.owned(name) == model.owned(name)
+
+
+def test_nothing_owned_is_recommended_after_updates(model):
+    rng = np.random.default_rng(1)
+    later = model
+    for _ in range(3):
+        later = later.update(**drawn(model, rng))
+    lists = later.recommend(k=20).group_by("user").agg("item")
+    for user, items in lists.iter_rows():
+        assert not set(items) & set(later.owned(user))
+
+
+# ── vectors of what is new ───────────────────────────────────────────────────────────────
+
+
+def unit(x):
+    return x / np.linalg.norm(x)
+
+
+def test_the_vector_of_a_new_item_is_the_mean_of_what_its_facts_say(model):
+    graph, encoder = model.graph_, model.encoder_
+    brand, features = graph.vocabulary.span("brand")[0], graph.vocabulary.span("feature")[:2]
+    names = graph.vocabulary.names
+    facts = [("new", "has_brand", names[brand])]
+    facts += [("new", "has_feature", names[f]) for f in features]
+    later = model.update(
+        [("somebody", "new", 5, 9), ("somebody", model.items[4], 5, 9)], facts=facts
+    )
+    e, r = encoder.entities_, encoder.relations_
+    by = {name: r[k] for k, name in enumerate(r.name for r in graph.given.relations)}
+    said = unit(e[brand] - by["has_brand"]).astype(np.float64)
+    said += np.mean([unit(e[f] - by["has_feature"]) for f in features], axis=0)
+    said += unit(e[graph.n_users + 4] + by["purchase"])
+    span = graph.vocabulary.span("item")
+    length = np.linalg.norm(e[span.start : span.stop], axis=1).mean()
+    row = later.graph_.vocabulary.id("item", "new")
+    np.testing.assert_allclose(later.encoder_.entities_[row], unit(said) * length, rtol=1e-4)
+    kept = later.encoder_.entities_[later.graph_.n_users : later.graph_.n_users + 100]
+    assert np.array_equal(kept, e[span.start : span.stop])
+    user = later.graph_.vocabulary.id("user", "somebody")
+    two = later.encoder_.entities_[[row, later.graph_.vocabulary.id("item", model.items[4])]]
+    np.testing.assert_allclose(later.encoder_.entities_[user], two.sum(0) / 2**0.5, rtol=1e-4)
+
+
+def test_biases_follow_popularity_from_the_mean_upwards(model):
+    rows = [(u, "hit", 5, 10) for u in model.users]
+    later = model.update(rows, items=["flop"])
+    bias = later.encoder_.biases_[:, 0]
+    words = later.graph_.vocabulary
+    mean = bias[words.span("item").start :][:100].mean()
+    assert bias[words.id("item", "flop")] == pytest.approx(mean, rel=1e-4)
+    assert bias[words.id("item", "hit")] > mean
+
+
+def test_a_new_item_has_reasons_that_are_true(model):
+    graph = model.graph_
+    like = model.items[3]
+    facts = [
+        ("new", r, t[1])
+        for (h, r, t) in named(graph)
+        if h == ("item", like) and r.startswith("has")
+    ]
+    later = model.update(facts=facts)
+    ranked = [(later.why_not(u, "new").explanation.rank, u) for u in later.users[:40]]
+    _, user = min(ranked)
+    told = later.explain(user, "new")
+    assert told.paths
+    assert all(path.exists(later.graph_) for path in (p.path for p in told.paths))
+
+
+# ── what is refused, and what is told ────────────────────────────────────────────────────
+
+
+def test_tables_come_as_files_frames_or_rows(model, tmp_path):
+    rows = [("ann", model.items[0], 4.0, 10), ("bob", "new", 5.0, 11)]
+    frame = pl.DataFrame(rows, schema=["user", "item", "rating", "time"], orient="row")
+    frame.write_csv(tmp_path / "new.csv")
+    frame.write_parquet(tmp_path / "new.parquet")
+    dicts = frame.to_dicts()
+    pandas = pytest.importorskip("pandas").DataFrame(dicts)
+    wanted = model.update(frame).graph_.fingerprint
+    for source in (rows, dicts, pandas, tmp_path / "new.csv", str(tmp_path / "new.parquet")):
+        assert model.update(source).graph_.fingerprint == wanted
+    assert model.update(rows, positive_from=5).graph_.n_users == model.graph_.n_users + 1
+    assert model.update(frame[:0]).graph_.fingerprint == model.graph_.fingerprint
+    labelled = model.update(items=[{"id": model.items[0], "title": "The Best"}])
+    assert labelled.graph_.vocabulary.id("item", "The Best") == labelled.graph_.n_users
+
+
+def test_the_log_says_what_each_update_brought(model):
+    rows = [("ann", "new", 5, 10), ("ann", model.items[0], 5, 11), ("ann", "new", 5, 12)]
+    facts = [("new", "awarded", "prize"), ("new", "has_brand", "no such")]
+    later = model.update(rows, facts=facts, when="2026-11-16")
+    (row,) = later.updates_.log
+    assert (row.interactions, row.unseen, row.facts) == (2, 1, 2)
+    assert (row.users, row.items, row.entities, row.relations) == (1, 1, 2, ("awarded",))
+    assert "not used by any rule until the next fit: awarded" in str(row)
+    again = later.update(rows, facts=facts)
+    assert str(again.updates_.log[1]) == "nothing new"
+    less = again.remove(users="ann", facts=[("new", "awarded", "prize")])
+    assert str(less.updates_.log[2]) == "removed 2 interactions, 1 fact, 1 user"
+    assert model.updates_ is None
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"interactions": [("ann", "new")]}, "have no times"),
+        ({"interactions": 5}, "a file, a frame or rows"),
+        ({"interactions": [{"user": "a", "item": "b"}, ("a", "b")]}, "a row is a dict or user"),
+        ({"facts": [("a", "purchase", "b")]}, "the name of the interaction itself"),
+        ({"facts": [("a", "followed_by", "b")]}, "made from interactions"),
+        (
+            {"facts": [{"head": "a", "relation": "has_brand", "tail": "b", "tail_type": "item"}]},
+            "leads from item to brand",
+        ),
+        ({"facts": [("a", "has_brand")]}, "no column tail"),
+    ],
+)
+def test_what_cannot_be_taken_in_is_told_before_anything_is_done(model, wrong, said):
+    with pytest.raises((DataError, LogerError), match=said):
+        model.update(**wrong)
+
+
+def test_what_is_not_there_cannot_be_removed(model):
+    with pytest.raises(UnknownNameError, match="user"):
+        model.remove(users="nobody")
+    with pytest.raises(UnknownNameError, match="brand"):
+        model.remove(facts=[(model.items[0], "has_brand", "no such brand")])
+    user = model.users[0]
+    free = next(v for v in model.items if v not in model.owned(user))
+    with pytest.raises(LogerError, match="there is no fact"):
+        model.remove(interactions=[(user, free)])
+
+
+def test_an_encoder_that_cannot_grow_says_so(parts):
+    other = LOGER(SMALL, encoder=lambda: GNN(dimension=8, epochs=1)).fit(parts)
+    more = other.update([(other.users[0], other.items[50], 5, 10)])
+    assert more.graph_.n_triples >= other.graph_.n_triples
+    with pytest.raises(LogerError, match="GNN has no vectors for what came after"):
+        other.update(items=["new"])
+
+
+# ── fitting again ────────────────────────────────────────────────────────────────────────
+
+
+def vectors(model: LOGER) -> np.ndarray:
+    return model.encoder_.state()["entities.table"]
+
+
+def test_a_warm_fit_keeps_rules_and_weights_and_trains_the_encoder_on(parts, model):
+    other = LOGER().fit(parts, warm_from=model)
+    assert other.weights_.tobytes() == model.weights_.tobytes()
+    assert [r.names for r in other.rules_] == [r.names for r in model.rules_]
+    assert other.config_ == model.config_ and other.updates_ is None
+    assert other.graph_.fingerprint == model.graph_.fingerprint
+    assert not np.array_equal(vectors(other), vectors(model))
+    again = LOGER().fit(parts, warm_from=model)
+    assert np.array_equal(vectors(again), vectors(other))
+
+
+def test_a_warm_fit_takes_over_vectors_by_name(parts, model):
+    """Whatever the order in which other data number people and things."""
+    later = model.update(items=["a new thing"], users=["a new user"])
+    back = Moved.by_name(later.graph_, model.graph_)
+    again = later.encoder_.grown(back)
+    items = slice(model.graph_.n_users, None)
+    assert np.array_equal(again.entities_[items], model.encoder_.entities_[items])
+    assert np.array_equal(again.biases_, model.encoder_.biases_)
+
+
+def test_a_warm_fit_from_a_model_that_knows_the_test_part_is_refused(parts, model):
+    pairs = model.ranker_.held_out
+    rows = [(model.users[pairs.users[0]], model.items[pairs.items[0]], 5, 10)]
+    with pytest.raises(LogerError, match=r"knows 1 of the .* a test would flatter"):
+        LOGER().fit(parts, warm_from=model.update(rows))
+    everything = split(parts.dataset, test=0)
+    assert LOGER().fit(everything, warm_from=model.update(rows)).is_fitted
+
+
+def test_refitting_is_due_when_much_is_new_or_the_model_foresees_less(model):
+    assert model.refit_due() == []
+    few = model.update([("ann", "new", 5, 10)])
+    assert few.refit_due() == []
+    many = model.update([(f"u{k}", "new", 5, 10) for k in range(400)])
+    said = many.refit_due()
+    assert said[0].startswith("interactions have grown by")
+    assert said[1] == "100% of the new interactions are with items unknown to the fit"
+    assert "no rule uses awarded" in model.update(facts=[("x", "awarded", "y")]).refit_due()[0]
+    log = tuple(Update(ndcg=0.01, ndcg_users=30) for _ in range(2))
+    assert due(Updates(Learned({}, 1), 100, log), 0.02)[0].startswith(
+        "NDCG@10 of what came is 0.01"
+    )
+    assert due(Updates(Learned({}, 1), 100, log), 0.011) == []
+    assert due(Updates(Learned({}, 1), 100, log[:1]), 0.02) == []
+
+
+def test_how_well_the_model_foresaw_an_update_is_measured_before_it(model):
+    lists = model.without_held_out().recommend(model.users[:60], 10)
+    best = lists.group_by("user", maintain_order=True).first()
+    time = int(model.graph_.times.max()) + 1
+    right = [(u, v, 5, time) for u, v in best.select("user", "item").iter_rows()]
+    row = model.update(right, measure=1000).updates_.log[0]
+    assert row.ndcg == pytest.approx(1.0) and row.ndcg_users == 60
+    row = model.update(right, measure=10).updates_.log[0]
+    assert row.ndcg == pytest.approx(1.0) and row.ndcg_users == 10
+    assert model.update(right).updates_.log[0].ndcg is None
+    assert model.update([("new", "thing", 5, 9)], measure=9).updates_.log[0].ndcg is None
+
+
+# ── the commands ─────────────────────────────────────────────────────────────────────────
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, [str(a) for a in arguments])
+
+
+def test_the_command_updates_a_bundle_in_place_or_elsewhere(model, tmp_path):
+    bundle, other = tmp_path / "m", tmp_path / "n"
+    model.save(bundle, record={"positive_from": 4.0})
+    rows = [("ann", model.items[0], 5, 10), ("bob", "new", 5, 11), ("low", "new", 3, 12)]
+    frame = pl.DataFrame(rows, schema=["user", "item", "rating", "time"], orient="row")
+    frame.write_csv(tmp_path / "new.csv")
+    (tmp_path / "facts.csv").write_text("head,relation,tail\nnew,has_brand,no such brand\n")
+    tables = ["--interactions", tmp_path / "new.csv", "--triples", tmp_path / "facts.csv"]
+    before = bytes_of(bundle)
+    told = run("update", bundle, *tables, "-o", other, "--json")
+    assert told.exit_code == 0, told.output
+    (row,) = json.loads(told.stdout)["updates"]
+    assert (row["interactions"], row["users"], row["items"]) == (2, 2, 1)
+    assert bytes_of(bundle) == before
+    assert LOGER.load(other).record_ == {"positive_from": 4.0}
+    drawn_ = run("update", bundle, *tables)
+    assert "new 2 interactions, 1 fact, 2 users, 1 item, 1 entity" in drawn_.output
+    assert LOGER.load(bundle).graph_.fingerprint == LOGER.load(other).graph_.fingerprint
+    gone = run("update", bundle, "--forget-user", "ann", "--remove-item", "new")
+    assert "removed 2 interactions, 1 fact, 1 user, 1 item" in gone.output
+    assert not any(b"no such brand" in raw for raw in bytes_of(bundle).values())
+    again = run("update", bundle, *tables, "-o", other)
+    assert again.exit_code == 2 and "error:" in again.output
+    nothing = run("update", bundle)
+    assert nothing.exit_code == 2 and "nothing to do" in nothing.output
+    wrong = run("update", bundle, "--forget-user", "nobody")
+    assert wrong.exit_code == 2 and "nobody" in wrong.output
+
+
+def test_a_bundle_that_was_updated_is_not_evaluated(parts, model, tmp_path):
+    model.update(users=["ann"]).save(tmp_path / "m")
+    with pytest.raises(LogerError, match="updated after its fit"):
+        FitRecord.read(tmp_path / "m").split_of(parts.dataset, LOGER.load(tmp_path / "m"), "m")
+
+
+def test_the_command_fits_warm(parts, model, tmp_path):
+    parts.dataset.save(tmp_path / "data")
+    model.save(tmp_path / "m")
+    warm = ["fit", tmp_path / "data", "-o", tmp_path / "w", "--warm-from", tmp_path / "m"]
+    told = run(*warm, "--json")
+    assert told.exit_code == 0, told.output
+    fitted = LOGER.load(tmp_path / "w")
+    assert fitted.weights_.tobytes() == model.weights_.tobytes()
+    assert fitted.record_["warm_from"] == str(tmp_path / "m")
+    refused = run(*warm, "--force", "--seed", "3")
+    assert refused.exit_code == 2 and "keeps the settings of its bundle" in refused.output
+
+
+def test_columns_that_became_relations_are_facts_of_new_items(model, caplog):
+    brand = model.graph_.vocabulary.names[model.graph_.vocabulary.span("brand")[0]]
+    rows = [{"id": "new", "label": "New", "brand": f"{brand}; other", "feature": "7", "price": 3.5}]
+    later = model.update(items=rows)
+    found = {(r, t[1]) for h, r, t in named(later.graph_) if h == ("item", "new")}
+    assert found == {("has_brand", brand), ("has_brand", "other")}
+    assert "column price of items is no relation of the model" in caplog.text
+    assert "feature 7: the model knows ranges of it only" in caplog.text

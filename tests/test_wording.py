@@ -1,0 +1,231 @@
+"""What people read, in every language: complete, rendered for every kind of path, overridable."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from string import Formatter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from typer.testing import CliRunner
+
+from graphs import graphs
+from loger.cli import app
+from loger.data.demo import shop
+from loger.data.splits import split
+from loger.derived_config import DerivedConfig
+from loger.errors import LogerError
+from loger.graph import Path
+from loger.grounding import paths as listed
+from loger.model import LOGER
+from loger.rules import Rule, candidates
+from loger.rules.sentences import action_sentence, evidence_sentence, path_sentence
+from loger.rules.wording import CASES, FORMS, LANGUAGES, best_language, wording_of
+from web_shop import SMALL
+
+SLOT = re.compile(r"[{}]")
+
+
+def slots(pattern):
+    return {name for _, name, _, _ in Formatter().parse(pattern) if name is not None}
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_every_language_has_every_word(language):
+    english, own = wording_of("en").table, wording_of(language).table
+    assert own.keys() == english.keys()
+    assert own["texts"].keys() == english["texts"].keys()
+    assert english["verb_forms"].keys() == set(FORMS)
+    assert own["verb_forms"].keys() >= set(FORMS)
+    assert all(own["pronouns"][c].keys() == english["pronouns"][c].keys() for c in CASES)
+    said = own["verbs"].keys() | own["relations"].keys()
+    assert english["verbs"].keys() <= said
+    if language != "en":
+        assert own["types"].keys() == wording_of("de").table["types"].keys()
+        for name, forms in own["relations"].items():
+            assert {"one", "that"} <= forms.keys(), name
+        for name in ("follows", "has", "other"):
+            assert set(FORMS) - {"so"} <= own["relations"][name].keys()
+    for key, text in own["texts"].items():  # numbers and names are not lost in translation
+        must = slots(english["texts"][key]) & {"n", "item", "user", "rank", "share", "k", "gap"}
+        assert must <= slots(text), key
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@given(graph=graphs())
+def test_every_kind_of_path_is_said_in_every_language(language, graph):
+    words, seen = wording_of(language), set()
+    for rule in candidates(graph):
+        said = rule.sentence(words)
+        assert said and not SLOT.search(said) and said not in seen, (rule, said)
+        seen.add(said)
+        for user in range(min(2, graph.n_users)):
+            for item in range(graph.n_items):
+                every = listed(graph, rule, user, item)
+                if not len(every):
+                    continue
+                path = Path(tuple(int(e) for e in every[0]), rule.relations)
+                others = [int(e) for e in every[1:4, -2]]
+                texts = [
+                    path_sentence(graph, path, words),
+                    action_sentence(graph, path.relations[0], path.entities[1], words),
+                ]
+                texts += [evidence_sentence(graph, path, n, others, words) for n in (1, 2, 1234)]
+                for text in texts:
+                    assert text and not SLOT.search(text) and "  " not in text, text
+                assert f"item{item}" in texts[0]
+                break
+
+
+def said(language, *hops):
+    names, types = zip(*(hop.split() for hop in hops), strict=True)
+    rule = Rule(tuple(range(len(names))), names, ("user", *types))
+    return rule.sentence(wording_of(language))
+
+
+@pytest.mark.parametrize(
+    ("hops", "german", "spanish"),
+    [
+        (("plays item", "has_artist artist", "has_artist⁻¹ item"),
+         "gleicher Künstler wie etwas, das du gespielt hast",
+         "mismo artista que algo que reprodujiste"),
+        (("purchase item", "purchase⁻¹ user", "purchase item"),
+         "Leute, die das Gleiche wie du gekauft haben, haben auch dies gekauft",
+         "personas que compraron lo mismo que tú también compraron esto"),
+        (("follows user", "watch item"),
+         "jemand, dem du folgst, hat dies gesehen", "alguien a quien sigues vio esto"),
+        (("follows⁻¹ user", "watch item"),
+         "jemand, der dir folgt, hat dies gesehen", "alguien que te sigue vio esto"),
+        (("purchase item", "also_bought item"),
+         "etwas, das du gekauft hast, wird oft zusammen mit diesem gekauft",
+         "algo que compraste suele comprarse junto con esto"),
+        (("watch item", "directed_by person", "directed_by⁻¹ item"),
+         "gleiche Regie wie etwas, das du gesehen hast",
+         "misma dirección que algo que viste"),
+        (("watch item", "made_in place", "made_in⁻¹ item"),
+         "gemeinsam: place (made in) wie etwas, das du gesehen hast",
+         "en común: place («made in») que algo que viste"),
+    ],
+)  # fmt: skip
+def test_rules_read_like_a_person_in_german_and_spanish(hops, german, spanish):
+    assert said("de", *hops) == german
+    assert said("es", *hops) == spanish
+
+
+@pytest.fixture(scope="module")
+def model():
+    plain = replace(SMALL, derived=DerivedConfig.none())  # people who bought it also bought this
+    return LOGER(plain).fit(split(shop(seed=2, users=120, items=100).dataset))
+
+
+@pytest.mark.parametrize(
+    ("language", "begins", "people"),
+    [("en", "because you ", "people who bought it also bought this"),
+     ("de", "weil: du hast ", "Leute, die es gekauft haben, haben auch dies gekauft"),
+     ("es", "porque compraste ", "personas que compraron eso también compraron esto")],
+)  # fmt: skip
+def test_a_model_speaks_each_language_and_means_the_same(model, language, begins, people):
+    texts, starts = "", []
+    for user in model.users[:20]:
+        item = model.recommend(user, 1)["item"][0]
+        english, e = model.explain(user, item), model.explain(user, item, language=language)
+        assert [r.total for r in e.reasons] == [r.total for r in english.reasons]
+        told = model.why_not(user, model.items[-1], 3, language=language)
+        other = model.counterfactual(user, item, language=language)
+        shown = [str(e), str(told), str(other), e._repr_html_(), str(e.as_dict())]
+        assert "{" not in "".join(shown[:4])
+        texts += "\n".join(shown)
+        starts.append(e.because().startswith(begins))
+    assert any(starts)
+    assert people in texts
+    frame = model.recommend(model.users[0], 2, explain=True, language=language)
+    assert frame["because"][0] == model.explain(
+        model.users[0], frame["item"][0], language=language).because()  # fmt: skip
+    table = model.rule_table(language=language)
+    assert table["rule"].to_list() == model.rule_table()["rule"].to_list()
+
+
+def test_words_of_ones_own_come_from_a_file_for_each_language(model, tmp_path):
+    file = tmp_path / "words.toml"
+    file.write_text(
+        '[en.verbs]\npurchase = "picked"\n[de.verbs]\npurchase = "ausgesucht"\n'
+        '[de.texts]\nbecause = "denn {reason}"\n[es.types]\n'
+        'brand = ["casa", "casas", "misma casa"]\n'
+    )
+    user = model.users[0]
+    item = model.recommend(user, 1)["item"][0]
+    assert "you picked " in model.explain(user, item, wording=file).because()
+    german = model.explain(user, item, language="de", wording=file).because()
+    assert german.startswith("denn ") and "ausgesucht" in german
+    assert wording_of("es", file).same("brand") == "misma casa"
+    assert wording_of("de", {"en": {"verbs": {}}}) is wording_of("de")
+
+
+@pytest.mark.parametrize(
+    ("own", "said"),
+    [
+        ({"en": {"texts": {"becuase": "x"}}}, "did you mean 'because'"),
+        (
+            {"en": {"texts": {"because": "since {raeson}"}}},
+            "no slot 'raeson'; did you mean 'reason'",
+        ),
+        ({"en": {"texts": {"because": "since {reason"}}}, "texts.because"),
+        ({"en": {"relations": {"a": {"one": "goes"}}}}, "relations.a.one needs {x}"),
+        ({"en": {"relations": {"a": {"won": "{x}"}}}}, "no form 'won'"),
+        ({"en": {"relations": {"a": {"one": "{x}", "case": "gen"}}}}, "nom, acc, dat"),
+        ({"en": {"types": {"brand": "brand"}}}, "types.brand must be like"),
+        ({"en": {"vrebs": {}}}, "no section 'vrebs'"),
+        ({"verbs": {"purchase": "x"}}, "'verbs' is not a language"),
+        ({"fr": {"verbs": {}}}, "'thousands' is missing"),
+    ],
+)
+def test_mistakes_in_ones_own_words_are_told(own, said):
+    with pytest.raises(LogerError, match=re.escape(said)):
+        wording_of(None, own)
+
+
+def test_unknown_languages_and_files_that_are_not_toml_are_refused(tmp_path):
+    with pytest.raises(LogerError, match="no language 'fr'; did you mean 'en' or 'de' or 'es'"):
+        wording_of("fr")
+    file = tmp_path / "a.toml"
+    file.write_text("[en")
+    with pytest.raises(LogerError, match="cannot be read as TOML"):
+        wording_of("en", file)
+
+
+def test_the_best_accepted_language_is_taken():
+    assert best_language("de-CH, en;q=0.9") == "de"
+    assert best_language("en;q=0.5, es") == "es"
+    assert best_language("") == best_language("*") == best_language("x;q=y") == "en"
+
+
+def test_commands_and_http_speak_the_language_asked_for(model, tmp_path):
+    from fastapi.testclient import TestClient
+
+    from loger.web.app import create_app
+    from loger.web.config import ServeConfig
+
+    bundle, user = tmp_path / "b", model.users[0]
+    model.save(bundle)
+    item = model.recommend(user, 1)["item"][0]
+    german = model.explain(user, item, language="de")
+    for command in (["recommend", bundle, "--user", user, "--explain"],
+                    ["explain", bundle, user, item], ["rules", bundle],
+                    ["why-not", bundle, user, model.items[-1], "-k", "2"]):  # fmt: skip
+        out = CliRunner().invoke(app, [*map(str, command), "--language", "de"])
+        assert out.exit_code == 0, out.output
+        assert re.search(r"du .* hast|hast .* gekauft", " ".join(out.stdout.split())), out.stdout
+    client = TestClient(create_app(ServeConfig(str(bundle))), base_url="http://localhost")
+    speak = {"Accept-Language": "de-DE,de;q=0.9"}
+    told = client.get("/v1/explain", params={"user": user, "item": item}, headers=speak).json()
+    assert told["because"] == german.because()
+    rows = client.get("/v1/recommendations", params={"user": user}, headers=speak).json()["items"]
+    assert rows[0]["explanation"]["because"].startswith("weil: ")
+    rules = client.get("/v1/rules", headers=speak).json()["rules"]
+    assert rules[0]["sentence"] in model.rule_table(language="de")["sentence"].to_list()
+    assert "du" in client.get("/v1/rules/0", headers=speak).json()["examples"][0]["sentence"]
+    plain = client.get("/v1/explain", params={"user": user, "item": item}).json()
+    assert plain["because"] == model.explain(user, item).because()
+    assert np.isclose(plain["score"], told["score"])

@@ -1,0 +1,127 @@
+"""Kills nodes of a Ray cluster in the middle of work, and looks at what comes out.
+
+    python tests/torture/nodes.py            export, pools and evaluation, three times each
+    python tests/torture/nodes.py export     once, one kind of work
+
+The cluster is two nodes on this machine with an object store each. As soon as a third of the
+blocks is done, one node gets SIGKILL; what comes out must be, to the byte, what this machine
+makes alone. The last line is a JSON of counts.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import ray
+from ray.cluster_utils import Cluster
+
+from loger import mstep, shards
+from loger.data import split
+from loger.data.demo import shop
+from loger.encoder import TransEConfig
+from loger.engine import LocalEngine, RayEngine
+from loger.evaluation import recommender
+from loger.evaluation.recommender import part_matrix, ranked
+from loger.grounding import Walk
+from loger.model import LOGER, LOGERConfig
+from loger.mstep import PoolConfig, gather
+
+QUICK = {"health_check_period_ms": 1000, "health_check_failure_threshold": 6}
+"""A dead node is noticed in seconds, not in half a minute."""
+shards.USERS = 32
+mstep.BLOCK = 32
+recommender.BLOCK_BYTES = 8 * 80 * 16
+PARTS = split(shop(seed=2, users=400, items=80).dataset)
+
+
+def export(model: LOGER, engine: Any) -> Any:
+    with tempfile.TemporaryDirectory() as folder:
+        model.engine = engine
+        shards.export_parts(
+            model, model.users, folder + "/lists", 5, explain=True, progress=engine.progress
+        )
+        return {p.name: p.read_bytes() for p in sorted(Path(folder, "lists").iterdir())}
+
+
+def pools(model: LOGER, engine: Any) -> Any:
+    users, held_out = np.arange(model.graph_.n_users), part_matrix(PARTS, "validation")
+    pool = gather(model.ranker_, users, held_out, PoolConfig(Walk(), per_rule=20, main=40), engine)
+    found = pool.found
+    arrays = found.users, found.items, found.count_matrix.data, pool.starts, pool.hits
+    return [array.tobytes() for array in (*arrays, pool.encoder)]
+
+
+def evaluation(model: LOGER, engine: Any) -> Any:
+    users, known = np.arange(PARTS.dataset.n_users), part_matrix(PARTS, "train")
+    return ranked(model, users, known, 10, engine=engine).tobytes()
+
+
+STAGES: dict[str, Callable[[LOGER, Any], Any]] = {
+    "export": export,
+    "pools": pools,
+    "evaluation": evaluation,
+}
+
+
+def crash(cluster: Cluster, node: Any) -> None:
+    """End a node as a power cut does: its raylet and its workers at once."""
+    raylet = node.all_processes["raylet"][0].process.pid
+    stats = [
+        (int(path.parent.name), path.read_text()) for path in Path("/proc").glob("[0-9]*/stat")
+    ]
+    workers = [pid for pid, text in stats if int(text.rpartition(")")[2].split()[1]) == raylet]
+    for pid in (raylet, *workers):
+        os.kill(pid, signal.SIGKILL)
+    cluster.remove_node(node, allow_graceful=False)
+
+
+def killed(stage: Callable[[LOGER, Any], Any], model: LOGER) -> tuple[Any, int]:
+    """What comes out when a node is killed after a third of the blocks, and what was retried."""
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "_system_config": QUICK})
+    node = cluster.add_node(num_cpus=1)
+    try:
+        ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.ERROR)
+        killers: list[threading.Thread] = []
+
+        def kill(what: str, done: int, total: int) -> None:
+            if done >= total // 3 and total > 1 and not killers:
+                killers.append(threading.Thread(target=crash, args=(cluster, node)))
+                killers[0].start()
+
+        with RayEngine(progress=kill) as engine:
+            found = stage(model, engine)
+            killers[0].join()
+            retries = sum(one.retries for one in engine.stages.values())
+        assert ray.is_initialized(), "the engine stopped a cluster that it had not started"
+        return found, retries
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+
+
+def main(names: list[str]) -> int:
+    model = LOGER(LOGERConfig(encoder=TransEConfig(dimension=8, epochs=2)), engine=LocalEngine(1))
+    model.fit(PARTS, tune={}, progress=False)
+    right, retried, runs = 0, 0, names or list(STAGES) * 3
+    for name in runs:
+        expected = STAGES[name](model, LocalEngine(1))
+        found, retries = killed(STAGES[name], model)
+        print(f"{name}: {'right' if found == expected else 'WRONG'}, {retries} retried", flush=True)
+        right += found == expected
+        retried += retries
+    print(json.dumps({"runs": len(runs), "right": right, "retried": retried}))
+    return 0 if right == len(runs) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,259 @@
+"""The server holds out: slow and greedy clients, odd headers, odd bundles, cut files."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import uvicorn
+from fastapi.testclient import TestClient
+
+from loger.web import admission, protocol, service
+from loger.web.admission import Admission, is_costly
+from loger.web.app import create_app
+from loger.web.config import ServeConfig
+from loger.web.copies import PREFIX, clear_abandoned
+from loger.web.problems import ProblemError
+
+
+@pytest.fixture(scope="module")
+def port(bundle: Path) -> Iterator[int]:
+    """A server with short deadlines, in this process."""
+    patch = pytest.MonkeyPatch()
+    patch.setattr(protocol, "SECONDS", 0.4)
+    patch.setattr(protocol, "MAX_OF_CLIENT", 5)
+    app = create_app(ServeConfig(str(bundle), watch=0))
+    config = uvicorn.Config(app, port=0, http=protocol.TimedProtocol, log_level="error", ws="none")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    try:
+        yield server.servers[0].sockets[0].getsockname()[1]
+    finally:
+        server.should_exit = True
+        thread.join()
+        patch.undo()
+
+
+def talk(port: int, text: bytes) -> tuple[bytes, float]:
+    """What the server says until it closes, and after how many seconds it did."""
+    begun = time.monotonic()
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as line:
+        line.sendall(text)
+        answer = b""
+        while part := line.recv(65536):
+            answer += part
+    return answer, time.monotonic() - begun
+
+
+HALF = {
+    "nothing": b"",
+    "half of the headers": b"GET /v1/health HTTP/1.1\r\nHost: loc",
+    "half of a body": b"POST /v1/explain HTTP/1.1\r\nHost: localhost\r\n"
+    b"Content-Length: 50\r\n\r\n{",
+    "half of a chunk": b"POST /v1/explain HTTP/1.1\r\nHost: localhost\r\n"
+    b"Transfer-Encoding: chunked\r\n\r\n50\r\n{",
+}
+
+
+@pytest.mark.parametrize("text", HALF.values(), ids=HALF)
+def test_a_request_that_does_not_end_is_ended(port: int, text: bytes) -> None:
+    answer, seconds = talk(port, text)
+    assert answer.startswith(b"HTTP/1.1 408")
+    assert 0.3 < seconds < 5
+
+
+def test_bytes_that_trickle_in_do_not_move_the_deadline(port: int) -> None:
+    begun = time.monotonic()
+    text = b"GET /v1/health HTTP/1.1\r\nHost: localhost\r\nX-Long: " + b"a" * 200
+    line = socket.create_connection(("127.0.0.1", port), timeout=10)
+    with line, pytest.raises(OSError):
+        for letter in text:
+            line.sendall(bytes([letter]))
+            time.sleep(0.05)
+    assert time.monotonic() - begun < 5
+
+
+def test_one_address_has_so_many_connections_and_no_more(port: int) -> None:
+    lines = [socket.create_connection(("127.0.0.1", port), timeout=5) for _ in range(5)]
+    try:
+        one_more = socket.create_connection(("127.0.0.1", port), timeout=5)
+        with one_more, suppress(ConnectionResetError):
+            assert one_more.recv(1) == b""
+    finally:
+        for line in lines:
+            line.close()
+
+
+def test_two_lengths_are_refused_and_the_connection_closed(port: int) -> None:
+    text = (
+        b"POST /v1/explain HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n"
+        b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+        b"GET /v1/about HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    )
+    answer, _ = talk(port, text)
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert b"not both" in answer
+    assert answer.count(b"HTTP/1.1") == 1
+
+
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1].evil.com", "localhost.evil.com", "[::1].evil.com", "localhost:80:80", ""]
+)
+def test_only_this_machines_own_names_are_answered(bundle: Path, host: str) -> None:
+    client = TestClient(create_app(ServeConfig(str(bundle))), base_url="http://localhost")
+    assert client.get("/v1/health", headers={"Host": host}).status_code == 403
+    assert client.get("/v1/health", headers={"Host": "LOCALHOST:8000"}).status_code == 200
+
+
+def test_the_watch_survives_whatever_loading_raises_and_health_says_so(
+    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "b"
+    shutil.copytree(bundle, place)
+    app = create_app(ServeConfig(str(place), watch=0.02))
+    with TestClient(app, base_url="http://localhost") as client:
+
+        def health() -> str:
+            return str(client.get("/v1/health").json()["status"])
+
+        assert health() == "ok"
+        with monkeypatch.context() as patch:
+            patch.setattr(service, "Served", lambda *_: 1 // 0)
+            (place / "manifest.json").touch()
+            wait_until(lambda: health() == "degraded")
+            assert "ZeroDivisionError" in client.get("/v1/health").json()["problem"]
+            assert "loger_bundle_degraded 1.0" in client.get("/metrics").text
+            assert client.get("/v1/users").status_code == 200
+        wait_until(lambda: health() == "ok")
+        assert "loger_bundle_degraded 0.0" in client.get("/metrics").text
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    until = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+CUT = """
+import sys
+from pathlib import Path
+from fastapi.testclient import TestClient
+from loger.web.app import create_app
+from loger.web.config import ServeConfig
+folder = Path(sys.argv[1])
+client = TestClient(create_app(ServeConfig(str(folder), watch=0)), base_url="http://localhost")
+users = [row["name"] for row in client.get("/v1/users").json()["results"]]
+for file in folder.iterdir():
+    file.open("wb").close()
+for user in users:
+    assert client.get("/v1/recommendations", params={"user": user}).status_code == 200
+print("still here")
+"""
+
+
+def test_files_that_are_cut_in_place_do_not_take_the_server_down(
+    bundle: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(bundle, tmp_path / "b")
+    command = [sys.executable, "-c", CUT, str(tmp_path / "b")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout == "still here\n", done.stderr[-2000:]
+
+
+def test_what_killed_servers_left_is_cleared_and_what_others_use_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("loger.web.copies.gettempdir", lambda: str(tmp_path))
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    for pid in (ended.pid, 1):
+        (tmp_path / f"{PREFIX}{pid}-x").mkdir()
+    clear_abandoned()
+    assert [p.name for p in tmp_path.iterdir()] == [f"{PREFIX}1-x"]
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "body", "costly"),
+    [
+        ("/v1/recommendations", b"user=a&k=10&paths=3", b"", False),
+        ("/v1/recommendations", b"k=100", b"", True),
+        ("/v1/recommendations", b"", b'{"user": "a", "k": 10}', False),
+        ("/v1/recommendations", b"", b'{"user": "a", "paths" :10}', True),
+        ("/v1/recommendations", b"", b'{"history": [' + b'"a",' * 600 + b'"b"]}', True),
+        ("/v1/explain", b"user=a&item=b&reasons=all", b"", True),
+        ("/v1/what-if", b"", b"{}", True),
+        ("/v1/users", b"q=rank=90", b"", False),
+    ],
+)
+def test_costly_questions_are_known_beforehand(path, query, body, costly) -> None:
+    assert is_costly(path, query, body) is costly
+
+
+def test_costly_questions_wait_for_each_other_and_cheap_ones_do_not() -> None:
+    async def story() -> list[str]:
+        admit, told = Admission(threads=2), list[str]()
+
+        async def ask(name: str, costly: bool) -> None:
+            async with admit(name, costly):
+                told.append(name)
+                await asyncio.sleep(0.05)
+
+        first, second = (asyncio.create_task(ask(f"costly {k}", True)) for k in (1, 2))
+        await asyncio.sleep(0.01)
+        await asyncio.gather(first, second, *(ask("cheap", False) for _ in range(3)))
+        return told
+
+    assert asyncio.run(story()) == ["costly 1", "cheap", "cheap", "cheap", "costly 2"]
+
+
+def test_few_long_bodies_are_read_at_a_time() -> None:
+    uploads = admission.Uploads()
+    with uploads(True), uploads(True), uploads(False):
+        with pytest.raises(ProblemError, match="uploads at a time"), uploads(True):
+            pass
+        with uploads(False):
+            pass
+    with uploads(True):
+        pass
+
+
+def test_half_sent_uploads_leave_room_for_two_only(port: int) -> None:
+    head = b"PUT /v1/masks/x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 60000000\r\n\r\nab"
+    address = ("127.0.0.1", port)
+    with socket.create_connection(address) as one, socket.create_connection(address) as other:
+        one.sendall(head)
+        other.sendall(head)
+        time.sleep(0.1)
+        assert b" 429 " in talk(port, head)[0]
+
+
+def test_a_client_with_too_many_requests_under_way_is_told_and_others_are_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(admission, "MAX_OF_CLIENT", 2)
+
+    async def story() -> None:
+        admit = Admission(threads=4)
+        async with admit("greedy", False), admit("greedy", False):
+            with pytest.raises(ProblemError, match="more than 2 requests"):
+                async with admit("greedy", False):
+                    pass
+            async with admit("modest", False):
+                pass
+        async with admit("greedy", False):
+            pass
+
+    asyncio.run(story())

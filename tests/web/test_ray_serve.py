@@ -1,0 +1,53 @@
+"""The app as a deployment of Ray Serve: it answers as the server does, and takes a newer bundle."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from loger.cli import app
+from loger.errors import LogerError
+
+SCRIPT = Path(__file__).with_name("ray_serve_script.py")
+
+
+@pytest.mark.parametrize("engine", ["threads", "processes=3", "rays"])
+def test_other_engines_are_refused(tmp_path, engine):
+    told = CliRunner().invoke(app, ["serve", str(tmp_path), "--engine", engine])
+    assert told.exit_code == 2
+    assert f"--engine is processes, ray or ray=ADDRESS, got '{engine}'" in told.stderr
+
+
+def test_replicas_take_no_events(tmp_path):
+    asked = ["serve", str(tmp_path), "--engine", "ray", "--events", str(tmp_path / "events")]
+    told = CliRunner().invoke(app, asked)
+    assert told.exit_code == 2
+    assert "replicas on Ray take none" in told.stderr
+
+
+def test_without_what_it_needs_the_error_names_the_extra(monkeypatch):
+    from loger.web import ray_serve
+
+    pytest.importorskip("ray")
+    monkeypatch.setitem(sys.modules, "ray.serve", None)
+    monkeypatch.delattr("ray.serve", raising=False)
+    with pytest.raises(LogerError, match=r"pip install 'loger-rec\[ray-serve\]'"):
+        ray_serve._installed()
+
+
+@pytest.mark.slow
+def test_replicas_answer_as_the_server_does_and_take_a_newer_bundle(tmp_path):
+    pytest.importorskip("ray")
+    pytest.importorskip("grpc", reason="loger-rec[ray-serve] is not installed")
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), str(tmp_path)], capture_output=True, text=True, timeout=400
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    seen = json.loads(done.stdout.splitlines()[-1])
+    assert seen["same"]
+    assert seen["exchanged"]
+    assert seen["answered"] == seen["asked"] > 0  # no request was lost
+    assert seen["copies"] == [1]  # both replicas of the node map one copy
