@@ -140,7 +140,7 @@ def test_only_the_leading_rank_runs_the_command(leads, monkeypatch, capsys):
 def trained(folder, *more, size=2):
     """The state that ranks of torchrun learned, and what they said."""
     command = ["torch.distributed.run", "--standalone", f"--nproc-per-node={size}"]
-    restarts = ["--max-restarts=1"] if more else []
+    restarts = ["--max-restarts=3"] if more else []
     for _ in range(3):
         folder.mkdir()
         done = subprocess.run(

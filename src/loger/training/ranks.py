@@ -9,6 +9,7 @@ ranks gives the same bytes.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -24,17 +25,20 @@ from loger.errors import LogerError
 
 PATIENCE = timedelta(days=30)
 """How long ranks wait for the leading one, which mines and learns weights in the meantime."""
+ANSWER = timedelta(minutes=5)
+"""How long ranks that work together wait for each other; who takes longer is lost."""
 
 
 class Ranks:
     """The processes that train together, as one of them sees it; by default there is just one."""
 
-    def __init__(self, rank: int = 0, size: int = 1) -> None:
-        self.rank, self.size = rank, size
+    def __init__(self, rank: int = 0, size: int = 1, store: dist.Store | None = None) -> None:
+        self.rank, self.size, self.store = rank, size, store
         self.steps, self.rows, self.seconds = 0, 0, 0.0
         self.training = False
         """Whether the ranks are in the midst of a training."""
         self._turn = Lock()  # a fit may train two encoders at a time; ranks train one
+        self._told_before = 0
 
     @property
     def leads(self) -> bool:
@@ -103,12 +107,22 @@ class Ranks:
         )
 
     def _tell(self, what: object) -> None:
+        if self.store is not None:
+            self.store.set(self._next_word(), "")
         dist.broadcast_object_list([what], 0)
 
     def _told(self) -> Any:
+        # One can wait at the store for as long as one likes; what ranks exchange among themselves
+        # is late after minutes, and then somebody is lost.
+        if self.store is not None:
+            self.store.wait([self._next_word()], PATIENCE)
         box: list[Any] = [None]
         dist.broadcast_object_list(box, 0)
         return box[0]
+
+    def _next_word(self) -> str:
+        self._told_before += 1
+        return f"loger/{self._told_before}"
 
 
 _current = Ranks()
@@ -130,8 +144,13 @@ def joined(local_rank: int = 0) -> Iterator[Ranks]:
     gpus = torch.cuda.is_available()
     if gpus:
         torch.cuda.set_device(local_rank)
-    dist.init_process_group("cpu:gloo,cuda:nccl" if gpus else "gloo", timeout=PATIENCE)
-    _current = Ranks(dist.get_rank(), dist.get_world_size())
+    store, rank, size = next(dist.rendezvous("env://", timeout=ANSWER))
+    # Ranks that torchrun has started again must not call those of before, whose addresses are
+    # still in its store.
+    store = dist.PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
+    backend = "cpu:gloo,cuda:nccl" if gpus else "gloo"
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=ANSWER)
+    _current = Ranks(rank, size, store)
     try:
         yield _current
     except RuntimeError as error:
