@@ -1,10 +1,10 @@
 """LOGER on the real data sets: default, paper, and what each part is worth.
 
     python benchmarks/loger_quality.py                                 # as docs/results.md quotes
-    python benchmarks/loger_quality.py --sets amazon-beauty --seeds 0 --variants default encoder
+    python benchmarks/loger_quality.py --sets amazon-beauty --seeds 0 --variants default
 
 Every variant is fitted on train, chosen on validation, refitted on both, and measured once on
-test; default and logic are tuned, the others take what the default of their seed chose. Per-user
+test; those of TUNED are tuned, the others take what the default of their seed chose. Per-user
 values go to OUT/SET.VARIANT.SEED.PROTOCOL.parquet; a run that is there already is not made again.
 Encoders are shared between variants through checkpoints, and the models of default and paper are
 kept in OUT/bundles for the benchmarks of explanations.
@@ -28,6 +28,7 @@ from numpy.typing import ArrayLike
 from loger.baselines.encoder import EncoderAlone
 from loger.data import load, split
 from loger.data.splits import Split
+from loger.derived_config import DerivedConfig, FollowedByConfig
 from loger.em_config import EMConfig
 from loger.encoder.folding import score_users
 from loger.evaluation.evaluate import Protocol, evaluate
@@ -63,7 +64,14 @@ VARIANTS: dict[str, Callable[[int], LOGERConfig]] = {
         mining=MiningConfig(min_hops=3), em=EMConfig(rounds=0), seed=seed
     ),
     "shuffled-kg": em(rounds=0),
+    "no-times": lambda seed: LOGERConfig(seed=seed),
+    "no-sequence": lambda seed: LOGERConfig(
+        derived=DerivedConfig(followed_by=FollowedByConfig(facts=0)), seed=seed
+    ),
+    "no-derived": lambda seed: LOGERConfig(derived=DerivedConfig.none(), seed=seed),
+    "no-facts": lambda seed: LOGERConfig(seed=seed),
 }
+TUNED = ("default", "logic", "no-times", "no-sequence", "no-derived", "no-facts")
 
 
 class Encoder(EncoderAlone):
@@ -92,16 +100,34 @@ def shuffled(parts: Split, seed: int = 0) -> Split:
     return replace(parts, dataset=dataset)
 
 
+def without_facts(parts: Split) -> Split:
+    """The same interactions, and nothing known about anything."""
+    facts, columns = parts.dataset.facts, ("heads", "relations", "tails", "sources")
+    none = replace(facts, **{c: getattr(facts, c)[:0] for c in columns})
+    return replace(parts, dataset=replace(parts.dataset, facts=none))
+
+
+def without_times(parts: Split) -> Split:
+    """The same interactions in the same parts, but nobody knows when they were."""
+    dataset = parts.dataset
+    interactions = replace(dataset.interactions, times=None)
+    return replace(parts, dataset=replace(dataset, interactions=interactions))
+
+
+DATA_OF = {"shuffled-kg": shuffled, "no-facts": without_facts, "no-times": without_times}
+"""Variants of which the data are others."""
+
+
 def run(name: str, variant: str, seed: int, out: Path, scratch: Path) -> None:
     target = out / f"{name}.{variant}.{seed}.json"
     if target.exists():
         return
     parts = split(load(DATA / name))
-    data = shuffled(parts) if variant == "shuffled-kg" else parts
-    kind = variant if variant in ("paper", "shuffled-kg") else "shared"
+    data = DATA_OF.get(variant, lambda parts: parts)(parts)
+    kind = variant if variant in ("paper", *DATA_OF) else "shared"
     start = time.perf_counter()
     model = LOGER(VARIANTS[variant](seed), name=variant)
-    tune = None if variant in ("default", "logic") else chosen(out, name, seed)
+    tune = None if variant in TUNED else chosen(out, name, seed)
     model.fit(data, tune=tune, checkpoint=scratch / f"{name}.{kind}.{seed}")
     seconds = time.perf_counter() - start
     models = [model, Encoder(model)] if variant in KEPT else [model]
@@ -139,6 +165,8 @@ def chosen(out: Path, name: str, seed: int) -> dict[str, tuple[float, ...]]:
     file = out / f"{name}.default.{seed}.json"
     best: dict[str, tuple[float, float]] = {}
     for setting, value, ndcg in json.loads(file.read_text())["tried"] if file.exists() else ():
+        if setting not in ("recency", "strength", "popular"):
+            continue
         if setting not in best or ndcg > best[setting][1]:
             best[setting] = (value, ndcg)
     return {setting: (value,) for setting, (value, _) in best.items()}

@@ -22,17 +22,10 @@ from loger.config import LOGERConfig
 from loger.data.splits import Split
 from loger.evaluation.evaluate import evaluate
 from loger.model import LOGER
-from loger_quality import shuffled
+from loger_quality import shuffled, without_facts
 
 LIES = 10
 COLUMNS = ("heads", "relations", "tails", "sources")
-
-
-def bare(parts: Split) -> Split:
-    """The same interactions without any facts."""
-    facts = parts.dataset.facts
-    none = replace(facts, **{c: getattr(facts, c)[:0] for c in COLUMNS})
-    return replace(parts, dataset=replace(parts.dataset, facts=none))
 
 
 def noisy(parts: Split, seed: int = 0) -> Split:
@@ -53,8 +46,11 @@ def noisy(parts: Split, seed: int = 0) -> Split:
 
 
 POISONS: dict[str, Callable[[Split], Split]] = {
-    "no facts": bare, "true facts": lambda parts: parts, "shuffled": shuffled, "ten lies": noisy
-}  # fmt: skip
+    "no facts": without_facts,
+    "true facts": lambda parts: parts,
+    "shuffled": shuffled,
+    "ten lies": noisy,
+}
 
 
 def measured(parts: Split, config: LOGERConfig, names: tuple[str, ...]) -> dict[str, np.ndarray]:
