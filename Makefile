@@ -6,7 +6,7 @@ RUN_READY := .venv/ready
 DEV_READY := .venv/ready-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint tables format bench bench-grounding bench-encoder bench-build docs clean mutants fuzz torture
+.PHONY: help setup demo test lint tables format bench bench-grounding bench-encoder bench-build docs wheel lock clean mutants fuzz torture
 
 help: ## list these targets
 	@echo "loger: recommendations with reasons that are true"
@@ -61,6 +61,15 @@ bench-build: $(DEV_READY) ## a million raw reviews to a data set, killed and res
 docs: $(DEV_READY) ## build the documentation into docs/_build; a warning is an error
 	$(PY) -m sphinx -W --keep-going -q docs docs/_build
 	@echo "open docs/_build/index.html"
+
+wheel: $(DEV_READY) ## build the wheel into dist, with a bill of what it needs (SBOM)
+	rm -rf dist
+	$(PY) -m hatchling build -t wheel
+	$(PY) scripts/sbom.py dist/*.whl
+
+lock: ## write requirements-dev.lock anew (needs uv and the network)
+	uv pip compile -q pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes --no-annotate --upgrade \
+	  --excludes scripts/unlocked.txt --custom-compile-command "make lock" -o requirements-dev.lock
 
 clean: ## remove .venv and everything that was built
 	rm -rf .venv build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis

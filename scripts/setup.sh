@@ -1,6 +1,7 @@
 #!/bin/sh
 # Create .venv and install loger into it: scripts/setup.sh [extra]
 # Without an extra, what running and serving need; with `dev` also what tests, lint and benchmarks need.
+# LOCKED=1 takes the versions of requirements-dev.lock; without it, the newest that pyproject.toml allows.
 # Everything pip says is kept quiet unless it fails. A full account is in .venv/pip.log.
 set -eu
 cd "$(dirname "$0")/.."
@@ -58,6 +59,10 @@ if [ ! -x .venv/bin/python ]; then
     "$python" -m venv .venv
 fi
 install_torch
+if [ "$extra" = dev ] && [ -n "${LOCKED:-}" ]; then
+    say "installing what requirements-dev.lock names, each file checked by its hash"
+    pip install --no-compile --no-deps --require-hashes -r requirements-dev.lock
+fi
 say "installing loger with what $extra needs, a minute or two"
 pip install --no-compile --editable ".[$extra]"
 say "compiling kernels, about a minute, so that no command has to wait for it"

@@ -1,8 +1,11 @@
-"""The release: a wheel that is the same whenever it is built, installs alone and runs; a Dockerfile
-without faults; one version and one name everywhere."""
+"""The release: a wheel that is the same whenever it is built, installs alone and runs, with a bill
+of materials; a lock file that fits; a Dockerfile without faults; one version and name everywhere.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import re
 import shutil
@@ -15,6 +18,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from loger import __version__
 
@@ -84,6 +89,39 @@ def test_the_wheel_installs_into_an_empty_environment_and_answers(tmp_path: Path
         env=own,
     )
     assert str(place) in where.stdout
+
+
+def test_the_bill_of_materials_has_what_the_wheel_needs_and_no_tool_of_ours(tmp_path: Path) -> None:
+    path = tmp_path / "loger_rec-1-py3-none-any.whl"
+    path.write_bytes(b"a wheel")
+    script, texts = ROOT / "scripts" / "sbom.py", []
+    for _ in range(2):
+        subprocess.run([sys.executable, script, path], check=True, capture_output=True)
+        texts.append(path.with_suffix(".cdx.json").read_text(encoding="utf-8"))
+    assert texts[0] == texts[1]
+    bill = json.loads(texts[0])
+    (digest,) = bill["metadata"]["component"]["hashes"]
+    assert digest["content"] == hashlib.sha256(b"a wheel").hexdigest()
+    scopes = {part["name"]: part["scope"] for part in bill["components"]}
+    direct = {canonicalize_name(Requirement(d).name) for d in PROJECT["dependencies"]}
+    assert {name for name, scope in scopes.items() if scope == "required"} > direct
+    assert scopes["fastapi"] == "optional"
+    assert not {"pytest", "sphinx", "mypy", "loger-rec"} & set(scopes)
+    edges = {row["ref"]: set(row["dependsOn"]) for row in bill["dependencies"]}
+    assert edges["loger-rec"] == direct and "llvmlite" in edges["numba"]
+
+
+def test_the_lock_file_has_a_fitting_version_of_every_requirement_with_hashes() -> None:
+    text = (ROOT / "requirements-dev.lock").read_text(encoding="utf-8")
+    parts = re.split(r"^(?=[a-z])", text, flags=re.M)[1:]
+    assert all("--hash=sha256:" in part for part in parts)
+    locked = [Requirement(part.split("\\")[0].strip()) for part in parts]
+    asked = [PROJECT["dependencies"], *PROJECT["optional-dependencies"].values()]
+    for needed in (Requirement(text) for texts in asked for text in texts):
+        name = canonicalize_name(needed.name)
+        if name not in ("torch", PROJECT["name"]):  # see scripts/unlocked.txt
+            pins = [s.version for r in locked if r.name == name for s in r.specifier]
+            assert pins and all(map(needed.specifier.contains, pins)), needed
 
 
 def test_the_dockerfile_has_no_faults() -> None:
