@@ -6,7 +6,9 @@ RUN_READY := .venv/ready
 DEV_READY := .venv/ready-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint tables format bench bench-grounding bench-encoder bench-build docs wheel lock clean mutants fuzz torture
+# Where this is set, every process that a test starts would compile PyTorch's Python files again: two seconds each.
+export PYTHONDONTWRITEBYTECODE :=
+.PHONY: help setup demo test lint style types tables format bench bench-grounding bench-encoder bench-build docs wheel lock clean mutants fuzz torture
 
 help: ## list these targets
 	@echo "loger: recommendations with reasons that are true"
@@ -17,13 +19,18 @@ setup: $(DEV_READY) ## create .venv with everything for development
 demo: $(RUN_READY) ## show the library at work on a small invented shop
 	@.venv/bin/loger demo
 
-test: lint docs ## check style and types, build the documentation, run all tests with coverage
-	OMP_NUM_THREADS=1 $(PY) -m slipcover --json --out .venv/coverage.json -m pytest -n 2
+test: $(DEV_READY) ## check style and types, build the documentation, run all tests with coverage
+	@$(MAKE) --no-print-directory -j 2 lint docs
+	OMP_NUM_THREADS=1 $(PY) -m slipcover --json --out .venv/coverage.json -m pytest -n 2 --dist worksteal
 	@$(PY) scripts/coverage.py .venv/coverage.json 90
 
-lint: $(DEV_READY) ## check style (ruff) and types (mypy)
+lint: style types ## check style (ruff) and types (mypy)
+
+style: $(DEV_READY)
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
+
+types: $(DEV_READY)
 	$(PY) -m mypy
 
 tables: $(DEV_READY) ## write the stored figures of docs/tables into the pages
