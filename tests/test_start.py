@@ -56,17 +56,22 @@ def test_recommending_explaining_and_serving_do_without_pytorch(bundle):
 
 LISTING = """
     import sys
-    from loger.cli import app
+    from loger.cli import main
 
-    app(["recommend", sys.argv[1], "--user", sys.argv[2], "--explain"], standalone_mode=False)
-    heavy = {"polars", "scipy.sparse", "torch", "loger.fitting", "loger.derived"}
+    sys.argv = ["loger", "recommend", *sys.argv[1:], "--explain"]
+    try:
+        main()
+    except SystemExit as ended:
+        assert not ended.code
+    heavy = {"polars", "pydantic", "scipy.linalg", "scipy.sparse", "torch"}
+    heavy |= {"loger.fitting", "loger.derived"}
     print(*sorted(heavy & set(sys.modules)))
 """
 
 
 def test_a_list_with_reasons_needs_no_tables_and_nothing_that_fits(bundle):
     user = LOGER.load(bundle).users[0]
-    assert run(LISTING, bundle, user).splitlines()[-1] == ""
+    assert run(LISTING, bundle, "--user", user).splitlines()[-1] == ""
 
 
 def test_a_loaded_encoder_lies_in_the_file_and_not_in_memory_of_its_own(bundle):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from functools import cache
+from functools import cache, cached_property
 from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
@@ -23,8 +23,8 @@ from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.core.runtime import rtsys
 
 log = logging.getLogger(__name__)
-_places: set[Path] = set()
-"""The folders in which compiled kernels are kept."""
+_kept: list[_Kept] = []
+"""What keeps each kernel that was imported."""
 
 
 def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
@@ -36,8 +36,8 @@ def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
         return lambda of: kernel(of, **options)
     compiled = njit(nogil=True, **options)(function)
     compiled.sources = _sources(function)
-    compiled._cache = _KernelCache(function, compiled.sources)
-    _places.add(Path(compiled._cache.cache_path))
+    compiled._cache = _Kept(function, compiled.sources)
+    _kept.append(compiled._cache)
     return compiled
 
 
@@ -85,10 +85,26 @@ class _KernelCache(FunctionCache):  # type: ignore[misc]
             return self._load_overload(sig, target_context)
 
 
+class _Kept:
+    """The cache of one kernel, made when the kernel is first called: numba looks for a folder that
+    it may write to, and a command calls few of the kernels that it imports."""
+
+    def __init__(self, function: Callable[..., Any], sources: frozenset[str]) -> None:
+        self._of = function, sources
+
+    @cached_property
+    def _made(self) -> _KernelCache:
+        return _KernelCache(*self._of)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._made, name)
+
+
 def any_kept() -> bool:
     """Whether any kernel that was imported is kept from before, so that hardly any is compiled
     now."""
-    return any(any(place.glob("*.nbi")) for place in _places)
+    places = {Path(kept.cache_path) for kept in _kept}
+    return any(any(place.glob("*.nbi")) for place in places)
 
 
 class _Tells(event.Listener):  # type: ignore[misc]

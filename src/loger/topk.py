@@ -173,7 +173,9 @@ def _sort(values, columns, sizes, items, best):  # type: ignore[no-untyped-def]
 def _places(row, columns, known):  # type: ignore[no-untyped-def]
     """One more than the scores that are higher, or as high and before; those known left out."""
     out, n, bars = np.ones(len(columns), dtype=np.int64), len(row), row[columns]
-    least = bars.min() if len(columns) > 0 else np.float32(np.inf)
+    least = np.float32(np.inf)
+    for bar in bars:  # not ``min``: see ``_kth_largest``
+        least = min(least, bar)
     for start in range(0, n, STRETCH):
         stop = start + STRETCH
         if stop <= n and _count(row, start, least, True) == 0:

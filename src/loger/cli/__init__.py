@@ -25,6 +25,7 @@ from loger.cli import (
     study,
     update,
 )
+from loger.cli.values import Command, ReadsHere
 from loger.errors import LogerError
 from loger.version import __version__
 
@@ -32,7 +33,7 @@ INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 MISTAKE = 2
 
 
-class Guarded(TyperGroup):
+class Guarded(ReadsHere, TyperGroup):
     """Turns what a person can fix into one line on stderr; bugs keep their traceback."""
 
     def invoke(self, ctx: Any) -> Any:
@@ -135,12 +136,12 @@ COMMANDS: dict[str, Callable[..., None]] = {
 GROUPS = {"study": study.app, "feedback": feedback.app, "data": data.app}
 
 
-def _of(names: Iterable[str]) -> typer.Typer:
-    """The command line with some of the commands."""
+def _of(names: Iterable[str], *, whole: bool = False) -> typer.Typer:
+    """The command line with some of the commands, or the ``whole`` one."""
     made = typer.Typer(
         cls=Guarded,
         no_args_is_help=True,
-        add_completion=True,
+        add_completion=whole,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,  # plain help: rich's would load a Markdown parser, in twice the time
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -150,11 +151,11 @@ def _of(names: Iterable[str]) -> typer.Typer:
         if name in GROUPS:
             made.add_typer(GROUPS[name], name=name)
         else:
-            made.command(name=name)(COMMANDS[name])
+            made.command(name=name, cls=Command)(COMMANDS[name])
     return made
 
 
-app = _of((*COMMANDS, *GROUPS))
+app = _of((*COMMANDS, *GROUPS), whole=True)
 
 
 def main() -> None:
