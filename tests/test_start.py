@@ -32,7 +32,7 @@ SCORING = """
     served = Served(Path(folder))
     served.warm()
     app(["recommend", folder, "--user", user, "--explain"], standalone_mode=False)
-    print("torch" in sys.modules)
+    print(*sorted({"scipy.sparse", "torch"} & set(sys.modules)))
 """
 
 
@@ -50,8 +50,28 @@ def run(script, *arguments):
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
-def test_recommending_explaining_and_serving_do_without_pytorch(bundle):
-    assert run(SCORING, bundle).splitlines()[-1] == "False"
+def test_recommending_explaining_and_serving_do_without_pytorch_and_sparse_matrices(bundle):
+    assert run(SCORING, bundle).splitlines()[-1] == ""
+
+
+LAUNCHING = """
+    import sys
+    from loger.web.launch import check_installed
+
+    check_installed()
+    print(*sorted({"fastapi", "prometheus_client", "uvicorn"} & set(sys.modules)))
+"""
+
+
+def test_whether_what_serves_is_installed_is_seen_without_importing_it():
+    assert run(LAUNCHING).splitlines()[-1] == ""
+
+
+def test_a_text_that_is_name_and_label_is_held_once(bundle):
+    words = LOGER.load(bundle).graph_.vocabulary
+    same = [e for e in range(len(words)) if words.names[e] == words.labels[e]]
+    assert same
+    assert all(words.names[e] is words.labels[e] for e in same)
 
 
 LISTING = """

@@ -229,6 +229,8 @@ def graph_of(bundle: Bundle) -> KnowledgeGraph:
         raise LogerError(f"types must have sizes, got {sizes!r}")
     if not len(names) == len(labels) == sum(sizes.values()):
         raise LogerError(f"{len(names):,} names and {len(labels):,} labels do not fit the types")
+    # Most entities are labelled by their names: such a text is held once.
+    labels = [a if a == b else b for a, b in zip(names, labels, strict=True)]
     ends = np.cumsum([0, *sizes.values()]).tolist()
     spans = {t: slice(a, b) for t, (a, b) in zip(sizes, pairwise(ends), strict=True)}
     words = Vocabulary(

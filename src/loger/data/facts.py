@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from scipy.sparse import coo_matrix, csr_matrix
 
 from loger.data.dataset import Facts, Note
 from loger.errors import DataError
@@ -209,13 +208,14 @@ def _with_types_inferred(work: Numbering, facts: Coded) -> Coded:
     if not len(entity):
         return facts
     place = np.concatenate([2 * facts.relation[heads], 2 * facts.relation[tails] + 1])
+    from scipy.sparse import coo_matrix, csr_matrix  # slow to import, and rarely needed
+    from scipy.sparse.csgraph import connected_components
+
     n, n_places = len(work.codes), 2 * len(work.relations)
     ones = np.ones(len(entity), dtype=bool)
     met = csr_matrix((ones, (entity, place)), shape=(n, n_places))  # each entity once per place
     at = np.repeat(np.arange(n), np.diff(met.indptr))
     links = coo_matrix((met.data, (at, met.indices + n)), shape=(n + n_places,) * 2)
-    from scipy.sparse.csgraph import connected_components  # slow to import, and rarely needed
-
     _, group = connected_components(links, directed=False)
     sizes = np.bincount(met.indices, minlength=n_places)
     # The tail side names a type better than the head side; ties go to the name.

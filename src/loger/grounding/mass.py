@@ -41,51 +41,59 @@ def given_to_all(
     out = np.zeros(end - first)
     for rule, factor in zip(rules, factors, strict=True):
         if factor:
-            onward = _onward(base, rule.relations[1:], rule.relations[-1], walk)
-            second = rule.relations[1] if len(rule) > 1 else rule.relations[0]
-            _add_first_hops(g, weights, user, rule.relations[0], second, float(factor), onward, out)
+            rest, last = rule.relations[1:], rule.relations[-1]
+            onward, second = _onward(base, rest, last, walk), (*rest, rule.relations[0])[0]
+            begin, hop = _beginnings(base, rest).start, rule.relations[0]
+            _add_first_hops(g, weights, user, hop, second, float(factor), begin, onward, out)
     return out
+
+
+def _beginnings(graph: KnowledgeGraph, rest: tuple[int, ...]) -> range:
+    """The entities at which the rest of a rule can begin: those of one type."""
+    return graph.vocabulary.span(graph.signature(rest[0])[0] if rest else "item")
 
 
 def _onward(graph: KnowledgeGraph, rest: tuple[int, ...], last: int, walk: Walk) -> Doubles:
     """The strength that comes to all items over the rest of a rule, by where it begins;
-    [entities]. It is kept for the graph: rules share their ends."""
+    [beginnings]. It is kept for the graph: rules share their ends."""
     known = _known.setdefault(graph, {})
     key = walk, (*rest, last)
     if key not in known:
-        g, weights, out = layout(graph), weights_of(graph, walk), np.zeros(graph.n_entities)
+        g, weights, begins = layout(graph), weights_of(graph, walk), _beginnings(graph, rest)
+        out = np.zeros(len(begins))
         if rest:
-            _step(g, weights, rest[0], _onward(graph, rest[1:], last, walk), out)
+            onward, then = _onward(graph, rest[1:], last, walk), _beginnings(graph, rest[1:])
+            _step(g, weights, rest[0], then.start, onward, begins.start, out)
         else:
-            _arrive(g, weights, last, graph.n_users, graph.n_items, out)
+            _arrive(g, weights, last, begins.start, out)
         known[key] = out
     return known[key]
 
 
 @kernel
-def _arrive(g, weights, last, first_item, n_items, out):  # type: ignore[no-untyped-def]
-    for v in range(first_item, first_item + n_items):
-        out[v] = arriving(g, weights, v, last)
+def _arrive(g, weights, last, begin, out):  # type: ignore[no-untyped-def]
+    for k in range(len(out)):
+        out[k] = arriving(g, weights, begin + k, last)
 
 
 @kernel
-def _step(g, weights, relation, onward, out):  # type: ignore[no-untyped-def]
-    """What an entity passes on over a relation."""
+def _step(g, weights, relation, then, onward, begin, out):  # type: ignore[no-untyped-def]
+    """What an entity passes on over a relation, to those numbered from ``then`` on."""
     weighted = g.weighted[relation]
-    for a in range(len(out)):
-        lo, hi = segment(g, a, relation)
+    for k in range(len(out)):
+        lo, hi = segment(g, begin + k, relation)
         total = 0.0
         for e in range(lo, hi):
-            total += fact(weighted, g.weights, e) * onward[g.tails[e]]
+            total += fact(weighted, g.weights, e) * onward[g.tails[e] - then]
         if hi > lo:
-            out[a] = total * leave(g, weights, a, relation)
+            out[k] = total * leave(g, weights, begin + k, relation)
 
 
 @kernel
-def _add_first_hops(g, weights, user, relation, second, factor, onward, out):  # type: ignore[no-untyped-def]
+def _add_first_hops(g, weights, user, relation, second, factor, then, onward, out):  # type: ignore[no-untyped-def]
     lo, hi = segment(g.home, user, relation)
     begin = g.home.segment_starts[g.home.row_segments[user]]
     fade = weights.fades[second]
     for e in range(lo, hi):
         w = first_hop(g, weights, fade, relation, e, hi - lo)
-        out[e - begin] += factor * w * onward[g.home.tails[e]]
+        out[e - begin] += factor * w * onward[g.home.tails[e] - then]

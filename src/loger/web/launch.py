@@ -6,6 +6,7 @@ import os
 import socket
 import tempfile
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 from loger.errors import LogerError
@@ -13,16 +14,14 @@ from loger.web.config import VARIABLE, ServeConfig
 
 
 def check_installed() -> None:
-    """Refuse if what serving needs is not installed."""
-    try:
-        import fastapi  # noqa: F401
-        import prometheus_client.multiprocess  # noqa: F401
-        import uvicorn  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise LogerError(
-            f"serving needs {error.name}, which is not installed; run "
-            "pip install 'loger-rec[serve]', in a clone pip install '.[serve]'"
-        ) from None
+    """Refuse if what serving needs is not installed: looked for, not imported, for workers are
+    processes of their own, and the one that starts them needs little of it."""
+    for name in ("fastapi", "prometheus_client", "uvicorn"):
+        if find_spec(name) is None:
+            raise LogerError(
+                f"serving needs {name}, which is not installed; run "
+                "pip install 'loger-rec[serve]', in a clone pip install '.[serve]'"
+            )
 
 
 def check_free(host: str, port: int) -> None:
