@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import re
 import shutil
@@ -124,12 +125,13 @@ def kernel_codes() -> set[CodeType]:
 
 def count_steps() -> dict[str, int]:
     """Steps by scene; this process must not compile."""
-    from loger.grounding import pairs
+    from loger.grounding import pairs, reaching
 
     calls, codes = scenes(), kernel_codes()
     # Instructions of the processor, which only compiled code can give.
     vars(pairs)["popcount"] = lambda word: int(word).bit_count()
     vars(pairs)["lowest"] = lambda word: (int(word) & -int(word)).bit_length() - 1
+    vars(reaching)["log_from_1"] = math.log  # made of such instructions
     return {name: steps_of(call, codes.__contains__) for name, call in calls.items()}
 
 

@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from graphs import graphs
+from loger.compiled import kernel
 from loger.errors import UnknownNameError
-from loger.grounding import Groundings, Walk, ground, reach
+from loger.grounding import Groundings, Walk, ground, reach, reach_sizes
+from loger.grounding.logarithm import log_from_1
 from loger.logic import (
     FEATURES,
     Logic,
@@ -239,6 +241,37 @@ def test_logits_of_all_items_are_those_of_the_pairs_one_by_one(graph, feature):
     pairs = np.meshgrid(users, np.arange(graph.n_items), indexing="ij")
     found = logic.ground(graph, pairs[0].ravel(), pairs[1].ravel())
     assert told.ravel() == pytest.approx(logic.pair_logits(graph, found), rel=1e-5, abs=1e-5)
+
+
+@pytest.mark.parametrize("feature", ["walk", "logwalk"])
+@pytest.mark.parametrize("arrive", [0.0, 0.5])
+def test_rules_that_come_to_most_items_add_the_same_as_pair_by_pair(feature, arrive):
+    from graphs import hub_graph
+
+    graph = hub_graph(0, 0.3, False)
+    rules = candidates(graph)
+    sizes = reach_sizes(graph, rules, np.arange(graph.n_users))
+    assert (sizes > 0.9 * graph.n_items).any()  # so there are more edges than items to some
+    rng = np.random.default_rng(1)
+    walk, scales = Walk(0.0, 0.25, 0.5, 0.5, arrive=arrive), 0.5 + rng.random(len(rules))
+    logic = Logic(rules, rng.normal(size=len(rules)), feature, walk, scales)
+    pairs = np.meshgrid(np.arange(graph.n_users), np.arange(graph.n_items), indexing="ij")
+    found = logic.ground(graph, pairs[0].ravel(), pairs[1].ravel())
+    told = logic.logits(graph, np.arange(graph.n_users)).ravel()
+    assert told == pytest.approx(logic.pair_logits(graph, found), rel=1e-5, abs=1e-5)
+
+
+@kernel(error_model="numpy")
+def logarithms(numbers, out):
+    for k in range(len(numbers)):
+        out[k] = log_from_1(numbers[k])
+
+
+@given(st.lists(st.floats(1.0, 1e300), min_size=1))
+def test_the_logarithm_of_kernels_is_that_of_the_library(numbers):
+    out = np.empty(len(numbers))
+    logarithms(np.array(numbers), out)
+    assert out == pytest.approx(np.log(numbers), rel=4e-16, abs=0)
 
 
 def test_users_may_be_asked_for_twice_and_in_any_order():

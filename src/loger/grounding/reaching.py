@@ -8,14 +8,14 @@ the user; the items that the user has an edge to are grounded as pairs.
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loger.compiled import kernel
-from loger.grounding.steps import arriving, first_hop, leave
+from loger.grounding.logarithm import log_from_1
+from loger.grounding.steps import arriving, degree_of, first_hop, leave, segment
 
 
 class Front(NamedTuple):
@@ -164,6 +164,14 @@ class Crowd(NamedTuple):
     amounts: NDArray[np.float64]
 
 
+class Units(NamedTuple):
+    """What a walk that comes to an item is worth, in units of its rule, made where it is asked
+    for."""
+
+    made: NDArray[np.bool_]  # [ends of rules]
+    rows: NDArray[np.float64]  # [ends of rules, items]
+
+
 class Workspace(NamedTuple):
     """Room to work in, all zeros before and after a user; one per thread, not one per call."""
 
@@ -230,13 +238,38 @@ def _spread(g, weights, weighted, relation, avoid, here, n, there):  # type: ign
 
 
 @kernel
+def _edges(g, relation, here, n):  # type: ignore[no-untyped-def]
+    """How many edges of a relation lead on from a crowd."""
+    total = 0
+    for k in range(n):
+        total += degree_of(g, here.entities[k], relation)
+    return total
+
+
+@kernel
+def _pour(g, weights, relation, here, n, first_item, amounts):  # type: ignore[no-untyped-def]
+    """As ``_spread``, onto items, where so many are come to that none need be noted."""
+    tails, facts, of_facts = g.tails, g.weights, g.weighted[relation]
+    for k in range(n):
+        a = here.entities[k]
+        w = here.amounts[a] * leave(g, weights, a, relation)
+        lo, hi = segment(g, a, relation)
+        if of_facts:
+            for e in range(lo, hi):
+                amounts[tails[e] - first_item] += w * facts[e]
+        else:
+            for e in range(lo, hi):
+                amounts[tails[e] - first_item] += w
+
+
+@kernel
 def _leave_all(crowd, n):  # type: ignore[no-untyped-def]
     """Leave the n entities of a crowd."""
     for k in range(n):
         crowd.amounts[crowd.entities[k]] = 0.0
 
 
-@kernel
+@kernel(error_model="numpy")
 def _add_strengths(g, weights, last, w, scale, logarithm, first_item, n, work):  # type: ignore[no-untyped-def]
     """Add what a rule is worth, by the strength of its walks, and leave the items.
 
@@ -249,9 +282,26 @@ def _add_strengths(g, weights, last, w, scale, logarithm, first_item, n, work): 
         x = amounts[v]
         amounts[v] = 0.0
         x *= arriving(g, weights, v, last) * unit if arrives else unit
-        # The logarithm of 1 + x, not log1p: twice as fast, and x is no closer to 0 than its sum
-        # over rules is precise.
-        above[v - first_item] += w * (math.log(1.0 + x) if logarithm else x)
+        above[v - first_item] += w * (log_from_1(1.0 + x) if logarithm else x)
+
+
+@kernel(error_model="numpy")
+def _add_to_all(w, units, logarithm, amounts, above):  # type: ignore[no-untyped-def]
+    """The same where most items are come to: all in a row, several at a time."""
+    if logarithm:
+        for v in range(len(units)):
+            above[v] += w * log_from_1(1.0 + amounts[v] * units[v])
+    else:
+        for v in range(len(units)):
+            above[v] += w * (amounts[v] * units[v])
+    amounts[:] = 0.0
+
+
+@kernel
+def _make_units(g, weights, last, scale, first_item, out):  # type: ignore[no-untyped-def]
+    unit, arrives = 1.0 / scale, len(weights.into) > 0 and weights.into[last] > 0
+    for v in range(len(out)):
+        out[v] = arriving(g, weights, first_item + v, last) * unit if arrives else unit
 
 
 @kernel
@@ -273,7 +323,7 @@ def _add_counts(feature, w, first_item, n, work):  # type: ignore[no-untyped-def
 
 
 @kernel
-def _add_up(g, trie, weights, formula, node, u, first_item, here, n, work):  # type: ignore[no-untyped-def]
+def _add_up(g, trie, weights, formula, units, node, u, first_item, here, n, work):  # type: ignore[no-untyped-def]
     """Take the last hops of all rules with this prefix and add what they are worth."""
     feature = formula.feature
     weighted = feature >= WALK
@@ -282,6 +332,15 @@ def _add_up(g, trie, weights, formula, node, u, first_item, here, n, work):  # t
         w, scale = formula.weights[rule], formula.scales[rule]
         if w == 0.0 and feature > MULTISET:
             continue  # it adds nothing; of a mean it would be a part
+        n_items = units.rows.shape[1]
+        if weighted and _edges(g, last, here, n) > n_items:
+            if not units.made[k]:
+                _make_units(g, weights, last, scale, first_item, units.rows[k])
+                units.made[k] = True
+            amounts = work.three.amounts[first_item : first_item + n_items]
+            _pour(g, weights, last, here, n, first_item, amounts)
+            _add_to_all(w, units.rows[k], feature == LOGWALK, amounts, work.above)
+            continue
         size = _spread(g, weights, weighted, last, u, here, n, work.three)
         if weighted:
             _add_strengths(g, weights, last, w, scale, feature == LOGWALK, first_item, size, work)
@@ -296,6 +355,8 @@ def logit_block(g, trie, weights, formula, users, first_item, work, out):  # typ
     The same walks as those of ``reach_sizes``; each rule is added up as soon as it is complete.
     """
     one, two, home, weighted = work.one, work.two, g.home, formula.feature >= WALK
+    ends = len(trie.end_rules)
+    units = Units(np.zeros(ends, dtype=np.bool_), np.empty((ends, out.shape[1])))
     for row in range(len(users)):
         u = users[row]
         begin, end = home.row_segments[u], home.row_segments[u + 1]
@@ -305,11 +366,11 @@ def logit_block(g, trie, weights, formula, users, first_item, work, out):  # typ
                 if node < 0:
                     continue
                 n = _start(g, weights, weighted, fade, s, one)
-                _add_up(g, trie, weights, formula, node, u, first_item, one, n, work)
+                _add_up(g, trie, weights, formula, units, node, u, first_item, one, n, work)
                 for c in range(trie.child_starts[node], trie.child_starts[node + 1]):
                     to, relation = trie.child_nodes[c], trie.child_relations[c]
                     m = _spread(g, weights, weighted, relation, u, one, n, two)
-                    _add_up(g, trie, weights, formula, to, u, first_item, two, m, work)
+                    _add_up(g, trie, weights, formula, units, to, u, first_item, two, m, work)
                     _leave_all(two, m)
                 _leave_all(one, n)
         for v in home.tails[home.segment_starts[begin] : home.segment_starts[end]]:
