@@ -17,12 +17,13 @@ name its folder of packages with --packages, which is searched last.
 from __future__ import annotations
 
 import argparse
-import resource
 import sys
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
+import psutil
 import torch
 
 import target
@@ -161,6 +162,9 @@ def throughput(graph: KnowledgeGraph, seconds: float) -> dict[str, float]:
         "authors' way, 50 negatives": authors_way(graph, 50).step,
         "ours, 50 negatives": ours(graph, TransEConfig(batch=8160, group=51)).step,
         "ours, 1 negative": ours(graph, TransEConfig(batch=8192, group=2)).step,
+        "ours, 1 negative, users with rows": ours(
+            graph, TransEConfig(batch=8192, group=2, users="free")
+        ).step,
         "ours, default (in-batch, ~1,000 negatives)": ours(graph, TransEConfig()).step,
     }
     for name, make in {
@@ -212,35 +216,62 @@ def matrix_peak() -> float:
     return best
 
 
-def growth(
-    scales: list[float], rounds: int = 12, steps: int = 20
-) -> list[tuple[float, int, float, float, float]]:
-    """Processor seconds per triple of the default fit's steps: the best and the median of a few
-    rounds of a few steps, and the memory; by scale and triples."""
-    print("\nGrowth: the default fit's steps; memory is this process's peak so far")
-    base, out = None, []
-    for scale in scales:
-        graph = cellphones(scale)
-        start = time.perf_counter()
-        step = ours(graph, TransEConfig(), rate=1e-2).step
-        ready = time.perf_counter() - start
-        found = []
-        for _ in range(rounds):
+class Growth(NamedTuple):
+    """A size, and what a step of the default fit costs there."""
+
+    scale: float
+    triples: int
+    candidates: float
+    """Entities that a batch's triples are scored against, on average."""
+    best: float
+    """Processor seconds per triple, in the best round …"""
+    median: float
+    """… and in the median one."""
+    gib: float
+    """What graph and training hold."""
+
+
+def growth(scales: list[float], rounds: int = 10, steps: int = 40) -> list[Growth]:
+    """Processor seconds per triple of the default fit's steps, the sizes turn by turn so that all
+    meet the same weather."""
+    print("\nGrowth: the default fit's steps, one core")
+    sizes = [(scale, *prepared(scale, rounds * steps)) for scale in scales]
+    rng = np.random.default_rng(0)
+    found: list[list[float]] = [[] for _ in scales]
+    for turn in range(rounds):
+        for (_, training, batches, _), seconds in zip(sizes, found, strict=True):
+            some = batches[turn * steps : (turn + 1) * steps]
             with one_thread():
                 start = time.process_time()
-                done = sum(step() for _ in range(steps))
-                found.append((time.process_time() - start) / done)
-        base = base or min(found)
-        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+                for batch in some:
+                    training._step(batch, 1e-2, rng)
+                spent = time.process_time() - start
+            seconds.append(spent / sum(len(batch.given) for batch in some))
+    out = []
+    for (scale, training, batches, gib), seconds in zip(sizes, found, strict=True):
+        candidates = float(np.mean([len(np.unique(batch.sought)) for batch in batches]))
+        best, median = min(seconds), float(np.median(seconds))
+        out.append(Growth(scale, training.graph.n_triples, candidates, best, median, gib))
         print(
-            f"  {scale:g}×  {graph.n_triples:>12,} triples  {1e6 * min(found):.2f} µs per triple "
-            f"(median {1e6 * np.median(found):.2f})  {min(found) / base:.2f} × linear  "
-            f"ready after {ready:.1f} s  {memory:.2f} GiB",
+            f"  {scale:g}×  {out[-1].triples:>12,} triples  {candidates:,.0f} candidates  "
+            f"{1e6 * best:.2f} µs per triple (median {1e6 * median:.2f})  "
+            f"{best / out[0].best:.2f} × linear  {gib:.2f} GiB",
             flush=True,
         )
-        out.append((scale, graph.n_triples, min(found), float(np.median(found)), memory))
-        del graph, step
     return out
+
+
+def held_gib() -> float:
+    """What this process holds now."""
+    return float(psutil.Process().memory_info().rss) / 2**30
+
+
+def prepared(scale: float, n: int) -> tuple[Training, list[_Batch], float]:
+    """A fit of the graph at a scale, its first n batches, and how many GiB both hold."""
+    before = held_gib()
+    training = Training(TransEConfig(), cellphones(scale))
+    batches = list(training._batches(0))[:n]
+    return training, batches, held_gib() - before
 
 
 def retrieval(graph: KnowledgeGraph, k: int = 50, turns: int = 3) -> tuple[float, float]:
@@ -340,11 +371,12 @@ def main() -> None:
         "--packages", nargs="*", default=[], help="more folders of packages, as for RecBole"
     )
     parser.add_argument("--only", choices=["throughput", "growth", "target", "retrieval"])
+    parser.add_argument("--sizes", type=float, nargs="+", default=[1, 2, 4], help="of growth")
     options = parser.parse_args()
     sys.path += options.packages
     torch.manual_seed(0)
     if options.only in (None, "growth"):  # first, so that its memory is its own
-        growth([1, 2, 4])
+        growth(options.sizes)
     if options.only in (None, "throughput"):
         throughput(cellphones(), options.seconds)
     if options.only in (None, "retrieval"):

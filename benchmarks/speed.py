@@ -78,15 +78,16 @@ def training(options: argparse.Namespace) -> Iterator[Row]:
 def growth(options: argparse.Namespace) -> Iterator[Row]:
     """A step of the encoder at 1, 2 and 4 times the size."""
     found = encoder.growth([1, 2, 4])
-    first, last = found[0][2], found[-1][2]
+    first, last = found[0].best, found[-1].best
     yield ["a training step at 4× the size, µs per triple, beside 1×", 1e6 * last, 1e6 * first,
            last / first]  # fmt: skip
     rows = [
-        [f"{scale:g}×", n, 1e6 * best, 1e6 * median, best / first, f"{gib:.2f} GiB"]
-        for scale, n, best, median, gib in found
-    ]
-    columns = ["", "triples", "µs per triple", "median", "× linear", "peak memory"]
-    store(options, "encoder-growth", columns, ["", ",d", ".2f", ".2f", ".2f", ""], rows)
+        [f"{x.scale:g}×", x.triples, x.candidates, 1e6 * x.best, 1e6 * x.median, x.best / first,
+         f"{x.gib:.2f} GiB"]
+        for x in found
+    ]  # fmt: skip
+    columns = ["", "triples", "candidates", "µs per triple", "median", "× linear", "memory"]
+    store(options, "encoder-growth", columns, ["", ",d", ",.0f", ".2f", ".2f", ".2f", ""], rows)
 
 
 def retrieval(options: argparse.Namespace) -> Iterator[Row]:
