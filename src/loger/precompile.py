@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
+from loger.baselines.slim import LocalSLIM
 from loger.compiled import log
 from loger.config import LOGERConfig
 from loger.data.demo import shop
@@ -31,6 +32,7 @@ def precompile() -> list[str]:
     log.setLevel(logging.INFO)
     try:
         parts = split(shop(users=60, items=60).dataset)
+        LocalSLIM(candidates=20).fit(parts)  # as fits do where items are many
         for config in (LOGERConfig(derived=DerivedConfig()), LOGERConfig.paper(rounds=1)):
             with TemporaryDirectory() as folder:
                 _used(_small(config), parts, Path(folder) / "bundle")

@@ -19,9 +19,10 @@ from loger.evaluation.recommender import Floats, PairMatrix, Recommender
 
 CANDIDATES = 100
 """Items that an item is regressed on."""
-MOST = 2_500
-"""Items of one user that are counted together: pairs grow with the square. Of more, so many, evenly
-spread over the items."""
+MOST, SOME = 2_500, 500
+"""Items of one user that are counted together: pairs grow with the square, and items that nobody
+else has are each regressed on the others. Of a user with more than the first, as few as the second,
+evenly spread over the items: who has everything says little of any two."""
 
 
 class LocalSLIM(Recommender):
@@ -109,8 +110,9 @@ class LocalSLIM(Recommender):
         return out
 
 
-def shortened(matrix: PairMatrix, most: int = MOST) -> PairMatrix:
-    """The matrix with at most so many entries in a row; the same object if none has more."""
+def shortened(matrix: PairMatrix, most: int = MOST, some: int = SOME) -> PairMatrix:
+    """The matrix with but ``some`` entries in rows of more than ``most``; the same object if there
+    are none."""
     sizes = np.diff(matrix.indptr)
     if sizes.max(initial=0) <= most:
         return matrix
@@ -118,8 +120,8 @@ def shortened(matrix: PairMatrix, most: int = MOST) -> PairMatrix:
     for row in np.flatnonzero(sizes > most):
         entries = kept[matrix.indptr[row] : matrix.indptr[row + 1]]
         entries[:] = False
-        entries[np.arange(most) * len(entries) // most] = True
-    ends = np.concatenate([[0], np.cumsum(np.minimum(sizes, most))])
+        entries[np.arange(some) * len(entries) // some] = True
+    ends = np.concatenate([[0], np.cumsum(np.where(sizes > most, some, sizes))])
     return sp.csr_array((matrix.data[kept], matrix.indices[kept], ends), shape=matrix.shape)
 
 
