@@ -8,6 +8,7 @@ same; but nothing that is compiled so can be kept, and to compile all takes minu
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -34,6 +35,7 @@ from loger.grounding import (
     paths,
     reach,
     reach_sizes,
+    reaching,
     sample_paths,
     strongest_paths,
 )
@@ -46,9 +48,10 @@ from loger.topk import RunningBest, top_k
 from loger.training.rows import RowAdam
 
 UNCOMPILED = "NUMBA_DISABLE_JIT" in os.environ
-if UNCOMPILED:  # two instructions of the processor have no Python of their own
+if UNCOMPILED:  # some instructions of the processor have no Python of their own
     vars(kernels)["popcount"] = lambda word: int(word).bit_count()
     vars(kernels)["lowest"] = lambda word: (int(word) & -int(word)).bit_length() - 1
+    vars(reaching)["log_from_1"] = math.log
 WALK = Walk(0.5, 0.25, 0.75, 0.5, arrive=0.5, popular=0.75, recency=1.0)
 OTHER_RELATIONS = (RELATIONS[0], *RELATIONS[:0:-1], *RELATIONS[1:3])
 
