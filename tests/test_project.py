@@ -35,7 +35,7 @@ LAYERS: list[set[str] | tuple[str, ...]] = [
         *("mstep", "estep", "em_config", "fitted", "probabilities", "pseudo", "em", "ablation"),
         *("config", "stages", "tuning", "opacity"),
         *("updates", "fit_result", "fitting"),
-        *("persistence", "updating", "model", "baselines"),
+        *("persistence", "newcomers", "updating", "model", "baselines"),
     ),
     ("evaluation", "export", "shards", "study", "tracking", "events", "feedback", "precompile"),
     ("web", "cli"),

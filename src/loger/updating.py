@@ -34,6 +34,7 @@ from loger.graph.growth import (
     without_entities,
     without_facts,
 )
+from loger.newcomers import with_newcomers
 from loger.ranker import Ranker
 from loger.rules import Rule, RuleSet
 from loger.rules.mining import Mined
@@ -165,6 +166,7 @@ def _on(
     logic = replace(ranker.logic, rules=rules)
     on = Ranker.of(graph, encoder, logic, ranker.fusion, ranker.walk, ranker.sample)
     on = replace(on, held_out=_moved_pairs(ranker.held_out, before, moved))
+    on = with_newcomers(on, moved.learned.types["item"])
     return replace(
         fitted,
         ranker=on,

@@ -96,6 +96,15 @@ class Summable(Attributable, Protocol):
         """What items have whoever asks: their product with the relation, and a bias; [2, items]."""
         ...
 
+    @property
+    def shifts(self) -> Floats:
+        """What is added to the scores of items besides, 0 of those the fit knew; [items]."""
+        ...
+
+    def self_products(self) -> Floats:
+        """What an item gives itself where it is in a history with weight 1; [items]."""
+        ...
+
     def attribute(
         self,
         owned: NDArray[np.integer],
@@ -151,6 +160,20 @@ def score_users(
         return _scored(encoder, graph, asked, walk, own)
 
 
+def score_unowned(
+    encoder: Encoder, graph: Graph, users: NDArray[np.int64], walk: Walk | None, own: Own
+) -> Floats:
+    """As ``score_users``, but an item that a user has gets what the rest of the history gives."""
+    assert isinstance(encoder, Summable)
+    scores = score_users(encoder, graph, users, walk, own)
+    owners, edges = history_edges(graph, users)
+    weights = _history_weights(graph, edges, walk)
+    weights = weights / _lengths(graph, owners, weights, len(users), walk)[owners]
+    items = graph.rows.tails[edges] - graph.n_users
+    scores[owners, items] -= (weights * encoder.self_products()[items]).astype(np.float32)
+    return scores
+
+
 def _scored(
     encoder: Encoder, graph: Graph, users: NDArray[np.int64], walk: Walk | None, own: Own | None
 ) -> Floats:
@@ -164,7 +187,7 @@ def _scored(
     assert isinstance(encoder, Summable)
     weights = weights / _lengths(graph, owners, weights, len(users), walk)[owners]
     scores = encoder.sums(owners, items, weights, len(users))
-    scores += np.array(own, dtype=np.float32) @ encoder.own_parts
+    scores += np.array(own, dtype=np.float32) @ encoder.own_parts + encoder.shifts
     return scores
 
 

@@ -3,19 +3,22 @@
 TransE has e_t ≈ e_h + r for every fact, so each fact of a new entity is an opinion about where it
 lies: t − r where it is the head, h + r where it is the tail, and u + r₀ for each user u who took a
 new item. Its vector is the mean of these, on the sphere that of their directions, all facts of a
-relation together counting as much as one interaction. Opinions come from what the fit knew, or, of
-what is linked to nothing that it knew, from those that were made before. They depend on the graph
-alone, not on the order in which it grew.
+relation together counting as much as one interaction. On the sphere the facts of a new item say
+together what known items with such facts let one expect (``expected``). Opinions come from what the
+fit knew, or, of what is linked to nothing that it knew, from those that were made before. They
+depend on the graph alone, not on the order in which it grew.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from loger.encoder.expected import Expected, expected
+from loger.encoder.folding import Summable
 from loger.encoder.protocol import Encoder, Floats
 from loger.graph import INTERACTION, KnowledgeGraph, gather
 from loger.graph.growth import Renumbered
@@ -82,26 +85,58 @@ class Grows(Protocol):
         ...
 
 
+@runtime_checkable
+class Expects(Summable, Protocol):
+    """An encoder that knows what it expects of items by their facts."""
+
+    def as_new(self) -> Encoder | None:
+        """The encoder that compares users, as they are, with what it expects of items, as if all
+        were new; None if nothing is new since its fit."""
+        ...
+
+    def fact_shares(self) -> Floats:
+        """How much of each item's vector is expected of its facts, 0 of known ones; [items]."""
+        ...
+
+    def with_gains(self, gains: Floats, shifts: Floats) -> Encoder:
+        """The encoder whose scores s of items are gain · s + shift; both [items]."""
+        ...
+
+
 def grown_state(
     state: Mapping[str, NDArray[np.generic]], moved: Moved, *, folds_in: bool, on_sphere: bool
-) -> dict[str, NDArray[np.generic]]:
-    """The state of a TransE on another graph."""
+) -> tuple[dict[str, NDArray[np.generic]], Expected | None]:
+    """The state of a TransE on another graph, and what is expected of items if any is new."""
     graph, known = moved.graph, moved.known
-    out = dict(state)
+    out = {name: array for name, array in state.items() if name != "gains"}
     for part in ("entities", "biases", "relations"):
         to = moved.relations if part == "relations" else moved.entities
         n = len(moved.known_relations) if part == "relations" else graph.n_entities
         for name in ("table", "second"):
             rows = np.asarray(state[f"{part}.{name}"])
-            table = np.zeros((n, *rows.shape[1:]), dtype=rows.dtype)
-            table[to[to >= 0]] = rows[to >= 0]
-            out[f"{part}.{name}"] = table
-    table, relations = out["entities.table"], out["relations.table"]
-    place(table, relations, graph, known, moved.known_relations, folds_in, on_sphere)  # type: ignore[arg-type]
-    _fill_biases(out["biases.table"], graph, known)  # type: ignore[arg-type]
+            there = out[f"{part}.{name}"] = np.zeros((n, *rows.shape[1:]), dtype=rows.dtype)
+            there[to[to >= 0]] = rows[to >= 0]
+    table: Any = out["entities.table"]
+    relations: Any = out["relations.table"]
+    biases: Any = out["biases.table"]
+    heard, guess = moved.known_relations, None
+    if on_sphere and not known[graph.n_users : graph.n_users + graph.n_items].all():
+        guess = expected(table, relations, biases, graph, known, heard)
+    place(table, relations, graph, known, heard, folds_in, on_sphere, guess)
+    _fill_biases(biases, graph, known, guess)
     for name in ("entities.second", "biases.second"):
         _fill_by_type(out[name], graph, known, ~known)
-    return out
+    return out, guess
+
+
+def fact_shares(graph: KnowledgeGraph, known: Bools, guess: Expected) -> Floats:
+    """How much of each new item's vector is expected of its facts: all of it until somebody takes
+    it, then what its relations are among as many interactions more; [items]."""
+    items = np.arange(graph.n_users, graph.n_users + graph.n_items)
+    taken = graph.popularity
+    relations = graph.row_segments[items + 1] - graph.row_segments[items] - (taken > 0)
+    share = relations / np.maximum(relations + taken, 1)
+    return np.where(guess.told & ~known[items], share, 0.0).astype(np.float32)
 
 
 def place(
@@ -112,6 +147,7 @@ def place(
     heard: Bools,
     folds_in: bool,
     on_sphere: bool,
+    guess: Expected | None = None,
 ) -> None:
     """Write the vectors of all that is not ``known`` into the table, and users as their sums; only
     relations that are ``heard`` have a say."""
@@ -127,7 +163,7 @@ def place(
         for lo in range(0, len(wanted), BLOCK):
             of = slice(lo, lo + BLOCK)
             vectors, made[of] = _opinions(
-                table, relations, graph, wanted[of], usable, heard, on_sphere
+                table, relations, graph, wanted[of], usable, heard, on_sphere, guess
             )
             table[wanted[of][made[of]]] = vectors[made[of]]
         if not made.any():
@@ -149,6 +185,7 @@ def _opinions(
     usable: Bools,
     heard: Bools,
     on_sphere: bool,
+    guess: Expected | None,
 ) -> tuple[Floats, Bools]:
     """The mean of what facts say about where entities lie, and whether any says something."""
     half = len(graph.relations)
@@ -164,6 +201,11 @@ def _opinions(
     said = table[tails] + np.where(back, 1, -1)[:, None] * relations[kinds % half]
     if on_sphere:
         said /= np.maximum(np.linalg.norm(said, axis=1, keepdims=True), 1e-12)
+    if guess is not None:
+        item = entities[owners] - graph.n_users
+        by_facts = (kinds % half != INTERACTION) & (item >= 0) & (item < graph.n_items)
+        by_facts[by_facts] = guess.told[item[by_facts]]
+        said[by_facts] = guess.directions[item[by_facts]]
     _, group, size = np.unique(owners * 2 * half + kinds, return_inverse=True, return_counts=True)
     weights = np.where(kinds % half == INTERACTION, 1.0, 1.0 / size[group])
     total = np.bincount(owners, weights, minlength=len(entities))
@@ -205,9 +247,11 @@ def _as_long_as_others(table: Floats, graph: KnowledgeGraph, known: Bools) -> No
             table[new] *= np.float32(length) / np.maximum(own, 1e-12)
 
 
-def _fill_biases(biases: Floats, graph: KnowledgeGraph, known: Bools) -> None:
-    """New items have the bias of known ones as popular as they are, but at least the mean: what
-    has only just come is not unpopular."""
+def _fill_biases(
+    biases: Floats, graph: KnowledgeGraph, known: Bools, guess: Expected | None
+) -> None:
+    """New items have the bias that their facts let one expect, or the mean; and more where more
+    people have them than the mean item: what has only just come is not unpopular."""
     _fill_by_type(biases, graph, known, ~known)
     rows = np.arange(graph.n_users, graph.n_users + graph.n_items)
     old, new = known[rows], ~known[rows]
@@ -217,7 +261,10 @@ def _fill_biases(biases: Floats, graph: KnowledgeGraph, known: Bools) -> None:
     apart = x[old] - x[old].mean()
     slope = float(apart @ (y[old] - y[old].mean())) / max(float(apart @ apart), 1e-12)
     more = np.maximum(x[new] - x[old].mean(), 0.0)
-    biases[rows[new], 0] = y[old].mean() + max(slope, 0.0) * more
+    usual = np.full(len(rows), y[old].mean())
+    if guess is not None:
+        usual[guess.told] = guess.biases[guess.told]
+    biases[rows[new], 0] = usual[new] + max(slope, 0.0) * more
 
 
 def _fill_by_type(
