@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from graphs import brute_relative, brute_strengths, graphs, with_strengths
 from grown import assert_same
+from loger.build.table import from_tables
 from loger.data import from_frames, load
 from loger.data.dataset import Dataset
 from loger.data.splits import split
@@ -20,7 +21,8 @@ from loger.encoder import TransEConfig
 from loger.encoder.folding import attribute_user, score_users
 from loger.events.event import Event
 from loger.events.pending import Pending
-from loger.graph import INTERACTION, KnowledgeGraph, history
+from loger.explain.attribution import explain
+from loger.graph import INTERACTION, KnowledgeGraph, history, whole
 from loger.graph.growth import with_facts
 from loger.graph.strengths import as_strengths
 from loger.grounding import Walk, ground
@@ -50,6 +52,27 @@ def test_repeated_rows_count_and_of_ratings_the_highest_stays() -> None:
     rated = data(rows, "user", "item", "rating").interactions
     assert rated.strengths is None and rated.ratings is not None
     assert rated.ratings.tolist() == [4, 5]
+
+
+def test_counts_are_told_from_amounts_and_stay_so(tmp_path: Path) -> None:
+    rows = [("ann", "a", 2.0), ("ann", "b", 5.0), ("ann", "a", 4.0), ("bob", "a", 1.0)]
+    said = {name: data(rows, "user", "item", name) for name in ("Play Count", "quantity", "rating")}
+    said["rows"] = data([row[:2] for row in rows], "user", "item")
+    counted = {name: dataset.interactions.counted for name, dataset in said.items()}
+    assert counted == {"Play Count": True, "quantity": False, "rating": False, "rows": True}
+    for name, dataset in said.items():
+        dataset.save(tmp_path / name)
+        assert load(tmp_path / name).interactions.counted == counted[name]
+        assert dataset.graph(np.arange(3)).counted == counted[name]
+    for name, often in (("plays", True), ("dwell", False)):
+        table = pl.DataFrame(
+            [(f"u{k % 7}", f"t{k % 5}", 1 + k) for k in range(35)],
+            schema=["user_id", "track_id", name],
+            orient="row",
+        )
+        assert from_tables(table).interactions.counted == often
+    both = data([(*row, 9) for row in rows], "user", "item", "quantity", "plays").interactions
+    assert both.strengths is not None and both.strengths.tolist() == [6, 5, 1] and not both.counted
 
 
 @pytest.mark.parametrize("column", ["rating", "strength"])
@@ -281,6 +304,25 @@ def test_explanations_add_up_and_models_are_saved_byte_by_byte(model, tmp_path):
     assert one == other and one
     assert again.graph_.fingerprint == model.graph_.fingerprint
     assert again.recommend("u1").equals(model.recommend("u1"))
+
+
+def test_reasons_say_how_often_where_that_was_counted(model, tmp_path):
+    model.save(tmp_path / "model")
+    loaded = LOGER.load(tmp_path / "model")
+    item, often = model.recommend("u0", k=1)["item"][0], 0
+    plays = dict(model.history("u0").select("label", "strength").iter_rows())
+    for reason in loaded.explain("u0", item).reasons:
+        label = model.graph_.vocabulary.labels[reason.entity]
+        n = int(plays.get(label, 1))
+        assert reason.action.endswith(f", {n} times") == (n > 1)
+        often += n > 1
+    assert often
+    german = loaded.explain("u0", item, language="de")
+    assert any(reason.action.endswith("-mal") for reason in german.reasons)
+    amounts = replace(whole(model.ranker_.graph), counted=False)
+    pair = np.array([0]), np.array([model.items.index(item)])
+    (plain,) = explain(model.ranker_.on(amounts), *pair)
+    assert not any("times" in reason.action for reason in plain.reasons)
 
 
 def test_an_update_adds_to_what_is_known(model):

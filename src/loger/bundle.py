@@ -216,7 +216,7 @@ def graph_parts(graph: KnowledgeGraph) -> tuple[dict[str, Any], dict[str, Arrays
         "relations": [
             (r.name, r.head_type, r.tail_type, r.derived, r.recency) for r in graph.relations
         ],
-        **({"rated": True} if graph.rated else {}),
+        **{name: True for name in ("rated", "counted") if getattr(graph, name)},
     }
     return about, {"graph": edges, "entities": names}
 
@@ -240,7 +240,8 @@ def graph_of(bundle: Bundle) -> KnowledgeGraph:
     relations = tuple(_relation(*row) for row in bundle.about["relations"])
     arrays: Any = bundle.arrays["graph"]
     check_arrays(words, relations, arrays)
-    return KnowledgeGraph(words, relations, **arrays, rated=bundle.about.get("rated") is True)
+    rated, counted = (bundle.about.get(name) is True for name in ("rated", "counted"))
+    return KnowledgeGraph(words, relations, **arrays, rated=rated, counted=counted)
 
 
 def _relation(name: Any, head_type: Any, tail_type: Any, derived: Any, recency: Any) -> Relation:

@@ -23,6 +23,7 @@ from loger.build.review_facts import FACTS, feature_labels
 from loger.build.values import as_moments, as_numbers, cells, split_cells, unit_of, zero_width
 from loger.data.assemble import assemble
 from loger.data.dataset import Dataset, Note
+from loger.data.plain import INTERACTIONS
 from loger.errors import DataError
 from loger.forks import check_not_forked
 from loger.graph.catalogue import Catalogue, Unwalked
@@ -286,7 +287,8 @@ def _interactions(work: _Work, table: pl.DataFrame) -> tuple[pl.DataFrame, pl.Da
         columns["rating"] = as_numbers(table[names.rating])
         needs.append(("rating", names.rating, "the rating is not a number"))
     if names.strength:
-        columns["strength"] = as_numbers(table[names.strength])
+        ours = "count" if "count" in INTERACTIONS.chosen([names.strength]) else "strength"
+        columns[ours] = as_numbers(table[names.strength])
     if names.time:
         columns["time"] = as_moments(table[names.time])
         needs.append(("time", names.time, "not a time"))

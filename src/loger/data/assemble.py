@@ -43,17 +43,19 @@ def assemble(
 ) -> Dataset:
     """Number named interactions and facts into a Dataset.
 
-    ``interactions`` has columns user, item and optionally rating, strength, time, part (train,
-    validation or test). ``facts`` has head, relation, tail and optionally head_type,
-    tail_type (null where unknown: users and items are then known by name, other types are
-    inferred; ``OTHER`` where only users and items are ruled out) and source (the interaction
+    ``interactions`` has columns user, item and optionally rating, strength or count (how often it
+    was), time, part (train, validation or test). ``facts`` has head, relation, tail and optionally
+    head_type, tail_type (null where unknown: users and items are then known by name, other types
+    are inferred; ``OTHER`` where only users and items are ruled out) and source (the interaction
     row that a fact is known from); columns line and file make messages more exact. ``users``
     and ``items`` fix the order of their ids and name those without interactions. ``labels``
     maps type → name → label, ``OTHER`` being all types but user and item. ``positive_from``
     drops interactions rated lower, but neither users nor items. ``path`` and
     ``facts_path`` are for messages.
     """
-    collected = list(notes)
+    collected, said = list(notes), interactions.columns
+    if "count" in said and "strength" not in said:
+        interactions = interactions.rename({"count": "strength"})
     kept = _kept_interactions(interactions, positive_from, collected, path)
     user_names = names_in_order(users, interactions["user"])
     item_names = names_in_order(items, interactions["item"])
@@ -72,6 +74,7 @@ def assemble(
             times=_optional(kept, "time", pl.Int64),
             parts=_optional(kept, "part", pl.Int8),
             strengths=_optional(kept, "strength", pl.Float64),
+            counted="strength" in kept.columns and "strength" not in said,
         ),
     )
     return _noted(dataset, collected)

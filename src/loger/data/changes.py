@@ -42,7 +42,7 @@ class Changes:
     """Named rows to take in, or to let go of, each checked by itself."""
 
     interactions: pl.DataFrame = field(default_factory=lambda: NO_INTERACTIONS)
-    """user, item and perhaps time, rating, strength."""
+    """user, item and perhaps time, rating, strength or count."""
     facts: pl.DataFrame = field(default_factory=lambda: NO_FACTS)
     """head, relation, tail and perhaps head_type, tail_type."""
     items: Names = field(default_factory=dict)
@@ -268,7 +268,8 @@ def _timed(rows: pl.DataFrame, graph: KnowledgeGraph) -> pl.DataFrame:
     when = pl.col("time").cast(pl.Int64) if "time" in rows.columns else pl.lit(0, pl.Int64)
     if graph.times is None:
         when = pl.lit(0, pl.Int64)
-    column, default = "rating" if graph.rated else "strength", pl.lit(graph.default_strength)
+    amount = "strength" if "strength" in rows.columns else "count"
+    column, default = "rating" if graph.rated else amount, pl.lit(graph.default_strength)
     strong = pl.col(column).fill_null(default) if column in rows.columns else default
     return rows.select(
         "user", "item", when.alias("time"), strong.cast(pl.Float64).alias("strength")

@@ -43,6 +43,8 @@ class Interactions:
     """The split that the data brings: TRAIN, VALIDATION or TEST per row."""
     strengths: NDArray[np.float64] | None = None
     """How much of it there was: plays, pieces, seconds; added up where a pair has several rows."""
+    counted: bool = False
+    """Whether strengths say how often it was: plays, or rows of the pair."""
 
     @property
     def known_strengths(self) -> NDArray[np.floating] | None:
@@ -128,7 +130,7 @@ class Dataset:
         strengths = interactions.known_strengths
         if strengths is not None:
             rated = interactions.strengths is None
-            graph = graph.strengthened(users, items, strengths[chosen], rated)
+            graph = graph.strengthened(users, items, strengths[chosen], rated, interactions.counted)
         if interactions.times is None:
             return graph
         return graph.timed(users, items, interactions.times[chosen])

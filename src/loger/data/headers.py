@@ -32,14 +32,14 @@ _ITEM = (
     *_with_ids("business", "artist"),
     "i",
 )
+NUMBERS = ("rating", "strength", "count", "time")
+"""Columns of interactions that are not text."""
 INTERACTIONS = {
     "user": _USER,
     "item": _ITEM,
     "rating": ("rating", "score", "stars", "overall"),
-    "strength": (
-        *("strength", "count", "plays", "play_count", "listens", "listen_count", "quantity", "qty"),
-        *("dwell", "dwell_time", "watch_time", "weight"),
-    ),
+    "strength": ("strength", "quantity", "qty", "dwell", "dwell_time", "watch_time", "weight"),
+    "count": ("count", "plays", "play_count", "listens", "listen_count"),
     "time": (
         *("time", "timestamp", "datetime", "ts", "date", "created_at", "played_at", "bought_at"),
         *("purchased_at", "ordered_at", "watched_at", "read_at"),
@@ -138,10 +138,7 @@ class Columns:
         above = {c: set(kinds[c][1:]) for c in words}
         enough = len(rest) >= _ENOUGH
         strange = [
-            c
-            for c in words
-            if above[c] in ({"number"}, {"date"})
-            and (enough or c in ("rating", "time", "strength"))
+            c for c in words if above[c] in ({"number"}, {"date"}) and (enough or c in NUMBERS)
         ]
         coded = [c for c in self.needed if above.get(c, {"word"}) <= {"number", "code"}]
         cells, wanted = (

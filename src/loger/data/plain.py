@@ -103,10 +103,11 @@ def from_frames(
     """The data set of frames of polars or pandas: the tables of the plain format, with the same
     names of columns, checks and notes.
 
-    ``interactions`` has user, item and perhaps rating, strength (a count, plays, a quantity), time,
-    part; ``triples`` head, relation, tail and perhaps head_type, tail_type; ``items`` and ``users``
-    id and perhaps label. Messages count rows from 1. ``positive_from`` keeps only interactions
-    rated at least so; ``interaction`` is the name of the relation that they become.
+    ``interactions`` has user, item and perhaps rating, strength (a quantity, seconds) or count
+    (plays), time, part; ``triples`` head, relation, tail and perhaps head_type, tail_type;
+    ``items`` and ``users`` id and perhaps label. Messages count rows from 1. ``positive_from``
+    keeps only interactions rated at least so; ``interaction`` is the name of the relation that they
+    become.
     """
     check_not_forked("reading frames")
     table = Frame.of(interactions, "interactions")
@@ -196,12 +197,12 @@ def locate(folder: Path, *stems: str, endings: tuple[str, ...] = ENDINGS) -> Pat
 
 
 def read_interactions(source: Path | Frame, notes: list[Note]) -> pl.DataFrame:
-    """The interactions of a table: user, item and, where given, rating, strength, time, part."""
+    """The interactions of a table: user, item and, where given, rating, strength, count, time and
+    part."""
     frame, path = read_columns(source, INTERACTIONS, notes), _path(source)
-    if "rating" in frame.columns:
-        frame = tables.number(frame, "rating", pl.Float64, path)
-    if "strength" in frame.columns:
-        frame = tables.number(frame, "strength", pl.Float64, path)
+    for column in ("rating", "strength", "count"):
+        if column in frame.columns:
+            frame = tables.number(frame, column, pl.Float64, path)
     if "time" in frame.columns:
         frame = seconds(frame, "time", path)
     if "part" in frame.columns:
@@ -278,7 +279,7 @@ def read_columns(
     frame = frame.select("line", *(pl.col(theirs).alias(ours) for ours, theirs in chosen.items()))
     frame = tables.filled(frame, columns.needed, path)
     for column in chosen:
-        if column not in ("rating", "strength", "time"):
+        if column not in headers.NUMBERS:
             frame = _as_text(frame, column, path)
         elif frame.schema[column].is_nested() or frame.schema[column] == pl.Object:
             raise _wrong_kind(frame, column, path, "numbers")

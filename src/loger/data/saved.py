@@ -35,6 +35,7 @@ def save(dataset: Dataset, folder: Path | str) -> None:
         "types": dataset.vocabulary.types,
         "notes": [(note.what, note.count, note.example) for note in dataset.notes],
         "mapping": dataset.catalogue.mapping,
+        **({"counted": True} if dataset.interactions.counted else {}),
     }
     with atomic_folder(folder, SAVED, about) as part:
         for name, table in zip(TABLES, _tables(dataset), strict=True):
@@ -108,7 +109,7 @@ def read(folder: Path) -> Dataset:
     )
     about = manifest.about
     of_type = {t: entities.filter(pl.col("type") == t) for t in about["types"]}
-    optional = (
+    ratings, times, parts, strengths = (
         interactions[c].to_numpy() if c in interactions.columns else None
         for c in ("rating", "time", "part", "strength")
     )
@@ -121,7 +122,13 @@ def read(folder: Path) -> Dataset:
         relations=tuple(Relation(*row) for row in relations.iter_rows()),
         facts=Facts(*(facts[c].to_numpy() for c in ("head", "relation", "tail", "source"))),
         interactions=Interactions(
-            *(interactions[c].to_numpy() for c in ("user", "item")), *optional
+            interactions["user"].to_numpy(),
+            interactions["item"].to_numpy(),
+            ratings,
+            times,
+            parts,
+            strengths,
+            about.get("counted") is True,
         ),
         notes=tuple(Note(*note) for note in about["notes"]),
         catalogue=_catalogue(folder, about.get("mapping")),

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loger.explain.by_action import Attribution
-from loger.graph import INTERACTION, Graph, Path
+from loger.graph import INTERACTION, Graph, Path, UserView
 from loger.grounding.actions import strongest_through
 from loger.ranker import Ranker
 from loger.rules import Rule
@@ -236,6 +236,9 @@ def reasons(
         action = action_sentence(graph, relation, entity, words)
         if _counts_as_last(graph, first + edge, relation, told):
             action = words.text("last", action=action)
+        times = _times(graph, first + edge, relation)
+        if times > 1:
+            action = words.text("times", action=action, n=words.number(times))
         yield Reason(
             action,
             relation,
@@ -293,6 +296,15 @@ def leading(
         order = tied[np.lexsort((-worth[tied], -counts(tied), group[tied]))]
         out[order[np.unique(group[order], return_index=True)[1]]] = True
     return out
+
+
+def _times(graph: Graph, edge: int, relation: int) -> int:
+    """How often a user did something, where that is known; 1 where it is not."""
+    counted = (graph.base if isinstance(graph, UserView) else graph).counted
+    if relation != INTERACTION or not counted or graph.strengths is None:
+        return 1
+    often = float(graph.strengths[edge])
+    return int(often) if often.is_integer() else 1
 
 
 def _counts_as_last(graph: Graph, edge: int, relation: int, evidence: Sequence[Evidence]) -> bool:

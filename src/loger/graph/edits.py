@@ -156,7 +156,12 @@ def timed(graph: KnowledgeGraph, users: Ints, items: Ints, times: Ints) -> Knowl
 
 
 def strengthened(
-    graph: KnowledgeGraph, users: Ints, items: Ints, strengths: NDArray[np.floating], rated: bool
+    graph: KnowledgeGraph,
+    users: Ints,
+    items: Ints,
+    strengths: NDArray[np.floating],
+    rated: bool,
+    counted: bool = False,
 ) -> KnowledgeGraph:
     """The graph with the strengths of its interactions, each pair once."""
     of_edge = np.zeros(int(graph.indptr[graph.n_users]))
@@ -164,7 +169,7 @@ def strengthened(
     if len(users) != len(edges):
         raise LogerError(f"{len(users):,} pairs with strengths, {len(edges):,} interactions")
     of_edge[edges] = as_strengths(strengths)[np.lexsort((items, users))]
-    return replace(graph, strengths=of_edge, rated=rated)
+    return replace(graph, strengths=of_edge, rated=rated, counted=counted)
 
 
 def find_edge(graph: KnowledgeGraph, head: int, relation: int, tail: int) -> tuple[int, int, int]:

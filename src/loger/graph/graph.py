@@ -55,6 +55,7 @@ class KnowledgeGraph:
     support: NDArray[np.int32] | None = None  # [edges], in the order of tails; 0 if given
     strengths: NDArray[np.float64] | None = None  # [users' edges], in the order of tails
     rated: bool = False  # whether strengths are ratings
+    counted: bool = False  # whether strengths say how often an interaction was
 
     sent_once = True  # an engine may keep it where its workers are: it never changes
 
@@ -175,13 +176,18 @@ class KnowledgeGraph:
         return edits.timed(self, users, items, times)
 
     def strengthened(
-        self, users: Ints, items: Ints, strengths: NDArray[np.floating], rated: bool
+        self,
+        users: Ints,
+        items: Ints,
+        strengths: NDArray[np.floating],
+        rated: bool,
+        counted: bool = False,
     ) -> KnowledgeGraph:
         """The graph with the strengths of its interactions, each pair once.
 
         Items are numbered from 0 among items, and every interaction must have a strength.
         """
-        return edits.strengthened(self, users, items, strengths, rated)
+        return edits.strengthened(self, users, items, strengths, rated, counted)
 
     def with_derived(self, relations: Sequence[derived.Derived]) -> KnowledgeGraph:
         """The graph with relations more between items, made from its interactions."""
