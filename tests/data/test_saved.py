@@ -37,7 +37,7 @@ def test_everything_comes_back(made, folder):
         for field in x.__dataclass_fields__:
             a, b = getattr(x, field), getattr(y, field)
             assert (a is None) == (b is None)
-            assert a is None or (a.dtype == b.dtype and np.array_equal(a, b))
+            assert np.asarray(a).dtype == np.asarray(b).dtype and np.array_equal(a, b)
     words, same = made.vocabulary, again.vocabulary
     assert (words.types, words.names, words.labels) == (same.types, same.names, same.labels)
     assert words.offsets.tolist() == same.offsets.tolist()
