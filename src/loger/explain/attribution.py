@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from loger.encoder.folding import EncoderParts, attribute_user
 from loger.evaluation.recommender import ExplainedItem
 from loger.explain.by_action import Attribution, attribute
+from loger.explain.by_rule import ByRule, RulePart
 from loger.explain.html import explanation_html
-from loger.explain.reasons import PathPart, Reason, Strongest, Together, leading, reasons
+from loger.explain.reasons import PathPart, Reason, Strongest, Together, reasons
 from loger.explain.schema import (
     EvidenceRecord,
     ExplanationRecord,
@@ -31,9 +32,8 @@ from loger.explain.schema import (
     entity_record,
     record,
 )
-from loger.graph import Graph, Path
-from loger.grounding import strongest_paths
-from loger.ranker import Parts, Ranker, Scores, blocks
+from loger.graph import Graph
+from loger.ranker import Ranker, Scores, blocks
 from loger.rules import Rule
 from loger.rules.sentences import path_sentence
 from loger.rules.wording import ENGLISH, Wording
@@ -43,18 +43,6 @@ if TYPE_CHECKING:
 
 BLOCK = 64
 """Users whose items are ranked at a time, to place those that are explained."""
-
-
-@dataclass(frozen=True, slots=True)
-class RulePart:
-    """What a rule adds to logit p of a pair."""
-
-    rule: Rule
-    weight: float
-    paths: int
-    """n_l: how many paths fire."""
-    contribution: float
-    """w_l φ_l."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -79,20 +67,18 @@ class Explanation:
     rank: int
     """Its place among the items that the user does not have, from 1."""
     rank_without_logic: int
-    rules: tuple[RulePart, ...]
-    """All rules that fire, the largest contribution first."""
-    paths: tuple[PathPart, ...]
-    """First the strongest path of each rule, the rule of largest contribution first, but of those
-    within 10 % of it the one that the user's history has most paths of; then the next strongest of
-    each."""
     attribution: Attribution = field(repr=False)
     """S by the user's actions."""
+    by_rule: ByRule = field(repr=False)
+    """logit p by rule and path, of the pairs that it was explained with …"""
+    together: Together = field(repr=False)
+    """… their shown reasons, …"""
+    place: int = field(repr=False)
+    """… and its place among them."""
     words: Wording = field(default=ENGLISH, repr=False)
     """What the sentences are said in."""
     counterfactual: Counterfactual | None = field(default=None, repr=False)
     """The fewest actions without which the item leaves the list; None if it was not asked for."""
-    together: tuple[Together, int] | None = field(default=None, repr=False)
-    """The pairs that it was explained with, and its place among them."""
 
     @property
     def graph(self) -> Graph:
@@ -129,8 +115,7 @@ class Explanation:
     @cached_property
     def shown(self) -> tuple[Reason, ...]:
         """The first reasons: as many as carry 80 % of what actions carry, but at most five."""
-        known = None if self.together is None else self.together[0].shown[self.together[1]]
-        return tuple(self._reasons(self.attribution.shown, known))
+        return tuple(self._reasons(self.attribution.shown, self.together.shown[self.place]))
 
     @property
     def _edges(self) -> list[int]:
@@ -169,6 +154,18 @@ class Explanation:
         return reasons(*pair, edges, self.words, known)
 
     # ── by rule ─────────────────────────────────────────────────────────────────────────
+
+    @property
+    def rules(self) -> tuple[RulePart, ...]:
+        """All rules that fire, the largest contribution first."""
+        return self.by_rule.rules[self.place]
+
+    @property
+    def paths(self) -> tuple[PathPart, ...]:
+        """First the strongest path of each rule, the rule of largest contribution first, but of
+        those within 10 % of it the one that the user's history has most paths of; then the next
+        strongest of each."""
+        return self.by_rule.paths[self.place]
 
     @property
     def logic_share(self) -> float:
@@ -316,7 +313,7 @@ def explain(
     parts = ranker.parts(u, v, s)
     encoder, logic = parts.fused
     by_action = attribute(ranker, u, v, parts, encoders, every)
-    together = Together(ranker, u, v, by_action)
+    by_rule, together = ByRule(ranker, u, v, parts, paths, words), Together(ranker, u, v, by_action)
     rows = zip(
         u.tolist(),
         v.tolist(),
@@ -330,12 +327,11 @@ def explain(
         parts.p.tolist(),
         ranks.tolist(),
         bare_ranks.tolist(),
-        _rule_parts(ranker, parts),
-        map(tuple, _strongest(ranker, u, v, parts, paths, words)),
         by_action,
+        [by_rule] * len(u),
+        [together] * len(u),
+        range(len(u)),
         [words] * len(u),
-        [None] * len(u),
-        ((together, k) for k in range(len(u))),
         strict=True,
     )
     return [Explanation(ranker, *row) for row in rows]
@@ -386,71 +382,3 @@ def _places(
             s[rows] = parts.appeal + parts.actions.sum(axis=0)
         ranks[rows], bare[rows] = scores.ranks(np.full(len(rows), row), items[rows])
     return s, ranks, bare
-
-
-def _rule_parts(ranker: Ranker, parts: Parts) -> list[tuple[RulePart, ...]]:
-    """For each pair the rules that fire, the largest contribution first."""
-    found, worth, logic = parts.groundings, parts.rules, ranker.logic
-    out = []
-    for lo, hi in zip(found.indptr[:-1], found.indptr[1:], strict=True):
-        cells = lo + np.argsort(-np.abs(worth[lo:hi]), kind="stable")
-        out.append(
-            tuple(
-                RulePart(
-                    logic.rules[int(found.rules[c])],
-                    float(logic.weights[found.rules[c]]),
-                    int(found.counts[c]),
-                    float(worth[c]),
-                )
-                for c in cells
-            )
-        )
-    return out
-
-
-def _strongest(
-    ranker: Ranker,
-    users: NDArray[np.int64],
-    items: NDArray[np.int64],
-    parts: Parts,
-    n: int,
-    words: Wording,
-) -> list[list[PathPart]]:
-    """Up to n paths of each pair: the strongest of each rule, rules by contribution and what leads
-    among them; then the next of each."""
-    found, contributions = parts.groundings, parts.rules
-    out: list[list[PathPart]] = [[] for _ in range(len(found))]
-    if n < 1:
-        return out
-    pair = np.repeat(np.arange(len(found)), np.diff(found.indptr))
-    useful = np.flatnonzero(contributions > 0)
-    pair, rules = pair[useful], found.rules[useful]
-    nodes, strengths = strongest_paths(
-        ranker.logic_graph,
-        ranker.logic.rules,
-        rules,
-        users[pair],
-        items[pair],
-        n,
-        ranker.logic.walk,
-    )
-    total = found.counts if found.strengths is None else found.strengths
-    shares = strengths / np.maximum(total[useful], 1e-300)[:, None]
-    worth = shares * contributions[useful][:, None]
-    rows, place = np.repeat(pair, n), np.tile(np.arange(n), len(useful))
-    given = contributions[useful]
-    later = ~leading(pair, given, lambda tied: ranker.counts_of(users[pair[tied]], rules[tied]))
-    order = np.lexsort((-np.repeat(given, n), np.repeat(later, n), place, rows))
-    first_item = ranker.graph.n_users
-    for k in order[worth.ravel()[order] > 0].tolist():
-        cell, which = divmod(k, n)
-        i = int(rows[k])
-        if len(out[i]) == n:
-            continue
-        rule = ranker.logic.rules[int(rules[cell])]
-        inner = nodes[cell, which][: len(rule) - 1].tolist()
-        path = Path((int(users[i]), *inner, int(items[i]) + first_item), rule.relations)
-        share = float(shares[cell, which])
-        gives = float(worth[cell, which])
-        out[i].append(PathPart(path, rule, gives, share, ranker.graph, words))
-    return out

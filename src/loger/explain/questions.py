@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from loger.explain.attribution import Explanation, RulePart, explain
+from loger.explain.attribution import Explanation, explain
+from loger.explain.by_rule import RulePart
 from loger.explain.html import what_if_html, why_not_html
 from loger.graph import Graph
 from loger.ranker import Ranker

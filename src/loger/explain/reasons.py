@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,8 +61,12 @@ class Evidence:
     contribution: float
     n: int
     """How many paths of the rule begin with the action."""
-    strongest: tuple[tuple[Path, float], ...]
-    """The strongest of them, each with its share of what they all give."""
+    ends: tuple[int, int]
+    """The user and the item."""
+    between: Sequence[Sequence[int]]
+    """Of each of the strongest paths the entities between the ends, and more that is none; …"""
+    shares: Sequence[float]
+    """… and its share of what they all give, 0 if there is no such path."""
     graph: Graph = field(repr=False, compare=False)
     words: Wording = field(default=ENGLISH, repr=False, compare=False)
 
@@ -69,14 +74,23 @@ class Evidence:
     def paths(self) -> tuple[PathPart, ...]:
         """The strongest paths."""
         rule, whole, more = self.rule, self.contribution, (self.graph, self.words)
-        return tuple(PathPart(p, rule, share * whole, share, *more) for p, share in self.strongest)
+        return tuple(
+            PathPart(self._path(k), rule, share * whole, share, *more)
+            for k, share in enumerate(self.shares)
+            if share > 0
+        )
 
     @cached_property
     def text(self) -> str:
         """How the action leads to the item; "it" is the action's entity, "this" the item."""
-        (path, _), *others = self.strongest
-        named = [other.entities[-2] for other, _ in others]
-        return evidence_sentence(self.graph, path, self.n, named, self.words)
+        before = len(self.rule) - 2  # the place of the entity that the item is reached from
+        others = zip(self.between[1:], self.shares[1:], strict=True)
+        named = [entities[before] for entities, share in others if share > 0]
+        return evidence_sentence(self.graph, self._path(0), self.n, named, self.words)
+
+    def _path(self, k: int) -> Path:
+        (user, item), relations = self.ends, self.rule.relations
+        return Path((user, *self.between[k][: len(relations) - 1], item), relations)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,14 +155,20 @@ def _row(graph: Graph, user: int) -> tuple[int, int]:
     return int(lo), int(hi - lo)
 
 
-@dataclass(frozen=True, eq=False)
-class Strongest:
-    """The strongest paths of some cells of an attribution."""
+class Cell(NamedTuple):
+    """What an edge of the user gives by one rule, with the strongest paths."""
 
-    cells: NDArray[np.int64]
-    nodes: NDArray[np.int32]  # [cells, paths, 2]: the entities between the ends, -1 for none
-    strengths: Doubles  # [cells, paths]
-    leads: NDArray[np.bool_]  # [cells]: whether it is told first of what its edge gives
+    edge: int
+    place: int
+    """Of the rule."""
+    n: int
+    gives: float
+    between: list[list[int]]  # [paths, 2]: the entities between the ends, -1 for none
+    shares: list[float]  # [paths]
+
+
+Strongest = list[Cell]
+"""The cells of some edges of a pair, edge by edge in the order in which they are told."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,31 +197,26 @@ def strongest(
     """The strongest paths of some of the users' edges, pair by pair."""
     rows, logic = ranker.graph.rows, ranker.logic
     chosen = [_cells_of(part, own) for part, own in zip(parts, edges, strict=True)]
-    sizes = [len(own) for own in chosen]
-    pair = np.repeat(np.arange(len(sizes)), sizes)
-    picked = [part.cells[own, :2] for part, own in zip(parts, chosen, strict=True)]
-    edge, place = np.concatenate([np.empty((0, 2), dtype=np.int64), *picked]).T
+    ends = np.cumsum([0, *map(len, chosen)])
+    pair = np.repeat(np.arange(len(chosen)), np.diff(ends))
+    own = [(part, cells) for part, cells in zip(parts, chosen, strict=True) if len(cells)]
+    if not own:
+        return [[] for _ in chosen]
+    edge, place, n = np.concatenate([part.cells[cells] for part, cells in own]).T
+    worth = np.concatenate([part.worth[cells] for part, cells in own])
+    whole = np.concatenate([part.strengths[cells] for part, cells in own])
     owners, first = users[pair], rows.segment_starts[rows.row_segments[users[pair]]]
+    firsts = rows.tails[first + edge]
     nodes, strengths = strongest_through(
-        ranker.logic_graph,
-        logic.rules,
-        place,
-        owners,
-        items[pair],
-        rows.tails[first + edge],
-        EVIDENCE_PATHS,
+        ranker.logic_graph, logic.rules, place, owners, items[pair], firsts, EVIDENCE_PATHS,
         logic.walk,
-    )
-    given = [part.worth[own] for part, own in zip(parts, chosen, strict=True)]
-    worth = np.concatenate([np.empty(0), *given])
-    group = pair * (edge.max(initial=0) + 1) + edge
+    )  # fmt: skip
+    group = pair * (edge.max() + 1) + edge
     leads = leading(group, worth, lambda tied: ranker.counts_of(owners[tied], place[tied]))
-    ends = np.cumsum(sizes)
-    spans = [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
-    return [
-        Strongest(own, nodes[span], strengths[span], leads[span])
-        for own, span in zip(chosen, spans, strict=True)
-    ]
+    order = np.lexsort((-worth, ~leads, group))
+    columns = edge, place, n, worth, nodes, strengths / whole[:, None]
+    told = list(map(Cell, *(column[order].tolist() for column in columns)))
+    return [told[lo:hi] for lo, hi in pairwise(ends.tolist())]
 
 
 def _cells_of(parts: Attribution, edges: Sequence[int]) -> NDArray[np.int64]:
@@ -225,7 +240,7 @@ def reasons(
     graph, lead = ranker.graph, parts.lead
     if known is None:
         (known,) = strongest(ranker, np.array([user]), np.array([item]), [parts], [edges])
-    of_edge = _evidence(ranker, user, item, parts, known, words)
+    of_edge = _evidence(ranker, user, item, known, words)
     rows = graph.rows
     first, _ = _row(graph, user)
     places = first + np.asarray(edges, dtype=np.int64)
@@ -253,24 +268,15 @@ def reasons(
 
 
 def _evidence(
-    ranker: Ranker, user: int, item: int, parts: Attribution, known: Strongest, words: Wording
+    ranker: Ranker, user: int, item: int, known: Strongest, words: Wording
 ) -> dict[int, tuple[Evidence, ...]]:
     """What edges give by each rule, in the order in which it is told."""
-    rules, last = ranker.logic.rules, item + ranker.graph.n_users
-    cells, worth = parts.cells[known.cells], parts.worth[known.cells]
-    shares = known.strengths / parts.strengths[known.cells][:, None]
-    order = np.lexsort((-worth, ~known.leads, cells[:, 0]))
-    rows = (x[order].tolist() for x in (cells, worth, known.nodes, shares))
+    rules, graph = ranker.logic.rules, ranker.graph
+    ends = user, item + graph.n_users
     out: dict[int, list[Evidence]] = {}
-    for (edge, place, n), gives, nodes, own in zip(*rows, strict=True):
-        rule = rules[place]
-        hops, between = rule.relations, len(rule) - 1
-        ways = tuple(
-            (Path((user, *inner[:between], last), hops), share)
-            for inner, share in zip(nodes, own, strict=True)
-            if share > 0
-        )
-        out.setdefault(edge, []).append(Evidence(rule, gives, n, ways, ranker.graph, words))
+    for edge, place, n, gives, between, shares in known:
+        part = Evidence(rules[place], gives, n, ends, between, shares, graph, words)
+        out.setdefault(edge, []).append(part)
     return {edge: tuple(told) for edge, told in out.items()}
 
 

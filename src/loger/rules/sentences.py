@@ -121,14 +121,12 @@ def evidence_sentence(
     """
     if len(path) == 1:
         return words.text("is_it")
-    middle, last, _ = path.edges[-1]
     if len(path) == 2:
         return _direct(graph, path, words)
-    types, there_and_back = graph.vocabulary.type_of, path.relations[1] == graph.inverse(last)
-    forms = _forms(graph, last, words)
-    if types(middle) == "user" and there_and_back:
-        return _company(forms, n, words)
-    if there_and_back:
+    middle, last = path.entities[-2], path.relations[-1]
+    if path.relations[1] == graph.inverse(last):  # there and back
+        if graph.vocabulary.type_of(middle) == "user":
+            return _company(_forms(graph, last, words), n, words)
         return _shared(graph, [middle, *others], n, words)
     rest = Path(path.entities[1:], path.relations[1:])
     more = "" if n == 1 else words.text(

@@ -94,7 +94,16 @@ class Wording:
         """The same entity of a type: same brand."""
         return self._noun(entity_type)[2]
 
+    @cached_property
+    def _nouns(self) -> dict[str, list[str]]:
+        return {}
+
     def _noun(self, entity_type: str) -> list[str]:
+        if entity_type not in self._nouns:
+            self._nouns[entity_type] = self._new_noun(entity_type)
+        return self._nouns[entity_type]
+
+    def _new_noun(self, entity_type: str) -> list[str]:
         words = entity_type.split("[")[0].replace("_", " ")
         known: Mapping[str, list[str]] = self.table["types"]
         if entity_type in known:
