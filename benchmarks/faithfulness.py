@@ -11,7 +11,7 @@ divergences; --probed users are scored anew without facts. Histories are counted
 that mining finds, and once more over the rules that LOGER's default gave a weight. Beside every
 LOGER stands a control: random valid paths for the same items. A set may be ``demo``, or a harder
 variant of that shop such as ``demo:hubs``: then LOGER is fitted here, planted reasons are compared
-too, and it is told how often reasons of a share are right. --actions N asks only what actions
+too, and it is told how often reasons of a confidence are right. --actions N asks only what actions
 carry, for N users of the model in --bundle, and again with its contributions dealt out at random
 (not with --alone). --quick leaves out curves and counterfactuals, which take long where users
 have many actions. --near 0 0.25 takes other tolerances for what may be shown first.
@@ -95,8 +95,8 @@ def told(
         print(report.table(), f"\n{seconds:.0f} s\n", flush=True)
         if "reliability:told" in report.values:
             told_right = (report.values[f"reliability:{x}"].tolist() for x in ("told", "right"))
-            for n, share, right in reliability(*told_right):
-                print(f"{n:6.0f} reasons of share {share:.2f} on average: {right:.2f} are right")
+            for n, likely, right in reliability(*told_right):
+                print(f"{n:6.0f} reasons of confidence {likely:.2f}: {right:.2f} are right")
         folder = options.results / "faithfulness"
         folder.mkdir(parents=True, exist_ok=True)
         name = f"{whole.dataset.name}.{label}.{kind}.{options.users}.{options.paths}.json"
@@ -140,6 +140,9 @@ SHOWN = {
     "flip_difference": "difference",
     "pn_r": "PN-R@10",
     "pn_r_random": "… as many random actions",
+    "fid_plus": "Fid₊: lead lost without a random part of the shown reasons",
+    "fid_plus_others": "… equally many other actions",
+    "fid_minus": "Fid₋: lead lost without a random part of the others",
     "counterfactual_found": "up to three actions carry the first item",
     "counterfactual_size": "… how many",
 }
@@ -151,7 +154,7 @@ def written(results: Path) -> None:
     files = sorted((results / "faithfulness").glob("*.LOGER.actions.*.json"))
     found = [json.loads(file.read_text(encoding="utf-8")) for file in files]
     rows = [
-        [title, *(_interval(report["lines"][line]) for report in found)]
+        [title, *(_interval(report["lines"].get(line)) for report in found)]
         for line, title in SHOWN.items()
     ]
     head = ["git", "rev-parse", "--short", "HEAD"]

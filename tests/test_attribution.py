@@ -15,6 +15,7 @@ from loger.encoder.folding import attribute_user
 from loger.engine import LocalEngine
 from loger.explain import reasons as module
 from loger.explain.attribution import Explanation, explain
+from loger.explain.by_action import confidences
 from loger.explain.lists import explain_top, explained_items, lists_with_reasons
 from loger.explain.reasons import Evidence, Reason, leading
 from loger.grounding import Walk
@@ -44,6 +45,15 @@ OPAQUE = ENGLISH.text("opaque")
 CLOSE = ENGLISH.text("close")
 
 # ── by action ───────────────────────────────────────────────────────────────────────────
+
+
+def test_confidence_goes_to_what_adds_most_and_is_never_too_large_to_compute():
+    given = np.array([2000.0, 1999.0, -5.0, 0.0])
+    odds = 1 / (1 + math.exp(-1.0))
+    assert confidences(given) == pytest.approx([odds, 1 - odds, 0.0, 0.0])
+    assert confidences(np.log([2.0]), opaque=math.log(3.0)) == pytest.approx([1 / 4])
+    assert confidences(np.array([-1.0, 0.0])).tolist() == [0.0, 0.0]
+    assert confidences(np.empty(0)).tolist() == []
 
 
 def slow_cells(user: int, item: int, feature: str) -> dict[tuple[int, int, int], list[tuple]]:
@@ -143,7 +153,11 @@ def test_every_number_of_every_reason_is_its_formula(kind, feature, sums):
         lead = appeal + sum(totals.values()) + (opaque or 0.0)
         assert e.lead == pytest.approx(lead, abs=1e-5)
         assert e.score == pytest.approx(mean + lead, abs=1e-5)
+        added = {key: max(math.exp(x) - 1, 0.0) for key, x in totals.items()}
+        whole = math.exp(max(opaque or 0.0, 0.0)) + sum(added.values())
         for reason in e.reasons:
+            likely = added[reason_key(reason)] / whole
+            assert reason.confidence == pytest.approx(likely, rel=1e-4, abs=1e-6)
             own = encoder.get(reason.entity - GRAPH.n_users, 0.0) if reason.relation == 0 else 0.0
             assert reason.encoder == pytest.approx(own)
             assert reason.mean == pytest.approx(taken.get(reason_key(reason), 0.0), abs=1e-6)
@@ -339,7 +353,8 @@ def test_a_record_has_names_for_numbers():
     for told, reason in zip(record["reasons"], e.shown, strict=True):
         assert told == {
             "action": reason.action, "total": reason.total, "share": reason.share,
-            "encoder": reason.encoder, "mean": reason.mean, "text": reason.text,
+            "confidence": reason.confidence, "encoder": reason.encoder, "mean": reason.mean,
+            "text": reason.text,
             "entity": entity(reason.entity), "relation": GRAPH.relation_name(reason.relation),
             "evidence": [
                 {"rule": str(part.rule), "contribution": part.contribution, "n": part.n,
@@ -458,7 +473,7 @@ def test_evidence_is_put_into_words_weightiest_first_and_trifles_are_left_out():
 
     def of(total, encoder, *worths):
         parts = tuple(SimpleNamespace(rule=plain, contribution=x, text=f"by {x}") for x in worths)
-        return Reason("you did it", 0, 1, total, 0.125, encoder, 0.0, parts)
+        return Reason("you did it", 0, 1, total, 0.125, 0.5, encoder, 0.0, parts)
 
     assert of(4.0, 1.0, 2.0, 0.5, 0.1).text == f"you did it (12%): by 2.0; {CLOSE}; by 0.5"
     assert of(4.0, 0.2, 0.2).evidence_text == f"by 0.2; {CLOSE}"

@@ -13,6 +13,8 @@ from loger.engine import LocalEngine
 from loger.evaluation.faithfulness import Contributions, RandomReasons
 from loger.evaluation.faithfulness.actions import by_actions
 from loger.evaluation.faithfulness.report import LINES, FaithfulnessConfig, FaithfulnessReport
+from loger.evaluation.faithfulness.robust import robust_fidelity
+from loger.evaluation.faithfulness.scenes import Scenes, shown_actions
 from loger.evaluation.metrics import actions as measures
 from loger.explain.counterfactual import above, fewest_removals
 
@@ -114,6 +116,7 @@ def test_where_scores_are_sums_their_terms_are_the_perfect_explanation():
     assert told["carried_1"].mean < told["carried_3"].mean <= told["carried_5"].mean
     assert told["pn_r"].mean == told["pn_r_middle"].mean > told["pn_r_random"].mean
     assert told["pn_r_short"] is told["pn_r_long"] is None
+    assert told["fid_plus"].mean > told["fid_plus_others"].mean
     assert all(line in LINES or line.startswith("r2") for line in told.values)
 
 
@@ -124,6 +127,8 @@ def test_reasons_dealt_out_at_random_are_found_out_though_scores_are_the_same():
     assert random["deletion"].mean < 0.5 > random["insertion"].mean
     assert random["flip_random_action"].mean == true["flip_random_action"].mean
     assert random["flip_first_action"].mean < true["flip_first_action"].mean
+    assert random["fid_plus"].mean < true["fid_plus"].mean
+    assert random["fid_minus"].mean > true["fid_minus"].mean
 
 
 def test_random_reasons_are_as_good_as_chance_and_not_worse():
@@ -143,6 +148,7 @@ def test_a_recommender_that_does_not_hear_of_removals_shows_it_by_itself():
     assert told["r2"] is told["deletion"] is told["insertion"] is None
     assert told["undecidable_deletion"].mean == told["undecidable_insertion"].mean == 1
     assert told["flip_first_action"].mean == told["pn_r"].mean == 0
+    assert told["fid_plus"].mean == told["fid_minus"].mean == 0
     assert told["counterfactual_found"].mean == 0
     assert told["counterfactual_size"] is None
 
@@ -159,6 +165,27 @@ def test_the_flip_of_any_one_action_is_the_mean_over_all_of_them():
             t[acts.own] = -np.inf
             flips.append(item not in np.argsort(-t)[:5])
     assert report(acts, [0])["flip_random_action"].mean == pytest.approx(np.mean(flips))
+
+
+def test_random_parts_of_a_sum_cost_what_they_give():
+    acts = Sums(length=3)
+    acts.worth = np.zeros((3, 40))
+    acts.worth[:, 20] = 9.0, 1.0, 0.5  # the first carries more than 80 % and is all that is shown
+    acts.appeal = np.zeros(40)
+    scenes, rng = Scenes(acts, 0), np.random.default_rng(0)
+    told = acts.contributions(0, [20])
+    assert shown_actions(told.actions[:, 0]) == [0]
+    found = robust_fidelity(scenes, told, [20], rng)
+    assert found["fid_plus"] == pytest.approx(9 / 10.5)
+    assert 0.5 / 10.5 <= found["fid_plus_others"] <= 1 / 10.5
+    assert 0.5 / 10.5 <= found["fid_minus"] <= 1.5 / 10.5
+    assert found["fid_plus_difference"] == found["fid_plus"] - found["fid_plus_others"]
+
+
+def test_where_all_actions_are_shown_there_is_nothing_to_compare_them_with():
+    acts = Sums(length=1)
+    found = robust_fidelity(Scenes(acts, 0), acts.contributions(0, [20]), [20], None)
+    assert all(np.isnan(value) for value in found.values())
 
 
 def test_the_greedy_oracle_of_a_sum_is_the_best_of_all_orders():

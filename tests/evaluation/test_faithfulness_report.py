@@ -14,6 +14,7 @@ from loger.data.splits import Split
 from loger.errors import LogerError, UnknownNameError
 from loger.evaluation.faithfulness import (
     FaithfulnessConfig,
+    NamedReason,
     Probes,
     RandomPaths,
     actions_of,
@@ -294,14 +295,20 @@ def test_actions_are_recovered_if_the_first_reason_leads_by_the_planted_rule(dem
 
     class Knows:
         def reasons(self, user, item):
-            cause = told[user, item]
-            edge = cause.relations[0], cause.entities[1]
-            best, other = (*edge, 3.0), (cause.relations[0], -1, 1.0)
-            return [best, other] if right else [(*other[:2], 3.0), (*edge, 1.0)]
+            cause = told.get((user, item))
+            if cause is None:  # nothing caused it, and that is what it says
+                return [NamedReason(0, -1, 3.0, 0.0)]
+            first, other = (cause.relations[0], cause.entities[1]), (cause.relations[0], -1)
+            best, second = (first, other) if right else (other, first)
+            return [NamedReason(*best, 3.0, 0.9), NamedReason(*second, 1.0, 0.1)]
 
     found = recovered(demo, whole, rules, whole.graph, lambda u, v, n: [], Knows(), 3)
     assert found["recovered_action"].mean() == found["recovered_very_action"].mean() == right
-    assert found["reliability_error"].tolist() == pytest.approx([0.25 if right else 0.75])
+    assert found["share_error"].tolist() == pytest.approx([0.25 if right else 0.75])
+    n, noise = 2 * len(causes), int((demo.causes[whole.test] < 0).sum())
+    assert noise > 5
+    error = (0.1 if right else 0.9) * n / (n + noise)
+    assert found["reliability_error"].tolist() == pytest.approx([error])
     ways = []
     for (user, item), cause in told.items():
         rule = next(r for r in rules if r.relations == cause.relations)

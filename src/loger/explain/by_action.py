@@ -59,6 +59,11 @@ class Attribution:
         return self.rules + self.encoder
 
     @cached_property
+    def confidences(self) -> Doubles:
+        """Of each of the user's edges (``confidences``)."""
+        return confidences(self.actions, self.opaque or 0.0)
+
+    @cached_property
     def shown(self) -> list[int]:
         """The edges that are shown as reasons, the largest total first: as many as carry 80 % of
         what actions carry, but at most five."""
@@ -72,6 +77,25 @@ class Attribution:
     def lead(self) -> float:
         """S less that of the mean item."""
         return self.appeal + float(self.actions.sum()) + (self.opaque or 0.0)
+
+
+def confidences(given: Doubles, opaque: float = 0.0) -> Doubles:
+    """How likely each action is what made the user take the item, if one thing did and it is taken.
+
+    S is the logarithm of a rate, up to a constant of the user: alone, action a makes e^c_a times as
+    much of what the item has by itself, and so adds e^c_a − 1. Of causes that compete each has the
+    share of what it adds, and the item's own appeal has the 1: (e^c_a − 1) / (1 + Σ_b (e^c_b − 1)).
+    What speaks against the item adds nothing.
+
+    >>> confidences(np.log([3.0, 2.0, 0.5]))
+    array([0.5 , 0.25, 0.  ])
+    """
+    speaks = np.maximum(np.append(given, opaque), 0.0)
+    most = speaks.max()
+    by_itself = np.exp(-most)  # everything is divided by e^most, which might be too large
+    added = np.exp(speaks - most) - by_itself
+    out: Doubles = added[:-1] / (by_itself + added.sum())
+    return out
 
 
 @dataclass(frozen=True, slots=True)

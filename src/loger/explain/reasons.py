@@ -105,6 +105,8 @@ class Reason:
     """c_a: what it gives in all."""
     share: float
     """Of the item's lead."""
+    confidence: float
+    """How likely it is what made the user take the item, if one thing did and it is taken."""
     encoder: float
     """What of it the encoder gives."""
     mean: float
@@ -260,6 +262,7 @@ def reasons(
             entity,
             total,
             total / lead if lead else 0.0,
+            float(parts.confidences[edge]),
             float(parts.encoder[edge]),
             float(parts.mean_rules[edge]),
             told,

@@ -115,6 +115,8 @@ class ReasonRecord:
     """What it gives in all: its evidence, and its part of the encoder."""
     share: float
     """Of the item's lead."""
+    confidence: Annotated[float, Between(0, 1)]
+    """How likely it is what made the user take the item, if one thing did and it is taken."""
     encoder: float
     """What of it the encoder gives."""
     text: str

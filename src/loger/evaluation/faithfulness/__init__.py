@@ -1,9 +1,8 @@
 """How faithful reasons are: one report for any recommender that shows paths, and a control."""
 
 from loger.evaluation.faithfulness.actions import (
-    Acts,
-    Contributions,
     LogerActions,
+    NamedReason,
     RandomReasons,
     by_actions,
 )
@@ -13,6 +12,7 @@ from loger.evaluation.faithfulness.measuring import Probes, faithfulness_report
 from loger.evaluation.faithfulness.planted import planted_cases
 from loger.evaluation.faithfulness.probing import loger_probes, permuted
 from loger.evaluation.faithfulness.report import FaithfulnessConfig, FaithfulnessReport, Mean
+from loger.evaluation.faithfulness.scenes import Acts, Contributions
 
 __all__ = [
     "Acts",
@@ -21,6 +21,7 @@ __all__ = [
     "FaithfulnessReport",
     "LogerActions",
     "Mean",
+    "NamedReason",
     "Probes",
     "RandomPaths",
     "RandomReasons",

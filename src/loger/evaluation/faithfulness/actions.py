@@ -19,10 +19,12 @@ from numpy.typing import NDArray
 
 from loger.engine import Engine
 from loger.evaluation.faithfulness.report import LENGTHS, FaithfulnessConfig
+from loger.evaluation.faithfulness.robust import robust_fidelity
+from loger.evaluation.faithfulness.scenes import Acts, Contributions, Scenes, shown_actions
 from loger.evaluation.metrics import actions as measures
-from loger.evaluation.metrics.faithfulness import Values, lead, mean_of_known, rank
+from loger.evaluation.metrics.faithfulness import Values, mean_of_known
 from loger.explain.attribution import explain
-from loger.explain.by_action import ENOUGH, MAX_SHOWN
+from loger.explain.by_action import MAX_SHOWN
 from loger.explain.counterfactual import RIVALS, above, fewest_removals
 from loger.graph import history
 from loger.ranker import Ranker
@@ -33,38 +35,22 @@ ORDERS = 10
 """Random orders whose mean is chance."""
 
 
-@dataclass(frozen=True, eq=False)
-class Contributions:
-    """What a user's actions are said to give some items."""
+class NamedReason(NamedTuple):
+    """An edge of the user, and what it gives an item."""
 
-    leads: Values  # [items]
-    actions: Values  # [interactions, items], in the order of the history
-    facts: Values  # [facts, items]: facts about the user that no interaction takes with it
-
-
-@runtime_checkable
-class Acts(Protocol):
-    """A recommender that says what actions give, and scores without some of them."""
-
-    def history(self, user: int) -> NDArray[np.int64]:
-        """The items that a user has."""
-        ...
-
-    def contributions(self, user: int, items: Sequence[int]) -> Contributions:
-        """What each of the user's actions gives each item."""
-        ...
-
-    def rescore(self, user: int, removed: Sequence[int]) -> Values:
-        """Scores of all items as if the user did not have some items, all else as learned."""
-        ...
+    relation: int
+    entity: int
+    contribution: float
+    confidence: float
+    """How likely it is what made the user take the item."""
 
 
 @runtime_checkable
 class NamesReasons(Protocol):
     """A recommender that can say what speaks for any item."""
 
-    def reasons(self, user: int, item: int) -> Sequence[tuple[int, int, float]]:
-        """(relation, entity, contribution) of the user's edges, the largest contribution first."""
+    def reasons(self, user: int, item: int) -> Sequence[NamedReason]:
+        """The user's edges, the largest contribution first."""
         ...
 
 
@@ -96,10 +82,10 @@ class LogerActions:
         np.add.at(actions, np.searchsorted(owned, origins[told]), facts[told])
         return Contributions(leads, actions, np.delete(facts, told, axis=0))
 
-    def reasons(self, user: int, item: int) -> list[tuple[int, int, float]]:
+    def reasons(self, user: int, item: int) -> list[NamedReason]:
         """All reasons of a pair."""
         (why,) = explain(self.ranker, np.array([user]), np.array([item]), 0)
-        return [(r.relation, r.entity, r.total) for r in why.reasons]
+        return [NamedReason(r.relation, r.entity, r.total, r.confidence) for r in why.reasons]
 
     def rescore(self, user: int, removed: Sequence[int]) -> Values:
         """S of all items for the user without some interactions."""
@@ -138,33 +124,6 @@ class _Shared(NamedTuple):
     config: FaithfulnessConfig
 
 
-class _Scenes:
-    """Scores of all items for one user without some actions, each made once."""
-
-    def __init__(self, acts: Acts, user: int) -> None:
-        self.acts, self.user, self.owned = acts, user, acts.history(user)
-        self._scores: dict[frozenset[int], Values] = {}
-
-    def scores(self, gone: frozenset[int]) -> Values:
-        """The scores without actions, by place in the history."""
-        if gone not in self._scores:
-            removed = self.owned[sorted(gone)].tolist()
-            self._scores[gone] = np.asarray(self.acts.rescore(self.user, removed))
-        return self._scores[gone]
-
-    def lead(self, item: int, gone: frozenset[int]) -> float:
-        return lead(self.scores(gone), item, self.owned)
-
-    def flips(self, item: int, gone: frozenset[int], k: int) -> float:
-        return float(rank(self.scores(gone), item, self.owned) >= k)
-
-    def best(self, gone: frozenset[int], k: int) -> list[int]:
-        s = self.scores(gone).copy()
-        s[self.owned] = -np.inf
-        order = np.argsort(-s, kind="stable")[:k]
-        return [int(v) for v in order if s[v] > -np.inf]
-
-
 def by_actions(
     acts: Acts, users: NDArray[np.int64], config: FaithfulnessConfig, engine: Engine
 ) -> dict[str, Values]:
@@ -178,7 +137,7 @@ def by_actions(
 def _of_user(shared: _Shared, user: int) -> dict[str, float]:
     """One user's values."""
     acts, config = shared
-    scenes = _Scenes(acts, user)
+    scenes = Scenes(acts, user)
     items = scenes.best(frozenset(), config.k)
     if not len(scenes.owned) or not items:
         return {}
@@ -190,6 +149,7 @@ def _of_user(shared: _Shared, user: int) -> dict[str, float]:
     out |= _flips(scenes, told, items, config)
     out |= _curves(scenes, told, items[: config.curves], rng)
     out |= _first_reasons(scenes, told, items, config, rng)
+    out |= robust_fidelity(scenes, told, items[: config.robust], rng)
     if config.counterfactuals:
         out |= _counterfactuals(scenes, told, rivals, config)
     return out
@@ -208,7 +168,7 @@ def _shares(told: Contributions, n: int) -> dict[str, float]:
 
 
 def _fidelity(
-    scenes: _Scenes,
+    scenes: Scenes,
     told: Contributions,
     items: Sequence[int],
     config: FaithfulnessConfig,
@@ -237,7 +197,7 @@ def _fidelity(
 
 
 def _flips(
-    scenes: _Scenes, told: Contributions, items: Sequence[int], config: FaithfulnessConfig
+    scenes: Scenes, told: Contributions, items: Sequence[int], config: FaithfulnessConfig
 ) -> dict[str, float]:
     """Items that leave the list without their weightiest action, and without any one action."""
     best, any_one = [], []
@@ -254,7 +214,7 @@ def _flips(
 
 
 def _curves(
-    scenes: _Scenes, told: Contributions, items: Sequence[int], rng: np.random.Generator
+    scenes: Scenes, told: Contributions, items: Sequence[int], rng: np.random.Generator
 ) -> dict[str, float]:
     """Deletion and insertion, from chance (0) to the greedy oracle (1), and what is undecidable."""
     if not items:
@@ -277,7 +237,7 @@ def _curves(
     }
 
 
-def _unled(scenes: _Scenes, item: int, every: frozenset[int], kept: frozenset[int]) -> float:
+def _unled(scenes: Scenes, item: int, every: frozenset[int], kept: frozenset[int]) -> float:
     """What an item lacks of a lead with some actions alone, up to a constant."""
     return -scenes.lead(item, every - kept)
 
@@ -294,17 +254,14 @@ def _placed(
 
 
 def _first_reasons(
-    scenes: _Scenes,
+    scenes: Scenes,
     told: Contributions,
     items: Sequence[int],
     config: FaithfulnessConfig,
     rng: np.random.Generator,
 ) -> dict[str, float]:
     """How much of the list changes when the shown reasons of its first item go (PN-R@k)."""
-    given, n = told.actions[:, 0], len(scenes.owned)
-    order = [a for a in measures.by_contribution(given) if given[a] > 0][:MAX_SHOWN]
-    enough = np.flatnonzero(np.cumsum(given[order]) >= ENOUGH * given.sum())
-    shown = order[: enough[0] + 1] if len(enough) else order
+    n, shown = len(scenes.owned), shown_actions(told.actions[:, 0])
     if not shown:
         return {}
 
@@ -324,7 +281,7 @@ def _first_reasons(
 
 
 def _counterfactuals(
-    scenes: _Scenes, told: Contributions, rivals: Sequence[int], config: FaithfulnessConfig
+    scenes: Scenes, told: Contributions, rivals: Sequence[int], config: FaithfulnessConfig
 ) -> dict[str, float]:
     """How few actions carry the first items."""
     found: list[float] = []

@@ -18,10 +18,11 @@ from loger.data.demo import Demo
 from loger.data.splits import Split
 from loger.engine import Engine, LocalEngine, Progress, silent
 from loger.errors import LogerError
-from loger.evaluation.faithfulness.actions import Acts, by_actions
+from loger.evaluation.faithfulness.actions import by_actions
 from loger.evaluation.faithfulness.deletion import Rescore, deletions
 from loger.evaluation.faithfulness.planted import recovered
 from loger.evaluation.faithfulness.report import FaithfulnessConfig, FaithfulnessReport
+from loger.evaluation.faithfulness.scenes import Acts
 from loger.evaluation.metrics import faithfulness as measures
 from loger.evaluation.metrics.faithfulness import Values
 from loger.evaluation.recommender import ExplainedItem, Explains

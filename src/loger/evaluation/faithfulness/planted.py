@@ -4,18 +4,21 @@ A purchase there is where most of a few random walks along one rule ended. All o
 that the rule leads from to the item had a part in that; the walk that came first had the last word,
 by chance. So an action is found if the first reason is one of those, and the *very* action if it is
 that of the first walk: who knows all but the dice finds it in 1 of n cases if n actions lead there.
+Purchases that nothing caused have no right reason, and who is sure of one there is wrong.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import zip_longest
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loger.data.demo import Demo
 from loger.data.splits import Part, Split
-from loger.evaluation.faithfulness.actions import Acts, NamesReasons
+from loger.evaluation.faithfulness.actions import NamedReason, NamesReasons
+from loger.evaluation.faithfulness.scenes import Acts
 from loger.evaluation.metrics import faithfulness as measures
 from loger.evaluation.metrics.faithfulness import Values
 from loger.graph import KnowledgeGraph, Path
@@ -70,26 +73,63 @@ def recovered(
     }
     if not isinstance(acts, NamesReasons) or not pairs:
         return out
+    told = [acts.reasons(u, v) for u, v in pairs]
+    untold = [acts.reasons(u, v) for u, v in _uncaused(demo, split)]
     named = {rule.relations: rule for rule in rules}
-    any_of, very, odds = (np.zeros(len(pairs)) for _ in range(3))
-    shares, right = list[float](), list[bool]()
-    for k, ((u, v), cause) in enumerate(zip(pairs, causes, strict=True)):
-        leads = {int(way[1]) for way in paths(graph, named[cause.relations], u, v)}
-        told = [(r == cause.relations[0], e, total) for r, e, total in acts.reasons(u, v)]
-        if told:
-            of_rule, first, _ = told[0]
-            any_of[k] = of_rule and first in leads
-            very[k] = of_rule and first == cause.entities[1]
-        odds[k] = 1 / len(leads)
-        positive = [reason for reason in told if reason[2] > 0]
-        whole = sum(total for _, _, total in positive)
-        shares += [total / whole for _, _, total in positive]
-        right += [of_rule and e == cause.entities[1] for of_rule, e, _ in positive]
-    return out | {
+    leading = [
+        {int(way[1]) for way in paths(graph, named[cause.relations], u, v)}
+        for (u, v), cause in zip(pairs, causes, strict=True)
+    ]
+    out |= _actions(told, causes, leading)
+    return out | _reliability(told, causes, untold)
+
+
+def _uncaused(demo: Demo, split: Split) -> list[tuple[int, int]]:
+    """Test purchases without a cause."""
+    rows = split.test[demo.causes[split.test] < 0]
+    events = split.dataset.interactions
+    return list(zip(events.users[rows].tolist(), events.items[rows].tolist(), strict=True))
+
+
+def _actions(
+    told: Sequence[Sequence[NamedReason]], causes: Sequence[Path], leading: Sequence[set[int]]
+) -> dict[str, Values]:
+    """Whether the first reason is an action that the rule leads from, and whether the very one."""
+    any_of, very = np.zeros(len(causes)), np.zeros(len(causes))
+    for k, (reasons, cause) in enumerate(zip(told, causes, strict=True)):
+        if reasons and reasons[0].relation == cause.relations[0]:
+            any_of[k] = reasons[0].entity in leading[k]
+            very[k] = reasons[0].entity == cause.entities[1]
+    return {
         "recovered_action": any_of,
         "recovered_very_action": very,
-        "recoverable_very_action": odds,
-        "reliability_error": np.array([measures.reliability_error(shares, right)]),
-        "reliability:told": np.array(shares),
-        "reliability:right": np.array(right, dtype=np.float64),
+        "recoverable_very_action": np.array([1 / len(entities) for entities in leading]),
+    }
+
+
+def _reliability(
+    told: Sequence[Sequence[NamedReason]],
+    causes: Sequence[Path],
+    untold: Sequence[Sequence[NamedReason]],
+) -> dict[str, Values]:
+    """How often reasons are right that are said to be so likely, over all purchases; and that carry
+    such a share of what speaks for a purchase, over those that have a cause."""
+    speaking = [[r for r in own if r.contribution > 0] for own in (*told, *untold)]
+    edges = [(cause.relations[0], cause.entities[1]) for cause in causes]
+    right = [
+        float((r.relation, r.entity) == edge)
+        for own, edge in zip_longest(speaking, edges)
+        for r in own
+    ]
+    likely = [r.confidence for own in speaking for r in own]
+    totals = [sum(r.contribution for r in own) for own in speaking[: len(told)]]
+    shares = [
+        r.contribution / whole for own, whole in zip(speaking, totals, strict=False) for r in own
+    ]
+    caused = right[: len(shares)]
+    return {
+        "reliability_error": np.array([measures.reliability_error(likely, right)]),
+        "share_error": np.array([measures.reliability_error(shares, caused)]),
+        "reliability:told": np.array(likely),
+        "reliability:right": np.array(right),
     }

@@ -38,6 +38,10 @@ LINES: dict[str, str] = {
     "pn_r_short": "  users of up to 4 interactions",
     "pn_r_middle": "  users of 5 to 9",
     "pn_r_long": "  users of 10 or more",
+    "fid_plus": "lead lost without a random part of the shown reasons (Fid₊)",
+    "fid_plus_others": "  control: without equally many other actions",
+    "fid_plus_difference": "  difference, user by user",
+    "fid_minus": "lead lost without a random part of the other actions (Fid₋)",
     "counterfactual_found": "first items that up to three of the user's actions carry",
     "counterfactual_size": "  how many actions",
     "js_f": "JS_f: rules of emitted paths against history",
@@ -56,7 +60,8 @@ LINES: dict[str, str] = {
     "recovered_action": "  the first reason is an action that the planted rule leads from",
     "recovered_very_action": "  it is the very action of the first walk",
     "recoverable_very_action": "  ceiling: who knows all but the dice",
-    "reliability_error": "  shares of reasons against how often they are right, mean error",
+    "reliability_error": "  confidence against how often reasons are right, mean error",
+    "share_error": "  the same of their shares of what speaks for a purchase",
     "changed_by_permuting": "first reasons changed by permuting rule weights",
     "repeatable": "two calls give equal bytes",
     "comprehensiveness": "lead lost without the facts of the shown paths",
@@ -101,6 +106,8 @@ class FaithfulnessConfig:
     """Random sets of actions that are removed from each probed user."""
     curves: int = 3
     """Items of each probed user that actions are removed and added one by one for."""
+    robust: int = 3
+    """Items of each probed user that random parts of the reasons are removed for."""
     emitted: int = EMITTED
     seed: int = 0
     samples: int = 1000

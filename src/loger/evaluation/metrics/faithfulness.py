@@ -215,27 +215,26 @@ def reason_recovery(shown: Sequence[Sequence[Path]], causes: Sequence[Path]) -> 
     return Recovery(first(rule), some(rule), first(same), some(same))
 
 
-def reliability(shares: Sequence[float], right: Sequence[bool], bins: int = 10) -> Values:
-    """Of reasons in bins of share of equal width: how many, their mean share, and which part of
-    them is right; [bins, 3], NaN where there is none.
+def reliability(told: Sequence[float], right: Sequence[float], bins: int = 10) -> Values:
+    """Of reasons in bins of equal width, by how likely they are said to be right: how many, how
+    likely on average, and which part of them is right; [bins, 3], NaN where there is none.
 
     >>> reliability([0.2, 0.3, 0.9], [False, True, True], bins=2)
     array([[2.  , 0.25, 0.5 ],
            [1.  , 0.9 , 1.  ]])
     """
-    told, true = np.asarray(shares, dtype=np.float64), np.asarray(right, dtype=np.float64)
-    place = np.clip((told * bins).astype(np.int64), 0, bins - 1)
+    likely, true = np.asarray(told, dtype=np.float64), np.asarray(right, dtype=np.float64)
+    place = np.clip((likely * bins).astype(np.int64), 0, bins - 1)
     n = np.bincount(place, minlength=bins).astype(np.float64)
-    sums = [np.bincount(place, x, bins) for x in (told, true)]
+    sums = [np.bincount(place, x, bins) for x in (likely, true)]
     means = [np.divide(x, n, out=np.full(bins, np.nan), where=n > 0) for x in sums]
     return np.stack([n, *means], axis=1)
 
 
-def reliability_error(shares: Sequence[float], right: Sequence[bool], bins: int = 10) -> float:
-    """How far shares are from how often reasons of that share are right: the mean over reasons, in
-    bins of equal width, of |mean share − part that is right|; 0 if "41 %" is right in 41 of 100.
-    """
-    if not len(shares):
+def reliability_error(told: Sequence[float], right: Sequence[float], bins: int = 10) -> float:
+    """How far what is said is from how often it is right: the mean over reasons, in bins of equal
+    width, of |mean of what is said − part that is right|; 0 if "41 %" is right in 41 of 100."""
+    if not len(told):
         return np.nan
-    n, told, true = reliability(shares, right, bins).T
-    return float(np.nansum(n * np.abs(told - true)) / n.sum())
+    n, likely, true = reliability(told, right, bins).T
+    return float(np.nansum(n * np.abs(likely - true)) / n.sum())
