@@ -31,7 +31,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -315,7 +315,7 @@ class Case:
         return ends if 0 in ends else [WRONG]
 
 
-def torture(name: str, folder: Path, most: int, ways: tuple[str, ...] = WAYS) -> dict[str, Any]:
+def torture(name: str, folder: Path, most: int, ways: Sequence[str]) -> dict[str, Any]:
     """Disturb one command in some ways; how often, and what went wrong."""
     case = Case(name, folder)
     return {"points": case.points} | {way: case.disturbed(way, most) for way in ways}
@@ -339,18 +339,18 @@ def setup(folder: Path) -> int:
 
 
 def main(
-    most: int = 250,
-    names: tuple[str, ...] = tuple(COMMANDS),
-    ways: tuple[str, ...] = WAYS,
-) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory() as text:
-        folder = Path(text)
+    folder: Path, most: int, names: Sequence[str], ways: Sequence[str]
+) -> dict[str, dict[str, Any]]:
+    """Disturb some commands in a folder, which may have been used so before."""
+    ready = folder / "ready"
+    if not ready.exists():
         assert in_child(lambda: setup(folder)) == 0  # so that polars has no threads here
-        results = {}
-        for name in names:
-            results[name] = torture(name, folder, most, ways)
-            print(name, json.dumps(results[name]), file=sys.stderr, flush=True)
-        return results
+        ready.touch()
+    results = {}
+    for name in names:
+        results[name] = torture(name, folder, most, ways)
+        print(name, json.dumps(results[name]), file=sys.stderr, flush=True)
+    return results
 
 
 if __name__ == "__main__":
@@ -360,6 +360,8 @@ if __name__ == "__main__":
     parser.add_argument("most", nargs="?", type=int, default=250, help="write points of each")
     parser.add_argument("names", nargs="*", default=list(COMMANDS))
     parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=WAYS)
+    parser.add_argument("--folder", type=Path, help="work here, and keep what was set up")
     asked = parser.parse_args()
-    results = main(asked.most, tuple(asked.names), tuple(asked.ways))
+    with tempfile.TemporaryDirectory() as text:
+        results = main(asked.folder or Path(text), asked.most, asked.names, asked.ways)
     print(json.dumps({**results, "seconds": round(time.time() - began)}))

@@ -12,6 +12,12 @@ import pytest
 SCRIPT = Path(__file__).with_name("kills.py")
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One for all: the models that are saved and updated in it are fitted once."""
+    return tmp_path_factory.mktemp("kills")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("few", "name", "ways"),
@@ -22,9 +28,9 @@ SCRIPT = Path(__file__).with_name("kills.py")
     ],
 )
 def test_whatever_goes_wrong_at_a_write_point_loses_nothing_and_the_command_goes_on(
-    few: str, name: str, ways: list[str]
+    folder: Path, few: str, name: str, ways: list[str]
 ) -> None:
-    command = [sys.executable, str(SCRIPT), few, name, "--ways", *ways]
+    command = [sys.executable, str(SCRIPT), few, name, "--folder", str(folder), "--ways", *ways]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     results = json.loads(done.stdout.splitlines()[-1])[name]
     for way in ways:
