@@ -17,6 +17,7 @@ from typer.testing import CliRunner, Result
 from grown import assert_same, named, scratch
 from loger.cli import app
 from loger.data.demo import shop
+from loger.data.notes import Note
 from loger.data.splits import split
 from loger.derived_config import DerivedConfig
 from loger.encoder import TransEConfig
@@ -565,3 +566,18 @@ def test_columns_that_became_relations_are_facts_of_new_items(model, caplog):
     assert found == {("has_brand", brand), ("has_brand", "other")}
     assert "column price of items is no relation of the model" in caplog.text
     assert "feature 7: the model knows ranges of it only" in caplog.text
+
+
+def test_rows_that_an_update_leaves_out_are_told_logged_and_kept_without_their_values(
+    model, caplog
+):
+    rows = pl.DataFrame({"user": ["u1", "u2"], "item": ["new", "new"], "rating": [5.0, 1.0]})
+    plain = model.update(rows.with_columns(time=7), positive_from=3)
+    assert [str(note) for note in plain.updates_.log[-1].notes] == [
+        "interactions rated below 3 left out: 1"
+    ]
+    assert "interactions rated below 3 left out: 1" in caplog.text
+    told = replace(plain.updates_.log[-1], notes=(Note("rows left out", 2, "line 3: ann"),))
+    updates = replace(plain.updates_, log=(told,))
+    assert "ann" not in str(updates.record())
+    assert Updates.of(updates.record()).log[-1].notes == (Note("rows left out", 2),)

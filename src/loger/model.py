@@ -5,6 +5,7 @@ What is learned is a ``Ranker`` (``model.ranker_``), which works by number.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
@@ -52,6 +53,8 @@ if TYPE_CHECKING:  # what only scores does without the modules that read tables 
     from loger.data.splits import Split
     from loger.em import EM
     from loger.fitting import Fit
+
+log = logging.getLogger(__name__)
 
 
 class LOGER(Recommender):
@@ -479,7 +482,8 @@ class LOGER(Recommender):
         were built from (``loger.from_tables``, ``loger data build table``) are read as they were.
         Whatever they name that is not known is new.
         Nothing is trained: rules need only the facts, and the encoder makes vectors of what is new
-        from what it is linked to. ``updates_.log`` says what each update brought;
+        from what it is linked to. ``updates_.log`` says what each update brought, and rows that
+        were left out (which are also logged as warnings);
         ``positive_from`` leaves out interactions rated lower, ``when`` is noted in the log, as is,
         on up to ``measure`` users, how well the model foresaw what they took.
         """
@@ -489,6 +493,8 @@ class LOGER(Recommender):
         tables = {"interactions": interactions, "items": items, "users": users}
         mapping, graph = self.catalogue_.mapping, whole(self.graph_)
         changes = read(mapping, graph, tables, facts, positive_from)
+        for note in changes.notes:
+            log.warning("%s", note)
         return self._with(updated(self._fitted, changes, Update(when), measure))
 
     def remove(

@@ -1,4 +1,4 @@
-"""What updates brought to a model since its fit: counts, never names."""
+"""What updates brought to a model since its fit: a bundle keeps counts, never names."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Any
 
+from loger.data.notes import Note
 from loger.graph.growth import Learned
 
 GROWTH, UNSEEN, WORSE = 0.2, 0.1, 0.8
@@ -44,6 +45,8 @@ class Update:
     """… over so many users."""
     events: bool = False
     """Whether it brought events; all those of one day are one update."""
+    notes: tuple[Note, ...] = ()
+    """What of the tables was left out or read otherwise than it may look."""
 
     def plus(self, later: Update) -> Update:
         """Both as one."""
@@ -52,7 +55,9 @@ class Update:
         found = sum((row.ndcg or 0.0) * row.ndcg_users for row in (self, later))
         relations = tuple(dict.fromkeys([*self.relations, *later.relations]))
         ndcg = found / users if users else None
-        return replace(later, **sums, relations=relations, ndcg=ndcg, ndcg_users=users)
+        notes = (*self.notes, *later.notes)
+        whole: dict[str, Any] = {"relations": relations, "notes": notes, "ndcg": ndcg}
+        return replace(later, **sums, **whole, ndcg_users=users)
 
     def __str__(self) -> str:
         more = _listed(self, ("interactions", "facts", "users", "items", "entities"), "new ")
@@ -94,25 +99,34 @@ class Updates:
     """The last event that the model holds of each store of events, by the store's id."""
 
     def record(self) -> dict[str, Any]:
-        """As plain values, for a bundle."""
-        names = Update.__dataclass_fields__
-        rows = [{name: getattr(row, name) for name in names} for row in self.log]
+        """As plain values, for a bundle: notes without their examples, which may be names."""
         return {
             "types": dict(self.learned.types),
             "relations": self.learned.relations,
             "interactions": self.interactions,
             "folded": dict(self.folded),
-            "log": [{k: list(v) if k == "relations" else v for k, v in r.items()} for r in rows],
+            "log": [_plain(row) for row in self.log],
         }
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Updates:
         """What ``record`` took apart."""
-        log = [Update(**{**row, "relations": tuple(row["relations"])}) for row in record["log"]]
+        log = [_of_plain(row) for row in record["log"]]
         types = {str(name): int(n) for name, n in record["types"].items()}
         learned = Learned(types, int(record["relations"]))
         folded = {str(store): int(seq) for store, seq in record.get("folded", {}).items()}
         return cls(learned, int(record["interactions"]), tuple(log), folded)
+
+
+def _plain(row: Update) -> dict[str, Any]:
+    values = {name: getattr(row, name) for name in Update.__dataclass_fields__}
+    notes = [[note.what, note.count] for note in row.notes]
+    return {**values, "relations": list(row.relations), "notes": notes}
+
+
+def _of_plain(row: Mapping[str, Any]) -> Update:
+    notes = tuple(Note(str(what), int(count)) for what, count in row.get("notes", ()))
+    return Update(**{**row, "relations": tuple(row["relations"]), "notes": notes})
 
 
 def due(updates: Updates, at_fit: float) -> list[str]:

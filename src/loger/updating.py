@@ -64,7 +64,7 @@ def updated(
     when = None if before.times is None else times
     graph = with_facts(moved.graph, heads, relations, tails, when, strengths)
     moved = moved._replace(graph=graph)
-    row = _brought(before, moved, new, told or Update())
+    row = _brought(before, moved, new, replace(told or Update(), notes=changes.notes))
     log = (*updates.log, _foreseen(fitted.ranker, new, row, measure))
     after = _on(fitted, before, moved, log)
     return replace(after, catalogue=_told(after, beside, changes.images))

@@ -3,6 +3,7 @@ update reads tables like those of the build."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -139,6 +140,35 @@ def test_a_bundle_keeps_it_and_recommends_by_it(model: LOGER, tmp_path: Path) ->
     done = CliRunner().invoke(app, asked)
     assert done.exit_code == 0, done.output
     assert listed[0] in done.output or f"Lamp no. {int(listed[0][1:])}" in done.output
+
+
+def test_an_update_says_what_it_leaves_out_and_what_may_be_misspelt(
+    model: LOGER, tmp_path: Path
+) -> None:
+    model.save(tmp_path / "b")
+    rows = [
+        "c1,P001,2024-03-12T10:00:00",
+        "c1,P004,13.03.2024 11:00",
+        "c2,P005,soon",
+        "c3,POO1,12.03.2024",
+    ]
+    (tmp_path / "new.csv").write_text("\n".join(["Customer,Article,Ordered", *rows]) + "\n")
+    asked = ["update", str(tmp_path / "b"), "--interactions", str(tmp_path / "new.csv"), "--json"]
+    done = CliRunner().invoke(app, asked)
+    assert done.exit_code == 0, done.output
+    notes = {
+        n["what"]: (n["count"], n["example"])
+        for n in json.loads(done.stdout)["updates"][-1]["notes"]
+    }
+    assert notes["rows left out: not a time"] == (1, "line 4: soon")
+    (strange,) = [n for what, n in notes.items() if "neither in the model" in what]
+    assert strange == (1, "POO1")
+
+
+def test_items_that_their_table_lacks_are_noted() -> None:
+    made = loger.from_tables(orders(), products().filter(pl.col("SKU") != "P001"))
+    (note,) = [n for n in made.notes if "not in the items" in n.what]
+    assert (note.count, note.example) == (1, "P001")
 
 
 def test_an_update_reads_tables_as_the_build_did(model: LOGER) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ from loger.build import frames, mapping
 from loger.build.mapping import Column, EntityTable, InteractionTable, TableMapping
 from loger.build.propose import propose
 from loger.build.table import from_tables
+from loger.build.values import as_moments
 from loger.errors import DataError
+from loger.rules.english import plural
 
 N_TRACKS, N_PLAYS = 40, 300
 
@@ -90,6 +93,50 @@ def test_a_few_broken_times_cost_their_rows_and_not_the_column() -> None:
     assert dataset.interactions.times is not None
     (note,) = [n for n in dataset.notes if "not a time" in n.what]
     assert (note.count, note.example) == (2, "line 5: soon; also 291")
+
+
+def test_times_in_several_formats_are_all_read_and_the_formats_noted() -> None:
+    iso = plays()["played_at"].to_list()
+    mixed = [f"{t[8:10]}.{t[5:7]}.{t[:4]} {t[11:16]}" if k % 2 else t for k, t in enumerate(iso)]
+    dataset, plain = from_tables(plays(played_at=mixed), tracks()), from_tables(plays(), tracks())
+    assert dataset.interactions.times is not None
+    assert plain.interactions.times is not None
+    assert dataset.interactions.times.tolist() == plain.interactions.times.tolist()
+    (note,) = [n for n in dataset.notes if "ways in which times are written" in n.what]
+    assert (note.count, note.example) == (2, f"{mixed[0]}, {mixed[1]}")
+
+
+def test_day_and_month_have_one_order_in_a_column_and_in_later_updates() -> None:
+    slashed = [f"0{k % 9 + 1}/1{k % 7}/2024" for k in range(N_PLAYS)]  # up to 16: months first
+    slashed[7] = "25/03/2024"
+    dataset = from_tables(plays(played_at=slashed), tracks())
+    (note,) = [n for n in dataset.notes if "not a time" in n.what]
+    assert (note.count, note.example) == (1, "line 8: 25/03/2024")
+    assert dataset.catalogue.mapping is not None
+    assert dataset.catalogue.mapping["interactions"]["date_order"] == "month first"
+    unclear = plays(played_at=[f"0{k % 9 + 1}/05/2024" for k in range(N_PLAYS)])
+    guessed = from_tables(unclear, tracks())
+    (note,) = [n for n in guessed.notes if "03/04/2024" in n.what]
+    assert note.count == N_PLAYS
+    told = mapped(unclear, tracks())
+    told = replace(told, interactions=replace(told.interactions, date_order="day first"))
+    said = from_tables(unclear, tracks(), mapping=told)
+    assert not [n for n in said.notes if "03/04/2024" in n.what]
+    assert guessed.interactions.times is not None
+    assert said.interactions.times is not None
+    assert guessed.interactions.times.max() != said.interactions.times.max()
+
+
+def test_a_year_of_two_digits_is_of_this_century() -> None:
+    assert as_moments(pl.Series(["01.05.24"])).to_list() == [1714521600]
+    assert as_moments(pl.Series(["01.05.24 25:00"])).to_list() == [None]
+
+
+def test_the_column_of_times_can_be_told() -> None:
+    ranks = [str(k % 50) for k in range(N_PLAYS)]
+    assert mapped(plays(n=ranks), tracks(), time="n").interactions.time == "n"
+    with pytest.raises(DataError, match="there is no column when, only user_id"):
+        from_tables(plays(), tracks(), time="when")
 
 
 def test_a_time_that_most_rows_lack_is_left_out_with_the_reason() -> None:
@@ -211,3 +258,11 @@ def test_ids_that_differ_in_zeros_only_and_items_without_names_are_noted():
     (zeros,) = (note for what, note in notes.items() if "leading zeros" in what)
     assert (zeros.count, zeros.example) == (2, "007")
     assert any(what.startswith("items go by their ids") for what in notes)
+
+
+def test_a_series_stays_a_series() -> None:
+    names = [f"Saga {k % 5}" for k in range(N_TRACKS)]
+    dataset = from_tables(plays(), tracks(series=names, movies=names))
+    assert {"has_series", "has_movie"} <= {r.name for r in dataset.relations}
+    assert plural("series") == "series"
+    assert plural("book series") == "book series"

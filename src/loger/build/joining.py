@@ -78,12 +78,7 @@ def matched(
     ``chosen`` is taken as it is. A table may have ids twice; ids that it does not share are an
     error, for nothing that it says would be of an item in the interactions.
     """
-    if chosen is not None and chosen not in interactions.columns:
-        raise DataError(
-            f"there is no column {chosen}, only {', '.join(columns_of(interactions))}",
-            path=path,
-            remedy="name one of them",
-        )
+    check_column(interactions, chosen, path)
     free = [c for c in columns_of(interactions) if c not in taken] if chosen is None else [chosen]
     if table is None:
         best = max(free, key=lambda c: (named(c, _HINTS[what]), "id" in words_of(c)), default="")
@@ -105,6 +100,16 @@ def matched(
             what, interactions, table, max(alike, key=lambda p: p.score), path, table_path
         )
     raise _not_found(what, free, path, table_path)
+
+
+def check_column(interactions: pl.DataFrame, chosen: str | None, path: Path | None) -> None:
+    """Refuse a column that was named and is not there."""
+    if chosen is not None and chosen not in interactions.columns:
+        raise DataError(
+            f"there is no column {chosen}, only {', '.join(columns_of(interactions))}",
+            path=path,
+            remedy="name one of them",
+        )
 
 
 def _pair(

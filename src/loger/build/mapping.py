@@ -18,6 +18,7 @@ from loger.files import write_text
 Kind = Literal[
     "entity", "list", "bins", "items", "keywords", "aspects", "label", "image", "leave out"
 ]
+DateOrder = Literal["", "day first", "month first"]
 
 _HEADER = """\
 # What becomes of the columns of a shop's tables. Edit it, then build with
@@ -54,6 +55,7 @@ _MEANINGS = {
     "rating": "the column of ratings",
     "strength": "the column that says how much it was: plays, pieces, seconds",
     "time": "the column of times",
+    "date_order": 'in dates like 03/04/2024: "day first" or "month first"',
     "part": "the column that says train, validation or test",
     "id": "the column with the ids by which interactions name them",
     "label": "the column with names for people",
@@ -92,6 +94,8 @@ class InteractionTable:
     rating: str = ""
     strength: str = ""
     time: str = ""
+    date_order: DateOrder = ""
+    """How to read dates like 03/04/2024; by how most of the column can be read if not given."""
     part: str = ""
     """train, validation or test, where the data brings a split."""
     columns: tuple[Column, ...] = field(default=())
@@ -339,4 +343,9 @@ def _check_keys(kind: Any, values: Mapping[str, Any], where: str) -> None:
             raise DataError(
                 str(UnknownNameError(what, str(value), get_args(Kind))),
                 remedy=f"take it as one of {ways}",
+            )
+        if name == "date_order" and value not in get_args(DateOrder):
+            raise DataError(
+                f"there is no date_order {value!r} ({where})",
+                remedy='write "day first" or "month first"',
             )

@@ -10,7 +10,7 @@ from pathlib import Path
 import polars as pl
 
 from loger.build.aspects import singular
-from loger.build.joining import columns_of, matched, named, words_of
+from loger.build.joining import check_column, columns_of, matched, named, words_of
 from loger.build.mapping import Column, EntityTable, InteractionTable, Kind, TableMapping
 from loger.build.values import (
     FEW,
@@ -27,6 +27,7 @@ from loger.build.values import (
     separator_of,
     unit_of,
 )
+from loger.rules.english import UNCHANGED
 
 _RATING = ["rating", "stars", "score", "overall", "grade", "points", "bewertung"]
 _STRENGTH = ["strength", "count", "plays", "listens", "quantity", "qty", "dwell", "menge", "anzahl"]
@@ -48,6 +49,19 @@ _ACTIONS = {
     "rating": "rate", "rated": "rate", "review": "reviewed", "like": "like",
 }  # fmt: skip
 """What users did, by how a word in the name of the file, or of a column, begins."""
+_ENDING_IN_S = UNCHANGED | {
+    "lens",
+    "gas",
+    "atlas",
+    "canvas",
+    "bias",
+    "alias",
+    "physics",
+    "politics",
+}
+"""Columns that are called so are not plurals."""
+_ENDING_IN_IE = {"movies", "cookies", "calories", "selfies", "zombies", "genies", "ties"}
+"""Plurals whose singular is not one in y."""
 _CLOCK = r"^\d{1,2}:\d\d(:\d\d)?$"
 _LINKS = "links or addresses"
 _TEXT = 6  # words of a cell, on average, from which it is a text
@@ -63,14 +77,16 @@ def propose(
     files: Sequence[Path | str | None] = (None, None, None),
     item: str | None = None,
     user: str | None = None,
+    time: str | None = None,
 ) -> TableMapping:
-    """A mapping for frames with a ``line`` column; ``item`` and ``user`` are the columns of the
-    interactions that name them, where the guess is not wanted."""
+    """A mapping for frames with a ``line`` column; ``item``, ``user`` and ``time`` are columns of
+    the interactions, where the guess is not wanted."""
     paths = [None if f is None else Path(f) for f in files]
     item, item_id = matched("item", interactions, items, item, (user,), paths[0], paths[1])
     user, user_id = matched("user", interactions, users, user, (item,), paths[0], paths[2])
     ids = pl.Series(dtype=pl.String) if items is None else cells(items[item_id])
-    table = _interactions(interactions, user, item)
+    check_column(interactions, time, paths[0])
+    table = _interactions(interactions, user, item, time)
     return TableMapping(
         name=name,
         interaction=_action(paths[0], columns_of(interactions)),
@@ -97,10 +113,10 @@ def _action(path: Path | None, columns: Sequence[str]) -> str:
     return "interacted"
 
 
-def _interactions(frame: pl.DataFrame, user: str, item: str) -> InteractionTable:
+def _interactions(frame: pl.DataFrame, user: str, item: str, time: str | None) -> InteractionTable:
     """The interactions: who, what, how much, when; further columns as they look."""
-    free = [c for c in columns_of(frame) if c not in (user, item)]
-    chosen = {"rating": "", "strength": "", "time": "", "part": ""}
+    free = [c for c in columns_of(frame) if c not in (user, item, time)]
+    chosen = {"rating": "", "strength": "", "time": time or "", "part": ""}
     lost = dict[str, Column]()
     for column in free:
         role = _role(column, frame[column])
@@ -115,7 +131,7 @@ def _interactions(frame: pl.DataFrame, user: str, item: str) -> InteractionTable
     rest = [c for c in free if c not in chosen.values()]
     guesses = [lost.get(c) or _guess(frame, c, pl.Series(dtype=pl.String)) for c in rest]
     columns = tuple(_of_interaction(column, frame[column.column]) for column in guesses)
-    return InteractionTable(user, item, columns=columns, **chosen)
+    return InteractionTable(user, item, columns=columns, **chosen)  # type: ignore[arg-type]
 
 
 def _role(column: str, values: pl.Series) -> str:
@@ -195,7 +211,7 @@ def _reads_like_names(text: pl.Series) -> bool:
 def _guess(frame: pl.DataFrame, column: str, ids: pl.Series) -> Column:
     """What one column may become, and why."""
     slug = "_".join(words_of(column)) or column
-    kind = singular(slug)
+    kind = _noun(slug)
     take, why, separator = _looks(frame[column], column, ids)
     if take == "leave out":
         text = cells(frame[column]).drop_nulls()
@@ -209,6 +225,18 @@ def _guess(frame: pl.DataFrame, column: str, ids: pl.Series) -> Column:
     if take == "bins":  # what is shared is the range, not the number
         kind = "_".join([*words_of(unit_of(column)[0]), "range"])
     return Column(column, take, f"has_{kind}", kind, separator, why=why)
+
+
+def _noun(name: str) -> str:
+    """What one value of a column is called: a genre, a movie, a series.
+
+    >>> [_noun(name) for name in ("genres", "fan_movies", "book_series", "categories")]
+    ['genre', 'fan_movie', 'book_series', 'category']
+    """
+    last = name.rpartition("_")[2]
+    if last in _ENDING_IN_S:
+        return name
+    return name[:-1] if last in _ENDING_IN_IE else singular(name)
 
 
 def _pointing(text: pl.Series, ids: pl.Series) -> tuple[float, str]:

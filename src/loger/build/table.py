@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from loger.build.mapping import Column, EntityTable, TableMapping
 from loger.build.parts import feature
 from loger.build.propose import propose
 from loger.build.review_facts import FACTS, feature_labels
-from loger.build.values import as_moments, as_numbers, cells, split_cells, unit_of, zero_width
+from loger.build.values import as_numbers, cells, moments, split_cells, unit_of, zero_width
 from loger.data.assemble import assemble
 from loger.data.dataset import Dataset, Note
 from loger.data.plain import INTERACTIONS
@@ -66,6 +66,8 @@ class _Work:
     images: dict[str, str] = field(default_factory=dict)
     edges: dict[str, tuple[float, ...]] = field(default_factory=dict)
     """Where each column of numbers of a table was cut: "items price"."""
+    date_order: str = ""
+    """Whether the day or the month is first in dates like 03/04/2024, if there are any."""
 
     def ids(self, kind: str, values: pl.Series) -> pl.Series:
         """The ids of users or items, written alike in all tables."""
@@ -100,6 +102,13 @@ class _Work:
         if len(rows):
             self.notes.append(Note(what, len(rows), str(rows[column][0])))
 
+    def note_strangers(self, named: pl.Series, known: Iterable[str], where: str) -> None:
+        """Note items of the interactions that no table of items has: they may be misspelt."""
+        strange = named.filter(~named.is_in(list(known))).unique(maintain_order=True)
+        if len(strange):
+            what = f"items of the interactions are {where}: taken as new, without facts"
+            self.notes.append(Note(what, len(strange), str(strange[0])))
+
 
 def from_tables(
     interactions: object,
@@ -108,6 +117,7 @@ def from_tables(
     *,
     user: str | None = None,
     item: str | None = None,
+    time: str | None = None,
     mapping: TableMapping | Path | str | None = None,
     strict: bool = False,
     name: str = "tables",
@@ -117,8 +127,8 @@ def from_tables(
     What each column becomes is guessed, as by ``loger data build table``, and is in the data
     set's ``mapping``: print it, change it (``mapping.with_column("genre", take="list")``), give
     it back as ``mapping``, or ``save`` it for ``loger data build table --mapping`` and for later,
-    when its path can be given as well. ``user`` and ``item`` say which columns of the
-    interactions name them, where the guess would fail.
+    when its path can be given as well. ``user``, ``item`` and ``time`` say which columns of the
+    interactions these are, where the guess would fail.
     """
     check_not_forked("reading tables")
     if isinstance(mapping, str | Path):
@@ -127,7 +137,7 @@ def from_tables(
         tables = [frames.read(interactions), *(_given(table) for table in (items, users))]
         given = (interactions, items, users)
         files = [t if isinstance(t, str | Path) else None for t in given]
-        mapping = propose(*tables, name=name, files=files, user=user, item=item)  # type: ignore[arg-type]
+        mapping = propose(*tables, name=name, files=files, user=user, item=item, time=time)  # type: ignore[arg-type]
         dataset = _build(mapping, tables, mentions, strict)
     else:
         dataset = build(mapping, interactions, items, users, strict=strict)
@@ -185,6 +195,10 @@ def _build(
     ):
         if entities is not None and frame is not None:
             _add_entities(work, entities, frame, kind)
+    if "item" in work.names:
+        file = mapping.items.file if mapping.items is not None else ""
+        where = f"not in {Path(file).name if file else 'the items'}"
+        work.note_strangers(interactions["item"], work.names["item"], where)
     for taken in columns.columns:
         _check(table, taken.column, columns.file)
         _add_of_interactions(work, taken, table, interactions)
@@ -211,11 +225,17 @@ def _catalogue(work: _Work, dataset: Dataset) -> Catalogue:
         for relation, kind, pairs in work.unwalked
     ]
     images = {ids[name] - first: file for name, file in work.images.items()}
-    return Catalogue(tuple(unwalked), images, _with_edges(work.mapping, work.edges).plain())
+    return Catalogue(
+        tuple(unwalked), images, _as_read(work.mapping, work.edges, work.date_order).plain()
+    )
 
 
-def _with_edges(mapping: TableMapping, edges: Mapping[str, tuple[float, ...]]) -> TableMapping:
-    """The mapping that also says where numbers were cut."""
+def _as_read(
+    mapping: TableMapping, edges: Mapping[str, tuple[float, ...]], date_order: str
+) -> TableMapping:
+    """The mapping that also says where numbers were cut and in which order dates were read."""
+    dated = replace(mapping.interactions, date_order=date_order)
+    mapping = replace(mapping, interactions=dated)
     for table in ("items", "users"):
         part: EntityTable | None = getattr(mapping, table)
         if part is not None:
@@ -290,7 +310,7 @@ def _interactions(work: _Work, table: pl.DataFrame) -> tuple[pl.DataFrame, pl.Da
         ours = "count" if "count" in INTERACTIONS.chosen([names.strength]) else "strength"
         columns[ours] = as_numbers(table[names.strength])
     if names.time:
-        columns["time"] = as_moments(table[names.time])
+        columns["time"] = _times(work, table)
         needs.append(("time", names.time, "not a time"))
     if names.part:
         parts = cells(table[names.part]).str.to_lowercase()
@@ -309,6 +329,23 @@ def _interactions(work: _Work, table: pl.DataFrame) -> tuple[pl.DataFrame, pl.Da
     stay = pl.Series(core(codes[0], codes[1], work.mapping.user_core, work.mapping.item_core))
     work.note("interactions outside the core left out", interactions.filter(~stay), "user")
     return interactions.filter(stay), table.filter(stay)
+
+
+def _times(work: _Work, table: pl.DataFrame) -> pl.Series:
+    """When the interactions were; how dates are written is noted where it is not plain."""
+    names = work.mapping.interactions
+    read = moments(table[names.time], names.date_order)
+    work.date_order = read.order
+    if len(read.ways) > 1:
+        what = "ways in which times are written, all of them read"
+        work.notes.append(Note(what, len(read.ways), ", ".join(read.ways)))
+    if read.guessed:
+        what = (
+            f'times such as 03/04/2024 read with the {read.order} (date_order = "…" in the mapping)'
+        )
+        n = len(read.seconds) - read.seconds.null_count()
+        work.notes.append(Note(what, n, read.ways[-1]))
+    return read.seconds
 
 
 def _note_low_ratings(work: _Work, interactions: pl.DataFrame) -> None:

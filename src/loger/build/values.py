@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import polars as pl
 
 FEW = 12
@@ -13,9 +15,12 @@ NEARLY_ALL = 0.95
 """The share of a column's cells that must be times (numbers) for it to be a column of them."""
 MOSTLY_FILLED = 0.8
 """The share of rows that must have a time (rating): the others are lost when it is taken."""
-_DAYS = ("%Y-%m-%d", "%Y/%m/%d", "%d.%m.%Y", "%d.%m.%y", "%m/%d/%Y", "%d/%m/%Y", "%m/%d/%y",
-         "%d-%m-%Y", "%d %b %Y", "%b %d, %Y", "%d %B %Y", "%B %d, %Y")  # fmt: skip
-_HOURS = ("", " %H:%M", " %H:%M:%S")
+DAY_FIRST, MONTH_FIRST = "day first", "month first"
+"""The two ways to read 03/04/2024."""
+_DAYS = ("%Y-%m-%d", "%Y/%m/%d", "%d.%m.%Y", "%d.%m.%y", "%d-%m-%Y", "%d %b %Y", "%b %d, %Y",
+         "%d %B %Y", "%B %d, %Y")  # fmt: skip
+_SLASHED = {MONTH_FIRST: ("%m/%d/%Y", "%m/%d/%y"), DAY_FIRST: ("%d/%m/%Y", "%d/%m/%y")}
+_CLOCK = r" ([01]?\d|2[0-3]):([0-5]\d)(?::([0-5]\d|60))?$"
 _DAY_NUMBER = r"^(19|20)\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])$"
 _MONEY = r"^[$€£]?\s*([+-]?\d[\d,]*\.?\d*(?:[eE][+-]?\d+)?)\s*[$€£%]?$"
 _DECIMAL_COMMA = r"^[$€£]?\s*[+-]?(\d{1,3}(\.\d{3})+|\d+)?,(\d{1,2}|\d{4,})\s*[$€£%]?$"
@@ -100,23 +105,80 @@ def as_numbers(values: pl.Series) -> pl.Series:
     return bare.cast(pl.Float64, strict=False)
 
 
-def as_moments(values: pl.Series) -> pl.Series:
+class Moments(NamedTuple):
+    """A column of times."""
+
+    seconds: pl.Series
+    """Since 1970, or whatever unit numbers count in; null where a cell is no time."""
+    ways: tuple[str, ...] = ()
+    """A cell of each way in which dates are written."""
+    order: str = ""
+    """How dates like 03/04/2024 were read, where there are any."""
+    guessed: bool = False
+    """Whether nothing in the column says which order it is."""
+
+
+def as_moments(values: pl.Series, order: str = "") -> pl.Series:
     """The cells as seconds since 1970, or whatever unit numbers count in; null where they are
-    no times. Of the ways to write a date the one counts that most cells are written in."""
+    no times."""
+    return moments(values, order).seconds
+
+
+def moments(values: pl.Series, order: str = "") -> Moments:
+    """The times of a column, each read by the way in which it is written. Of 03/04/2024 the order
+    is one for the whole column: ``order``, else that in which more cells are dates."""
     if values.dtype.is_temporal():
-        return values.cast(pl.Datetime("ms")).dt.epoch("s")
-    best = as_numbers(values).floor().cast(pl.Int64, strict=False)
-    days = best.cast(pl.String)
+        return Moments(values.cast(pl.Datetime("ms")).dt.epoch("s"))
+    numbers = as_numbers(values).floor().cast(pl.Int64, strict=False)
+    days = numbers.cast(pl.String)
     if days.str.contains(_DAY_NUMBER).all() and days.is_not_null().any():  # 20240531
-        return days.str.to_datetime("%Y%m%d", strict=False).dt.epoch("s")
+        return Moments(days.str.to_datetime("%Y%m%d", strict=False).dt.epoch("s"))
     if values.dtype != pl.String:
-        return best
-    bare = cells(values).str.replace("T", " ", literal=True).str.replace(_ZONE, "$1")
-    for form in (day + hour for day in _DAYS for hour in _HOURS):
-        moments = bare.str.to_datetime(form, strict=False, exact=True).dt.epoch("s")
-        if moments.null_count() < best.null_count():
-            best = moments
-    return best
+        return Moments(numbers)
+    dates = _dates(cells(values), order)
+    return dates if dates.seconds.null_count() < numbers.null_count() else Moments(numbers)
+
+
+def _dates(text: pl.Series, order: str) -> Moments:
+    """The times of cells that are dates, with or without a time of day."""
+    bare = text.str.replace("T", " ", literal=True).str.replace(_ZONE, "$1")
+    day = bare.str.replace(_CLOCK, "")
+    clock = pl.DataFrame(
+        [bare.str.extract(_CLOCK, k).cast(pl.Int64).alias(str(k)) for k in (1, 2, 3)]
+    )
+    seconds = clock.select(pl.col("1") * 3600 + pl.col("2") * 60 + pl.col("3").fill_null(0))["1"]
+    slashed = {which: _first_of(day, forms)[0] for which, forms in _SLASHED.items()}
+    found, ways = _first_of(day, _DAYS)
+    here = {which: len(dates) - dates.null_count() for which, dates in slashed.items()}
+    guessed = not order and here[DAY_FIRST] == here[MONTH_FIRST] > 0
+    if not order:
+        dotted = bool((found.is_not_null() & day.str.contains(r"^\d\d?[.-]")).any())
+        surplus = here[DAY_FIRST] - here[MONTH_FIRST] + (0.5 if dotted else 0)
+        order = DAY_FIRST if surplus > 0 else MONTH_FIRST
+        guessed &= not dotted
+    if here[order]:
+        ways.append(int(slashed[order].is_not_null().arg_max() or 0))
+        found = found.zip_with(found.is_not_null(), slashed[order])
+    moments = found.cast(pl.Datetime("ms")).dt.epoch("s") + seconds.fill_null(0)
+    examples = tuple(str(text[k]) for k in sorted(ways))
+    return Moments(moments, examples, order if any(here.values()) else "", guessed)
+
+
+def _first_of(day: pl.Series, forms: tuple[str, ...]) -> tuple[pl.Series, list[int]]:
+    """The dates of cells by the first of these forms that each has; and the place of the first
+    cell of each form that occurs."""
+    found, ways = pl.Series([None] * len(day), dtype=pl.Date), list[int]()
+    for form in forms:
+        if not found.null_count():
+            break
+        # %Y would take 24 for the year 24.
+        fits = day.str.contains(r"\d{4}") if "%Y" in form else day.is_not_null()
+        dates = day.set(~fits, None).str.to_date(form, strict=False, exact=True)
+        new = dates.is_not_null() & found.is_null()
+        if new.any():
+            ways.append(int(new.arg_max() or 0))
+            found = found.zip_with(~new, dates)
+    return found, ways
 
 
 def all_are(parsed: pl.Series, values: pl.Series) -> bool:

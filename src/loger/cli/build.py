@@ -208,6 +208,7 @@ def table(
     ] = None,
     user: Annotated[str | None, setting("The column with the user's id.")] = None,
     item: Annotated[str | None, setting("The column with the item's id.")] = None,
+    time: Annotated[str | None, setting("The column that says when it was.")] = None,
     propose: Annotated[
         bool, typer.Option("--propose", help="Only write the mapping, for you to edit.")
     ] = False,
@@ -246,7 +247,8 @@ def table(
         if mapping is None:
             files = (interactions, items, users)
             mapping = out.with_name(out.name + ".toml")
-            chosen = proposed(files, mapping, name or out.name.split(".")[0], user, item)
+            columns = {"user": user, "item": item, "time": time}
+            chosen = proposed(files, mapping, name or out.name.split(".")[0], columns)
         else:
             chosen = existing(mapping, name)
     if not json:
@@ -263,14 +265,14 @@ def table(
 
 
 def proposed(
-    files: tuple[Path | None, ...], out: Path, name: str, user: str | None, item: str | None
+    files: tuple[Path | None, ...], out: Path, name: str, columns: dict[str, str | None]
 ) -> TableMapping:
     """A proposal of what the columns of interactions, items and users become, kept in a file."""
     from loger.build import frames, mapping
     from loger.build.propose import propose
 
     tables: Any = [None if file is None else frames.read(file) for file in files]
-    proposal = propose(*tables, name=name, files=files, user=user, item=item)
+    proposal = propose(*tables, name=name, files=files, **columns)
     before = out.read_text(encoding="utf-8") if out.is_file() else None
     mapping.write(proposal, out)
     if before not in (None, out.read_text(encoding="utf-8")):

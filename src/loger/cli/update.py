@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -46,7 +47,7 @@ def update(
     ] = 500,
     json: AsJson = False,
 ) -> None:
-    """Take what is new into a bundle, or let go of some.
+    """Take what is new into a bundle, or remove what has to go.
 
     Nothing is trained. Whatever the tables name that the model does not know is new. What is to
     go goes first. The bundle is replaced when the new one is complete, or stays as it was; a
@@ -112,9 +113,11 @@ def _now() -> str:
 def summary(model: LOGER, target: Path) -> dict[str, Any]:
     """What the bundle went through since its fit, as plain values."""
     updates = model.updates_
-    log = [] if updates is None else updates.record()["log"]
-    texts = [] if updates is None else [str(row) for row in updates.log]
-    rows = [{**row, "text": text} for row, text in zip(log, texts, strict=True)]
+    log = [] if updates is None else list(zip(updates.record()["log"], updates.log, strict=True))
+    rows = [
+        {**plain, "notes": [asdict(note) for note in row.notes], "text": str(row)}
+        for plain, row in log
+    ]
     return {"bundle": str(target), "updates": rows, "refit_due": model.refit_due()}
 
 

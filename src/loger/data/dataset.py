@@ -10,25 +10,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from loger.data.notes import Note as Note
 from loger.graph import INTERACTION, KnowledgeGraph, Relation, Vocabulary
 from loger.graph.catalogue import NOTHING, Catalogue
 
 TRAIN, VALIDATION, TEST = 0, 1, 2
 PARTS = ("train", "validation", "test")
-
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    """Something in the input that was handled rather than refused, so that nothing is silent."""
-
-    what: str
-    count: int
-    example: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.what}: {self.count:,}" + (
-            f" (first: {self.example})" if self.example else ""
-        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""English verbs: what a relation's name says its head does, and how it is said to you."""
+"""English verbs and nouns: what a relation says its head does, and how it is said to you."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ _SAME = {
     "play_count": "play", "interaction": "interacted",
 }  # fmt: skip
 """Names that say the same as another."""
+UNCHANGED = {"series", "species", "news", "means", "headquarters", "crossroads", "aircraft"}
+"""Nouns whose plural is the same."""
 
 
 def known_as(name: str, tail_type: str, known: Mapping[str, object]) -> str | None:
@@ -65,7 +67,9 @@ def auxiliary(verb: str) -> str:
 
 
 def plural(noun: str) -> str:
-    """A noun in the plural: categories, brands, classes."""
+    """A noun in the plural: categories, brands, classes, series."""
+    if noun.rpartition(" ")[2] in UNCHANGED:
+        return noun
     if noun.endswith("y") and noun[-2:-1] not in "aeiou":
         return noun[:-1] + "ies"
     return noun + ("es" if noun.endswith(("s", "x", "z", "ch", "sh")) else "s")
