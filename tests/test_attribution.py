@@ -68,7 +68,7 @@ def slow_cells(user: int, item: int, feature: str) -> dict[tuple[int, int, int],
 
 
 def slow_actions(kind: str, feature: str, sums: bool, user: int, item: int):
-    """What the encoder and what each cell gives by action, the appeal, the mean item, opaque."""
+    """What the encoder and what each cell gives by action, the appeal, the average item, opaque."""
     of, uses = ranker(kind, feature, sums=sums), kind != "logic"
     free = [v for v in range(GRAPH.n_items) if v not in owned(user)]
     mean = np.mean(of.scores([user]).total[0, free].astype(float))
@@ -301,7 +301,8 @@ def test_the_first_reason_is_a_sentence_with_the_given_verbs():
 def test_an_explanation_reads_as_a_sum_of_lines():
     for e in [*all_explained()[:60], *explain(ranker(), *(x[:60] for x in grid()))]:
         lines = [
-            f"item{e.item} for user{e.user}: rank {e.rank}, {e.lead:+.3f} beside the mean item",
+            f"item{e.item} for user{e.user}: rank {e.rank}, "
+            f"{e.lead:+.3f} compared with the average item",
             *(f"  {r.total:+.3f}  {r.text}" for r in e.shown),
         ]
         rest = sum(r.total for r in e.reasons) - sum(r.total for r in e.shown)

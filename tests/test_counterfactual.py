@@ -75,7 +75,7 @@ def test_a_counterfactual_reads_as_a_sentence_and_as_a_record(model):
     assert (none.actions, none.instead, none.exact) == ((), None, True)
     assert str(none).endswith("is not among the first 1")
     stays = Counterfactual(model.graph_, 0, why.item, 1, True, (), None, True)
-    assert str(stays).startswith("no few actions alone keep ")
+    assert str(stays).startswith("no small set of actions alone keeps ")
 
 
 def test_what_loger_says_of_actions_adds_up_and_goes_with_what_is_removed(model):

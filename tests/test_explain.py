@@ -161,7 +161,8 @@ def test_why_not_compares_an_item_with_the_list():
     lines = str(why).split("\n")
     assert lines[0] == f"item{best[-1]} is at rank {len(best)}, {why.gap:.3f} below the last of 4"
     assert lines[1:] == [
-        f"  {part.contribution:+.3f}  would be usual in the list from: {part.rule.sentence()}"
+        f"  {part.contribution:+.3f}  is what items in the list usually get from: "
+        f"{part.rule.sentence()}"
         for part in why.silent
     ]
     assert why.as_dict() == {

@@ -38,7 +38,7 @@ def test_a_name_or_a_label_of_its_own_finds_an_entity_and_nothing_else_does():
     words = Vocabulary({"user": [], "item": ["i1", "i2", "i3"]}, {"item": ["Lamp", "Tray", "Tray"]})
     assert words.id("item", "i2") == 1
     assert words.id("item", "Lamp") == 0
-    with pytest.raises(LogerError, match="2 items are labelled 'Tray'; give the name: 'i2', 'i3'"):
+    with pytest.raises(LogerError, match=r"2 items are called 'Tray'; .*: i2, i3$"):
         words.id("item", "Tray")
     with pytest.raises(UnknownNameError, match="did you mean 'Lamp'"):
         words.id("item", "Lampe")
@@ -108,3 +108,18 @@ def test_filters_pass_the_items_that_facts_link_to_an_entity():
         UnknownNameError, match="there is no relation or type 'brnd'; did you mean 'brand'"
     ):
         item_mask(graph, "brnd=x", {})
+
+
+def test_a_label_that_several_items_have_is_shown_with_the_name():
+    names = {"user": ["ann"], "item": ["i1", "i2", "i3"], "brand": ["Tray"]}
+    words = Vocabulary(names, {"item": ["Tray", "Lamp", "Tray"]})
+    assert words.shown == ["ann", "Tray [i1]", "Lamp", "Tray [i3]", "Tray"]
+    assert words.id("item", "Tray", among={3, 2}) == 3
+    assert words.id("item", "Lamp", among={3}) == 2
+    with pytest.raises(LogerError, match="2 items are called 'Tray'"):
+        words.id("item", "Tray", among={1, 3})
+    unique = Vocabulary(names, {"item": ["Tray", "Lamp", "Pen"]})
+    assert unique.shown is unique.labels
+    many = Vocabulary({"user": ["u"], "item": [f"i{k}" for k in range(20)]}, {"item": ["X"] * 20})
+    with pytest.raises(LogerError, match=r"20 items .* i11, …$"):
+        many.id("item", "X")

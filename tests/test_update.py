@@ -382,6 +382,30 @@ def test_tables_come_as_files_frames_or_rows(model, tmp_path):
     assert labelled.graph_.vocabulary.id("item", "The Best") == labelled.graph_.n_users
 
 
+def test_where_titles_repeat_lists_reasons_and_what_if_show_ids(model, tmp_path):
+    user = model.users[0]
+    new, mine = model.recommend(user, 1)["item"][0], str(model.history(user)["item"][0])
+    same = model.update(items=[{"id": name, "title": "The Road"} for name in (new, mine)])
+    told = same.explain(user, new)
+    assert str(told).startswith(f"The Road [{new}] for ")
+    assert f"The Road [{mine}]" in str(same.explain(user, new).as_dict()["reasons"])
+    assert str(same.what_if(user, "The Road")) == str(same.what_if(user, mine))
+    same.save(tmp_path / "b")
+    for more in ([], ["--explain"]):
+        shown = CliRunner().invoke(app, ["recommend", str(tmp_path / "b"), "--user", user, *more])
+        text = " ".join(shown.output.split())
+        assert f"The Road [{new}]" in text
+        assert f"The Road [{mine}]" in text
+    changed = CliRunner().invoke(
+        app, ["what-if", str(tmp_path / "b"), user, "--remove", "The Road"]
+    )
+    assert changed.exit_code == 0, changed.output
+    asked = ["recommend", str(tmp_path / "b"), "--user", user, "--json"]
+    (plain,) = json.loads(CliRunner().invoke(app, asked).stdout)
+    assert plain["items"][0]["label"] == "The Road"
+    assert {"item": mine, "label": "The Road"} in plain["history"]
+
+
 def test_the_log_says_what_each_update_brought(model):
     rows = [("ann", "new", 5, 10), ("ann", model.items[0], 5, 11), ("ann", "new", 5, 12)]
     facts = [("new", "awarded", "prize"), ("new", "has_brand", "no such")]

@@ -6,7 +6,7 @@ What is learned is a ``Ranker`` (``model.ranker_``), which works by number.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -34,7 +34,7 @@ from loger.explain.reasoned import PathReasoner, Reasoned
 from loger.fit_result import Fitted
 from loger.fitted import Round
 from loger.forks import check_not_forked
-from loger.graph import Graph, whole
+from loger.graph import Graph, history, whole
 from loger.graph.catalogue import Catalogue
 from loger.logic import Logic
 from loger.progress import resolved
@@ -455,9 +455,12 @@ class LOGER(Recommender):
         add: Name | Iterable[Name] = (),
         k: int = 10,
     ) -> WhatIf:
-        """The user's k best, had it not had some items or had others; nothing is retrained."""
+        """The user's k best, had it not had some items or had others; nothing is retrained. A label
+        of what to ``remove`` is looked for among the user's items first."""
         u = self._user(user)
-        removed, added = ([self._item(x) for x in as_names(names)] for names in (remove, add))
+        mine = {self.graph_.n_users + int(v) for v in history(self.graph_, np.array([u]))[1]}
+        removed = [self._item(x, mine) for x in as_names(remove)]
+        added = [self._item(x) for x in as_names(add)]
         return WhatIf.of(self.ranker_, self.ranker_.user_view(u, removed, added), u, k)
 
     # ── what came after the fit ─────────────────────────────────────────────────────────
@@ -575,8 +578,8 @@ class LOGER(Recommender):
     def _user(self, name: Name) -> int:
         return self.graph_.vocabulary.id("user", as_name(name))
 
-    def _item(self, name: Name) -> int:
-        return self.graph_.vocabulary.id("item", as_name(name)) - self.graph_.n_users
+    def _item(self, name: Name, among: Container[int] | None = None) -> int:
+        return self.graph_.vocabulary.id("item", as_name(name), among) - self.graph_.n_users
 
     # ── keeping ─────────────────────────────────────────────────────────────────────────
 

@@ -141,6 +141,17 @@ def test_demo_ends_with_what_to_try_next(
     assert "loger recommend" in text.split("Next")[-1]
 
 
+def test_the_demo_goes_on_with_an_item_that_is_still_new_and_with_ones_own_tables() -> None:
+    from loger.cli import demo
+
+    items = [{"user": "ann", "item": f"i{k}", "bought_later": k == 0} for k in range(2)]
+    files = {"bundle": "b", "report": "r", "data": "d"}
+    text = demo._next({"people": [{"items": items}]}, files)
+    assert "loger explain b ann i1\n" in text
+    assert "loger data build table --interactions" in text.splitlines()[-1]
+    assert "loger data build table" in run("--help").stdout
+
+
 def test_demo_does_not_write_among_other_things(folder: Path) -> None:
     refuses(("demo", "--out", folder), "--out")
 

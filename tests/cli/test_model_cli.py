@@ -252,7 +252,7 @@ def test_recommend_gives_reasons_whose_parts_add_up(bundle: Path, user: str) -> 
     (told,) = parsed("recommend", bundle, "--user", user, "--explain", "-k", 4)
     assert [row["rank"] for row in told["items"]] == [1, 2, 3, 4]
     for row in told["items"]:
-        assert row["label"] not in told["history"]
+        assert row["item"] not in [had["item"] for had in told["history"]]
         rules = sum(rule["contribution"] for rule in row["rules"])
         parts = row["encoder"] + row["prior"] + row["popularity"] + rules
         assert parts == pytest.approx(row["score"], abs=1e-5)
@@ -287,7 +287,7 @@ def test_what_no_action_can_be_named_for_is_said_to_be_opaque(bundle: Path, user
     assert sum(parts.values()) == pytest.approx(row["lead"])
     assert carried_text(opaque) == OPAQUE
     below = {"reasons": [{}], "lead": -0.5, "carried": -1.2, "carried_of_actions": 0.9}
-    assert carried_text(below) == "for all that, it is below the mean item"
+    assert carried_text(below) == "for all that, it is below the average item"
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv", "jsonl"])
@@ -350,7 +350,7 @@ def test_explain_why_not_and_what_if_speak_of_the_same_list(bundle: Path, user: 
     assert explained["score"] == pytest.approx(first["score"], abs=1e-4)
     assert explained["rank"] == 1
     shown = " ".join(run("explain", bundle, user, first["item"]).stdout.split())
-    assert f"{explained['lead']:+.3f} beside the mean item" in shown
+    assert f"{explained['lead']:+.3f} compared with the average item" in shown
     assert explained["reasons"][0]["action"] in shown.replace("│ ", "")
     assert "own appeal" in shown
     by_rules = run("explain", bundle, user, first["item"], "--paths", 1).stdout
@@ -364,7 +364,7 @@ def test_explain_why_not_and_what_if_speak_of_the_same_list(bundle: Path, user: 
     low = every[-1]["item"]
     assert parsed("why-not", bundle, user, low, "-k", 3)["explanation"]["rank"] == 100
     assert "below the last of 3" in run("why-not", bundle, user, low, "-k", 3).stdout
-    mine = told["history"][0]
+    mine = told["history"][0]["item"]
     changed = parsed("what-if", bundle, user, "--remove", mine, "-k", 3)
     assert changed["before"] == [row["item"] for row in told["items"]]
     assert mine in parsed("what-if", bundle, user, "--remove", mine, "-k", 150)["after"]
@@ -386,7 +386,7 @@ def test_questions_that_cannot_be_answered_are_refused(
     bundle: Path, data: Path, user: str, tmp_path: Path
 ) -> None:
     (told,) = parsed("recommend", bundle, "--user", user, "-k", 1)
-    new, has = told["items"][0]["item"], told["history"][0]
+    new, has = told["items"][0]["item"], told["history"][0]["item"]
     refuses(("recommend", bundle), "--user NAME")
     refuses(("recommend", bundle, "--all"), "--all needs --out FILE")
     refuses(("recommend", bundle, "--all", "--out", tmp_path / "x.txt"), ".parquet")

@@ -96,7 +96,7 @@ def test_the_page_has_every_part_it_was_given() -> None:
 
 def test_examples_show_reasons_with_bars_and_the_share_they_carry() -> None:
     text = page(everything())
-    assert "+2.000 beside the mean item" in text and "mug &lt;1&gt;" in text
+    assert "+2.000 compared with the average item" in text and "mug &lt;1&gt;" in text
     parts = re.findall(r'<td class="n">(.{6})</td><td>([^<]*)<.*?width:([0-9.]+)%', text)
     assert parts == [
         ("+1.500", "because you bought ink (75%): same brand", "100.0"),

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
 from loger import html
+from loger.build.values import DateOrder
 from loger.errors import DataError, UnknownNameError
 from loger.files import write_text
 
 Kind = Literal[
     "entity", "list", "bins", "items", "keywords", "aspects", "label", "image", "leave out"
 ]
-DateOrder = Literal["", "day first", "month first"]
 
 _HEADER = """\
 # What becomes of the columns of a shop's tables. Edit it, then build with

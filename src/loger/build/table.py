@@ -20,7 +20,15 @@ from loger.build.mapping import Column, EntityTable, TableMapping
 from loger.build.parts import feature
 from loger.build.propose import propose
 from loger.build.review_facts import FACTS, feature_labels
-from loger.build.values import as_numbers, cells, moments, split_cells, unit_of, zero_width
+from loger.build.values import (
+    DateOrder,
+    as_numbers,
+    cells,
+    moments,
+    split_cells,
+    unit_of,
+    zero_width,
+)
 from loger.data.assemble import assemble
 from loger.data.dataset import Dataset, Note
 from loger.data.plain import INTERACTIONS
@@ -66,7 +74,7 @@ class _Work:
     images: dict[str, str] = field(default_factory=dict)
     edges: dict[str, tuple[float, ...]] = field(default_factory=dict)
     """Where each column of numbers of a table was cut: "items price"."""
-    date_order: str = ""
+    date_order: DateOrder = ""
     """Whether the day or the month is first in dates like 03/04/2024, if there are any."""
 
     def ids(self, kind: str, values: pl.Series) -> pl.Series:
@@ -231,7 +239,7 @@ def _catalogue(work: _Work, dataset: Dataset) -> Catalogue:
 
 
 def _as_read(
-    mapping: TableMapping, edges: Mapping[str, tuple[float, ...]], date_order: str
+    mapping: TableMapping, edges: Mapping[str, tuple[float, ...]], date_order: DateOrder
 ) -> TableMapping:
     """The mapping that also says where numbers were cut and in which order dates were read."""
     dated = replace(mapping.interactions, date_order=date_order)

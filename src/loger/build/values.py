@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import polars as pl
 
@@ -15,8 +15,10 @@ NEARLY_ALL = 0.95
 """The share of a column's cells that must be times (numbers) for it to be a column of them."""
 MOSTLY_FILLED = 0.8
 """The share of rows that must have a time (rating): the others are lost when it is taken."""
-DAY_FIRST, MONTH_FIRST = "day first", "month first"
-"""The two ways to read 03/04/2024."""
+DateOrder = Literal["", "day first", "month first"]
+"""How to read 03/04/2024, if that is known."""
+DAY_FIRST: Final = "day first"
+MONTH_FIRST: Final = "month first"
 _DAYS = ("%Y-%m-%d", "%Y/%m/%d", "%d.%m.%Y", "%d.%m.%y", "%d-%m-%Y", "%d %b %Y", "%b %d, %Y",
          "%d %B %Y", "%B %d, %Y")  # fmt: skip
 _SLASHED = {MONTH_FIRST: ("%m/%d/%Y", "%m/%d/%y"), DAY_FIRST: ("%d/%m/%Y", "%d/%m/%y")}
@@ -112,19 +114,19 @@ class Moments(NamedTuple):
     """Since 1970, or whatever unit numbers count in; null where a cell is no time."""
     ways: tuple[str, ...] = ()
     """A cell of each way in which dates are written."""
-    order: str = ""
+    order: DateOrder = ""
     """How dates like 03/04/2024 were read, where there are any."""
     guessed: bool = False
     """Whether nothing in the column says which order it is."""
 
 
-def as_moments(values: pl.Series, order: str = "") -> pl.Series:
+def as_moments(values: pl.Series, order: DateOrder = "") -> pl.Series:
     """The cells as seconds since 1970, or whatever unit numbers count in; null where they are
     no times."""
     return moments(values, order).seconds
 
 
-def moments(values: pl.Series, order: str = "") -> Moments:
+def moments(values: pl.Series, order: DateOrder = "") -> Moments:
     """The times of a column, each read by the way in which it is written. Of 03/04/2024 the order
     is one for the whole column: ``order``, else that in which more cells are dates."""
     if values.dtype.is_temporal():
@@ -139,7 +141,7 @@ def moments(values: pl.Series, order: str = "") -> Moments:
     return dates if dates.seconds.null_count() < numbers.null_count() else Moments(numbers)
 
 
-def _dates(text: pl.Series, order: str) -> Moments:
+def _dates(text: pl.Series, order: DateOrder) -> Moments:
     """The times of cells that are dates, with or without a time of day."""
     bare = text.str.replace("T", " ", literal=True).str.replace(_ZONE, "$1")
     day = bare.str.replace(_CLOCK, "")

@@ -114,7 +114,8 @@ def root(
 ) -> None:
     """Recommendations with true reasons, from interactions and a knowledge graph.
 
-    Start with `loger demo`, then look at your own data with `loger data inspect FOLDER`.
+    Start with `loger demo`. From your own tables, `loger data build table` makes a data set, and
+    with --fit a model; `loger recommend` and `loger serve` show its lists and their reasons.
     """
     _tell_of_compiling()
 

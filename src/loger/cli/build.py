@@ -265,7 +265,7 @@ def table(
 
 
 def proposed(
-    files: tuple[Path | None, ...], out: Path, name: str, columns: dict[str, str | None]
+    files: tuple[Path | None, ...], out: Path, name: str, columns: dict[str, Any]
 ) -> TableMapping:
     """A proposal of what the columns of interactions, items and users become, kept in a file."""
     from loger.build import frames, mapping

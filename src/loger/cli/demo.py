@@ -133,7 +133,7 @@ def _draw_person(person: dict[str, Any], to: Console) -> None:
     )
     for item in person["items"]:
         later = "  [green]✓ bought later[/green]" if item["bought_later"] else ""
-        lead = f"{item['lead']:+.2f} beside the mean item"
+        lead = f"{item['lead']:+.2f} compared with the average item"
         to.print(f"  → [bold]{escape(item['label'])}[/bold]  {lead}{later}")
         for reason in item["reasons"]:
             _draw_reason(reason, to)
@@ -171,8 +171,10 @@ def _draw_what_if(answer: dict[str, Any], to: Console) -> None:
 
 
 def _next(story: dict[str, Any], files: dict[str, str]) -> str:
-    bundle, user = quote(files["bundle"]), quote(story["people"][0]["items"][0]["user"])
-    item = quote(story["people"][0]["items"][0]["item"])
+    bundle, items = quote(files["bundle"]), story["people"][0]["items"]
+    # What was bought later the model knows by now, and does not recommend.
+    told = next((item for item in items if not item["bought_later"]), items[0])
+    user, item = quote(told["user"]), quote(told["item"])
     return f"""
 Report for a browser: {files["report"]}   model: {files["bundle"]}   data: {files["data"]}
 
@@ -180,4 +182,6 @@ Next (lists leave out all that people have, also what they bought later, marked 
   loger recommend {bundle} --user {user} --explain
   loger explain {bundle} {user} {item}
   loger serve {bundle}
-  loger fit FOLDER -o BUNDLE       with your own interactions.csv and triples.csv"""
+
+Your own tables (orders, items and, if you have it, users), and a model of them
+  loger data build table --interactions ORDERS.csv --items ITEMS.csv --out FOLDER --fit BUNDLE"""

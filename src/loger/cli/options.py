@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -31,7 +32,7 @@ Bundle = Annotated[
 ]
 Language = Annotated[
     str | None,
-    typer.Option(help="What reasons are said in: en, de or es.", show_default=False),
+    typer.Option(help="Language of the reasons: en, de or es.", show_default=False),
 ]
 WordingFile = Annotated[
     Path | None,
@@ -95,7 +96,8 @@ def opened(bundle: Path, engine: str = "threads") -> LOGER:
         return LOGER.load(bundle, works_on)
 
 
-def named(model: LOGER, kind: str, text: str) -> str:
-    """The name of a user or an item that was given by its name, or by a label that only it has."""
+def named(model: LOGER, kind: str, text: str, among: Container[int] | None = None) -> str:
+    """The name of a user or an item that was given by its name, or by a label that only it has, of
+    all or of those ``among`` which it is looked for first."""
     words = model.graph_.vocabulary
-    return str(words.names[words.id(kind, text)])
+    return str(words.names[words.id(kind, text, among)])

@@ -81,7 +81,7 @@ def recommend(
     """Recommend new items to users, best first.
 
     With --explain, each item comes with the user's actions that speak for it and what each gives,
-    measured against the mean item.
+    measured against the average item.
 
     A filter is made of facts, AND, OR, NOT and brackets: "genre=jazz AND NOT brand=Acme". A name is
     that of a relation or of a type of entities, item, or mask.
@@ -122,7 +122,7 @@ def recommend(
         show.as_json(lists)
         return
     for one in lists:
-        _draw(one, explain, words)
+        _draw(model, one, explain, words)
 
 
 def explain(
@@ -152,8 +152,8 @@ def explain(
     """Explain an item's score for a user.
 
     Shows the user's actions that speak for it, the largest first, and what else its lead over the
-    mean item is made of. With --paths N also the score by rules and the strongest paths. A model of
-    the preset paper shows the paths that its reasoner finds, or that it missed.
+    average item is made of. With --paths N also the score by rules and the strongest paths. A model
+    of the preset paper shows the paths that its reasoner finds, or that it missed.
 
     \b
     Examples:
@@ -178,6 +178,7 @@ def explain(
         more = {} if without is None else {"counterfactual": without.as_dict()}
         show.as_json(record | {"owned": has} | more)
         return
+    (record,) = _titled(model, [record])
     label, to = _label(model, "user", record["user"]), show.console()
     if has:
         note = "so it is never recommended; this is its score as if it were new"
@@ -214,7 +215,8 @@ def why_not(
     to = show.console()
     to.print(str(answer), markup=False, soft_wrap=True)
     if not answer.owned:
-        to.print(show.explanation(answer.explanation.as_dict() | {"paths": []}, "", words))
+        (record,) = _titled(model, [answer.explanation.as_dict() | {"paths": []}])
+        to.print(show.explanation(record, "", words))
 
 
 def what_if(
@@ -238,10 +240,12 @@ def what_if(
         raise LogerError("give --remove ITEM or --add ITEM")
     model = opened(bundle)
     from loger.cli import show
-    from loger.explain.records import check_change
+    from loger.explain.records import check_change, owned
 
     name = named(model, "user", user)
-    removed, added = ([named(model, "item", text) for text in texts] for texts in (remove, add))
+    mine = {model.graph_.vocabulary.id("item", item) for item in owned(model.graph_, name)}
+    removed = [named(model, "item", text, mine) for text in remove]
+    added = [named(model, "item", text) for text in add]
     check_change(model.graph_, name, removed, added)
     answer = model.what_if(name, removed, added, k).as_dict()
     if json:
@@ -270,7 +274,12 @@ def _change_table(model: LOGER, answer: dict[str, Any]) -> Any:
 
 def _label(model: LOGER, kind: str, name: str) -> str:
     words = model.graph_.vocabulary
-    return str(words.labels[words.id(kind, name)])
+    return str(words.shown[words.id(kind, name)])
+
+
+def _titled(model: LOGER, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Records of items with labels that tell them apart, to be shown."""
+    return [row | {"label": _label(model, "item", row["item"])} for row in rows]
 
 
 def _words(language: str | None, wording: Path | None) -> Wording:
@@ -327,39 +336,45 @@ def _list(
     return {
         "user": user,
         "label": _label(model, "user", user),
-        "history": [_label(model, "item", name) for name in has],
-        "held_out": [_label(model, "item", x) for x in model.owned(user) if x not in set(has)],
+        "history": [_item(model, name) for name in has],
+        "held_out": [_item(model, name) for name in model.owned(user) if name not in set(has)],
         "items": explanations if explained else rows,
         "left_out": left_out,
     }
 
 
-def _draw(one: dict[str, Any], explained: bool, words: Wording) -> None:
+def _item(model: LOGER, name: str) -> dict[str, Any]:
+    words = model.graph_.vocabulary
+    return {"item": name, "label": words.labels[words.id("item", name)]}
+
+
+def _draw(model: LOGER, one: dict[str, Any], explained: bool, words: Wording) -> None:
     """Show one user's list."""
     from rich.markup import escape
     from rich.tree import Tree
 
     from loger.cli import show
 
-    to, history = show.console(), one["history"]
+    to, history = show.console(), [row["label"] for row in _titled(model, one["history"])]
+    items, left_out = _titled(model, one["items"]), _titled(model, one["left_out"])
     has = ", ".join(history[:SHOWN_HISTORY]) + (", …" if len(history) > SHOWN_HISTORY else "")
     title = f"[bold]{escape(one['label'])}[/bold] has {escape(has) or 'nothing yet'}"
     if one["held_out"]:
         title += f" [dim](and {len(one['held_out'])} held out to test on)[/dim]"
     if not explained:
         to.print(title)
-        to.print(show.list_table(one["items"]))
-        show.left_out(to, one["left_out"])
+        to.print(show.list_table(items))
+        show.left_out(to, left_out)
         return
-    tree = Tree(f"{title} [dim](numbers are beside the mean item)[/dim]")
-    for place, row in enumerate(one["items"], 1):
+    tree = Tree(f"{title} [dim](numbers are compared with the average item)[/dim]")
+    for place, row in enumerate(items, 1):
         moved = show.moved(place, row.get("variety"))
         head = f"{place}. [bold]{escape(row['label'])}[/bold]  {row['lead']:+.3f}"
         branch = tree.add(f"{head}  [dim]{escape(moved)}[/dim]" if moved else head)
         show.add_reasons(branch, row, words)
         show.add_paths(branch, row)
     to.print(tree)
-    show.left_out(to, one["left_out"])
+    show.left_out(to, left_out)
 
 
 def _export(

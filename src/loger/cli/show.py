@@ -185,7 +185,7 @@ def reasoned(record: dict[str, Any], user: str) -> Tree:
 
 
 def _lead(record: dict[str, Any]) -> str:
-    lead = f"rank {record['rank']:,}, {record['lead']:+.3f} beside the mean item"
+    lead = f"rank {record['rank']:,}, {record['lead']:+.3f} compared with the average item"
     return f"{lead} [dim](scores {record['score']:.3f} and {record['mean']:.3f})[/dim]"
 
 

@@ -268,7 +268,7 @@ class Explanation:
         return explanation_html(self)
 
     def __str__(self) -> str:
-        labels, say = self.graph.vocabulary.labels, self.words.text
+        labels, say = self.graph.vocabulary.shown, self.words.text
         label, lead = labels[self.item + self.graph.n_users], f"{self.lead:+.3f}"
         lines = [say("heading", item=label, user=labels[self.user], rank=self.rank, lead=lead)]
         lines += [f"  {reason.total:+.3f}  {reason.text}" for reason in self.shown]

@@ -170,7 +170,7 @@ class Counterfactual:
         return f"<Counterfactual, {len(self.actions)} actions, k = {self.k}>"
 
     def __str__(self) -> str:
-        labels, first = self.graph.vocabulary.labels, self.graph.n_users
+        labels, first = self.graph.vocabulary.shown, self.graph.n_users
         label, say = labels[self.item + first], self.words.text
         if not self.listed:
             return say("cf_not_listed", item=label, k=self.k)

@@ -22,7 +22,7 @@ SHOWN_PATHS = 6
 
 def explanation_html(e: Explanation) -> str:
     """An explanation: its reasons with bars, then their strongest paths."""
-    labels, say = e.graph.vocabulary.labels, e.words.text
+    labels, say = e.graph.vocabulary.shown, e.words.text
     label, user = f"<b>{escape(labels[e.item + e.graph.n_users])}</b>", escape(labels[e.user])
     head = say("heading", item=label, user=user, rank=f"{e.rank:,}", lead=f"{e.lead:+.3f}")
     rows = [(r.share, r.total, say("because", reason=r.text)) for r in e.shown]
@@ -39,7 +39,7 @@ def explanation_html(e: Explanation) -> str:
 def reasoned_html(e: Reasoned) -> str:
     """The paths that the reasoner found, or that it found none."""
     words, first = e.ranker.graph.vocabulary, e.ranker.graph.n_users
-    head = f"<b>{escape(words.labels[e.item + first])}</b> for {escape(words.labels[e.user])}"
+    head = f"<b>{escape(words.shown[e.item + first])}</b> for {escape(words.shown[e.user])}"
     texts = e.sentences() or [e.because()]
     lines = "".join(f"<li>{escape(text)}</li>" for text in texts)
     paths = picture([one.part for one in e.paths[:SHOWN_PATHS]])
@@ -54,7 +54,7 @@ def why_not_html(question: WhyNot) -> str:
 
 def what_if_html(answer: WhatIf) -> str:
     """Two lists side by side."""
-    labels, first = answer.graph.vocabulary.labels, answer.graph.n_users
+    labels, first = answer.graph.vocabulary.shown, answer.graph.n_users
     before, after = ([labels[v + first] for v in ids] for ids in (answer.before, answer.after))
     rows = [
         (str(k + 1), *(names[k] if k < len(names) else "" for names in (before, after)))
@@ -82,7 +82,7 @@ def picture(paths: Sequence[PathPart]) -> str:
     most = max(part.contribution for part in paths)
     lines = "".join(_line(part, place, len(columns) - 1, most) for part in paths)
     texts = "".join(
-        f'<text x="{x}" y="{y + 4}" font-size="11">{escape(_short(words.labels[entity]))}</text>'
+        f'<text x="{x}" y="{y + 4}" font-size="11">{escape(_short(words.shown[entity]))}</text>'
         for (_, entity), (x, y) in place.items()
     )
     width = 2 * MARGIN + len(columns) * COLUMN

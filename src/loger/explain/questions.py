@@ -86,7 +86,7 @@ class WhyNot:
 
     def __str__(self) -> str:
         e, say = self.explanation, self.explanation.words.text
-        labels = e.graph.vocabulary.labels
+        labels = e.graph.vocabulary.shown
         label = labels[e.item + e.graph.n_users]
         if self.owned:
             return say("owned", item=label, user=labels[e.user])
@@ -156,7 +156,7 @@ class WhatIf:
         return what_if_html(self)
 
     def __str__(self) -> str:
-        labels, first = self.graph.vocabulary.labels, self.graph.n_users
+        labels, first = self.graph.vocabulary.shown, self.graph.n_users
         place = {v: k for k, v in enumerate(self.before)}
         lines = []
         for k, v in enumerate(self.after):

@@ -139,7 +139,7 @@ class Reasoned:
         )
 
     def __str__(self) -> str:
-        labels = self.ranker.graph.vocabulary.labels
+        labels = self.ranker.graph.vocabulary.shown
         label, user = labels[self.item + self.ranker.graph.n_users], labels[self.user]
         lines = [self.words.text("reasoner", item=label, user=user, rank=self.rank)]
         lines += [

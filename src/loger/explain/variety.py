@@ -97,7 +97,7 @@ class _Why:
             return ""
         alike = similarity(self.graph, np.append(above, item))[-1, :-1]
         other = int(above[alike.argmax()])
-        label = self.graph.vocabulary.labels[other + self.graph.n_users]
+        label = self.graph.vocabulary.shown[other + self.graph.n_users]
         shared = self._shared(item, other)
         return self.words.text("shares", facts=", ".join(shared), other=label) if shared else ""
 

@@ -34,6 +34,6 @@ class Path:
 
     def text(self, graph: Graph) -> str:
         """The path in names: ann –purchase→ Ink –purchase⁻¹→ ben."""
-        labels = graph.vocabulary.labels
+        labels = graph.vocabulary.shown
         hops = (f" –{graph.relation_name(r)}→ {labels[t]}" for _, r, t in self.edges)
         return labels[self.entities[0]] + "".join(hops)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +17,8 @@ INTERACTION = 0
 """The number of r_ui, the relation to predict, in every graph."""
 
 INVERSE_MARK = "⁻¹"
+NAMED = 12
+"""Entities of one label that a message names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,21 @@ class Vocabulary:
     def __len__(self) -> int:
         return len(self.names)
 
+    @cached_property
+    def shown(self) -> list[str]:
+        """The labels of all entities, with its name beside that of an item where another item has
+        the same label: The Last Road [T00066]."""
+        items = self.span("item")
+        labels = self.labels[items.start : items.stop]
+        if len(set(labels)) == len(labels):
+            return self.labels
+        times, shown = Counter(labels), self.labels.copy()
+        for entity in items:
+            label, name = self.labels[entity], self.names[entity]
+            if times[label] > 1 and label != name:
+                shown[entity] = f"{label} [{name}]"
+        return shown
+
     def span(self, entity_type: str) -> range:
         """The ids of all entities of a type."""
         k = self._place(entity_type)
@@ -71,19 +90,23 @@ class Vocabulary:
         """The type of one entity."""
         return self.types[bisect_right(self._ends, entity)]
 
-    def id(self, entity_type: str, name: str) -> int:
-        """The id of an entity by its name, or by a label that only it has; what is neither is an
-        error with the nearest known ones."""
+    def id(self, entity_type: str, name: str, among: Container[int] | None = None) -> int:
+        """The id of an entity by its name, or by a label that only it has, of all or of those
+        ``among`` which it is looked for first; what is neither is an error with the nearest known
+        ones."""
         found = self.ids(entity_type).get(name)
         if found is not None:
             return found
         labelled = self._labelled(entity_type).get(name, [])
+        if among is not None:
+            labelled = [e for e in labelled if e in among] or labelled
         if len(labelled) == 1:
             return labelled[0]
         if labelled:
-            names = ", ".join(repr(self.names[e]) for e in labelled[:5])
+            names = ", ".join(self.names[e] for e in labelled[:NAMED])
             raise LogerError(
-                f"{len(labelled)} {entity_type}s are labelled {name!r}; give the name: {names}"
+                f"{len(labelled)} {entity_type}s are called {name!r}; give the id of the one you "
+                f"mean: {names}{', …' * (len(labelled) > NAMED)}"
             )
         known = dict.fromkeys(self.ids(entity_type)) | dict.fromkeys(self._labelled(entity_type))
         raise UnknownNameError(entity_type, name, known)

@@ -64,7 +64,7 @@ def _said_kinds(entity_type: str) -> tuple[str, str]:
 
 def path_sentence(graph: Graph, path: Path, words: Wording = ENGLISH) -> str:
     """One path as a sentence to the user it begins with."""
-    labels = graph.vocabulary.labels
+    labels = graph.vocabulary.shown
     hops = []
     for k, (head, relation, tail) in enumerate(path.edges):
         here = words.pronoun("it", "acc") if k == 1 else labels[head]
@@ -108,7 +108,7 @@ def _first(hop: Hop, words: Wording) -> str:
 
 def action_sentence(graph: Graph, relation: int, entity: int, words: Wording = ENGLISH) -> str:
     """What a user did, or a fact about the user: you bought ink; ben follows you."""
-    return _first(_hop(graph, relation, "", graph.vocabulary.labels[entity], words), words)
+    return _first(_hop(graph, relation, "", graph.vocabulary.shown[entity], words), words)
 
 
 def evidence_sentence(
@@ -185,7 +185,7 @@ def _people(
 def _shared(graph: Graph, middles: Sequence[int], n: int, words: Wording) -> str:
     """What the action's entity and the item have in common."""
     kind = graph.vocabulary.type_of(middles[0])
-    labels = [graph.vocabulary.labels[m] for m in dict.fromkeys(middles)][:SHOWN]
+    labels = [graph.vocabulary.shown[m] for m in dict.fromkeys(middles)][:SHOWN]
     if n == 1:
         return _same_as(words, kind, labels[0])
     more = ", …" if n > len(labels) else ""
@@ -204,7 +204,7 @@ def _same_as(words: Wording, entity_type: str, label: str) -> str:
 
 def _chain(graph: Graph, path: Path, words: Wording) -> str:
     """The rest of a path: it is viewed along with X, which is bought along with this."""
-    text, labels = "", graph.vocabulary.labels
+    text, labels = "", graph.vocabulary.shown
     for k, (head, relation, tail) in enumerate(path.edges):
         forms, last = _forms(graph, relation, words), k == len(path) - 1
         here = words.pronoun("it") if k == 0 else labels[head]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -100,10 +100,11 @@ class Served:
         """The number of a user by name, or by a label that only this one has."""
         return self.graph.vocabulary.id("user", name)
 
-    def item(self, name: str) -> int:
-        """The number of an item among items."""
+    def item(self, name: str, among: Container[int] | None = None) -> int:
+        """The number of an item among items; ``among`` are entities that a label is looked for
+        first."""
         words = self.graph.vocabulary
-        entity = words.id("item", name)
+        entity = words.id("item", name, among)
         if self.pending is not None and words.names[entity] in self.pending.gone_items:
             raise UnknownNameError("item", name, (), near=())
         return entity - self.graph.n_users
@@ -141,8 +142,9 @@ class Served:
         before = set(history(self.graph, np.array([user]))[1].tolist())
         added, gone = self._by_events(changed, before)
         for named in who.remove:
-            item = self.item(named)
-            if item not in (before - gone) | added.keys():
+            has = (before - gone) | added.keys()
+            item = self.item(named, {v + self.graph.n_users for v in has})
+            if item not in has:
                 raise ProblemError(409, f"{name!r} does not have {named!r}, so cannot lose it")
             added.pop(item, None)
             gone |= {item} & before

@@ -154,7 +154,7 @@ def _examples(examples: Sequence[Mapping[str, Any]]) -> str:
 def _example(e: dict[str, Any]) -> str:
     return (
         f"<h3>{escape(e['label'])} for {escape(e['user'])}</h3>"
-        f"<p>rank {e['rank']}, {e['lead']:+.3f} beside the mean item</p>"
+        f"<p>rank {e['rank']}, {e['lead']:+.3f} compared with the average item</p>"
         + _bars(score_parts(e))
         + f'<p class="note">{escape(_sentence(carried_text(e)))}</p>'
     )
@@ -221,7 +221,7 @@ def _grasped(told: FaithfulnessReport) -> str:
     ]
     out = ""
     if carried:
-        caption = "How much of an item's lead over the mean item its reasons carry, in percent"
+        caption = "How much of an item's lead over the average item its reasons carry, in percent"
         out += _figure(plots.bars(carried, "share carried by reasons"), caption)
     texts = []
     if (deletion := told["deletion"]) is not None:

@@ -54,7 +54,8 @@ def _reasons(told: FaithfulnessReport) -> str:
     parts = []
     if carried is not None:
         parts.append(
-            f"an item's first three reasons carry {carried.mean:.0%} of its lead over the mean item"
+            f"an item's first three reasons carry {carried.mean:.0%} of its lead over the average "
+            "item"
         )
     if flip is not None and control is not None:
         parts.append(

@@ -209,7 +209,7 @@ function drawList(gone, compared, leftOut) {
   },
   h("span", { class: "rank" }, String(row.rank)),
   h("span", { class: "label" }, row.label, compared ? move(row) : null),
-  h("span", { class: "score", title: "beside the mean item" }, signed(row.explanation.lead, 2)),
+  h("span", { class: "score", title: "compared with the average item" }, signed(row.explanation.lead, 2)),
   h("span", { class: "because" }, row.explanation.because),
   placed(row) && h("span", { class: "because quiet" }, placed(row))))));
   const names = gone.map((row) => row.label).join(", ");

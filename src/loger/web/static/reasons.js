@@ -31,7 +31,7 @@ function sum(record) {
 const BARS = 12; // actions with a bar of their own
 const OPAQUE = "the encoder, which is opaque: no action can be named";
 
-// From the mean item to the score: appeal, what is opaque, every action, the strongest first.
+// From the average item to the score: appeal, what is opaque, every action, the strongest first.
 function steps(record) {
   const out = [{ name: "the item’s own appeal", value: record.appeal }];
   if (record.opaque) out.push({ name: OPAQUE, value: record.opaque });
@@ -58,10 +58,10 @@ function bar(from, to, low, high, className) {
 function evidence(reason) {
   const rows = reason.evidence.map((part) => ({ value: part.contribution, text: part.text, paths: part.paths }));
   if (reason.encoder) {
-    rows.push({ value: reason.encoder, text: "close to it overall, by no single path", paths: [] });
+    rows.push({ value: reason.encoder, text: "similar to it overall, though no single path shows it", paths: [] });
   }
   rows.sort((a, b) => b.value - a.value);
-  if (reason.mean) rows.push({ value: -reason.mean, text: "what its paths give the mean item", paths: [] });
+  if (reason.mean) rows.push({ value: -reason.mean, text: "what its paths give the average item", paths: [] });
   return h("ul", { class: "evidence" }, rows.map((row) => h("li", {},
     h("span", { class: "number" }, signed(row.value)),
     h("span", {}, row.text, row.paths.map((path) => h("small", {}, path.sentence))))));
@@ -91,7 +91,7 @@ function waterfall(record) {
     h("div", { class: "line" },
       h("span", { class: "what" }, name), h("span", { class: "number" }, text), bar(from, to, low, high, value < 0 ? "against" : "for")));
   return h("ol", { class: "waterfall", "aria-label": "What the score is made of" },
-    still("the mean item", record.mean, 0, 0, "end", number(record.mean)),
+    still("the average item", record.mean, 0, 0, "end", number(record.mean)),
     all.map((step) => (step.reason
       ? action(step, low, high, step.number === 0)
       : still(step.name, step.value, step.from, step.to, null, signed(step.value)))),
@@ -102,10 +102,10 @@ const percent = (share) => `${number(100 * share, 0)}\u00a0%`;
 
 function carried(record) {
   if (!record.reasons.some((reason) => reason.total > 0)) return h("p", {}, record.because);
-  if (record.lead <= 0) return h("p", { class: "quiet" }, "For all that, it is below the mean item.");
+  if (record.lead <= 0) return h("p", { class: "quiet" }, "For all that, it is below the average item.");
   const against = record.carried_of_actions > 1;  // more than all give
-  const of = against ? "others speak against it" : `${percent(record.carried_of_actions)} of what all actions give`;
-  return h("p", { class: "quiet" }, `The strongest actions carry ${percent(record.carried)} of the lead over the mean item, ${of}.`);
+  const of = against ? "others take some of it away" : `${percent(record.carried_of_actions)} of what all actions give`;
+  return h("p", { class: "quiet" }, `The strongest actions carry ${percent(record.carried)} of the lead over the average item, ${of}.`);
 }
 
 function sentences(record) {
@@ -195,7 +195,7 @@ export function reasons(place, record, { ruleIds, off, toggle, why = null, known
   const alone = record.rank_without_logic === record.rank ? "" : ` (${record.rank_without_logic} by the encoder alone)`;
   show(place,
     h("h2", {}, record.label),
-    h("p", { class: "quiet" }, `Rank ${record.rank}${alone}, ${signed(record.lead)} beside the mean item`),
+    h("p", { class: "quiet" }, `Rank ${record.rank}${alone}, ${signed(record.lead)} compared with the average item`),
     known(record, about),
     why && whyNot(why),
     waterfall(record),
