@@ -49,7 +49,7 @@ def em(**settings: Any) -> Callable[[int], LOGERConfig]:
 VARIANTS: dict[str, Callable[[int], LOGERConfig]] = {
     "default": lambda seed: LOGERConfig(seed=seed),
     "logic": em(fusion="logic", rounds=0),
-    "paper": lambda seed: LOGERConfig.paper(rounds=2, seed=seed),
+    "paper": lambda seed: LOGERConfig.paper(seed=seed),
     "no-em": em(rounds=0),
     "set": em(feature="set", rounds=0),
     "multiset": em(feature="multiset", rounds=0),

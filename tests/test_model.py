@@ -64,7 +64,10 @@ def model(parts):
 
 @pytest.fixture(scope="module")
 def paper(parts):
-    config = replace(LOGERConfig.paper(rounds=1), encoder=TransEConfig(dimension=16, epochs=3))
+    config = replace(
+        LOGERConfig.paper(rounds=1),
+        encoder=replace(LOGERConfig.paper().encoder, dimension=16, epochs=3),
+    )
     return LOGER(config, name="paper").fit(parts)
 
 
@@ -530,7 +533,7 @@ def test_the_paper_preset_is_as_published(paper):
     assert (em.feature, em.fusion, em.alpha, em.tau, em.likelihood) == (
         "set", "sum", 0.3, 0.5, "pseudo",
     )  # fmt: skip
-    assert (em.hidden, em.max_hidden, em.early_stop, em.rate) == (50, 50, False, 1e-5)
+    assert (em.hidden, em.max_hidden, em.early_stop, em.rate) == (50, 50, True, 1e-5)
     published = LOGERConfig.paper()
     assert (published.encoder.dimension, published.encoder.users) == (100, "free")
     assert [LOGERConfig.paper(rounds=n).em.rounds for n in (4, 2, 3)] == [4, 2, 3]
@@ -539,10 +542,14 @@ def test_the_paper_preset_is_as_published(paper):
     assert (published.search.branch, published.search.restrict) == (10, "nothing")
 
 
-def test_the_literal_preset_differs_only_in_how_the_encoder_learns_and_q_is_calibrated():
+def test_the_paper_preset_tries_no_walk_since_its_feature_has_none(paper):
+    assert not paper.tried_
+
+
+def test_the_literal_preset_differs_only_in_encoder_base_rate_and_rounds_that_are_all_kept():
     fair, literal = LOGERConfig.paper(), LOGERConfig.paper_literal()
-    kept = replace(literal, encoder=fair.encoder, em=replace(literal.em, negatives=10.0))
-    assert kept == fair
+    em = replace(literal.em, negatives=10.0, early_stop=True)
+    assert replace(literal, encoder=fair.encoder, em=em) == fair
     encoder = literal.encoder
     assert (encoder.batch, encoder.rate, encoder.final_rate) == (512, 1e-4, 1e-4)
     assert (encoder.dimension, encoder.users) == (100, "free")

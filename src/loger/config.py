@@ -44,8 +44,8 @@ class LOGERConfig:
     @classmethod
     def paper(cls, rounds: int = 4, seed: int = 0) -> LOGERConfig:
         """The published model: a vector per user, d = 100, rules of three hops over 100 sampled
-        nodes, Eq. 1, H of 50, τ = 0.5, q + α·p with α = 0.3, φ and Algorithm 1; 4, 2 and 3 rounds
-        for Cellphones, Grocery and Automotive.
+        nodes, Eq. 1, H of 50, τ = 0.5, q + α·p with α = 0.3, φ and Algorithm 1; at most ``rounds``
+        of EM, as many as help development users (the paper has 4, 2 and 3 for its three sets).
 
         What the paper leaves open is chosen as well as for any other method: the loss and the rate
         of the encoder, and the base rate of q.
@@ -61,7 +61,6 @@ class LOGERConfig:
                 negatives=10.0,
                 l2=0.0,
                 rounds=rounds,
-                early_stop=False,
                 max_hidden=50,
                 tau=0.5,
                 rate=1e-5,
@@ -78,13 +77,14 @@ class LOGERConfig:
     @classmethod
     def paper_literal(cls, rounds: int = 4, seed: int = 0) -> LOGERConfig:
         """As ``paper``, with the published batch and rate of the encoder, a loss over sampled
-        negatives, and q calibrated against one item."""
+        negatives, q calibrated against one item, and all rounds, whatever they do."""
         paper = cls.paper(rounds, seed)
         encoder = TransEConfig(
             users="free", distance="squared", loss="adversarial", batch=512, warm_epochs=1,
             refit_epochs=0, rate=1e-4, final_rate=1e-4,
         )  # fmt: skip
-        return replace(paper, em=replace(paper.em, negatives=1.0), encoder=encoder)
+        em = replace(paper.em, negatives=1.0, early_stop=False)
+        return replace(paper, em=em, encoder=encoder)
 
     def seeded(self) -> LOGERConfig:
         """The settings with each stage's seed from the one above."""

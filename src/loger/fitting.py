@@ -92,13 +92,16 @@ class Fit:
         return em, fitted, more + worth + dial
 
     def grid(self, split: Split) -> dict[str, Sequence[Any]]:
-        """What a fit tries on development users unless told otherwise."""
+        """What a fit tries on development users unless told otherwise: of a walk only what the
+        feature, or an encoder that sums histories, has a use for."""
         graph, out = split.graph, dict[str, Sequence[Any]]()
-        if graph.times is not None:
+        walks = self.config.em.active_walk is not None
+        weighs_histories = walks or self.config.encoder.users == "history"
+        if graph.times is not None and weighs_histories:
             out["recency"] = RECENCIES
-        if graph.strengths is not None:
+        if graph.strengths is not None and weighs_histories:
             out["strength"] = STRENGTHS
-        return {**out, "popular": POPULARITIES}
+        return {**out, "popular": POPULARITIES} if walks else out
 
     def warm(self, split: Split, before: Fitted) -> Fitted:
         """Learn from train and validation, beginning from a model of an earlier state of the data.
