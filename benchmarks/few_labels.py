@@ -2,6 +2,7 @@
 
     python benchmarks/few_labels.py --out results                   # all sets, 6 draws
     python benchmarks/few_labels.py --sets amazon-beauty
+    python benchmarks/few_labels.py --sets demo demo:hubs --draws 3  # invented shops
 
 All that a fit learns from validation (walks, whether derived relations are of use, opacity, rule
 weights) is learned from the held-out interactions of 10, 30, 100 users and of 600, once with the
@@ -24,7 +25,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loger.data import load, split
+from loger.data import Split, load, split
+from loger.data.demo import shop
 from loger.derived_config import DerivedConfig
 from loger.em_config import EMConfig
 from loger.encoder import TransE
@@ -38,16 +40,25 @@ from loger.model import LOGERConfig
 from loger.topk import top_k
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
-SETS = ("amazon-beauty", "amazon-cellphones", "amazon-toys", "ml1m")
+SETS = ("demo", "amazon-beauty", "amazon-cellphones", "amazon-toys", "ml1m")
 SIZES, DRAWS, FIT, DEV = (10, 30, 100), 6, 600, 1500
+SHOP = {"seed": 7, "users": 2500, "items": 1000}
+"""The invented shop, larger than the demo's, so that there are users to judge by."""
 Floats = NDArray[np.float64]
+
+
+def data(name: str) -> Split:
+    """A set by its name, or an invented shop: ``demo`` or ``demo:VARIANT``."""
+    if not name.startswith("demo"):
+        return split(load(DATA / name))
+    return split(shop(**SHOP, variant=name.partition(":")[2] or "plain").dataset)
 
 
 class Problem:
     """A set with its encoder, users who may have labels, and those who judge."""
 
     def __init__(self, name: str, seed: int, scratch: Path) -> None:
-        self.parts = split(load(DATA / name))
+        self.parts = data(name)
         config = LOGERConfig(derived=replace(DerivedConfig(), tune=False), seed=seed).seeded()
         self.fit = Fit(config, lambda: TransE(config.encoder), LocalEngine(), silent)
         graph = self.parts.graph
@@ -63,7 +74,7 @@ class Problem:
         make = self.fit.problem(self.parts, self.mined, derived, self.encoder)
         self.whole = make(config.em)  # the graph and rules of all draws
 
-    def solve(self, users: NDArray[np.int64], teacher: float) -> Floats:
+    def solve(self, users: NDArray[np.int64], teacher: float | None) -> Floats:
         """NDCG of those who judge, with all that is learned from the labels of some users."""
         owners, items = self.parts.pairs("validation")
         kept = np.isin(owners, users)
@@ -95,10 +106,10 @@ class Problem:
         return np.concatenate(out)
 
 
-def measured(problem: Problem, size: int | None) -> tuple[Floats, Floats]:
+def measured(problem: Problem, size: int | None, times: int) -> tuple[Floats, Floats]:
     """NDCG with and without teaching, [draws, users]; of all users with labels if size is None."""
     some = problem.labelled
-    draws = [some] if size is None else [some[k * 100 :][:size] for k in range(DRAWS)]
+    draws = [some] if size is None else [some[k * 100 :][:size] for k in range(times)]
     with_em, without = (
         np.stack([problem.solve(d, t) for d in draws]) for t in (EMConfig().teacher, 0.0)
     )
@@ -112,13 +123,13 @@ def interval(differences: Floats) -> dict[str, Any]:
     return {"mean": float(100 * differences.mean()), "interval": [float(low), float(high)]}
 
 
-def rows(name: str, seed: int, scratch: Path) -> list[list[Any]]:
+def rows(name: str, seed: int, scratch: Path, draws: int) -> list[list[Any]]:
     """The lines of one set."""
     problem = Problem(name, seed, scratch)
     encoder = max((problem.alone(r) for r in problem.grid.get("recency", (0.0,))), key=np.mean)
     out = list[list[Any]]()
     for size in (*SIZES, None):
-        ours, plain = measured(problem, size)
+        ours, plain = measured(problem, size, draws)
         users = len(problem.labelled) if size is None else size
         out.append(
             [
@@ -135,6 +146,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sets", nargs="+", default=list(SETS))
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--draws", type=int, default=DRAWS, choices=range(1, DRAWS + 1))
     parser.add_argument("--out", type=Path, default=Path("results"))
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
@@ -145,7 +157,7 @@ def main() -> None:
     ).stdout.strip()
     for name in options.sets:
         kept = [row for row in kept if not row[0].startswith(f"{name},")]
-        kept += rows(name, options.seed, options.out / "checkpoints")
+        kept += rows(name, options.seed, options.out / "checkpoints", options.draws)
         told = {
             "command": "python benchmarks/few_labels.py", "seeds": [options.seed],
             "commit": commit, "machine": "2 cores, busy",

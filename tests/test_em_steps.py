@@ -22,7 +22,7 @@ from loger.evaluation.metrics.significance import resampled_means
 from loger.fitted import FittedLogic, Round
 from loger.graph import history
 from loger.logic import Logic, features, listwise, pseudo_likelihood, typical_strengths
-from loger.mstep import listwise_of, pair_scores, uniform_items
+from loger.mstep import Asked, pair_scores, uniform_items
 from loger.pseudo import hidden_pairs, pseudo_users
 from loger.ranker import Fusion
 from loger.rules import RuleSet
@@ -224,7 +224,7 @@ def test_nothing_held_out_among_the_candidates_is_an_error():
     pool = replace(em.pool(RULES, em.fit_users[:2]), hits=np.empty(0, dtype=np.int64))
     blank = em._blank(RULES).logic
     with pytest.raises(LogerError, match="no held-out interaction is among the candidates, so"):
-        listwise_of(blank, pool, None, with_encoder=True, l2=0.0)
+        Asked(blank, None, with_encoder=True, l2=0.0).question(pool)
 
 
 def test_rules_of_no_weight_are_left_out_but_for_one():
@@ -416,12 +416,12 @@ def test_the_more_it_teaches_the_nearer_lists_are_to_the_encoders():
     assert shares[0] < shares[1] < shares[2]
 
 
-def test_with_many_labels_the_encoder_does_not_teach():
-    few, many = problem(teacher=1.0), problem(teacher=0.1)
-    assert few.pool(RULES, few.fit_users).taught is not None
-    assert many.pool(RULES, many.fit_users).taught is None  # 16 users ≥ 50 · 0.1
-    plain = problem().start()
-    assert many.start().logic.weights.tolist() == plain.logic.weights.tolist()
+def test_with_many_labels_the_encoder_does_not_teach(monkeypatch):
+    em = problem(teacher=None)
+    assert em.pool(RULES, em.fit_users).taught is not None
+    monkeypatch.setattr("loger.em.MANY", len(em.fit_users))
+    assert em.pool(RULES, em.fit_users).taught is None
+    assert em.start().logic.weights.tolist() == problem().start().logic.weights.tolist()
 
 
 def test_what_is_taught_by_keeps_up_with_rules_walk_and_encoder():

@@ -35,13 +35,13 @@ from loger.evaluation.metrics import ranking
 from loger.fitted import FittedLogic, Round
 from loger.graph import Graph, KnowledgeGraph, history
 from loger.grounding import Walk
+from loger.listwise import Listwise
 from loger.logic import Floats, log_popularity
 from loger.mstep import (
-    Listwise,
+    Asked,
     Pool,
     blank_logic,
     gather,
-    listwise_of,
 )
 from loger.probabilities import Labelled, Pairs, calibrated, calibration_pairs, labelled
 from loger.pseudo import pseudo_m_step
@@ -52,8 +52,8 @@ from loger.training.hidden import HiddenPairs
 log = logging.getLogger(__name__)
 DEPTH = 10
 """Length of the lists by which rounds and settings are compared."""
-MANY = 50
-"""The encoder no longer teaches where labels count so many times as much as it does."""
+MANY = 300
+"""Users with labels from whom on the encoder does not teach: by then labels say more."""
 TRIAL_USERS = 500
 """Users on whom it is decided whether a round of EM can help."""
 OPACITY_STEPS, OPACITY_USERS = 5, 300
@@ -324,6 +324,10 @@ class EM:
     def _question(self, rules: RuleSet, pool: Pool, start: FittedLogic | None) -> Listwise:
         """What weights suit the hits of a pool: at the scales of a start, and with what items' own
         parts count there beside the encoder's sums; without one that is asked too."""
+        asked, pool = self._asked(rules, pool, start)
+        return asked.question(pool)
+
+    def _asked(self, rules: RuleSet, pool: Pool, start: FittedLogic | None) -> tuple[Asked, Pool]:
         config, parts, unit = self.config, None, 1.0
         own = None if start is None else start.fusion.own
         if self.sums and isinstance(self.encoder, Summable):
@@ -333,18 +337,17 @@ class EM:
         if own is not None and parts is not None:
             beside = np.array(own, dtype=np.float32) @ parts
             pool = replace(pool, encoder=pool.encoder + beside[pool.found.items])
-        return listwise_of(
+        asked = Asked(
             self._blank(rules).logic,
-            pool,
             log_popularity(self.graph) if config.popularity else None,
             with_encoder=config.fusion != "logic",
             l2=config.l2,
             scales=None if start is None else start.logic.scales,
-            teacher=config.teacher,
             saturation=config.saturation,
             unit=unit,
             own_parts=parts if own is None else None,
         )
+        return asked, pool
 
     def _answer(
         self, question: Listwise, start: FittedLogic | None, max_encoder: float | None = None
@@ -361,15 +364,18 @@ class EM:
 
     def pool(self, rules: RuleSet, users: NDArray[np.int64]) -> Pool:
         """The candidates of users, with the present encoder; see ``mstep.gather``. If they are few,
-        also those of users that the encoder teaches by."""
+        also those of users that the encoder teaches by, and how much that counts."""
         ranker, config = self.ranker(self._blank(rules)), self.config
-        few = len(users) < MANY * config.teacher
+        few = config.teacher != 0 and len(users) < MANY
         settings = replace(config.pools, beliefs=few)
         pool = gather(ranker, users, self.held_out, settings, self.engine)
         if not few:
             return pool
         taught = gather(ranker, self.taught_users, self.held_out, settings, self.engine)
-        return replace(pool, taught=taught)
+        pool, strength = replace(pool, taught=taught), config.teacher
+        if strength is None:
+            strength = self._asked(rules, pool, None)[0].teacher(pool)
+        return replace(pool, teacher=strength)
 
     @property
     def taught_users(self) -> NDArray[np.int64]:

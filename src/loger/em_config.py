@@ -35,9 +35,10 @@ class EMConfig:
     """The most of an item's lead that the encoder may carry, on average over the lists of
     development users; 0 is the purely logical model, 1 sets no limit; None: the least that costs
     nothing that can be told from chance (``listwise`` and ``logit`` only)."""
-    teacher: float = 30.0
+    teacher: float | None = None
     """What the encoder expects counts as much as the held-out interactions of so many users: it
-    teaches the rules where labels are few (``listwise`` only); 0: it does not."""
+    teaches the rules where labels are few (``listwise`` only); 0: it does not; None: as much as
+    makes users with labels who are left out most likely (docs/adr/0015)."""
     taught_users: int = 200
     """Users whose candidates it teaches by."""
     additive: bool = True

@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from loger.engine import Engine, LocalEngine
+from loger.engine.threads import numpy_on_one_thread
 from loger.errors import UnknownNameError
 from loger.graph import Graph
 from loger.grounding import Formula, Groundings, Walk, ground, logits, near_items
@@ -167,9 +168,10 @@ def maximise(
     options = {"maxiter": 300, "ftol": 1e-10, "gtol": 1e-6, "maxcor": 20}
     from scipy.optimize import minimize  # slow to import, and only a fit needs it
 
-    found = minimize(  # type: ignore[call-overload]
-        downhill, start, jac=True, bounds=bounds, method="L-BFGS-B", options=options
-    )
+    with numpy_on_one_thread():  # a step is of a few dozen numbers: threads would only wait
+        found = minimize(  # type: ignore[call-overload]
+            downhill, start, jac=True, bounds=bounds, method="L-BFGS-B", options=options
+        )
     best: Floats = found.x
     return best
 

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from loger.encoder.folding import Own, score_users
+from loger.encoder.folding import score_users
 from loger.engine import Engine, LocalEngine
 from loger.errors import LogerError
 from loger.graph import KnowledgeGraph, history, pair_keys
 from loger.grounding import Groundings, Walk, concat, reach_best, reweighed, take
+from loger.listwise import Lists, Listwise
 from loger.logic import (
     Feature,
     Floats,
@@ -28,7 +29,6 @@ from loger.logic import (
     ascend,
     features,
     hit_weights,
-    listwise,
     maximise,
     pseudo_likelihood,
     typical_strengths,
@@ -36,6 +36,7 @@ from loger.logic import (
 )
 from loger.ranker import Ranker, blocks
 from loger.rules import RuleSet
+from loger.teaching import best_strength, expected, temperature
 from loger.topk import top_k
 
 if TYPE_CHECKING:
@@ -72,7 +73,9 @@ class Pool:
     beliefs: NDArray[np.float32] | None = None
     """[rows]: the encoder's own scores, by which it teaches, where it does."""
     taught: Pool | None = None
-    """Candidates of users of whom nothing is held out, if the encoder is to teach the rules."""
+    """Candidates of users who need no labels, if the encoder is to teach the rules."""
+    teacher: float = 0.0
+    """What it expects of them counts as much as the hits of so many users."""
 
     @property
     def hit_weights(self) -> Floats:
@@ -175,153 +178,66 @@ def _gather(shared: tuple[Ranker, csr_array, PoolConfig], users: NDArray[np.int6
 # ── weights ─────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class Solved:
-    """What an M-step came to: the logic, the encoder's weight, the objective before and after."""
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """How weights are asked for: which rules by which feature, and what stands beside them."""
 
     logic: Logic
-    encoder_weight: float
-    own: Own | None
-    """What items' own parts count beside the encoder's sums, if that was to be learned."""
-    before: float
-    after: float
-
-
-@dataclass(frozen=True, eq=False)
-class Lists:
-    """Candidates with their features, and how likely each is to be: what a softmax is fitted to."""
-
-    columns: csr_array  # [rows, rules]
-    beside: Floats  # [parameters that are not of rules, rows]
-    starts: NDArray[np.int64]  # [users + 1]
-    hits: NDArray[np.int64]  # rows
-    weights: Floats  # [hits], adding up to 1
-
-    def with_taught(self, other: Lists, users: float) -> Lists:
-        """Both, the other counting as much as so many users."""
-        from scipy.sparse import csr_array, vstack
-
-        own = len(np.unique(np.searchsorted(self.starts, self.hits, side="right")))
-        share = own / (own + users)
-        return Lists(
-            csr_array(vstack([self.columns, other.columns], format="csr")),
-            np.concatenate([self.beside, other.beside], axis=1),
-            np.concatenate([self.starts, self.starts[-1] + other.starts[1:]]),
-            np.concatenate([self.hits, self.starts[-1] + other.hits]),
-            np.concatenate([share * self.weights, (1 - share) * other.weights]),
-        )
-
-
-def _soft(pool: Pool, columns: csr_array, beside: Floats) -> Lists:
-    """What the encoder expects of the users to be taught about: t = softmax(c·s) over a user's
-    candidates (the soft targets of Eq. 3), with the c that suits the pool's hits best; 1 if there
-    are none."""
-    taught = pool.taught
-    assert taught is not None and taught.beliefs is not None and pool.beliefs is not None
-    none, s = np.empty((len(pool.found), 0)), pool.beliefs[None, :].astype(np.float64)
-
-    def by_encoder(c: Floats) -> tuple[float, Floats]:
-        return listwise(c, none, pool.starts, pool.hits, beside=s)
-
-    c = 1.0
-    if len(pool.hits):
-        c = float(maximise(by_encoder, np.zeros(1), np.ones(1, dtype=bool))[0])
-    z = c * taught.beliefs.astype(np.float64)
-    starts = taught.starts
-    owner = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
-    highest = np.full(len(starts) - 1, -np.inf)
-    np.maximum.at(highest, owner, z)
-    t = np.exp(z - highest[owner])
-    t /= len(np.unique(owner)) * np.bincount(owner, t)[owner]
-    return Lists(columns, beside, starts, np.arange(len(z)), t)
-
-
-@dataclass(frozen=True, eq=False)
-class Listwise:
-    """Which weights of rules, popularity and encoder make the hits of a pool most likely: asked
-    once for each limit of the encoder's, on columns that are made once."""
-
-    logic: Logic
-    """Which rules, by which feature at which scales."""
-    lists: Lists
-    unit: float
-    """What the encoder's scores are measured in."""
+    popularity: Floats | None
+    """log(1 + interactions) [items]; None leaves it out."""
+    with_encoder: bool
     l2: float
+    scales: Floats | None = None
+    """Of strengths; None: those of the pool."""
+    saturation: float = 1.0
+    """The scale of ``logwalk`` in median strengths."""
+    unit: float = 1.0
+    own_parts: NDArray[np.floating] | None = None
+    """What items have beside the encoder's sums [2, items], if what it counts is learned too."""
 
-    def objective(self, w: Floats) -> tuple[float, Floats]:
-        """The likelihood of weights of rules, popularity, encoder and, if they are learned, items'
-        own parts; and its gradient."""
-        lists = self.lists
-        return listwise(
-            w, lists.columns, lists.starts, lists.hits, self.l2, lists.weights, lists.beside
-        )
+    def question(self, pool: Pool) -> Listwise:
+        """The question for the weights that suit a pool's hits, and what the encoder expects of the
+        users of ``pool.taught``, as much as the pool says."""
+        labels, taught = self._labels(pool), self._taught(pool)
+        if taught is None or not pool.teacher:
+            return labels
+        lesson = expected(taught, temperature(labels.lists))
+        return replace(labels, lists=labels.lists.and_also(lesson, pool.teacher))
 
-    def solved(self, start: tuple[Logic, float] | None, max_encoder: float | None = None) -> Solved:
-        """The best weights, found from those of a logic of the same rules and of the encoder, whose
-        weight rises to ``max_encoder`` at most."""
-        width, rest = len(self.logic.rules), len(self.lists.beside)
-        first = np.zeros(width + rest)
-        if start is not None:
-            first[:width] = start[0].weights
-            first[width : width + 2] = start[0].popularity, start[1] * self.unit
-        positive = np.ones(len(first), dtype=bool)
-        positive[width] = False  # what is popular may count against,
-        positive[width + 2 :] = False  # and so may what the encoder knows of the item alone
-        most = np.full(len(first), np.inf)
-        if max_encoder is not None:
-            most[width + 1] = max_encoder * self.unit
-            first[width + 1] = min(first[width + 1], most[width + 1])
-        w = maximise(self.objective, first, positive, most)
-        weight = float(w[width + 1]) / self.unit
-        own = None
-        if rest > 2:
-            own = (w[-2] / weight, w[-1] / weight) if weight > 0 else (0.0, 0.0)
-        logic = replace(self.logic, weights=w[:width], popularity=float(w[width]))
-        return Solved(logic, weight, own, self.objective(first)[0], self.objective(w)[0])
+    def teacher(self, pool: Pool) -> float:
+        """How much the encoder should have to say: what users with labels say who are left out."""
+        taught = self._taught(pool)
+        return 0.0 if taught is None else best_strength(self._labels(pool), taught)
 
+    def _labels(self, pool: Pool) -> Listwise:
+        """The question for the weights that suit the hits alone."""
+        if not len(pool.hits) and pool.taught is None:
+            raise LogerError(
+                "no held-out interaction is among the candidates, so nothing can be learned "
+                "from them; is the graph connected to the items of validation?"
+            )
+        scales = self._scales(pool)
+        lists = self._lists(pool.of_hits(), scales)
+        return Listwise(replace(self.logic, scales=scales), lists, self.unit, self.l2)
 
-def listwise_of(
-    logic: Logic,
-    pool: Pool,
-    popularity: Floats | None,
-    *,
-    with_encoder: bool,
-    l2: float,
-    scales: Floats | None = None,
-    teacher: float = 0.0,
-    saturation: float = 1.0,
-    unit: float = 1.0,
-    own_parts: NDArray[np.floating] | None = None,
-) -> Listwise:
-    """The question for the weights of rules, popularity and encoder that suit a pool's hits.
+    def _taught(self, pool: Pool) -> Lists | None:
+        taught = pool.taught
+        return None if taught is None else self._lists(taught, self._scales(pool))
 
-    ``logic`` says which rules and feature; ``popularity`` [items] is log(1 + interactions), None
-    leaves it out. ``scales`` of strengths are those of the pool unless given; ``saturation`` is
-    the scale of ``logwalk`` in median strengths. What the encoder expects of the users of
-    ``pool.taught`` counts as much as the hits of ``teacher`` users. ``own_parts`` [2, items] are
-    what items have beside the encoder's sums, if what they count is to be learned too.
-    """
-    taught = pool.taught if teacher > 0 else None
-    if not len(pool.hits) and taught is None:
-        raise LogerError(
-            "no held-out interaction is among the candidates, so nothing can be learned "
-            "from them; is the graph connected to the items of validation?"
-        )
-    if scales is None and uses_strength(logic.feature):
-        scales = typical_strengths(pool.found) * (saturation if logic.feature == "logwalk" else 1)
+    def _scales(self, pool: Pool) -> Floats | None:
+        feature = self.logic.feature
+        if self.scales is not None or not uses_strength(feature):
+            return self.scales
+        return typical_strengths(pool.found) * (self.saturation if feature == "logwalk" else 1)
 
-    def columns(pool: Pool) -> tuple[csr_array, Floats]:
+    def _lists(self, pool: Pool, scales: Floats | None) -> Lists:
         items = pool.found.items
-        popular = np.zeros(len(items)) if popularity is None else popularity[items]
-        own = [] if own_parts is None else list(own_parts[:, items])
-        beside = np.stack([popular, pool.encoder * (with_encoder / unit), *own])
-        return features(pool.found, logic.feature, scales), beside
-
-    some = pool.of_hits()
-    lists = Lists(*columns(some), some.starts, some.hits, some.hit_weights)
-    if taught is not None:
-        lists = lists.with_taught(_soft(pool, *columns(taught)), teacher)
-    return Listwise(replace(logic, scales=scales), lists, unit, l2)
+        popular = np.zeros(len(items)) if self.popularity is None else self.popularity[items]
+        own = [] if self.own_parts is None else list(self.own_parts[:, items])
+        beside = np.stack([popular, pool.encoder * (self.with_encoder / self.unit), *own])
+        columns = features(pool.found, self.logic.feature, scales)
+        beliefs = None if pool.beliefs is None else pool.beliefs.astype(np.float64)
+        return Lists(columns, beside, pool.starts, pool.hits, pool.hit_weights, beliefs)
 
 
 def solve_pseudo(

@@ -10,8 +10,8 @@ from threading import Lock
 from typing import Any
 
 _lock = Lock()
-_before: list[int] = []
-"""How many threads each library of NumPy had, while anybody computes on one …"""
+_before: list[tuple[Any, int]] = []
+"""How many threads each library of NumPy and SciPy had, while anybody computes on one …"""
 _inside = 0
 """… and how many do."""
 
@@ -44,17 +44,17 @@ def one_thread() -> Iterator[None]:
 
 @contextmanager
 def numpy_on_one_thread() -> Iterator[None]:
-    """Let NumPy use one core per product, in the whole process, until the last such block ends.
+    """Let NumPy, and SciPy if it has been imported, use one core per product, in the whole process,
+    until the last such block ends.
 
     Once the main thread has changed the number, OpenBLAS 0.3.31 takes no change from another: an
     engine enters this where its work is asked for, too.
     """
     global _inside
     with _lock:
-        if not _inside:
-            _before[:] = [library.num_threads for library in _libraries()]
-            for library in _libraries():
-                library.set_num_threads(1)
+        for library in _libraries("scipy.linalg" in sys.modules)[len(_before) :]:
+            _before.append((library, library.num_threads))
+            library.set_num_threads(1)
         _inside += 1
     try:
         yield
@@ -62,14 +62,19 @@ def numpy_on_one_thread() -> Iterator[None]:
         with _lock:
             _inside -= 1
             if not _inside:
-                for library, n in zip(_libraries(), _before, strict=True):
+                for library, n in _before:
                     library.set_num_threads(n)
+                _before.clear()
 
 
 @cache
-def _libraries() -> tuple[Any, ...]:
-    """What multiplies matrices for NumPy."""
+def _libraries(with_scipy: bool) -> tuple[Any, ...]:
+    """What multiplies matrices for NumPy and then, once it is imported, for SciPy, which brings a
+    library of its own."""
     import numpy  # noqa: F401  # so that its library is there to be found
     from threadpoolctl import ThreadpoolController
 
-    return tuple(ThreadpoolController().select(user_api="blas").lib_controllers)
+    known = _libraries(False) if with_scipy else ()
+    places = {library.filepath for library in known}
+    found = ThreadpoolController().select(user_api="blas").lib_controllers
+    return known + tuple(library for library in found if library.filepath not in places)

@@ -1,0 +1,89 @@
+"""The encoder teaches the rules where labels are few, and labels left out say how much it may say
+(docs/adr/0015)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from loger.listwise import Lists, Listwise
+from loger.logic import Floats, listwise, maximise
+
+STRENGTHS = (300.0, 100.0, 30.0, 10.0)
+"""What the encoder's expectation may count, in users with labels. Ten never did harm."""
+UNTOLD = 30.0
+"""What it counts where there are no two users with labels to learn that from."""
+FOLDS = 5
+ENOUGH_USERS = 100
+"""Users with labels by whom strengths are compared, …"""
+ENOUGH_TAUGHT = 50
+"""… and users taught about meanwhile: one number needs no more."""
+
+
+def temperature(labels: Lists) -> float:
+    """The c by which softmax(c·s) of the encoder's own scores suits the hits best; 1 without."""
+    assert labels.beliefs is not None
+    if not len(labels.hits):
+        return 1.0
+    none, s = np.empty((len(labels.beliefs), 0)), labels.beliefs[None, :]
+
+    def by_encoder(c: Floats) -> tuple[float, Floats]:
+        return listwise(c, none, labels.starts, labels.hits, 0.0, labels.weights, s)
+
+    return float(maximise(by_encoder, np.zeros(1), np.ones(1, dtype=bool))[0])
+
+
+def expected(taught: Lists, c: float) -> Lists:
+    """What the encoder expects of users: every candidate a hit of weight softmax(c·s), the soft
+    targets of Eq. 3; each user counts the same."""
+    assert taught.beliefs is not None
+    z, starts = c * taught.beliefs, taught.starts
+    owner = np.repeat(np.arange(len(taught)), np.diff(starts))
+    highest = np.full(len(taught), -np.inf)
+    np.maximum.at(highest, owner, z)
+    t = np.exp(z - highest[owner])
+    t /= len(np.unique(owner)) * np.bincount(owner, t)[owner]
+    return replace(taught, hits=np.arange(len(z)), weights=t)
+
+
+def best_strength(question: Listwise, taught: Lists) -> float:
+    """The most that the encoder may say by what users with labels say who are left out: the largest
+    strength with which they are as likely as with the best one, but for its standard error.
+
+    A few labels tell little, and then the encoder, which knows all interactions, is the better
+    guess.
+    """
+    labels = _some(question.lists, ENOUGH_USERS)
+    if len(labels) < 2 or not len(labels.hits):
+        return UNTOLD
+    told = left_out(replace(question, lists=labels), _some(taught, ENOUGH_TAUGHT))
+    best = told[told.sum(1).argmax()]
+    for strength, values in zip(STRENGTHS, told, strict=True):
+        loss = best - values
+        if loss.mean() <= loss.std(ddof=1) / np.sqrt(len(loss)):
+            return strength
+    return STRENGTHS[-1]
+
+
+def left_out(question: Listwise, taught: Lists) -> Floats:
+    """How likely the labels of each user are by what the others' teach with each strength, in folds
+    of users; [strengths, users]."""
+    labels = question.lists
+    fold, out = np.arange(len(labels)) % FOLDS, np.zeros((len(STRENGTHS), len(labels)))
+    for k in range(min(FOLDS, len(labels))):
+        known, new = labels.of_users(fold != k), labels.of_users(fold == k)
+        lesson, w = expected(taught, temperature(known)), question.zero
+        for row, strength in zip(out, STRENGTHS, strict=True):
+            w = replace(question, lists=known.and_also(lesson, strength)).best(w)
+            row[fold == k] = np.mean(fold == k) * new.of_each(w)
+    return out
+
+
+def _some(lists: Lists, most: int) -> Lists:
+    """Those of so many users at most, evenly from all."""
+    if len(lists) <= most:
+        return lists
+    some = np.zeros(len(lists), dtype=bool)
+    some[np.arange(most) * len(lists) // most] = True
+    return lists.of_users(some)

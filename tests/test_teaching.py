@@ -1,0 +1,158 @@
+"""How much the encoder may teach: as much as users with labels who are left out say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from loger import teaching
+from loger.em import EM
+from loger.engine import LocalEngine
+from loger.graph import history
+from loger.grounding import ground
+from loger.listwise import Lists
+from loger.teaching import UNTOLD, best_strength, left_out
+from small import Table, held_out_pairs, problem, small_graph, some_rules
+
+GRAPH = small_graph()
+RULES = some_rules(GRAPH)
+
+
+def asked(em: EM) -> tuple:
+    """The question of the fitting users, and what the encoder expects of some."""
+    pool = em.pool(em.rules, em.fit_users)
+    how = em._asked(em.rules, pool, None)[0]
+    return how._labels(pool), how._taught(pool), pool
+
+
+def parts(lists: Lists, chosen) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Of some users with hits: columns, which rows are hits, and the encoder's scores."""
+    dense = np.hstack([lists.columns.toarray(), lists.beside.T])
+    taken = np.zeros(len(dense), dtype=bool)
+    taken[lists.hits] = True
+    spans = [slice(a, b) for a, b in zip(lists.starts, lists.starts[1:], strict=False)]
+    return [(dense[s], taken[s], lists.beliefs[s]) for k, s in enumerate(spans) if chosen[k]]
+
+
+def log_softmax(z):
+    return z - np.log(np.exp(z - z.max()).sum()) - z.max()
+
+
+def mean_of_users(users, score) -> float:
+    """The mean log-likelihood of the hits; those of a user with m of them count 1/√m each."""
+    values = [log_softmax(score(x, s))[taken].sum() / np.sqrt(taken.sum()) for x, taken, s in users]
+    return sum(values) / sum(np.sqrt(taken.sum()) for _, taken, _ in users)
+
+
+def slow_weights(known, lessons, strength, l2):
+    """The best weights for some users, and lessons that count as much as ``strength`` of them."""
+    c = minimize(lambda c: -mean_of_users(known, lambda _, s: c[0] * s), [0.5], bounds=[(0, None)])
+    share = len(known) / (len(known) + strength)
+
+    def cost(w):
+        own = mean_of_users(known, lambda x, _: x @ w)
+        told = [np.exp(log_softmax(c.x[0] * s)) @ log_softmax(x @ w) for x, _, s in lessons]
+        return -share * own - (1 - share) * np.mean(told) + 0.5 * l2 * w @ w
+
+    width = known[0][0].shape[1]
+    bounds = [(None, None) if k == width - 2 else (0, None) for k in range(width)]
+    return minimize(cost, np.zeros(width), bounds=bounds, options={"maxfun": 100_000}).x
+
+
+def test_users_are_left_out_of_what_they_are_to_tell(monkeypatch):
+    monkeypatch.setattr(teaching, "STRENGTHS", (300.0, 3.0))
+    monkeypatch.setattr(teaching, "FOLDS", 3)
+    question, taught, _ = asked(problem(teacher=None, l2=0.05, taught_users=5))
+    labels, n = question.lists, len(question.lists)
+    lessons, told = parts(taught, np.ones(len(taught))), left_out(question, taught)
+    for k in range(3):
+        new = np.arange(n) % 3 == k
+        for values, strength in zip(told, (300.0, 3.0), strict=True):
+            w = slow_weights(parts(labels, ~new), lessons, strength, 0.05)
+            slow = mean_of_users(parts(labels, new), lambda x, _, w=w: x @ w)
+            assert values[new].sum() / new.mean() == pytest.approx(slow, abs=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("told", "chosen"),
+    [
+        ([[-2, -2, -2], [-1, -1, -1], [-3, -3, -3], [-4, -4, -4]], 100.0),
+        ([[-9, -1, -1], [-1, -1, -1], [-3, -3, -3], [-4, -4, -4]], 300.0),  # 8/3 less, give or take
+        ([[-4, -4, -3], [-4, -4, -2], [-4, -2, -2], [-1, -1, -1]], 10.0),
+    ],
+)
+def test_the_strongest_that_is_as_good_as_the_best_within_its_standard_error_is_chosen(
+    monkeypatch, told, chosen
+):
+    question, taught, _ = asked(problem(teacher=None))
+    monkeypatch.setattr(teaching, "left_out", lambda *_: np.array(told, dtype=float))
+    assert best_strength(question, taught) == chosen
+
+
+def taken_by_a_rule() -> tuple[np.ndarray, np.ndarray]:
+    """For each user the new item that most paths of the first rule lead to."""
+    everyone = np.arange(GRAPH.n_users)
+    users, items = (x.ravel() for x in np.indices((GRAPH.n_users, GRAPH.n_items)))
+    paths = ground(GRAPH, RULES, users, items).count_matrix.toarray()[:, 0]
+    paths = paths.reshape(GRAPH.n_users, GRAPH.n_items).astype(float)
+    paths[history(GRAPH, everyone)] = -1
+    return everyone[:26], paths.argmax(1)[:26]
+
+
+def test_where_a_rule_says_it_all_the_encoder_says_nothing_and_where_it_knows_more_it_does():
+    noise = np.random.default_rng(0).normal(size=(GRAPH.n_users, GRAPH.n_items))
+    by_rule, at_random = taken_by_a_rule(), held_out_pairs(GRAPH)
+    knows = noise.copy()
+    knows[at_random] += 4
+    strengths = []
+    for scores, pairs in ((noise, by_rule), (knows, at_random)):
+        config = problem(teacher=None).config
+        em = EM(GRAPH, Table(scores), RULES, pairs, config, engine=LocalEngine(1))
+        strengths.append(em.pool(RULES, em.fit_users).teacher)
+    assert strengths == [10.0, 300.0]
+
+
+def test_without_two_users_with_labels_nothing_says_how_much_it_may_teach():
+    question, taught, _ = asked(problem(teacher=None))
+    one = question.lists.of_users(np.arange(len(question.lists)) == 1)
+    assert best_strength(replace(question, lists=one), taught) == UNTOLD
+    none = replace(question.lists, hits=np.empty(0, dtype=np.int64), weights=np.empty(0))
+    assert best_strength(replace(question, lists=none), taught) == UNTOLD
+
+
+def test_a_strength_that_is_given_is_taken():
+    em = problem(teacher=7.0)
+    assert em.pool(em.rules, em.fit_users).teacher == 7.0
+
+
+def test_enough_users_with_labels_are_asked_and_they_come_from_everywhere(monkeypatch):
+    question, taught, _ = asked(problem(teacher=None))
+    lists, sizes = question.lists, []
+    monkeypatch.setattr(teaching, "ENOUGH_USERS", 4)
+    monkeypatch.setattr(teaching, "ENOUGH_TAUGHT", 3)
+
+    def seen(question, taught):
+        sizes.append((len(question.lists), len(taught), question.lists.columns.shape[0]))
+        return np.zeros((4, 4))
+
+    monkeypatch.setattr(teaching, "left_out", seen)
+    best_strength(question, taught)
+    places = np.arange(4) * len(lists) // 4
+    assert sizes == [(4, 3, np.diff(lists.starts)[places].sum())]
+
+
+def test_lists_of_some_users_are_their_rows_and_hits():
+    lists = asked(problem(teacher=None))[0].lists
+    chosen = np.arange(len(lists)) % 3 == 1
+    some, w = lists.of_users(chosen), np.linspace(0.1, 1, lists.columns.shape[1] + 2)
+    assert some.weights.sum() == pytest.approx(1)
+    whole = lists.of_each(w)
+    assert whole.sum() == pytest.approx(lists.likelihood(w)[0])
+    share = lists.weights[
+        np.isin(lists.hits, np.flatnonzero(np.repeat(chosen, np.diff(lists.starts))))
+    ]
+    assert some.of_each(w) * share.sum() == pytest.approx(whole[chosen])
+    assert not len(lists.of_users(np.zeros(len(lists), dtype=bool)).hits)
