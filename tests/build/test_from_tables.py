@@ -114,3 +114,13 @@ def test_what_cannot_be_guessed_is_told_with_the_columns_and_what_to_do() -> Non
         from_tables(plays, items=pl.DataFrame(TRACKS))
     with pytest.raises(DataError, match="neither a path nor a frame, got 'NoneType'"):
         from_tables(None)
+
+
+def test_what_a_table_lacks_is_said_and_an_index_with_a_name_is_a_column() -> None:
+    plays, tracks = pd.DataFrame(PLAYS), pd.DataFrame(TRACKS)
+    with pytest.raises(DataError, match=r"no column of the items \(title, artist\) has the ids"):
+        from_tables(plays, tracks.drop(columns="id"), user="listener")
+    with pytest.raises(DataError, match="the table of interactions has no rows"):
+        from_tables(plays.head(0), tracks)
+    indexed = from_tables(plays.set_index("listener"), tracks, user="listener")
+    assert content(indexed) == content(from_tables(plays, tracks, user="listener"))

@@ -357,6 +357,10 @@ def test_a_body_that_is_not_json_is_told_so(client):
     headers = {"Content-Type": "application/json"}
     answer = client.post("/v1/recommendations", content="{", headers=headers)
     assert "is not JSON" in is_error(answer, 422)
+    untold = client.post(
+        "/v1/recommendations", content='{"history": []}', headers={"Content-Type": "text/plain"}
+    )
+    assert "add the header Content-Type: application/json" in is_error(untold, 422)
 
 
 def unnamed(told):

@@ -99,7 +99,7 @@ def matched(
         raise _mismatch(
             what, interactions, table, max(alike, key=lambda p: p.score), path, table_path
         )
-    raise _not_found(what, free, path, table_path)
+    raise _not_found(what, free, path, table, table_path)
 
 
 def check_column(interactions: pl.DataFrame, chosen: str | None, path: Path | None) -> None:
@@ -125,11 +125,21 @@ def _pair(
 
 
 def _not_found(
-    what: str, free: Sequence[str], path: Path | None, table: Path | None = None
+    what: str,
+    free: Sequence[str],
+    path: Path | None,
+    table: pl.DataFrame | None = None,
+    table_path: Path | None = None,
 ) -> DataError:
-    where = "" if table is None else f" and has its ids in {table.name}"
+    where = ""
+    if table is not None:
+        file = f"the {what}s" if table_path is None else table_path.name
+        where = (
+            f" by an id that {file} has, too: no column of {file} ({', '.join(columns_of(table))})"
+        )
+        where += f" has the ids of one of {', '.join(free)}"
     return DataError(
-        f"no column was found that names the {what}{where}; there are {', '.join(free)}",
+        f"no column was found that names the {what}{where or '; there are ' + ', '.join(free)}",
         path=path,
         remedy=f"say which: --{what} COLUMN, or {what}='COLUMN' in Python",
     )

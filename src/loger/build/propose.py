@@ -27,6 +27,7 @@ from loger.build.values import (
     separator_of,
     unit_of,
 )
+from loger.errors import DataError
 from loger.rules.english import UNCHANGED
 
 _RATING = ["rating", "stars", "score", "overall", "grade", "points", "bewertung"]
@@ -82,6 +83,11 @@ def propose(
     """A mapping for frames with a ``line`` column; ``item``, ``user`` and ``time`` are columns of
     the interactions, where the guess is not wanted."""
     paths = [None if f is None else Path(f) for f in files]
+    for given, what, path in zip(
+        (interactions, items, users), ("interactions", "items", "users"), paths, strict=True
+    ):
+        if given is not None and not len(given):
+            raise DataError(f"the table of {what} has no rows", path=path, remedy="add some")
     item, item_id = matched("item", interactions, items, item, (user,), paths[0], paths[1])
     user, user_id = matched("user", interactions, users, user, (item,), paths[0], paths[2])
     ids = pl.Series(dtype=pl.String) if items is None else cells(items[item_id])

@@ -41,6 +41,9 @@ def _from_pandas(source: Any, name: str | None) -> pl.DataFrame:
     become null."""
     import polars as pl
 
+    index = [label for label in getattr(source.index, "names", ()) if label is not None]
+    if index and not set(index) & set(source.columns):
+        source = source.reset_index()  # set_index("user_id") makes an id no less of a column
     names = [str(c) for c in source.columns]
     twice = [c for c in names if names.count(c) > 1]
     if twice:

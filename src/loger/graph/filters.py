@@ -109,9 +109,13 @@ class _Reader:
             if not self._sign(")"):
                 raise self.error("a closing bracket is missing")
             return inner
-        name = self._quoted() or self._match(_NAME)
+        quoted = self._quoted()
+        name = quoted or self._match(_NAME)
         if not name:
             raise self.error("expected a fact such as genre=jazz")
+        if not quoted and (order := re.search("[<>]", name)):
+            ranged = f"{name[: order.start()]}_range=…"
+            raise self.error(f"there are only = and !=; numbers are in ranges: write {ranged}")
         sign = self._match(_SIGN)
         if sign is None:
             hint = f"; write {name.replace(':', '=', 1)}" if ":" in name else ""

@@ -68,6 +68,8 @@ def problem(error: Mapping[str, Any], known: Sequence[str] = ()) -> str:
         return f"is not known{did_you_mean(str(error['loc'][-1]), () if inside else known)}"
     if kind == "value_error":
         return str(error["msg"]).removeprefix("Value error, ")
+    if kind == "model_attributes_type" and isinstance(error.get("input"), bytes):
+        return "was not sent as JSON; add the header Content-Type: application/json"
     words = _WORDS.get(kind)
     if words is None:
         return str(error["msg"])
