@@ -11,7 +11,8 @@ from loger.listwise import Lists, Listwise
 from loger.logic import Floats, listwise, maximise
 
 STRENGTHS = (300.0, 100.0, 30.0, 10.0)
-"""What the encoder's expectation may count, in users with labels. Ten never did harm."""
+"""What the encoder's expectation may count, in users with labels. Ten labels cannot tell weaker
+teachers apart."""
 UNTOLD = 30.0
 """What it counts where there are no two users with labels to learn that from."""
 FOLDS = 5
