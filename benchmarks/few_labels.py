@@ -36,6 +36,7 @@ from loger.evaluation.metrics import ranking
 from loger.evaluation.metrics.significance import resampled_means
 from loger.fitting import Fit
 from loger.graph import history
+from loger.grounding import Walk
 from loger.model import LOGERConfig
 from loger.topk import top_k
 
@@ -90,8 +91,8 @@ class Problem:
 
     def alone(self, recency: float) -> Floats:
         """NDCG of the encoder by itself."""
-        graph = self.whole.graph
-        return self.ndcg(lambda users: score_users(self.encoder, graph, users, recency))
+        graph, walk = self.whole.graph, Walk(recency=recency)
+        return self.ndcg(lambda users: score_users(self.encoder, graph, users, walk))
 
     def ndcg(self, score: Callable[[NDArray[np.int64]], NDArray[Any]]) -> Floats:
         """NDCG@10 of each user who judges, over all items."""
