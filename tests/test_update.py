@@ -19,6 +19,7 @@ from loger.cli import app
 from loger.data.demo import shop
 from loger.data.notes import Note
 from loger.data.splits import split
+from loger.derived import derive
 from loger.derived_config import DerivedConfig
 from loger.encoder import TransEConfig
 from loger.encoder.expected import RIDGE
@@ -428,7 +429,6 @@ def test_the_log_says_what_each_update_brought(model):
         ({"interactions": 5}, "a file, a frame or rows"),
         ({"interactions": [{"user": "a", "item": "b"}, ("a", "b")]}, "a row is a dict or user"),
         ({"facts": [("a", "purchase", "b")]}, "the name of the interaction itself"),
-        ({"facts": [("a", "followed_by", "b")]}, "made from interactions"),
         (
             {"facts": [{"head": "a", "relation": "has_brand", "tail": "b", "tail_type": "item"}]},
             "leads from item to brand",
@@ -439,6 +439,13 @@ def test_the_log_says_what_each_update_brought(model):
 def test_what_cannot_be_taken_in_is_told_before_anything_is_done(model, wrong, said):
     with pytest.raises((DataError, LogerError), match=said):
         model.update(**wrong)
+
+
+def test_a_relation_that_the_fit_makes_takes_no_facts(model, parts):
+    made = derive(parts, DerivedConfig())
+    knows = model.with_ranker(replace(model.ranker_, graph=made))
+    with pytest.raises(LogerError, match="'followed_by' is made from interactions"):
+        knows.update(facts=[("a", "followed_by", "b")])
 
 
 def test_what_is_not_there_cannot_be_removed(model):

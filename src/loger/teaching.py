@@ -49,22 +49,18 @@ def expected(taught: Lists, c: float) -> Lists:
 
 
 def best_strength(question: Listwise, taught: Lists) -> float:
-    """The most that the encoder may say by what users with labels say who are left out: the largest
-    strength with which they are as likely as with the best one, but for its standard error.
+    """How much the encoder may say: the geometric mean of the strengths, each as often as it makes
+    the labels of users who are left out likely.
 
-    A few labels tell little, and then the encoder, which knows all interactions, is the better
-    guess.
+    A few labels tell little, and then it is a middle strength; many tell which is best.
     """
     labels = _some(question.lists, ENOUGH_USERS)
     if len(labels) < 2 or not len(labels.hits):
         return UNTOLD
     told = left_out(replace(question, lists=labels), _some(taught, ENOUGH_TAUGHT))
-    best = told[told.sum(1).argmax()]
-    for strength, values in zip(STRENGTHS, told, strict=True):
-        loss = best - values
-        if loss.mean() <= loss.std(ddof=1) / np.sqrt(len(loss)):
-            return strength
-    return STRENGTHS[-1]
+    likely = len(labels) * told.sum(1)
+    shares = np.exp(likely - likely.max())
+    return float(np.exp(shares @ np.log(STRENGTHS) / shares.sum()))
 
 
 def left_out(question: Listwise, taught: Lists) -> Floats:
