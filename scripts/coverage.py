@@ -30,7 +30,7 @@ def main() -> None:
         print(f"  {len(of_file['missing_lines']):4d}  {of_file_share:5.1f} %  {name}")
     print(f"coverage {share:.1f} % of lines; at least {limit:g} % is asked for")
     if share < limit:
-        print("too little, or SlipCover lost what the workers measured: look before you trust either")
+        print("too little, or SlipCover lost what the workers measured: look before you trust it")
 
 
 if __name__ == "__main__":
