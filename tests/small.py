@@ -75,6 +75,7 @@ def table(graph: KnowledgeGraph) -> Table:
 def problem(encoder: Table | None = None, rules: RuleSet | None = None, **settings: Any) -> EM:
     graph = small_graph()
     own = {"fit_users": 20, "dev_users": 10, "tau": 0.5, "teacher": 0.0, **settings}
+    own = {"many_labels": 0 if own["teacher"] == 0 else 300, **own}
     return EM(
         graph,
         encoder or table(graph),

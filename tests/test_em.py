@@ -25,7 +25,7 @@ from loger.graph import history
 from loger.grounding import ground
 from loger.logic import FEATURES
 from loger.logistic import expit
-from loger.opacity import FEWEST_USERS, Opacity, least_opaque, opacity_curve
+from loger.opacity import Opacity, least_opaque, opacity_curve
 from loger.ranker import Fusion
 from loger.rules import RuleSet
 from loger.rules.mining import mine
@@ -48,7 +48,9 @@ def rules(parts):
 
 
 def problem(parts, encoder, rules, **settings):
-    return EM(parts.graph, encoder, rules, parts.pairs("validation"), EMConfig(**settings))
+    """A problem whose labels count as many, though they are few."""
+    config = EMConfig(**{"many_labels": 0, **settings})
+    return EM(parts.graph, encoder, rules, parts.pairs("validation"), config)
 
 
 def test_a_pool_has_no_observed_item_and_the_right_groundings_and_hits(parts, encoder, rules):
@@ -325,11 +327,10 @@ def test_a_few_users_do_not_take_the_encoder_away(parts, able, weak):
     users, items = parts.pairs("validation")
     few = np.isin(users, np.unique(users)[:10])
     em = EM(parts.graph, able, weak, (users[few], items[few]), EMConfig(rounds=0))
-    assert 0 < len(em.dev_users) < FEWEST_USERS
+    assert em.few and not len(em.dev_users)
     first = em.start()
     assert first.fusion.encoder_weight > 0
-    unlimited, same, tried = least_opaque(em, first)
-    assert (unlimited.config.opacity, same, tried) == (1.0, first, [])
+    assert least_opaque(em, first) == (em, first, [])
 
 
 @pytest.mark.parametrize(
@@ -337,4 +338,9 @@ def test_a_few_users_do_not_take_the_encoder_away(parts, able, weak):
     [(-0.0004, 0.001, True), (-0.0006, 0.001, False), (-0.0001, -0.00001, False), (0.1, 0.2, True)],
 )
 def test_a_loss_is_free_if_it_is_small_and_may_be_chance(difference, high, free):
-    assert Opacity(0.5, 0.3, 0.1 + difference, difference, -0.01, high).free == free
+    assert Opacity(0.5, 0.3, 0.1 + difference, difference, -0.004, high).free == free
+
+
+@pytest.mark.parametrize(("low", "free"), [(-0.0051, False), (-0.0049, True)])
+def test_what_may_cost_much_is_not_free_though_users_are_too_few_to_tell(low, free):
+    assert Opacity(0.5, 0.3, 0.101, 0.001, low, 0.2).free == free

@@ -26,6 +26,7 @@ from loger.mstep import Asked, pair_scores, uniform_items
 from loger.pseudo import hidden_pairs, pseudo_users
 from loger.ranker import Fusion
 from loger.rules import RuleSet
+from loger.teaching import SPREAD
 from loger.tuning import tuned
 from small import Table, held_out_pairs, problem, small_graph, some_rules, table
 
@@ -307,7 +308,8 @@ def test_walks_are_tried_on_the_same_candidates(monkeypatch):
         return FittedLogic(fitted(em).logic, Fusion(), (Round(0, -2.0, -1.0, 0, 0, ndcg, 0.5),))
 
     monkeypatch.setattr(EM, "start", start)
-    em, first, tried = tuned(make, EMConfig(), {"popular": (0.0, 0.5, 1.0)})
+    many = EMConfig(many_labels=0)
+    em, first, tried = tuned(make, many, {"popular": (0.0, 0.5, 1.0)})
     assert [(name, value) for name, value, _ in tried] == [
         ("popular", 0.0), ("popular", 0.5), ("popular", 1.0),
     ]  # fmt: skip
@@ -315,9 +317,9 @@ def test_walks_are_tried_on_the_same_candidates(monkeypatch):
     assert em.config.walk.popular == 0.5 and first.trace[0].ndcg == 0.3
     assert len(made) == 1 and gathered == [0.0]
     judged[0.0] = 0.9
-    em, *_ = tuned(make, EMConfig(), {"popular": (0.0, 0.5)})
+    em, *_ = tuned(make, many, {"popular": (0.0, 0.5)})
     assert em is made[1] and len(made) == 2  # what was given is best
-    em, _, tried = tuned(make, EMConfig(), {"l2": (1e-3, 0.5)})
+    em, _, tried = tuned(make, many, {"l2": (1e-3, 0.5)})
     assert em is made[3] and len(made) == 4  # not a walk: a problem of its own
     assert em.config.l2 == 0.5 and [value for _, value, _ in tried] == [1e-3, 0.5]
 
@@ -372,12 +374,14 @@ def test_probabilities_of_very_many_pairs_are_of_a_part_of_them(monkeypatch):
 def slow_teaching(em: EM, pool, w, scales) -> float:
     """Σ over users to be taught about of Σ_i t_i log softmax_i, t = softmax(c·s); their mean."""
     held, taught, total = pool.encoder, pool.taught, 0.0
+    n = len(np.unique(pool.found.users[pool.hits]))
 
-    def fits(c):  # how well the encoder alone explains the hits
-        return listwise(np.array([c]), held[:, None].astype(float), pool.starts, pool.hits)[0]
+    def fits(c):  # how well the encoder alone explains the hits, and how far c is from 1
+        own = listwise(np.array([c]), held[:, None].astype(float), pool.starts, pool.hits)[0]
+        return own - np.log(c) ** 2 / (2 * SPREAD**2 * n)
 
-    c = max(np.linspace(0, 6, 60_001)[::100], key=fits)
-    c = max(np.linspace(max(c - 0.01, 0), c + 0.01, 401), key=fits)
+    c = max(np.linspace(0, 6, 60_001)[1::100], key=fits)
+    c = max(np.linspace(max(c - 0.01, 1e-4), c + 0.01, 401), key=fits)
     columns = slow_columns(em, taught, scales, True, True)
     for a, b in zip(taught.starts, taught.starts[1:], strict=False):
         t = np.exp(c * taught.encoder[a:b].astype(float))
@@ -416,12 +420,12 @@ def test_the_more_it_teaches_the_nearer_lists_are_to_the_encoders():
     assert shares[0] < shares[1] < shares[2]
 
 
-def test_with_many_labels_the_encoder_does_not_teach(monkeypatch):
+def test_with_many_labels_the_encoder_does_not_teach():
     em = problem(teacher=None)
     assert em.pool(RULES, em.fit_users).taught is not None
-    monkeypatch.setattr("loger.em.MANY", len(em.fit_users))
-    assert em.pool(RULES, em.fit_users).taught is None
-    assert em.start().logic.weights.tolist() == problem().start().logic.weights.tolist()
+    many = problem(teacher=None, many_labels=16)
+    assert len(many.dev_users) and many.pool(RULES, many.fit_users).taught is None
+    assert many.start().logic.weights.tolist() == problem().start().logic.weights.tolist()
 
 
 def test_what_is_taught_by_keeps_up_with_rules_walk_and_encoder():

@@ -119,7 +119,7 @@ def test_stages_of_another_fit_are_not_taken_up(parts, tmp_path: Path) -> None:
 
 
 def test_what_was_fitted_comes_back_from_json_to_the_last_bit(parts) -> None:
-    model = LOGER(replace(CONFIG, em=EMConfig())).fit(parts)
+    model = LOGER(replace(CONFIG, em=EMConfig(many_labels=0))).fit(parts)
     problem = model.em(parts)
     fitted = problem.start()
     text = json.dumps(stages.logic_values(fitted))

@@ -14,7 +14,8 @@ from loger.engine import LocalEngine
 from loger.graph import history
 from loger.grounding import ground
 from loger.listwise import Lists
-from loger.teaching import UNTOLD, best_strength, left_out
+from loger.teaching import SPREAD, UNTOLD, best_strength, left_out, temperature
+from loger.tuning import tuned, with_or_without
 from small import Table, held_out_pairs, problem, small_graph, some_rules
 
 GRAPH = small_graph()
@@ -47,14 +48,22 @@ def mean_of_users(users, score) -> float:
     return sum(values) / sum(np.sqrt(taken.sum()) for _, taken, _ in users)
 
 
+def slow_temperature(known) -> float:
+    """The c of softmax(c·s) at the maximum of likelihood and prior, by trying many."""
+    logs = np.linspace(-3, 3, 6001)
+    prior = logs**2 / (2 * SPREAD**2 * len(known))
+    likely = [mean_of_users(known, lambda _, s, c=c: np.exp(c) * s) for c in logs]
+    return float(np.exp(logs[np.argmax(np.array(likely) - prior)]))
+
+
 def slow_weights(known, lessons, strength, l2):
     """The best weights for some users, and lessons that count as much as ``strength`` of them."""
-    c = minimize(lambda c: -mean_of_users(known, lambda _, s: c[0] * s), [0.5], bounds=[(0, None)])
+    c = slow_temperature(known)
     share = len(known) / (len(known) + strength)
 
     def cost(w):
         own = mean_of_users(known, lambda x, _: x @ w)
-        told = [np.exp(log_softmax(c.x[0] * s)) @ log_softmax(x @ w) for x, _, s in lessons]
+        told = [np.exp(log_softmax(c * s)) @ log_softmax(x @ w) for x, _, s in lessons]
         return -share * own - (1 - share) * np.mean(told) + 0.5 * l2 * w @ w
 
     width = known[0][0].shape[1]
@@ -63,11 +72,10 @@ def slow_weights(known, lessons, strength, l2):
 
 
 def test_users_are_left_out_of_what_they_are_to_tell(monkeypatch):
-    monkeypatch.setattr(teaching, "STRENGTHS", (300.0, 3.0))
     monkeypatch.setattr(teaching, "FOLDS", 3)
     question, taught, _ = asked(problem(teacher=None, l2=0.05, taught_users=5))
     labels, n = question.lists, len(question.lists)
-    lessons, told = parts(taught, np.ones(len(taught))), left_out(question, taught)
+    lessons, told = parts(taught, np.ones(len(taught))), left_out(question, taught, (300.0, 3.0))
     for k in range(3):
         new = np.arange(n) % 3 == k
         for values, strength in zip(told, (300.0, 3.0), strict=True):
@@ -113,7 +121,7 @@ def test_where_a_rule_says_it_all_the_encoder_says_little_and_where_labels_canno
         config = problem(teacher=None).config
         em = EM(GRAPH, Table(scores), RULES, pairs, config, engine=LocalEngine(1))
         strengths.append(em.pool(RULES, em.fit_users).teacher)
-    assert strengths[0] < 11 and strengths[1] > 50
+    assert strengths[0] < 11 and strengths[1] > 40
 
 
 def test_without_two_users_with_labels_nothing_says_how_much_it_may_teach():
@@ -135,7 +143,7 @@ def test_enough_users_with_labels_are_asked_and_they_come_from_everywhere(monkey
     monkeypatch.setattr(teaching, "ENOUGH_USERS", 4)
     monkeypatch.setattr(teaching, "ENOUGH_TAUGHT", 3)
 
-    def seen(question, taught):
+    def seen(question, taught, strengths):
         sizes.append((len(question.lists), len(taught), question.lists.columns.shape[0]))
         return np.zeros((4, 4))
 
@@ -143,6 +151,49 @@ def test_enough_users_with_labels_are_asked_and_they_come_from_everywhere(monkey
     best_strength(question, taught)
     places = np.arange(4) * len(lists) // 4
     assert sizes == [(4, 3, np.diff(lists.starts)[places].sum())]
+
+
+def test_the_temperature_is_that_of_training_unless_labels_say_otherwise():
+    lists = asked(problem(teacher=None))[0].lists
+    known = parts(lists, np.ones(len(lists)))
+    assert temperature(lists) == pytest.approx(slow_temperature(known), abs=2e-3)
+    flat = replace(lists, beliefs=np.zeros_like(lists.beliefs))
+    assert temperature(flat) == 1.0
+    one = lists.of_users(np.arange(len(lists)) == 0)
+    assert abs(np.log(temperature(one))) < 2 * SPREAD
+
+
+def test_what_items_have_of_their_own_counts_in_lessons_as_in_labels():
+    em = problem(teacher=50.0)
+    pool, beside = em.pool(em.rules, em.fit_users), np.arange(em.graph.n_items) / 7
+    more = pool.with_own(beside)
+    for before, after in ((pool, more), (pool.taught, more.taught)):
+        assert after.encoder - before.encoder == pytest.approx(beside[before.found.items], abs=1e-5)
+
+
+def test_where_labels_are_few_all_users_teach_and_those_left_out_choose():
+    config = problem(teacher=None, fit_users=30).config
+
+    def few(settings):
+        return EM(GRAPH, problem().encoder, RULES, taken_by_a_rule(), settings)
+
+    em = few(config)
+    assert em.few and len(em.fit_users) == 26 and not len(em.dev_users)
+    chosen, first, tried = tuned(few, config, {"popular": (0.0, 0.5)})
+    others = [em.with_walk(replace(config.walk, popular=x)).left_out() for x in (0.0, 0.5)]
+    share = 1 / (1 + np.exp(others[0] - others[1]))
+    assert [row[:2] for row in tried] == [("popular", 0.0), ("popular", 0.5)]
+    assert [row[2] for row in tried] == pytest.approx([1 - share, share])
+    assert chosen.config.walk.popular == pytest.approx(0.5 * share, abs=0.005)
+    assert with_or_without(chosen, first) == (first, [])  # no relation is derived
+    other, _, tried = tuned(few, config, {"feature": ("walk", "logwalk")})
+    best = max(tried, key=lambda row: row[2])[1]
+    assert other.config.feature == best and sum(row[2] for row in tried) == pytest.approx(1)
+
+
+def test_labels_are_many_from_three_hundred_users_on_or_where_rounds_need_development_users():
+    assert not problem(teacher=None, rounds=1).few
+    assert not problem(likelihood="pseudo", feature="set").few
 
 
 def test_lists_of_some_users_are_their_rows_and_hits():

@@ -52,8 +52,6 @@ from loger.training.hidden import HiddenPairs
 log = logging.getLogger(__name__)
 DEPTH = 10
 """Length of the lists by which rounds and settings are compared."""
-MANY = 300
-"""Users with labels from whom on the encoder does not teach: by then labels say more."""
 TRIAL_USERS = 500
 """Users on whom it is decided whether a round of EM can help."""
 OPACITY_STEPS, OPACITY_USERS = 5, 300
@@ -98,7 +96,10 @@ class EM:
         order = np.random.default_rng([config.seed, 0xE3]).permutation(
             np.unique(users).astype(np.int64)
         )
-        cut = min(config.fit_users, int(np.ceil(0.6 * len(order))))
+        few = len(order) < config.many_labels
+        self.few = few and config.likelihood == "listwise" and not config.rounds
+        share = 1.0 if self.few else 0.6
+        cut = min(config.fit_users, int(np.ceil(share * len(order))))
         enough = self._enough(order, config.fit_pairs)
         self.fit_users = np.sort(order[: min(cut, enough)])
         self.dev_users = np.sort(order[cut : cut + config.dev_users])
@@ -309,6 +310,13 @@ class EM:
                 return best
         return self._solved(pool.rules, pool, None)
 
+    def left_out(self, derived: bool = True) -> float:
+        """How likely labels are by what those of other users teach (the logarithm), with or without
+        rules over derived relations: where labels are few, settings are compared by it."""
+        rules = tuple(r for r in self.gather_candidates().rules if derived or not r.derived)
+        pool = self.candidates(RuleSet(rules))
+        return self._asked(pool.rules, pool, None)[0].left_out(pool)
+
     def opacity(self, fitted: FittedLogic) -> float:
         """How much of the leads of some development users' lists the encoder carries."""
         some = self.dev_users if len(self.dev_users) else self.fit_users
@@ -335,8 +343,7 @@ class EM:
             # Sums grow with histories: in units of their own size they are no worse to climb.
             unit = float(pool.encoder.std(dtype=np.float64)) or 1.0
         if own is not None and parts is not None:
-            beside = np.array(own, dtype=np.float32) @ parts
-            pool = replace(pool, encoder=pool.encoder + beside[pool.found.items])
+            pool = pool.with_own(np.array(own, dtype=np.float32) @ parts)
         asked = Asked(
             self._blank(rules).logic,
             log_popularity(self.graph) if config.popularity else None,
@@ -366,7 +373,7 @@ class EM:
         """The candidates of users, with the present encoder; see ``mstep.gather``. If they are few,
         also those of users that the encoder teaches by, and how much that counts."""
         ranker, config = self.ranker(self._blank(rules)), self.config
-        few = config.teacher != 0 and len(users) < MANY
+        few = config.teacher != 0 and len(users) < config.many_labels
         settings = replace(config.pools, beliefs=few)
         pool = gather(ranker, users, self.held_out, settings, self.engine)
         if not few:

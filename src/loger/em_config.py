@@ -41,6 +41,9 @@ class EMConfig:
     makes users with labels who are left out most likely (docs/adr/0015)."""
     taught_users: int = 200
     """Users whose candidates it teaches by."""
+    many_labels: int = 300
+    """From so many users with labels on the encoder does not teach, and settings are compared on
+    users of whom nothing is learned; with fewer all teach, and those left out of folds choose."""
     additive: bool = True
     """Whether the encoder's part is a plain sum over a user's interactions, not divided by the
     length of the sum, so that what an interaction gives is what its removal costs (docs/adr/0018;

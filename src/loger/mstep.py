@@ -36,7 +36,7 @@ from loger.logic import (
 )
 from loger.ranker import Ranker, blocks
 from loger.rules import RuleSet
-from loger.teaching import best_strength, expected, temperature
+from loger.teaching import best_strength, expected, left_out, temperature
 from loger.topk import top_k
 
 if TYPE_CHECKING:
@@ -107,6 +107,12 @@ class Pool:
             encoder=self.encoder[rows],
             beliefs=None if self.beliefs is None else self.beliefs[rows],
         )
+
+    def with_own(self, beside: NDArray[np.floating]) -> Pool:
+        """The same candidates, what items have beside the encoder's sums [items] added to these:
+        of users with labels and of those that the encoder teaches by."""
+        encoder = self.encoder + beside[self.found.items]
+        return replace(self, encoder=encoder, taught=self.taught and self.taught.with_own(beside))
 
     def scored(self, ranker: Ranker, engine: Engine) -> Pool:
         """The same candidates by the encoder and the walk that the ranker has."""
@@ -208,6 +214,14 @@ class Asked:
         """How much the encoder should have to say: what users with labels say who are left out."""
         taught = self._taught(pool)
         return 0.0 if taught is None else best_strength(self._labels(pool), taught)
+
+    def left_out(self, pool: Pool) -> float:
+        """How likely the hits of users are by the weights that others' teach; the logarithm."""
+        labels = self._labels(pool)
+        if len(labels.lists) < 2:
+            return 0.0
+        each = left_out(labels, self._taught(pool), (pool.teacher,))
+        return float(len(labels.lists) * each.sum())
 
     def _labels(self, pool: Pool) -> Listwise:
         """The question for the weights that suit the hits alone."""

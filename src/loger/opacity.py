@@ -20,8 +20,9 @@ MAX_LOSS = 0.005
 """Of NDCG: the mean loss that a lower opacity may cost, if chance may have made it too."""
 USERS = 1500
 """Development users on whom opacities are compared."""
-FEWEST_USERS = 50
-"""By fewer nothing can be told: four users whose items no list has would vote for no encoder."""
+MAX_RISK = 0.05
+"""Of NDCG: what it may cost at the lower end of the interval. By few users little can be told: four
+whose items no list has would vote for no encoder."""
 
 
 class Opacity(NamedTuple):
@@ -39,9 +40,11 @@ class Opacity(NamedTuple):
 
     @property
     def free(self) -> bool:
-        """Whether it costs nothing that can be told from chance, and little in the mean."""
+        """Whether it costs nothing that can be told from chance, little in the mean, and surely not
+        much."""
         best = self.ndcg - self.difference
-        return self.high >= 0 and self.difference >= -MAX_LOSS * best
+        cheap = self.difference >= -MAX_LOSS * best and self.low >= -MAX_RISK * best
+        return self.high >= 0 and cheap
 
     def __str__(self) -> str:
         best = max(self.ndcg - self.difference, 1e-12)
@@ -56,14 +59,11 @@ def opacity_curve(em: EM, shares: Sequence[float] = (*SHARES, 1.0)) -> list[Opac
 
 def least_opaque(em: EM, first: FittedLogic) -> tuple[EM, FittedLogic, list[Tried]]:
     """The first M-step with the least opacity that is free, the problem with that limit, and what
-    was tried; as they were where a limit was given or there is nothing to lower, and without limit
-    where development users are few."""
+    was tried; as they were where a limit was given or there is nothing to lower."""
     config = em.config
     settled = config.opacity is not None or not len(em.dev_users)
     if settled or config.likelihood != "listwise" or config.fusion != "logit":
         return em, first, []
-    if len(em.dev_users) < FEWEST_USERS:
-        return em.with_opacity(1.0), first, []
     if first.fusion.encoder_weight <= 0:
         return em.with_opacity(0.0), first, []
     found = _tried(em, SHARES, any(rule.derived for rule in first.logic.rules))

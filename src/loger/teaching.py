@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +16,8 @@ STRENGTHS = (300.0, 100.0, 30.0, 10.0)
 teachers apart."""
 UNTOLD = 30.0
 """What it counts where there are no two users with labels to learn that from."""
+SPREAD = 0.25
+"""How far from 0 the logarithm of the temperature is expected to be; -0.33 to 0.02 on four sets."""
 FOLDS = 5
 ENOUGH_USERS = 100
 """Users with labels by whom strengths are compared, …"""
@@ -23,16 +26,21 @@ ENOUGH_TAUGHT = 50
 
 
 def temperature(labels: Lists) -> float:
-    """The c by which softmax(c·s) of the encoder's own scores suits the hits best; 1 without."""
+    """The c by which softmax(c·s) of the encoder's own scores suits the hits best; 1, as it was
+    trained, unless they say otherwise: log c has a prior, normal around 0."""
     assert labels.beliefs is not None
     if not len(labels.hits):
         return 1.0
     none, s = np.empty((len(labels.beliefs), 0)), labels.beliefs[None, :]
+    users = len(np.unique(np.searchsorted(labels.starts, labels.hits, side="right")))
+    precision = 1 / (users * SPREAD**2)  # the likelihood is a mean over users
 
-    def by_encoder(c: Floats) -> tuple[float, Floats]:
-        return listwise(c, none, labels.starts, labels.hits, 0.0, labels.weights, s)
+    def by_encoder(x: Floats) -> tuple[float, Floats]:
+        c = np.exp(x)
+        value, slope = listwise(c, none, labels.starts, labels.hits, 0.0, labels.weights, s)
+        return value - 0.5 * precision * float(x @ x), c * slope - precision * x
 
-    return float(maximise(by_encoder, np.zeros(1), np.ones(1, dtype=bool))[0])
+    return float(np.exp(maximise(by_encoder, np.zeros(1))[0]))
 
 
 def expected(taught: Lists, c: float) -> Lists:
@@ -57,22 +65,23 @@ def best_strength(question: Listwise, taught: Lists) -> float:
     labels = _some(question.lists, ENOUGH_USERS)
     if len(labels) < 2 or not len(labels.hits):
         return UNTOLD
-    told = left_out(replace(question, lists=labels), _some(taught, ENOUGH_TAUGHT))
+    told = left_out(replace(question, lists=labels), _some(taught, ENOUGH_TAUGHT), STRENGTHS)
     likely = len(labels) * told.sum(1)
     shares = np.exp(likely - likely.max())
     return float(np.exp(shares @ np.log(STRENGTHS) / shares.sum()))
 
 
-def left_out(question: Listwise, taught: Lists) -> Floats:
-    """How likely the labels of each user are by what the others' teach with each strength, in folds
-    of users; [strengths, users]."""
+def left_out(question: Listwise, taught: Lists | None, strengths: Sequence[float]) -> Floats:
+    """How likely the labels of each user are by what the others' teach, and the encoder with each
+    strength, in folds of users; [strengths, users]."""
     labels = question.lists
-    fold, out = np.arange(len(labels)) % FOLDS, np.zeros((len(STRENGTHS), len(labels)))
+    fold, out = np.arange(len(labels)) % FOLDS, np.zeros((len(strengths), len(labels)))
     for k in range(min(FOLDS, len(labels))):
         known, new = labels.of_users(fold != k), labels.of_users(fold == k)
-        lesson, w = expected(taught, temperature(known)), question.zero
-        for row, strength in zip(out, STRENGTHS, strict=True):
-            w = replace(question, lists=known.and_also(lesson, strength)).best(w)
+        lesson, w = taught and expected(taught, temperature(known)), question.zero
+        for row, strength in zip(out, strengths, strict=True):
+            lists = known.and_also(lesson, strength) if lesson and strength else known
+            w = replace(question, lists=lists).best(w)
             row[fold == k] = np.mean(fold == k) * new.of_each(w)
     return out
 

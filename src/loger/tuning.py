@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from loger.config import with_setting
 from loger.derived_config import Tried
@@ -33,9 +34,12 @@ def tuned(
     """The problem with settings chosen on development users, one after another; its first M-step,
     and what was tried.
 
-    Other walks are tried on the candidates of the settings that were given.
+    Other walks are tried on the candidates of the settings that were given. Where users with labels
+    are few, none of them is a development user, and labels that are left out choose.
     """
     best, tried = problem(config), list[Tried]()
+    if best.few:
+        return _likely(problem, best, tune, stages)
     first = started(best, stages)
     for name, values in tune.items():
         results: list[tuple[float, EM, FittedLogic]] = []
@@ -48,20 +52,56 @@ def tuned(
     return best, first, tried
 
 
+def _likely(
+    problem: Callable[[EMConfig], EM], best: EM, tune: Mapping[str, Sequence[Any]], stages: Stages
+) -> tuple[EM, FittedLogic, list[Tried]]:
+    """The problem whose settings are likely by labels that are left out. Exponents of a walk are
+    the mean of the values tried, each as often as it is likely: a few labels tell little, and then
+    it is a middle one."""
+    tried = list[Tried]()
+    for name, values in tune.items():
+        others = [_other(problem, best, with_setting(best.config, name, v)) for v in values]
+        shares = _shares([em.left_out() for em in others])
+        tried += [(name, v, float(share)) for v, share in zip(values, shares, strict=True)]
+        likeliest = others[int(shares.argmax())]
+        if all(replace(em.config, walk=best.config.walk) == best.config for em in others):
+            mean = round(float(shares @ np.array(values, dtype=np.float64)), 2)
+            likeliest = _other(problem, best, with_setting(best.config, name, mean))
+        best = likeliest
+    return best, started(best, stages), tried
+
+
+def _shares(likely: Sequence[float]) -> NDArray[np.float64]:
+    """How likely each is, given that one is true."""
+    odds = np.exp(np.array(likely) - max(likely))
+    out: NDArray[np.float64] = odds / odds.sum()
+    return out
+
+
 def with_or_without(em: EM, first: FittedLogic) -> tuple[FittedLogic, list[Tried]]:
     """The first M-step with or without rules over derived relations, whichever is better on
     development users, and what each came to."""
     derived = np.array([rule.derived for rule in first.logic.rules])
-    if not derived.any() or derived.all() or not len(em.dev_users):
+    if not derived.any() or derived.all() or not (em.few or len(em.dev_users)):
         return first, []
+    worth = _shares([em.left_out(), em.left_out(derived=False)]) if em.few else None
+    if worth is not None and worth[0] >= worth[1]:
+        return first, _of_derived(*worth)
     logic = replace(first.logic, weights=np.where(derived, 0.0, first.logic.weights))
     fewer = replace(first, logic=logic).without_idle_rules()
     plain, before, after = em.m_step(fewer)
+    if worth is not None:
+        row = replace(first.trace[0], bound_before=before, bound=after)
+        return replace(plain, trace=(row,)), _of_derived(*worth)
     ndcg, recall = (float(values.mean()) for values in em.dev_metrics(plain))
-    tried: list[Tried] = [("derived", True, first.trace[0].ndcg), ("derived", False, ndcg)]
+    tried = _of_derived(first.trace[0].ndcg, ndcg)
     if ndcg <= first.trace[0].ndcg:
         return first, tried
     return replace(plain, trace=(Round(0, before, after, 0, 0, ndcg, recall),)), tried
+
+
+def _of_derived(used: float, unused: float) -> list[Tried]:
+    return [("derived", True, used), ("derived", False, unused)]
 
 
 def _other(problem: Callable[[EMConfig], EM], best: EM, settings: EMConfig) -> EM:
