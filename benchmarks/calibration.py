@@ -28,7 +28,6 @@ from loger.encoder.calibration import calibration_error
 from loger.engine import LocalEngine, silent
 from loger.estep import propose_hidden
 from loger.fitting import Fit
-from loger.logistic import expit
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 SETS = ("amazon-beauty", "amazon-cellphones", "amazon-toys", "ml1m")
@@ -43,8 +42,8 @@ def over_hidden(em: EM, users: int = 4000) -> list[list[Any]]:
     found = fitted.logic.ground(em.logic_graph, owners, items, em.engine)
     logit = fitted.logic.pair_logits(em.logic_graph, found)
     rng, out = np.random.default_rng(0), list[list[Any]]()
-    p = expit(logit + np.log(em.odds))
-    for name, says in (("p", p), ("q", fitted.fusion.calibration.at_odds(em.odds)(s))):
+    by_logit, by_score = em.over_hidden(fitted)
+    for name, says in (("p", by_logit(logit)), ("q", by_score(s))):
         error = calibration_error(says, hits)
         chance = calibration_error(says, rng.random(len(says)) < says)
         out.append([name, float(says.mean()), float(hits.mean()), error, chance])

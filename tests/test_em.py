@@ -24,7 +24,6 @@ from loger.fitted import Round, kept_rounds
 from loger.graph import history
 from loger.grounding import ground
 from loger.logic import FEATURES
-from loger.logistic import expit
 from loger.opacity import Opacity, least_opaque, opacity_curve
 from loger.ranker import Fusion
 from loger.rules import RuleSet
@@ -153,9 +152,8 @@ def test_over_hidden_pairs_p_and_q_are_right_at_the_true_base_rate(parts, able, 
     users, items, s = propose_hidden(ranker, em.config.hidden, em.engine, em.dev_users)
     hits = np.asarray(em.held_out[users, items]).astype(bool)
     logit = ranker.logic.pair_logits(parts.graph, ranker.logic.ground(parts.graph, users, items))
-    p = expit(logit + np.log(em.odds))  # what pairs of H⁺ are weighted by
-    q = fitted.fusion.calibration.at_odds(em.odds)(s)
-    for probability in (p, q):
+    by_logit, by_score = em.over_hidden(fitted)  # pairs of H⁺ are weighted by the former
+    for probability in (by_logit(logit), by_score(s)):
         assert calibration_error(probability, hits) <= 0.02
     even = fitted.fusion.calibration.at_odds(1 / em.config.negatives)(s)
     assert calibration_error(even, hits) > 0.2  # against one item each: believed far too much

@@ -14,7 +14,7 @@ from loger import mstep, probabilities
 from loger.ablation import ablate_hidden
 from loger.em import EM
 from loger.em_config import EMConfig
-from loger.encoder.calibration import fit_calibration
+from loger.encoder.calibration import Calibration, fit_calibration
 from loger.engine import LocalEngine
 from loger.errors import LogerError
 from loger.estep import propose_hidden, surplus
@@ -626,7 +626,8 @@ def test_selected_pairs_fire_are_likely_and_weigh_their_probability(tau, most):
             logit += model.logic.prior + model.logic.popularity * math.log1p(popular)
             p = 1 / (1 + math.exp(-logit))
             if x.any() and p >= tau:
-                slow[u, v] = 1 / (1 + math.exp(-logit) / em.odds)  # at the true base rate
+                says = em.over_hidden(model)[0]  # at the true base rate
+                slow[u, v] = 1 / (1 + math.exp(-says.slope * logit - says.intercept))
     pairs = list(zip(hidden.users.tolist(), hidden.items.tolist(), strict=True))
     assert pairs == list(slow)
     assert len(pairs) > 5
@@ -635,13 +636,21 @@ def test_selected_pairs_fire_are_likely_and_weigh_their_probability(tau, most):
     assert hidden.weights == pytest.approx(np.array(list(slow.values())) * scale, rel=1e-5)
 
 
-def test_the_true_base_rate_is_that_of_held_out_items_among_all_that_users_lack():
-    em = problem(negatives=3.0)
-    users = sorted({u for u, _ in HELD_OUT})
-    lacking = sum(len(free(u)) for u in users) - len(HELD_OUT)
-    assert em.true_negatives == pytest.approx(lacking / len(HELD_OUT))
-    assert em.odds == pytest.approx(3.0 / em.true_negatives)
-    assert problem(likelihood="pseudo").odds == 1  # p of the paper is of no base rate
+def test_pairs_of_h_are_as_likely_as_those_of_fitting_users_are_held_out():
+    em = problem(hidden=6)
+    model = fitted(em)
+    by_logit, by_score = em.over_hidden(model)
+    best = [(u, v) for u in em.fit_users.tolist()
+            for v in sorted(free(u), key=lambda v: (-em.encoder.scores[u, v], v))[:6]]  # fmt: skip
+    labels = np.array([pair in HELD_OUT for pair in best])
+    users, items = np.array(best, dtype=np.int32).T
+    logits = model.logic.pair_logits(GRAPH, model.logic.ground(GRAPH, users, items))
+    for says, x in ((by_logit, logits), (by_score, em.encoder.scores[users, items])):
+        slow = fit_calibration(x, labels)
+        assert says.slope == pytest.approx(slow.slope, rel=1e-5)
+        assert says.intercept == pytest.approx(slow.intercept, rel=1e-5)
+    paper = problem(likelihood="pseudo")
+    assert paper.over_hidden(fitted(paper))[0] == Calibration()  # its p is of no base rate
 
 
 @pytest.mark.parametrize(("hits", "own", "made"), [(4, 4, 0), (5, 4, 1)])

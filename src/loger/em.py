@@ -26,14 +26,15 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from loger.em_config import EMConfig
+from loger.encoder.calibration import Calibration, fit_calibration
 from loger.encoder.folding import Summable, has_sums
 from loger.encoder.protocol import Encoder
 from loger.engine import Engine, LocalEngine, Progress, silent
 from loger.errors import LogerError
-from loger.estep import select_hidden, surplus
+from loger.estep import propose_hidden, select_hidden, surplus
 from loger.evaluation.metrics import ranking
 from loger.fitted import FittedLogic, Round
-from loger.graph import Graph, KnowledgeGraph, history
+from loger.graph import Graph, KnowledgeGraph
 from loger.grounding import Walk
 from loger.listwise import Listwise
 from loger.logic import Floats, log_popularity
@@ -53,7 +54,7 @@ log = logging.getLogger(__name__)
 DEPTH = 10
 """Length of the lists by which rounds and settings are compared."""
 TRIAL_USERS = 500
-"""Users on whom it is decided whether a round of EM can help."""
+"""Users on whom it is decided whether a round of EM can help, and how likely pairs of H are."""
 OPACITY_STEPS, OPACITY_USERS = 5, 300
 """Halvings by which the encoder's weight is lowered, and users on whom opacity is measured."""
 
@@ -428,23 +429,21 @@ class EM:
         config, most = self.config, self.config.max_hidden if max_hidden is None else max_hidden
         return select_hidden(
             self.ranker(fitted), config.hidden, most, config.tau, self.engine,
-            odds=self.odds, users=users,
+            says=self.over_hidden(fitted)[0], users=users,
         )  # fmt: skip
 
-    @property
-    def odds(self) -> float:
-        """How many times as frequent held-out pairs truly are as p takes them to be; 1 for the
-        paper's p, which is of no base rate."""
+    def over_hidden(self, fitted: FittedLogic) -> tuple[Calibration, Calibration]:
+        """How likely pairs of H are, by the logits of p and by the encoder's scores: as often as
+        those of some fitting users are held-out interactions. The paper's p is of no base rate."""
         if self.config.likelihood == "pseudo":
-            return 1.0
-        return self.config.negatives / self.true_negatives
-
-    @property
-    def true_negatives(self) -> float:
-        """Unobserved items for each held-out one, over the users who have such."""
-        users = np.flatnonzero(np.diff(self.held_out.indptr))
-        owned = len(history(self.graph, users)[0])
-        return (len(users) * self.graph.n_items - owned) / self.held_out.nnz - 1
+            return Calibration(), fitted.fusion.calibration
+        ranker = self.ranker(fitted)
+        some = self.fit_users[:: max(1, len(self.fit_users) // TRIAL_USERS)]
+        users, items, scores = propose_hidden(ranker, self.config.hidden, self.engine, some)
+        hits = np.asarray(self.held_out[users, items]).astype(bool)
+        groundings = ranker.logic.ground(self.logic_graph, users, items, self.engine)
+        logits = ranker.logic.pair_logits(self.logic_graph, groundings)
+        return fit_calibration(logits, hits), fit_calibration(scores, hits)
 
     def _promising(self, fitted: FittedLogic) -> bool:
         """Whether H⁺ of a few development users has more of what they took than as many of the

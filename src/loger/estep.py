@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from loger.encoder.calibration import Calibration
 from loger.engine import Engine
 from loger.graph import history, whole
 from loger.logic import Floats
@@ -49,15 +50,15 @@ def select_hidden(
     tau: float,
     engine: Engine,
     *,
-    odds: float = 1.0,
+    says: Calibration,
     users: NDArray[np.integer] | None = None,
 ) -> tuple[HiddenPairs, int]:
     """H⁺ = {i ∈ H : a rule fires, p_i ≥ τ}, weighted by p, and how many were proposed.
 
     H are the ``hidden`` items of highest q of each user, of which ``max_hidden`` are looked at.
-    Weights are p where held-out pairs are ``odds`` times as frequent as p was calibrated for: at
-    the true base rate a pair weighs as much as it is likely, and together they weigh as much as
-    there are hits among them. They never weigh more than the real interactions.
+    Weights are what the logits of p ``say`` over H: at the true base rate a pair weighs as much as
+    it is likely, and together they weigh as much as there are hits among them. They never weigh
+    more than the real interactions.
     """
     owners, items, _ = propose_hidden(ranker, hidden, engine, users)
     n_hidden = len(owners)
@@ -66,7 +67,7 @@ def select_hidden(
     groundings = ranker.logic.ground(ranker.logic_graph, owners, items, engine)
     logits = ranker.logic.pair_logits(ranker.logic_graph, groundings)
     good = (np.diff(groundings.indptr) > 0) & (expit(logits) >= tau)
-    weights = expit(logits[good] + np.log(odds)).astype(np.float32)
+    weights = says(logits[good]).astype(np.float32)
     real = len(whole(ranker.graph).interactions[0])
     weights *= np.float32(min(1.0, real / max(float(weights.sum()), 1e-9)))
     return HiddenPairs(owners[good], items[good], weights), n_hidden

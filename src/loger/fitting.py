@@ -19,6 +19,7 @@ from loger.derived import choose, derive, derived_rules
 from loger.derived_config import DerivedConfig, Tried
 from loger.em import EM
 from loger.em_config import EMConfig
+from loger.encoder.calibration import Calibration
 from loger.encoder.newcomers import Grows, Moved
 from loger.encoder.protocol import Encoder, Refits
 from loger.encoder.vectors import vectors
@@ -211,11 +212,12 @@ class Fit:
         # Relations are numbered anew where a derived one was of no use.
         rules = named_rules(graph, [rule.names for rule in fitted.logic.rules])
         logic = replace(fitted.logic, rules=rules)
-        ranker = Ranker.of(graph, encoder, logic, fitted.fusion, walk, sample)
-        for number in range(kept_rounds(fitted.trace, config.em.early_stop)):
-            em = config.em
+        ranker, em = Ranker.of(graph, encoder, logic, fitted.fusion, walk, sample), config.em
+        rounds = kept_rounds(fitted.trace, em.early_stop)
+        says = first.over_hidden(fitted)[0] if rounds else Calibration()
+        for number in range(rounds):
             hidden, _ = select_hidden(
-                ranker, em.hidden, em.max_hidden, em.tau, self.engine, odds=first.odds
+                ranker, em.hidden, em.max_hidden, em.tau, self.engine, says=says
             )
             encoder.fit(
                 graph.given,
