@@ -75,13 +75,16 @@ def test_users_are_left_out_of_what_they_are_to_tell(monkeypatch):
     monkeypatch.setattr(teaching, "FOLDS", 3)
     question, taught, _ = asked(problem(teacher=None, l2=0.05, taught_users=5))
     labels, n = question.lists, len(question.lists)
-    lessons, told = parts(taught, np.ones(len(taught))), left_out(question, taught, (300.0, 3.0))
+    lessons, told = (
+        parts(taught, np.ones(len(taught))),
+        left_out(question, taught, (300.0, 3.0), Lists.of_each),
+    )
     for k in range(3):
         new = np.arange(n) % 3 == k
         for values, strength in zip(told, (300.0, 3.0), strict=True):
             w = slow_weights(parts(labels, ~new), lessons, strength, 0.05)
             slow = mean_of_users(parts(labels, new), lambda x, _, w=w: x @ w)
-            assert values[new].sum() / new.mean() == pytest.approx(slow, abs=2e-3)
+            assert values[new].sum() == pytest.approx(slow, abs=2e-3)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +93,7 @@ def test_users_are_left_out_of_what_they_are_to_tell(monkeypatch):
         ([[-9, -9, -9], [-1, -1, -1], [-9, -9, -9], [-9, -9, -9]], 100.0),  # labels are sure
         ([[-1, -1, -1], [-1, -1, -1], [-1, -1, -1], [-1, -1, -1]], 54.77),  # they cannot tell
         ([[-9, -9, -9], [-1, 0, 0], [-1, 0, 0], [-9, -9, -9]], 54.77),  # the middle of 100 and 30
-        ([[-9, -9, -9], [-1, 0, 0], [-9, -9, -9], [-1, 0, -np.log(3) / 3]], 56.23),  # 3 to 1
+        ([[-9, -9, -9], [-1, 0, 0], [-9, -9, -9], [-1, 0, -np.log(3)]], 56.23),  # 3 to 1
     ],
 )
 def test_strengths_count_as_much_as_they_make_labels_left_out_likely(monkeypatch, told, chosen):
@@ -143,7 +146,7 @@ def test_enough_users_with_labels_are_asked_and_they_come_from_everywhere(monkey
     monkeypatch.setattr(teaching, "ENOUGH_USERS", 4)
     monkeypatch.setattr(teaching, "ENOUGH_TAUGHT", 3)
 
-    def seen(question, taught, strengths):
+    def seen(question, taught, strengths, judged):
         sizes.append((len(question.lists), len(taught), question.lists.columns.shape[0]))
         return np.zeros((4, 4))
 
@@ -180,10 +183,17 @@ def test_where_labels_are_few_all_users_teach_and_those_left_out_choose():
     em = few(config)
     assert em.few and len(em.fit_users) == 26 and not len(em.dev_users)
     chosen, first, tried = tuned(few, config, {"popular": (0.0, 0.5)})
-    others = [em.with_walk(replace(config.walk, popular=x)).left_out() for x in (0.0, 0.5)]
-    share = 1 / (1 + np.exp(others[0] - others[1]))
+    plain, discounted = (
+        em.with_walk(replace(config.walk, popular=x)).left_out() for x in (0.0, 0.5)
+    )
+    rng = np.random.default_rng(7)
+    draws = rng.integers(len(plain), size=(4000, len(plain)))
+    more = (discounted - plain)[draws].mean(1)
+    share = np.mean(more > 1e-12) + np.mean(np.abs(more) <= 1e-12) / 2
+    assert 0.05 < share < 0.95
     assert [row[:2] for row in tried] == [("popular", 0.0), ("popular", 0.5)]
-    assert [row[2] for row in tried] == pytest.approx([1 - share, share])
+    assert [row[2] for row in tried] == pytest.approx([1 - share, share], abs=0.05)
+    share = tried[1][2]
     assert chosen.config.walk.popular == pytest.approx(0.5 * share, abs=0.005)
     assert with_or_without(chosen, first) == (first, [])  # no relation is derived
     other, _, tried = tuned(few, config, {"feature": ("walk", "logwalk")})
@@ -194,6 +204,18 @@ def test_where_labels_are_few_all_users_teach_and_those_left_out_choose():
 def test_labels_are_many_from_three_hundred_users_on_or_where_rounds_need_development_users():
     assert not problem(teacher=None, rounds=1).few
     assert not problem(likelihood="pseudo", feature="set").few
+
+
+def test_ndcg_of_lists_is_that_of_their_hits_among_the_candidates():
+    lists = asked(problem(teacher=None))[0].lists
+    w = np.random.default_rng(2).random(lists.columns.shape[1] + len(lists.beside))
+    slow = []
+    for x, taken, _ in parts(lists, np.ones(len(lists))):
+        order = np.argsort(-(x @ w), kind="stable")[:3]
+        gains = 1 / np.log2(np.arange(3) + 2)
+        slow.append(taken[order] @ gains[: len(order)] / gains[: taken.sum()].sum())
+    assert lists.ndcg(w, depth=3) == pytest.approx(np.array(slow))
+    assert len(set(slow)) > 2
 
 
 def test_lists_of_some_users_are_their_rows_and_hits():

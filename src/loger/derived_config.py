@@ -9,7 +9,7 @@ from loger.rules import RuleSet
 
 Tried = tuple[str, Any, float]
 """A setting, a value that was tried, and NDCG on validation users; where few of these have labels,
-how likely it is by labels that are left out, as a share of 1."""
+how often it is best for those left out if they are drawn again and again, as a share of 1."""
 
 
 @dataclass(frozen=True, slots=True)

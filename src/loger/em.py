@@ -311,9 +311,9 @@ class EM:
                 return best
         return self._solved(pool.rules, pool, None)
 
-    def left_out(self, derived: bool = True) -> float:
-        """How likely labels are by what those of other users teach (the logarithm), with or without
-        rules over derived relations: where labels are few, settings are compared by it."""
+    def left_out(self, derived: bool = True) -> Floats:
+        """NDCG of users with labels by what those of others teach, with or without rules over
+        derived relations: where labels are few, settings are compared by it; [users with hits]."""
         rules = tuple(r for r in self.gather_candidates().rules if derived or not r.derived)
         pool = self.candidates(RuleSet(rules))
         return self._asked(pool.rules, pool, None)[0].left_out(pool)

@@ -4,12 +4,14 @@ their users' candidates."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loger.encoder.folding import Own
+from loger.evaluation.metrics import ranking
 from loger.logic import Floats, Logic, listwise, maximise
 
 if TYPE_CHECKING:
@@ -75,15 +77,30 @@ class Lists:
         """The mean log-likelihood of the hits less ½λ‖w‖², and its gradient."""
         return listwise(w, self.columns, self.starts, self.hits, l2, self.weights, self.beside)
 
+    def scores(self, w: Floats) -> Floats:
+        """What weights make of the candidates; [rows]."""
+        width = len(w) - len(self.beside)
+        z: Floats = self.columns @ w[:width] + w[width:] @ self.beside
+        return z
+
     def of_each(self, w: Floats) -> Floats:
         """What each user's hits add to the mean log-likelihood; [users]."""
-        width = len(w) - len(self.beside)
-        z = self.columns @ w[:width] + w[width:] @ self.beside
+        z = self.scores(w)
         totals = np.logaddexp.reduceat(z, self.starts[:-1])
         users = np.searchsorted(self.starts, self.hits, side="right") - 1
         values = self.weights * (z[self.hits] - totals[users])
         out: Floats = np.bincount(users, weights=values, minlength=len(self)).astype(np.float64)
         return out
+
+    def ndcg(self, w: Floats, depth: int = 10) -> Floats:
+        """NDCG of each user's hits among the candidates; [users]."""
+        z, taken = self.scores(w), np.zeros(len(self.columns.indptr) - 1, dtype=bool)
+        taken[self.hits] = True
+        found = np.zeros((len(self), depth), dtype=bool)
+        for row, (first, end) in enumerate(pairwise(self.starts)):
+            best = first + np.argsort(-z[first:end], kind="stable")[:depth]
+            found[row, : len(best)] = taken[best]
+        return ranking.ndcg(found, np.add.reduceat(taken, self.starts[:-1], dtype=np.int64))
 
 
 @dataclass(frozen=True, eq=False)

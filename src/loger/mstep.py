@@ -215,13 +215,9 @@ class Asked:
         taught = self._taught(pool)
         return 0.0 if taught is None else best_strength(self._labels(pool), taught)
 
-    def left_out(self, pool: Pool) -> float:
-        """How likely the hits of users are by the weights that others' teach; the logarithm."""
-        labels = self._labels(pool)
-        if len(labels.lists) < 2:
-            return 0.0
-        each = left_out(labels, self._taught(pool), (pool.teacher,))
-        return float(len(labels.lists) * each.sum())
+    def left_out(self, pool: Pool) -> Floats:
+        """NDCG of each user with a hit among the candidates, by the weights that others' teach."""
+        return left_out(self._labels(pool), self._taught(pool), (pool.teacher,), Lists.ndcg)[0]
 
     def _labels(self, pool: Pool) -> Listwise:
         """The question for the weights that suit the hits alone."""

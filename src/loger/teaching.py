@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -65,14 +65,20 @@ def best_strength(question: Listwise, taught: Lists) -> float:
     labels = _some(question.lists, ENOUGH_USERS)
     if len(labels) < 2 or not len(labels.hits):
         return UNTOLD
-    told = left_out(replace(question, lists=labels), _some(taught, ENOUGH_TAUGHT), STRENGTHS)
-    likely = len(labels) * told.sum(1)
+    asked = replace(question, lists=labels)
+    told = left_out(asked, _some(taught, ENOUGH_TAUGHT), STRENGTHS, _likely)
+    likely = told.sum(1)
     shares = np.exp(likely - likely.max())
     return float(np.exp(shares @ np.log(STRENGTHS) / shares.sum()))
 
 
-def left_out(question: Listwise, taught: Lists | None, strengths: Sequence[float]) -> Floats:
-    """How likely the labels of each user are by what the others' teach, and the encoder with each
+def left_out(
+    question: Listwise,
+    taught: Lists | None,
+    strengths: Sequence[float],
+    judged: Callable[[Lists, Floats], Floats],
+) -> Floats:
+    """How each user's labels are judged by what the others' teach, and the encoder with each
     strength, in folds of users; [strengths, users]."""
     labels = question.lists
     fold, out = np.arange(len(labels)) % FOLDS, np.zeros((len(strengths), len(labels)))
@@ -82,8 +88,13 @@ def left_out(question: Listwise, taught: Lists | None, strengths: Sequence[float
         for row, strength in zip(out, strengths, strict=True):
             lists = known.and_also(lesson, strength) if lesson and strength else known
             w = replace(question, lists=lists).best(w)
-            row[fold == k] = np.mean(fold == k) * new.of_each(w)
+            row[fold == k] = judged(new, w)
     return out
+
+
+def _likely(lists: Lists, w: Floats) -> Floats:
+    """The log-likelihood of each user's labels, in which all users count the same on average."""
+    return len(lists) * lists.of_each(w)
 
 
 def _some(lists: Lists, most: int) -> Lists:

@@ -8,13 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from loger.config import with_setting
 from loger.derived_config import Tried
 from loger.em import EM
 from loger.em_config import EMConfig
+from loger.evaluation.metrics.significance import resampled_means
 from loger.fitted import FittedLogic, Round
+from loger.logic import Floats
 from loger.stages import NOTHING_KEPT, Stages, started
 
 RECENCIES = (0.0, 0.5, 1.0)
@@ -55,9 +56,9 @@ def tuned(
 def _likely(
     problem: Callable[[EMConfig], EM], best: EM, tune: Mapping[str, Sequence[Any]], stages: Stages
 ) -> tuple[EM, FittedLogic, list[Tried]]:
-    """The problem whose settings are likely by labels that are left out. Exponents of a walk are
-    the mean of the values tried, each as often as it is likely: a few labels tell little, and then
-    it is a middle one."""
+    """The problem whose settings are best for labels that are left out. Exponents of a walk are
+    the mean of the values tried, each as often as it is best of users drawn anew: a few labels tell
+    little, and then it is a middle one."""
     tried = list[Tried]()
     for name, values in tune.items():
         others = [_other(problem, best, with_setting(best.config, name, v)) for v in values]
@@ -71,10 +72,13 @@ def _likely(
     return best, started(best, stages), tried
 
 
-def _shares(likely: Sequence[float]) -> NDArray[np.float64]:
-    """How likely each is, given that one is true."""
-    odds = np.exp(np.array(likely) - max(likely))
-    out: NDArray[np.float64] = odds / odds.sum()
+def _shares(told: Sequence[Floats]) -> Floats:
+    """How often each is best in the mean over users, if these are drawn again and again."""
+    if not len(told[0]):
+        return np.full(len(told), 1 / len(told))
+    means = resampled_means(np.stack(told, axis=1), 1000, 0)
+    best = means >= means.max(1, keepdims=True) - 1e-12
+    out: Floats = (best / best.sum(1, keepdims=True)).mean(0)
     return out
 
 
@@ -86,13 +90,13 @@ def with_or_without(em: EM, first: FittedLogic) -> tuple[FittedLogic, list[Tried
         return first, []
     worth = _shares([em.left_out(), em.left_out(derived=False)]) if em.few else None
     if worth is not None and worth[0] >= worth[1]:
-        return first, _of_derived(*worth)
+        return first, _of_derived(*worth.tolist())
     logic = replace(first.logic, weights=np.where(derived, 0.0, first.logic.weights))
     fewer = replace(first, logic=logic).without_idle_rules()
     plain, before, after = em.m_step(fewer)
     if worth is not None:
         row = replace(first.trace[0], bound_before=before, bound=after)
-        return replace(plain, trace=(row,)), _of_derived(*worth)
+        return replace(plain, trace=(row,)), _of_derived(*worth.tolist())
     ndcg, recall = (float(values.mean()) for values in em.dev_metrics(plain))
     tried = _of_derived(first.trace[0].ndcg, ndcg)
     if ndcg <= first.trace[0].ndcg:
