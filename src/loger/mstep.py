@@ -217,7 +217,9 @@ class Asked:
 
     def left_out(self, pool: Pool) -> Floats:
         """NDCG of each user with a hit among the candidates, by the weights that others' teach."""
-        return left_out(self._labels(pool), self._taught(pool), (pool.teacher,), Lists.ndcg)[0]
+        labels, taught = self._labels(pool), self._taught(pool)
+        each: Floats = left_out(labels, taught, (pool.teacher,), Lists.ndcg)[0]
+        return each
 
     def _labels(self, pool: Pool) -> Listwise:
         """The question for the weights that suit the hits alone."""
