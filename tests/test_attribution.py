@@ -313,6 +313,11 @@ def test_an_explanation_reads_as_a_sum_of_lines():
             lines.append(f"  {e.opaque:+.3f}  {OPAQUE}")
         if not e.shown:
             lines.append(f"  {e.because()}")
+        if e.shown and e.lead > 0 and round(100 * e.shown[0].confidence):
+            n = f"{100 * e.shown[0].confidence:.0f}"
+            lines.append(
+                f"  if you take it, then in about {n} of 100 cases because of the first reason"
+            )
         assert str(e).split("\n") == lines
     assert repr(e) == (
         f"<Explanation of 'item{e.item}' for 'user{e.user}': "
@@ -463,7 +468,13 @@ def test_lists_by_blocks_are_those_of_each_user(monkeypatch):
     for short, e in zip(rows[0][1][:2], first, strict=True):
         assert (short["because"], short["carried"]) == (e.because(), e.carried)
         assert short["reasons"] == [
-            {"action": r.action, "total": r.total, "share": r.share, "text": r.text}
+            {
+                "action": r.action,
+                "total": r.total,
+                "share": r.share,
+                "confidence": r.confidence,
+                "text": r.text,
+            }
             for r in e.shown
         ]
     assert steps.stages == ["explaining", "explaining"]

@@ -54,7 +54,7 @@ def test_a_wheel_built_twice_has_equal_bytes_and_all_that_runs(tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_the_wheel_installs_into_an_empty_environment_and_answers(tmp_path: Path) -> None:
+def test_the_wheel_installs_into_an_empty_environment_and_runs_the_demo(tmp_path: Path) -> None:
     built = wheel(tmp_path / "built")
     place = tmp_path / "venv"
     venv.create(place, with_pip=False)
@@ -69,10 +69,6 @@ def test_the_wheel_installs_into_an_empty_environment_and_answers(tmp_path: Path
         copy = target / kept.relative_to(ROOT / "src")
         copy.parent.mkdir(exist_ok=True)
         shutil.copy(kept, copy)
-    (tmp_path / "shop").mkdir()
-    groups = [(u, u % 4 * 12 + (5 * u // 4 + 5 * k) % 12) for u in range(60) for k in range(7)]
-    rows = "".join(f"u{u},i{v}\n" for u, v in groups)
-    (tmp_path / "shop" / "interactions.csv").write_text("user,item\n" + rows)
     own = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME")}
 
     def loger(*arguments: str) -> str:
@@ -82,9 +78,11 @@ def test_the_wheel_installs_into_an_empty_environment_and_answers(tmp_path: Path
         return done.stdout
 
     assert loger("--version") == f"loger {__version__}\n"
-    assert "written to shop.bundle" in loger("fit", "shop", "-o", "shop.bundle")
-    assert "because you interacted with" in loger(
-        "recommend", "shop.bundle", "--user", "u1", "--explain"
+    story = loger("demo", "--out", "demo")
+    assert "the true cause" in story and "Against three controls" in story
+    assert (tmp_path / "demo" / "report.html").exists()
+    assert "because you bought" in loger(
+        "recommend", "demo/bundle", "--user", "Vera Fargate", "--explain"
     )
     where = subprocess.run(
         [str(python), "-c", "import loger; print(loger.__file__)"],

@@ -64,7 +64,13 @@ REASONS: dict[str, type[pl.DataType] | pl.DataType] = {
     "because": pl.String,
     "reasons": pl.List(
         pl.Struct(
-            {"action": pl.String, "total": pl.Float64, "share": pl.Float64, "text": pl.String}
+            {
+                "action": pl.String,
+                "total": pl.Float64,
+                "share": pl.Float64,
+                "confidence": pl.Float64,
+                "text": pl.String,
+            }
         )
     ),
     "carried": pl.Float64,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -258,6 +259,78 @@ def test_ids_that_differ_in_zeros_only_and_items_without_names_are_noted():
     (zeros,) = (note for what, note in notes.items() if "leading zeros" in what)
     assert (zeros.count, zeros.example) == (2, "007")
     assert any(what.startswith("items go by their ids") for what in notes)
+
+
+def test_ratings_in_words_and_stars_are_ratings() -> None:
+    said = ["5 stars", "★★★☆☆", "4/5", "2", "1 Stern"]
+    told = plays(Bewertung=[said[k % 5] for k in range(N_PLAYS)])
+    assert mapped(told, tracks()).interactions.rating == "Bewertung"
+    made = from_tables(told, tracks())
+    assert made.interactions.ratings is not None
+    assert set(made.interactions.ratings) == {1, 2, 3, 4, 5}
+
+
+def test_ratings_that_are_not_numbers_are_no_facts() -> None:
+    told = plays(rating=[("good", "bad", "so so")[k % 3] for k in range(N_PLAYS)])
+    (column,) = mapped(told, tracks()).interactions.columns
+    assert (column.take, column.why) == ("leave out", "ratings that are not numbers")
+
+
+def test_titles_with_commas_are_titles() -> None:
+    titles = [f"Song {k % 9}, {('live', 'remix', 'for two')[k % 3]}" for k in range(N_TRACKS)]
+    titles[::2] = [title.split(",")[0] for title in titles[::2]]
+    found = mapped(plays(), tracks(Titel=titles).drop("title"))
+    assert found.items.label == "Titel"
+    assert [c.column for c in found.items.columns] == ["artist"]
+    listed = tracks(moods=["calm, slow" if k % 2 else "calm, fast, loud" for k in range(N_TRACKS)])
+    assert {c.column: c.take for c in mapped(plays(), listed).items.columns}["moods"] == "list"
+
+
+def test_numbers_stay_numbers_though_a_few_are_unknown_or_all_have_a_unit() -> None:
+    length = [f"{100 + 7 * k} s" for k in range(N_TRACKS)]
+    heat = [str(200 + 3 * k) for k in range(N_TRACKS)]
+    heat[3], length[5] = "unknown", ""
+    size = ["S" if k % 8 == 0 else str(30 + k) for k in range(N_TRACKS)]
+    sizes = mapped(plays(), tracks(size=size)).items.columns[-1]
+    assert sizes.take == "leave out"  # an eighth is too much to be lost
+    made = from_tables(plays(), tracks(length=length, heat=heat))
+    columns = mapped(plays(), tracks(length=length, heat=heat)).items.columns
+    found = {c.column: (c.take, c.why) for c in columns}
+    assert found["heat"] == ("bins", "numbers from 200 to 317, and 1 that is not")
+    assert found["length"] == ("bins", "numbers from 100 to 373")
+    (note,) = [n for n in made.notes if "not numbers" in n.what]
+    assert (note.what.split(":")[0], note.count, note.example) == ("heat", 1, "unknown")
+    labels = {made.vocabulary.labels[e] for e in made.vocabulary.span("length_range")}
+    assert "length 100–160 s" in labels
+
+
+def test_ranges_of_whole_numbers_do_not_overlap() -> None:
+    made = from_tables(plays(), tracks(year=[str(1980 + k) for k in range(N_TRACKS)]))
+    labels = sorted(made.vocabulary.labels[e] for e in made.vocabulary.span("year_range"))
+    ends = [tuple(map(int, label.removeprefix("year ").split("–"))) for label in labels]
+    assert ends[0][0] == 1980 and ends[-1][1] == 1980 + N_TRACKS - 1
+    assert all(before[1] + 1 == after[0] for before, after in pairwise(ends))
+
+
+def test_users_of_the_interactions_that_their_table_lacks_are_noted() -> None:
+    people = pl.DataFrame({"user_id": [f"u{k}" for k in range(20)], "city": ["Ulm", "Bonn"] * 10})
+    notes = {n.what: n for n in from_tables(plays(), tracks(), people).notes}
+    note = notes["users of the interactions are not in the users: taken as new, without facts"]
+    assert (note.count, note.example) == (5, "u20")
+
+
+def test_words_of_other_languages_are_whole_words() -> None:
+    text = "Die grünen Äpfel schmecken süß und kühl im Spätsommer Nummer"
+    items = tracks(description=[f"{text} {'abc'[k % 3] * 3}" for k in range(N_TRACKS)])
+    built = from_tables(plays(), items, mapping=replace(mapped(plays(), items), hub_share=1.0))
+    words = {built.vocabulary.names[e] for e in built.vocabulary.span("word")}
+    assert "spätsommer" in words and not words & {"sommer", "tsommer", "pfel"}
+
+
+def test_comments_that_are_not_understood_are_noted() -> None:
+    told = plays(Kommentar=["Hat uns leider nicht so gut gefallen"] * 150 + ["Das war schön"] * 150)
+    made = from_tables(told, tracks())
+    assert any("nothing is said that is understood" in n.what for n in made.notes)
 
 
 def test_a_series_stays_a_series() -> None:

@@ -290,6 +290,9 @@ def test_what_no_action_can_be_named_for_is_said_to_be_opaque(bundle: Path, user
     assert carried_text(below) == "for all that, it is below the average item"
 
 
+REASON = ["action", "total", "share", "confidence", "text"]
+
+
 @pytest.mark.parametrize("ending", ["parquet", "csv", "jsonl"])
 def test_recommend_to_all_writes_a_table(bundle: Path, tmp_path: Path, ending: str) -> None:
     out = tmp_path / f"lists.{ending}"
@@ -303,7 +306,7 @@ def test_recommend_to_all_writes_a_table(bundle: Path, tmp_path: Path, ending: s
     for row in table.tail(3).to_dicts():
         reasons = json.loads(row["reasons"]) if ending == "csv" else row["reasons"]
         assert row["because"] == f"because {reasons[0]['text']}"
-        assert all(list(one) == ["action", "total", "share", "text"] for one in reasons)
+        assert all(list(one) == REASON for one in reasons)
         assert sum(one["share"] for one in reasons) == pytest.approx(row["carried"])
 
 

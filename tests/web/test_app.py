@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,10 @@ from urllib.request import Request, urlopen
 import pytest
 import uvicorn
 
+from loger.explain.records import item_facts
+from loger.model import LOGER
+from loger.web.app import create_app
+from loger.web.config import ServeConfig
 from web_shop import HOSTILE
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
@@ -46,8 +51,8 @@ FLAGS = (
 )  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def server(app) -> Iterator[str]:
+@contextmanager
+def running(app) -> Iterator[str]:
     with socket.socket() as own:
         own.bind(("127.0.0.1", 0))
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
@@ -56,6 +61,12 @@ def server(app) -> Iterator[str]:
         yield f"http://127.0.0.1:{own.getsockname()[1]}"
         server.should_exit = True
         thread.join()
+
+
+@pytest.fixture(scope="module")
+def server(app) -> Iterator[str]:
+    with running(app) as address:
+        yield address
 
 
 class Browser:
@@ -493,7 +504,38 @@ def test_facts_tell_items_of_one_name_apart(browser, model):
     browser.one(".facts summary").send_keys("\ue007")
     told = dict(zip(browser.texts(".facts dt"), browser.texts(".facts dd"), strict=True))
     assert told["id"] == item
-    assert "brand" in told and "category" in told
+    known = item_facts(model.graph_, model.items.index(item), model.catalogue_)
+    assert [*told] == ["id", *(fact["words"] for fact in known)]
+    assert {"brand", "category"} & {*told}
+
+
+def test_ids_are_shown_where_items_share_a_title(browser, model, bundle, tmp_path):
+    user = shown_user(model)
+    browser.open(f"/#user={user}")
+    assert browser.all("small.id") == []
+    twins = LOGER.load(bundle)
+    first, second = twins.recommend(user, 2)["item"]
+    words = twins.graph_.vocabulary
+    for item in (first, second):
+        words.labels[words.id("item", item)] = "The Last Road"
+    twins.save(tmp_path / "twins.bundle")
+    before = browser.server
+    with running(create_app(ServeConfig(str(tmp_path / "twins.bundle")))) as browser.server:
+        browser.open(f"/#user={user}")
+        assert browser.texts("#list .label")[:2] == [f"The Last Road{v}" for v in (first, second)]
+        assert browser.texts("#list small.id") == [first, second]
+        assert browser.texts("#reasons h2 small") == [first]
+        browser.requests()
+    browser.server = before
+
+
+def test_an_action_says_how_likely_it_is_the_cause(browser, model):
+    user = shown_user(model)
+    browser.open(f"/#user={user}")
+    told = model.explain(user, browser.ranking()[0])
+    n = round(100 * told.reasons[0].confidence)
+    assert n > 0
+    assert f"in about {n} of 100 cases because of this" in browser.one("#evidence-0 .likely").text
 
 
 def test_a_picture_is_shown_where_there_is_one(browser, model):

@@ -100,7 +100,9 @@ def _mapped(
             named[kind] = {name: labels.get(name) for name in work.names[kind]}
     if mapping.items is not None:
         known = [*graph.vocabulary.ids("item"), *named["item"]]
-        work.note_strangers(rows["item"], known, "neither in the model nor among the new items")
+        work.note_strangers(
+            "item", rows["item"], known, "neither in the model nor among the new items"
+        )
     facts = pl.concat(work.facts, how="diagonal") if work.facts else pl.DataFrame(schema=FACTS)
     facts = _known_words(facts, mapping, graph).select(
         "head", "relation", "tail", "head_type", "tail_type"

@@ -19,10 +19,12 @@ _HINTS = {
         "user", "customer", "client", "member", "buyer", "reviewer", "account", "person",
         "visitor", "listener", "reader", "viewer", "player", "borrower", "patron", "subscriber",
         "student", "guest", "household", "kunde", "nutzer", "benutzer", "leser", "mitglied",
+        "usuario", "cliente",
     ],
     "item": [
         "item", "product", "sku", "asin", "article", "isbn", "movie", "film", "book", "track",
         "song", "game", "recipe", "course", "wine", "code", "artikel", "produkt", "buch", "medium",
+        "rezept", "producto", "artículo", "articulo", "libro", "receta",
     ],
 }  # fmt: skip
 _SHARED = 0.5  # of the ids in the interactions that a table must have for a guess

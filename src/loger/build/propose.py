@@ -15,12 +15,14 @@ from loger.build.mapping import Column, EntityTable, InteractionTable, Kind, Tab
 from loger.build.values import (
     FEW,
     MOSTLY_FILLED,
+    MOSTLY_NUMBERS,
     NEARLY_ALL,
     SEPARATORS,
     all_are,
     are_dates,
     as_moments,
     as_numbers,
+    as_ratings,
     cells,
     mean,
     nearly_all_are,
@@ -30,13 +32,17 @@ from loger.build.values import (
 from loger.errors import DataError
 from loger.rules.english import UNCHANGED
 
-_RATING = ["rating", "stars", "score", "overall", "grade", "points", "bewertung"]
-_STRENGTH = ["strength", "count", "plays", "listens", "quantity", "qty", "dwell", "menge", "anzahl"]
+_RATING = ["rating", "stars", "score", "overall", "grade", "points", "bewertung", "sterne",
+           "punkte", "valoración", "puntuación", "calificación", "estrellas"]  # fmt: skip
+_STRENGTH = ["strength", "count", "plays", "listens", "quantity", "qty", "dwell", "menge", "anzahl",
+             "cantidad"]  # fmt: skip
 _TIME = ["time", "date", "timestamp", "datetime", "created", "ordered", "purchased", "when", "day",
-         "datum", "zeit"]  # fmt: skip
+         "datum", "zeit", "fecha"]  # fmt: skip
 _PART = ["part", "split", "fold"]
-_REVIEW = ["review", "comment", "feedback", "text", "opinion", "body", "summary"]
-_LABEL = ["title", "name", "label", "headline", "titel", "bezeichnung"]
+_REVIEW = ["review", "comment", "feedback", "text", "opinion", "body", "summary", "kommentar",
+           "rezension", "bemerkung", "comentario", "reseña"]  # fmt: skip
+_LABEL = ["title", "name", "label", "headline", "titel", "bezeichnung", "título", "titulo",
+          "nombre"]  # fmt: skip
 _POINTS = ["similar", "related", "also", "variant", "parent", "replac", "accessor", "bundl"]
 _IMAGE = ["image", "images", "picture", "photo", "thumbnail", "cover", "poster", "img", "bild"]
 _IMAGE_FILE = re.compile(r"(?i)\.(jpe?g|png|gif|webp)(\?.*)?$")
@@ -48,6 +54,10 @@ _ACTIONS = {
     "loan": "borrowed", "borrow": "borrowed", "ausleih": "borrowed", "rent": "rented",
     "read": "read", "cook": "cooked", "visit": "visited", "click": "click", "view": "view",
     "rating": "rate", "rated": "rate", "review": "reviewed", "like": "like",
+    "bestell": "purchase", "kauf": "purchase", "verkauf": "purchase", "rechnung": "purchase",
+    "bewertung": "rate", "rezension": "reviewed", "gehört": "listened_to", "gelesen": "read",
+    "pedido": "purchase", "compra": "purchase", "venta": "purchase", "préstamo": "borrowed",
+    "prestamo": "borrowed", "valoracion": "rate", "valoración": "rate", "reseña": "reviewed",
 }  # fmt: skip
 """What users did, by how a word in the name of the file, or of a column, begins."""
 _ENDING_IN_S = UNCHANGED | {
@@ -146,7 +156,7 @@ def _role(column: str, values: pl.Series) -> str:
         return "time"
     if named(column, _TIME) and nearly_all_are(as_moments(values), values):
         return "time"
-    if named(column, _RATING) and nearly_all_are(as_numbers(values), values):
+    if named(column, _RATING) and nearly_all_are(as_ratings(values), values):
         return "rating"
     if named(column, _STRENGTH) == 2 and nearly_all_are(as_numbers(values), values):
         return "strength"
@@ -163,6 +173,8 @@ def _of_interaction(column: Column, values: pl.Series) -> Column:
     a quantity or a total says little of the item."""
     if column.take == "leave out":
         return column
+    if named(column.column, _RATING) == 2:  # a liking for stars is none for items
+        return Column(column.column, "leave out", why="ratings that are not numbers")
     words = mean(cells(values).drop_nulls().str.count_matches(r"\S+"))
     if column.take == "keywords" or (named(column.column, _REVIEW) and words >= 2):
         return Column(column.column, "aspects", why="texts, so reviews")
@@ -193,10 +205,11 @@ def _label(frame: pl.DataFrame, guesses: Sequence[Column], own: Sequence[str]) -
     best, most = "", 0
     for guess in guesses:
         words, text = words_of(guess.column), cells(frame[guess.column]).drop_nulls()
-        if text.n_unique() < 2 or guess.take in ("list", "items", "bins"):
-            continue
         # A brand_name is not a name of the item unless hardly two items share it.
         plain = plain_words.issuperset(words)
+        listed = guess.take == "list" and not plain  # a title may have commas
+        if text.n_unique() < 2 or listed or guess.take in ("items", "bins"):
+            continue
         unshared = guess.take in ("leave out", "keywords") and guess.why != _LINKS
         score = 0
         if named(guess.column, _LABEL) == 2:
@@ -264,7 +277,7 @@ def _looks(values: pl.Series, name: str, ids: pl.Series) -> tuple[Kind, str, str
     if mean(text.str.contains(_LINK.pattern)) > 0.5:
         return "leave out", _LINKS, ""
     amounts = as_numbers(values).drop_nulls()
-    plain_numbers = all_are(as_numbers(values), values)
+    plain_numbers = nearly_all_are(as_numbers(values), values, MOSTLY_NUMBERS)
     if len(ids) and (named(name, _POINTS) or not plain_numbers):
         share, sign = _pointing(text, ids)
         if share >= _SHARED:
@@ -274,7 +287,8 @@ def _looks(values: pl.Series, name: str, ids: pl.Series) -> tuple[Kind, str, str
         split = text.str.split(separator).explode().str.strip_chars()
         return "list", f"{split.n_unique():,} values, several in a cell", separator
     if plain_numbers:
-        whole = values.dtype.is_integer() | text.str.contains(r"^-?\d+$").all()
+        numbers = text.filter(as_numbers(text).is_not_null())
+        whole = values.dtype.is_integer() | numbers.str.contains(r"^-?\d+(\s*\p{L}+\.?)?$").all()
         if whole and min(amounts) in (0, 1) and (amounts.diff().drop_nulls() == 1).all():
             return "leave out", "a running number", ""
         if whole and words_of(name)[-1:] == ["id"]:
@@ -283,7 +297,9 @@ def _looks(values: pl.Series, name: str, ids: pl.Series) -> tuple[Kind, str, str
             return "entity", f"{distinct:,} ids in {n:,} rows", ""
         if whole and distinct <= min(FEW, n // 2):
             return "entity", f"{distinct} numbers in {n:,} rows", ""
-        return "bins", f"numbers from {min(amounts):g} to {max(amounts):g}", ""
+        rest = n - len(amounts)
+        others = f", and {rest:,} that {'is' if rest == 1 else 'are'} not" if rest else ""
+        return "bins", f"numbers from {min(amounts):g} to {max(amounts):g}{others}", ""
     if are_dates(values):
         return "leave out", "dates", ""
     if mean(text.str.contains(_CLOCK)) >= NEARLY_ALL:

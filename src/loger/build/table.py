@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from loger.build import frames
 from loger.build.aspects import Extractor, lexicon, mentions, plain_text, singular
@@ -23,10 +25,12 @@ from loger.build.review_facts import FACTS, feature_labels
 from loger.build.values import (
     DateOrder,
     as_numbers,
+    as_ratings,
     cells,
     moments,
     split_cells,
     unit_of,
+    unit_within,
     zero_width,
 )
 from loger.data.assemble import assemble
@@ -110,11 +114,11 @@ class _Work:
         if len(rows):
             self.notes.append(Note(what, len(rows), str(rows[column][0])))
 
-    def note_strangers(self, named: pl.Series, known: Iterable[str], where: str) -> None:
-        """Note items of the interactions that no table of items has: they may be misspelt."""
+    def note_strangers(self, kind: str, named: pl.Series, known: Iterable[str], where: str) -> None:
+        """Note items (users) of the interactions that their table has not: they may be misspelt."""
         strange = named.filter(~named.is_in(list(known))).unique(maintain_order=True)
         if len(strange):
-            what = f"items of the interactions are {where}: taken as new, without facts"
+            what = f"{kind}s of the interactions are {where}: taken as new, without facts"
             self.notes.append(Note(what, len(strange), str(strange[0])))
 
 
@@ -203,10 +207,10 @@ def _build(
     ):
         if entities is not None and frame is not None:
             _add_entities(work, entities, frame, kind)
-    if "item" in work.names:
-        file = mapping.items.file if mapping.items is not None else ""
-        where = f"not in {Path(file).name if file else 'the items'}"
-        work.note_strangers(interactions["item"], work.names["item"], where)
+    for kind, entities in (("item", mapping.items), ("user", mapping.users)):
+        if entities is not None and kind in work.names:
+            where = f"not in {Path(entities.file).name if entities.file else f'the {kind}s'}"
+            work.note_strangers(kind, interactions[kind], work.names[kind], where)
     for taken in columns.columns:
         _check(table, taken.column, columns.file)
         _add_of_interactions(work, taken, table, interactions)
@@ -312,7 +316,7 @@ def _interactions(work: _Work, table: pl.DataFrame) -> tuple[pl.DataFrame, pl.Da
     }
     needs = [("user", names.user, "no user"), ("item", names.item, "no item")]
     if names.rating:
-        columns["rating"] = as_numbers(table[names.rating])
+        columns["rating"] = as_ratings(table[names.rating])
         needs.append(("rating", names.rating, "the rating is not a number"))
     if names.strength:
         ours = "count" if "count" in INTERACTIONS.chosen([names.strength]) else "strength"
@@ -391,8 +395,14 @@ def _add_entities(work: _Work, entities: EntityTable, table: pl.DataFrame, kind:
         values = table[column.column]
         pairs = pl.DataFrame({"head": ids, "tail": cells(values)})
         if column.take == "bins":
-            pairs = pairs.select("head", as_numbers(values).alias("tail"))
-            pairs = _binned(work, column, pairs, f"{kind}s")
+            numbers = as_numbers(values).alias("tail")
+            work.note(
+                f"{column.column}: values left out because they are not numbers",
+                pairs.filter(pairs["tail"].is_not_null() & numbers.is_null()),
+                "tail",
+            )
+            pairs = pairs.select("head", numbers)
+            pairs = _binned(work, column, pairs, f"{kind}s", unit_within(values))
         _add(work, column, pairs.drop_nulls(), kind)
 
 
@@ -486,7 +496,9 @@ def _shared(work: _Work, pairs: pl.DataFrame, column: Column, n: int, what: str)
     return pairs
 
 
-def _binned(work: _Work, column: Column, pairs: pl.DataFrame, table: str) -> pl.DataFrame:
+def _binned(
+    work: _Work, column: Column, pairs: pl.DataFrame, table: str, unit: str
+) -> pl.DataFrame:
     """The quantile of each number, with labels that say from where to where it goes."""
     pairs = pairs.drop_nulls()
     values, kind = pairs["tail"].to_numpy(), column.type or column.column
@@ -496,29 +508,51 @@ def _binned(work: _Work, column: Column, pairs: pl.DataFrame, table: str) -> pl.
     if not len(edges):
         edges = np.unique(np.quantile(values, np.linspace(0, 1, max(2, column.bins + 1))[1:-1]))
     work.edges[f"{table} {column.column}"] = tuple(edges.tolist())
-    ends = [min(values.min(), edges[0]), *edges, max(values.max(), edges[-1])]
+    ranges = _ranges(values, edges)
     names = [f"{column.column}|{k + 1} of {len(edges) + 1}" for k in range(len(edges) + 1)]
     labels = work.labels.setdefault(kind, {})
     for k, name in enumerate(names):
-        labels[name] = _range(column.column, ends[k], ends[k + 1])
+        labels[name] = _range(column.column, *ranges[k], unit)
     place = np.searchsorted(edges, values, side="left")
     return pl.DataFrame({"head": pairs["head"], "tail": [names[k] for k in place]})
 
 
-def _range(column: str, low: float, high: float) -> str:
-    """A bin as people say it.
+def _ranges(values: NDArray[np.float64], edges: NDArray[np.float64]) -> list[tuple[float, float]]:
+    """From where to where the numbers of each bin go. A bin ends with its edge, so the next begins
+    with the number after it: a whole one, or one of as many decimals as the values have.
+
+    >>> _ranges(np.array([16.0, 79.0]), np.array([28.4, 40.0]))
+    [(16.0, 28.0), (29.0, 40.0), (41.0, 79.0)]
+    """
+    digits = next((d for d in range(4) if np.allclose(values, values.round(d), 0, 1e-9)), None)
+    first, last = float(min(values.min(), edges[0])), float(max(values.max(), edges[-1]))
+    if digits is None:  # measured so finely that no number comes next
+        return [*pairwise([first, *edges.tolist(), last])]
+    ends = (np.floor(edges * 10**digits + 1e-6) / 10**digits).tolist()
+    starts = [round(end + 10**-digits, digits) for end in ends]
+    return [*zip([first, *starts], [*ends, last], strict=True)]
+
+
+def _range(column: str, low: float, high: float, unit: str = "") -> str:
+    """A bin as people say it; ``unit`` is that of the cells, where the column's name has none.
 
     >>> _range("tempo_bpm", 69, 98), _range("price", 5, 5), _range("year", 1990, 1999)
     ('tempo 69–98 bpm', 'price 5', 'year 1990–1999')
+    >>> _range("pages", 51, 50)  # nothing goes beyond the last edge
+    'pages over 50'
     """
-    words, unit = unit_of(column)
-    ends = dict.fromkeys(f"{end:.10g}" for end in (low, high))
-    return f"{words} {'–'.join(ends)} {unit}".rstrip()
+    words, own = unit_of(column)
+    ends = "–".join(dict.fromkeys(f"{end:.10g}" for end in (low, high)))
+    text = ends if low <= high else f"over {high:.10g}"
+    return f"{words} {text} {own or unit}".rstrip()
 
 
 def _mined(work: _Work, texts: pl.DataFrame) -> pl.DataFrame:
     """The features that texts mention, in place of the texts."""
     features = [sorted({feature(*m) for m in work.extractor(text)}) for text in texts["tail"]]
+    if len(texts) and not any(features):
+        what = "texts in which nothing is said that is understood (English reviews are)"
+        work.note(what, texts, "tail")
     lists = pl.Series("tail", features, dtype=pl.List(pl.String))
     out = texts.with_columns(lists).filter(pl.col("tail").list.len() > 0).explode("tail")
     work.labels.setdefault("feature", {}).update(feature_labels(out["tail"].unique()))
@@ -530,7 +564,7 @@ def _worded(pairs: pl.DataFrame) -> pl.DataFrame:
     words = lexicon()
     words_of_texts = []
     for text in pairs["tail"]:
-        plain = pl.Series([plain_text(text).lower()]).str.extract_all(r"[a-z][a-z-]+[a-z]")[0]
+        plain = pl.Series([plain_text(text).lower()]).str.extract_all(r"\p{L}[\p{L}-]+\p{L}")[0]
         words_of_texts.append(sorted({singular(w) for w in plain if not words.of(w) & _DULL}))
     lists = pl.Series("tail", words_of_texts, dtype=pl.List(pl.String))
     return pairs.with_columns(lists).filter(pl.col("tail").list.len() > 0).explode("tail")

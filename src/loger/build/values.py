@@ -13,6 +13,9 @@ SEPARATORS = {"|": 0.8, ";": 0.8, ", ": 0.5, ",": 0.5, " / ": 0.5}
 a comma also stands in sentences, so its values must come again."""
 NEARLY_ALL = 0.95
 """The share of a column's cells that must be times (numbers) for it to be a column of them."""
+MOSTLY_NUMBERS = 0.9
+"""The share of a column's cells that must be numbers for it to be cut into ranges: some have
+"unknown" among them, and only these facts are lost."""
 MOSTLY_FILLED = 0.8
 """The share of rows that must have a time (rating): the others are lost when it is taken."""
 DateOrder = Literal["", "day first", "month first"]
@@ -30,12 +33,17 @@ _DECIMAL_POINT = r",.*\.|\.\d\d?\D*$"
 _WHOLE_FLOAT = r"^[+-]?\d+\.0$"
 _SOME_DATE = r"^((19|20)\d\d[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](\d\d|\d{4}))\b"
 _ZONE = r"(:\d\d)(?:\.\d+)?\s*(?:Z|[+-]\d\d:?\d\d)?$"
+_STARS = r"^(★+)☆*$"
+_OUT_OF = r"^(\d+(?:[.,]\d+)?)\s*(?:/|of|out of|von|de|sur)\s*(\d+)\b[^\d]*$"
+_POINTS = (
+    r"(?i)^(\d+(?:[.,]\d+)?)\s*(?:stars?|points?|pts\.?|★|sterne?|punkte?|estrellas?|étoiles?)$"
+)
 
-
-_UNITS = {"bpm", "km", "kg", "g", "cm", "mm", "m", "ml", "min", "ms", "s", "hours", "minutes",
-          "seconds", "pages", "years", "eur", "usd", "gbp", "chf", "gb", "mb", "kwh", "watt",
-          "%"}  # fmt: skip
-"""The last word of a column's name that is the unit of its numbers."""
+_UNITS = {"bpm", "km", "kg", "g", "cm", "mm", "m", "l", "ml", "min", "ms", "s", "h", "hours",
+          "minutes", "seconds", "pages", "years", "eur", "usd", "gbp", "chf", "gb", "mb", "kwh",
+          "kcal", "watt", "%"}  # fmt: skip
+"""The last word of a column's name, or of its cells, that is the unit of its numbers."""
+_MEASURED = r"^([+-]?\d[\d.,]*)\s*(\p{L}+)\.?$"
 
 
 def unit_of(column: str) -> tuple[str, str]:
@@ -49,6 +57,20 @@ def unit_of(column: str) -> tuple[str, str]:
     bracketed = last[:1] + last[-1:] in ("()", "[]")
     unit = last[1:-1] if bracketed else last if last.lower() in _UNITS else ""
     return " ".join(words[:-1] if unit else words), unit
+
+
+def unit_within(values: pl.Series) -> str:
+    """The unit that is written behind nearly all numbers of a column, if it is one that we know.
+
+    >>> unit_within(pl.Series(["45 min", "90 min", "5min"])), unit_within(pl.Series(["4 a", "5 a"]))
+    ('min', '')
+    """
+    if values.dtype != pl.String:
+        return ""
+    units = cells(values).drop_nulls().str.extract(_MEASURED, 2).str.to_lowercase()
+    first = units.drop_nulls()[:1].to_list()
+    same = bool(first) and first[0] in _UNITS and mean((units == first[0]).fill_null(False))
+    return str(first[0]) if same >= NEARLY_ALL else ""
 
 
 def mean(values: pl.Series) -> float:
@@ -91,13 +113,16 @@ def zero_width(ours: pl.Series, theirs: pl.Series) -> int:
 
 def as_numbers(values: pl.Series) -> pl.Series:
     """The cells as numbers, null where they are none; "$1,299.00" is a number, and "1.299,00 €"
-    too where cells of the column have a decimal comma and none has a decimal point."""
+    too where cells of the column have a decimal comma and none has a decimal point. So is "45 min"
+    where nearly all cells have that unit."""
     if values.dtype.is_numeric():
         numbers = values.cast(pl.Float64)
         return numbers.set(~numbers.is_finite(), None)
     if values.dtype != pl.String:
         return pl.Series([None] * len(values), dtype=pl.Float64)
     text = values.str.strip_chars()
+    if unit := unit_within(values):
+        text = text.str.replace(rf"(?i)\s*{unit}\.?$", "")
     if (
         text.str.contains(_DECIMAL_COMMA).any()
         and not text.str.contains(r",.*\.|\.\d\d?\D*$").any()
@@ -105,6 +130,38 @@ def as_numbers(values: pl.Series) -> pl.Series:
         text = text.str.replace_all(".", "", literal=True).str.replace(",", ".", literal=True)
     bare = text.str.extract(_MONEY).str.replace_all(",", "", literal=True)
     return bare.cast(pl.Float64, strict=False)
+
+
+def as_ratings(values: pl.Series) -> pl.Series:
+    """The cells as ratings, null where they are none: 4, "4 stars", "4/5", "★★★★☆" are one.
+
+    Where cells are out of different numbers, as 4/5 and 8/10, all of them are shares of the
+    largest.
+
+    >>> as_ratings(pl.Series(["4", "4 Sterne", "4/5", "★★★★☆", "8 out of 10", "good"])).to_list()
+    [8.0, 8.0, 8.0, 8.0, 8.0, None]
+    """
+    plain = as_numbers(values)
+    if values.dtype != pl.String:
+        return plain
+    text = values.str.strip_chars()
+    share, whole = (_point(text.str.extract(_OUT_OF, k)) for k in (1, 2))
+    stars = text.str.extract(_STARS).str.len_chars().cast(pl.Float64)
+    bare = plain.zip_with(plain.is_not_null(), _point(text.str.extract(_POINTS)))
+    bare = bare.zip_with(bare.is_not_null(), stars)
+    whole = whole.set(whole <= 0, None)
+    scales = whole.drop_nulls().unique().sort()
+    if len(scales) < 2:
+        return bare.zip_with(bare.is_not_null(), share)
+    # What is said without a scale is of the smallest that holds all of it.
+    most = bare.max()
+    own = next((s for s in scales if not isinstance(most, float) or most <= s), scales[-1])
+    return (bare / own * scales[-1]).zip_with(bare.is_not_null(), share / whole * scales[-1])
+
+
+def _point(text: pl.Series) -> pl.Series:
+    """Numbers with a point or a comma."""
+    return text.str.replace(",", ".", literal=True).cast(pl.Float64, strict=False)
 
 
 class Moments(NamedTuple):
@@ -189,11 +246,11 @@ def all_are(parsed: pl.Series, values: pl.Series) -> bool:
     return bool(filled.any()) and bool((parsed.is_not_null() | ~filled).all())
 
 
-def nearly_all_are(parsed: pl.Series, values: pl.Series) -> bool:
+def nearly_all_are(parsed: pl.Series, values: pl.Series, share: float = NEARLY_ALL) -> bool:
     """Could nearly every cell that is not empty be read? So a few broken ones do not cost a
     column what it is."""
     filled = cells(values).is_not_null()
-    return bool(filled.any()) and mean(parsed.filter(filled).is_not_null()) >= NEARLY_ALL
+    return bool(filled.any()) and mean(parsed.filter(filled).is_not_null()) >= share
 
 
 def are_dates(values: pl.Series) -> bool:

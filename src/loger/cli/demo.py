@@ -72,27 +72,17 @@ def demo(
 
 
 def draw(story: dict[str, Any]) -> None:
-    """Show the whole story."""
+    """Show the whole story: the shop, people and reasons, then rules and how good it all is."""
     from loger.cli import data, show
 
     to = show.console()
+    to.print("[bold]An invented shop[/bold]: people buy by rules that we know; loger was not told.")
     data.draw(story["statistics"])
     parts = ", ".join(f"{n:,} {part}" for part, n in story["split"].items())
     to.print(
         f"\n[bold]Split[/bold] by time, each user's latest purchases held out: {parts}.\n"
         "The model learns from train and validation; it never sees the test part."
     )
-    rows = [(f"{r['weight']:.2f}", r["sentence"], r["remark"]) for r in story["rules"]]
-    to.print(show.table(["weight", "rule", ""], rows[:8], "\nStrongest rules"))
-    to.print("planted: people in this shop really buy by this rule; loger was not told.")
-    rows = [
-        (name, f"{100 * mean:.1f}", f"[{100 * low:.1f}, {100 * high:.1f}]")
-        for name, (mean, low, high) in story["models"].items()
-    ]
-    to.print("\n[bold]Against three controls[/bold], on what was bought later (the test part)")
-    to.print(show.table(["", "NDCG@10 %", "95 % interval"], rows))
-    to.print("The controls have their default settings; loger compare tunes them.")
-    _draw_faithfulness(story, to)
     to.print(
         "\n[bold]Three people[/bold], each the first of their kind who later bought one of their "
         "first three items:"
@@ -100,7 +90,30 @@ def draw(story: dict[str, Any]) -> None:
     for person in story["people"]:
         _draw_person(person, to)
     _draw_what_if(story["what_if"], to)
+    _draw_rules(story, to)
+    _draw_controls(story, to)
+    _draw_faithfulness(story, to)
     to.print(_next(story, story["files"]), markup=False, soft_wrap=True)
+
+
+def _draw_rules(story: dict[str, Any], to: Console) -> None:
+    from loger.cli import show
+
+    rows = [(f"{r['weight']:.2f}", r["sentence"], r["remark"]) for r in story["rules"]]
+    to.print(show.table(["weight", "rule", ""], rows[:8], "\nStrongest rules"))
+    to.print("planted: people in this shop really buy by this rule.")
+
+
+def _draw_controls(story: dict[str, Any], to: Console) -> None:
+    from loger.cli import show
+
+    rows = [
+        (name, f"{100 * mean:.1f}", f"[{100 * low:.1f}, {100 * high:.1f}]")
+        for name, (mean, low, high) in story["models"].items()
+    ]
+    to.print("\n[bold]Against three controls[/bold], on what was bought later (the test part)")
+    to.print(show.table(["", "NDCG@10 %", "95 % interval"], rows))
+    to.print("The controls have their default settings; loger compare tunes them.")
 
 
 def _draw_faithfulness(story: dict[str, Any], to: Console) -> None:

@@ -357,16 +357,20 @@ def _draw(model: LOGER, one: dict[str, Any], explained: bool, words: Wording) ->
 
     to, history = show.console(), [row["label"] for row in _titled(model, one["history"])]
     items, left_out = _titled(model, one["items"]), _titled(model, one["left_out"])
-    has = ", ".join(history[:SHOWN_HISTORY]) + (", …" if len(history) > SHOWN_HISTORY else "")
-    title = f"[bold]{escape(one['label'])}[/bold] has {escape(has) or 'nothing yet'}"
+    more = ["…"] if len(history) > SHOWN_HISTORY else []
+    between = "; " if any(", " in label for label in history) else ", "
+    has = between.join(history[:SHOWN_HISTORY] + more)
+    user, key = f"[bold]{escape(one['label'])}[/bold]", "has" if has else "has_nothing"
+    title = words.text(key, user=user, items=escape(has))
     if one["held_out"]:
-        title += f" [dim](and {len(one['held_out'])} held out to test on)[/dim]"
+        held = words.text("held_out", n=words.number(len(one["held_out"])))
+        title += f" [dim]({escape(held)})[/dim]"
     if not explained:
         to.print(title)
         to.print(show.list_table(items))
         show.left_out(to, left_out)
         return
-    tree = Tree(f"{title} [dim](numbers are compared with the average item)[/dim]")
+    tree = Tree(f"{title} [dim]({escape(words.text('compared'))})[/dim]")
     for place, row in enumerate(items, 1):
         moved = show.moved(place, row.get("variety"))
         head = f"{place}. [bold]{escape(row['label'])}[/bold]  {row['lead']:+.3f}"

@@ -160,9 +160,12 @@ def left_out(to: Console, rows: Sequence[dict[str, Any]]) -> None:
 def explanation(record: dict[str, Any], user: str = "", words: Wording = ENGLISH) -> Tree:
     """An explanation as a tree: its reasons and what else its lead is made of and, where there are
     paths, the same score by rules and paths."""
-    whose = f" for [bold]{escape(user)}[/bold]" if user else ""
-    tree = Tree(f"[bold]{escape(record['label'])}[/bold]{whose}: {_lead(record)}")
+    tree = Tree(_heading(record, user, words))
     add_reasons(tree, record, words)
+    added = abs(record["logic"] - record["logit"]) < 1e-9
+    if record["reasons"] and record["lead"] > 0 and added:
+        likely = words.likely(record["reasons"][0]["confidence"])
+        tree.add(f"[dim]{escape(likely)}[/dim]") if likely else None
     if record["paths"]:
         _add_rules(tree, record)
         add_paths(tree.add("the strongest paths"), record)
@@ -184,9 +187,13 @@ def reasoned(record: dict[str, Any], user: str) -> Tree:
     return tree
 
 
-def _lead(record: dict[str, Any]) -> str:
-    lead = f"rank {record['rank']:,}, {record['lead']:+.3f} compared with the average item"
-    return f"{lead} [dim](scores {record['score']:.3f} and {record['mean']:.3f})[/dim]"
+def _heading(record: dict[str, Any], user: str, words: Wording) -> str:
+    item = f"[bold]{escape(record['label'])}[/bold]"
+    whose = f"[bold]{escape(user or record['user'])}[/bold]"
+    rank, lead = words.number(record["rank"]), f"{record['lead']:+.3f}"
+    head = words.text("heading", item=item, user=whose, rank=rank, lead=lead)
+    scores = words.text("scores", a=f"{record['score']:.3f}", b=f"{record['mean']:.3f}")
+    return f"{head} [dim]({scores})[/dim]"
 
 
 def add_reasons(tree: Tree, record: dict[str, Any], words: Wording = ENGLISH) -> None:

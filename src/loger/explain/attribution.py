@@ -195,6 +195,14 @@ class Explanation:
         """The same explanation in other words."""
         return replace(self, words=words)
 
+    @property
+    def likely_text(self) -> str:
+        """How likely the first reason is the cause, in words; empty if that says nothing."""
+        added = abs(self.logic - self.logit) < 1e-9  # else scores are no logarithms of rates
+        if not self.shown or self.lead <= 0 or not added:
+            return ""
+        return self.words.likely(self.shown[0].confidence)
+
     def explained(self) -> ExplainedItem:
         """The record as any recommender with reasons gives it."""
         paths, weights = (
@@ -280,6 +288,8 @@ class Explanation:
             lines.append(f"  {self.opaque:+.3f}  {say('opaque')}")
         if not self.shown:
             lines.append(f"  {self.because()}")
+        if likely := self.likely_text:
+            lines.append(f"  {likely}")
         if self.counterfactual is not None:
             lines.append(f"  {self.counterfactual}")
         return "\n".join(lines)

@@ -33,7 +33,8 @@ def explanation_html(e: Explanation) -> str:
         for share, total, text in rows
     )
     best = [path for reason in e.shown for path in reason.paths[:2]][:SHOWN_PATHS]
-    return f"<div><p>{head}</p><table>{lines}</table>{picture(best)}</div>"
+    likely = f"<p>{escape(e.likely_text)}</p>" if e.likely_text else ""
+    return f"<div><p>{head}</p><table>{lines}</table>{likely}{picture(best)}</div>"
 
 
 def reasoned_html(e: Reasoned) -> str:

@@ -77,6 +77,13 @@ def _with_reasons(
 
 def _in_short(e: Explanation) -> dict[str, Any]:
     reasons = [
-        {"action": r.action, "total": r.total, "share": r.share, "text": r.text} for r in e.shown
+        {
+            "action": r.action,
+            "total": r.total,
+            "share": r.share,
+            "confidence": r.confidence,
+            "text": r.text,
+        }
+        for r in e.shown
     ]
     return {"because": e.because(), "reasons": reasons, "carried": e.carried}

@@ -116,13 +116,14 @@ def item_facts(
 ) -> list[dict[str, Any]]:
     """What is known of an item by number, in the graph and beside it, relation by relation: the
     relation, what it says in words, its first entities, and how many there are; who took the item
-    is not told."""
+    is not told, nor what was made of that."""
     words, entity = graph.vocabulary, item + graph.n_users
     facts = []
     for relation in range(2 * len(graph.relations)):
         head_type, tail_type = graph.signature(relation)
         tails = graph.neighbours(entity, relation) if head_type == "item" else ()
-        if tail_type == "user" or not len(tails):
+        derived = graph.relations[relation % len(graph.relations)].derived
+        if tail_type == "user" or derived or not len(tails):
             continue
         entities = [entity_record(words, int(e)) for e in tails[:most]]
         facts.append(_fact(graph.relation_name(relation), entities, len(tails)))
@@ -139,6 +140,7 @@ def item_facts(
 
 def _fact(relation: str, entities: list[dict[str, Any]], count: int) -> dict[str, Any]:
     words = relation.removesuffix(INVERSE_MARK).removeprefix("has_").replace("_", " ")
+    words = f"← {words}" if relation.endswith(INVERSE_MARK) else words
     return {"relation": relation, "words": words, "entities": entities, "count": count}
 
 

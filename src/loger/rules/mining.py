@@ -46,7 +46,7 @@ class MiningConfig:
     fewer than 2,000 pairs 1) …"""
     everywhere: float = 0.9
     """… or reaches so large a share of all pairs that lift says nothing of it (docs/adr/0009)."""
-    min_rules: int = 5
+    min_rules: int = 7
     """If lift speaks for fewer, the best of those that only lift speaks against join them; what
     they are worth, the weights learned from validation say. So thin data have rules, too …"""
     max_rules: int = 50

@@ -74,6 +74,11 @@ class Wording:
         """A count, with the language's sign between thousands."""
         return f"{n:,}".replace(",", self.table["thousands"])
 
+    def likely(self, confidence: float) -> str:
+        """How likely the first reason is the cause; empty if hardly at all."""
+        n = round(100 * confidence)
+        return self.text("likely", n=n) if n else ""
+
     def share(self, value: float) -> str:
         """A share in percent."""
         return str(self.table["percent"]).format(n=f"{100 * value:.0f}")

@@ -73,6 +73,7 @@ def about(request: Request) -> s.About:
         fusion=served.model.config_.em.fusion,
         explain_by=served.model.config_.explain_by,
         takes_new_users=served.takes_new_users,
+        labels_repeat=graph.vocabulary.shown is not graph.vocabulary.labels,
         most=s.MOST,
         most_paths=s.MOST_PATHS,
         most_history=s.MOST_HISTORY,

@@ -418,6 +418,7 @@ class About(BaseModel):
     fusion: str
     explain_by: str
     takes_new_users: bool
+    labels_repeat: bool = Field(description="Whether items share a label: ids tell them apart.")
     most: int
     most_paths: int
     most_history: int

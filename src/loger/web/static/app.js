@@ -74,7 +74,8 @@ async function explain(item, mine = ++asked) {
     button.setAttribute("aria-pressed", String(button.dataset.item === item));
   }
   reasons(byId("reasons"), record, { ruleIds: state.ruleIds, off: state.offRules, toggle: toggleRule, why, known,
-    without: listed ? () => post("counterfactual", { ...who(), item, k: state.k }) : null, remove: removeItems });
+    without: listed ? () => post("counterfactual", { ...who(), item, k: state.k }) : null, remove: removeItems,
+    id: idOf(record) });
 }
 
 // Switch off the interactions of a counterfactual, to see the list without them.
@@ -155,6 +156,8 @@ function dropFilter(how, filter) {
 
 // ── drawing ─────────────────────────────────────────────────────────────────────────────
 
+// The id of an item, in a catalogue in which several have one title.
+const idOf = (row) => (state.about.labels_repeat && row.item !== row.label ? h("small", { class: "id" }, row.item) : null);
 const day = (time) => (time > 1e8 ? new Date(time * 1000).toISOString().slice(0, 10) : null);
 
 function drawHistory() {
@@ -171,7 +174,7 @@ function drawHistory() {
       h("input", {
         type: "checkbox", checked: !state.off.has(row.item), "data-owned": row.item, onchange: () => toggleItem(row.item),
       }),
-      h("span", {}, row.label, row.time ? h("small", {}, day(row.time)) : null)),
+      h("span", {}, row.label, idOf(row), row.time ? h("small", {}, day(row.time)) : null)),
     row.added ? h("button", {
       type: "button", class: "plain", "aria-label": `Remove ${row.label}`, onclick: () => forget(row.item),
     }, "×") : null)));
@@ -208,12 +211,13 @@ function drawList(gone, compared, leftOut) {
     onclick: () => explain(row.item).then(reveal),
   },
   h("span", { class: "rank" }, String(row.rank)),
-  h("span", { class: "label" }, row.label, compared ? move(row) : null),
+  h("span", { class: "label" }, row.label, idOf(row), compared ? move(row) : null),
   h("span", { class: "score", title: "compared with the average item" }, signed(row.explanation.lead, 2)),
   h("span", { class: "because" }, row.explanation.because),
   placed(row) && h("span", { class: "because quiet" }, placed(row))))));
-  const names = gone.map((row) => row.label).join(", ");
-  const held = leftOut.map((row) => `${row.label} (${row.rank_by_score} by score): ${row.because}`);
+  const named = (row) => (idOf(row) ? `${row.label} [${row.item}]` : row.label);
+  const names = gone.map(named).join(", ");
+  const held = leftOut.map((row) => `${named(row)} (${row.rank_by_score} by score): ${row.because}`);
   show(byId("gone"), gone.length ? `Gone from the list: ${names}` : null,
     held.length ? h("div", {}, "Left out for variety:", h("ul", {}, held.map((text) => h("li", {}, text)))) : null);
   const moved = state.list.filter((row) => compared && row.before !== row.rank).length;

@@ -67,10 +67,17 @@ function evidence(reason) {
     h("span", {}, row.text, row.paths.map((path) => h("small", {}, path.sentence))))));
 }
 
-function action(step, low, high, open) {
+// How likely the action is the cause, where scores are logarithms of rates.
+function likely(record, reason) {
+  const n = Math.round(100 * reason.confidence);
+  if (!n || record.lead <= 0 || Math.abs(record.logic - record.logit) > 1e-9) return null;
+  return h("p", { class: "quiet likely" }, `If the item is taken, then in about ${n} of 100 cases because of this.`);
+}
+
+function action(step, record, low, high, open) {
   const { reason, number } = step;
   const id = `evidence-${number}`;
-  const told = h("div", { id, hidden: !open }, evidence(reason));
+  const told = h("div", { id, hidden: !open }, evidence(reason), likely(record, reason));
   const toggle = (event) => {
     told.hidden = !told.hidden;
     event.currentTarget.setAttribute("aria-expanded", String(!told.hidden));
@@ -93,7 +100,7 @@ function waterfall(record) {
   return h("ol", { class: "waterfall", "aria-label": "What the score is made of" },
     still("the average item", record.mean, 0, 0, "end", number(record.mean)),
     all.map((step) => (step.reason
-      ? action(step, low, high, step.number === 0)
+      ? action(step, record, low, high, step.number === 0)
       : still(step.name, step.value, step.from, step.to, null, signed(step.value)))),
     still("score", record.score, 0, record.lead, "end", number(record.score)));
 }
@@ -189,12 +196,12 @@ function photograph(record) {
   return shown;
 }
 
-export function reasons(place, record, { ruleIds, off, toggle, why = null, known: about = { facts: [] }, without = null, remove }) {
+export function reasons(place, record, { ruleIds, off, toggle, why = null, known: about = { facts: [] }, without = null, remove, id = null }) {
   const width = Math.max(300, Math.floor(place.clientWidth - 34));
   const drawn = picture(record, width);
   const alone = record.rank_without_logic === record.rank ? "" : ` (${record.rank_without_logic} by the encoder alone)`;
   show(place,
-    h("h2", {}, record.label),
+    h("h2", {}, record.label, id),
     h("p", { class: "quiet" }, `Rank ${record.rank}${alone}, ${signed(record.lead)} compared with the average item`),
     known(record, about),
     why && whyNot(why),
