@@ -150,13 +150,14 @@ def as_ratings(values: pl.Series) -> pl.Series:
     bare = plain.zip_with(plain.is_not_null(), _point(text.str.extract(_POINTS)))
     bare = bare.zip_with(bare.is_not_null(), stars)
     whole = whole.set(whole <= 0, None)
-    scales = whole.drop_nulls().unique().sort()
+    scales: list[float] = whole.drop_nulls().unique().sort().to_list()
     if len(scales) < 2:
         return bare.zip_with(bare.is_not_null(), share)
     # What is said without a scale is of the smallest that holds all of it.
-    most = bare.max()
-    own = next((s for s in scales if not isinstance(most, float) or most <= s), scales[-1])
-    return (bare / own * scales[-1]).zip_with(bare.is_not_null(), share / whole * scales[-1])
+    most, largest = bare.max(), scales[-1]
+    own = next((s for s in scales if not isinstance(most, float) or most <= s), largest)
+    scaled: pl.Series = bare / own * largest
+    return scaled.zip_with(bare.is_not_null(), share / whole * largest)
 
 
 def _point(text: pl.Series) -> pl.Series:
