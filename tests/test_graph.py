@@ -125,7 +125,7 @@ def test_bitmaps_hold_the_same_entities_as_their_slices(graph, least):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(layouts, "BITMAP_EDGES", least)
         spans = layouts.word_spans(graph)
-        starts, words = layouts.segment_bitmaps(graph, spans)
+        starts, words = layouts.segment_bitmaps(graph, spans, layouts.weighted_relations(graph))
     used = 0
     for s, at in enumerate(starts):
         first, end = spans[graph.segment_relations[s]]
@@ -146,7 +146,7 @@ def test_bitmaps_begin_at_any_bit_of_a_word(items):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(layouts, "BITMAP_EDGES", 0)
         spans = layouts.word_spans(graph)
-        starts, words = layouts.segment_bitmaps(graph, spans)
+        starts, words = layouts.segment_bitmaps(graph, spans, layouts.weighted_relations(graph))
     first, end = spans[0]
     at = starts[graph.segment(1, 0)]
     if at < 0:

@@ -94,6 +94,32 @@ def test_a_list_with_reasons_needs_no_tables_and_nothing_that_fits(bundle):
     assert run(LISTING, bundle, "--user", user).splitlines()[-1] == ""
 
 
+LEAVING = """
+    import sys
+    from loger.cli import main
+
+    class Kept:
+        def __del__(self):
+            print("taken apart")
+
+    sys.kept = Kept()
+    sys.argv = ["loger", *sys.argv[1:]]
+    main()
+"""
+
+
+def test_a_command_that_answers_is_done_without_taking_its_objects_apart(bundle):
+    user = LOGER.load(bundle).users[0]
+    lines = "\n".join(line[4:] for line in LEAVING.splitlines())
+    for name, code in ((user, 0), ("nobody", 2)):
+        command = [sys.executable, "-c", lines, "recommend", bundle, "--user", name]
+        done = subprocess.run([*map(str, command)], capture_output=True, text=True)
+        assert done.returncode == code, done.stderr
+        assert "taken apart" not in done.stdout
+        assert (len(done.stdout.splitlines()) > 10) == (code == 0)  # all of it, through a pipe
+        assert done.stderr == ("" if code == 0 else "error: there is no user 'nobody'\n")
+
+
 def test_a_loaded_encoder_lies_in_the_file_and_not_in_memory_of_its_own(bundle):
     encoder = LOGER.load(bundle).encoder_
     assert isinstance(encoder, TransE)

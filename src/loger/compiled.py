@@ -10,17 +10,23 @@ Whenever a kernel really is compiled, the log of this module says so.
 from __future__ import annotations
 
 import logging
+import pickle
+import sys
 from collections.abc import Callable
 from functools import cache, cached_property
 from hashlib import sha256
+from io import BytesIO
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from llvmlite import binding
 from numba import njit
 from numba.core import event
 from numba.core.caching import FunctionCache, IndexDataCacheFile
-from numba.core.runtime import rtsys
+from numba.core.codegen import JITCodeLibrary
+from numba.core.environment import Environment, lookup_environment
+from numba.core.runtime import _nrt_python
 
 log = logging.getLogger(__name__)
 _kept: list[_Kept] = []
@@ -37,6 +43,8 @@ def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
     compiled = njit(nogil=True, **options)(function)
     compiled.sources = _sources(function)
     compiled._cache = _Kept(function, compiled.sources)
+    # Looks for extensions among all that is installed; numba does so too when it compiles.
+    compiled._compilation_chain_init_hook = lambda: None
     _kept.append(compiled._cache)
     return compiled
 
@@ -65,6 +73,65 @@ class _Index(IndexDataCacheFile):  # type: ignore[misc]
         except (AttributeError, ImportError):
             return {}
 
+    def _load_data(self, name: str) -> Any:
+        return _Reader(BytesIO(Path(self._data_path(name)).read_bytes())).load()
+
+
+class _Reader(pickle.Unpickler):
+    """Reads a kernel without importing the parts of numba that it was compiled with."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        """What a name stands for."""
+        return _environment if name == "_rebuild_env" else super().find_class(module, name)
+
+
+def _environment(module: str, constants: list[Any], name: str) -> Environment:
+    """The environment of a compiled function; it needs the names of its module only where it works
+    on Python's objects, which kernels do not."""
+    made = lookup_environment(name)
+    if made is None:
+        known = sys.modules.get(module)
+        made = Environment({"__name__": module} if known is None else vars(known))
+        made.consts[:] = constants
+        made.env_name = name
+        Environment._memo[name] = made
+    return made
+
+
+class _Code(JITCodeLibrary):  # type: ignore[misc]
+    """Machine code from disk. Its bitcode, which takes longer to read, is for those who call it and
+    are compiled."""
+
+    @classmethod
+    def _unserialize(cls, codegen: Any, state: tuple[str, str, Any]) -> Any:
+        name, kind, data = state
+        if kind != "object":
+            return super()._unserialize(codegen, state)
+        self = cls(codegen, name)
+        self._machine_code, self._bitcode = data
+        self.enable_object_caching()
+        self._set_compiled_object(self._machine_code)
+        self._finalize_final_module()
+        return self
+
+    def get_pointer_to_function(self, name: str) -> int:
+        """Where a function begins; 0 if it is not there, for LLVM ends the process if asked."""
+        known = name.encode() in self._machine_code
+        return int(self._codegen._engine.get_function_address(name)) if known else 0
+
+    def _get_module_for_linking(self) -> Any:
+        if self._shared_module is None:
+            self._shared_module = binding.parse_bitcode(self._bitcode)
+            self._codegen._engine._load_defined_symbols(self._shared_module)
+        return self._shared_module
+
+
+@cache
+def _ready_to_run() -> None:
+    """Let machine code find numba's runtime, without compiling what only compilers need of it."""
+    for name, address in _nrt_python.c_helpers.items():
+        binding.add_symbol(name if name.startswith("_") else f"NRT_{name}", address)
+
 
 class _KernelCache(FunctionCache):  # type: ignore[misc]
     """numba's cache of one function, stale as soon as the digest of its sources is another."""
@@ -77,12 +144,16 @@ class _KernelCache(FunctionCache):  # type: ignore[misc]
         """What is kept for a signature, ready to be called; None if nothing is.
 
         numba makes itself ready to compile first, before every kernel, which takes longer than to
-        load them all. Machine code needs but the runtime that counts references; whatever is
-        compiled makes numba ready then.
+        load them all; whatever is compiled makes it ready then. Numba holds its lock meanwhile.
         """
-        rtsys.initialize(target_context)
-        with self._guard_against_spurious_io_errors():
-            return self._load_overload(sig, target_context)
+        _ready_to_run()
+        codegen = target_context.codegen()
+        codegen._library_class = _Code
+        try:
+            with self._guard_against_spurious_io_errors():
+                return self._load_overload(sig, target_context)
+        finally:
+            del codegen._library_class  # the one of its class again
 
 
 class _Kept:

@@ -70,9 +70,9 @@ def _new_layout(graph: Graph) -> Layout:
         degrees, _ = graph.degree_table
         known = layout(graph.base)._replace(degrees=degrees, home=graph.rows)
         return _without_dropped(known, graph) if len(graph.dropped) else known
-    spans = word_spans(graph)
-    bitmaps = segment_bitmaps(graph, spans)
-    flags = weighted_relations(graph), derived_relations(graph)
+    spans, weighted = word_spans(graph), weighted_relations(graph)
+    bitmaps = segment_bitmaps(graph, spans, weighted)
+    flags = weighted, derived_relations(graph)
     degree_table, n = graph.degree_table, len(graph.relations)
     return Layout(*graph.rows, graph.indptr, *bitmaps, spans, *degree_table, *flags, n, graph.rows)
 
@@ -88,8 +88,9 @@ def _without_dropped(known: Layout, view: UserView) -> Layout:
 def weighted_relations(graph: KnowledgeGraph) -> NDArray[np.bool_]:
     """The relations and inverses of which some fact does not count 1; [2 · relations]."""
     out = np.zeros(2 * len(graph.relations), dtype=bool)
-    if graph.weights is not None:
-        out[graph.edge_relations()[graph.weights != 1]] = True
+    if graph.weights is not None and len(graph.weights):
+        odd = np.logical_or.reduceat(graph.weights != 1, graph.segment_starts[:-1])
+        out[graph.segment_relations[odd]] = True
     return out
 
 
@@ -106,18 +107,18 @@ def word_spans(graph: KnowledgeGraph) -> NDArray[np.int64]:
 
 
 def segment_bitmaps(
-    graph: KnowledgeGraph, word_spans: NDArray[np.int64]
+    graph: KnowledgeGraph, word_spans: NDArray[np.int64], weighted: NDArray[np.bool_]
 ) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
     """Long segments once more as bitmaps: (where each segment's begins or -1, words).
 
     A bitmap spans the relation's ``word_spans``. A segment has one if it is longer than that
     span, so the bitmap takes at most twice the memory of the segment, and two of them are
-    intersected 64 entities at a time. Facts that have weights are never kept so.
+    intersected 64 entities at a time. Facts of ``weighted`` relations are never kept so.
     """
     spans = word_spans[graph.segment_relations]
     sizes = spans[:, 1] - spans[:, 0]
     long = np.diff(graph.segment_starts) > np.maximum(sizes, BITMAP_EDGES)
-    long = np.flatnonzero(long & ~weighted_relations(graph)[graph.segment_relations])
+    long = np.flatnonzero(long & ~weighted[graph.segment_relations])
     ends = np.cumsum(sizes[long])
     starts = np.full(len(graph.segment_relations), -1)
     starts[long] = ends - sizes[long]
