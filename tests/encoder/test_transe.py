@@ -72,6 +72,22 @@ def test_gradients_of_scores_agree_with_finite_differences(distance):
             assert gradient[place].item() == pytest.approx((ends[0] - ends[1]) / 2e-6, abs=1e-5)
 
 
+@pytest.mark.parametrize("shape", [(7, 2, 2), (3, 5, 8), (1, 1, 1), (0, 2, 2)])
+def test_small_groups_have_the_gradients_that_autograd_finds(shape):
+    torch.manual_seed(2)
+    groups, n, m = shape
+    x, y = torch.randn(groups, n, 12), torch.randn(groups, m, 12)
+    slope = torch.randn(groups, m, n).mT  # not in one piece
+    scores, gradients = scores_of(x, y, 3.0, "sphere")
+    gx, gy = gradients(slope)
+    a, b = x.clone().requires_grad_(), y.clone().requires_grad_()
+    plain = 3 * torch.nn.functional.cosine_similarity(a.unsqueeze(2), b.unsqueeze(1), dim=-1)
+    torch.testing.assert_close(scores, plain.detach())
+    (plain * slope).sum().backward()
+    torch.testing.assert_close((gx, gy), (a.grad, b.grad))
+    assert gx.untyped_storage().data_ptr() == gy.untyped_storage().data_ptr()
+
+
 def whole_loss(encoder, batch, entities, relations, biases):
     """The loss of a batch as autograd would see it: the obvious twin of ``_step``."""
     config = encoder.config

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
-from loger.graph import gather
+from loger.compiled import kernel
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,38 +78,45 @@ class Histories:
         """
         if self.free or not len(entities) or entities[0] >= self.n_users:
             return Bags(torch.from_numpy(entities).to(self.device))
-        first = self.starts[entities]
-        sizes = self.starts[entities + 1] - first
+        sizes = self.starts[entities + 1] - self.starts[entities]
         taken = sizes if longest is None else np.minimum(sizes, longest)
-        owners, places = gather(np.zeros_like(first), taken)
+        parts, draws, turns = int(taken.sum()), np.empty(0), np.empty(0)
         if longest is not None and (sizes > longest).any():
             assert rng is not None
-            places = _drawn(sizes, taken, owners, places, rng)
-        rows = self.items[first[owners] + places]
-        if left_out is not None:
-            stays = rows != left_out[owners]
-            owners, rows = owners[stays], rows[stays]
-        counts = np.bincount(owners, minlength=len(entities))
-        weights = (1 / np.sqrt(np.maximum(counts, 1)))[owners].astype(np.float32)
-        starts = np.cumsum(counts) - counts
-        tensors = (torch.from_numpy(x).to(self.device) for x in (rows, starts, owners, weights))
-        return Bags(*tensors)
+            draws, turns = rng.random(parts), rng.random(len(sizes))
+        none = np.empty(0, np.int64) if left_out is None else left_out
+        filled = fill_bags(self.items, self.starts, entities, taken, none, draws, turns)
+        return Bags(*(torch.from_numpy(x).to(self.device) for x in filled))
 
 
-def _drawn(
-    sizes: NDArray[np.int64],
-    taken: NDArray[np.int64],
-    owners: NDArray[np.int64],
-    places: NDArray[np.int64],
-    rng: np.random.Generator,
-) -> NDArray[np.int64]:
-    """Places in histories, ``taken`` different ones of each, every place with the same chance.
+@kernel
+def fill_bags(items, starts, entities, taken, left_out, draws, turns):  # type: ignore[no-untyped-def]
+    """The rows of all bags, where each begins, whose each is and with what weight it counts.
 
-    A history is cut into as many stretches as places are taken, one is drawn from each, and all
-    are turned by the same random step, for stretches differ in length by one.
+    Where fewer than all of a history are ``taken``, these are different ones, each place with the
+    same chance: the history is cut into as many stretches as places are taken, one is drawn from
+    each, and all are turned by the same random step, for stretches differ in length by one.
     """
-    n, k = sizes[owners], taken[owners]
-    lo, hi = places * n // k, (places + 1) * n // k
-    drawn = lo + (rng.random(len(owners)) * (hi - lo)).astype(np.int64)
-    turn = (rng.random(len(sizes)) * sizes).astype(np.int64)
-    return (drawn + turn[owners]) % n
+    most = taken.sum()
+    rows, owners = np.empty(most, np.int64), np.empty(most, np.int64)
+    begins, weights = np.empty(len(entities), np.int64), np.empty(most, np.float32)
+    read = held = 0
+    for k in range(len(entities)):
+        first = starts[entities[k]]
+        n, wanted = starts[entities[k] + 1] - first, taken[k]
+        begins[k], lo = held, 0
+        turn = np.int64(turns[k] * n) if len(draws) > 0 else 0
+        for p in range(wanted):
+            hi = p + 1 if n == wanted else (p + 1) * n // wanted
+            place = lo + turn
+            if len(draws) > 0:
+                place += np.int64(draws[read] * (hi - lo))
+            place -= n if place >= n else 0
+            read, lo = read + 1, hi
+            row = items[first + place]
+            if len(left_out) == 0 or row != left_out[k]:
+                rows[held], owners[held] = row, k
+                held += 1
+        for p in range(begins[k], held):
+            weights[p] = np.float32(1 / np.sqrt(held - begins[k]))
+    return rows[:held], begins, owners[:held], weights[:held]

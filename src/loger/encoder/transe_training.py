@@ -187,10 +187,7 @@ class Training:
             given.part(own).sum(table).view(*positive.shape, config.dimension)
         )  # [groups,] triples, d
         y = table[candidates]  # [groups,] candidates, d
-        if batch.head_sought:
-            y = y + shift
-        else:
-            x = x + shift
+        (y if batch.head_sought else x).add_(shift)  # both are copies
         gamma = config.gamma if r == INTERACTION else config.fact_gamma
         scores, gradients = scores_of(x, y, gamma, config.distance)  # [groups,] triples, candidates
         if not batch.head_sought:
@@ -246,7 +243,7 @@ class Training:
         if given.weights is not None:
             weights = torch.cat([given.weights, torch.ones(len(gy), device=self.device)])
         rows, all_owners = torch.cat([given.rows, candidates]), torch.cat([owners, there])
-        self.entities.update(rows, torch.cat([gx, gy]), rate, all_owners, weights)
+        self.entities.update(rows, _in_one(gx, gy), rate, all_owners, weights)
 
     def _loss(
         self, batch: _Batch, scores: Tensor, positive: Tensor, candidates: Tensor, own: slice
@@ -297,6 +294,15 @@ def _help(
 ) -> None:
     """A rank's part in the training of the leading one, whose tables it gets."""
     Training(config, graph, hidden, {} if warm else None).run(None, silent)
+
+
+def _in_one(one: Tensor, other: Tensor) -> Tensor:
+    """The rows of two tensors; not copied where the other's follow in memory already."""
+    same = one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
+    follows = other.storage_offset() == one.storage_offset() + one.numel()
+    if same and follows and one.is_contiguous() and other.is_contiguous():
+        return one.as_strided((len(one) + len(other), one.shape[1]), one.stride())
+    return torch.cat([one, other])
 
 
 def _cut(rows: NDArray[np.int64], batch: int, group: int | None) -> list[NDArray[np.int64]]:

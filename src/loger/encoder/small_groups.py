@@ -1,0 +1,61 @@
+"""Scores and gradients of many small groups on the unit sphere, compiled.
+
+A product of two by two vectors costs less than to ask a library for it, and between such products
+vectors would go through memory several times; here each group is read once for its scores and once
+for its gradients.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from loger.compiled import kernel
+
+SMALL = 8
+"""Groups of up to so many are scored here; matrix products gain from more."""
+
+
+@kernel(fastmath=True)
+def group_scores(x, y, gamma, x_lengths, y_lengths, scores):  # type: ignore[no-untyped-def]
+    """γ · cosine of every x and y of a group, and how long the vectors are."""
+    groups, n, d = x.shape
+    for g in range(groups):
+        for vectors, lengths in ((x, x_lengths), (y, y_lengths)):
+            for i in range(vectors.shape[1]):
+                square = np.float32(0)
+                for c in range(d):
+                    square += vectors[g, i, c] * vectors[g, i, c]
+                lengths[g, i] = max(np.sqrt(square), np.float32(1e-12))
+        for i in range(n):
+            for j in range(y.shape[1]):
+                dot = np.float32(0)
+                for c in range(d):
+                    dot += x[g, i, c] * y[g, j, c]
+                scores[g, i, j] = gamma * dot / (x_lengths[g, i] * y_lengths[g, j])
+
+
+@kernel(fastmath=True)
+def group_gradients(x, y, gamma, x_lengths, y_lengths, slope, gx, gy):  # type: ignore[no-untyped-def]
+    """What a slope by score is by x and by y."""
+    for g in range(len(x)):
+        _through(x[g], y[g], gamma, x_lengths[g], y_lengths[g], slope[g], gx[g])
+        _through(y[g], x[g], gamma, y_lengths[g], x_lengths[g], slope[g].T, gy[g])
+
+
+@kernel(fastmath=True)
+def _through(x, y, gamma, x_lengths, y_lengths, slope, out):  # type: ignore[no-untyped-def]
+    """The gradient by the x of one group, through x ↦ x/‖x‖."""
+    n, d = x.shape
+    for i in range(n):
+        own = out[i]
+        own[:] = np.float32(0)
+        for j in range(len(y)):
+            weight = gamma * slope[i, j] / y_lengths[j]
+            for c in range(d):
+                own[c] += weight * y[j, c]
+        dot, length = np.float32(0), x_lengths[i]
+        for c in range(d):
+            dot += own[c] * x[i, c]
+        dot /= length * length
+        for c in range(d):
+            own[c] = (own[c] - x[i, c] * dot) / length
