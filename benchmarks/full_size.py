@@ -9,6 +9,7 @@ are made at random around tastes, so only what the fit costs is of interest, not
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import time
@@ -46,6 +47,7 @@ def peak_gib() -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--scale", type=float, default=1.0)
+    parser.add_argument("--out", type=Path, help="write the figures as JSON")
     options = parser.parse_args()
     parts = generated_split(options.scale)
     print(parts.graph, flush=True)
@@ -62,7 +64,8 @@ def main() -> None:
     start, used = time.perf_counter(), time.process_time()
     model = LOGER().fit(parts, progress=progress)
     wall, used = time.perf_counter() - start, time.process_time() - used
-    print(f"fit {wall:.0f} s by the clock, {used:.0f} s of processor time, {peak_gib():.2f} GiB")
+    gib = peak_gib()
+    print(f"fit {wall:.0f} s by the clock, {used:.0f} s of processor time, {gib:.2f} GiB")
     print(f"{len(model.rules_)} rules, load after", os.getloadavg()[0], flush=True)
     for what, seconds in sorted(laps.items(), key=lambda lap: -lap[1])[:12]:
         print(f"  {seconds:7.1f} s  {what}")
@@ -76,6 +79,9 @@ def main() -> None:
             model.explained([u], 10, 3)
             times.append(1000 * (time.perf_counter() - begun))
     print(f"recommend and explain the top 10 of a user: median {np.median(times):.1f} ms")
+    if options.out:
+        figures = {"wall": wall, "used": used, "gib": gib, "explaining": float(np.median(times))}
+        options.out.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
