@@ -141,7 +141,10 @@ def pyg(graph: KnowledgeGraph, negatives: int, batch: int, rate: float = 1e-3) -
 
 
 def rates(steps: dict[str, Step], seconds: float) -> dict[str, float]:
-    """Triples per second of each, measured turn by turn so that all meet the same weather."""
+    """Triples per processor second of each, turn by turn so that all meet the same weather.
+
+    For steps on one thread: of several, the seconds of all would be added up.
+    """
     done = dict.fromkeys(steps, 0)
     spent = dict.fromkeys(steps, 0.0)
     for step in steps.values():
@@ -150,10 +153,10 @@ def rates(steps: dict[str, Step], seconds: float) -> dict[str, float]:
         for name, step in steps.items():
             if spent[name] >= seconds:
                 continue
-            start = time.perf_counter()
-            while time.perf_counter() - start < seconds / 5:
+            start = time.process_time()
+            while time.process_time() - start < seconds / 5:
                 done[name] += step()
-            spent[name] += time.perf_counter() - start
+            spent[name] += time.process_time() - start
     return {name: done[name] / spent[name] for name in steps}
 
 

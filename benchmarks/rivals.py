@@ -92,12 +92,11 @@ def by_duckdb(
 ) -> csr_array:
     """One join per rule length over an edge table, grouped by pair and relations."""
     import duckdb
-    import polars as pl
 
     h, r, t = _edges(graph)
     v = items + graph.n_users
-    pairs = pl.DataFrame({"k": np.arange(len(users)), "u": users.astype(np.int64), "v": v})  # noqa: F841
-    edges = pl.DataFrame({"h": h, "r": r, "t": t})  # noqa: F841
+    pairs = {"k": np.arange(len(users)), "u": users.astype(np.int64), "v": v}  # noqa: F841
+    edges = {"h": h, "r": r, "t": t}  # noqa: F841
     place = {rule.relations: k for k, rule in enumerate(rules)}
     base = duckdb.connect()
     base.execute("create table e as select * from edges")
