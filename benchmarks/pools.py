@@ -60,7 +60,7 @@ def worker(data: Path, users: int, rules: Path, out: Path) -> None:
     chosen = RuleSet(tuple(make_rule(graph, row) for row in json.loads(rules.read_text())))
     encoder = Fixed(graph.n_users, graph.n_items)
     logic = blank_logic(chosen, "walk", walk)
-    ranker = Ranker.of(graph, encoder, logic, Fusion())  # type: ignore[arg-type]
+    ranker = Ranker.of(graph, encoder, logic, Fusion())
     asked = np.unique(np.linspace(0, graph.n_users - 1, users).astype(np.int64))
     held_out = csr_array((graph.n_users, graph.n_items), dtype=np.float32)
     settings, engine = PoolConfig(walk, 20, 100), LocalEngine(1)

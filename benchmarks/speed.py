@@ -127,7 +127,7 @@ def full(options: argparse.Namespace) -> Iterator[Row]:
     found = measured("full_size.py")
     wall, gib = found["wall"], found["gib"]
     yield ["default fit at full size, s by the clock, beside 600", wall, 600.0, wall / 600]
-    yield ["its peak memory, GiB, beside 3 ", gib, 3.0, gib / 3]
+    yield ["its peak memory at full size, GiB, beside 3", gib, 3.0, gib / 3]
 
 
 def dense(options: argparse.Namespace) -> Iterator[Row]:

@@ -102,6 +102,8 @@ class _Code(JITCodeLibrary):  # type: ignore[misc]
     """Machine code from disk. Its bitcode, which takes longer to read, is for those who call it and
     are compiled."""
 
+    _shared_module: Any
+
     @classmethod
     def _unserialize(cls, codegen: Any, state: tuple[str, str, Any]) -> Any:
         name, kind, data = state
