@@ -89,3 +89,11 @@ def test_unknown_names_are_of_the_one_family() -> None:
 def test_a_sample_of_no_nodes_is_refused():
     with pytest.raises(LogerError, match="sample_nodes must be at least 1, got -1"):
         LOGERConfig(sample_nodes=-1)
+
+
+def test_settings_that_are_nested_without_end_are_refused(tmp_path):
+    deep = "[" * 5000 + "]" * 5000
+    (tmp_path / "deep.toml").write_text(f"x = {deep}\n")
+    with pytest.raises(LogerError, match=r"deep.toml: is nested too deeply"):
+        read_toml(tmp_path / "deep.toml")
+    assert parsed([f"em.rounds={deep}"]) == {"em": {"rounds": deep}}

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
+from html import unescape
 from http.client import HTTPConnection
 from pathlib import Path
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import numpy as np
 import pytest
@@ -213,37 +216,89 @@ def ask(client: TestClient, path: str, form: dict[str, object] | None = None) ->
     return answer.status_code, answer.text
 
 
+def begun(client: TestClient, rater: str, **headers: str) -> dict[str, str]:
+    """What the forms of a new rater say of who it is."""
+    told = client.post("/begin", data={"rater": rater}, headers=headers)
+    assert told.status_code == 303
+    return dict(parse_qsl(urlsplit(told.headers["location"]).query))
+
+
 def test_raters_answer_over_http_without_seeing_names(study: Study, client: TestClient) -> None:
     # Simulated raters with browsers: they know reason 1 ("two") when they read it.
     assert ask(client, "/")[0] == 200
     for rater in ("ann", "ben & co"):
+        who = begun(client, rater)
         for at in range(TASKS):
-            status, page = ask(client, "/rank?" + urlencode({"rater": rater}))
+            status, page = ask(client, "/rank?" + urlencode(who))
             assert status == 200
             assert f"Question {at + 1} of {TASKS}" in page
             assert not any(name in page for name in ("two", "three"))
             assert "<user" not in page  # labels are escaped
             reasons = re.findall(r"reason (\d)", page)
             ranks = {f"rank{k}": {"1": 1, "0": 2, "2": 3}[r] for k, r in enumerate(reasons)}
-            status, _ = ask(client, "/answer", {"rater": rater, "task": at, **ranks})
+            fields = re.findall(r'type="hidden" name="(\w+)" value="([^"]*)"', page)
+            form = {name: unescape(value) for name, value in fields}
+            assert form == {**who, "task": str(at)}
+            status, _ = ask(client, "/answer", {**form, **ranks})
             assert status == 303
-        assert "Thank you" in ask(client, "/rank?" + urlencode({"rater": rater}))[1]
+        assert "Thank you" in ask(client, "/rank?" + urlencode(who))[1]
     found = results(study.answers())
     assert found.average == (2.0, 3.0, 1.0)  # one, three, two
     assert found.agreement == pytest.approx(1)
 
 
 def test_what_is_no_answer_is_told_and_not_kept(study: Study, client: TestClient) -> None:
-    good = {"rater": "ann", "task": 0, "rank0": 1, "rank1": 2, "rank2": 3}
-    for wrong in ({"rank1": 1}, {"task": "x"}, {"task": 99}, {"task": -1}, {"rater": ""}):
+    good = {**begun(client, "ann"), "task": 0, "rank0": 1, "rank1": 2, "rank2": 3}
+    for wrong in ({"rank1": 1}, {"task": "x"}, {"task": 99}, {"task": -1}, {"task": "9" * 4000}):
         assert ask(client, "/answer", good | wrong)[0] == 400
-    assert ask(client, "/answer", good | {"rater": "a" * 100})[0] == 400
+    for rater in ("", "a" * 100, "\u200b"):
+        assert ask(client, "/begin", {"rater": rater})[0] == 400
+        assert ask(client, "/answer", good | {"rater": rater})[0] == 403
     assert ask(client, "/answer", good | {"rater": "a" * 20_000})[0] == 413
     assert ask(client, "/answers", good)[0] == 404
     assert ask(client, "/../../etc/passwd")[0] == 404
-    assert ask(client, "/rank")[0] == 400
+    assert ask(client, "/rank")[0] == 403
     assert study.answers() == []
     assert ask(client, "/answer", good)[0] == 303
+
+
+def test_who_knows_a_raters_name_can_neither_answer_nor_look_under_it(
+    study: Study, client: TestClient
+) -> None:
+    study.answer("carl", 0, [1, 2, 3])  # not over HTTP
+    ann, ben = begun(client, "Ann"), begun(client, "ben")
+    ranks = {"task": 0, "rank0": 1, "rank1": 2, "rank2": 3}
+    for rater in ("Ann", "ann", "ANN\u200b", "carl"):
+        status, page = ask(client, "/begin", {"rater": rater})
+        assert status == 403 and "That name is taken" in page
+        for token in ("", "x", "\ud83d", ben["token"]):
+            forged = {"rater": rater, "token": token.encode("utf-8", "replace").decode()}
+            assert ask(client, "/rank?" + urlencode(forged))[0] == 403
+            assert ask(client, "/answer", forged | ranks)[0] == 403
+    assert [rater for rater, _, _ in study.answers()] == ["carl"]
+    assert ann["token"] not in study.path.read_bytes().decode("latin-1")
+    assert ask(client, "/answer", ann | ranks)[0] == 303
+
+
+def test_a_study_that_is_locked_or_damaged_is_told_and_the_server_goes_on(
+    study: Study, client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect = sqlite3.connect
+    monkeypatch.setattr("sqlite3.connect", lambda path, **_: connect(path, timeout=0.05))
+    form = {**begun(client, "ann"), "task": 0, "rank0": 1, "rank1": 2, "rank2": 3}
+    with closing(connect(study.path)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        for path, given in (("/", None), ("/begin", form), ("/answer", form)):
+            status, page = ask(client, path, given)
+            assert status == 503 and "try again" in page
+        other.rollback()
+        other.execute("UPDATE task SET content = '{\"user\": 1}' WHERE id = 1")
+        other.commit()
+        assert ask(client, "/answer", form)[0] == 503
+        other.execute("DELETE FROM task WHERE id = 1")
+        other.commit()
+        assert ask(client, "/")[0] == 503  # tasks have numbers without gaps
+    assert study.answers() == []
 
 
 def test_the_pages_are_behind_the_guard_of_the_app(client: TestClient) -> None:
@@ -329,14 +384,25 @@ def test_one_person_is_one_rater_however_the_name_is_typed(tmp_path: Path) -> No
         study.answer("\u200b", 1, [1, 2])
 
 
-def test_an_answer_from_another_origin_is_refused(tmp_path: Path) -> None:
+def test_a_form_from_another_origin_is_refused(tmp_path: Path) -> None:
     study = made_study(tmp_path / "s")
-    client = TestClient(create_study_app(study), base_url="http://localhost:8010")
-    form = {"rater": "ann", "task": 0, "rank0": 1, "rank1": 2}
-    for origin, status in (("http://evil.example", 403), ("http://localhost:8010", 303)):
-        headers = {"Origin": origin}
-        told = client.post("/answer", data=form, headers=headers, follow_redirects=False)
-        assert told.status_code == status
+    client = TestClient(
+        create_study_app(study), base_url="http://localhost:8010", follow_redirects=False
+    )
+    # With a policy of no referrer, a browser calls our own page "null", as it calls a frame without
+    # an origin.
+    assert client.get("/").headers["referrer-policy"] == "same-origin"
+    form = {**begun(client, "ann", Origin="http://localhost:8010"), "task": 0}
+    form |= {"rank0": 1, "rank1": 2}
+    for origin, status in (
+        ("http://evil.example", 403),
+        ("null", 403),
+        ("", 403),
+        ("http://localhost:8010", 303),
+    ):
+        for path, given in (("/begin", {"rater": f"x{status}"}), ("/answer", form)):
+            told = client.post(path, data=given, headers={"Origin": origin})
+            assert told.status_code == status
     assert len(study.answers()) == 1
 
 

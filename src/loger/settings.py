@@ -17,6 +17,7 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -35,6 +36,8 @@ def read_toml(path: Path | str) -> dict[str, Any]:
             return tomllib.load(file)
     except FileNotFoundError:
         raise DataError("there is no such file", path=path, remedy="check the path") from None
+    except RecursionError:
+        raise DataError("is nested too deeply", path=path, remedy="write fewer brackets") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise DataError(f"is not TOML ({error})", path=path, remedy="fix that line") from None
 
@@ -64,7 +67,7 @@ def _check_complete(base: Any, values: Mapping[str, Any], where: str) -> None:
 
 def overridden(base: Config, values: Mapping[str, Any], where: str = "") -> Config:
     """The config with some settings changed; a nested config takes a mapping of its own."""
-    hints = get_type_hints(type(base))
+    hints = _type_hints(type(base))
     known = [f.name for f in fields(base)]  # type: ignore[arg-type]
     changed = {}
     for name, value in values.items():
@@ -80,6 +83,11 @@ def overridden(base: Config, values: Mapping[str, Any], where: str = "") -> Conf
         else:
             changed[name] = value if is_dataclass(now) else _checked(hints[name], value, at)
     return replace(base, **changed)  # type: ignore[type-var]
+
+
+@cache
+def _type_hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
 
 
 def flat(config: Any, before: str = "") -> dict[str, Any]:
@@ -165,7 +173,7 @@ def _value(text: str) -> Any:
         return _WORDS[text.lower()]
     try:
         return tomllib.loads(f"x = {text}")["x"]
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, RecursionError):
         pass
     try:
         return float(text)  # .5 and 1. are no TOML

@@ -32,6 +32,17 @@ def test_no_text_is_a_command_to_the_terminal(monkeypatch, text: str, shown: str
     assert "\x1b]" not in written and "\x1b[2" not in written and "\x9b" not in written
 
 
+def test_no_error_is_a_command_to_the_terminal(tmp_path: Path) -> None:
+    odd = "a\x1b]0;gone\x07"
+    (tmp_path / odd).mkdir()
+    (tmp_path / f"{odd}.csv").write_text("user,item\nu\n")
+    build = ["data", "build", "table", "--interactions", str(tmp_path / f"{odd}.csv")]
+    for given in ([*build, "--out", str(tmp_path / "d")], ["rules", str(tmp_path / odd)]):
+        done = CliRunner().invoke(app, given)
+        assert done.exit_code == 2 and "error: " in done.output
+        assert "a�]0;gone�" in done.output and "\x1b" not in done.output
+
+
 def test_no_cell_for_people_is_a_formula(tmp_path: Path) -> None:
     table = pl.DataFrame(
         {"item": ["=a"], "label": ['=HYPERLINK("x")'], "because": ["you bought +1"]}

@@ -131,3 +131,66 @@ def test_numbers_of_a_saved_data_set_that_are_not_whole_are_refused(tmp_path: Pa
             table.write_parquet(part / f"{name}.parquet")
     with pytest.raises(DataError, match="head must be of whole numbers"):
         load(tmp_path / "d")
+
+
+def test_a_parquet_file_of_one_value_a_billion_times_is_refused_unread(tmp_path: Path) -> None:
+    path = tmp_path / "interactions.parquet"
+    n = 30_000_000
+    table = pl.DataFrame({"user": ["a"], "item": ["b"]}).lazy()
+    (
+        table.join(pl.LazyFrame({"k": pl.int_range(n, eager=True)}), how="cross").drop("k")
+    ).sink_parquet(path, row_group_size=10_000_000)
+    assert path.stat().st_size < 2**20
+    for read in (lambda: load(tmp_path), lambda: frames.read(path)):
+        with pytest.raises(DataError, match="has 30,000,000 rows of 2 columns, more than 100 time"):
+            read()
+
+
+def _signed(folder: Path, change_about=lambda about: about, change=lambda tables_of: None) -> None:
+    """A saved data set changed by somebody who makes its checksums true again."""
+    from loger.data import saved
+    from loger.files import atomic_folder, read_manifest
+
+    about = change_about(dict(read_manifest(folder, saved.SAVED).about))
+    tables_of = {p.stem: pl.read_parquet(p) for p in folder.glob("*.parquet")}
+    change(tables_of)
+    with atomic_folder(folder, saved.SAVED, about) as part:
+        for name, table in tables_of.items():
+            table.write_parquet(part / f"{name}.parquet")
+
+
+ODD_ABOUT = {"no types": {"types": None}, "notes": {"notes": [[1]]}, "types": {"types": [[]]}}
+
+
+@pytest.mark.parametrize("odd", ODD_ABOUT.values(), ids=ODD_ABOUT)
+def test_a_saved_data_set_with_an_odd_manifest_is_refused_in_one_line(tmp_path: Path, odd) -> None:
+    shop(users=30, items=60).dataset.save(tmp_path / "d")
+    _signed(tmp_path / "d", lambda about: about | odd)
+    with pytest.raises(DataError, match=r"d: cannot be read .*; read the original") as told:
+        load(tmp_path / "d")
+    assert "\n" not in str(told.value)
+
+
+ODD_COLUMNS = {
+    "empty names": ("entities", pl.lit(None, pl.String).alias("name"), "name has empty cells"),
+    "lists": ("entities", pl.concat_list("label").alias("label"), "label must be of texts, not L"),
+    "dates": ("interactions", pl.lit("2020-01-01").alias("time"), "time must be of numbers, not S"),
+}
+
+
+@pytest.mark.parametrize(("table", "column", "what"), ODD_COLUMNS.values(), ids=ODD_COLUMNS)
+def test_a_saved_data_set_with_odd_columns_is_refused(tmp_path: Path, table, column, what) -> None:
+    shop(users=30, items=60).dataset.save(tmp_path / "d")
+    _signed(
+        tmp_path / "d",
+        change=lambda tables_of: tables_of.update({table: tables_of[table].with_columns(column)}),
+    )
+    with pytest.raises(DataError, match=what):
+        load(tmp_path / "d")
+
+
+def test_half_of_a_surrogate_pair_is_replaced_however_it_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "orders.jsonl"
+    for half in ("\\ud800", "\\uD800"):
+        path.write_text(f'{{"user": "a{half}", "item": "b"}}\n')
+        assert frames.read(path)["user"].to_list() == ["a?"]

@@ -1,15 +1,19 @@
-"""Damages bundles in every way we know, re-signed ones too, and uses what still loads.
+"""Damages bundles, checkpoints and data sets, re-signed ones too, and uses what still loads.
 
     python tests/torture/hostile_bundles.py 1000
 
-A bundle must load whole or be refused with one line of ours; what loads must answer. Each child
-process works through many bundles under a limit of memory; one that dies is a crash, counted
-with the number of its bundle, and the next goes on behind it. The last line is a JSON of counts.
+A bundle must load whole or be refused with one line of ours; what loads must answer. A checkpoint,
+of an encoder or of a stage of a fit, must be taken up whole or not at all; a saved data set that
+loads must have a graph. Each child process works through many of them under a limit of memory; one
+that dies is a crash, counted with the number of its bundle, and the next goes on behind it. The
+last line is a JSON of counts.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import logging
 import multiprocessing as mp
 import resource
 import shutil
@@ -19,18 +23,24 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
+import torch
 from safetensors.numpy import load_file, save_file
 
+from loger.data import load
 from loger.data.demo import shop
 from loger.data.splits import split
 from loger.encoder import TransEConfig
 from loger.errors import LogerError
-from loger.files import MANIFEST, checksum, manifest_digest
+from loger.files import MANIFEST, manifest_digest
 from loger.model import LOGER, LOGERConfig
+from loger.stages import Stages
+from loger.training.checkpoint import FOLDER, Checkpoint
 
 ROOM = 512 * 2**20
 """Bytes that a child may allocate beyond what it has after its first bundle."""
@@ -39,16 +49,21 @@ Rng = np.random.Generator
 
 
 def make(folder: Path) -> None:
-    """A small bundle to damage."""
+    """A small bundle to damage, a checkpoint of an encoder and one of a stage."""
     config = LOGERConfig(encoder=TransEConfig(dimension=8, epochs=1))
-    LOGER(config).fit(split(shop(users=60, items=80).dataset)).save(folder)
+    LOGER(config).fit(split(shop(users=60, items=80).dataset)).save(folder / "bundle")
+    torn = torch.arange(600, dtype=torch.float32).reshape(100, 6)
+    Checkpoint(folder / "encoder", "run").save(3, {"table": torn, "steps": torch.tensor([7])})
+    stage_of(folder / "stage", lambda: STAGE)
+    shop(users=40, items=60).dataset.save(folder / "dataset")
 
 
 def sign(folder: Path, change: Callable[[dict[str, Any]], None] = lambda _: None) -> None:
     """Make checksums true again, as who means harm would."""
     parts = json.loads((folder / MANIFEST).read_text())
     parts.pop("sha256")
-    parts["files"] = {name: checksum(folder / name) for name in parts["files"]}
+    files = {name: (folder / name).read_bytes() for name in parts["files"]}
+    parts["files"] = {name: hashlib.sha256(raw).hexdigest() for name, raw in files.items()}
     change(parts)
     text = json.dumps({**parts, "sha256": manifest_digest(parts)})
     (folder / MANIFEST).write_text(text)
@@ -142,7 +157,7 @@ def header(folder: Path, rng: Rng) -> None:
 def about(folder: Path, rng: Rng) -> None:
     def change(parts: dict[str, Any]) -> None:
         here: Any = parts["about"]
-        while True:
+        while len(here):
             keys = list(here) if isinstance(here, dict) else list(range(len(here)))
             key = keys[rng.integers(len(keys))]
             deeper = isinstance(here[key], dict | list) and len(here[key])
@@ -157,7 +172,50 @@ def about(folder: Path, rng: Rng) -> None:
     sign(folder, change)
 
 
-PLAIN, SIGNED = (flip, cut, lose, swap), (values, values, shapes, header, about)
+def forged(folder: Path, rng: Rng) -> None:
+    """Flips bits of a table."""
+    path: Path = rng.choice(np.array(sorted(folder.glob("*.parquet"))))
+    raw = bytearray(path.read_bytes())
+    for place in rng.integers(len(raw), size=rng.integers(1, 4)):
+        raw[place] ^= 1 << int(rng.integers(8))
+    path.write_bytes(raw)
+    sign(folder)
+
+
+def columns(folder: Path, rng: Rng) -> None:
+    """Changes a column of a table: its cells, its type, its place, or all rows."""
+    path: Path = rng.choice(np.array(sorted(folder.glob("*.parquet"))))
+    table = pl.read_parquet(path)
+    name = str(rng.choice(table.columns))
+    cells = table[name]
+    kinds = (pl.Int8, pl.Int64, pl.UInt64, pl.Float64, pl.String, pl.Binary, pl.Boolean, pl.Date)
+    places = rng.integers(len(table), size=3).tolist()
+    odd = (-1, 0, 1, 2**31 - 1, None)[rng.integers(5)]
+    other: list[Callable[[], pl.DataFrame]] = [
+        lambda: table.drop(name),
+        lambda: table.with_columns(cells.cast(kinds[rng.integers(len(kinds))], strict=False)),
+        lambda: table.with_columns(pl.Series(name, [None] * len(table))),
+        lambda: table.with_columns(pl.Series(name, [[1]] * len(table))),
+        lambda: table.with_columns(cells.shuffle(int(rng.integers(99)))),
+        lambda: table.with_columns(cells.reverse()),
+        lambda: table[: rng.integers(len(table) + 1)],
+        lambda: pl.concat([table, table[:3]]),
+        lambda: table.with_columns(cells.scatter(places, [odd] * 3)),
+        lambda: table.with_columns(cells.scatter(places, [odd] * 3)),
+        lambda: table.rename({name: name + "x"}),
+    ]
+    with suppress(pl.exceptions.PolarsError):
+        other[rng.integers(len(other))]().write_parquet(path)
+    sign(folder)
+
+
+PLAIN = (flip, cut, lose, swap)
+SIGNED = {
+    "bundle": (values, values, shapes, header, about),
+    "encoder": (values, shapes, header, about),
+    "stage": (values, shapes, header, about),
+    "dataset": (columns, columns, columns, forged, about),
+}
 
 
 # ── use ─────────────────────────────────────────────────────────────────────────────────
@@ -174,36 +232,110 @@ def answers(folder: Path) -> str:
     return lists.write_csv() + "\n".join(told + more)
 
 
-def try_one(whole: Path, work: Path, number: int, expected: str) -> tuple[str, str]:
-    """What became of one damaged bundle."""
-    rng = np.random.default_rng(number)
-    ways = PLAIN if rng.random() < 0.3 else SIGNED
-    way = ways[rng.integers(len(ways))]
-    shutil.rmtree(work, ignore_errors=True)
-    shutil.copytree(whole, work)
-    way(work, rng)
+def taken_up(folder: Path) -> str:
+    """What a checkpoint of an encoder gives its fit: the epochs, and the tensors after them."""
+    tensors = {"table": torch.zeros(100, 6), "steps": torch.tensor([0])}
+    epochs = Checkpoint(folder.parent, "run").resume(tensors)
+    return "afresh" if not epochs else f"{epochs} {[t.tolist() for t in tensors.values()]}"
+
+
+STAGE: tuple[dict[str, Any], dict[str, Any]] = (
+    {"rules": [["bought", "has"]], "weights": [0.25, 1e-9], "own": None},
+    {"table": np.arange(300.0).reshape(60, 5), "ends": np.arange(7)},
+)
+
+
+def stage_of(folder: Path, compute: Callable[[], Any] = lambda: None) -> str:
+    """What a stage of a fit gives: kept, or computed now."""
+
+    def unpack(values: dict[str, Any], arrays: Any) -> str:
+        return json.dumps([values, {k: v.tolist() for k, v in sorted(arrays.items())}])
+
+    given = Stages(folder.parent).once(folder.name, ("run",), compute, lambda kept: kept, unpack)
+    return given if isinstance(given, str) else "afresh"
+
+
+class AfreshError(Exception):
+    """A stage that is computed again."""
+
+
+def staged(folder: Path) -> str:
+    def again() -> Any:
+        raise AfreshError
+
     try:
-        told = answers(work)
+        return stage_of(folder, again)
+    except AfreshError:
+        return "afresh"
+
+
+def graph_of(folder: Path) -> str:
+    """What a data set comes to: names, and the graph of its training part."""
+    data = load(folder)
+    return f"{data.vocabulary.names[:5]} {split(data).graph.fingerprint}"
+
+
+USES: dict[str, tuple[str, Callable[[Path], str]]] = {
+    "bundle": ("bundle", answers),
+    "encoder": (f"encoder/{FOLDER}", taken_up),
+    "stage": ("stage", staged),
+    "dataset": ("dataset", graph_of),
+}
+
+
+class Whole:
+    """Something to damage: its files, and what it says while it is whole."""
+
+    def __init__(self, folder: Path, kind: str) -> None:
+        place, self.use = USES[kind]
+        self.place = place
+        self.files = {p.name: p.read_bytes() for p in (folder / place).iterdir() if p.is_file()}
+        self.expected = self.use(folder / place)
+
+    def put(self, work: Path) -> Path:
+        """A fresh copy of it below a folder."""
+        copy = work / self.place
+        shutil.rmtree(copy, ignore_errors=True)
+        copy.mkdir(parents=True)
+        for name, raw in self.files.items():
+            (copy / name).write_bytes(raw)
+        return copy
+
+
+def try_one(wholes: dict[str, Whole], work: Path, number: int) -> tuple[str, str]:
+    """What became of one damaged bundle or checkpoint."""
+    rng = np.random.default_rng(number)
+    kind = ("bundle", "bundle", "bundle", "encoder", "stage", "dataset")[rng.integers(6)]
+    ways = PLAIN if rng.random() < 0.3 else SIGNED[kind]
+    way = ways[rng.integers(len(ways))]
+    what, place = f"{kind}, {way.__name__}", wholes[kind].put(work)
+    way(place, rng)
+    try:
+        told = wholes[kind].use(place)
     except LogerError as error:
         refusal = str(error)
         long = "\n" in refusal or len(refusal) > 1000
-        return ("long" if long else "refused"), f"{way.__name__}: {refusal}"
+        return ("long" if long else "refused"), f"{what}: {refusal}"
     except MemoryError:
-        return "memory", way.__name__
+        return "memory", what
     except Exception:
-        return "traceback", f"{way.__name__}\n{traceback.format_exc()}"
-    if ways is PLAIN and told != expected:
-        return "silent", way.__name__
-    return "loaded", way.__name__
+        return "traceback", f"{what}\n{traceback.format_exc()}"
+    if told == "afresh":
+        return "refused", what
+    if ways is PLAIN and told != wholes[kind].expected:
+        return "silent", what
+    return "loaded", what
 
 
 def child(whole: Path, numbers: range, pipe: Any) -> None:
-    expected = answers(whole)
+    logging.disable()  # that a stage is computed again is told
+    wholes = {kind: Whole(whole, kind) for kind in USES}
+    assert "afresh" not in {w.expected for w in wholes.values()}
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + ROOM, used + ROOM))
     with tempfile.TemporaryDirectory() as work:
         for number in numbers:
-            pipe.send((number, *try_one(whole, Path(work) / "b", number, expected)))
+            pipe.send((number, *try_one(wholes, Path(work), number)))
     pipe.send(None)
 
 
@@ -211,7 +343,7 @@ def run(n: int, seed: int = 0) -> Counter[str]:
     """Counts of what became of n damaged bundles; details of failures go to stderr."""
     counts: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as folder:
-        whole = Path(folder) / "bundle"
+        whole = Path(folder) / "whole"
         make(whole)
         following = seed
         while following < seed + n:

@@ -32,12 +32,17 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
+from pkgutil import walk_packages
 from typing import Any
 
+import numpy as np
 import polars as pl
 from typer.testing import CliRunner
 
+import loger
 from loger.cli import app
 from loger.data.demo import shop
 from loger.data.splits import split
@@ -338,6 +343,16 @@ def setup(folder: Path) -> int:
     return 0
 
 
+def warm(folder: Path) -> None:
+    """Import all of loger and load kernels, so that no child has to. Nothing here may start the
+    threads of polars: they do not live on in children."""
+    for module in walk_packages(loger.__path__, "loger."):
+        if not module.name.endswith(("__main__", "ray", "ray_serve")):
+            with suppress(ImportError):
+                import_module(module.name)
+    LOGER.load(folder / "one").explained(np.arange(2), 3, paths=2)
+
+
 def main(
     folder: Path, most: int, names: Sequence[str], ways: Sequence[str]
 ) -> dict[str, dict[str, Any]]:
@@ -346,6 +361,7 @@ def main(
     if not ready.exists():
         assert in_child(lambda: setup(folder)) == 0  # so that polars has no threads here
         ready.touch()
+    warm(folder)
     results = {}
     for name in names:
         results[name] = torture(name, folder, most, ways)

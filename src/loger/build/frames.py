@@ -73,7 +73,7 @@ def _read_json(path: Path) -> pl.DataFrame:
                 value=cell[:80],
                 remedy="write one object per line",
             )
-        if "\\ud" in cell:  # halves of surrogate pairs are no characters
+        if "\\ud" in cell.lower():  # halves of surrogate pairs are no characters
             row = json.loads(json.dumps(row, ensure_ascii=False).encode("utf-8", "replace"))
         flat = {"line_" if k == "line" else k: v for k, v in _flat(row)}
         rows.append(flat | {"line": line})

@@ -52,7 +52,9 @@ class Guarded(ReadsHere, TyperGroup):
         except (LogerError, OSError) as error:
             if ctx.params.get("debug") or isinstance(error, BrokenPipeError):
                 raise
-            typer.echo(f"error: {error}", err=True)
+            from loger.cli.show import say
+
+            say(f"error: {error}", err=True)
             raise typer.Exit(MISTAKE) from None
 
 

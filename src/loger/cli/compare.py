@@ -99,17 +99,19 @@ def compare(
     else:
         draw(compared.reports, folder)
     for name, error in compared.failures.items():
-        typer.echo(f"error: {name} failed: {error} (see {folder / name}.error.txt)", err=True)
+        show.say(f"error: {name} failed: {error} (see {folder / name}.error.txt)", err=True)
     if compared.failures:
         raise typer.Exit(SOME_FAILED)
 
 
 def draw(reports: Mapping[str, Report], folder: Path) -> None:
     """Show a table for each protocol."""
+    from loger.cli import show
+
     for protocol, report in reports.items():
         users = f"{len(report.users):,} users"
-        typer.echo(f"{report.dataset}, {protocol} ranking, {report.part}, {users}, %")
-        typer.echo(report.table() + "\n")
+        show.say(f"{report.dataset}, {protocol} ranking, {report.part}, {users}, %")
+        show.say(report.table() + "\n")
     typer.echo(f"written to {folder}")
 
 

@@ -122,13 +122,15 @@ def held_out(
 
 def draw(assessment: Assessment, report_file: Path | None) -> None:
     """Show what was measured."""
+    from loger.cli import show
+
     report = assessment.report
     users = f"{len(report.users):,} users"
-    typer.echo(f"{report.dataset}, {report.protocol} ranking, {report.part}, {users}, %")
-    typer.echo(report.table())
+    show.say(f"{report.dataset}, {report.protocol} ranking, {report.part}, {users}, %")
+    show.say(report.table())
     if assessment.untuned:
-        typer.echo(f"not tuned, with default settings: {', '.join(assessment.untuned)}")
+        show.say(f"not tuned, with default settings: {', '.join(assessment.untuned)}")
     for measured in assessment.faithfulness[:1]:
-        typer.echo("\n" + measured.table())
+        show.say("\n" + measured.table())
     if report_file is not None:
         typer.echo(f"\nreport in {report_file}")

@@ -35,6 +35,11 @@ def plain(text: object) -> str:
     return _COMMANDS.sub(lambda found: "�" if found[1] else found[0], str(text))
 
 
+def say(text: object, *, err: bool = False) -> None:
+    """Write a line in which there may be names from data."""
+    typer.echo(plain(text), err=err)
+
+
 class _Plain:
     """A stream that lets no commands of a text through to the terminal."""
 

@@ -79,7 +79,7 @@ def make(
     if json:
         show.as_json({"study": str(out), "tasks": len(made), "methods": sorted(methods)})
         return
-    typer.echo(f"{len(made)} questions about {', '.join(sorted(methods))} written to {out}")
+    show.say(f"{len(made)} questions about {', '.join(sorted(methods))} written to {out}")
     typer.echo(f"next: loger study serve {quote(str(out))}")
 
 

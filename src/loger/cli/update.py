@@ -123,15 +123,17 @@ def summary(model: LOGER, target: Path) -> dict[str, Any]:
 
 def draw(summary: dict[str, Any]) -> None:
     """Show what the update brought, and whether to fit again."""
+    from loger.cli import show
+
     if not summary["updates"]:
         typer.echo(f"{summary['bundle']}: nothing new")
         return
     last = summary["updates"][-1]
-    typer.echo(f"{summary['bundle']}: {last['text']}")
+    show.say(f"{summary['bundle']}: {last['text']}")
     if last["ndcg"] is not None:
         users = f"{last['ndcg_users']:,} users"
         typer.echo(
             f"NDCG@10 of the new interactions by the model before: {last['ndcg']:.4f}, {users}"
         )
     for why in summary["refit_due"]:
-        typer.echo(f"fit again soon: {why}")
+        show.say(f"fit again soon: {why}")

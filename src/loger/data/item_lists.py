@@ -6,6 +6,7 @@ from pathlib import Path
 
 import polars as pl
 
+from loger.data.tables import read_parquet
 from loger.errors import DataError
 
 
@@ -14,7 +15,7 @@ def read_item_list(path: Path | str) -> list[str]:
     path = Path(path)
     try:
         if path.suffix == ".parquet":
-            return _column(pl.read_parquet(path), path)
+            return _column(read_parquet(path), path)
         if path.suffix in (".csv", ".tsv"):
             sign = "\t" if path.suffix == ".tsv" else ","
             return _column(pl.read_csv(path, separator=sign, infer_schema=False), path)

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from loger import files
 from loger.data.dataset import PARTS, Dataset, Facts, Interactions, Note
-from loger.data.tables import MARK
-from loger.errors import DataError
+from loger.data.tables import MARK, check_rows
+from loger.errors import DataError, LogerError
 from loger.files import Kind, atomic_folder, check_files, read_manifest
 from loger.graph import Relation, Vocabulary
 from loger.graph.catalogue import Catalogue, Unwalked
@@ -21,6 +21,17 @@ from loger.graph.catalogue import Catalogue, Unwalked
 SAVED = Kind("dataset", "saved data set", 2, "read the original and save it again")
 TABLES = ("entities", "relations", "facts", "interactions")
 CATALOGUE, IMAGE = "catalogue", "(image)"
+_TEXTS = {
+    "entities": {"type", "name", "label"},
+    "relations": {"name", "head_type", "tail_type"},
+    CATALOGUE: {"relation", "type", "value"},
+}
+"""Columns of texts, by table; all others are of numbers."""
+_MISUNDERSTOOD = (
+    AttributeError, LookupError, OverflowError, RecursionError, TypeError, ValueError,
+    pl.exceptions.PanicException, pl.exceptions.PolarsError,
+)  # fmt: skip
+"""What checksums do not show: manifests and tables that were signed by somebody else."""
 
 
 def check_target(folder: Path | str, *, replace: bool) -> None:
@@ -90,7 +101,7 @@ def _catalogue(folder: Path, mapping: Mapping[str, Any] | None) -> Catalogue:
     path = folder / f"{CATALOGUE}.parquet"
     if not path.is_file():
         return Catalogue(mapping=mapping)
-    table = pl.read_parquet(path)
+    table = _table(path)
     images = dict(table.filter(pl.col("relation") == IMAGE).select("item", "value").iter_rows())
     rest = table.filter(pl.col("relation") != IMAGE)
     unwalked = tuple(
@@ -104,10 +115,37 @@ def read(folder: Path) -> Dataset:
     """The data set that ``save`` wrote; one that is incomplete or damaged is an error."""
     manifest = read_manifest(folder, SAVED)
     check_files(folder, manifest, SAVED)
+    try:
+        return _parsed(folder, manifest.about)
+    except LogerError:
+        raise
+    except _MISUNDERSTOOD as error:
+        raise DataError(
+            f"cannot be read ({error!r:.200})", path=folder, remedy=SAVED.remedy
+        ) from error
+
+
+def _table(path: Path) -> pl.DataFrame:
+    """A table of numbers, and of texts in the columns that hold such; no cell of it is empty."""
+    schema, texts = pl.read_parquet_schema(path), _TEXTS.get(path.stem, ())
+    check_rows(path, len(schema), path)
+    for name, dtype in schema.items():
+        if not (dtype == pl.String if name in texts else dtype.is_numeric()):
+            what = f"{name} must be of {'texts' if name in texts else 'numbers'}, not {dtype}"
+            raise DataError(what, path=path, remedy=SAVED.remedy)
+    table = pl.read_parquet(path)
+    for column in table:
+        if column.null_count():
+            raise DataError(f"{column.name} has empty cells", path=path, remedy=SAVED.remedy)
+    return table
+
+
+def _parsed(folder: Path, about: Mapping[str, Any]) -> Dataset:
     entities, relations, facts, interactions = (
-        pl.read_parquet(folder / f"{name}.parquet") for name in TABLES
+        _table(folder / f"{name}.parquet") for name in TABLES
     )
-    about = manifest.about
+    if not all(isinstance(t, str) for t in about["types"]):
+        raise TypeError(f"types are {about['types']!r}")
     of_type = {t: entities.filter(pl.col("type") == t) for t in about["types"]}
     ratings, times, parts, strengths = (
         interactions[c].to_numpy() if c in interactions.columns else None

@@ -284,12 +284,25 @@ def check_width(path: Path, names: Sequence[str]) -> None:
         )
 
 
+def check_rows(source: Path | io.BytesIO, columns: int, path: Path) -> None:
+    """Refuse a Parquet table that is far larger in memory than on disk: one value a billion times
+    takes a few bytes there."""
+    rows = pl.scan_parquet(source).select(pl.len()).collect().item()
+    if 8 * rows * columns > max(ALWAYS, EXPANSION * path.stat().st_size):
+        raise DataError(
+            f"has {rows:,} rows of {columns:,} columns, more than {EXPANSION} times its size",
+            path=path,
+            remedy="leave out columns of one value, or write the table as text",
+        )
+
+
 def read_parquet(path: Path) -> pl.DataFrame:
     """A Parquet table with the number of each row, from 1, as its ``line``."""
     raw = io.BytesIO(read_bytes(path))
     try:
         marks, names = pl.read_parquet_metadata(raw), list(pl.read_parquet_schema(raw))
         check_width(path, names)
+        check_rows(raw, len(names), path)
         frame = pl.read_parquet(raw)
     except (*_LIBRARIES, OSError) as error:
         raise DataError(

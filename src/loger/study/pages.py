@@ -15,15 +15,16 @@ def welcome(study: Study, why: str = "") -> str:
         f"<p>Imagine you are a customer. You will see some of what you did before, and the reasons "
         f"that several shops give for their recommendations. Rank the shops: first the one whose "
         f"reasons fit best what you did.</p>"
-        f"<p>There are {n} questions. You can stop and come back later with the same name.</p>"
+        f"<p>There are {n} questions. You can stop and come back later: keep the address of the "
+        "page that follows, it is yours alone.</p>"
         + _alert(why)
-        + '<form action="/rank" method="get"><label>Your name, or any word that you will '
-        f'remember <input name="rater" required maxlength="{LONGEST_NAME}"></label> '
+        + '<form action="/begin" method="post"><label>Your name, or any word '
+        f'<input name="rater" required maxlength="{LONGEST_NAME}"></label> '
         "<button>Start</button></form>",
     )
 
 
-def task_page(task: Task, at: int, n: int, rater: str, why: str = "") -> str:
+def task_page(task: Task, at: int, n: int, rater: str, token: str, why: str = "") -> str:
     """One question; methods are letters, in the order of the task."""
     cards = []
     for k, (_, paths) in enumerate(task.shown):
@@ -45,11 +46,12 @@ def task_page(task: Task, at: int, n: int, rater: str, why: str = "") -> str:
         + '<form action="/answer" method="post"><h2>Reasons of the shops (rank 1 fits best)</h2>'
         + f'<div class="cards">{"".join(cards)}</div>'
         + f'<input type="hidden" name="rater" value="{escape(rater)}">'
+        + f'<input type="hidden" name="token" value="{escape(token)}">'
         + f'<input type="hidden" name="task" value="{at}"><button>Next</button></form>',
     )
 
 
-def next_page(study: Study, rater: str, why: str = "") -> str:
+def next_page(study: Study, rater: str, token: str, why: str = "") -> str:
     """A rater's next question, or thanks."""
     at = study.next_for(rater)
     if at is None:
@@ -57,7 +59,7 @@ def next_page(study: Study, rater: str, why: str = "") -> str:
             "Thank you", "<p>You have answered all questions. You can close this page.</p>"
         )
     tasks = study.tasks
-    return task_page(tasks[at], at, len(tasks), rater, why)
+    return task_page(tasks[at], at, len(tasks), rater, token, why)
 
 
 def _alert(why: str) -> str:

@@ -7,7 +7,9 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
+from secrets import token_urlsafe
 from unicodedata import category, normalize
 
 from loger.errors import DataError, LogerError
@@ -20,10 +22,15 @@ CREATE TABLE answer (
   rater TEXT NOT NULL, task INTEGER NOT NULL REFERENCES task, ranks TEXT NOT NULL,
   at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP, PRIMARY KEY (rater, task)
 );
+CREATE TABLE rater (name TEXT PRIMARY KEY, token TEXT NOT NULL);
 """
-KIND = "loger study 1"
+KIND = "loger study 2"
 LONGEST_NAME = 80
 RESTORE = "restore it from a copy"
+
+
+class AnswerError(LogerError):
+    """A name or an answer that the study does not take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +100,12 @@ class Study:
                 yield db
         except sqlite3.OperationalError as error:
             if "locked" not in str(error):
-                raise DataError(f"is damaged ({error})", path=self.path, remedy=RESTORE) from None
+                raise self._damaged(error) from None
             raise LogerError(f"{self.path} is in use by another process; try again") from None
         except sqlite3.IntegrityError:
             raise
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
-            raise DataError(f"is damaged ({error})", path=self.path, remedy=RESTORE) from None
+            raise self._damaged(error) from None
         finally:
             db.close()
 
@@ -113,17 +120,43 @@ class Study:
     def tasks(self) -> tuple[Task, ...]:
         """All tasks."""
         with self._open() as db:
-            rows = db.execute("SELECT content FROM task ORDER BY id").fetchall()
+            rows = db.execute("SELECT id, content FROM task ORDER BY id").fetchall()
         with self._parsing():
-            return tuple(_task(json.loads(text)) for (text,) in rows)
+            assert [at for at, _ in rows] == list(range(len(rows))), "tasks are missing"
+            return tuple(_task(json.loads(text)) for _, text in rows)
+
+    def _damaged(self, why: Exception) -> DataError:
+        """On one line, whatever the file has in its names."""
+        return DataError(f"is damaged ({why!r:.200})", path=self.path, remedy=RESTORE)
 
     @contextmanager
     def _parsing(self) -> Iterator[None]:
         try:
             yield
         except (AssertionError, LookupError, RecursionError, TypeError, ValueError) as error:
-            what = f"is damaged ({error!r:.100})"
-            raise DataError(what, path=self.path, remedy=RESTORE) from None
+            raise self._damaged(error) from None
+
+    def begin(self, rater: str) -> str:
+        """A secret by which a rater of a new name is known from now on; a name that has begun or
+        has answered before is refused."""
+        name, token = _checked_name(rater), token_urlsafe(12)
+        try:
+            with self._open() as db:
+                db.execute("BEGIN IMMEDIATE")
+                row = db.execute("SELECT 1 FROM answer WHERE rater = ?", (name,)).fetchone()
+                if row is not None:
+                    raise AnswerError(f"{name!r} has answered already")
+                db.execute("INSERT INTO rater VALUES (?, ?)", (name, _kept_token(token)))
+        except sqlite3.IntegrityError:
+            raise AnswerError(f"{name!r} has begun already") from None
+        return token
+
+    def knows(self, rater: str, token: str) -> bool:
+        """Whether a token is the one that a rater got."""
+        with self._open() as db:
+            name = rater_name(rater)
+            row = db.execute("SELECT token FROM rater WHERE name = ?", (name,)).fetchone()
+        return row is not None and row[0] == _kept_token(token)
 
     def next_for(self, rater: str) -> int | None:
         """The first task that a rater has not answered; None if all are."""
@@ -149,7 +182,7 @@ class Study:
                 db.executemany("INSERT INTO answer (rater, task, ranks) VALUES (?, ?, ?)", rows)
         except sqlite3.IntegrityError:
             who = ", ".join(sorted({f"{rater!r} on task {at}" for rater, at, _ in rows})[:3])
-            raise LogerError(f"already answered: {who}") from None
+            raise AnswerError(f"already answered: {who}") from None
 
     def answers(self) -> list[tuple[str, int, dict[str, float]]]:
         """All answers: rater, task, ranks by method."""
@@ -172,6 +205,18 @@ def rater_name(text: str) -> str:
     return " ".join(seen.casefold().split())
 
 
+def _checked_name(rater: str) -> str:
+    name = rater_name(rater)
+    if not 0 < len(name) <= LONGEST_NAME:
+        raise AnswerError(f"a rater's name has 1 to {LONGEST_NAME} characters, got {rater!r}")
+    return name
+
+
+def _kept_token(token: str) -> str:
+    """What a study keeps of a token: who reads the file cannot answer for others."""
+    return sha256(token.encode("utf-8", "replace")).hexdigest()
+
+
 def _ranks(text: str) -> dict[str, float]:
     ranks = json.loads(text)
     assert isinstance(ranks, dict)
@@ -181,13 +226,12 @@ def _ranks(text: str) -> dict[str, float]:
 def _checked(tasks: Sequence[Task], rater: str, at: int, ranks: Iterable[int]) -> str:
     """An answer as it is kept: ranks by method."""
     places = list(ranks)
-    if not 0 < len(rater_name(rater)) <= LONGEST_NAME:
-        raise LogerError(f"a rater's name has 1 to {LONGEST_NAME} characters, got {rater!r}")
+    _checked_name(rater)
     if not 0 <= at < len(tasks):
-        raise LogerError(f"tasks are 0 … {len(tasks) - 1}, got {at}")
+        raise AnswerError(f"tasks are 0 … {len(tasks) - 1}, got {at}")
     n = len(tasks[at].shown)
     if sorted(places) != list(range(1, n + 1)):
-        raise LogerError(f"give each rank from 1 to {n} once, got {places}")
+        raise AnswerError(f"give each rank from 1 to {n} once, got {places}")
     return json.dumps(dict(zip(tasks[at].methods, places, strict=True)))
 
 
@@ -196,10 +240,15 @@ def _plain(task: Task) -> dict[str, object]:
 
 
 def _task(content: Mapping[str, object]) -> Task:
-    shown = content["shown"]
+    shown, history = content["shown"], content["history"]
     assert isinstance(shown, list)
-    history = content["history"]
-    assert isinstance(history, list)
     return Task(
-        str(content["user"]), tuple(history), tuple((name, tuple(paths)) for name, paths in shown)
+        str(content["user"]),
+        _texts(history),
+        tuple((str(name), _texts(paths)) for name, paths in shown),
     )
+
+
+def _texts(values: object) -> tuple[str, ...]:
+    assert isinstance(values, list) and all(isinstance(text, str) for text in values)
+    return tuple(values)

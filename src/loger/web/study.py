@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 from urllib.parse import parse_qs, urlencode, urlsplit
 
@@ -12,19 +13,22 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from loger.errors import LogerError
 from loger.study.pages import html_page, next_page, welcome
-from loger.study.store import LONGEST_NAME, Study, rater_name
+from loger.study.store import LONGEST_NAME, AnswerError, Study, rater_name
 from loger.web.config import ServeConfig
 from loger.web.guard import Guard
 from loger.web.metrics import Metrics
 
+log = logging.getLogger(__name__)
 MAX_BODY = 10_000
 """Bytes of the longest answer that is read."""
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "Cache-Control": "no-store",
+    "Referrer-Policy": "same-origin",  # without any, browsers do not say where a form was sent from
 }
-WHO = "Please enter a name."
+WHO = f"Please enter a name of up to {LONGEST_NAME} characters."
+TAKEN = "That name is taken. If it is yours, open the address that you kept; else choose another."
 
 
 def create_study_app(study: Study, host: str = "127.0.0.1", port: int = 8010) -> FastAPI:
@@ -35,19 +39,25 @@ def create_study_app(study: Study, host: str = "127.0.0.1", port: int = 8010) ->
     def first() -> HTMLResponse:
         return _page(welcome(study))
 
+    @app.post("/begin")
+    async def begin(request: Request) -> Response:
+        return await run_in_threadpool(_begun, study, await _form(request))
+
     @app.get("/rank")
-    def rank(rater: str = "") -> HTMLResponse:
-        if not 0 < len(rater_name(rater)) <= LONGEST_NAME:
-            return _page(welcome(study, WHO), 400)
-        return _page(next_page(study, rater.strip()))
+    def rank(rater: str = "", token: str = "") -> HTMLResponse:
+        if not study.knows(rater, token):
+            return _page(welcome(study, TAKEN), 403)
+        return _page(next_page(study, rater, token))
 
     @app.post("/answer")
     async def answer(request: Request) -> Response:
-        origin = request.headers.get("origin", "null")
-        if origin != "null" and urlsplit(origin).netloc != request.headers.get("host"):
-            raise HTTPException(403, "Answers are taken from this page only")
-        form = parse_qs((await request.body()).decode("utf-8", "replace"))
-        return await run_in_threadpool(_answered, study, form)
+        return await run_in_threadpool(_answered, study, await _form(request))
+
+    @app.exception_handler(LogerError)
+    async def busy(_: Request, error: LogerError) -> HTMLResponse:
+        log.error("%s", error)
+        told = "<p>The study cannot be read or written just now. Go back and try again.</p>"
+        return _page(html_page("Please wait", told), 503)
 
     @app.exception_handler(HTTPException)
     async def refused(_: Request, error: HTTPException) -> HTMLResponse:
@@ -59,19 +69,42 @@ def create_study_app(study: Study, host: str = "127.0.0.1", port: int = 8010) ->
     return app
 
 
-def _answered(study: Study, form: dict[str, list[str]]) -> Response:
-    """Keep an answer and go on to the next task, or say what is wrong with it."""
-    rater = form.get("rater", [""])[0].strip()
+async def _form(request: Request) -> dict[str, str]:
+    """The fields of a form of ours; what a page elsewhere sends is refused."""
+    origin = request.headers.get("origin")
+    if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
+        raise HTTPException(403, "Answers are taken from this page only")
+    form = parse_qs((await request.body()).decode("utf-8", "replace"))
+    return {name: values[0] for name, values in form.items()}
+
+
+def _begun(study: Study, form: dict[str, str]) -> Response:
+    """Take in a new rater, who goes on at an address that nobody else knows."""
+    rater = form.get("rater", "").strip()
+    if not 0 < len(rater_name(rater)) <= LONGEST_NAME:
+        return _page(welcome(study, WHO), 400)
     try:
-        task = int(form.get("task", [""])[0])
+        return _onwards(rater, study.begin(rater))
+    except AnswerError:
+        return _page(welcome(study, TAKEN), 403)
+
+
+def _answered(study: Study, form: dict[str, str]) -> Response:
+    """Keep an answer and go on to the next task, or say what is wrong with it."""
+    rater, token = form.get("rater", ""), form.get("token", "")
+    if not study.knows(rater, token):
+        return _page(welcome(study, TAKEN), 403)
+    try:
+        task = int(form.get("task", ""))
         n = len(study.tasks[task].shown) if task >= 0 else 0
-        ranks = [int(form.get(f"rank{k}", ["0"])[0]) for k in range(n)]
-        study.answer(rater, task, ranks)
-    except (LogerError, ValueError, IndexError):
-        if not 0 < len(rater_name(rater)) <= LONGEST_NAME:
-            return _page(welcome(study, WHO), 400)
-        return _page(next_page(study, rater, "Give each rank exactly once."), 400)
-    return RedirectResponse("/rank?" + urlencode({"rater": rater}), 303, HEADERS)
+        study.answer(rater, task, [int(form.get(f"rank{k}", "0")) for k in range(n)])
+    except (AnswerError, ValueError, IndexError):
+        return _page(next_page(study, rater, token, "Give each rank exactly once."), 400)
+    return _onwards(rater, token)
+
+
+def _onwards(rater: str, token: str) -> Response:
+    return RedirectResponse("/rank?" + urlencode({"rater": rater, "token": token}), 303, HEADERS)
 
 
 def _page(text: str, status: int = 200) -> HTMLResponse:
