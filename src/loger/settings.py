@@ -67,7 +67,8 @@ def _check_complete(base: Any, values: Mapping[str, Any], where: str) -> None:
 
 def overridden(base: Config, values: Mapping[str, Any], where: str = "") -> Config:
     """The config with some settings changed; a nested config takes a mapping of its own."""
-    hints = _type_hints(type(base))
+    kind: Any = type(base)
+    hints = _type_hints(kind)
     known = [f.name for f in fields(base)]  # type: ignore[arg-type]
     changed = {}
     for name, value in values.items():
