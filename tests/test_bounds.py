@@ -52,6 +52,7 @@ if UNCOMPILED:  # some instructions of the processor have no Python of their own
     vars(kernels)["popcount"] = lambda word: int(word).bit_count()
     vars(kernels)["lowest"] = lambda word: (int(word) & -int(word)).bit_length() - 1
     vars(reaching)["log_from_1"] = math.log
+    vars(reaching)["fetch"] = lambda array, place: array[place : place + 1]
 WALK = Walk(0.5, 0.25, 0.75, 0.5, arrive=0.5, popular=0.75, recency=1.0)
 OTHER_RELATIONS = (RELATIONS[0], *RELATIONS[:0:-1], *RELATIONS[1:3])
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from loger.compiled import kernel
 from loger.grounding.logarithm import log_from_1
-from loger.grounding.steps import arriving, degree_of, first_hop, leave, segment
+from loger.grounding.steps import arriving, fetch, first_hop, inverse, leave, segment
 
 
 class Front(NamedTuple):
@@ -148,6 +148,13 @@ SET, MULTISET, COUNT, WALK, LOGWALK = range(5)
 """The features of METHOD 5 and the logarithm of ``walk``, in the order of ``logic.FEATURES``."""
 
 
+LINE_BITS = 3
+LINE = 1 << LINE_BITS
+"""Items whose amounts lie in one line of the processor's cache."""
+STRETCH, AHEAD = 128, 12
+"""Entities whose facts are found at a time, and how far ahead they are asked for."""
+
+
 class Formula(NamedTuple):
     """Σ_l w_l φ_l, as the loops read it."""
 
@@ -164,12 +171,13 @@ class Crowd(NamedTuple):
     amounts: NDArray[np.float64]
 
 
-class Units(NamedTuple):
-    """What a walk that comes to an item is worth, in units of its rule, made where it is asked
-    for."""
+class Ways(NamedTuple):
+    """Where the facts lie that lead on from each entity of a stretch, and what a walk over one of
+    them is worth."""
 
-    made: NDArray[np.bool_]  # [ends of rules]
-    rows: NDArray[np.float64]  # [ends of rules, items]
+    begin: NDArray[np.int64]
+    end: NDArray[np.int64]
+    worth: NDArray[np.float64]
 
 
 class Workspace(NamedTuple):
@@ -180,23 +188,21 @@ class Workspace(NamedTuple):
     three: Crowd
     above: NDArray[np.float64]  # [items]: Σ w φ, before a mean is taken
     below: NDArray[np.float64]  # [items]: what to divide by where φ is a mean
+    touched: NDArray[np.uint8]  # [lines of items]: has anybody come to one of them?
+    ways: Ways
 
 
-@kernel
-def _new_crowd(n_entities):  # type: ignore[no-untyped-def]
-    return Crowd(np.empty(n_entities, dtype=np.int32), np.zeros(n_entities))
+def new_workspace(n_entities: int, n_items: int) -> Workspace:
+    """Room for ``logit_block``. Made by NumPy, not in a kernel: it asks for large pages of memory,
+    and to find a page takes as long as to read from it."""
 
+    def crowd() -> Crowd:
+        return Crowd(np.empty(n_entities, dtype=np.int32), np.zeros(n_entities))
 
-@kernel
-def new_workspace(n_entities, n_items):  # type: ignore[no-untyped-def]
-    """Room for ``logit_block``."""
-    return Workspace(
-        _new_crowd(n_entities),
-        _new_crowd(n_entities),
-        _new_crowd(n_entities),
-        np.zeros(n_items),
-        np.zeros(n_items),
-    )
+    words = -(-n_items // (8 * LINE))  # eight lines are looked at together
+    ways = Ways(*(np.empty(STRETCH, dtype=d) for d in (np.int64, np.int64, np.float64)))
+    lines = np.zeros(8 * words, dtype=np.uint8)
+    return Workspace(crowd(), crowd(), crowd(), np.zeros(n_items), np.zeros(n_items), lines, ways)
 
 
 @kernel
@@ -238,28 +244,45 @@ def _spread(g, weights, weighted, relation, avoid, here, n, there):  # type: ign
 
 
 @kernel
-def _edges(g, relation, here, n):  # type: ignore[no-untyped-def]
-    """How many edges of a relation lead on from a crowd."""
-    total = 0
-    for k in range(n):
-        total += degree_of(g, here.entities[k], relation)
-    return total
+def _find_ways(g, weights, relation, here, start, n, ways):  # type: ignore[no-untyped-def]
+    """Where the facts of a stretch of a crowd lie, and what each is worth; how many were found.
+
+    In a large graph hardly any of this is in the cache, and each look-up hangs on the one before:
+    it is asked for some entities ahead.
+    """
+    rows, relations, starts = g.row_segments, g.segment_relations, g.segment_starts
+    entities, degrees, base = here.entities, g.degrees, g.degree_starts[relation]
+    end = min(start + STRETCH, n)
+    for k in range(start, end):
+        if k + 2 * AHEAD < n:
+            a = entities[k + 2 * AHEAD]
+            fetch(rows, a)
+            fetch(degrees, base + a)
+            fetch(here.amounts, a)
+        if k + AHEAD < n:
+            s = rows[entities[k + AHEAD]]
+            fetch(relations, s)
+            fetch(starts, s)
+        a, i = entities[k], k - start
+        ways.worth[i] = here.amounts[a] * leave(g, weights, a, relation)
+        ways.begin[i], ways.end[i] = segment(g, a, relation)
+        fetch(g.tails, ways.begin[i])
+    return end - start
 
 
 @kernel
-def _pour(g, weights, relation, here, n, first_item, amounts):  # type: ignore[no-untyped-def]
-    """As ``_spread``, onto items, where so many are come to that none need be noted."""
+def _pour(g, weights, relation, here, n, first_item, amounts, work):  # type: ignore[no-untyped-def]
+    """As ``_spread``, onto items; noted is which lines of them are come to, not each item, so that
+    nothing hangs on what an item has already."""
     tails, facts, of_facts = g.tails, g.weights, g.weighted[relation]
-    for k in range(n):
-        a = here.entities[k]
-        w = here.amounts[a] * leave(g, weights, a, relation)
-        lo, hi = segment(g, a, relation)
-        if of_facts:
-            for e in range(lo, hi):
-                amounts[tails[e] - first_item] += w * facts[e]
-        else:
-            for e in range(lo, hi):
-                amounts[tails[e] - first_item] += w
+    ways, touched = work.ways, work.touched
+    for start in range(0, n, STRETCH):
+        for i in range(_find_ways(g, weights, relation, here, start, n, ways)):
+            w = ways.worth[i]
+            for e in range(ways.begin[i], ways.end[i]):
+                v = tails[e] - first_item
+                amounts[v] += w * facts[e] if of_facts else w
+                touched[v >> LINE_BITS] = 1
 
 
 @kernel
@@ -270,38 +293,37 @@ def _leave_all(crowd, n):  # type: ignore[no-untyped-def]
 
 
 @kernel(error_model="numpy")
-def _add_strengths(g, weights, last, w, scale, logarithm, first_item, n, work):  # type: ignore[no-untyped-def]
-    """Add what a rule is worth, by the strength of its walks, and leave the items.
-
-    One pass over them: to come to an item costs less than to come back to it.
-    """
-    (items, amounts), above = work.three, work.above
+def _add_strengths(g, weights, last, w, scale, logarithm, first_item, amounts, work):  # type: ignore[no-untyped-def]
+    """Add what a rule is worth, by the strength of its walks, and leave the items: line by line,
+    those of a line several at a time."""
+    above, touched, n_items = work.above, work.touched, len(amounts)
     unit, arrives = 1.0 / scale, len(weights.into) > 0 and weights.into[last] > 0
-    for i in range(n):
-        v = items[i]
-        x = amounts[v]
-        amounts[v] = 0.0
-        x *= arriving(g, weights, v, last) * unit if arrives else unit
-        above[v - first_item] += w * (log_from_1(1.0 + x) if logarithm else x)
-
-
-@kernel(error_model="numpy")
-def _add_to_all(w, units, logarithm, amounts, above):  # type: ignore[no-untyped-def]
-    """The same where most items are come to: all in a row, several at a time."""
-    if logarithm:
-        for v in range(len(units)):
-            above[v] += w * log_from_1(1.0 + amounts[v] * units[v])
-    else:
-        for v in range(len(units)):
-            above[v] += w * (amounts[v] * units[v])
-    amounts[:] = 0.0
-
-
-@kernel
-def _make_units(g, weights, last, scale, first_item, out):  # type: ignore[no-untyped-def]
-    unit, arrives = 1.0 / scale, len(weights.into) > 0 and weights.into[last] > 0
-    for v in range(len(out)):
-        out[v] = arriving(g, weights, first_item + v, last) * unit if arrives else unit
+    powers = weights.powers[weights.into[last]] if arrives else weights.powers[0]
+    degrees, first = g.degrees, g.degree_starts[inverse(last, g.n_relations)] + first_item
+    n_lines = (n_items + LINE - 1) >> LINE_BITS
+    words = touched.view(np.uint64)
+    for word in range((n_lines + 7) >> 3):
+        if words[word] == 0:
+            continue
+        for line in range(8 * word, min(8 * word + 8, n_lines)):
+            if touched[line] == 0:
+                continue
+            lo = line << LINE_BITS
+            hi = min(lo + LINE, n_items)
+            if arrives:
+                for v in range(lo, hi):
+                    amounts[v] *= powers[degrees[first + v]] * unit
+            else:
+                for v in range(lo, hi):
+                    amounts[v] *= unit
+            if logarithm:
+                for v in range(lo, hi):
+                    above[v] += w * log_from_1(1.0 + amounts[v])
+            else:
+                for v in range(lo, hi):
+                    above[v] += w * amounts[v]
+            amounts[lo:hi] = 0.0
+        words[word] = 0
 
 
 @kernel
@@ -323,7 +345,7 @@ def _add_counts(feature, w, first_item, n, work):  # type: ignore[no-untyped-def
 
 
 @kernel
-def _add_up(g, trie, weights, formula, units, node, u, first_item, here, n, work):  # type: ignore[no-untyped-def]
+def _add_up(g, trie, weights, formula, n_items, node, u, first_item, here, n, work):  # type: ignore[no-untyped-def]
     """Take the last hops of all rules with this prefix and add what they are worth."""
     feature = formula.feature
     weighted = feature >= WALK
@@ -332,19 +354,13 @@ def _add_up(g, trie, weights, formula, units, node, u, first_item, here, n, work
         w, scale = formula.weights[rule], formula.scales[rule]
         if w == 0.0 and feature > MULTISET:
             continue  # it adds nothing; of a mean it would be a part
-        n_items = units.rows.shape[1]
-        if weighted and _edges(g, last, here, n) > n_items:
-            if not units.made[k]:
-                _make_units(g, weights, last, scale, first_item, units.rows[k])
-                units.made[k] = True
-            amounts = work.three.amounts[first_item : first_item + n_items]
-            _pour(g, weights, last, here, n, first_item, amounts)
-            _add_to_all(w, units.rows[k], feature == LOGWALK, amounts, work.above)
-            continue
-        size = _spread(g, weights, weighted, last, u, here, n, work.three)
         if weighted:
-            _add_strengths(g, weights, last, w, scale, feature == LOGWALK, first_item, size, work)
+            amounts = work.three.amounts[first_item : first_item + n_items]
+            _pour(g, weights, last, here, n, first_item, amounts, work)
+            logarithm = feature == LOGWALK
+            _add_strengths(g, weights, last, w, scale, logarithm, first_item, amounts, work)
         else:
+            size = _spread(g, weights, weighted, last, u, here, n, work.three)
             _add_counts(feature, w, first_item, size, work)
 
 
@@ -355,8 +371,7 @@ def logit_block(g, trie, weights, formula, users, first_item, work, out):  # typ
     The same walks as those of ``reach_sizes``; each rule is added up as soon as it is complete.
     """
     one, two, home, weighted = work.one, work.two, g.home, formula.feature >= WALK
-    ends = len(trie.end_rules)
-    units = Units(np.zeros(ends, dtype=np.bool_), np.empty((ends, out.shape[1])))
+    n_items = out.shape[1]
     for row in range(len(users)):
         u = users[row]
         begin, end = home.row_segments[u], home.row_segments[u + 1]
@@ -366,11 +381,11 @@ def logit_block(g, trie, weights, formula, users, first_item, work, out):  # typ
                 if node < 0:
                     continue
                 n = _start(g, weights, weighted, fade, s, one)
-                _add_up(g, trie, weights, formula, units, node, u, first_item, one, n, work)
+                _add_up(g, trie, weights, formula, n_items, node, u, first_item, one, n, work)
                 for c in range(trie.child_starts[node], trie.child_starts[node + 1]):
                     to, relation = trie.child_nodes[c], trie.child_relations[c]
                     m = _spread(g, weights, weighted, relation, u, one, n, two)
-                    _add_up(g, trie, weights, formula, units, to, u, first_item, two, m, work)
+                    _add_up(g, trie, weights, formula, n_items, to, u, first_item, two, m, work)
                     _leave_all(two, m)
                 _leave_all(one, n)
         for v in home.tails[home.segment_starts[begin] : home.segment_starts[end]]:

@@ -10,6 +10,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from loger.compiled import kernel
@@ -24,6 +28,23 @@ class Weights(NamedTuple):
     into: NDArray[np.int64]  # [relations]: of the degree of v under the last hop's inverse
     edges: NDArray[np.float64]  # [fades, users' edges]: a factor of each as first hop; or nothing
     fades: NDArray[np.int64]  # [relations]: which of these holds where a rule goes on over it
+
+
+@intrinsic
+def fetch(typing_context, array, index):  # type: ignore[no-untyped-def]
+    """Have the processor bring a place of an array into its cache, ahead of time; changes nothing,
+    and asks nothing of the place, which need not exist."""
+
+    def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        place = builder.bitcast(builder.gep(data, [args[1]]), byte)
+        kind = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
+        prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        builder.call(prefetch, [place, word(0), word(3), word(1)])  # to read, to be kept, data
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64), generate
 
 
 @kernel(inline="always")
