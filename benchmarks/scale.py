@@ -104,7 +104,7 @@ def walks_of_users(graph: KnowledgeGraph, rules: RuleSet) -> np.ndarray:
     }
     total = np.zeros(graph.n_entities)
     for rule in rules:
-        after = np.ones(graph.n_entities)
+        after: np.ndarray = np.ones(graph.n_entities)
         for relation in reversed(rule.relations):
             head, tail = facts[relation]
             after = np.bincount(head, after[tail], graph.n_entities)

@@ -2,10 +2,12 @@
 
     python tests/torture/nodes.py            export, pools and evaluation, three times each
     python tests/torture/nodes.py export     once, one kind of work
+    python tests/torture/nodes.py --busy     beside processes that keep all cores busy
 
 The cluster is two nodes on this machine with an object store each. As soon as a third of the
 blocks is done, one node gets SIGKILL; what comes out must be, to the byte, what this machine
-makes alone. The last line is a JSON of counts.
+makes alone, and the engine's summary must say what was begun again. The last line is a JSON of
+counts.
 """
 
 from __future__ import annotations
@@ -14,10 +16,12 @@ import json
 import logging
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -85,8 +89,9 @@ def crash(cluster: Cluster, node: Any) -> None:
     cluster.remove_node(node, allow_graceful=False)
 
 
-def killed(stage: Callable[[LOGER, Any], Any], model: LOGER) -> tuple[Any, int]:
-    """What comes out when a node is killed after a third of the blocks, and what was retried."""
+def killed(stage: Callable[[LOGER, Any], Any], model: LOGER) -> tuple[Any, str, int]:
+    """What comes out when a node is killed after a third of the blocks, what the engine says of it,
+    and how many blocks were begun again."""
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "_system_config": QUICK})
     node = cluster.add_node(num_cpus=1)
     try:
@@ -101,24 +106,41 @@ def killed(stage: Callable[[LOGER, Any], Any], model: LOGER) -> tuple[Any, int]:
         with RayEngine(progress=kill) as engine:
             found = stage(model, engine)
             killers[0].join()
-            retries = sum(one.retries for one in engine.stages.values())
+            retries = max(one.retries for one in engine.stages.values())
+            summary = engine.summary()
         assert ray.is_initialized(), "the engine stopped a cluster that it had not started"
-        return found, retries
+        return found, summary, retries
     finally:
         ray.shutdown()
         cluster.shutdown()
 
 
+@contextmanager
+def all_cores_busy() -> Iterator[None]:
+    """A process for each core that does nothing but count, until the block ends."""
+    count = [sys.executable, "-c", "while True: pass"]
+    busy = [subprocess.Popen(count) for _ in range(os.cpu_count() or 1)]
+    try:
+        yield
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+
+
 def main(names: list[str]) -> int:
     model = LOGER(LOGERConfig(encoder=TransEConfig(dimension=8, epochs=2)), engine=LocalEngine(1))
     model.fit(PARTS, tune={}, progress=False)
-    right, retried, runs = 0, 0, names or list(STAGES) * 3
-    for name in runs:
-        expected = STAGES[name](model, LocalEngine(1))
-        found, retries = killed(STAGES[name], model)
-        print(f"{name}: {'right' if found == expected else 'WRONG'}, {retries} retried", flush=True)
-        right += found == expected
-        retried += retries
+    right, retried = 0, 0
+    runs = [name for name in names if name != "--busy"] or list(STAGES) * 3
+    with all_cores_busy() if "--busy" in names else nullcontext():
+        for name in runs:
+            expected = STAGES[name](model, LocalEngine(1))
+            found, summary, retries = killed(STAGES[name], model)
+            same = found == expected and (not retries or f"{retries} retried" in summary)
+            print(f"{'right' if same else 'WRONG'}: {summary}", flush=True)
+            right += same
+            retried += retries
     print(json.dumps({"runs": len(runs), "right": right, "retried": retried}))
     return 0 if right == len(runs) else 1
 

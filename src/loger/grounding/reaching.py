@@ -200,7 +200,8 @@ def new_workspace(n_entities: int, n_items: int) -> Workspace:
         return Crowd(np.empty(n_entities, dtype=np.int32), np.zeros(n_entities))
 
     words = -(-n_items // (8 * LINE))  # eight lines are looked at together
-    ways = Ways(*(np.empty(STRETCH, dtype=d) for d in (np.int64, np.int64, np.float64)))
+    begin, end = np.empty((2, STRETCH), dtype=np.int64)
+    ways = Ways(begin, end, np.empty(STRETCH))
     lines = np.zeros(8 * words, dtype=np.uint8)
     return Workspace(crowd(), crowd(), crowd(), np.zeros(n_items), np.zeros(n_items), lines, ways)
 
