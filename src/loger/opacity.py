@@ -21,8 +21,8 @@ MAX_LOSS = 0.005
 USERS = 1500
 """Development users on whom opacities are compared."""
 MAX_RISK = 0.05
-"""Of NDCG: what it may cost at the lower end of the interval. By few users little can be told: four
-whose items no list has would vote for no encoder."""
+"""Of NDCG: what it may cost at the lower end of the interval, which is to be no wider than twice
+that. By few users little can be told: four whose items no list has would vote for no encoder."""
 
 
 class Opacity(NamedTuple):
@@ -43,8 +43,8 @@ class Opacity(NamedTuple):
         """Whether it costs nothing that can be told from chance, little in the mean, and surely not
         much."""
         best = self.ndcg - self.difference
-        cheap = self.difference >= -MAX_LOSS * best and self.low >= -MAX_RISK * best
-        return self.high >= 0 and cheap
+        sure = self.low >= -MAX_RISK * best and self.high - self.low <= 2 * MAX_RISK * best
+        return self.high >= 0 and self.difference >= -MAX_LOSS * best and sure
 
     def __str__(self) -> str:
         best = max(self.ndcg - self.difference, 1e-12)
