@@ -259,9 +259,11 @@ def model() -> LOGER:
 def test_the_fit_tries_strengths_and_takes_them_where_they_help(model):
     tried = {value: ndcg for name, value, ndcg in model.tried_ if name == "strength"}
     assert set(tried) == {0.0, 0.5, 1.0}
-    best = max(tried, key=lambda value: tried[value])
-    assert best > 0 and model.config_.em.walk.strength == best
-    assert model.ranker_.walk.strength == best
+    assert sum(tried.values()) == pytest.approx(1)  # labels are few: how often each is best
+    mean = sum(value * share for value, share in tried.items())
+    assert model.config_.em.walk.strength == pytest.approx(mean, abs=0.005)
+    assert mean > 0.25
+    assert model.ranker_.walk.strength == model.config_.em.walk.strength
 
 
 def test_without_strengths_nothing_is_tried(model):

@@ -187,8 +187,9 @@ class LOGER(Recommender):
         self, split: Split, *, checkpoint: Path | None = None, progress: Progress = silent
     ) -> EM:
         """The EM problem of a split, with this model's settings or, once fitted, those it chose;
-        for ``ablate_hidden`` and ``opacity_curve``. Fits a new encoder, and only on train."""
-        settings = (self.config_ if self.is_fitted else self.config).em
+        for ``ablate_hidden`` and ``opacity_curve``, so some users are kept apart to compare by, be
+        they few. Fits a new encoder, and only on train."""
+        settings = replace((self.config_ if self.is_fitted else self.config).em, many_labels=0)
         return self._fit(checkpoint, progress).problem(split)(settings)
 
     def _fit(self, checkpoint: Path | None, progress: Progress) -> Fit:

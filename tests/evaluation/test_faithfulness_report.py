@@ -171,7 +171,7 @@ def test_paths_that_are_no_facts_are_found_out():
 def demo_shop():
     demo = shop(users=60, items=80)
     whole = split(demo.dataset)
-    rules = mine(whole.graph, MiningConfig(min_support=50, min_lift=2)).rules
+    rules = mine(whole.graph, MiningConfig(min_support=50, min_lift=2, min_rules=5)).rules
     return demo, whole, rules
 
 
