@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 
 import numpy as np
 import polars as pl
@@ -20,6 +21,15 @@ from loger.web.config import ServeConfig
 from web_shop import item_names
 
 FILTERS = 200
+
+
+@pytest.fixture(scope="module")
+def client(bundle, tmp_path_factory):
+    """A server of its own: what other tests do to the shared one would change lists."""
+    copied = shutil.copytree(bundle, tmp_path_factory.mktemp("filters") / "bundle")
+    app = create_app(ServeConfig(str(copied)))
+    with TestClient(app, base_url="http://localhost") as client:
+        yield client
 
 
 class Random:
