@@ -64,12 +64,18 @@ def test_a_caller_is_kept_until_the_file_of_what_it_calls_is_edited(tmp_path: Pa
         assert run(tmp_path) == (6, 1)
 
 
-def test_a_caller_that_is_compiled_finds_what_it_calls_on_disk(tmp_path: Path) -> None:
-    package = tmp_path / "pkg"
+def package_in(folder: Path) -> Path:
+    """A package of a kernel that calls another."""
+    package = folder / "pkg"
     package.mkdir()
     shutil.copy(compiled.__file__, package)
     (package / "caller.py").write_text(CALLER)
     (package / "callee.py").write_text(CALLEE.format(inline="never", number=1))
+    return package
+
+
+def test_a_caller_that_is_compiled_finds_what_it_calls_on_disk(tmp_path: Path) -> None:
+    package = package_in(tmp_path)
     assert run(tmp_path) == (2, 0)
     (package / "caller.py").write_text(CALLER.replace("callee(x)", "10 * callee(x)"))
     asked = [sys.executable, "-c", RUN]
@@ -80,11 +86,7 @@ def test_a_caller_that_is_compiled_finds_what_it_calls_on_disk(tmp_path: Path) -
 
 
 def test_the_log_tells_what_is_compiled_and_only_that(tmp_path: Path) -> None:
-    package = tmp_path / "pkg"
-    package.mkdir()
-    shutil.copy(compiled.__file__, package)
-    (package / "caller.py").write_text(CALLER)
-    (package / "callee.py").write_text(CALLEE.format(inline="never", number=1))
+    package_in(tmp_path)
     told = []
     for _ in range(2):
         done = subprocess.run(

@@ -75,7 +75,8 @@ class LOGER(Recommender):
     trace_: tuple[Round, ...]
     """The rounds of EM: bound, sizes of H and H⁺, held-out metrics."""
     tried_: list[Tried]
-    """Settings that were tried: (setting, value, NDCG on development users)."""
+    """Settings that were tried: (setting, value, NDCG on development users or, where users with
+    labels are few, how often it is best for those left out)."""
     mined_: Mined
     """The rules that were tried: support, precision, lift, and why each was kept or dropped."""
     reasoner_: PathReasoner | None
@@ -164,7 +165,9 @@ class LOGER(Recommender):
         """Learn from train, choose on validation, then learn from both.
 
         ``tune`` maps settings of ``EMConfig`` or its ``Walk`` to values to try, one setting after
-        another; the default tries recencies, where the data have times, and popularities. With
+        another; the default tries recencies, where the data have times, and popularities. The best
+        is taken; where users with labels are few, of exponents of the walk the mean of the values,
+        each as often as it is best. With
         ``checkpoint`` (a folder) an interrupted fit takes up the encoder where it was. A fit
         ``warm_from`` a model of an earlier state of the data keeps its settings, rules and weights,
         and trains its encoder on: that takes a fraction of the time, but finds no new rules.

@@ -22,6 +22,8 @@ TITLES = {
 Cell = str | float | int
 
 
+TRIED = "held-out NDCG@10; with few labels, how often best"
+
 @dataclass(frozen=True, eq=False)
 class Contents:
     """What goes on the page; what is None is left out."""
@@ -298,7 +300,7 @@ def _trace(trace: Sequence[Round], tried: Sequence[tuple[str, Any, float]]) -> s
     out = f'<div class="pair">{out}</div>' + _table(columns, rows)
     if tried:
         trials: list[list[Cell]] = [[s, str(v), f"{x:.4f}"] for s, v, x in tried]
-        out += "<h3>Tuning</h3>" + _table(["setting", "value", "held-out NDCG@10"], trials)
+        out += "<h3>Tuning</h3>" + _table(["setting", "value", TRIED], trials)
     return out
 
 
