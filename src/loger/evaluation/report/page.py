@@ -24,6 +24,7 @@ Cell = str | float | int
 
 TRIED = "held-out NDCG@10; with few labels, how often best"
 
+
 @dataclass(frozen=True, eq=False)
 class Contents:
     """What goes on the page; what is None is left out."""
