@@ -164,7 +164,8 @@ def main() -> None:
     parser.add_argument("--table", action="store_true", help="write the table of what was run")
     options = parser.parse_args()
     if options.table:
-        text = json.dumps(table(options.controls, options.seeds, options.out, options.ours), indent=1)
+        told = table(options.controls, options.seeds, options.out, options.ours)
+        text = json.dumps(told, indent=1)
         (TABLES / "generalise.json").write_text(text + "\n", encoding="utf-8")
         print(text)
         return
