@@ -22,6 +22,7 @@ from loger.cli import app
 from loger.cli.compare import method_settings
 from loger.cli.fit import draw
 from loger.data.demo import shop
+from loger.engine import engine_named
 from loger.errors import LogerError
 from loger.evaluation.fit_record import FitRecord
 from loger.explain.records import carried_text, owned, score_parts
@@ -308,6 +309,22 @@ def test_recommend_to_all_writes_a_table(bundle: Path, tmp_path: Path, ending: s
         assert row["because"] == f"because {reasons[0]['text']}"
         assert all(list(one) == REASON for one in reasons)
         assert sum(one["share"] for one in reasons) == pytest.approx(row["carried"])
+
+
+def test_lists_of_many_users_are_explained_in_processes_with_the_same_bytes(
+    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few, many = tmp_path / "few.parquet", tmp_path / "many.parquet"
+    monkeypatch.setattr(export, "BLOCK", 64)
+    parsed("recommend", bundle, "--all", "--out", few, "-k", 2, "--explain")
+    asked = list[str]()
+    monkeypatch.setattr("loger.cli.recommend.MANY", 100)
+    monkeypatch.setattr(
+        "loger.engine.engine_named", lambda name: asked.append(name) or engine_named(name)
+    )
+    parsed("recommend", bundle, "--all", "--out", many, "-k", 2, "--explain")
+    assert asked == ["threads", "processes"]
+    assert few.read_bytes() == many.read_bytes()
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv", "jsonl"])

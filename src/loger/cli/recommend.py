@@ -11,7 +11,6 @@ from loger.cli.options import (
     INTERRUPTED,
     AsJson,
     Bundle,
-    EngineName,
     Language,
     Length,
     WordingFile,
@@ -29,6 +28,8 @@ User = Annotated[str, typer.Argument(help="The user's name or label.", show_defa
 Item = Annotated[str, typer.Argument(help="The item's name or label.", show_default=False)]
 Names = Annotated[list[str], typer.Option(metavar="ITEM", help="May be repeated.")]
 Paths = Annotated[int, typer.Option(min=0, metavar="N", help="Also show the strongest N paths.")]
+MANY = 1000
+"""Users from which on it pays to start processes that explain their lists."""
 SHOWN_HISTORY = 8
 REASONED_PATHS = 3
 """Paths of the reasoner that are shown unless --paths says otherwise."""
@@ -75,7 +76,16 @@ def recommend(
     ] = [],  # noqa: B006
     language: Language = None,
     wording: WordingFile = None,
-    engine: EngineName = "threads",
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            "--engine",
+            metavar="NAME",
+            help="Where the work runs: threads[=N], processes[=N], ray or ray=ADDRESS. Default: "
+            "processes to explain the lists of many users, threads for all else.",
+            show_default=False,
+        ),
+    ] = None,
     json: AsJson = False,
 ) -> None:
     """Recommend new items to users, best first.
@@ -109,10 +119,14 @@ def recommend(
 
         check_format(out)
     words = _words(language, wording)
-    model = opened(bundle, engine)
+    model = opened(bundle, engine or "threads")
     selection = _selection(model, include, exclude, mask, diversity, at_most)
     users = model.users if every else [named(model, "user", name) for name in user]
     if out is not None:
+        if engine is None and explain and len(users) > MANY:
+            from loger.engine import engine_named
+
+            model.engine = engine_named("processes")  # finding reasons holds the GIL
         _export(model, users, out, k, explain, selection, words, json)
         return
     lists = [_list(model, name, k, explain, paths, selection, words) for name in users]
