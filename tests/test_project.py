@@ -29,7 +29,7 @@ LAYERS: list[set[str] | tuple[str, ...]] = [
     {"ranker", "reasoner", "derived_config"},
     ("explain", "tables"),
     ("evaluation.tuning", "baselines.recency", "baselines.neighbours", "baselines.ease"),
-    {"baselines.sequence", "baselines.slim"},
+    ("baselines.sequence", "baselines.slim", "baselines.ials", "baselines.linear_ials"),
     {"derived"},
     (
         *(

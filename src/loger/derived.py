@@ -1,7 +1,8 @@
 """Relations that a fit makes from the interactions: what follows what, what goes with what.
 
     followed_by   S_ij of ``SequenceRules``: who took i took j soon after; where data have times
-    goes_with     B_ij of ``LocalSLIM``: what of j the items one has foretell
+    goes_with     B_ij of ``LocalSLIM``: what of j the items one has foretell; or, where items and
+                  interactions are few and validation likes it better, of ``LinearIALS``
 
 Both are weighted facts between items, the strongest of each item. The rule (interaction,
 followed_by) then scores as the sequence model does and (interaction, goes_with) as the linear model
@@ -24,7 +25,7 @@ from numpy.typing import NDArray
 
 from loger.baselines.recency import ordered_events
 from loger.baselines.sequence import SequenceRules, people_behind
-from loger.baselines.slim import CANDIDATES, MOST, LocalSLIM, largest_rows
+from loger.baselines.slim import CANDIDATES, MOST, LinearItems, LocalSLIM, largest_rows
 from loger.data.splits import Split
 from loger.derived_config import DerivedConfig, FollowedByConfig, GoesWithConfig, Tried
 from loger.engine import Engine, Progress, silent
@@ -45,8 +46,14 @@ GOES_WITH_GRID: Mapping[str, Sequence[Any]] = {
     "l2": (300.0, 30.0, 1000.0),
     "popularity": (0.0, 0.2, 0.4),
 }
-"""Searched coarse to fine, one setting at a time: at most 26 and 15 points, of which 10 and 5 fits
-on the training part; the others only score the ``users`` anew."""
+FACTORS_GRID: Mapping[str, Sequence[Any]] = {
+    "recency": (0.5, 0.0, 1.0),
+    "l2": (0.01, 0.003, 0.03),
+    "unobserved": (0.03, 0.3),
+    "popularity": (0.0, 0.2, 0.4),
+}
+"""Searched coarse to fine, one setting at a time: at most 26, 15 and 18 points, of which 10, 5 and
+7 fits on the training part; the others only score the ``users`` anew."""
 
 ENOUGH, FEWEST = 2_000_000, 200
 """Facts of ``followed_by`` in all that are enough, but no fewer of an item than this. On `ml1m` 600
@@ -59,6 +66,9 @@ an item are worth 0.9 points of validation NDCG beside 50."""
 WHOLE = 4000
 """Items, at most, each of which is regressed on all others, not on those most like it: one dense
 inverse of a few seconds and 200 MB."""
+FACTORS, FACTORED = 64, 300_000
+"""Factors of an item, and interactions, at most, that are factorised, of ``WHOLE`` items: a fit is
+a few seconds. Where there is more, the encoder has enough to learn the same from."""
 
 Config = TypeVar("Config", FollowedByConfig, GoesWithConfig)
 
@@ -76,11 +86,17 @@ def choose(
         followed_by, more = _best(followed_by, "followed_by", found)
         tried += more
     if config.tune and goes_with.facts:
-        grid = {k: v for k, v in GOES_WITH_GRID.items() if timed or k != "recency"}
-        linear = partial(_linear, n_items=split.dataset.n_items)
-        found = _searched(linear, goes_with, grid, split, config, seed, engine)
-        goes_with, more = _best(goes_with, "goes_with", found)
-        tried += more
+        small = split.dataset.n_items <= WHOLE and len(split.train) <= FACTORED
+        begun = [(goes_with, GOES_WITH_GRID)]
+        begun += [(replace(goes_with, factors=FACTORS), FACTORS_GRID)] if small else []
+        linear, best = partial(_linear, n_items=split.dataset.n_items), -1.0
+        for start, points in begun:
+            grid = {k: v for k, v in points.items() if timed or k != "recency"}
+            found = _searched(linear, start, grid, split, config, seed, engine)
+            settings, more = _best(start, "goes_with", found)
+            tried += more
+            if found.value > best:
+                goes_with, best = settings, found.value
     return replace(config, followed_by=followed_by, goes_with=goes_with), tried
 
 
@@ -106,8 +122,9 @@ def _searched(
 def _best(start: Config, name: str, found: Tuned) -> tuple[Config, list[Tried]]:
     """The best settings, and each trial as text of what it changed of them."""
     best = replace(start, **found.settings)
+    by = "by factors, " if getattr(start, "factors", 0) else ""
     tried: list[Tried] = [
-        (name, ", ".join(f"{k} {v:g}" for k, v in point.items()), value)
+        (name, by + ", ".join(f"{k} {v:g}" for k, v in point.items()), value)
         for point, value in found.trials
     ]
     return best, tried
@@ -123,14 +140,18 @@ def _sequence(config: FollowedByConfig) -> SequenceRules:
     )
 
 
-def _linear(config: GoesWithConfig, n_items: int) -> LocalSLIM:
-    return LocalSLIM(
-        l2=config.l2,
-        recency=config.recency,
-        popularity=config.popularity,
-        neighbours=min(config.facts, max(FEWEST_LINEAR, ENOUGH_LINEAR // max(n_items, 1))),
-        candidates=n_items if n_items <= WHOLE else CANDIDATES,
-    )
+def _linear(config: GoesWithConfig, n_items: int) -> LinearItems:
+    settings: dict[str, Any] = {
+        "l2": config.l2,
+        "recency": config.recency,
+        "popularity": config.popularity,
+        "neighbours": min(config.facts, max(FEWEST_LINEAR, ENOUGH_LINEAR // max(n_items, 1))),
+    }
+    if config.factors:
+        from loger.baselines.linear_ials import LinearIALS  # imports PyTorch
+
+        return LinearIALS(dimensions=config.factors, unobserved=config.unobserved, **settings)
+    return LocalSLIM(**settings, candidates=n_items if n_items <= WHOLE else CANDIDATES)
 
 
 # ── the relations ───────────────────────────────────────────────────────────────────────
@@ -169,7 +190,7 @@ def _followed_by(split: Split, config: FollowedByConfig, progress: Progress) -> 
 
 
 def _goes_with(split: Split, config: GoesWithConfig, progress: Progress) -> Derived:
-    """B of ``LocalSLIM``, and how many users have both i and j."""
+    """B of the linear model, and how many users have both i and j."""
     model = _linear(config, split.dataset.n_items).fit(split, progress=progress)
     weights = model.weights_.copy()
     weights.data *= model.counts_[weights.indices] ** np.float32(-config.popularity)

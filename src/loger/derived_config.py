@@ -38,8 +38,12 @@ class GoesWithConfig:
     facts: int = 300
     """The most facts of an item, the strongest, fewer where items are many; 0: the relation is not
     made."""
+    factors: int = 0
+    """d: factors of an item that the weights are made of; 0: they are those of a regression."""
     l2: float = 300.0
-    """λ of the regression."""
+    """λ of the regression, or of the factors."""
+    unobserved: float = 0.03
+    """α₀ of the factors: what a pair that nobody has counts."""
     recency: float = 0.5
     """ρ, as of ``followed_by``; 0 where data have no times."""
     popularity: float = 0.0

@@ -83,8 +83,8 @@ def _shares(told: Sequence[Floats]) -> Floats:
 
 
 def with_or_without(em: EM, first: FittedLogic) -> tuple[FittedLogic, list[Tried]]:
-    """The first M-step with or without rules over derived relations, whichever is better on
-    development users, and what each came to."""
+    """The first M-step with rules over derived relations, or without where these are better without
+    on development users by more than chance (one standard error), and what each came to."""
     derived = np.array([rule.derived for rule in first.logic.rules])
     if not derived.any() or derived.all() or not (em.few or len(em.dev_users)):
         return first, []
@@ -97,9 +97,11 @@ def with_or_without(em: EM, first: FittedLogic) -> tuple[FittedLogic, list[Tried
     if worth is not None:
         row = replace(first.trace[0], bound_before=before, bound=after)
         return replace(plain, trace=(row,)), _of_derived(*worth.tolist())
-    ndcg, recall = (float(values.mean()) for values in em.dev_metrics(plain))
+    used, _ = em.dev_metrics(first)
+    unused, recalls = em.dev_metrics(plain)
+    ndcg, recall, gain = float(unused.mean()), float(recalls.mean()), unused - used
     tried = _of_derived(first.trace[0].ndcg, ndcg)
-    if ndcg <= first.trace[0].ndcg:
+    if gain.mean() <= gain.std() / np.sqrt(len(gain)):
         return first, tried
     return replace(plain, trace=(Round(0, before, after, 0, 0, ndcg, recall),)), tried
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from loger.baselines.itemknn import ItemKNN
     from loger.baselines.kgat import KGAT
     from loger.baselines.lightgcn import LightGCN
+    from loger.baselines.linear_ials import LinearIALS
     from loger.baselines.mostpop import MostPop
     from loger.baselines.p3alpha import P3alpha, RP3beta
     from loger.baselines.pgpr import PGPR
@@ -34,6 +35,7 @@ __all__ = [
     "HeteroEmbed",
     "ItemKNN",
     "LightGCN",
+    "LinearIALS",
     "LocalSLIM",
     "MostPop",
     "P3alpha",
@@ -53,6 +55,7 @@ _HOMES = {
     "ItemKNN": "itemknn",
     "KGAT": "kgat",
     "LightGCN": "lightgcn",
+    "LinearIALS": "linear_ials",
     "LocalSLIM": "slim",
     "MostPop": "mostpop",
     "P3alpha": "p3alpha",

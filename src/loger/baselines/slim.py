@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from loger.baselines.ease import solved
+from loger.baselines.ease import item_counts, solved
 from loger.baselines.recency import check_exponents, decayed, pair_ages
 from loger.compiled import kernel
 from loger.data.splits import Split
@@ -25,7 +25,27 @@ else has are each regressed on the others. Of a user with more than the first, a
 evenly spread over the items: who has everything says little of any two."""
 
 
-class LocalSLIM(Recommender):
+class LinearItems(Recommender):
+    """A model that scores by item–item weights: score(u, v) = n_v^−β Σ_{i ∈ I_u} a_ui^−ρ B_iv."""
+
+    SCORING = frozenset({"recency", "popularity"})
+
+    recency: float
+    popularity: float
+    ages_: PairMatrix  # [users, items]: a
+    weights_: PairMatrix  # [items i, items j]: B
+    counts_: Floats  # [items]: n
+
+    def score(self, users: ArrayLike) -> Floats:
+        """n^−β X_u B with the user's history as old as it is; [users, items]."""
+        history = decayed(self.ages_[np.asarray(users)], self.recency)
+        out: Floats = (history @ self.weights_).toarray()
+        if self.popularity:
+            out *= self.counts_ ** np.float32(-self.popularity)
+        return out
+
+
+class LocalSLIM(LinearItems):
     """SLIM (Ning & Karypis, ICDM 2011) with ridge in place of the elastic net, in closed form.
 
     With X the users × items matrix of training interactions, G = XᵀX and N_j the items that are
@@ -51,11 +71,6 @@ class LocalSLIM(Recommender):
         "recency": (0.5, 0.0, 0.25, 1.0),
         **GRID,
     }
-    SCORING = frozenset({"recency", "popularity"})
-
-    ages_: PairMatrix  # [users, items]: a
-    weights_: PairMatrix  # [items i, items j]: B
-    counts_: Floats  # [items]: n
 
     def __init__(
         self,
@@ -78,8 +93,7 @@ class LocalSLIM(Recommender):
     def fit(self, split: Split, *, progress: Progress = silent) -> Self:
         """Solve for the column of each item."""
         self.ages_ = pair_ages(split, self.name, self.recency)
-        counts = np.bincount(self.ages_.indices, minlength=self.ages_.shape[1])
-        self.counts_ = np.maximum(counts, 1).astype(np.float32)
+        self.counts_ = item_counts(self.ages_)
         seen = shortened(decayed(self.ages_, 0.0))
         gram = sp.csr_array(seen.T @ seen)
         gram.sort_indices()
@@ -87,8 +101,8 @@ class LocalSLIM(Recommender):
             columns = gram
             rows = np.repeat(np.arange(gram.shape[0]), np.diff(gram.indptr))
             weights = solved(seen, self.l2, self.name, progress)[rows, gram.indices]
-            columns.data = np.maximum(weights, 0)
-            columns.eliminate_zeros()
+            columns.data = weights
+            columns = positive(columns)
         else:
             columns = self._columns(gram)
         progress(self.name, 1, 1)
@@ -101,13 +115,12 @@ class LocalSLIM(Recommender):
         heads, tails, values = _columns(*arrays, self.l2, self.candidates)
         return sp.csr_array((values, (heads, tails)), shape=gram.shape)
 
-    def score(self, users: ArrayLike) -> Floats:
-        """n^−β X_u B with the user's history as old as it is; [users, items]."""
-        history = decayed(self.ages_[np.asarray(users)], self.recency)
-        out: Floats = (history @ self.weights_).toarray()
-        if self.popularity:
-            out *= self.counts_ ** np.float32(-self.popularity)
-        return out
+
+def positive(matrix: PairMatrix) -> PairMatrix:
+    """The same matrix with nothing below 0 left in it."""
+    matrix.data = np.maximum(matrix.data, 0)
+    matrix.eliminate_zeros()
+    return matrix
 
 
 def shortened(matrix: PairMatrix, most: int = MOST, some: int = SOME) -> PairMatrix:
