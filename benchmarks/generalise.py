@@ -2,7 +2,7 @@
 
     python benchmarks/generalise.py                       # everything; hours
     python benchmarks/generalise.py --sets ml-100k filmtrust --seeds 0 1 2
-    python benchmarks/generalise.py --table               # docs/tables/generalise.json anew
+    python benchmarks/generalise.py --table               # generalise, controls-SET of docs/tables
     python benchmarks/generalise.py --ours results --table     # LOGER's values of the shared sets
                                                                # as loger_quality.py left them
 
@@ -21,7 +21,7 @@ import json
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -49,6 +49,13 @@ COLUMNS = [
     "", "LOGER, NDCG", "Recall", "best control", "NDCG", "Recall", "difference", "p, NDCG",
     "p, Recall",
 ]  # fmt: skip
+BEYOND = {"diversity": 1.0, "calibration": 1.0, "novelty": 0.01, "popularity_lift": 0.01}
+"""What else a user's list is like, and what makes it of per cent what the table has."""
+METHOD_COLUMNS = [
+    "NDCG", "Recall", "p, NDCG", "p, Recall", "items shown, %", "diversity", "calibration",
+    "novelty, bits", "popularity, times that of the history",
+]  # fmt: skip
+METHOD_FORMATS = ["", ".2f", ".2f", ".4f", ".4f", ".0f", ".0f", ".0f", ".1f", ".2f"]
 
 
 def parts_of(name: str, scratch: Path) -> Split:
@@ -93,23 +100,46 @@ def slug(name: str) -> str:
     return name.replace(", ", ".").replace(" ", "-")
 
 
-def row(
+class Runs(NamedTuple):
+    """What was run of one set: LOGER with each seed, and the controls."""
+
+    ours: list[pl.DataFrame]
+    """For each seed the values of every metric, user by user."""
+    coverage: list[float]
+    others: list[Result]
+
+
+def runs_of(
     name: str, controls: list[str], seeds: list[int], out: Path, shared: Path | None
-) -> list[Any] | None:
-    """One line of the table, of what has been run."""
+) -> Runs | None:
     folder = out / slug(name)
     done = [c for c in controls if (folder / "controls" / f"{c}.json").exists()]
-    parts = parts_of(name, out / "scratch")
     if shared is not None and name in REAL:
-        files = [shared / f"{name}.default.{s}.full.parquet" for s in seeds]
-        ours = [pl.read_parquet(f) for f in files if f.exists()]
+        stems = [shared / f"{name}.default.{s}" for s in seeds]
+        stems = [stem for stem in stems if stem.with_name(f"{stem.name}.json").exists()]
+        ours = [pl.read_parquet(f"{stem}.full.parquet") for stem in stems]
+        told = [json.loads(Path(f"{stem}.json").read_text(encoding="utf-8")) for stem in stems]
+        coverage = [t["full.default.coverage"] for t in told]
     else:
         runs = [s for s in seeds if (folder / f"seed-{s}" / "loger.json").exists()]
-        fits = [compare(parts, ["loger"], folder / f"seed-{s}", seed=s).results[0] for s in runs]
+        parts = parts_of(name, out / "scratch") if runs else None
+        fits = [
+            compare(parts, ["loger"], folder / f"seed-{s}", seed=s).results[0]
+            for s in runs
+            if parts is not None
+        ]
         ours = [pl.DataFrame({"user": r.users, **r.values["full"]}) for r in fits]
+        coverage = [r.coverage["full"] for r in fits]
     if not ours or not done:
         return None
+    parts = parts_of(name, out / "scratch")
     others = [c.results[0] for c in of_controls(parts, done, folder / "controls")]
+    return Runs(ours, coverage, others)
+
+
+def row(name: str, runs: Runs) -> list[Any]:
+    """LOGER beside the best control of a set."""
+    ours, _, others = runs
     best = max(others, key=lambda r: r.means["full"]["ndcg"])
     most = max(others, key=lambda r: r.means["full"]["recall"])
     control = best.means["full"]
@@ -121,10 +151,29 @@ def row(
     ]  # fmt: skip
 
 
-def _mean(runs: list[pl.DataFrame], metric: str) -> Any:
+def every_row(runs: Runs) -> list[list[Any]]:
+    """All methods of a set, best first, with what lists are like beyond being right."""
+    ours, coverage, others = runs
+    first = [
+        f"**LOGER, {len(ours)} seeds**" if len(ours) > 1 else "**LOGER**",
+        _mean(ours, "ndcg"), _mean(ours, "recall"), None, None, 100 * float(np.mean(coverage)),
+        *(f * _mean(ours, m, spread=False) for m, f in BEYOND.items()),
+    ]  # fmt: skip
+    rows = [
+        [
+            r.method, 100 * r.means["full"]["ndcg"], 100 * r.means["full"]["recall"],
+            _p(ours, r, "ndcg"), _p(ours, r, "recall"), 100 * r.coverage["full"],
+            *(f * 100 * r.means["full"][m] for m, f in BEYOND.items()),
+        ]
+        for r in others
+    ]  # fmt: skip
+    return [first, *sorted(rows, key=lambda cells: -cells[1])]
+
+
+def _mean(runs: list[pl.DataFrame], metric: str, *, spread: bool = True) -> Any:
     values = 100 * np.array([run[metric].mean() for run in runs], dtype=np.float64)
-    if len(values) == 1:
-        return float(values[0])
+    if len(values) == 1 or not spread:
+        return float(values.mean())
     return {"mean": float(values.mean()), "sd": float(values.std(ddof=1))}
 
 
@@ -137,21 +186,29 @@ def _p(ours: list[pl.DataFrame], other: Result, metric: str) -> float:
     return float(sign_flip(differences, 10_000, 0).max())
 
 
-def table(
+def tables(
     controls: list[str], seeds: list[int], out: Path, shared: Path | None = None
-) -> dict[str, Any]:
-    """All lines that can be made, in the form of docs/tables."""
-    rows = [r for name in SETS if (r := row(name, controls, seeds, out, shared)) is not None]
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
-    return {
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Whatever can be made of what was run, in the form of docs/tables: LOGER beside the best
+    control on all sets, and all methods of each set that is not invented."""
+    head = ["git", "rev-parse", "--short", "HEAD"]
+    about = {
         "command": "python benchmarks/generalise.py, then --table",
         "seeds": seeds,
-        "commit": commit.stdout.strip(),
+        "commit": subprocess.run(head, capture_output=True, text=True).stdout.strip(),
         "machine": "two shared cores",
-        "columns": COLUMNS,
-        "formats": FORMATS,
-        "rows": rows,
     }
+    rows = []
+    for name in SETS:
+        runs = runs_of(name, controls, seeds, out, shared)
+        if runs is None:
+            continue
+        rows.append(row(name, runs))
+        if name not in WORLDS:
+            columns = [name, *METHOD_COLUMNS]
+            shown = {"columns": columns, "formats": METHOD_FORMATS, "rows": every_row(runs)}
+            yield f"controls-{slug(name)}", {**about, **shown}
+    yield "generalise", {**about, "columns": COLUMNS, "formats": FORMATS, "rows": rows}
 
 
 def main() -> None:
@@ -164,10 +221,11 @@ def main() -> None:
     parser.add_argument("--table", action="store_true", help="write the table of what was run")
     options = parser.parse_args()
     if options.table:
-        told = table(options.controls, options.seeds, options.out, options.ours)
-        text = json.dumps(told, indent=1)
-        (TABLES / "generalise.json").write_text(text + "\n", encoding="utf-8")
-        print(text)
+        asked = options.controls, options.seeds, options.out, options.ours
+        for name, told in tables(*asked):
+            text = json.dumps(told, indent=1)
+            (TABLES / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+            print(name, text)
         return
     for name in options.sets:
         run(name, options.controls, options.seeds, options.out)

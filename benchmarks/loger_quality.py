@@ -151,6 +151,7 @@ def run(name: str, variant: str, seed: int, out: Path, scratch: Path) -> None:
             label = "encoder-of-paper" if m.name == "encoder" and variant == "paper" else m.name
             values = report.values[m.name]
             told[f"{protocol}.{label}"] = {k: float(v.mean()) for k, v in values.items()}
+            told[f"{protocol}.{label}.coverage"] = report.coverage[m.name]
             table = pl.DataFrame({"user": report.users, **values})
             table.write_parquet(out / f"{name}.{label}.{seed}.{protocol}.parquet")
     target.write_text(json.dumps(told, indent=1))
