@@ -82,22 +82,34 @@ def choose(
     if not timed:
         followed_by, goes_with = replace(followed_by, facts=0), replace(goes_with, recency=0.0)
     if config.tune and followed_by.facts:
-        found = _searched(_sequence, followed_by, FOLLOWED_BY_GRID, split, config, seed, engine)
-        followed_by, more = _best(followed_by, "followed_by", found)
-        tried += more
+        order = _searched(_sequence, followed_by, FOLLOWED_BY_GRID, split, config, seed, engine)
+        followed_by = replace(followed_by, **order.settings)
+        tried += _told("followed_by", order)
     if config.tune and goes_with.facts:
-        small = split.dataset.n_items <= WHOLE and len(split.train) <= FACTORED
-        begun = [(goes_with, GOES_WITH_GRID)]
-        begun += [(replace(goes_with, factors=FACTORS), FACTORS_GRID)] if small else []
-        linear, best = partial(_linear, n_items=split.dataset.n_items), -1.0
-        for start, points in begun:
-            grid = {k: v for k, v in points.items() if timed or k != "recency"}
-            found = _searched(linear, start, grid, split, config, seed, engine)
-            settings, more = _best(start, "goes_with", found)
-            tried += more
-            if found.value > best:
-                goes_with, best = settings, found.value
+        found = _goes_with_searched(goes_with, split, config, seed, engine)
+        goes_with = max(found, key=lambda pair: pair[1].value)[0]
+        for settings, trials in found:
+            by = "by factors, " if settings.factors else ""
+            tried += _told("goes_with", trials, by)
     return replace(config, followed_by=followed_by, goes_with=goes_with), tried
+
+
+def _goes_with_searched(
+    start: GoesWithConfig, split: Split, config: DerivedConfig, seed: int, engine: Engine | None
+) -> list[tuple[GoesWithConfig, Tuned]]:
+    """The best settings of a regression and, where that is cheap, of factors."""
+    n_items = split.dataset.n_items
+    timed = split.dataset.interactions.times is not None
+    begun = [(start, GOES_WITH_GRID)]
+    if n_items <= WHOLE and len(split.train) <= FACTORED:
+        begun.append((replace(start, factors=FACTORS), FACTORS_GRID))
+    out = []
+    for settings, points in begun:
+        grid = {name: values for name, values in points.items() if timed or name != "recency"}
+        make = partial(_linear, n_items=n_items)
+        found = _searched(make, settings, grid, split, config, seed, engine)
+        out.append((replace(settings, **found.settings), found))
+    return out
 
 
 def _searched(
@@ -119,15 +131,12 @@ def _searched(
     return search(made, grid, split, **users, engine=engine)  # type: ignore[arg-type]
 
 
-def _best(start: Config, name: str, found: Tuned) -> tuple[Config, list[Tried]]:
-    """The best settings, and each trial as text of what it changed of them."""
-    best = replace(start, **found.settings)
-    by = "by factors, " if getattr(start, "factors", 0) else ""
-    tried: list[Tried] = [
+def _told(name: str, found: Tuned, by: str = "") -> list[Tried]:
+    """Each trial as text of its settings."""
+    return [
         (name, by + ", ".join(f"{k} {v:g}" for k, v in point.items()), value)
         for point, value in found.trials
     ]
-    return best, tried
 
 
 def _sequence(config: FollowedByConfig) -> SequenceRules:
