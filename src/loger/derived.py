@@ -1,10 +1,10 @@
 """Relations that a fit makes from the interactions: what follows what, what goes with what.
 
     followed_by   S_ij of ``SequenceRules``: who took i took j soon after; where data have times
-    goes_with     B_ij of ``LocalSLIM``: what of j the items one has foretell; or, where items and
-                  interactions are few and validation likes it better, of ``LinearIALS``
+    goes_with     B_ij of ``LocalSLIM``: what of j the items one has foretell
 
-Both are weighted facts between items, the strongest of each item. The rule (interaction,
+On small data B may also be that of ``LinearIALS``, if validation likes it better. Both are weighted
+facts between items, the strongest of each item. The rule (interaction,
 followed_by) then scores as the sequence model does and (interaction, goes_with) as the linear model
 does, each with the exact part of every single action. Their settings are chosen on validation. They
 are made of the training part alone, and made again with validation for the last fit, so no edge

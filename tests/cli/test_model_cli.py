@@ -318,10 +318,13 @@ def test_lists_of_many_users_are_explained_in_processes_with_the_same_bytes(
     monkeypatch.setattr(export, "BLOCK", 64)
     parsed("recommend", bundle, "--all", "--out", few, "-k", 2, "--explain")
     asked = list[str]()
+
+    def noted(name: str) -> object:
+        asked.append(name)
+        return engine_named(name)
+
     monkeypatch.setattr("loger.cli.recommend.MANY", 100)
-    monkeypatch.setattr(
-        "loger.engine.engine_named", lambda name: asked.append(name) or engine_named(name)
-    )
+    monkeypatch.setattr("loger.engine.engine_named", noted)
     parsed("recommend", bundle, "--all", "--out", many, "-k", 2, "--explain")
     assert asked == ["threads", "processes"]
     assert few.read_bytes() == many.read_bytes()
