@@ -7,11 +7,11 @@
                                                                # as loger_quality.py left them
 
 Three kinds of data: the shared sets; sets that packages carry (``packaged.py``); invented worlds of
-known structure (``worlds.py``). Every control is tuned on validation of the set and looked at on
-test once, by full ranking at 10; where there are times, the controls know them. p is of the paired
-sign-flip test of LOGER against the control of the highest test NDCG (and Recall), the largest over
-seeds. Results are kept in OUT/SET; what is there is not run again. Without seeds (``--seeds``) the
-controls alone are run.
+known structure (``worlds.py``). Every control is tuned on validation of the set, but those named
+``--untuned``, and looked at on test once, by full ranking at 10; where there are times, the
+controls know them. p is of the paired sign-flip test of LOGER against the control of the highest
+test NDCG (and Recall), the largest over seeds. Results are kept in OUT/SET; what is there is not
+run again. Without seeds (``--seeds``) the controls alone are run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from __future__ import annotations
 import argparse
 import json
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,6 +30,7 @@ from loger.data import load, split
 from loger.data.splits import Split
 from loger.engine import LocalEngine
 from loger.evaluation.compare import Compared, Result, compare
+from loger.evaluation.methods import METHODS
 from loger.evaluation.metrics.significance import sign_flip
 from packaged import PACKAGED
 from tables import TABLES
@@ -65,7 +66,9 @@ def parts_of(name: str, scratch: Path) -> Split:
     return split(PACKAGED[name](scratch) if name in PACKAGED else load(SHARED / name))
 
 
-def run(name: str, controls: list[str], seeds: list[int], out: Path) -> None:
+def run(
+    name: str, controls: list[str], seeds: list[int], out: Path, untuned: Sequence[str] = ()
+) -> None:
     """The controls once and LOGER with each seed."""
     parts, folder = parts_of(name, out / "scratch"), out / slug(name)
     timed = parts.dataset.interactions.times is not None
@@ -73,16 +76,25 @@ def run(name: str, controls: list[str], seeds: list[int], out: Path) -> None:
     engine = LocalEngine(1)
     for seed in seeds:
         shown(name, compare(parts, ["loger"], folder / f"seed-{seed}", seed=seed, engine=engine))
-    for compared in of_controls(parts, able, folder / "controls", engine):
+    for compared in of_controls(parts, able, folder / "controls", untuned, engine):
         shown(name, compared)
 
 
 def of_controls(
-    parts: Split, names: list[str], folder: Path, engine: LocalEngine | None = None
+    parts: Split,
+    names: list[str],
+    folder: Path,
+    untuned: Sequence[str] = (),
+    engine: LocalEngine | None = None,
 ) -> Iterator[Compared]:
-    """Controls, each tuned on validation of the set, also where that takes long."""
+    """Controls, each tuned on validation of the set unless it is named ``untuned``."""
     for name in names:
-        yield compare(parts, [name], folder, tune=True, engine=engine)
+        yield compare(parts, [name], folder, tune=name not in untuned, engine=engine)
+
+
+def tuned(result: Result) -> bool:
+    """Whether more than its own settings were tried."""
+    return len(result.trials) > 1 or not METHODS[result.method].grid
 
 
 def shown(name: str, compared: Compared) -> None:
@@ -133,7 +145,8 @@ def runs_of(
     if not ours or not done:
         return None
     parts = parts_of(name, out / "scratch")
-    others = [c.results[0] for c in of_controls(parts, done, folder / "controls")]
+    own = [c for c in done if _trials(folder / "controls" / f"{c}.json") <= 1]
+    others = [c.results[0] for c in of_controls(parts, done, folder / "controls", own)]
     return Runs(ours, coverage, others)
 
 
@@ -153,7 +166,13 @@ def row(name: str, runs: Runs) -> list[Any]:
 
 def titled(result: Result) -> str:
     """What tables call a control: two may be of one class."""
-    return result.title + (", fading histories" if result.method in FADING[:-1] else "")
+    title = result.title + (", fading histories" if result.method in FADING[:-1] else "")
+    return title if tuned(result) else f"{title}, its default settings"
+
+
+def _trials(file: Path) -> int:
+    """How many settings a stored control was tried with."""
+    return len(json.loads(file.read_text(encoding="utf-8"))["trials"])
 
 
 def every_row(runs: Runs) -> list[list[Any]]:
@@ -222,6 +241,7 @@ def main() -> None:
     parser.add_argument("--controls", nargs="+", default=[*PLAIN, *FADING, *NEURAL])
     parser.add_argument("--seeds", nargs="*", type=int, default=[0, 1, 2])
     parser.add_argument("--out", type=Path, default=Path("results/generalise"))
+    parser.add_argument("--untuned", nargs="*", default=[], help="controls with their own settings")
     parser.add_argument("--ours", type=Path, help="where loger_quality.py left its values")
     parser.add_argument("--table", action="store_true", help="write the table of what was run")
     options = parser.parse_args()
@@ -233,7 +253,7 @@ def main() -> None:
             print(name, text)
         return
     for name in options.sets:
-        run(name, options.controls, options.seeds, options.out)
+        run(name, options.controls, options.seeds, options.out, options.untuned)
 
 
 if __name__ == "__main__":
