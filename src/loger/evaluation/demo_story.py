@@ -19,6 +19,8 @@ from loger.graph import Path
 from loger.model import LOGER
 from loger.rules.arrows import arrows
 
+CONTROLS = ("mostpop", "itemknn", "ease", "collective", "sequence")
+"""Beside the usual ones, one that knows the facts and one that knows the times."""
 FIRST = 3
 """How many items are shown for a person."""
 PROBED = 20
@@ -38,7 +40,13 @@ def tell(demo: Demo, split: Split, model: LOGER, engine: LocalEngine) -> Story:
     """Find out everything that the demo shows about a shop and a model fitted on it."""
     model = model.without_held_out()  # the future that the story tells of
     assessment = assess(
-        model, split, faithful_users=PROBED, demo=demo, engine=engine, progress=engine.progress
+        model,
+        split,
+        CONTROLS,
+        faithful_users=PROBED,
+        demo=demo,
+        engine=engine,
+        progress=engine.progress,
     )
     report, measured = assessment.report, assessment.faithfulness[0]
     engine.progress("asking about three people", 0, 1)
