@@ -339,3 +339,24 @@ def test_a_series_stays_a_series() -> None:
     assert {"has_series", "has_movie"} <= {r.name for r in dataset.relations}
     assert plural("series") == "series"
     assert plural("book series") == "book series"
+
+
+def test_the_number_of_a_volume_is_no_series() -> None:
+    volumes = [f"Saga of {'ABCDE'[k % 5]} ; {k // 5 + 1}" if k % 4 else "" for k in range(N_TRACKS)]
+    dataset = from_tables(plays(), tracks(series=volumes))
+    assert sorted(dataset.vocabulary.ids("series")) == [f"Saga of {x}" for x in "ABCDE"]
+    assert next(c for _, c in dataset.mapping.columns() if c.column == "series").take == "series"
+
+
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [("area", ["04109", "04317", "04129"]), ("dewey", ["005.133", "641.5", "823.914"]),
+     ("plz", ["10115", "80331", "50667"])],
+)  # fmt: skip
+def test_codes_of_digits_are_no_amounts_and_keep_their_zeros(
+    column: str, values: list[str]
+) -> None:
+    many = [values[k % 3][:-1] + str(k % 5) for k in range(N_TRACKS)]
+    dataset = from_tables(plays(), tracks(**{column: many}))
+    assert next(c for _, c in dataset.mapping.columns() if c.column == column).take == "entity"
+    assert set(dataset.vocabulary.ids(column)) <= set(many)

@@ -31,6 +31,7 @@ from loger.build.values import (
     split_cells,
     unit_of,
     unit_within,
+    without_number,
     zero_width,
 )
 from loger.data.assemble import assemble
@@ -42,6 +43,8 @@ from loger.graph.catalogue import Catalogue, Unwalked
 
 _PARTS = {"train": "train", "training": "train", "validation": "validation", "valid": "validation",
           "val": "validation", "dev": "validation", "test": "test", "testing": "test"}  # fmt: skip
+_ENTITIES = ("entity", "list", "series")
+"""Ways to take a column whose cells name entities."""
 _LINES = 5  # numbers of lines that a note on them gives
 _KEYWORDS = 10  # per item, the rarest first
 _DULL = {
@@ -421,8 +424,8 @@ def _add(work: _Work, column: Column, pairs: pl.DataFrame, kind: str) -> None:
             f"{column.column}: ids left out because no item has them", pairs.filter(~known), "tail"
         )
         pairs, tail_type = pairs.filter(known), "item"
-    elif column.take in ("entity", "list"):
-        pairs = split_cells(pairs, column.separator if column.take == "list" else "")
+    elif column.take in _ENTITIES:
+        pairs = _named_in(pairs, column)
     elif column.take == "keywords":
         pairs = _worded(pairs)
     elif column.take == "aspects":
@@ -431,7 +434,7 @@ def _add(work: _Work, column: Column, pairs: pl.DataFrame, kind: str) -> None:
     if column.take not in ("items", "bins"):
         n = len(work.names[kind])
         every, pairs = pairs, _shared(work, pairs, column, n, f"{kind}s")
-        if kind == "item" and column.take in ("entity", "list") and len(every) > len(pairs):
+        if kind == "item" and column.take in _ENTITIES and len(every) > len(pairs):
             rest = every.join(pairs, on="tail", how="anti", maintain_order="left")
             work.unwalked.append((column.relation or f"has_{tail_type}", tail_type, rest))
     if column.take == "keywords":
@@ -448,11 +451,11 @@ def _add_of_interactions(
     """Facts that are known from interactions: of the user and of the item, each with its source."""
     if column.take == "leave out":
         return
-    if column.take not in ("entity", "list", "aspects"):
+    if column.take not in (*_ENTITIES, "aspects"):
         raise DataError(
             f"column {column.column!r} of the interactions cannot be taken as {column.take!r}",
             path=work.mapping.interactions.file or None,
-            remedy="take it as entity, list, aspects or 'leave out'",
+            remedy="take it as entity, list, series, aspects or 'leave out'",
         )
     rows = pl.int_range(len(interactions), dtype=pl.Int64, eager=True)
     values = pl.DataFrame({"head": rows, "tail": cells(table[column.column])}).drop_nulls()
@@ -460,7 +463,7 @@ def _add_of_interactions(
         values, kind = _mined(work, values), "feature"
         relations = {"user": "mentions", "item": "has_feature"}
     else:
-        values = split_cells(values, column.separator if column.take == "list" else "")
+        values = _named_in(values, column)
         kind = column.type or column.column
         relations = {"user": f"like_{kind}", "item": column.relation or f"has_{kind}"}
     values = _shared(work, values, column, len(interactions), "interactions")
@@ -468,6 +471,13 @@ def _add_of_interactions(
         pairs = values.with_columns(interactions[side].gather(values["head"]).alias("head"))
         facts = _facts(pairs, relation, side, kind).with_columns(values["head"].alias("source"))
         work.facts.append(facts)
+
+
+def _named_in(pairs: pl.DataFrame, column: Column) -> pl.DataFrame:
+    """The entities that cells name, in place of the cells."""
+    if column.take == "series":
+        pairs = pairs.with_columns(without_number(pairs["tail"]).alias("tail"))
+    return split_cells(pairs, column.separator if column.take == "list" else "")
 
 
 def _facts(pairs: pl.DataFrame, relation: str, head_type: str, tail_type: str) -> pl.DataFrame:

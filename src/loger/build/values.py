@@ -39,6 +39,10 @@ _POINTS = (
     r"(?i)^(\d+(?:[.,]\d+)?)\s*(?:stars?|points?|pts\.?|★|sterne?|punkte?|estrellas?|étoiles?)$"
 )
 
+_VOLUME = r"(?:\b(?:vol|volume|v|bk|book|no|nr|bd|band|teil|part|t|tomo|libro)\b\.?\s*|#)"
+NUMBERED = rf"(?i)(?:\s*[;,/(]\s*{_VOLUME}?|\s+{_VOLUME}|\s*#)\d{{1,3}}\s*\)?$"
+"""The number of a volume behind the name of its series, as in "Dune ; 3"; that of "Apollo 13" is
+part of the name."""
 _UNITS = {"bpm", "km", "kg", "g", "cm", "mm", "m", "l", "ml", "min", "ms", "s", "h", "hours",
           "minutes", "seconds", "pages", "years", "eur", "usd", "gbp", "chf", "gb", "mb", "kwh",
           "kcal", "watt", "%"}  # fmt: skip
@@ -284,6 +288,15 @@ def separator_of(values: pl.Series) -> str:
         if words <= 3 and parts.n_unique() <= distinct * len(parts):
             return sign
     return ""
+
+
+def without_number(text: pl.Series) -> pl.Series:
+    """Names of series without the number of the volume behind them.
+
+    >>> without_number(pl.Series(["Dune ; 3", "Dune", "Dune, vol. 4", "Dune (#5)"])).to_list()
+    ['Dune', 'Dune', 'Dune', 'Dune']
+    """
+    return text.str.replace(NUMBERED, "").str.strip_chars()
 
 
 def split_cells(pairs: pl.DataFrame, separator: str) -> pl.DataFrame:
