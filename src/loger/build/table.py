@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from loger.build import frames
 from loger.build.aspects import Extractor, lexicon, mentions, plain_text, singular
 from loger.build.cores import core
-from loger.build.mapping import Column, EntityTable, TableMapping
+from loger.build.mapping import Column, EntityTable, InteractionTable, TableMapping
 from loger.build.parts import feature
 from loger.build.propose import propose
 from loger.build.review_facts import FACTS, feature_labels
@@ -336,6 +336,14 @@ def _interactions(work: _Work, table: pl.DataFrame) -> tuple[pl.DataFrame, pl.Da
         good = interactions[ours].is_not_null()
         work.usable(table, good, what, theirs, names.file)
         interactions, table = interactions.filter(good), table.filter(good)
+    again = _repeated(table, names)
+    where = f" of {Path(names.file).name}" if names.file else ""
+    work.note(
+        f"rows{where} left out: the same as an earlier one in every column",
+        table.filter(again).with_columns(pl.format("line {}", "line").alias("at")),
+        "at",
+    )
+    interactions, table = interactions.filter(~again), table.filter(~again)
     if names.rating and work.mapping.positive_from is None:
         _note_low_ratings(work, interactions)
     codes = [
@@ -346,6 +354,17 @@ def _interactions(work: _Work, table: pl.DataFrame) -> tuple[pl.DataFrame, pl.Da
     return interactions.filter(stay), table.filter(stay)
 
 
+def _repeated(table: pl.DataFrame, names: InteractionTable) -> pl.Series:
+    """Which rows say again, in every column, what an earlier one says: an export that went wrong.
+
+    Where there is nothing but who, what and when, none is: one may play a song twice a day.
+    """
+    roles = {names.user, names.item, names.time, names.rating, names.strength, names.part, "line"}
+    if roles >= set(table.columns):
+        return pl.repeat(False, len(table), eager=True)
+    return ~table.select(pl.struct(pl.exclude("line")).is_first_distinct()).to_series()
+
+
 def _times(work: _Work, table: pl.DataFrame) -> pl.Series:
     """When the interactions were; how dates are written is noted where it is not plain."""
     names = work.mapping.interactions
@@ -354,6 +373,13 @@ def _times(work: _Work, table: pl.DataFrame) -> pl.Series:
     if len(read.ways) > 1:
         what = "ways in which times are written, all of them read"
         work.notes.append(Note(what, len(read.ways), ", ".join(read.ways)))
+    if read.mixed:
+        n, example = read.mixed
+        what = (
+            f"times that are dates only with the other order than {read.order}: the column has "
+            "both, so days up to 12 may be taken for months; write all of them alike"
+        )
+        work.notes.append(Note(what, n, example))
     if read.guessed:
         what = (
             f'times such as 03/04/2024 read with the {read.order} (date_order = "…" in the mapping)'
