@@ -173,7 +173,7 @@ def _direct(graph: Graph, path: Path, words: Wording) -> str:
 def _people(
     graph: Graph, edge: tuple[int, int, int], here: str, there: str, words: Wording
 ) -> str | None:
-    """A derived fact by the people it was made of: 38 people watched this soon after it."""
+    """A derived fact by the people it was made of: 38 people watched this after it."""
     _, relation, _ = edge
     if not graph.relations[relation % len(graph.relations)].derived:
         return None
