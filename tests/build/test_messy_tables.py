@@ -73,6 +73,13 @@ def strengths(dataset: Any) -> list[float]:
     return [] if dataset.interactions.strengths is None else dataset.interactions.strengths.tolist()
 
 
+def test_values_that_differ_in_capitals_only_are_noted() -> None:
+    branches = [("Central" if k % 9 else "CENTRAL", "Harbour")[k % 2] for k in range(N_PLAYS)]
+    notes = from_tables(plays(branch=branches), tracks()).notes
+    what = "branch: values that differ in capitals only, taken as different"
+    assert [(n.count, n.example) for n in notes if n.what == what] == [(2, "CENTRAL")]
+
+
 def test_times_of_day_are_no_facts() -> None:
     clock = [f"{k % 24}:{k % 60:02d}:07" for k in range(N_PLAYS)]
     found = {c.column: (c.take, c.why) for _, c in mapped(plays(clock=clock), tracks()).columns()}

@@ -520,6 +520,10 @@ def _shared(work: _Work, pairs: pl.DataFrame, column: Column, n: int, what: str)
     """The pairs without tails that too few, or too many, have."""
     mapping = work.mapping
     counts = pairs.group_by("tail").agg(pl.col("head").n_unique().alias("n")).sort("tail")
+    alike = counts.filter(counts["tail"].str.to_lowercase().is_duplicated())
+    work.note(
+        f"{column.column}: values that differ in capitals only, taken as different", alike, "tail"
+    )
     for few, why in (
         (counts.filter(pl.col("n") < mapping.least), f"fewer than {mapping.least} {what}"),
         (

@@ -114,7 +114,7 @@ class _Reader:
         if not name:
             raise self.error("expected a fact such as genre=jazz")
         if not quoted and (order := re.search("[<>]", name)):
-            ranged = f"{name[: order.start()]}_range=…"
+            ranged = f"{name[: order.start()].removesuffix('_range')}_range=…"
             raise self.error(f"there are only = and !=; numbers are in ranges: write {ranged}")
         sign = self._match(_SIGN)
         if sign is None:
