@@ -313,6 +313,10 @@ def test_vocabulary_errors_name_the_nearest():
     assert words.span("brand") == range(3, 4)
     with pytest.raises(UnknownNameError, match="there is no item 'mugg'; did you mean 'mug'"):
         words.id("item", "mugg")
+    with pytest.raises(UnknownNameError, match=r"there is no brand 'Zuse'; there are 'Acme'$"):
+        words.id("brand", "Zuse")
+    with pytest.raises(UnknownNameError, match=r"there is no user 'zoe'$"):
+        words.id("user", "zoe")
     with pytest.raises(UnknownNameError, match="no entity type 'brnd'; did you mean 'brand'"):
         words.span("brnd")
     with pytest.raises(UnknownNameError, match="no entity type 'brnd'; did you mean 'brand'"):

@@ -17,7 +17,7 @@ from loger.data.demo import shop
 from loger.data.splits import split
 from loger.derived_config import DerivedConfig
 from loger.errors import LogerError
-from loger.graph import Path
+from loger.graph import KnowledgeGraph, Path, Relation, Vocabulary
 from loger.grounding import paths as listed
 from loger.model import LOGER
 from loger.rules import Rule, candidates
@@ -94,6 +94,9 @@ def said(language, *hops):
         (("purchase item", "purchase⁻¹ user", "purchase item"),
          "Leute, die das Gleiche wie du gekauft haben, haben auch dies gekauft",
          "personas que compraron lo mismo que tú también compraron esto"),
+        (("has_city city", "has_city⁻¹ user", "watch item"),
+         "Leute, die wie du Stadt A haben, haben auch dies gesehen",
+         "personas que, como tú, tienen «ciudad A» también vieron esto"),
         (("follows user", "watch item"),
          "jemand, dem du folgst, hat dies gesehen", "alguien a quien sigues vio esto"),
         (("follows⁻¹ user", "watch item"),
@@ -112,6 +115,26 @@ def said(language, *hops):
 def test_rules_read_like_a_person_in_german_and_spanish(hops, german, spanish):
     assert said("de", *hops) == german
     assert said("es", *hops) == spanish
+
+
+@pytest.mark.parametrize(
+    ("language", "one", "many"),
+    [("en", "1 person who has it also borrowed this", "45 people who have it also borrowed this"),
+     ("de", "1 Person, die es hat, hat auch dies ausgeliehen",
+      "45 Leute, die es haben, haben auch dies ausgeliehen"),
+     ("es", "1 persona que tiene eso también tomó en préstamo esto",
+      "45 personas que tienen eso también tomaron en préstamo esto")],
+)  # fmt: skip
+def test_people_who_share_a_fact_with_the_user_are_counted_not_named(language, one, many):
+    words = Vocabulary({"user": ["0012", "0345"], "item": ["ink"], "group": ["Junior"]})
+    relations = [Relation("borrowed", "user", "item"), Relation("has_group", "user", "group")]
+    graph = KnowledgeGraph.from_triples(words, relations, [1, 0, 1], [0, 1, 1], [2, 3, 3])
+    path, said = Path((0, 3, 1, 2), (1, 3, 0)), wording_of(language)
+    assert evidence_sentence(graph, path, 1, [], said) == one
+    assert evidence_sentence(graph, path, 45, [], said) == many
+    assert path_sentence(graph, path) == (
+        "you have group Junior; 0345 has group Junior, and also borrowed ink"
+    )
 
 
 @pytest.fixture(scope="module")

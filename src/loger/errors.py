@@ -9,6 +9,9 @@ from os import PathLike
 _FEW = 1000
 """Names that are few enough to look for such as look alike but are many edits away."""
 
+_LISTED = 12
+"""Names that are few enough to list."""
+
 
 class LogerError(Exception):
     """Something a person can fix: the message says what was expected, what came, what to do."""
@@ -101,14 +104,26 @@ def _edits(name: str, others: Sequence[str]) -> list[int]:
 
 
 class UnknownNameError(LogerError, KeyError):
-    """A user, item, relation or setting that does not exist, with the nearest that does."""
+    """A user, item, relation or setting that does not exist, with the nearest that does.
+
+    With ``listed``, where nothing is near and what exists is little, that is all of it.
+    """
 
     def __init__(
-        self, kind: str, name: str, known: Iterable[str], *, near: Sequence[str] | None = None
+        self,
+        kind: str,
+        name: str,
+        known: Iterable[str],
+        *,
+        near: Sequence[str] | None = None,
+        listed: bool = False,
     ) -> None:
         # To look for near names among very many takes a second; who has found some gives them.
-        near = nearest(name, list(known)) if near is None else near
+        known = list(known) if near is None or listed else []
+        near = nearest(name, known) if near is None else near
         hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+        if listed and not near and 0 < len(known) <= _LISTED:
+            hint = f"; there are {', '.join(map(repr, sorted(known)))}"
         self.kind, self.name = kind, name
         super().__init__(f"there is no {kind} {name!r}{hint}")
 

@@ -54,6 +54,32 @@ def test_a_duplicated_row_of_the_items_is_noted_and_the_first_taken() -> None:
         assert [(n.count, n.example) for n in dataset.notes if n.what == note] == [(1, "t0000")]
 
 
+def test_a_row_that_an_export_repeats_counts_once_and_is_noted() -> None:
+    lent = plays(branch=[f"B{k % 3}" for k in range(N_PLAYS)])
+    note = "rows left out: the same as an earlier one in every column"
+    once, twice = (from_tables(rows, tracks()) for rows in (lent, pl.concat([lent, lent[:2]])))
+    assert [n.count for n in once.notes if n.what == note] == []
+    assert [(n.count, n.example) for n in twice.notes if n.what == note] == [(2, "line 301")]
+    assert strengths(once) == strengths(twice)
+
+
+def test_who_played_what_on_one_day_may_be_true_twice() -> None:
+    days = plays(played_at=[f"2024-0{k % 9 + 1}-1{k % 7}" for k in range(N_PLAYS)])
+    once, twice = (from_tables(rows, tracks()) for rows in (days, pl.concat([days, days[:2]])))
+    assert sum(strengths(twice)) == sum(strengths(once)) + 2
+
+
+def strengths(dataset: Any) -> list[float]:
+    return [] if dataset.interactions.strengths is None else dataset.interactions.strengths.tolist()
+
+
+def test_values_that_differ_in_capitals_only_are_noted() -> None:
+    branches = [("Central" if k % 9 else "CENTRAL", "Harbour")[k % 2] for k in range(N_PLAYS)]
+    notes = from_tables(plays(branch=branches), tracks()).notes
+    what = "branch: values that differ in capitals only, taken as different"
+    assert [(n.count, n.example) for n in notes if n.what == what] == [(2, "CENTRAL")]
+
+
 def test_times_of_day_are_no_facts() -> None:
     clock = [f"{k % 24}:{k % 60:02d}:07" for k in range(N_PLAYS)]
     found = {c.column: (c.take, c.why) for _, c in mapped(plays(clock=clock), tracks()).columns()}
@@ -126,6 +152,20 @@ def test_day_and_month_have_one_order_in_a_column_and_in_later_updates() -> None
     assert guessed.interactions.times is not None
     assert said.interactions.times is not None
     assert guessed.interactions.times.max() != said.interactions.times.max()
+
+
+def test_a_column_with_both_orders_of_day_and_month_is_said_to_have_them() -> None:
+    months = [f"{k % 9 + 1:02d}" for k in range(N_PLAYS)]
+    day_first, both = (
+        [f"{14 + k % 7}/{m}/2024" if k % turn else f"{m}/{14 + k % 7}/2024"
+         for k, m in enumerate(months)]
+        for turn in (1000, 3)
+    )  # fmt: skip
+    plain = from_tables(plays(played_at=day_first[1:] + day_first[1:2]), tracks())
+    mixed = from_tables(plays(played_at=both), tracks())
+    assert not any("the column has both" in n.what for n in plain.notes)
+    found = [n for n in mixed.notes if "the column has both" in n.what]
+    assert [(n.count, n.example) for n in found] == [(100, "01/14/2024")]
 
 
 def test_a_year_of_two_digits_is_of_this_century() -> None:
@@ -339,3 +379,24 @@ def test_a_series_stays_a_series() -> None:
     assert {"has_series", "has_movie"} <= {r.name for r in dataset.relations}
     assert plural("series") == "series"
     assert plural("book series") == "book series"
+
+
+def test_the_number_of_a_volume_is_no_series() -> None:
+    volumes = [f"Saga of {'ABCDE'[k % 5]} ; {k // 5 + 1}" if k % 4 else "" for k in range(N_TRACKS)]
+    dataset = from_tables(plays(), tracks(series=volumes))
+    assert sorted(dataset.vocabulary.ids("series")) == [f"Saga of {x}" for x in "ABCDE"]
+    assert next(c for _, c in dataset.mapping.columns() if c.column == "series").take == "series"
+
+
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [("area", ["04109", "04317", "04129"]), ("dewey", ["005.133", "641.5", "823.914"]),
+     ("plz", ["10115", "80331", "50667"])],
+)  # fmt: skip
+def test_codes_of_digits_are_no_amounts_and_keep_their_zeros(
+    column: str, values: list[str]
+) -> None:
+    many = [values[k % 3][:-1] + str(k % 5) for k in range(N_TRACKS)]
+    dataset = from_tables(plays(), tracks(**{column: many}))
+    assert next(c for _, c in dataset.mapping.columns() if c.column == column).take == "entity"
+    assert set(dataset.vocabulary.ids(column)) <= set(many)

@@ -17,7 +17,16 @@ from loger.errors import DataError, UnknownNameError
 from loger.files import write_text
 
 Kind = Literal[
-    "entity", "list", "bins", "items", "keywords", "aspects", "label", "image", "leave out"
+    "entity",
+    "list",
+    "series",
+    "bins",
+    "items",
+    "keywords",
+    "aspects",
+    "label",
+    "image",
+    "leave out",
 ]
 
 _HEADER = """\
@@ -28,6 +37,7 @@ _HEADER = """\
 #   take       what it is taken as:
 #     entity     every value is an entity that items (or users) share
 #     list       several such values in one cell, divided by the separator
+#     series     a name with a number behind it, "Dune ; 3": the name is the entity
 #     bins       a number, cut into so many quantiles
 #     items      ids of other items, one or several
 #     keywords   the telling words of a text
@@ -174,7 +184,7 @@ class TableMapping:
             raise DataError(f"{tables} have a column {column!r}", remedy="say which: table='items'")
         where, old = found[0]
         named = {"type": old.type, "relation": old.relation, "why": "as told"}
-        if changes.get("take") in ("entity", "list", "bins"):
+        if changes.get("take") in ("entity", "list", "series", "bins"):
             named |= {"type": old.type or column, "relation": old.relation or f"has_{column}"}
         part, new = getattr(self, where), replace(old, **(named | changes))
         columns = tuple(new if c is old else c for c in part.columns)

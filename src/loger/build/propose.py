@@ -17,6 +17,7 @@ from loger.build.values import (
     MOSTLY_FILLED,
     MOSTLY_NUMBERS,
     NEARLY_ALL,
+    NUMBERED,
     SEPARATORS,
     all_are,
     are_dates,
@@ -28,6 +29,7 @@ from loger.build.values import (
     nearly_all_are,
     separator_of,
     unit_of,
+    without_number,
 )
 from loger.errors import DataError
 from loger.rules.english import UNCHANGED
@@ -43,6 +45,8 @@ _REVIEW = ["review", "comment", "feedback", "text", "opinion", "body", "summary"
            "rezension", "bemerkung", "comentario", "reseña"]  # fmt: skip
 _LABEL = ["title", "name", "label", "headline", "titel", "bezeichnung", "título", "titulo",
           "nombre"]  # fmt: skip
+_CODE = ["postcode", "zip", "zipcode", "postal", "plz", "postleitzahl", "code", "código", "codigo"]
+_SERIES = ["series", "serie", "saga", "cycle", "reihe", "zyklus"]
 _POINTS = ["similar", "related", "also", "variant", "parent", "replac", "accessor", "bundl"]
 _IMAGE = ["image", "images", "picture", "photo", "thumbnail", "cover", "poster", "img", "bild"]
 _IMAGE_FILE = re.compile(r"(?i)\.(jpe?g|png|gif|webp)(\?.*)?$")
@@ -268,6 +272,11 @@ def _pointing(text: pl.Series, ids: pl.Series) -> tuple[float, str]:
     return best
 
 
+def _codes(text: pl.Series, name: str) -> bool:
+    """Whether digits are a code, of which ranges mean nothing: postcode 04109, Dewey 005.133."""
+    return named(name, _CODE) == 2 or bool(text.str.contains(r"^0\d").any())
+
+
 def _looks(values: pl.Series, name: str, ids: pl.Series) -> tuple[Kind, str, str]:
     """The way to take a column, the reason, and the separator of its cells."""
     text = cells(values).drop_nulls()
@@ -277,11 +286,16 @@ def _looks(values: pl.Series, name: str, ids: pl.Series) -> tuple[Kind, str, str
     if mean(text.str.contains(_LINK.pattern)) > 0.5:
         return "leave out", _LINKS, ""
     amounts = as_numbers(values).drop_nulls()
-    plain_numbers = nearly_all_are(as_numbers(values), values, MOSTLY_NUMBERS)
+    plain_numbers = not _codes(text, name) and nearly_all_are(
+        as_numbers(values), values, MOSTLY_NUMBERS
+    )
     if len(ids) and (named(name, _POINTS) or not plain_numbers):
         share, sign = _pointing(text, ids)
         if share >= _SHARED:
             return "items", f"{share:.0%} of the values are ids of items", sign
+    if named(name, _SERIES) == 2 and mean(text.str.contains(NUMBERED)) > 0.5:
+        names = without_number(text).n_unique()
+        return "series", f"{names:,} names in {n:,} rows, with a number behind them", ""
     separator = separator_of(values)
     if separator:
         split = text.str.split(separator).explode().str.strip_chars()

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from loger.build import frames
 from loger.build.aspects import Extractor, lexicon, mentions, plain_text, singular
 from loger.build.cores import core
-from loger.build.mapping import Column, EntityTable, TableMapping
+from loger.build.mapping import Column, EntityTable, InteractionTable, TableMapping
 from loger.build.parts import feature
 from loger.build.propose import propose
 from loger.build.review_facts import FACTS, feature_labels
@@ -31,6 +31,7 @@ from loger.build.values import (
     split_cells,
     unit_of,
     unit_within,
+    without_number,
     zero_width,
 )
 from loger.data.assemble import assemble
@@ -42,6 +43,8 @@ from loger.graph.catalogue import Catalogue, Unwalked
 
 _PARTS = {"train": "train", "training": "train", "validation": "validation", "valid": "validation",
           "val": "validation", "dev": "validation", "test": "test", "testing": "test"}  # fmt: skip
+_ENTITIES = ("entity", "list", "series")
+"""Ways to take a column whose cells name entities."""
 _LINES = 5  # numbers of lines that a note on them gives
 _KEYWORDS = 10  # per item, the rarest first
 _DULL = {
@@ -333,6 +336,14 @@ def _interactions(work: _Work, table: pl.DataFrame) -> tuple[pl.DataFrame, pl.Da
         good = interactions[ours].is_not_null()
         work.usable(table, good, what, theirs, names.file)
         interactions, table = interactions.filter(good), table.filter(good)
+    again = _repeated(table, names)
+    where = f" of {Path(names.file).name}" if names.file else ""
+    work.note(
+        f"rows{where} left out: the same as an earlier one in every column",
+        table.filter(again).with_columns(pl.format("line {}", "line").alias("at")),
+        "at",
+    )
+    interactions, table = interactions.filter(~again), table.filter(~again)
     if names.rating and work.mapping.positive_from is None:
         _note_low_ratings(work, interactions)
     codes = [
@@ -343,6 +354,17 @@ def _interactions(work: _Work, table: pl.DataFrame) -> tuple[pl.DataFrame, pl.Da
     return interactions.filter(stay), table.filter(stay)
 
 
+def _repeated(table: pl.DataFrame, names: InteractionTable) -> pl.Series:
+    """Which rows say again, in every column, what an earlier one says: an export that went wrong.
+
+    Where there is nothing but who, what and when, none is: one may play a song twice a day.
+    """
+    roles = {names.user, names.item, names.time, names.rating, names.strength, names.part, "line"}
+    if roles >= set(table.columns):
+        return pl.repeat(False, len(table), eager=True)
+    return ~table.select(pl.struct(pl.exclude("line")).is_first_distinct()).to_series()
+
+
 def _times(work: _Work, table: pl.DataFrame) -> pl.Series:
     """When the interactions were; how dates are written is noted where it is not plain."""
     names = work.mapping.interactions
@@ -351,6 +373,13 @@ def _times(work: _Work, table: pl.DataFrame) -> pl.Series:
     if len(read.ways) > 1:
         what = "ways in which times are written, all of them read"
         work.notes.append(Note(what, len(read.ways), ", ".join(read.ways)))
+    if read.mixed:
+        n, example = read.mixed
+        what = (
+            f"times that are dates only with the other order than {read.order}: the column has "
+            "both, so days up to 12 may be taken for months; write all of them alike"
+        )
+        work.notes.append(Note(what, n, example))
     if read.guessed:
         what = (
             f'times such as 03/04/2024 read with the {read.order} (date_order = "…" in the mapping)'
@@ -421,8 +450,8 @@ def _add(work: _Work, column: Column, pairs: pl.DataFrame, kind: str) -> None:
             f"{column.column}: ids left out because no item has them", pairs.filter(~known), "tail"
         )
         pairs, tail_type = pairs.filter(known), "item"
-    elif column.take in ("entity", "list"):
-        pairs = split_cells(pairs, column.separator if column.take == "list" else "")
+    elif column.take in _ENTITIES:
+        pairs = _named_in(pairs, column)
     elif column.take == "keywords":
         pairs = _worded(pairs)
     elif column.take == "aspects":
@@ -431,7 +460,7 @@ def _add(work: _Work, column: Column, pairs: pl.DataFrame, kind: str) -> None:
     if column.take not in ("items", "bins"):
         n = len(work.names[kind])
         every, pairs = pairs, _shared(work, pairs, column, n, f"{kind}s")
-        if kind == "item" and column.take in ("entity", "list") and len(every) > len(pairs):
+        if kind == "item" and column.take in _ENTITIES and len(every) > len(pairs):
             rest = every.join(pairs, on="tail", how="anti", maintain_order="left")
             work.unwalked.append((column.relation or f"has_{tail_type}", tail_type, rest))
     if column.take == "keywords":
@@ -448,11 +477,11 @@ def _add_of_interactions(
     """Facts that are known from interactions: of the user and of the item, each with its source."""
     if column.take == "leave out":
         return
-    if column.take not in ("entity", "list", "aspects"):
+    if column.take not in (*_ENTITIES, "aspects"):
         raise DataError(
             f"column {column.column!r} of the interactions cannot be taken as {column.take!r}",
             path=work.mapping.interactions.file or None,
-            remedy="take it as entity, list, aspects or 'leave out'",
+            remedy="take it as entity, list, series, aspects or 'leave out'",
         )
     rows = pl.int_range(len(interactions), dtype=pl.Int64, eager=True)
     values = pl.DataFrame({"head": rows, "tail": cells(table[column.column])}).drop_nulls()
@@ -460,7 +489,7 @@ def _add_of_interactions(
         values, kind = _mined(work, values), "feature"
         relations = {"user": "mentions", "item": "has_feature"}
     else:
-        values = split_cells(values, column.separator if column.take == "list" else "")
+        values = _named_in(values, column)
         kind = column.type or column.column
         relations = {"user": f"like_{kind}", "item": column.relation or f"has_{kind}"}
     values = _shared(work, values, column, len(interactions), "interactions")
@@ -468,6 +497,13 @@ def _add_of_interactions(
         pairs = values.with_columns(interactions[side].gather(values["head"]).alias("head"))
         facts = _facts(pairs, relation, side, kind).with_columns(values["head"].alias("source"))
         work.facts.append(facts)
+
+
+def _named_in(pairs: pl.DataFrame, column: Column) -> pl.DataFrame:
+    """The entities that cells name, in place of the cells."""
+    if column.take == "series":
+        pairs = pairs.with_columns(without_number(pairs["tail"]).alias("tail"))
+    return split_cells(pairs, column.separator if column.take == "list" else "")
 
 
 def _facts(pairs: pl.DataFrame, relation: str, head_type: str, tail_type: str) -> pl.DataFrame:
@@ -484,6 +520,10 @@ def _shared(work: _Work, pairs: pl.DataFrame, column: Column, n: int, what: str)
     """The pairs without tails that too few, or too many, have."""
     mapping = work.mapping
     counts = pairs.group_by("tail").agg(pl.col("head").n_unique().alias("n")).sort("tail")
+    alike = counts.filter(counts["tail"].str.to_lowercase().is_duplicated())
+    work.note(
+        f"{column.column}: values that differ in capitals only, taken as different", alike, "tail"
+    )
     for few, why in (
         (counts.filter(pl.col("n") < mapping.least), f"fewer than {mapping.least} {what}"),
         (

@@ -39,6 +39,10 @@ _POINTS = (
     r"(?i)^(\d+(?:[.,]\d+)?)\s*(?:stars?|points?|pts\.?|★|sterne?|punkte?|estrellas?|étoiles?)$"
 )
 
+_VOLUME = r"(?:\b(?:vol|volume|v|bk|book|no|nr|bd|band|teil|part|t|tomo|libro)\b\.?\s*|#)"
+NUMBERED = rf"(?i)(?:\s*[;,/(]\s*{_VOLUME}?|\s+{_VOLUME}|\s*#)\d{{1,3}}\s*\)?$"
+"""The number of a volume behind the name of its series, as in "Dune ; 3"; that of "Apollo 13" is
+part of the name."""
 _UNITS = {"bpm", "km", "kg", "g", "cm", "mm", "m", "l", "ml", "min", "ms", "s", "h", "hours",
           "minutes", "seconds", "pages", "years", "eur", "usd", "gbp", "chf", "gb", "mb", "kwh",
           "kcal", "watt", "%"}  # fmt: skip
@@ -176,6 +180,9 @@ class Moments(NamedTuple):
     """How dates like 03/04/2024 were read, where there are any."""
     guessed: bool = False
     """Whether nothing in the column says which order it is."""
+    mixed: tuple[int, str] | None = None
+    """How many cells are dates only in the other order, and the first of them, where others are
+    dates only in this one."""
 
 
 def as_moments(values: pl.Series, order: DateOrder = "") -> pl.Series:
@@ -219,9 +226,17 @@ def _dates(text: pl.Series, order: DateOrder) -> Moments:
     if here[order]:
         ways.append(int(slashed[order].is_not_null().arg_max() or 0))
         found = found.zip_with(found.is_not_null(), slashed[order])
+    mixed = _mixed(text, slashed[order], slashed[MONTH_FIRST if order == DAY_FIRST else DAY_FIRST])
     moments = found.cast(pl.Datetime("ms")).dt.epoch("s") + seconds.fill_null(0)
     examples = tuple(str(text[k]) for k in sorted(ways))
-    return Moments(moments, examples, order if any(here.values()) else "", guessed)
+    return Moments(moments, examples, order if any(here.values()) else "", guessed, mixed)
+
+
+def _mixed(text: pl.Series, read: pl.Series, other: pl.Series) -> tuple[int, str] | None:
+    """The cells that are dates only in the other order, if some are only in the one taken."""
+    only = text.filter(other.is_not_null() & read.is_null())
+    both = len(only) > 0 and bool((read.is_not_null() & other.is_null()).any())
+    return (len(only), str(only[0])) if both else None
 
 
 def _first_of(day: pl.Series, forms: tuple[str, ...]) -> tuple[pl.Series, list[int]]:
@@ -284,6 +299,15 @@ def separator_of(values: pl.Series) -> str:
         if words <= 3 and parts.n_unique() <= distinct * len(parts):
             return sign
     return ""
+
+
+def without_number(text: pl.Series) -> pl.Series:
+    """Names of series without the number of the volume behind them.
+
+    >>> without_number(pl.Series(["Dune ; 3", "Dune", "Dune, vol. 4", "Dune (#5)"])).to_list()
+    ['Dune', 'Dune', 'Dune', 'Dune']
+    """
+    return text.str.replace(NUMBERED, "").str.strip_chars()
 
 
 def split_cells(pairs: pl.DataFrame, separator: str) -> pl.DataFrame:

@@ -114,7 +114,7 @@ class _Reader:
         if not name:
             raise self.error("expected a fact such as genre=jazz")
         if not quoted and (order := re.search("[<>]", name)):
-            ranged = f"{name[: order.start()]}_range=…"
+            ranged = f"{name[: order.start()].removesuffix('_range')}_range=…"
             raise self.error(f"there are only = and !=; numbers are in ranges: write {ranged}")
         sign = self._match(_SIGN)
         if sign is None:
@@ -216,7 +216,7 @@ def _items_of(
         walked = column.type in graph.vocabulary.types
         known = graph.vocabulary.ids(column.type) if walked else {}
         if value not in known:
-            raise UnknownNameError(column.type, value, [*known, *column.values])
+            raise UnknownNameError(column.type, value, [*known, *column.values], listed=True)
     if name == "item":
         return np.array([graph.vocabulary.id("item", value) - graph.n_users])
     relations = [graph.inverse(r) for r in fact_relations(graph, name, catalogue)]

@@ -109,7 +109,8 @@ class Vocabulary:
                 f"mean: {names}{', …' * (len(labelled) > NAMED)}"
             )
         known = dict.fromkeys(self.ids(entity_type)) | dict.fromkeys(self._labelled(entity_type))
-        raise UnknownNameError(entity_type, name, known)
+        listed = entity_type not in ("user", "item")  # people are not listed to strangers
+        raise UnknownNameError(entity_type, name, known, listed=listed)
 
     def ids(self, entity_type: str) -> Mapping[str, int]:
         """The ids of all entities of a type by name; made when they are first asked for."""

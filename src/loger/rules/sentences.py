@@ -84,9 +84,10 @@ def _said(hops: Sequence[Hop], words: Wording) -> str:
             text = _first(hop, words)
         elif hop.forward:
             person = hop.types[0] == "user"
-            key = "also_did" if person and back else "who_did" if person else "which_did"
+            same = person and not hops[k - 1].forward  # the person is the subject already
+            key = "also_did" if same else "who_did" if person else "which_did"
             x = hop.object(words)
-            x = words.text("also_x", x=x) if person and back else x
+            x = words.text("also_x", x=x) if same else x
             text += words.text(key, here=hop.head, **hop.forms.with_object(x))
         elif hop.types[1] == "user" and hop.types[0] == "item":
             x = words.text("too_x", here=hop.head)
@@ -124,10 +125,11 @@ def evidence_sentence(
     if len(path) == 2:
         return _direct(graph, path, words)
     middle, last = path.entities[-2], path.relations[-1]
-    if path.relations[1] == graph.inverse(last):  # there and back
-        if graph.vocabulary.type_of(middle) == "user":
-            return _company(_forms(graph, last, words), n, words)
+    person = graph.vocabulary.type_of(middle) == "user"
+    if path.relations[1] == graph.inverse(last) and not person:  # there and back
         return _shared(graph, [middle, *others], n, words)
+    if len(path) == 3 and person and path.relations[1] >= len(graph.relations) > last:
+        return _company(graph, path, n, words)
     rest = Path(path.entities[1:], path.relations[1:])
     more = "" if n == 1 else words.text(
         "more_one" if n == 2 else "more_many", n=words.number(n - 1))  # fmt: skip
@@ -142,10 +144,12 @@ def is_company(rule: Rule) -> bool:
     return there_and_back and rule.types[2] == "user"
 
 
-def _company(forms: Forms, n: int, words: Wording) -> str:
-    """People who did the same, and did it to this."""
-    of_it = forms.with_object(words.pronoun("it", forms.case))
-    of_this = forms.with_object(words.text("company_x", x=words.pronoun("this", forms.case)))
+def _company(graph: Graph, path: Path, n: int, words: Wording) -> str:
+    """People who did the same, or have the same, and took this: counted, never named."""
+    shared, did = (_forms(graph, relation, words) for relation in path.relations[1:])
+    person = graph.vocabulary.type_of(path.entities[1]) == "user"
+    of_it = shared.with_object(words.pronoun("them" if person else "it", shared.case))
+    of_this = did.with_object(words.text("company_x", x=words.pronoun("this", did.case)))
     clauses = {"that": of_it["that"], "those": of_it["those"]}
     clauses |= {"one": of_this["one"], "many": of_this["many"]}
     return words.text("company_one" if n == 1 else "company_many", n=words.number(n), **clauses)
@@ -169,7 +173,7 @@ def _direct(graph: Graph, path: Path, words: Wording) -> str:
 def _people(
     graph: Graph, edge: tuple[int, int, int], here: str, there: str, words: Wording
 ) -> str | None:
-    """A derived fact by the people it was made of: 38 people watched this soon after it."""
+    """A derived fact by the people it was made of: 38 people watched this after it."""
     _, relation, _ = edge
     if not graph.relations[relation % len(graph.relations)].derived:
         return None
@@ -248,6 +252,8 @@ def rule_sentence(rule: Rule, words: Wording = ENGLISH) -> str:
                 return _rule_company(hops[0].forms, words)
         elif hops[0].forward and hops[1].forward and first["something"]:
             return _rule_same(hops, words)
+    if len(hops) == 3 and _alike(hops):
+        return _rule_alike(hops, words)
     if len(hops) == 2 and hops[1].types[0] == "user" and hops[1].forward:
         said = _rule_someone(hops, words)
         if said:
@@ -275,6 +281,21 @@ def _rule_company(forms: Forms, words: Wording) -> str:
     of_this = forms.with_object(words.text("company_x", x=words.pronoun("this", forms.case)))
     same = forms.with_object(words.text("rule_company_x"))
     return words.text("rule_company", those=same["those"], many=of_this["many"])
+
+
+def _alike(hops: Sequence[Hop]) -> bool:
+    """Whether a rule leads over people of whom the same is true as of the user."""
+    there_and_back = hops[0].forward and hops[1].name == _turned(hops[0].name)
+    return there_and_back and hops[2].forward and hops[2].types[0] == "user"
+
+
+def _rule_alike(hops: Sequence[Hop], words: Wording) -> str:
+    """people who have the same city as you also bought this"""
+    own, did = hops[0].forms, hops[2].forms
+    same = words.same(hops[0].types[1])
+    alike = own.with_object(words.text("rule_alike_x", same=same, x=hops[0].tail))
+    of_this = did.with_object(words.text("company_x", x=words.pronoun("this", did.case)))
+    return words.text("rule_alike", those=alike["those"], many=of_this["many"])
 
 
 def _rule_someone(hops: Sequence[Hop], words: Wording) -> str | None:
