@@ -330,7 +330,7 @@ def test_explanations_name_the_people_behind_a_fact(graph):
     a = int(graph.neighbours(user, INTERACTION)[0])
     own = set(graph.neighbours(user, INTERACTION).tolist())
     for name, text, told in (
-        ("followed_by", "bought {v} after it", "bought this after it"),
+        ("followed_by", "bought {v} with or after it", "bought this with or after it"),
         ("goes_with", "bought both it and {v}", "bought both it and this"),
     ):
         r = graph.relation_id(name)
@@ -346,7 +346,7 @@ def test_explanations_name_the_people_behind_a_fact(graph):
     v = next(x for x in graph.neighbours(a, back).tolist() if x not in own)
     n = graph.people(a, back, v)
     said = evidence_sentence(graph, Path((user, a, v), (INTERACTION, back)), 1, [])
-    assert said == f"{'1 person' if n == 1 else f'{n} people'} bought it after this"
+    assert said == f"{'1 person' if n == 1 else f'{n} people'} bought it with or after this"
     assert first <= v
 
 
@@ -372,7 +372,7 @@ def test_what_the_latest_action_leads_to_is_said_of_the_last(parts, monkeypatch)
     for reason, explanation in last:
         edge = graph.rows.edge(explanation.user, INTERACTION, reason.entity)
         assert graph.later[edge] == 0
-        assert "after it" in reason.evidence_text
+        assert "with or after it" in reason.evidence_text
 
 
 def test_scores_are_what_the_parts_of_actions_add_up_to(model):
