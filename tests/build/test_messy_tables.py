@@ -69,6 +69,12 @@ def test_who_played_what_on_one_day_may_be_true_twice() -> None:
     assert sum(strengths(twice)) == sum(strengths(once)) + 2
 
 
+def test_rows_that_nothing_dates_may_be_true_twice() -> None:
+    rows = plays(branch=[f"B{k % 3}" for k in range(N_PLAYS)]).drop("played_at")
+    once, twice = (from_tables(some, tracks()) for some in (rows, pl.concat([rows, rows[:2]])))
+    assert sum(strengths(twice)) == sum(strengths(once)) + 2
+
+
 def strengths(dataset: Any) -> list[float]:
     return [] if dataset.interactions.strengths is None else dataset.interactions.strengths.tolist()
 
@@ -383,7 +389,7 @@ def test_a_series_stays_a_series() -> None:
 
 def test_the_number_of_a_volume_is_no_series() -> None:
     volumes = [f"Saga of {'ABCDE'[k % 5]} ; {k // 5 + 1}" if k % 4 else "" for k in range(N_TRACKS)]
-    dataset = from_tables(plays(), tracks(series=volumes))
+    dataset: Any = from_tables(plays(), tracks(series=volumes))
     assert sorted(dataset.vocabulary.ids("series")) == [f"Saga of {x}" for x in "ABCDE"]
     assert next(c for _, c in dataset.mapping.columns() if c.column == "series").take == "series"
 
@@ -397,6 +403,6 @@ def test_codes_of_digits_are_no_amounts_and_keep_their_zeros(
     column: str, values: list[str]
 ) -> None:
     many = [values[k % 3][:-1] + str(k % 5) for k in range(N_TRACKS)]
-    dataset = from_tables(plays(), tracks(**{column: many}))
+    dataset: Any = from_tables(plays(), tracks(**{column: many}))
     assert next(c for _, c in dataset.mapping.columns() if c.column == column).take == "entity"
     assert set(dataset.vocabulary.ids(column)) <= set(many)

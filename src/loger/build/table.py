@@ -357,10 +357,11 @@ def _interactions(work: _Work, table: pl.DataFrame) -> tuple[pl.DataFrame, pl.Da
 def _repeated(table: pl.DataFrame, names: InteractionTable) -> pl.Series:
     """Which rows say again, in every column, what an earlier one says: an export that went wrong.
 
-    Where there is nothing but who, what and when, none is: one may play a song twice a day.
+    Where there is nothing but who, what and when, none is: one may play a song twice a day. Nor
+    where nothing says when.
     """
     roles = {names.user, names.item, names.time, names.rating, names.strength, names.part, "line"}
-    if roles >= set(table.columns):
+    if not names.time or roles >= set(table.columns):
         return pl.repeat(False, len(table), eager=True)
     return ~table.select(pl.struct(pl.exclude("line")).is_first_distinct()).to_series()
 
