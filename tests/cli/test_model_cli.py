@@ -294,6 +294,27 @@ def test_what_no_action_can_be_named_for_is_said_to_be_opaque(bundle: Path, user
 REASON = ["action", "total", "share", "confidence", "text"]
 
 
+def test_someone_new_is_recommended_to_by_what_they_have(bundle: Path, tmp_path: Path) -> None:
+    model = LOGER.load(bundle)
+    labels, first = model.graph_.vocabulary.labels, model.graph_.n_users
+    a, b = (next(x for x in range(first + k, first + 60) if labels[x]) for k in (3, 20))
+    names = [model.graph_.vocabulary.names[x] for x in (a, b)]
+    (told,) = parsed(
+        "recommend", bundle, "--has", labels[a], "--has", names[1], "--explain", "-k", 3
+    )
+    assert told["user"] == "someone new"
+    assert [row["item"] for row in told["history"]] == names
+    later = model.with_interactions([("x", names[0]), ("x", names[1])], [1, 2])
+    expected = later.recommend("x", 3)
+    assert [row["item"] for row in told["items"]] == expected["item"].to_list()
+    back = model.with_interactions([("x", names[1]), ("x", names[0])], [1, 2]).score([first])
+    assert (back != later.score([first])).any()  # so the order that is given counts
+    assert all(row["reasons"] for row in told["items"])
+    refuses(("recommend", bundle, "--has", "no such item"), "no item 'no such item'")
+    refuses(("recommend", bundle, "--has", names[0], "--user", "ann"), "give one of these")
+    refuses(("recommend", bundle), "give one of these")
+
+
 @pytest.mark.parametrize("ending", ["parquet", "csv", "jsonl"])
 def test_recommend_to_all_writes_a_table(bundle: Path, tmp_path: Path, ending: str) -> None:
     out = tmp_path / f"lists.{ending}"

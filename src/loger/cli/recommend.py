@@ -38,6 +38,13 @@ REASONED_PATHS = 3
 def recommend(
     bundle: Bundle,
     user: Annotated[list[str], typer.Option(help="A user; may be repeated.")] = [],  # noqa: B006
+    has: Annotated[
+        list[str],
+        typer.Option(
+            metavar="ITEM",
+            help="Someone new, by what they have; may be repeated, the earliest first.",
+        ),
+    ] = [],  # noqa: B006
     every: Annotated[bool, typer.Option("--all", help="All users; needs --out FILE.")] = False,
     out: Annotated[
         Path | None,
@@ -99,6 +106,7 @@ def recommend(
     \b
     Examples:
       loger recommend my-shop.bundle --user ann --explain
+      loger recommend my-shop.bundle --has "Desk lamp" --has "Oak shelf" --explain
       loger recommend my-shop.bundle --user ann --include "category=lamps AND NOT brand=Acme"
       loger recommend my-shop.bundle --user ann --mask stock=stock.csv --include mask=stock
       loger recommend my-shop.bundle --user ann --diversity 0.3 --at-most has_brand=2
@@ -108,8 +116,10 @@ def recommend(
       loger recommend my-shop.bundle --all --out lists --explain --engine ray
       loger recommend my-shop.bundle --user ann --json | jq '.[0].items'
     """
-    if bool(user) == every:
-        raise LogerError("give either --user NAME, or --all with --out FILE")
+    if bool(user) + bool(has) + every != 1:
+        raise LogerError(
+            "give one of these: --user NAME; --has ITEM for someone new; --all with --out FILE"
+        )
     if every and out is None:
         raise LogerError("--all needs --out FILE")
     if paths and (not explain or out is not None):
@@ -121,6 +131,9 @@ def recommend(
     words = _words(language, wording)
     model = opened(bundle, engine or "threads")
     selection = _selection(model, include, exclude, mask, diversity, at_most)
+    if has:
+        model, newcomer = _with_someone_new(model, has)
+        user = [newcomer]
     users = model.users if every else [named(model, "user", name) for name in user]
     if out is not None:
         if engine is None and explain and len(users) > MANY:
@@ -137,6 +150,16 @@ def recommend(
         return
     for one in lists:
         _draw(model, one, explain, words)
+
+
+def _with_someone_new(model: LOGER, items: list[str]) -> tuple[LOGER, str]:
+    """The model with a user who has these items, and what that user is called."""
+    name, known = "someone new", model.graph_.vocabulary.ids("user")
+    while name in known:
+        name += "'"
+    names = [named(model, "item", item) for item in dict.fromkeys(items)]
+    times = None if model.graph_.times is None else range(len(names))
+    return model.with_interactions([(name, item) for item in names], times), name
 
 
 def explain(
