@@ -165,6 +165,16 @@ def test_the_same_command_goes_on_where_it_was_killed(model, tmp_path, monkeypat
     assert _bytes(out) == _bytes(tmp_path / "whole")
 
 
+def test_the_lock_of_a_part_that_was_done_when_its_writer_was_killed_goes(model, tmp_path):
+    out = tmp_path / "lists"
+    shards.export_parts(model, model.users[:30], out)
+    whole = _bytes(out)
+    (out / "manifest.json").unlink()
+    (out / ".part-00000.parquet.lock").write_text("24616 save")
+    shards.export_parts(model, model.users[:30], out)
+    assert _bytes(out) == whole
+
+
 def test_processes_write_the_same_bytes(model, tmp_path):
     with ProcessEngine(2) as engine:
         for name, on in (("here", LocalEngine(1)), ("there", engine)):

@@ -81,6 +81,8 @@ def export_parts(
             kept = len(paths)
         manifest = read_manifest(folder, LISTS)
         check_files(folder, manifest, LISTS)
+        for lock in folder.glob(".*.lock"):  # of whoever was killed once a part was in its place
+            lock.unlink(missing_ok=True)
     return Exported(manifest.about["rows"], manifest.about["columns"], len(paths), kept)
 
 

@@ -60,9 +60,9 @@ def test_demo_finds_all_planted_rules(shown: tuple[Path, Any]) -> None:
     assert planted == rules[:5]
 
 
-def test_demo_beats_three_controls(shown: tuple[Path, Any]) -> None:
+def test_demo_beats_five_controls(shown: tuple[Path, Any]) -> None:
     (mean, low, _), *others = shown[1]["models"].values()
-    assert len(others) == 3
+    assert len(others) == 5
     assert mean > low > max(high for _, _, high in others)
 
 
