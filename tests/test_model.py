@@ -328,6 +328,14 @@ def test_what_if_equals_the_model_on_a_graph_built_anew(parts, plain):
         assert seen[left] == pytest.approx(slow[left], abs=1e-5)
 
 
+def test_a_new_user_is_refused_where_the_encoder_has_a_vector_for_each(paper):
+    """What lies behind the last user's vector is that of an item."""
+    with pytest.raises(LogerError, match=r"'somebody' is new, .* loger update"):
+        paper.with_interactions([("somebody", paper.items[3])])
+    known = paper.users[3]
+    assert len(paper.with_interactions([(known, paper.items[3])]).recommend(known, 2)) == 2
+
+
 @pytest.mark.parametrize("which", ["model", "paper"])
 def test_a_user_with_other_purchases_sees_what_a_graph_built_with_them_says(which, request):
     grown = request.getfixturevalue(which).with_users(["new"])

@@ -22,6 +22,7 @@ from loger.config import LOGERConfig as LOGERConfig
 from loger.data.names import Name, as_name, as_names
 from loger.derived_config import Tried
 from loger.encoder import Encoder, TransE
+from loger.encoder.folding import folds_in
 from loger.engine import Engine, LocalEngine, Progress, engine_named, silent
 from loger.errors import LogerError, NotFittedError, UnknownNameError
 from loger.evaluation.recommender import ExplainedItem, Floats, Recommender
@@ -555,6 +556,11 @@ class LOGER(Recommender):
         named = [(as_name(u), v) for u, v in pairs]
         known = self.graph_.vocabulary.ids("user")
         new = list(dict.fromkeys(u for u, _ in named if u not in known))
+        if new and not folds_in(self.encoder_):
+            raise LogerError(
+                f"{new[0]!r} is new, and this model's encoder knows only the users it was trained "
+                "with; loger update takes in new ones"
+            )
         graph = whole(self.graph_).with_users(new) if new else whole(self.graph_)
         users = [graph.vocabulary.id("user", u) for u, _ in named]
         items = [self._item(v) for _, v in named]

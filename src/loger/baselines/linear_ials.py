@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -35,10 +34,6 @@ class LinearIALS(LinearItems):
     """
 
     name = "iALS, linear"
-    GRID: ClassVar[Mapping[str, Sequence[Any]]] = {
-        "l2": (0.01, 0.003, 0.03),
-        "unobserved": (0.03, 0.3),
-    }
 
     def __init__(
         self,

@@ -157,7 +157,7 @@ def _with_someone_new(model: LOGER, items: list[str]) -> tuple[LOGER, str]:
     name, known = "someone new", model.graph_.vocabulary.ids("user")
     while name in known:
         name += "'"
-    names = [named(model, "item", item) for item in dict.fromkeys(items)]
+    names = list(dict.fromkeys(named(model, "item", item) for item in items))
     times = None if model.graph_.times is None else range(len(names))
     return model.with_interactions([(name, item) for item in names], times), name
 

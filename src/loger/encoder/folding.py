@@ -177,8 +177,9 @@ def score_unowned(
 def _scored(
     encoder: Encoder, graph: Graph, users: NDArray[np.int64], walk: Walk | None, own: Own | None
 ) -> Floats:
-    if not (isinstance(encoder, FoldsIn) and encoder.folds_in):
+    if not folds_in(encoder):
         return encoder.score_items(users)
+    assert isinstance(encoder, FoldsIn)
     owners, edges = history_edges(graph, users)
     weights = _history_weights(graph, edges, walk)
     items = graph.rows.tails[edges] - graph.n_users
@@ -189,6 +190,11 @@ def _scored(
     scores = encoder.sums(owners, items, weights, len(users))
     scores += np.array(own, dtype=np.float32) @ encoder.own_parts + encoder.shifts
     return scores
+
+
+def folds_in(encoder: Encoder) -> bool:
+    """Whether an encoder makes a user of its items, so that it takes new ones."""
+    return isinstance(encoder, FoldsIn) and encoder.folds_in
 
 
 def has_sums(encoder: Encoder) -> bool:

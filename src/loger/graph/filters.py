@@ -216,7 +216,9 @@ def _items_of(
         walked = column.type in graph.vocabulary.types
         known = graph.vocabulary.ids(column.type) if walked else {}
         if value not in known:
-            raise UnknownNameError(column.type, value, [*known, *column.values], listed=True)
+            raise UnknownNameError(
+                column.type, value, [*known, *column.values], listed=column.type != "user"
+            )
     if name == "item":
         return np.array([graph.vocabulary.id("item", value) - graph.n_users])
     relations = [graph.inverse(r) for r in fact_relations(graph, name, catalogue)]

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from loger import bundle
-from loger.encoder.folding import FoldsIn
+from loger.encoder.folding import folds_in
 from loger.errors import UnknownNameError
 from loger.events.pending import Pending, Person
 from loger.explain.examples import rule_examples
@@ -196,8 +196,7 @@ class Served:
     @property
     def takes_new_users(self) -> bool:
         """Whether the encoder can make a user of its items."""
-        encoder = self.model.encoder_
-        return isinstance(encoder, FoldsIn) and encoder.folds_in
+        return folds_in(self.model.encoder_)
 
     # ── what ────────────────────────────────────────────────────────────────────────────
 
