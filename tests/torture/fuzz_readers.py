@@ -1,18 +1,17 @@
-"""Feeds readers tables that mostly parse, and compares what they read with a slow reader.
+"""Feeds readers data sets that mostly parse, and compares what they read with what was written.
 
     python tests/torture/fuzz_readers.py 1000000        make fuzz
     python tests/torture/fuzz_readers.py 200 7          200 inputs from seed 7
 
-Inputs are made by structure: a table of interactions in one of the formats, with quotes, odd names,
-repeated rows; a part of them is then damaged. A reader must give what the slow one, made of the
-standard library, gives, or refuse with one of our errors; all else is counted, and its number makes
+Inputs are made by structure (``made_sets.py``): a few interactions and facts in one of the formats,
+with quotes, odd names, repeated rows; a part of them is then damaged. A reader must give what was
+written, or refuse with one of our errors. What it gives of a damaged table of plain lines must be
+what a slow reader of the standard library finds in it. All else is counted, and its number makes
 the input again. The last line is a JSON of counts.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import resource
 import shutil
@@ -24,89 +23,20 @@ from collections import Counter
 from pathlib import Path
 from random import Random
 
+from made_sets import QUOTED, WRITERS, Made, made
+
 import loger
+from loger.data.dataset import Dataset
 from loger.errors import LogerError
 
-LETTERS = [
-    "a",
-    "B",
-    "ü",
-    "日",
-    "0",
-    "7",
-    "-",
-    "_",
-    " ",
-    ".",
-    "|",
-    "'",
-    '"',
-    ",",
-    ";",
-    "é",
-    "😀",
-    "=",
-]
 ODD = [b'"', b"\0", b"\xff\xfe", b"\n\n", b",,,", b"{", b"[" * 200, b"\xed\xa0\x80", b"\t"]
 SLOW = 5.0
 """Seconds of processor time for an input, all of which are far below a megabyte."""
 Pairs = set[tuple[str, str]]
 
 
-def name(rng: Random, short: bool) -> str:
-    if short:
-        return f"{rng.choice('uvw')}{rng.randrange(6)}"
-    made = "".join(rng.choice(LETTERS) for _ in range(rng.randrange(1, 6))).strip()
-    return made or "x"
-
-
-def table(rng: Random) -> tuple[list[str], list[list[str]]]:
-    """Interactions: a header and rows of user, item and perhaps a rating and a time."""
-    short = rng.random() < 0.7
-    header = ["user", "item"]
-    more = [c for c in ("rating", "time") if rng.random() < 0.5]
-    rows = []
-    for _ in range(rng.randrange(1, 12)):
-        row = [name(rng, short), name(rng, short)]
-        row += [
-            str(rng.randrange(1, 6)) if c == "rating" else str(rng.randrange(10**9)) for c in more
-        ]
-        rows.append(row)
-    rows += rng.sample(rows, rng.randrange(0, 1 + len(rows) // 2))
-    return header + more, rows
-
-
-def csv_text(rng: Random, header: list[str], rows: list[list[str]]) -> str:
-    out = io.StringIO()
-    end = rng.choice(["\n", "\r\n"])
-    csv.writer(out, lineterminator=end).writerows([header, *rows])
-    return out.getvalue()
-
-
-def make(folder: Path, rng: Random) -> tuple[str, str]:
-    """Write a data set; its kind, and the main file's text as it would be undamaged."""
-    header, rows = table(rng)
-    kind = rng.choice(["csv", "csv", "jsonl", "inter"])
-    stem = "plays" if kind == "jsonl" or rng.random() < 0.5 else "interactions"
-    if kind == "csv":
-        text, path = csv_text(rng, header, rows), folder / f"{stem}.csv"
-    elif kind == "jsonl":
-        lines = [json.dumps(dict(zip(header, row, strict=True))) for row in rows]
-        text, path = "\n".join(lines) + "\n", folder / f"{stem}.jsonl"
-    else:
-        types = {"user": "user_id:token", "item": "item_id:token", "rating": "rating:float",
-                 "time": "timestamp:float"}  # fmt: skip
-        clean = [[c.replace('"', "'") for c in row] for row in rows]
-        lines = ["\t".join(types[c] for c in header), *("\t".join(row) for row in clean)]
-        text, path = "\n".join(lines) + "\n", folder / "shop.inter"
-    raw = text.encode()
-    if rng.random() < 0.4:
-        raw, text = damaged(raw, rng), ""
-    path.write_bytes(raw)
-    return kind, text
-
-
 def damaged(raw: bytes, rng: Random) -> bytes:
+    """Some bytes of a file changed, left out, put in or repeated."""
     out = bytearray(raw)
     for _ in range(rng.randrange(1, 4)):
         place = rng.randrange(len(out) + 1)
@@ -116,18 +46,7 @@ def damaged(raw: bytes, rng: Random) -> bytes:
         elif way == 1:
             del out[place:]
         elif way == 2:
-            odd = [
-                b'"',
-                b"\0",
-                b"\xff\xfe",
-                b"\n\n",
-                b",,,",
-                b"{",
-                b"[" * 200,
-                b"\xed\xa0\x80",
-                b"\t",
-            ]
-            out[place:place] = rng.choice(odd)
+            out[place:place] = rng.choice(ODD)
         elif way == 3:
             out[place:place] = bytes(out[place : place + 20]) * rng.randrange(1, 50)
         else:
@@ -135,43 +54,82 @@ def damaged(raw: bytes, rng: Random) -> bytes:
     return bytes(out)
 
 
-def slow_pairs(kind: str, text: str) -> Pairs:
-    """Users and items, by the standard library alone."""
-    if kind == "csv":
-        rows = list(csv.DictReader(io.StringIO(text, newline="")))
-    elif kind == "jsonl":
-        rows = [json.loads(line) for line in text.splitlines() if line.strip()]
-    else:
-        head, *lines = text.splitlines()
-        names = [c.partition(":")[0].removesuffix("_id") for c in head.split("\t")]
-        rows = [dict(zip(names, line.split("\t"), strict=True)) for line in lines]
-    return {(row["user"].strip(), row["item"].strip()) for row in rows}
+def slow_pairs(raw: bytes, between: str) -> Pairs | None:
+    """Users and items of plain lines with a header, by splitting alone; None if there is any doubt
+    what the lines mean."""
+    try:
+        head, *lines = raw.decode().split("\n")
+    except UnicodeDecodeError:
+        return None
+    names = [name.partition(":")[0].removesuffix("_id") for name in head.split(between)]
+    cells = [line.split(between) for line in lines if line]
+    plain = all(0x20 <= byte != 0x22 or byte in b"\n\t" for byte in raw)
+    even = all(len(row) == len(names) for row in cells)
+    if not plain or not even or names[:2] != ["user", "item"] or len(set(names)) < len(names):
+        return None
+    return {(row[0].strip(), row[1].strip()) for row in cells}
 
 
-def read_pairs(folder: Path) -> Pairs:
-    (file,) = folder.iterdir()
-    # JSON lines, and tables of any columns, are read by what builds data sets.
-    data = loger.from_tables(file) if file.stem == "plays" else loger.load(folder)
+def read(kind: str, folder: Path) -> Dataset:
+    if kind != "tables":
+        return loger.load(folder)
+    (plays,), items = folder.glob("plays.*"), folder / "items.csv"
+    return loger.from_tables(plays, items=items if items.exists() else None)
+
+
+def pairs_of(data: Dataset) -> Pairs:
     names, given = data.vocabulary.names, data.interactions
     rows = zip(given.users, given.items + data.n_users, strict=True)
     return {(names[u].strip(), names[v].strip()) for u, v in rows}
 
 
+def brands_of(data: Dataset) -> Pairs:
+    """Facts of items, as names: the last part of an IRI, and what a review speaks of."""
+    names, facts = data.vocabulary.names, data.facts
+    items = data.vocabulary.span("item")
+    both = zip(facts.heads.tolist(), facts.tails.tolist(), strict=True)
+    said = {(names[h].strip(), names[t].replace("_", " ")) for h, t in both if h in items}
+    return {(i, b.rpartition("/")[2].partition("|")[0]) for i, b in said}
+
+
+def wrong(kind: str, it: Made, data: Dataset) -> str:
+    """How what was read differs from what was written; empty if it does not."""
+    pairs = {(row[0].strip(), row[1].strip()) for row in it.rows}
+    if found := pairs ^ pairs_of(data):
+        return f"{kind}, pairs: {sorted(found)[:4]}"
+    if kind in ("parquet", "tables"):  # no facts, or such as a proposal takes
+        return ""
+    brands = {(i.strip(), b) for i, b in it.brands.items()}
+    found = brands ^ brands_of(data)
+    return f"{kind}, facts: {sorted(found)[:4]}" if found else ""
+
+
 def try_one(folder: Path, number: int) -> tuple[str, str]:
     rng = Random(number)
-    kind, text = make(folder, rng)
+    kind = rng.choice(sorted(WRITERS))
+    it = made(rng, plain_names=kind not in QUOTED)
+    WRITERS[kind](folder, it, rng)
+    spoilt = rng.choice(sorted(folder.iterdir())) if rng.random() < 0.4 else None
+    if spoilt is not None:
+        spoilt.write_bytes(damaged(spoilt.read_bytes(), rng))
     begun = time.process_time()
     try:
-        found = read_pairs(folder)
+        data = read(kind, folder)
     except LogerError as error:
-        return ("refused" if not text else "refused whole"), str(error)
+        return ("refused whole" if spoilt is None else "refused"), f"{kind}: {error}"
     except BaseException:
         return "traceback", traceback.format_exc()
     if time.process_time() - begun > SLOW:
         return "slow", kind
-    if text and found != slow_pairs(kind, text):
-        return "other", f"{kind}: {sorted(found ^ slow_pairs(kind, text))[:4]}"
-    return ("same" if text else "read"), kind
+    if spoilt is None:
+        differs = wrong(kind, it, data)
+        return ("other", differs) if differs else ("same", kind)
+    if spoilt.name in ("interactions.csv", "shop.inter"):
+        seen = slow_pairs(spoilt.read_bytes(), "\t" if kind == "recbole" else ",")
+        if seen is not None:
+            found = seen ^ pairs_of(data)
+            return ("other", f"{kind}: {sorted(found)[:4]}") if found else ("same", kind)
+    return "read", kind
 
 
 def run(n: int, seed: int = 0) -> Counter[str]:

@@ -7,8 +7,11 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
+from typing import get_args
 
 import pytest
+
+from loger.data.loading import Format
 
 SCRIPT = Path(__file__).with_name("fuzz_readers.py")
 
@@ -22,8 +25,19 @@ def test_readers_read_what_a_slow_reader_reads_or_refuse() -> None:
     assert counts["same"] + counts["read"] >= 125, "at least half of the inputs must parse"
 
 
-def test_the_slow_reader_is_one_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_slow_reader_is_one_of_its_own_and_knows_when_lines_are_in_doubt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.syspath_prepend(str(SCRIPT.parent))
-    fuzz_readers = import_module("fuzz_readers")
-    assert fuzz_readers.slow_pairs("csv", 'user,item\r\n"a,b",c\r\n') == {("a,b", "c")}
-    assert fuzz_readers.slow_pairs("inter", "user_id:token\titem_id:token\nx\ty\n") == {("x", "y")}
+    slow_pairs = import_module("fuzz_readers").slow_pairs
+    assert slow_pairs(b"user,item,time\nx,y,1\n", ",") == {("x", "y")}
+    assert slow_pairs(b"user_id:token\titem_id:token\nx\ty\n", "\t") == {("x", "y")}
+    for doubtful in (b'user,item\n"x,y\n', b"user,item\nx,y,z\n", b"user,item\n\xff,y\n"):
+        assert slow_pairs(doubtful, ",") is None
+
+
+def test_every_format_that_is_read_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))
+    written = set(import_module("made_sets").WRITERS)
+    # A saved data set is Parquet with checksums; hostile_bundles.py damages those.
+    assert set(get_args(Format)) - written == {"saved"}
