@@ -223,6 +223,32 @@ def test_reasons_come_by_total_and_each_is_its_evidence_and_its_part_of_the_enco
     assert several > 100
 
 
+def test_reasons_over_a_sample_of_the_graph_name_the_actions_that_give_them(parts):
+    model = LOGER(replace(SMALL, sample_nodes=6)).fit(parts, progress=False)
+    ranker = model.ranker_
+    assert ranker.logic_graph is not ranker.graph
+    by_rules = by_encoder = 0
+    for e in explained(model)[0]:
+        assert sum(e.parts.values()) == pytest.approx(e.score, rel=1e-12, abs=1e-12)
+        of_encoder = attribute_user(
+            ranker.encoder, ranker.graph, e.user, [e.item], ranker.walk, ranker.fusion.own
+        )
+        given_ = of_encoder.actions[:, 0] - of_encoder.mean_actions
+        known = model.graph_.neighbours(e.user, 0).tolist()
+        for reason in e.reasons:
+            for part in reason.evidence:
+                assert part.paths
+                assert {path.path.entities[1] for path in part.paths} == {reason.entity}
+                by_rules += 1
+            if reason.relation == 0:
+                own = given_[known.index(reason.entity)]
+                weight = ranker.fusion.encoder_weight
+                assert reason.encoder == pytest.approx(weight * own, abs=1e-9)
+                by_encoder += bool(reason.encoder)
+    assert by_rules > 100
+    assert by_encoder > 100
+
+
 def _without_last(e):
     return sum(r.total for r in e.shown[:-1]) / sum(r.total for r in e.reasons)
 

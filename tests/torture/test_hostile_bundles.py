@@ -42,8 +42,10 @@ def test_vectors_whose_products_are_no_numbers_are_refused_whoever_signed_them(
     model.save(tmp_path / "bundle")
     path = tmp_path / "bundle" / "encoder.safetensors"
     arrays = {name: np.array(array) for name, array in load_file(path).items()}
-    arrays["entities"][3, 2] = odd
+    arrays["entities.table"][3, 2] = odd
     save_file(arrays, path)
     sign(tmp_path / "bundle")
-    with pytest.raises(DataError, match="entities of the encoder must be finite and at most 1e"):
+    with pytest.raises(
+        DataError, match="must be finite and at most 1e"
+    ):
         LOGER.load(tmp_path / "bundle")

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loger.encoder.folding import EncoderParts
+from loger.graph import Graph
 from loger.grounding.actions import by_first_hop
 from loger.grounding.mass import given_to_all
 from loger.logistic import expit
@@ -144,9 +145,31 @@ def _given_to_all(ranker: Ranker, user: int) -> Doubles:
     logic = ranker.logic
     scales = 1.0 if logic.scales is None else logic.scales
     worth = np.abs(logic.weights) / scales
-    out = given_to_all(ranker.logic_graph, logic.rules, user, worth, logic.walk)
+    given = given_to_all(ranker.logic_graph, logic.rules, user, worth, logic.walk)
+    if ranker.logic_graph is ranker.graph:
+        out = given
+    else:
+        out = np.zeros(len(_facts_of(ranker.graph, user)))
+        out[_edges(ranker, user)] = given
     total = float(out.sum())
     return out / total if total > 0 else out
+
+
+def _facts_of(graph: Graph, user: int) -> NDArray[np.int64]:
+    """The facts of a user's row, each as one number."""
+    rows = graph.rows
+    segments = np.arange(*rows.row_segments[user : user + 2])
+    lo, hi = rows.segment_starts[rows.row_segments[user : user + 2]]
+    sizes = np.diff(rows.segment_starts)[segments]
+    kinds = np.repeat(rows.segment_relations[segments].astype(np.int64), sizes)
+    return kinds * graph.n_entities + rows.tails[lo:hi]
+
+
+def _edges(ranker: Ranker, user: int) -> NDArray[np.int64]:
+    """Where the edges of a user in the logic graph, which may be a sample, are in the graph."""
+    known, sample = (_facts_of(graph, user) for graph in (ranker.graph, ranker.logic_graph))
+    order = np.argsort(known, kind="stable")
+    return order[np.searchsorted(known, sample, sorter=order)]
 
 
 def _cells(
@@ -166,7 +189,14 @@ def _cells(
     # Shares of the cell's own sum, so that they add up to 1 whatever the order of adding.
     total = np.add.reduceat(hops.strengths, hops.starts[:-1]) if len(useful) else np.empty(0)
     worth = contributions[useful][cell] * hops.strengths / total[cell]
-    rows = np.stack([hops.edges, places[cell].astype(np.int64), hops.counts], axis=1)
+    edges = hops.edges
+    if ranker.logic_graph is not ranker.graph:
+        owners = users[pair][cell]
+        edges = edges.copy()
+        for user in np.unique(owners).tolist():
+            own = owners == user
+            edges[own] = _edges(ranker, user)[edges[own]]
+    rows = np.stack([edges, places[cell].astype(np.int64), hops.counts], axis=1)
     return rows, worth, hops.strengths, np.searchsorted(pair[cell], np.arange(len(users) + 1))
 
 
