@@ -8,7 +8,8 @@ A write point is any opening for writing, rename, removal, or new folder below t
 Python's audit events tell. At each the process ends at once (SIGKILL). Then what was there before
 must be there whole, or what is new must; and the same command, given again, must end with the
 bytes that it ends with when nobody kills it, and leave nothing else behind. Commands run in
-children of one warm process.
+children of one warm process. A mapping and the data set built by it are two results, each of which
+is as before or new.
 
 Other ways than a kill: from a write point on nothing new can be written (``full``), or nothing can
 be changed at all (``readonly``), by errors that an audit hook raises; no file can grow beyond some
@@ -161,15 +162,25 @@ ONCE = ("study", "update")
 be lost, and the log has a row for every update."""
 
 
-def state(work: Path) -> str:
-    """A digest of the results in a folder; hidden files are what a killed writer leaves."""
-    digest = hashlib.sha256()
+State = dict[str, str]
+
+
+def state(work: Path) -> State:
+    """A digest of each result in a folder; hidden files are what a killed writer leaves."""
+    digests = dict[str, Any]()
     for path in sorted(work.rglob("*")):
         place = path.relative_to(work)
         hidden = any(part.startswith(".") for part in place.parts)
         if path.is_file() and not hidden and "unfinished" not in str(place):
+            digest = digests.setdefault(place.parts[0], hashlib.sha256())
             digest.update(str(place).encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()
+    return {name: digest.hexdigest() for name, digest in digests.items()}
+
+
+def between(now: State, before: State, after: State) -> bool:
+    """Whether a result is neither as it was nor as it is to be."""
+    names = now.keys() | before.keys() | after.keys()
+    return any(now.get(n) not in (before.get(n), after.get(n)) for n in names)
 
 
 # ── what goes wrong ─────────────────────────────────────────────────────────────────────
@@ -297,7 +308,7 @@ class Case:
                 continue  # the order of writes may differ a little between runs
             found["tried"] += 1
             found["traceback"] += way != "kill" and (WRONG in ends or min(ends) < 0)
-            found["lost"] += state(self.work) not in (self.before, self.after)
+            found["lost"] += between(state(self.work), self.before, self.after)
             if way in ("full", "short", "twice"):  # an error clears up after itself
                 found["left_behind"] += self.name != "fit" and left_behind(self.work)
             found["other_bytes"] += not self.goes_on()

@@ -45,7 +45,5 @@ def test_vectors_whose_products_are_no_numbers_are_refused_whoever_signed_them(
     arrays["entities.table"][3, 2] = odd
     save_file(arrays, path)
     sign(tmp_path / "bundle")
-    with pytest.raises(
-        DataError, match="must be finite and at most 1e"
-    ):
+    with pytest.raises(DataError, match="must be finite and at most 1e"):
         LOGER.load(tmp_path / "bundle")

@@ -235,7 +235,12 @@ class TableMapping:
 
 
 def write(mapping: TableMapping, path: Path) -> None:
-    """Write a mapping as TOML; files are named as seen from its folder."""
+    """Write a mapping as TOML."""
+    write_text(path, toml_of(mapping, path))
+
+
+def toml_of(mapping: TableMapping, path: Path) -> str:
+    """A mapping as TOML; files are named as seen from the folder of the path."""
     lines = [_HEADER.replace("THIS_FILE", path.name)]
     lines += _settings(mapping, skip=("interactions", "items", "users"))
     for table in ("interactions", "items", "users"):
@@ -247,7 +252,7 @@ def write(mapping: TableMapping, path: Path) -> None:
         for column in part.columns:
             lines.append(f"\n[[{table}.columns]]" + (f"  # {column.why}" if column.why else ""))
             lines += _settings(column, skip=("why",))
-    write_text(path, "\n".join(lines) + "\n")
+    return "\n".join(lines) + "\n"
 
 
 def _settings(part: Any, skip: tuple[str, ...], folder: Path | None = None) -> Iterator[str]:

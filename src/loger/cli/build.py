@@ -12,6 +12,7 @@ import typer
 
 from loger.cli.options import AsJson, PositiveFrom
 from loger.errors import DataError
+from loger.files import write_text
 
 if TYPE_CHECKING:
     from loger.build.mapping import TableMapping
@@ -274,11 +275,11 @@ def proposed(
     tables: Any = [None if file is None else frames.read(file) for file in files]
     proposal = propose(*tables, name=name, files=files, **columns)
     before = out.read_text(encoding="utf-8") if out.is_file() else None
-    mapping.write(proposal, out)
-    if before not in (None, out.read_text(encoding="utf-8")):
+    if before not in (None, mapping.toml_of(proposal, out)):
         kept = out.with_name(out.name + ".old")
-        kept.write_text(before or "", encoding="utf-8")
+        write_text(kept, before or "")  # first, for it may have been edited by hand
         typer.echo(f"note: the mapping that was in {out} is kept in {kept}", err=True)
+    mapping.write(proposal, out)
     return proposal
 
 
