@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy.optimize import minimize
+from scipy.sparse import csr_array
 
 from loger import teaching
 from loger.em import EM
@@ -14,6 +15,7 @@ from loger.engine import LocalEngine
 from loger.graph import history
 from loger.grounding import ground
 from loger.listwise import Lists
+from loger.logic import hit_weights
 from loger.teaching import SPREAD, UNTOLD, best_strength, left_out, temperature
 from loger.tuning import tuned, with_or_without
 from small import Table, held_out_pairs, problem, small_graph, some_rules
@@ -216,6 +218,18 @@ def test_ndcg_of_lists_is_that_of_their_hits_among_the_candidates():
         slow.append(taken[order] @ gains[: len(order)] / gains[: taken.sum()].sum())
     assert lists.ndcg(w, depth=3) == pytest.approx(np.array(slow))
     assert len(set(slow)) > 2
+
+
+def test_a_user_with_four_labels_counts_as_two_with_one_and_a_teacher_likewise():
+    rows = np.zeros((9, 1))
+    lists = Lists(
+        csr_array(rows), np.zeros((2, 9)), np.array([0, 6, 9]), np.array([0, 1, 2, 3, 8]),
+        hit_weights(np.array([0, 6, 9]), np.array([0, 1, 2, 3, 8])),
+    )  # fmt: skip
+    assert lists.labels == 3
+    both = lists.and_also(replace(lists, weights=np.full(5, 0.2)), 6.0)
+    assert both.weights[:5].sum() == pytest.approx(1 / 3)
+    assert both.weights[:5] == pytest.approx(np.array([1, 1, 1, 1, 2]) / 18)
 
 
 def test_lists_of_some_users_are_their_rows_and_hits():

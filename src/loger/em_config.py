@@ -36,9 +36,9 @@ class EMConfig:
     development users; 0 is the purely logical model, 1 sets no limit; None: the least that costs
     nothing that can be told from chance (``listwise`` and ``logit`` only)."""
     teacher: float | None = None
-    """What the encoder expects counts as much as the held-out interactions of so many users: it
-    teaches the rules where labels are few (``listwise`` only); 0: it does not; None: as much as
-    makes users with labels who are left out most likely (docs/adr/0015)."""
+    """What the encoder expects counts as much as so many users with one label each (one with m
+    counts √m): it teaches the rules where labels are few (``listwise`` only); 0: it does not; None:
+    as much as makes users with labels who are left out most likely (docs/adr/0015)."""
     taught_users: int = 200
     """Users whose candidates it teaches by."""
     many_labels: int = 300

@@ -59,12 +59,17 @@ class Lists:
             None if self.beliefs is None else self.beliefs[rows],
         )
 
-    def and_also(self, others: Lists, users: float) -> Lists:
-        """Both, the others counting as much as so many users with hits."""
+    @property
+    def labels(self) -> float:
+        """What all hits count together, in users with one: a user with m hits counts √m."""
+        _, m = np.unique(np.searchsorted(self.starts, self.hits, side="right"), return_counts=True)
+        return float(np.sqrt(m).sum())
+
+    def and_also(self, others: Lists, labels: float) -> Lists:
+        """Both, the others counting as much as so many users with one hit."""
         from scipy.sparse import csr_array, vstack
 
-        own = len(np.unique(np.searchsorted(self.starts, self.hits, side="right")))
-        share = own / (own + users)
+        share = self.labels / (self.labels + labels)
         return Lists(
             csr_array(vstack([self.columns, others.columns], format="csr")),
             np.concatenate([self.beside, others.beside], axis=1),

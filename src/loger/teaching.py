@@ -12,7 +12,7 @@ from loger.listwise import Lists, Listwise
 from loger.logic import Floats, listwise, maximise
 
 STRENGTHS = (300.0, 100.0, 30.0, 10.0)
-"""What the encoder's expectation may count, in users with labels. Ten labels cannot tell weaker
+"""What the encoder's expectation may count, in users with one label. Ten labels cannot tell weaker
 teachers apart."""
 UNTOLD = 30.0
 """What it counts where there are no two users with labels to learn that from."""
@@ -93,8 +93,8 @@ def left_out(
 
 
 def _likely(lists: Lists, w: Floats) -> Floats:
-    """The log-likelihood of each user's labels, in which all users count the same on average."""
-    return len(lists) * lists.of_each(w)
+    """The log-likelihood of each user's labels."""
+    return lists.labels * lists.of_each(w)
 
 
 def _some(lists: Lists, most: int) -> Lists:
