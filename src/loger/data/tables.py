@@ -113,7 +113,8 @@ def read_text(path: Path) -> str:
             path=path,
             line=line,
             value=raw[max(0, error.start - 10) : error.start + 10],
-            remedy="save the file as UTF-8",
+            remedy='save the file as UTF-8 (in Excel "CSV UTF-8"), or '
+            f"iconv -f windows-1252 -t utf-8 {path.name}",
         ) from None
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
