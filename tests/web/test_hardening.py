@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import pytest
@@ -235,7 +235,19 @@ def test_what_killed_servers_left_is_cleared_and_what_others_use_is_not(
         ("/v1/recommendations", b"", b'{"user": "a", "paths" :10}', True),
         ("/v1/recommendations", b"", b'{"history": [' + b'"a",' * 600 + b'"b"]}', True),
         ("/v1/explain", b"user=a&item=b&reasons=all", b"", True),
-        ("/v1/what-if", b"", b"{}", True),
+        ("/v1/explain", b"", b'{"user": "a", "item": "b", "reasons": "all"}', True),
+        ("/v1/counterfactual", b"user=a&item=b", b"", True),
+        ("/v1/recommendations:batch", b"", b"{}", True),
+        ("/v1/why-not", b"user=a&item=b", b"", False),
+        ("/v1/what-if", b"", b"{}", False),
+        ("/v1/what-if", b"", b'{"k": 10}', False),
+        ("/v1/what-if", b"", b'{"k": 11}', True),
+        ("/v1/recommendations", b"", b'{"k": "100"}', True),  # however it is written
+        ("/v1/recommendations", b"", b'{"k": 1e2}', True),
+        ("/v1/recommendations", b"", b'{"\\u006b": 100}', True),
+        ("/v1/recommendations", b"%6b=%31%30%30", b"", True),
+        ("/v1/recommendations", b"k=1&k=+100", b"", True),
+        ("/v1/recommendations", b"", b"[" * 1_500, False),
         ("/v1/users", b"q=rank=90", b"", False),
     ],
 )
@@ -245,12 +257,13 @@ def test_costly_questions_are_known_beforehand(path, query, body, costly) -> Non
 
 def test_costly_questions_wait_for_each_other_and_cheap_ones_do_not() -> None:
     async def story() -> list[str]:
-        admit, told = Admission(threads=2), list[str]()
+        admit, told = Admission(1), list[str]()
 
         async def ask(name: str, costly: bool) -> None:
-            async with admit(name, costly):
-                told.append(name)
-                await asyncio.sleep(0.05)
+            with admit(name):
+                async with admit.place(name) if costly else nullcontext():
+                    told.append(name)
+                    await asyncio.sleep(0.05)
 
         first, second = (asyncio.create_task(ask(f"costly {k}", True)) for k in (1, 2))
         await asyncio.sleep(0.01)
@@ -286,15 +299,11 @@ def test_a_client_with_too_many_requests_under_way_is_told_and_others_are_not(
 ) -> None:
     monkeypatch.setattr(admission, "MAX_OF_CLIENT", 2)
 
-    async def story() -> None:
-        admit = Admission(threads=4)
-        async with admit("greedy", False), admit("greedy", False):
-            with pytest.raises(ProblemError, match="more than 2 requests"):
-                async with admit("greedy", False):
-                    pass
-            async with admit("modest", False):
-                pass
-        async with admit("greedy", False):
+    admit = Admission(2)
+    with admit("greedy"), admit("greedy"):
+        with pytest.raises(ProblemError, match="more than 2 requests"), admit("greedy"):
             pass
-
-    asyncio.run(story())
+        with admit("modest"):
+            pass
+    with admit("greedy"):
+        pass

@@ -42,6 +42,9 @@ class Metrics:
         self.reloads = Counter(
             "loger_reloads", "Reloads of the bundle.", ("result",), registry=self.registry
         )
+        self.costly = Counter(
+            "loger_costly", "Costly questions, by who answered.", ("by",), registry=self.registry
+        )
         self.lists = Counter(
             "loger_lists", "Lists recommended.", ("variant",), registry=self.registry
         )
@@ -55,13 +58,13 @@ class Metrics:
             "loger_bundle_loaded_timestamp_seconds",
             "When the bundle in use was loaded.",
             registry=self.registry,
-            multiprocess_mode="min",
+            multiprocess_mode="livemin",
         )
         self.degraded = Gauge(
             "loger_bundle_degraded",
             "1 while the newest bundle cannot be loaded and an older one is served.",
             registry=self.registry,
-            multiprocess_mode="max",
+            multiprocess_mode="livemax",
         )
         self._degraded: set[str] = set()
 
