@@ -143,6 +143,13 @@ def test_the_lane_knows_a_mask_as_soon_as_it_is_put(worker, model):
     assert by(worker, "lane") == 2
 
 
+def test_a_long_upload_goes_through_the_lane_whole(worker, model):
+    names = [*model.items, *(f"none {k}" for k in range(200_000))]
+    told = worker.put("/v1/masks/long", content="\n".join(names)).json()
+    assert told == {"name": "long", "items": len(model.items), "unknown": 200_000}
+    assert by(worker, "lane") == 1
+
+
 def test_the_lane_knows_an_event_as_soon_as_it_is_acknowledged(worker, model):
     user = model.users[4]
     for _ in range(3):

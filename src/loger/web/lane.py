@@ -34,7 +34,7 @@ SECONDS = 60.0
 GRACE = 2.0
 """Seconds that a question under way has when the lane is told to stop."""
 PIECE = 64 * 1024
-"""Bytes of an answer that are handed on at a time."""
+"""Bytes of a body that are handed on at a time, so that the event loop is never held for long."""
 _TEXTS = ("type", "method", "path", "scheme", "http_version", "root_path", "client", "server")
 _BYTES = ("raw_path", "query_string")
 
@@ -58,8 +58,10 @@ async def ask(place: str, scope: Scope, body: bytes) -> list[Message] | None:
         async with asyncio.timeout(SECONDS):
             reader, writer = await asyncio.open_unix_connection(place)
             try:
-                writer.writelines([*_frame(_asked(scope)), *_frame(body)])
-                await writer.drain()
+                writer.writelines([*_frame(_asked(scope)), len(body).to_bytes(4, "big")])
+                for begin in range(0, len(body), PIECE):
+                    writer.write(body[begin : begin + PIECE])
+                    await writer.drain()
                 return await _told(reader, scope)
             finally:
                 writer.close()
