@@ -3,12 +3,12 @@
     python tests/torture/soak.py                     short: half a minute of each
     python tests/torture/soak.py --soak 7200         two hours at 50 requests a second
 
-First victims alone ask for lists (quiet), then with attackers beside them from another address:
-the costliest questions, half-sent requests and uploads, bytes that are no HTTP. Then requests of
-all kinds at a fixed rate, while the bundle is replaced every ``--reload`` seconds and damaged
-between. In the end the server is told to stop with half-sent requests open. The last line is a
-JSON: 99th percentiles in ms of victims and of health, answers by hundreds of status, memory over
-the soak, seconds to stop.
+Once the slow lane is there (else its start would count as quiet), victims alone ask for lists
+(quiet), then with attackers beside them from another address: the costliest questions, half-sent
+requests and uploads, bytes that are no HTTP. Then requests of all kinds at a fixed rate, while the
+bundle is replaced every ``--reload`` seconds and damaged between. In the end the server is told to
+stop with half-sent requests open. The last line is a JSON: 99th percentiles in ms of victims and
+of health, answers by hundreds of status, memory over the soak, seconds to stop.
 """
 
 from __future__ import annotations
@@ -136,6 +136,13 @@ class Load:
         beside.join()
         return lists, health
 
+    def settle(self, seconds: float = 60.0) -> None:
+        """Ask what is costly until the slow lane answers."""
+        body, until = json.dumps({"history": self.items[:2], "k": 100}), time.monotonic() + seconds
+        while time.monotonic() < until and 'costly_total{by="lane"}' not in metrics(self.port):
+            Tally().ask(self.port, "POST", "/v1/what-if", body, VICTIM)
+            time.sleep(0.5)
+
     def list_of(self, k: int, tally: Tally) -> None:
         user = quote(self.users[k % len(self.users)])
         tally.ask(self.port, "GET", f"/v1/recommendations?user={user}&k=10", None, VICTIM)
@@ -180,6 +187,12 @@ class Load:
         for worker in workers:
             worker.join()
         return tally
+
+
+def metrics(port: int) -> str:
+    line = HTTPConnection("127.0.0.1", port, timeout=60)
+    line.request("GET", "/metrics", headers={"Host": "localhost"})
+    return line.getresponse().read().decode()
 
 
 def half_sent(port: int, n: int) -> list[socket.socket]:
@@ -266,6 +279,7 @@ def main(asked: argparse.Namespace) -> dict[str, object]:
         model = LOGER.load(folder / "bundle0")
         with serving(folder / "served") as (process, port):
             load = Load(model, port)
+            load.settle()
             load.victims(1.0, asked.victims)  # first times
             quiet, calm = load.victims(asked.mix, asked.victims)
             attackers = list[Tally]()

@@ -16,6 +16,7 @@ from loger.version import __version__
 from loger.web import event_routes, problems, routes, running_routes
 from loger.web.config import VARIABLE, ServeConfig
 from loger.web.guard import Guard
+from loger.web.lane import up_mark
 from loger.web.live import Events
 from loger.web.metrics import Metrics
 from loger.web.variants import Variants
@@ -26,8 +27,10 @@ has the shape `{"error": {"status", "code", "message", "fields"}}`. If the serve
 give it in the header `X-API-Key`."""
 
 
-def create_app(config: ServeConfig) -> FastAPI:
-    """The app over a bundle, which is loaded here: one that is damaged is an error at once."""
+def create_app(config: ServeConfig, guarded: bool = True) -> FastAPI:
+    """The app over a bundle, which is loaded here: one that is damaged is an error at once.
+
+    Without a guard it is the slow lane's, which only workers reach."""
     metrics = Metrics()
     variants = Variants(config, metrics)
     events = Events(config, variants.services, metrics)
@@ -38,6 +41,8 @@ def create_app(config: ServeConfig) -> FastAPI:
         for service in variants.services:
             service.start()
         events.start()
+        if guarded and config.lane is not None:
+            Path(up_mark(config.lane)).touch()
         yield
         events.stop()
         for service in variants.services:
@@ -60,7 +65,8 @@ def create_app(config: ServeConfig) -> FastAPI:
         app.include_router(router)
 
     _add_pages(app, metrics)
-    app.add_middleware(Guard, config=config, metrics=metrics)
+    if guarded:
+        app.add_middleware(Guard, config=config, metrics=metrics)
     return app
 
 

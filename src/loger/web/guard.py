@@ -9,6 +9,7 @@ import time
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from loger.web import lane
 from loger.web.admission import EVENTS, Admission, Uploads, is_costly
 from loger.web.config import ServeConfig
 from loger.web.masks import MAX_BYTES
@@ -39,7 +40,8 @@ class Guard:
 
     def __init__(self, app: ASGIApp, config: ServeConfig, metrics: Metrics) -> None:
         self.app, self.config, self.metrics = app, config, metrics
-        self.admission, self.uploads = Admission(config.threads), Uploads()
+        places = max(1, config.threads // 2) if config.lane is None else 1
+        self.admission, self.uploads = Admission(places), Uploads()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -83,8 +85,30 @@ class Guard:
             await self.app(scope, _Replayed(receive, body), send)
             return
         client = scope["client"][0] if scope.get("client") else ""
-        async with self.admission(client, is_costly(path, scope["query_string"], body)):
-            await self.app(scope, _Replayed(receive, body), send)
+        with self.admission(client):
+            if not is_costly(path, scope["query_string"], body):
+                await self.app(scope, _Replayed(receive, body), send)
+                return
+            async with self.admission.place(client):
+                answer = await self._costly(scope, _Replayed(receive, body))
+            for message in answer:  # whoever reads slowly holds no place
+                await send(message)
+
+    async def _costly(self, scope: Scope, asked: _Replayed) -> list[Message]:
+        """The whole answer to a costly question: by the slow lane, or here if there is none."""
+        if self.config.lane is not None:
+            answer = await lane.ask(self.config.lane, scope, asked.body)
+            if answer is not None:
+                self.metrics.costly.labels("lane").inc()
+                return answer
+        self.metrics.costly.labels("worker").inc()
+        messages = list[Message]()
+
+        async def keep(message: Message) -> None:
+            messages.append(message)
+
+        await self.app(scope, asked, keep)
+        return messages
 
     def _check(self, path: str, headers: Headers, most: int) -> None:
         """Refuse a request by what its headers say."""

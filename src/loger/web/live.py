@@ -86,7 +86,7 @@ class Events:
             id_ = event.body.get("recommendation_id")
             variant = "" if id_ is None else LETTERS[variant_of(id_)]
             self.metrics.events.labels(event.kind, variant).inc()
-        self._try_to_follow()
+        self.try_to_follow()
         return told
 
     def note(self, answer: Answer) -> None:
@@ -125,10 +125,11 @@ class Events:
         turns = 0
         while not self._end.wait(POLL):
             turns += 1
-            self._try_to_follow()
+            self.try_to_follow()
             self._write_down(turns)
 
-    def _try_to_follow(self) -> None:
+    def try_to_follow(self) -> None:
+        """As ``follow``; what goes wrong is told by ``problem``."""
         try:
             self.follow()
             self.problem = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
@@ -26,12 +27,9 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.requests = Counter(
-            "loger_requests",
-            "Requests answered.",
-            ("method", "path", "status"),
-            registry=self.registry,
-        )
+        count = partial(Counter, registry=self.registry)
+        asked = ("method", "path", "status")
+        self.requests = count("loger_requests", "Requests answered.", asked)
         self.seconds = Histogram(
             "loger_request_seconds",
             "Time to answer, by path.",
@@ -39,29 +37,25 @@ class Metrics:
             buckets=SECONDS,
             registry=self.registry,
         )
-        self.reloads = Counter(
-            "loger_reloads", "Reloads of the bundle.", ("result",), registry=self.registry
-        )
-        self.lists = Counter(
-            "loger_lists", "Lists recommended.", ("variant",), registry=self.registry
-        )
-        self.events = Counter(
+        self.reloads = count("loger_reloads", "Reloads of the bundle.", ("result",))
+        self.costly = count("loger_costly", "Costly questions, by who answered.", ("by",))
+        self.lists = count("loger_lists", "Lists recommended.", ("variant",))
+        self.events = count(
             "loger_events",
             "Events kept; the variant of impressions and clicks is that of their list.",
             ("kind", "variant"),
-            registry=self.registry,
         )
         self.loaded = Gauge(
             "loger_bundle_loaded_timestamp_seconds",
             "When the bundle in use was loaded.",
             registry=self.registry,
-            multiprocess_mode="min",
+            multiprocess_mode="livemin",
         )
         self.degraded = Gauge(
             "loger_bundle_degraded",
             "1 while the newest bundle cannot be loaded and an older one is served.",
             registry=self.registry,
-            multiprocess_mode="max",
+            multiprocess_mode="livemax",
         )
         self._degraded: set[str] = set()
 
