@@ -17,7 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -124,23 +124,20 @@ def interval(differences: Floats) -> dict[str, Any]:
     return {"mean": float(100 * differences.mean()), "interval": [float(low), float(high)]}
 
 
-def rows(name: str, seed: int, scratch: Path, draws: int) -> list[list[Any]]:
-    """The lines of one set."""
+def rows(name: str, seed: int, scratch: Path, draws: int) -> Iterator[list[Any]]:
+    """The lines of one set, as they are measured."""
     problem = Problem(name, seed, scratch)
     encoder = max((problem.alone(r) for r in problem.grid.get("recency", (0.0,))), key=np.mean)
-    out = list[list[Any]]()
     for size in (*SIZES, None):
         ours, plain = measured(problem, size, draws)
         users = len(problem.labelled) if size is None else size
-        out.append(
-            [
-                f"{name}, {users} users", 100 * float(encoder.mean()), 100 * float(plain.mean()),
-                100 * float(ours.mean()), 100 * float(ours.mean(1).min()),
-                interval(ours.mean(0) - plain.mean(0)), interval(ours.mean(0) - encoder),
-            ]
-        )  # fmt: skip
-        print(json.dumps(out[-1]), flush=True)
-    return out
+        row = [
+            f"{name}, {users} users", 100 * float(encoder.mean()), 100 * float(plain.mean()),
+            100 * float(ours.mean()), 100 * float(ours.mean(1).min()),
+            interval(ours.mean(0) - plain.mean(0)), interval(ours.mean(0) - encoder),
+        ]  # fmt: skip
+        print(json.dumps(row), flush=True)
+        yield row
 
 
 def main() -> None:
@@ -158,16 +155,18 @@ def main() -> None:
     ).stdout.strip()
     for name in options.sets:
         kept = [row for row in kept if not row[0].startswith(f"{name},")]
-        kept += rows(name, options.seed, options.out / "checkpoints", options.draws)
-        told = {
-            "command": "python benchmarks/few_labels.py", "seeds": [options.seed],
-            "commit": commit, "machine": "2 cores, busy",
-            "columns": ["labels of", "encoder alone", "`no-em`", "with EM", "its worst draw",
-                        "with EM less `no-em`", "with EM less encoder"],
-            "formats": ["", ".2f", ".2f", ".2f", ".2f", "+.2f", "+.2f"],
-            "rows": kept,
-        }  # fmt: skip
-        file.write_text(json.dumps(told, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        for row in rows(name, options.seed, options.out / "checkpoints", options.draws):
+            kept.append(row)
+            told = {
+                "command": "python benchmarks/few_labels.py", "seeds": [options.seed],
+                "commit": commit, "machine": "2 cores, busy",
+                "columns": ["labels of", "encoder alone", "`no-em`", "with EM", "its worst draw",
+                            "with EM less `no-em`", "with EM less encoder"],
+                "formats": ["", ".2f", ".2f", ".2f", ".2f", "+.2f", "+.2f"],
+                "rows": kept,
+            }  # fmt: skip
+            text = json.dumps(told, indent=1, ensure_ascii=False) + "\n"
+            file.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
