@@ -2,6 +2,7 @@
 
     python benchmarks/cluster.py export BUNDLE --users 4096      # seconds, memory, and equal rows
     python benchmarks/cluster.py resume BUNDLE       # all users, the driver killed on the way
+    python benchmarks/cluster.py stages DATA --every 20     # a fit on a cut, to the same bytes
     python benchmarks/cluster.py ranks DATA --seeds 3            # one process …
     torchrun --nproc-per-node 2 benchmarks/cluster.py ranks DATA --seeds 3      # … and two
 
@@ -12,9 +13,10 @@ with 32 users. It compares the parts byte by byte, and meanwhile looks at the me
 USS, what would be free without it, PSS, in which what several have mapped is divided among them,
 and what it has mapped together with others. ``resume`` runs ``loger recommend --all --explain`` by
 threads and by Ray; the driver of the latter is killed when a third of the parts is there, and the
-same command goes on. It compares all rows and sees that no finished part was made again. ``ranks``
-trains TransE and prints NDCG@10 on validation, steps per second and rows exchanged. Every line is
-JSON.
+same command goes on. It compares all rows and sees that no finished part was made again. ``stages``
+fits on every so many users of a data set by threads and by Ray, evaluates, and compares all files
+of the two bundles and what every user has in every metric. ``ranks`` trains TransE and prints
+NDCG@10 on validation, steps per second and rows exchanged. Every line is JSON.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ import tempfile
 import threading
 import time
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -40,6 +42,7 @@ import psutil
 from loger import shards
 from loger.baselines.encoder import EncoderAlone
 from loger.data import Split, load, split
+from loger.data.dataset import Interactions
 from loger.data.demo import shop
 from loger.encoder import TransE, TransEConfig
 from loger.engine import LocalEngine, ProcessEngine, RayEngine
@@ -190,6 +193,42 @@ def data(path: str) -> Split:
     return split(shop(seed=2).dataset if path == "demo" else load(path))
 
 
+def cut(path: str, every: int) -> Split:
+    """A data set with the interactions of every so many users, and all facts."""
+    whole = load(path)
+    given = whole.interactions
+    kept = given.users % every == 0
+    columns = {f.name: getattr(given, f.name) for f in fields(given)}
+    own = {n: c[kept] if isinstance(c, np.ndarray) else c for n, c in columns.items()}
+    if (whole.facts.sources >= 0).any():
+        raise SystemExit("facts of this set are known from interactions; take another")
+    return split(replace(whole, interactions=Interactions(**own)))
+
+
+def stages(options: argparse.Namespace) -> None:
+    """A fit and an evaluation of a cut, by threads and by Ray."""
+    parts = cut(options.path, options.every)
+    with RayEngine("local", options.workers) as on_ray, tempfile.TemporaryDirectory() as place:
+        files, ndcg = [], []
+        for name, engine in (("threads", LocalEngine(options.workers)), ("ray", on_ray)):
+            model = LOGER(engine=engine).fit(parts, progress=False)
+            model.save(Path(place, name))
+            files.append({p.name: p.read_bytes() for p in Path(place, name).iterdir()})
+            ndcg.append(evaluate([model], parts, "validation", engine=engine).values)
+        found = {
+            "users": len(np.unique(parts.dataset.interactions.users)),
+            "files": len(files[0]),
+            "equal to the byte": sum(files[1].get(n) == raw for n, raw in files[0].items()),
+            "evaluation equal": all(
+                np.array_equal(a, ndcg[1][method][metric])
+                for method, of in ndcg[0].items()
+                for metric, a in of.items()
+            ),
+            "stages on Ray": sorted(on_ray.stages),
+        }
+    print(json.dumps(found), flush=True)
+
+
 def learn(options: argparse.Namespace, ranks: Ranks) -> None:
     """TransE with each seed, by however many ranks there are."""
     parts, config = data(options.path), overridden(TransEConfig(), parsed(options.set))
@@ -214,12 +253,13 @@ def learn(options: argparse.Namespace, ranks: Ranks) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=["export", "resume", "ranks"])
-    parser.add_argument("path", help="a bundle for export and resume; data, or demo, for ranks")
+    parser.add_argument("what", choices=["export", "resume", "stages", "ranks"])
+    parser.add_argument("path", help="a bundle for export and resume; else data")
     parser.add_argument("--users", type=int, default=4096)
     parser.add_argument("--part", type=int, default=shards.USERS, help="users in a part")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--turns", type=int, default=2)
+    parser.add_argument("--every", type=int, default=20, help="of how many users one is taken")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="of TransE")
     options = parser.parse_args()
@@ -227,6 +267,8 @@ def main() -> None:
         export(options)
     elif options.what == "resume":
         resume(options)
+    elif options.what == "stages":
+        stages(options)
     elif "RANK" in os.environ:
         with joined() as ranks:
             learn(options, ranks) if ranks.leads else ranks.help()
