@@ -128,6 +128,32 @@ def test_a_few_broken_times_cost_their_rows_and_not_the_column() -> None:
     assert (note.count, note.example) == (2, "line 5: soon; also 291")
 
 
+def test_dates_of_mails_are_times_and_zones_count() -> None:
+    mail = "Sat, 14 Jan 2023 14:54:50 +0100"
+    utc = 1673704490  # date -d "$mail" +%s
+    same = [
+        mail,
+        "Sat, 14 Jan 2023 08:54:50 -0500",
+        "14 January 2023 13:54:50 GMT",
+        "Sat,  14 Jan 2023 19:24:50 +0530 (IST)",
+        "2023-01-14T14:54:50+01:00",
+        "2023-01-14 13:54:50Z",
+        "2023-01-14 13:54:50",
+        "14.01.2023 13:54:50",
+        "Saturday, January 14, 2023 13:54:50",
+    ]
+    assert as_moments(pl.Series(same)).to_list() == [utc] * len(same)
+    dated = plays(played_at=[mail] * N_PLAYS).rename({"played_at": "done"})
+    assert mapped(dated, tracks()).interactions.time == "done"
+    assert mapped(dated, tracks()).interactions.columns == ()
+
+
+def test_where_no_row_is_left_the_reason_is_said() -> None:
+    never = plays(played_at=["some day"] * N_PLAYS)
+    with pytest.raises(DataError, match=r"no interactions are left .*not a time: 300.*some day"):
+        from_tables(never, tracks(), time="played_at")
+
+
 def test_times_in_several_formats_are_all_read_and_the_formats_noted() -> None:
     iso = plays()["played_at"].to_list()
     mixed = [f"{t[8:10]}.{t[5:7]}.{t[:4]} {t[11:16]}" if k % 2 else t for k, t in enumerate(iso)]
