@@ -432,3 +432,32 @@ def test_codes_of_digits_are_no_amounts_and_keep_their_zeros(
     dataset: Any = from_tables(plays(), tracks(**{column: many}))
     assert next(c for _, c in dataset.mapping.columns() if c.column == column).take == "entity"
     assert set(dataset.vocabulary.ids(column)) <= set(many)
+
+
+def test_an_address_behind_a_name_is_left_out_of_the_name() -> None:
+    teams = [f"Team {k % 5} <team-{k % 5}@lists.example.org>" for k in range(N_TRACKS)]
+    dataset: Any = from_tables(plays(), tracks(maintainer=teams))
+    column = next(c for _, c in dataset.mapping.columns() if c.column == "maintainer")
+    assert (column.take, column.why) == ("entity", "5 values in 40 rows")
+    assert sorted(dataset.vocabulary.ids("maintainer")) == [f"Team {k}" for k in range(5)]
+    bare = tracks(contact=[f"team-{k % 5}@lists.example.org" for k in range(N_TRACKS)])
+    assert mapped(plays(), bare).items.columns[-1].why == "links or addresses"
+
+
+def test_ids_with_something_in_brackets_and_alternatives_point_to_items() -> None:
+    needs = [f"t{(k + 1) % N_TRACKS:04d} (>= {k}), t0005, t0007 | t0009, gone (= 1)"
+             for k in range(N_TRACKS)]  # fmt: skip
+    dataset: Any = from_tables(plays(), tracks(depends=needs))
+    column = next(c for _, c in dataset.mapping.columns() if c.column == "depends")
+    assert (column.take, column.relation, column.separator) == ("items", "depends", ", ")
+    names = dataset.vocabulary.names
+    relation = next(k for k, r in enumerate(dataset.relations) if r.name == "depends")
+    facts = dataset.facts
+    mine = [
+        names[t]
+        for h, r, t in zip(facts.heads, facts.relations, facts.tails, strict=True)
+        if r == relation and names[h] == "t0002"
+    ]
+    assert sorted(mine) == ["t0003", "t0005", "t0007", "t0009"]
+    (note,) = [n for n in dataset.notes if "no item has them" in n.what]
+    assert (note.count, note.example) == (N_TRACKS, "gone (= 1)")

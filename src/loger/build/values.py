@@ -36,6 +36,7 @@ _WHOLE_FLOAT = r"^[+-]?\d+\.0$"
 _SOME_DATE = r"^((19|20)\d\d[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](\d\d|\d{4}))\b"
 _ZONE = r"(:\d\d)(?:\.\d+)?\s*(Z|GMT|UTC?|[+-]\d\d(?::?\d\d)?)?(?:\s*\([^)]*\))?$"
 _WEEKDAY = r"(?i)^(?:mon|tue|wed|thu|fri|sat|sun)\p{L}*\.?,?\s+"
+_ADDRESS = r"^(.*[^\s<>].*?)\s*<[^<>\s]+@[^<>\s]+>$"
 _STARS = r"^(★+)☆*$"
 _OUT_OF = r"^(\d+(?:[.,]\d+)?)\s*(?:/|of|out of|von|de|sur)\s*(\d+)\b[^\d]*$"
 _POINTS = (
@@ -314,6 +315,24 @@ def without_number(text: pl.Series) -> pl.Series:
     ['Dune', 'Dune', 'Dune', 'Dune']
     """
     return text.str.replace(NUMBERED, "").str.strip_chars()
+
+
+def without_address(text: pl.Series) -> pl.Series:
+    """Names of people and teams without the mail address behind them.
+
+    >>> without_address(pl.Series(["Ann Lee <ann@lee.org>", "Ann Lee", "a <b> c"])).to_list()
+    ['Ann Lee', 'Ann Lee', 'a <b> c']
+    """
+    return text.str.replace(_ADDRESS, "$1").str.strip_chars()
+
+
+def without_brackets(text: pl.Series) -> pl.Series:
+    """Ids without what is said of them in brackets: "libc6 (>= 2.34)" is libc6.
+
+    >>> without_brackets(pl.Series(["libc6 (>= 2.34)", "libc6"])).to_list()
+    ['libc6', 'libc6']
+    """
+    return text.str.replace(r"\s*\([^()]*\)$", "").str.strip_chars()
 
 
 def split_cells(pairs: pl.DataFrame, separator: str) -> pl.DataFrame:
