@@ -461,3 +461,16 @@ def test_ids_with_something_in_brackets_and_alternatives_point_to_items() -> Non
     assert sorted(mine) == ["t0003", "t0005", "t0007", "t0009"]
     (note,) = [n for n in dataset.notes if "no item has them" in n.what]
     assert (note.count, note.example) == (N_TRACKS, "gone (= 1)")
+
+
+def test_uploads_are_uploaded_and_what_came_with_them_is_not_liked(tmp_path: Path) -> None:
+    uploads = plays().rename({"user_id": "uploader", "played_at": "uploaded"})
+    suites = pl.Series("suite", [f"suite {k % 3}" for k in range(N_PLAYS)])
+    uploads.with_columns(suites).write_csv(tmp_path / "uploads.csv")
+    dataset: Any = from_tables(tmp_path / "uploads.csv", tracks())
+    assert (dataset.mapping.interaction, dataset.mapping.interactions.user) == (
+        "uploaded", "uploader",
+    )  # fmt: skip
+    told = {r.name: (r.head_type, r.tail_type) for r in dataset.relations}
+    assert told["chose_suite"] == ("user", "suite")
+    assert told["has_suite"] == ("item", "suite")

@@ -56,6 +56,7 @@ _LINK = re.compile(r"^(https?://|www\.)|@.+\.|\.(jpe?g|png|gif|webp|pdf)$")
 _ACTIONS = {
     "order": "purchase", "purchas": "purchase", "buy": "purchase", "bought": "purchase",
     "sale": "purchase", "invoice": "purchase", "basket": "purchase", "cart": "purchase",
+    "upload": "uploaded", "download": "downloaded", "install": "installed",
     "play": "played", "listen": "listened_to", "stream": "played", "watch": "watched",
     "loan": "borrowed", "borrow": "borrowed", "ausleih": "borrowed", "rent": "rented",
     "read": "read", "cook": "cooked", "visit": "visited", "click": "click", "view": "view",

@@ -506,7 +506,7 @@ def _add_of_interactions(
     else:
         values = _named_in(values, column)
         kind = column.type or column.column
-        relations = {"user": f"like_{kind}", "item": column.relation or f"has_{kind}"}
+        relations = {"user": f"chose_{kind}", "item": column.relation or f"has_{kind}"}
     values = _shared(work, values, column, len(interactions), "interactions")
     for side, relation in relations.items():
         pairs = values.with_columns(interactions[side].gather(values["head"]).alias("head"))
