@@ -474,3 +474,12 @@ def test_uploads_are_uploaded_and_what_came_with_them_is_not_liked(tmp_path: Pat
     told = {r.name: (r.head_type, r.tail_type) for r in dataset.relations}
     assert told["chose_suite"] == ("user", "suite")
     assert told["has_suite"] == ("item", "suite")
+
+
+def test_a_mapping_shows_the_relation_that_a_column_makes_and_none_where_it_makes_none() -> None:
+    chosen = mapped(plays(), tracks(shelf=["A", "B"] * 20)).with_column("shelf", take="leave out")
+    bare = replace(chosen, items=replace(chosen.items, columns=(Column("artist", "entity"),
+                   *chosen.items.columns[1:])))  # fmt: skip
+    shown = {row[1]: row[2:4] for row in bare.rows()}
+    assert shown["artist"] == ("entity", "has_artist")
+    assert shown["shelf"] == ("leave out", "")

@@ -443,33 +443,32 @@ def _add_entities(work: _Work, entities: EntityTable, table: pl.DataFrame, kind:
 
 def _add(work: _Work, column: Column, pairs: pl.DataFrame, kind: str) -> None:
     """Facts of one column, from the names of items (users) and the cells beside them."""
-    tail_type = column.type or column.column
+    tail_type = column.entity_type
     if column.take == "leave out":
         return
     if column.take == "image":
         work.images |= dict(pairs.iter_rows()) if kind == "item" else {}
         return
     if column.take == "items":
-        pairs, tail_type = _pointed(work, column, pairs), "item"
+        pairs = _pointed(work, column, pairs)
     elif column.take in _ENTITIES:
         pairs = _named_in(pairs, column)
     elif column.take == "keywords":
         pairs = _worded(pairs)
     elif column.take == "aspects":
         pairs = _mined(work, pairs)
-        tail_type = "feature"
     if column.take not in ("items", "bins"):
         n = len(work.names[kind])
         every, pairs = pairs, _shared(work, pairs, column, n, f"{kind}s")
         if kind == "item" and column.take in _ENTITIES and len(every) > len(pairs):
             rest = every.join(pairs, on="tail", how="anti", maintain_order="left")
-            work.unwalked.append((column.relation or f"has_{tail_type}", tail_type, rest))
+            work.unwalked.append((column.relation_made, tail_type, rest))
     if column.take == "keywords":
         # The rarest words tell most; ties go by the alphabet.
         counts = pairs.group_by("tail").len()
         pairs = pairs.join(counts, on="tail", maintain_order="left").sort("len", "tail")
         pairs = pairs.group_by("head", maintain_order=True).head(_KEYWORDS).drop("len")
-    work.facts.append(_facts(pairs, column.relation or f"has_{tail_type}", kind, tail_type))
+    work.facts.append(_facts(pairs, column.relation_made, kind, tail_type))
 
 
 def _pointed(work: _Work, column: Column, pairs: pl.DataFrame) -> pl.DataFrame:
