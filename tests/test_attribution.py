@@ -330,8 +330,8 @@ def test_without_a_reason_it_is_the_appeal_or_the_opaque_encoder():
     silent = [e for e in all_explained() if not e.shown]
     assert silent
     assert {e.because() for e in silent} == {e.as_dict()["because"] for e in silent}
-    for appealing, said in ((True, NO_REASON), (False, NOTHING)):
-        assert {e.because() for e in silent if (e.appeal > 0) == appealing} == {said}
+    for ahead, said in ((True, NO_REASON), (False, NOTHING)):
+        assert {e.because() for e in silent if (e.lead > 0) == ahead} == {said}
     opaque = [e for e in explain(ranker(), *grid()) if not e.shown]
     assert {e.because() for e in opaque if e.opaque > 0} == {OPAQUE}
     plain = [e.said(VERBS) for e in opaque if e.opaque <= 0]

@@ -189,7 +189,7 @@ class Explanation:
         if self.shown:
             return self.words.text("because", reason=self.shown[0].text)
         opaque = self.opaque is not None and self.opaque > 0
-        own = "no_reason" if self.appeal > 0 else "nothing_for_it"
+        own = "no_reason" if self.lead > 0 else "nothing_for_it"
         return self.words.text("opaque" if opaque else own)
 
     def said(self, words: Wording) -> Explanation:
