@@ -41,6 +41,7 @@ from small_ranker import (
 APPEAL = ENGLISH.text("appeal")
 MEAN_ITEM = ENGLISH.text("mean_item")
 NO_REASON = ENGLISH.text("no_reason")
+NOTHING = ENGLISH.text("nothing_for_it")
 OPAQUE = ENGLISH.text("opaque")
 CLOSE = ENGLISH.text("close")
 
@@ -307,7 +308,7 @@ def test_an_explanation_reads_as_a_sum_of_lines():
         ]
         rest = sum(r.total for r in e.reasons) - sum(r.total for r in e.shown)
         if abs(rest) >= 0.0005:
-            lines.append(f"  {rest:+.3f}  all other actions")
+            lines.append(f"  {rest:+.3f}  all {'other ' if e.shown else ''}actions")
         lines.append(f"  {e.appeal:+.3f}  {APPEAL}")
         if e.opaque is not None:
             lines.append(f"  {e.opaque:+.3f}  {OPAQUE}")
@@ -328,10 +329,13 @@ def test_an_explanation_reads_as_a_sum_of_lines():
 def test_without_a_reason_it_is_the_appeal_or_the_opaque_encoder():
     silent = [e for e in all_explained() if not e.shown]
     assert silent
-    assert {e.because() for e in silent} == {e.as_dict()["because"] for e in silent} == {NO_REASON}
+    assert {e.because() for e in silent} == {e.as_dict()["because"] for e in silent}
+    for ahead, said in ((True, NO_REASON), (False, NOTHING)):
+        assert {e.because() for e in silent if (e.lead > 0) == ahead} == {said}
     opaque = [e for e in explain(ranker(), *grid()) if not e.shown]
     assert {e.because() for e in opaque if e.opaque > 0} == {OPAQUE}
-    assert {e.said(VERBS).because() for e in opaque if e.opaque <= 0} == {NO_REASON}
+    plain = [e.said(VERBS) for e in opaque if e.opaque <= 0]
+    assert {e.because() for e in plain} <= {NO_REASON, NOTHING}
     assert all(e.rules or e.logic_share == 0 for e in opaque)
 
 

@@ -131,6 +131,14 @@ def said(*hops, start="user"):
         (["watch item", "belong_to_category category", "belong_to_category⁻¹ item"],
          "belongs to the same category as something you watched"),
         (["bought_by⁻¹ item"], "this is bought by you"),
+        (["uploads item", "depends item", "depends⁻¹ item"],
+         "depends on the same item as something you uploaded"),
+        (["uploads item", "depends_on⁻¹ item", "depends_on item"],
+         "you uploaded item A; item B depends on item A, and also depends on this"),
+        (["uploads item", "summary_says word", "summary_says⁻¹ item"],
+         "same word in the summary as something you uploaded"),
+        (["chose_suite suite", "chose_suite⁻¹ user", "uploads item"],
+         "people who chose something with the same suite as you also uploaded this"),
     ],
 )  # fmt: skip
 def test_rules_are_said_in_plain_english(hops, sentence):

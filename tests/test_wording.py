@@ -110,6 +110,19 @@ def said(language, *hops):
         (("watch item", "made_in place", "made_in⁻¹ item"),
          "gemeinsam: place (made in) wie etwas, das du gesehen hast",
          "en común: place («made in») que algo que viste"),
+        (("forked item", "forked⁻¹ user", "forked item"),
+         "Leute, die das Gleiche wie du „forked“ haben, haben auch dies „forked“",
+         "personas que tienen relación («forked») con lo mismo que tú también tienen relación "
+         "(«forked») con esto"),
+        (("uploaded item", "depends item", "depends⁻¹ item"),
+         "gleiche Abhängigkeit wie etwas, das du hochgeladen hast",
+         "misma dependencia que algo que subiste"),
+        (("uploaded item", "depends⁻¹ item"),
+         "dies hängt von etwas, das du hochgeladen hast, ab",
+         "esto depende de algo que subiste"),
+        (("uploaded item", "notes_says word", "notes_says⁻¹ item"),
+         "gleiches Wort in „notes“ wie etwas, das du hochgeladen hast",
+         "misma palabra en «notes» que algo que subiste"),
     ],
 )  # fmt: skip
 def test_rules_read_like_a_person_in_german_and_spanish(hops, german, spanish):
@@ -134,6 +147,43 @@ def test_people_who_share_a_fact_with_the_user_are_counted_not_named(language, o
     assert evidence_sentence(graph, path, 45, [], said) == many
     assert path_sentence(graph, path) == (
         "you have group Junior; 0345 has group Junior, and also borrowed ink"
+    )
+
+
+@pytest.mark.parametrize(
+    ("language", "there", "several", "back", "backs"),
+    [("en", "both depend on libc", "both depend on 5 items (libc, gtk, …)", "libc depends on both",
+      "5 items (libc, gtk, …) depend on both"),
+     ("de", "beide hängen von libc ab", "beide hängen von libc, gtk, … (insgesamt 5) ab",
+      "libc hängt von beiden ab", "libc, gtk, … (insgesamt 5) hängen von beiden ab"),
+     ("es", "ambos dependen de libc", "ambos dependen de 5 artículos (libc, gtk, …)",
+      "libc depende de ambos", "5 artículos (libc, gtk, …) dependen de ambos")],
+)  # fmt: skip
+def test_what_two_items_point_to_is_said_by_the_relation(language, there, several, back, backs):
+    words = Vocabulary({"user": ["ann"], "item": ["gimp", "mtp", "libc", "gtk"]})
+    relations = [Relation("uploaded", "user", "item"), Relation("depends", "item", "item")]
+    graph = KnowledgeGraph.from_triples(
+        words, relations, [0, 1, 2, 3, 3], [0, 1, 1, 1, 1], [1, 3, 3, 1, 2]
+    )
+    said = wording_of(language)
+    for path, one, many in (
+        (Path((0, 1, 3, 2), (0, 1, 3)), there, several),
+        (Path((0, 1, 3, 2), (0, 3, 1)), back, backs),
+    ):
+        assert evidence_sentence(graph, path, 1, [], said) == one
+        assert evidence_sentence(graph, path, 5, [4], said) == many
+
+
+def test_a_word_of_a_text_is_said_in_it():
+    words = Vocabulary({"user": ["ann"], "item": ["gimp", "mtp"], "word": ["paint"]})
+    relations = [Relation("uploaded", "user", "item"), Relation("summary_says", "item", "word")]
+    graph = KnowledgeGraph.from_triples(words, relations, [0, 1, 2], [0, 1, 1], [1, 3, 3])
+    path = Path((0, 1, 3, 2), (0, 1, 3))
+    assert path_sentence(graph, path) == (
+        "you uploaded gimp, which says paint in its summary, and so does mtp"
+    )
+    assert path_sentence(graph, path, wording_of("de")) == (
+        "du hast gimp hochgeladen; gimp hat paint in „summary“, ebenso mtp"
     )
 
 

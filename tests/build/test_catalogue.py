@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 import loger
+from loger.build import changes
 from loger.cli import app
 from loger.data.dataset import Dataset
 from loger.encoder import TransEConfig
@@ -196,6 +197,17 @@ def test_an_update_reads_tables_as_the_build_did(model: LOGER) -> None:
     listed = set(later.recommend("newcomer", 60, include="in_stock=yes")["item"])
     assert "P049" in listed and "P048" not in listed
     assert later.catalogue_.images[item - later.graph_.n_users] == "pictures/49.png"
+
+
+def test_a_new_item_points_to_items_that_the_model_knows() -> None:
+    similar = [f"P{(k + 1) % N:03d}" for k in range(N)]
+    made = loger.from_tables(orders(), products().with_columns(pl.Series("Similar", similar)))
+    new = products(2, first=N).with_columns(pl.Series("Similar", ["P003", "P049"]))
+    graph = made.graph(np.arange(len(made.interactions)))
+    told = changes.read(made.catalogue.mapping, graph, {"items": new})
+    pointing = told.facts.filter(pl.col("relation") == "similar").select("head", "tail")
+    assert pointing.rows() == [("P048", "P003"), ("P049", "P049")]
+    assert not [n for n in told.notes if "no item has them" in n.what]
 
 
 def test_what_an_item_no_longer_has_is_removed_beside_the_graph(model: LOGER) -> None:

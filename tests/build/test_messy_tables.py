@@ -128,6 +128,32 @@ def test_a_few_broken_times_cost_their_rows_and_not_the_column() -> None:
     assert (note.count, note.example) == (2, "line 5: soon; also 291")
 
 
+def test_dates_of_mails_are_times_and_zones_count() -> None:
+    mail = "Sat, 14 Jan 2023 14:54:50 +0100"
+    utc = 1673704490  # date -d "$mail" +%s
+    same = [
+        mail,
+        "Sat, 14 Jan 2023 08:54:50 -0500",
+        "14 January 2023 13:54:50 GMT",
+        "Sat,  14 Jan 2023 19:24:50 +0530 (IST)",
+        "2023-01-14T14:54:50+01:00",
+        "2023-01-14 13:54:50Z",
+        "2023-01-14 13:54:50",
+        "14.01.2023 13:54:50",
+        "Saturday, January 14, 2023 13:54:50",
+    ]
+    assert as_moments(pl.Series(same)).to_list() == [utc] * len(same)
+    dated = plays(played_at=[mail] * N_PLAYS).rename({"played_at": "done"})
+    assert mapped(dated, tracks()).interactions.time == "done"
+    assert mapped(dated, tracks()).interactions.columns == ()
+
+
+def test_where_no_row_is_left_the_reason_is_said() -> None:
+    never = plays(played_at=["some day"] * N_PLAYS)
+    with pytest.raises(DataError, match=r"no interactions are left .*not a time: 300.*some day"):
+        from_tables(never, tracks(), time="played_at")
+
+
 def test_times_in_several_formats_are_all_read_and_the_formats_noted() -> None:
     iso = plays()["played_at"].to_list()
     mixed = [f"{t[8:10]}.{t[5:7]}.{t[:4]} {t[11:16]}" if k % 2 else t for k, t in enumerate(iso)]
@@ -406,3 +432,54 @@ def test_codes_of_digits_are_no_amounts_and_keep_their_zeros(
     dataset: Any = from_tables(plays(), tracks(**{column: many}))
     assert next(c for _, c in dataset.mapping.columns() if c.column == column).take == "entity"
     assert set(dataset.vocabulary.ids(column)) <= set(many)
+
+
+def test_an_address_behind_a_name_is_left_out_of_the_name() -> None:
+    teams = [f"Team {k % 5} <team-{k % 5}@lists.example.org>" for k in range(N_TRACKS)]
+    dataset: Any = from_tables(plays(), tracks(maintainer=teams))
+    column = next(c for _, c in dataset.mapping.columns() if c.column == "maintainer")
+    assert (column.take, column.why) == ("entity", "5 values in 40 rows")
+    assert sorted(dataset.vocabulary.ids("maintainer")) == [f"Team {k}" for k in range(5)]
+    bare = tracks(contact=[f"team-{k % 5}@lists.example.org" for k in range(N_TRACKS)])
+    assert mapped(plays(), bare).items.columns[-1].why == "links or addresses"
+
+
+def test_ids_with_something_in_brackets_and_alternatives_point_to_items() -> None:
+    needs = [f"t{(k + 1) % N_TRACKS:04d} (>= {k}), t0005, t0007 | t0009, gone (= 1)"
+             for k in range(N_TRACKS)]  # fmt: skip
+    dataset: Any = from_tables(plays(), tracks(depends=needs))
+    column = next(c for _, c in dataset.mapping.columns() if c.column == "depends")
+    assert (column.take, column.relation, column.separator) == ("items", "depends", ", ")
+    names = dataset.vocabulary.names
+    relation = next(k for k, r in enumerate(dataset.relations) if r.name == "depends")
+    facts = dataset.facts
+    mine = [
+        names[t]
+        for h, r, t in zip(facts.heads, facts.relations, facts.tails, strict=True)
+        if r == relation and names[h] == "t0002"
+    ]
+    assert sorted(mine) == ["t0003", "t0005", "t0007", "t0009"]
+    (note,) = [n for n in dataset.notes if "no item has them" in n.what]
+    assert (note.count, note.example) == (N_TRACKS, "gone (= 1)")
+
+
+def test_uploads_are_uploaded_and_what_came_with_them_is_not_liked(tmp_path: Path) -> None:
+    uploads = plays().rename({"user_id": "uploader", "played_at": "uploaded"})
+    suites = pl.Series("suite", [f"suite {k % 3}" for k in range(N_PLAYS)])
+    uploads.with_columns(suites).write_csv(tmp_path / "uploads.csv")
+    dataset: Any = from_tables(tmp_path / "uploads.csv", tracks())
+    assert (dataset.mapping.interaction, dataset.mapping.interactions.user) == (
+        "uploaded", "uploader",
+    )  # fmt: skip
+    told = {r.name: (r.head_type, r.tail_type) for r in dataset.relations}
+    assert told["chose_suite"] == ("user", "suite")
+    assert told["has_suite"] == ("item", "suite")
+
+
+def test_a_mapping_shows_the_relation_that_a_column_makes_and_none_where_it_makes_none() -> None:
+    chosen = mapped(plays(), tracks(shelf=["A", "B"] * 20)).with_column("shelf", take="leave out")
+    bare = replace(chosen, items=replace(chosen.items, columns=(Column("artist", "entity"),
+                   *chosen.items.columns[1:])))  # fmt: skip
+    shown = {row[1]: row[2:4] for row in bare.rows()}
+    assert shown["artist"] == ("entity", "has_artist")
+    assert shown["shelf"] == ("leave out", "")

@@ -438,4 +438,10 @@ def test_a_split_says_how_it_was_made_and_why() -> None:
     )
     assert split(from_frames(timed)).why.startswith("by time, because there are times: latest 20%")
     assert split(from_frames(given)).why == "as given, because the data bring it"
+    order = pl.DataFrame(
+        {"user": ["a"] * 3 + ["b"] * 2, "item": [*"ijkij"], "time": [1, 2, 2, 1, 2]}
+    )
+    torn = "; 50% of the test items are of the same moment as one that stays"  # k of a, not j of b
+    assert split(from_frames(order)).why.endswith(torn)
+    assert "moment" not in split(from_frames(timed)).why
     assert split(from_frames(timed), "random").refit().why.startswith("at random, as told")

@@ -188,3 +188,10 @@ def test_what_was_not_tuned_is_said_so() -> None:
     text = page(Contents(a_report(), untuned=["<b>EASE^R</b>"]))
     assert "Not tuned on these data, with default settings: &lt;b&gt;EASE^R&lt;/b&gt;;" in text
     assert "tuned" not in page(Contents(a_report()))
+
+
+def test_how_the_data_were_split_is_said_beside_them() -> None:
+    sizes = dict.fromkeys(("users", "items", "interactions", "entities", "facts"), 3)
+    counts = {**sizes, "density": 0.5, "relations": []}
+    text = page(Contents(a_report(), statistics=counts, split="by time, as told: 20% <latest>"))
+    assert '<p class="note">Split by time, as told: 20% &lt;latest&gt;.</p>' in text

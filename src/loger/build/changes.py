@@ -86,7 +86,8 @@ def _mapped(
     for name in ("items", "users"):
         if name in tables:
             mapping = _with_columns_of(mapping, name, tables[name])
-    work = _Work(mapping, mentions, False)
+    items = pl.Series(list(graph.vocabulary.ids("item")), dtype=pl.String)
+    work = _Work(mapping, mentions, False, known_items=items)
     _write_ids_alike(work, graph, tables)
     rows = changes.NO_INTERACTIONS
     if "interactions" in tables:

@@ -18,8 +18,8 @@ _HINTS = {
     "user": [
         "user", "customer", "client", "member", "buyer", "reviewer", "account", "person",
         "visitor", "listener", "reader", "viewer", "player", "borrower", "patron", "subscriber",
-        "student", "guest", "household", "kunde", "nutzer", "benutzer", "leser", "mitglied",
-        "usuario", "cliente",
+        "student", "guest", "household", "uploader", "contributor", "kunde", "nutzer",
+        "benutzer", "leser", "mitglied", "usuario", "cliente",
     ],
     "item": [
         "item", "product", "sku", "asin", "article", "isbn", "movie", "film", "book", "track",

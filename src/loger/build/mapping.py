@@ -92,6 +92,19 @@ class Column:
     edges: tuple[float, ...] = ()
     """Where a number is cut; found by the build unless given."""
 
+    @property
+    def entity_type(self) -> str:
+        """The type of what its facts lead to."""
+        fixed = {"items": "item", "aspects": "feature"}
+        return fixed.get(self.take) or self.type or self.column
+
+    @property
+    def relation_made(self) -> str:
+        """The relation of the facts that it makes, if it makes any."""
+        if self.take in ("leave out", "image", "label"):
+            return ""
+        return self.relation or f"has_{self.entity_type}"
+
 
 @dataclass(frozen=True)
 class InteractionTable:
@@ -167,7 +180,7 @@ class TableMapping:
             if part is not None:
                 rows += [(table, part.id, "id"), (table, part.label, "label")]
         named = [(*row, "", "") for row in rows if row[1]]
-        named += [(t, c.column, c.take, c.relation, c.why) for t, c in self.columns()]
+        named += [(t, c.column, c.take, c.relation_made, c.why) for t, c in self.columns()]
         return sorted(named, key=lambda row: ("interactions", "items", "users").index(row[0]))
 
     def with_column(self, column: str, /, *, table: str | None = None, **changes: Any) -> Self:

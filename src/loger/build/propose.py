@@ -29,6 +29,8 @@ from loger.build.values import (
     nearly_all_are,
     separator_of,
     unit_of,
+    without_address,
+    without_brackets,
     without_number,
 )
 from loger.errors import DataError
@@ -54,6 +56,7 @@ _LINK = re.compile(r"^(https?://|www\.)|@.+\.|\.(jpe?g|png|gif|webp|pdf)$")
 _ACTIONS = {
     "order": "purchase", "purchas": "purchase", "buy": "purchase", "bought": "purchase",
     "sale": "purchase", "invoice": "purchase", "basket": "purchase", "cart": "purchase",
+    "upload": "uploaded", "download": "downloaded", "install": "installed",
     "play": "played", "listen": "listened_to", "stream": "played", "watch": "watched",
     "loan": "borrowed", "borrow": "borrowed", "ausleih": "borrowed", "rent": "rented",
     "read": "read", "cook": "cooked", "visit": "visited", "click": "click", "view": "view",
@@ -268,7 +271,8 @@ def _pointing(text: pl.Series, ids: pl.Series) -> tuple[float, str]:
     for sign in SEPARATORS:
         if text.str.contains(sign, literal=True).any():
             parts = text.str.split(sign).explode().str.strip_chars()
-            best = max(best, (mean(parts.is_in(known)), sign))
+            are_ids = parts.is_in(known) | without_brackets(parts).is_in(known)
+            best = max(best, (mean(are_ids), sign))
     return best
 
 
@@ -279,7 +283,7 @@ def _codes(text: pl.Series, name: str) -> bool:
 
 def _looks(values: pl.Series, name: str, ids: pl.Series) -> tuple[Kind, str, str]:
     """The way to take a column, the reason, and the separator of its cells."""
-    text = cells(values).drop_nulls()
+    text = without_address(cells(values).drop_nulls())
     n, distinct = len(text), text.n_unique()
     if distinct <= 1:
         return "leave out", "empty" if not n else "one value only", ""

@@ -31,6 +31,8 @@ from loger.build.values import (
     split_cells,
     unit_of,
     unit_within,
+    without_address,
+    without_brackets,
     without_number,
     zero_width,
 )
@@ -74,6 +76,8 @@ class _Work:
     facts: list[pl.DataFrame] = field(default_factory=list)
     labels: dict[str, dict[str, str]] = field(default_factory=dict)
     names: dict[str, pl.Series] = field(default_factory=dict)
+    known_items: pl.Series = field(default_factory=lambda: pl.Series(dtype=pl.String))
+    """Items that no row of their table names: those of the interactions, or of the model."""
     widths: dict[str, int] = field(default_factory=dict)
     """To how many digits the ids of users or items are filled with zeros."""
     unwalked: list[tuple[str, str, pl.DataFrame]] = field(default_factory=list)
@@ -204,6 +208,7 @@ def _build(
         _check(table, column, columns.file)
     _match_zeros(work, tables)
     interactions, table = _interactions(work, table)
+    work.known_items = interactions["item"].unique(maintain_order=True)
     for kind, entities, frame in (
         ("item", mapping.items, tables[1]),
         ("user", mapping.users, tables[2]),
@@ -438,38 +443,46 @@ def _add_entities(work: _Work, entities: EntityTable, table: pl.DataFrame, kind:
 
 def _add(work: _Work, column: Column, pairs: pl.DataFrame, kind: str) -> None:
     """Facts of one column, from the names of items (users) and the cells beside them."""
-    tail_type = column.type or column.column
+    tail_type = column.entity_type
     if column.take == "leave out":
         return
     if column.take == "image":
         work.images |= dict(pairs.iter_rows()) if kind == "item" else {}
         return
     if column.take == "items":
-        pairs = split_cells(pairs, column.separator)
-        known = pairs["tail"].is_in(work.names[kind].implode())
-        work.note(
-            f"{column.column}: ids left out because no item has them", pairs.filter(~known), "tail"
-        )
-        pairs, tail_type = pairs.filter(known), "item"
+        pairs = _pointed(work, column, pairs)
     elif column.take in _ENTITIES:
         pairs = _named_in(pairs, column)
     elif column.take == "keywords":
         pairs = _worded(pairs)
     elif column.take == "aspects":
         pairs = _mined(work, pairs)
-        tail_type = "feature"
     if column.take not in ("items", "bins"):
         n = len(work.names[kind])
         every, pairs = pairs, _shared(work, pairs, column, n, f"{kind}s")
         if kind == "item" and column.take in _ENTITIES and len(every) > len(pairs):
             rest = every.join(pairs, on="tail", how="anti", maintain_order="left")
-            work.unwalked.append((column.relation or f"has_{tail_type}", tail_type, rest))
+            work.unwalked.append((column.relation_made, tail_type, rest))
     if column.take == "keywords":
         # The rarest words tell most; ties go by the alphabet.
         counts = pairs.group_by("tail").len()
         pairs = pairs.join(counts, on="tail", maintain_order="left").sort("len", "tail")
         pairs = pairs.group_by("head", maintain_order=True).head(_KEYWORDS).drop("len")
-    work.facts.append(_facts(pairs, column.relation or f"has_{tail_type}", kind, tail_type))
+    work.facts.append(_facts(pairs, column.relation_made, kind, tail_type))
+
+
+def _pointed(work: _Work, column: Column, pairs: pl.DataFrame) -> pl.DataFrame:
+    """The items that cells name by their ids. What is no id is tried without what stands behind it
+    in brackets, and divided at "|": "libc6 (>= 2.34)", "mawk | gawk"."""
+    ids = pl.concat([work.names.get("item", work.known_items), work.known_items]).implode()
+    pairs = split_cells(pairs, column.separator)
+    plain = pairs["tail"].is_in(ids)
+    rest = split_cells(pairs.filter(~plain), "|")
+    bare = rest.with_columns(without_brackets(rest["tail"]).alias("tail"))
+    known = bare["tail"].is_in(ids)
+    strange = rest.filter(~known)
+    work.note(f"{column.column}: ids left out because no item has them", strange, "tail")
+    return pl.concat([pairs.filter(plain), bare.filter(known)])
 
 
 def _add_of_interactions(
@@ -492,7 +505,7 @@ def _add_of_interactions(
     else:
         values = _named_in(values, column)
         kind = column.type or column.column
-        relations = {"user": f"like_{kind}", "item": column.relation or f"has_{kind}"}
+        relations = {"user": f"chose_{kind}", "item": column.relation or f"has_{kind}"}
     values = _shared(work, values, column, len(interactions), "interactions")
     for side, relation in relations.items():
         pairs = values.with_columns(interactions[side].gather(values["head"]).alias("head"))
@@ -504,7 +517,8 @@ def _named_in(pairs: pl.DataFrame, column: Column) -> pl.DataFrame:
     """The entities that cells name, in place of the cells."""
     if column.take == "series":
         pairs = pairs.with_columns(without_number(pairs["tail"]).alias("tail"))
-    return split_cells(pairs, column.separator if column.take == "list" else "")
+    pairs = split_cells(pairs, column.separator if column.take == "list" else "")
+    return pairs.with_columns(without_address(pairs["tail"]).alias("tail"))
 
 
 def _facts(pairs: pl.DataFrame, relation: str, head_type: str, tail_type: str) -> pl.DataFrame:

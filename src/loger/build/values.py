@@ -6,6 +6,8 @@ from typing import Final, Literal, NamedTuple
 
 import polars as pl
 
+from loger.data.times import seconds_ahead
+
 FEW = 12
 """Numbers of so many values or fewer are kinds rather than amounts."""
 SEPARATORS = {"|": 0.8, ";": 0.8, ", ": 0.5, ",": 0.5, " / ": 0.5}
@@ -32,7 +34,9 @@ _DECIMAL_COMMA = r"^[$€£]?\s*[+-]?(\d{1,3}(\.\d{3})+|\d+)?,(\d{1,2}|\d{4,})\s
 _DECIMAL_POINT = r",.*\.|\.\d\d?\D*$"
 _WHOLE_FLOAT = r"^[+-]?\d+\.0$"
 _SOME_DATE = r"^((19|20)\d\d[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](\d\d|\d{4}))\b"
-_ZONE = r"(:\d\d)(?:\.\d+)?\s*(?:Z|[+-]\d\d:?\d\d)?$"
+_ZONE = r"(:\d\d)(?:\.\d+)?\s*(Z|GMT|UTC?|[+-]\d\d(?::?\d\d)?)?(?:\s*\([^)]*\))?$"
+_WEEKDAY = r"(?i)^(?:mon|tue|wed|thu|fri|sat|sun)\p{L}*\.?,?\s+"
+_ADDRESS = r"^(.*[^\s<>].*?)\s*<[^<>\s]+@[^<>\s]+>$"
 _STARS = r"^(★+)☆*$"
 _OUT_OF = r"^(\d+(?:[.,]\d+)?)\s*(?:/|of|out of|von|de|sur)\s*(\d+)\b[^\d]*$"
 _POINTS = (
@@ -207,8 +211,11 @@ def moments(values: pl.Series, order: DateOrder = "") -> Moments:
 
 
 def _dates(text: pl.Series, order: DateOrder) -> Moments:
-    """The times of cells that are dates, with or without a time of day."""
-    bare = text.str.replace("T", " ", literal=True).str.replace(_ZONE, "$1")
+    """The times of cells that are dates, with or without a time of day, in UTC unless they say
+    another zone: 2024-05-31T10:45:00+02:00, "Fri, 31 May 2024 10:45:00 +0200"."""
+    bare = text.str.replace(_WEEKDAY, "").str.replace(r"(\d)[Tt](\d)", "$1 $2")
+    ahead = seconds_ahead(bare.str.extract(_ZONE, 2))
+    bare = bare.str.replace(_ZONE, "$1")
     day = bare.str.replace(_CLOCK, "")
     clock = pl.DataFrame(
         [bare.str.extract(_CLOCK, k).cast(pl.Int64).alias(str(k)) for k in (1, 2, 3)]
@@ -227,7 +234,7 @@ def _dates(text: pl.Series, order: DateOrder) -> Moments:
         ways.append(int(slashed[order].is_not_null().arg_max() or 0))
         found = found.zip_with(found.is_not_null(), slashed[order])
     mixed = _mixed(text, slashed[order], slashed[MONTH_FIRST if order == DAY_FIRST else DAY_FIRST])
-    moments = found.cast(pl.Datetime("ms")).dt.epoch("s") + seconds.fill_null(0)
+    moments = found.cast(pl.Datetime("ms")).dt.epoch("s") + seconds.fill_null(0) - ahead
     examples = tuple(str(text[k]) for k in sorted(ways))
     return Moments(moments, examples, order if any(here.values()) else "", guessed, mixed)
 
@@ -308,6 +315,24 @@ def without_number(text: pl.Series) -> pl.Series:
     ['Dune', 'Dune', 'Dune', 'Dune']
     """
     return text.str.replace(NUMBERED, "").str.strip_chars()
+
+
+def without_address(text: pl.Series) -> pl.Series:
+    """Names of people and teams without the mail address behind them.
+
+    >>> without_address(pl.Series(["Ann Lee <ann@lee.org>", "Ann Lee", "a <b> c"])).to_list()
+    ['Ann Lee', 'Ann Lee', 'a <b> c']
+    """
+    return text.str.replace(_ADDRESS, "$1").str.strip_chars()
+
+
+def without_brackets(text: pl.Series) -> pl.Series:
+    """Ids without what is said of them in brackets: "libc6 (>= 2.34)" is libc6.
+
+    >>> without_brackets(pl.Series(["libc6 (>= 2.34)", "libc6"])).to_list()
+    ['libc6', 'libc6']
+    """
+    return text.str.replace(r"\s*\([^()]*\)$", "").str.strip_chars()
 
 
 def split_cells(pairs: pl.DataFrame, separator: str) -> pl.DataFrame:

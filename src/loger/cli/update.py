@@ -42,6 +42,7 @@ def update(
             "--out", "-o", metavar="BUNDLE", help="Write here, not in place.", show_default=False
         ),
     ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the bundle at --out.")] = False,
     measure: Annotated[
         int, typer.Option(min=0, help="Users on whom to measure how well the model foresaw it.")
     ] = 500,
@@ -66,7 +67,7 @@ def update(
     from loger.cli import show
 
     if events is not None:
-        fold_events(bundle, events, out, measure, json)
+        fold_events(bundle, events, out, force, measure, json)
         return
     less = {"users": forget_user, "items": remove_item}
     gone = {"interactions": remove_interactions, "facts": remove_triples}
@@ -74,7 +75,7 @@ def update(
     if not any((*less.values(), *gone.values(), *more.values())):
         raise typer.BadParameter("nothing to do: give --interactions, --triples or the like")
     target = out or bundle
-    check_target(target, replace=out is None)
+    check_target(target, replace=force or out is None)
     with claim(target, "update"):
         model = opened(bundle)
         if any((*less.values(), *gone.values())):
@@ -86,7 +87,9 @@ def update(
     show.result(summary(model, target), draw, json)
 
 
-def fold_events(bundle: Path, events: Path, out: Path | None, measure: int, json: bool) -> None:
+def fold_events(
+    bundle: Path, events: Path, out: Path | None, force: bool, measure: int, json: bool
+) -> None:
     """Fold events into a bundle and tell what they brought."""
     from loger.bundle import check_target
     from loger.cli import show
@@ -95,7 +98,7 @@ def fold_events(bundle: Path, events: Path, out: Path | None, measure: int, json
 
     if not events.is_file():
         raise DataError("there is no such file", path=events, remedy="give what loger serve kept")
-    check_target(out or bundle, replace=out is None)
+    check_target(out or bundle, replace=force or out is None)
     now = datetime.now(UTC)
     told = fold(bundle, events, out, now=now.timestamp(), when=_now(), measure=measure)
     if told.model is None:
@@ -131,7 +134,8 @@ def draw(summary: dict[str, Any]) -> None:
     last = summary["updates"][-1]
     show.say(f"{summary['bundle']}: {last['text']}")
     if last["ndcg"] is not None:
-        users = f"{last['ndcg_users']:,} users"
+        n = last["ndcg_users"]
+        users = f"{n:,} user{'s' if n != 1 else ''}"
         typer.echo(
             f"NDCG@10 of the new interactions by the model before: {last['ndcg']:.4f}, {users}"
         )

@@ -114,10 +114,13 @@ def _kept_interactions(
                 notes, "held-out pairs that are also in an earlier part, kept there", later, *PAIR
             )
             again = again.filter(pl.col("part") == pl.col("kept"))
-        _note(notes, "repeated interactions of one user and item merged", again, *PAIR)
+        earliest = ", with the earliest time" if "time" in interactions.columns else ""
+        what = f"repeated interactions of one user and item merged{earliest}"
+        _note(notes, what, again, *PAIR)
     if not len(first):
+        why = "; ".join(str(n) for n in notes if n.what.startswith(("rows", "interactions")))
         raise DataError(
-            "no interactions are left to learn from",
+            "no interactions are left to learn from" + (f" ({why})" if why else ""),
             path=path,
             remedy="check the interactions and positive_from",
         )

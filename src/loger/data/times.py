@@ -53,10 +53,19 @@ def _moments(text: pl.Series) -> tuple[pl.Series, str]:
     way = clock.is_not_null().cast(pl.Int8) + zone.is_not_null().cast(pl.Int8)
     whole = day + " " + clock.fill_null("00:00") + second.fill_null(":00")
     moment = whole.str.to_datetime("%Y-%m-%d %H:%M:%S", strict=False).dt.epoch("s")
-    ahead = zone.str.replace("(?i)z", "+00").str.replace(":", "", literal=True)
-    hours = ahead.str.slice(0, 3).cast(pl.Int64, strict=False).fill_null(0)
-    minutes = (ahead.str.slice(0, 1) + ahead.str.slice(3)).cast(pl.Int64, strict=False).fill_null(0)
-    moments = (moment - 3600 * hours - 60 * minutes).set(way != way[0], None)
+    moments = (moment - seconds_ahead(zone)).set(way != way[0], None)
     if moment[0] is None:
         return pl.Series([None] * len(text), dtype=pl.Int64), ""
     return moments, ("a day", "a moment without a zone", "a moment with a zone")[int(way[0])]
+
+
+def seconds_ahead(zone: pl.Series) -> pl.Series:
+    """By how much the clocks of zones are ahead of UTC; 0 where no number is said.
+
+    >>> seconds_ahead(pl.Series(["+02:00", "-0330", "+01", "Z", "GMT", None])).to_list()
+    [7200, -12600, 3600, 0, 0, 0]
+    """
+    ahead = zone.str.replace(":", "", literal=True)
+    hours = ahead.str.slice(0, 3).cast(pl.Int64, strict=False).fill_null(0)
+    minutes = (ahead.str.slice(0, 1) + ahead.str.slice(3)).cast(pl.Int64, strict=False).fill_null(0)
+    return 3600 * hours + 60 * minutes

@@ -73,6 +73,7 @@ class Assessment:
         contents = Contents(
             self.report,
             statistics=statistics(self.split.dataset),
+            split=self.split.why,
             untuned=self.untuned,
             rules=self.model.rule_table().to_dicts(),
             trace=self.model.trace_,

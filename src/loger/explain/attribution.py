@@ -189,7 +189,8 @@ class Explanation:
         if self.shown:
             return self.words.text("because", reason=self.shown[0].text)
         opaque = self.opaque is not None and self.opaque > 0
-        return self.words.text("opaque" if opaque else "no_reason")
+        own = "no_reason" if self.lead > 0 else "nothing_for_it"
+        return self.words.text("opaque" if opaque else own)
 
     def said(self, words: Wording) -> Explanation:
         """The same explanation in other words."""
@@ -282,7 +283,7 @@ class Explanation:
         lines += [f"  {reason.total:+.3f}  {reason.text}" for reason in self.shown]
         rest = self.lead - self.appeal - sum(r.total for r in self.shown) - (self.opaque or 0.0)
         if abs(rest) >= 0.0005:
-            lines.append(f"  {rest:+.3f}  {say('others')}")
+            lines.append(f"  {rest:+.3f}  {say('others' if self.shown else 'all_actions')}")
         lines.append(f"  {self.appeal:+.3f}  {say('appeal')}")
         if self.opaque is not None:
             lines.append(f"  {self.opaque:+.3f}  {say('opaque')}")

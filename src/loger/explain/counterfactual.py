@@ -176,5 +176,6 @@ class Counterfactual:
             return say("cf_not_listed", item=label, k=self.k)
         if self.instead is None:
             return say("cf_none", item=label, k=self.k)
-        gone = say("and").join(labels[v + first] for v in self.actions)
+        *most, last = (labels[v + first] for v in self.actions)
+        gone = say("and").join([", ".join(most), last] if most else [last])
         return say("cf_without", gone=gone, instead=labels[self.instead + first], item=label)

@@ -86,7 +86,7 @@ def score_parts(record: dict[str, Any], words: Wording = ENGLISH) -> list[tuple[
         ends.append((record["opaque"], words.text("opaque")))
     rest = record["lead"] - sum(value for value, _ in [*parts, *ends])
     if abs(rest) >= SMALLEST:
-        parts.append((rest, words.text("others")))
+        parts.append((rest, words.text("others" if told else "all_actions")))
     return parts + ends
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from unicodedata import combining, normalize
 
 import numpy as np
 
@@ -17,6 +18,8 @@ class Names:
     >>> found = Names(["i1", "i2", "i3"], ["Jade lamp", "Lamp", "Tray"])
     >>> found.find("lamp", 5), found.find("lamp", 1), found.find("", 2)
     (([1, 0], False), ([1], True), ([0, 1], True))
+    >>> Names(["Zoë Bícha", "ann"], ["Zoë Bícha", "ann"]).find("zoe bi", 5)
+    ([0], False)
     """
 
     def __init__(self, names: Sequence[str], labels: Sequence[str]) -> None:
@@ -52,6 +55,9 @@ class Names:
 
 
 def _plain(text: str) -> str:
+    """Without capitals and accents: people type bicha for Bícha."""
+    if not text.isascii():
+        text = "".join(c for c in normalize("NFKD", text) if not combining(c))
     return " ".join(text.casefold().split())
 
 

@@ -16,7 +16,8 @@ _SAME = {
     "mention": "mentions", "follow": "follows", "also_buy": "also_bought",
     "also_view": "also_viewed", "wrote_by": "written_by", "starred_by": "starring",
     "belongs_to": "belong_to", "similar": "similar_to", "related": "related_to",
-    "play_count": "play", "interaction": "interacted",
+    "play_count": "play", "interaction": "interacted", "uploaded": "upload",
+    "installed": "install", "depend": "depends_on", "depends": "depends_on",
 }  # fmt: skip
 """Names that say the same as another."""
 UNCHANGED = {"series", "species", "news", "means", "headquarters", "crossroads", "aircraft"}

@@ -83,12 +83,12 @@ def _said(hops: Sequence[Hop], words: Wording) -> str:
         elif k == 0:
             text = _first(hop, words)
         elif hop.forward:
-            person = hop.types[0] == "user"
-            same = person and not hops[k - 1].forward  # the person is the subject already
-            key = "also_did" if same else "who_did" if person else "which_did"
+            person, last = hop.types[0] == "user", hops[k - 1]
+            same = not last.forward and last.derived is None  # it is the subject already
+            key = ("who_did", "which_did") if not same else ("also_did", "it_also_did")
             x = hop.object(words)
-            x = words.text("also_x", x=x) if same else x
-            text += words.text(key, here=hop.head, **hop.forms.with_object(x))
+            x = words.text("also_x", x=x) if same and person else x
+            text += words.text(key[not person], here=hop.head, **hop.forms.with_object(x))
         elif hop.types[1] == "user" and hop.types[0] == "item":
             x = words.text("too_x", here=hop.head)
             text += words.text("did_too", who=hop.tail, **hop.forms.with_object(x))
@@ -127,7 +127,7 @@ def evidence_sentence(
     middle, last = path.entities[-2], path.relations[-1]
     person = graph.vocabulary.type_of(middle) == "user"
     if path.relations[1] == graph.inverse(last) and not person:  # there and back
-        return _shared(graph, [middle, *others], n, words)
+        return _shared(graph, path.relations[1], [middle, *others], n, words)
     if len(path) == 3 and person and path.relations[1] >= len(graph.relations) > last:
         return _company(graph, path, n, words)
     rest = Path(path.entities[1:], path.relations[1:])
@@ -186,15 +186,22 @@ def _people(
     return words.text(key, n=words.number(n), **forms.with_object(x))
 
 
-def _shared(graph: Graph, middles: Sequence[int], n: int, words: Wording) -> str:
-    """What the action's entity and the item have in common."""
+def _shared(graph: Graph, relation: int, middles: Sequence[int], n: int, words: Wording) -> str:
+    """What the action's entity and the item have in common: same brand Acme; of other items, both
+    depend on libc6."""
     kind = graph.vocabulary.type_of(middles[0])
     labels = [graph.vocabulary.shown[m] for m in dict.fromkeys(middles)][:SHOWN]
-    if n == 1:
-        return _same_as(words, kind, labels[0])
     more = ", …" if n > len(labels) else ""
-    x = ", ".join(labels) + more
-    return words.text("shared_many", n=words.number(n), kinds=words.kinds(kind), x=x)
+    several = {"n": words.number(n), "kinds": words.kinds(kind), "x": ", ".join(labels) + more}
+    if kind != "item":
+        one = n == 1
+        return _same_as(words, kind, labels[0]) if one else words.text("shared_many", **several)
+    forms, x = _forms(graph, relation, words), labels[0]
+    x = x if n == 1 else words.text("several", **several)
+    if relation < len(graph.relations):
+        return words.text("both_do", **forms.with_object(x))
+    said = forms.with_object(words.pronoun("both", forms.case))
+    return words.text("do_both_one" if n == 1 else "do_both_many", who=x, **said)
 
 
 def _same_as(words: Wording, entity_type: str, label: str) -> str:
@@ -321,7 +328,7 @@ def _rule_something(rule: Rule, hops: Sequence[Hop], words: Wording) -> str:
     if hops[1].forward:
         said = link.with_object(words.pronoun("this", link.case))
         return words.text("rule_something", something=something, **said)
-    said = link.with_object(something)
+    said = link.with_object(something, words.text("clause_ends"))
     return words.text("rule_something_back", this=words.pronoun("this"), **said)
 
 

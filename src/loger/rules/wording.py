@@ -52,10 +52,14 @@ class Forms:
     to_you: str | None
     """What one does to you, where it is not as to anybody: te sigue."""
 
-    def with_object(self, x: str) -> dict[str, str]:
-        """The forms of clauses, with their object."""
-        clauses = FORMS[:5]
-        return {form: self.patterns[form].replace("{x}", x) for form in clauses}
+    def with_object(self, x: str, ends: str = "") -> dict[str, str]:
+        """The forms of clauses, with their object; ``ends`` is the comma behind an object that is
+        a clause itself, where the sentence goes on."""
+        said = {form: self.patterns[form] for form in FORMS[:5]}
+        return {
+            form: text.replace("{x}", x if text.endswith("{x}") else x + ends)
+            for form, text in said.items()
+        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,20 +134,24 @@ class Wording:
     def _forms(self, name: str, head_type: str, tail_type: str) -> Forms:
         relations, verbs = self.table["relations"], self.table["verbs"]
         plain = name.split("[")[0]
-        has = plain.removeprefix("has_") == tail_type
+        has = plain.removeprefix("has_").removeprefix("chose_") == tail_type
         found = english.known_as(name, tail_type, relations)
         spoken = english.known_as(name, tail_type, verbs)
         if has and found is None and spoken is None:
             found = spoken = "has"
-        has = has and (found == "has" or spoken == "has")
+        has = has and bool({found, spoken} & {"has", "chose"})
+        text = plain.removesuffix("_says").replace("_", " ")  # of which a word is told
+        if found is None and spoken is None and plain.endswith("_says"):
+            found = "says"
         patterns = self._of_verb(verbs[spoken]) if spoken in verbs else {}
         if found in relations:
-            patterns |= relations[found]
+            patterns |= {k: said.replace("{text}", text) for k, said in relations[found].items()}
         if not patterns and self.language == "en":
             patterns = self._of_verb(english.made_up(name, head_type, tail_type))
         elif not patterns:
             words = plain.replace("_", " ")
-            other = relations["other"]
+            action = (head_type, tail_type) == ("user", "item") and "other_action" in relations
+            other = relations["other_action" if action else "other"]
             patterns = {form: text.replace("{relation}", words) for form, text in other.items()}
         one = patterns.get("one", "{x}")
         own = {form: patterns.get(form, self._usual(form, one, patterns)) for form in FORMS}

@@ -32,6 +32,8 @@ class Contents:
     report: Report
     statistics: Mapping[str, Any] | None = None
     """As ``loger data inspect --json`` gives them."""
+    split: str = ""
+    """How the test part was made, and why so."""
     untuned: Sequence[str] = ()
     """Models with default settings, not tuned on these data."""
     rules: Sequence[Mapping[str, Any]] = ()
@@ -66,7 +68,7 @@ def page(contents: Contents) -> str:
         ("Faithfulness", _faithfulness(contents.faithfulness)),
         ("EM", _trace(contents.trace, contents.tried)),
         ("Hidden pairs", _ablation(contents.ablation)),
-        ("Data", _data(contents.statistics)),
+        ("Data", _data(contents.statistics, contents.split)),
         ("Settings", _settings(contents.config, contents.origin, contents.command)),
     ]
     present = [(name, body) for name, body in sections if body]
@@ -316,9 +318,10 @@ def _ablation(points: Sequence[Mapping[str, float]]) -> str:
     return _figure(svg, "NDCG in percent by the maximum number of hidden pairs per user")
 
 
-def _data(counts: Mapping[str, Any] | None) -> str:
+def _data(counts: Mapping[str, Any] | None, split: str) -> str:
     if counts is None:
         return ""
+    how = f'<p class="note">Split {escape(split)}.</p>' if split else ""
     sizes = ("users", "items", "interactions", "entities", "facts")
     body: list[list[Cell]] = [[counts[name] for name in sizes] + [f"{counts['density']:.3%}"]]
     out = _table([*sizes, "density"], body)
@@ -330,7 +333,7 @@ def _data(counts: Mapping[str, Any] | None) -> str:
         for r in counts["relations"]
     ]  # fmt: skip
     columns = ["relation", "from → to", "facts", "per head", "per tail", "largest hub"]
-    return out + f'<div class="wide">{_table(columns, rows)}</div>'
+    return how + out + f'<div class="wide">{_table(columns, rows)}</div>'
 
 
 def _settings(config: Mapping[str, Any] | None, origin: str, command: str) -> str:

@@ -27,8 +27,9 @@ def _quality(report: Report) -> str:
     first, n = report.models[0], len(report.users)
     hits, ndcg = report.mean(first, "hit_rate"), report.mean(first, "ndcg")
     text = (
-        f"For {hits:.0%} of {n:,} users, {first} has at least one item that they really took later "
-        f"among its first {report.k} (NDCG@{report.k} {100 * ndcg:.1f} %)"
+        f"For {hits:.0%} of {n:,} users, {first} has at least one item that they really took, and "
+        f"that it had not been told, among its first {report.k} "
+        f"(NDCG@{report.k} {100 * ndcg:.1f} %)"
     )
     if len(report.models) == 1:
         return f"{text}; no other method was measured."
