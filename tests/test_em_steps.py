@@ -390,14 +390,14 @@ def slow_teaching(em: EM, pool, w, scales) -> float:
     return total / (len(taught.starts) - 1)
 
 
-def test_what_the_encoder_expects_counts_as_much_as_so_many_users_with_labels():
+def test_what_the_encoder_expects_counts_as_much_as_so_many_users_with_one_label():
     em = problem(l2=0.01, teacher=4.0, taught_users=7)
     pool = em.pool(RULES, em.fit_users)
     assert set(pool.taught.found.users) == set(em.taught_users)
     assert len(em.taught_users) == 7
     model, _, after = em._listwise(RULES, pool, None)
     columns = slow_columns(em, pool, model.logic.scales, True, True)
-    n = len(np.unique(pool.found.users[pool.hits]))
+    n = sum(np.sqrt(np.unique(pool.found.users[pool.hits], return_counts=True)[1]))
 
     def objective(w):
         own = listwise(w, columns, pool.starts, pool.hits)[0]
