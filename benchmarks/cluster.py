@@ -214,7 +214,7 @@ def stages(options: argparse.Namespace) -> None:
             model = LOGER(engine=engine).fit(parts, progress=False)
             model.save(Path(place, name))
             files.append({p.name: p.read_bytes() for p in Path(place, name).iterdir()})
-            ndcg.append(evaluate([model], parts, "validation", engine=engine).values)
+            ndcg.append(evaluate([model], parts, engine=engine).values)
         found = {
             "users": len(np.unique(parts.dataset.interactions.users)),
             "files": len(files[0]),
