@@ -49,6 +49,7 @@ def made(rng: Random, plain_names: bool) -> Made:
     rows.append(["u9", "i9", *("1" for _ in more)])  # two interactions at least: one to be held out
     rows += rng.sample(rows, rng.randrange(0, 1 + len(rows) // 2))
     brands = {row[1]: f"brand {rng.randrange(3)}" for row in rows if rng.random() < 0.8}
+    brands["i9"] = "brand 0"  # a file of facts must have one
     return Made(["user", "item", *more], rows, brands)
 
 
@@ -75,8 +76,6 @@ def _plain(folder: Path, it: Made, rng: Random) -> None:
     facts = [[i, "has_brand", b, "item", "brand"] for i, b in it.brands.items()]
     header = ["head", "relation", "tail", "head_type", "tail_type"]
     for name, columns, rows in (("interactions", it.columns, it.rows), ("triples", header, facts)):
-        if not rows:
-            continue
         raw = csv_text(rng, columns, rows).encode()
         ending = ".csv.gz" if packed else ".csv"
         (folder / (name + ending)).write_bytes(gzip.compress(raw, mtime=0) if packed else raw)
@@ -97,7 +96,7 @@ def _tables(folder: Path, it: Made, rng: Random) -> None:
         (folder / "plays.jsonl").write_text("\n".join(rows) + "\n")
     else:
         (folder / "plays.csv").write_bytes(csv_text(rng, it.columns, it.rows).encode())
-    if rng.random() < 0.5 and it.brands:
+    if rng.random() < 0.5:
         items = sorted({row[1] for row in it.rows})
         table = [[i, f"Title of {i}", it.brands.get(i, "")] for i in items]
         header = ["item", "title", "brand"]
@@ -108,12 +107,11 @@ def _recbole(folder: Path, it: Made, rng: Random) -> None:
     types = {"user": "user_id:token", "item": "item_id:token", "rating": "rating:float",
              "time": "timestamp:float"}  # fmt: skip
     _lines(folder / "shop.inter", [[types[c] for c in it.columns], *it.rows])
-    if it.brands:
-        entities = {i: f"m.{k}" for k, i in enumerate(it.brands)}
-        head = ["head_id:token", "relation_id:token", "tail_id:token"]
-        facts = [[entities[i], "brand", b] for i, b in it.brands.items()]
-        _lines(folder / "shop.kg", [head, *facts])
-        _lines(folder / "shop.link", [["item_id:token", "entity_id:token"], *entities.items()])
+    entities = {i: f"m.{k}" for k, i in enumerate(it.brands)}
+    head = ["head_id:token", "relation_id:token", "tail_id:token"]
+    facts = [[entities[i], "brand", b] for i, b in it.brands.items()]
+    _lines(folder / "shop.kg", [head, *facts])
+    _lines(folder / "shop.link", [["item_id:token", "entity_id:token"], *entities.items()])
 
 
 def _pgpr(folder: Path, it: Made, rng: Random) -> None:
