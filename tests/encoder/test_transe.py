@@ -6,9 +6,11 @@ import textwrap
 import time
 
 import numpy as np
+import polars as pl
 import pytest
 import torch
 
+from loger.data import from_frames
 from loger.data.demo import shop
 from loger.data.splits import split
 from loger.encoder import HiddenPairs, TransE, TransEConfig
@@ -86,6 +88,32 @@ def test_small_groups_have_the_gradients_that_autograd_finds(shape):
     (plain * slope).sum().backward()
     torch.testing.assert_close((gx, gy), (a.grad, b.grad))
     assert gx.untyped_storage().data_ptr() == gy.untyped_storage().data_ptr()
+
+
+@pytest.mark.parametrize("shape", [(3,), (40, 3)])
+def test_a_vector_without_direction_scores_nothing_and_nothing_moves_it(shape):
+    torch.manual_seed(3)
+    x, y = torch.randn(*shape, 6), torch.randn(*shape, 6)
+    x[..., 1, :] = 0
+    scores, gradients = scores_of(x, y, 2.0, "sphere")
+    gx, gy = gradients(torch.ones_like(scores))
+    assert (scores[..., 1, :] == 0).all()
+    assert gx[..., 1, :].abs().max() < 1e-12
+    keep = [0, 2]
+    others, by_others = scores_of(x[..., keep, :], y, 2.0, "sphere")
+    torch.testing.assert_close(scores[..., keep, :], others)
+    ax, ay = by_others(torch.ones_like(others))
+    torch.testing.assert_close((gx[..., keep, :], gy), (ax, ay))
+
+
+def test_users_who_have_nothing_but_what_is_sought_do_not_outweigh_all_others():
+    rows = [(f"u{u}", f"i{(u * 7 + k * k) % 23}") for u in range(40) for k in range(5)]
+    rows += [(f"once{u}", f"i{u % 23}") for u in range(30)]
+    data = from_frames(pl.DataFrame(rows, schema=["user", "item"], orient="row"))
+    graph = data.graph(np.arange(len(data.interactions)))
+    state = TransE(TransEConfig(dimension=8, epochs=2)).fit(graph).state()
+    assert 0 < state["relations.second"][INTERACTION] < 1  # 1e20 while they had a direction
+    assert np.abs(state["relations.table"][INTERACTION]).max() > 0
 
 
 def whole_loss(encoder, batch, entities, relations, biases):

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from loger.encoder.small_groups import SMALL, group_gradients, group_scores
+from loger.encoder.small_groups import ENDLESS, SHORTEST, SMALL, group_gradients, group_scores
 from loger.encoder.transe import Distance
 
 Gradients = Callable[[Tensor], tuple[Tensor, Tensor]]
@@ -64,8 +64,9 @@ def _of_small_groups(x: Tensor, y: Tensor, gamma: float) -> tuple[Tensor, Gradie
 
 
 def unit(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Vectors on the unit sphere, and how long they were."""
-    norm = x.norm(dim=-1, keepdim=True).clamp_(min=1e-12)
+    """Vectors on the unit sphere, and how long they were; a vector without direction stays 0."""
+    norm = x.norm(dim=-1, keepdim=True)
+    norm.masked_fill_(norm <= float(SHORTEST), float(ENDLESS))
     return x / norm, norm
 
 

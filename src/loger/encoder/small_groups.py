@@ -13,6 +13,10 @@ from loger.compiled import kernel
 
 SMALL = 8
 """Groups of up to so many are scored here; matrix products gain from more."""
+SHORTEST, ENDLESS = np.float32(1e-12), np.float32(1e18)
+"""A vector shorter than this has no direction, such as that of a user who has nothing but what is
+sought: it counts as so long that it scores 0, and that what it would be moved by comes to nothing.
+Divided by its true length that would be 10¹² times the rest of a batch."""
 
 
 @kernel(fastmath=True)
@@ -25,7 +29,8 @@ def group_scores(x, y, gamma, x_lengths, y_lengths, scores):  # type: ignore[no-
                 square = np.float32(0)
                 for c in range(d):
                     square += vectors[g, i, c] * vectors[g, i, c]
-                lengths[g, i] = max(np.sqrt(square), np.float32(1e-12))
+                length = np.sqrt(square)
+                lengths[g, i] = length if length > SHORTEST else ENDLESS
         for i in range(n):
             for j in range(y.shape[1]):
                 dot = np.float32(0)
