@@ -59,7 +59,8 @@ def _fields(body: bytes) -> list[tuple[str, object]]:
 def _is_at_most(value: object, most: int) -> bool:
     """Whether a value is so small a number, written as numbers are."""
     text = str(value)
-    return text.isascii() and text.isdigit() and int(text) <= most
+    # Python reads no number of thousands of digits; all that is small has few.
+    return len(text) <= 9 and text.isascii() and text.isdigit() and int(text) <= most
 
 
 class Admission:
