@@ -10,7 +10,10 @@ import sys
 import tomllib
 from pathlib import Path
 
+from typer.testing import CliRunner
+
 import loger
+from loger.cli import app
 
 SOURCE = Path(loger.__file__).parent
 LAZY = re.compile(r"(loger(?:\.\w+)+)(?::\w+)?")
@@ -81,6 +84,12 @@ def test_importing_loger_adds_at_most_60_ms_to_the_interpreter() -> None:
 
 def test_asking_for_help_takes_less_than_a_quarter_of_a_second() -> None:
     assert processor_time("-m", "loger", "--help") < 0.250
+
+
+def test_help_names_what_the_whole_command_line_has() -> None:
+    whole = CliRunner().invoke(app, ["--help"], prog_name="loger").stdout.split()
+    for asked in ("--help", "-h"):
+        assert python("-m", "loger", asked).stdout.split() == whole
 
 
 def test_importing_loger_loads_nothing_heavy() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
 from os import PathLike
 
 _FEW = 1000
@@ -76,6 +75,8 @@ def nearest(name: str, known: Sequence[str], most: int = 3) -> list[str]:
     within = begun or [k for k in known if wanted in k.casefold()]
     if within or len(known) > _FEW:
         return within[:most]
+    from difflib import get_close_matches  # only where a name is wrong
+
     return get_close_matches(name, known, n=most, cutoff=0.6)
 
 

@@ -8,7 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from loger import derived
-from loger.cli import COMPILING, app
+from loger.cli import app
+from loger.cli.compiling import COMPILING
 from loger.compiled import log
 from loger.data.demo import shop
 from loger.data.splits import split

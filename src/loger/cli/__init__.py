@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import gc
-import logging
 import os
 import re
 import sys
@@ -84,27 +83,6 @@ def _bad_value(error: typer.BadParameter) -> str:
     return f"{said}; see {error.ctx.command_path if error.ctx else 'loger'} --help"
 
 
-class _Compiling(logging.Handler):
-    """Says once that kernels are being compiled: it takes long, and happens only then."""
-
-    told = False
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Tell a person, the first time."""
-        if not self.told:
-            self.told = True
-            typer.echo(COMPILING, err=True)
-
-
-COMPILING = "compiling: only the first time after an install or an update, about a minute"
-
-
-def _tell_of_compiling() -> None:
-    log = logging.getLogger("loger.compiled")
-    log.handlers = [_Compiling()]
-    log.setLevel(logging.INFO)
-
-
 def _version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"loger {__version__}")
@@ -122,7 +100,9 @@ def root(
     Start with `loger demo`. From your own tables, `loger data build table` makes a data set, and
     with --fit a model; `loger recommend` and `loger serve` show its lists and their reasons.
     """
-    _tell_of_compiling()
+    from loger.cli.compiling import tell
+
+    tell()
 
 
 COMMANDS: dict[str, Callable[..., None]] = {
@@ -144,20 +124,39 @@ GROUPS = {"study": study.app, "feedback": feedback.app, "data": data.app}
 
 def _of(names: Iterable[str], *, whole: bool = False) -> typer.Typer:
     """The command line with some of the commands, or the ``whole`` one."""
-    made = typer.Typer(
-        cls=Guarded,
-        no_args_is_help=True,
-        add_completion=whole,
-        pretty_exceptions_enable=False,
-        rich_markup_mode=None,  # plain help: rich's would load a Markdown parser, in twice the time
-        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    )
-    made.callback()(root)
+    made = _made(completion=whole)
     for name in names:
         if name in GROUPS:
             made.add_typer(GROUPS[name], name=name)
         else:
             made.command(name=name, cls=Command)(COMMANDS[name])
+    return made
+
+
+def _outline() -> typer.Typer:
+    """The whole command line without the options of its commands: all that its help tells."""
+    made = _made(completion=True)
+    for name, command in COMMANDS.items():
+        made.command(name=name, help=command.__doc__)(_nothing)
+    for name, group in GROUPS.items():
+        made.command(name=name, help=group.info.help)(_nothing)
+    return made
+
+
+def _nothing() -> None:
+    """A command that is only named."""
+
+
+def _made(*, completion: bool) -> typer.Typer:
+    made = typer.Typer(
+        cls=Guarded,
+        no_args_is_help=True,
+        add_completion=completion,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,  # plain help: rich's would load a Markdown parser, in twice the time
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    )
+    made.callback()(root)
     return made
 
 
@@ -171,16 +170,18 @@ ANSWERING = ("recommend", "explain", "why-not", "what-if", "rules")
 def main() -> None:
     """The entry point of the ``loger`` command.
 
-    Who names a command gets that one alone: typer makes all that it knows, with all options.
+    Who names a command gets that one alone, and who asks what there is gets names: typer makes all
+    that it knows, with all options.
     """
     named = sys.argv[1:2]
     alone = bool(named) and named[0] in COMMANDS | GROUPS
+    asks = named in (["--help"], ["-h"])
     code: list[int] = []
     if alone and named[0] in ANSWERING:
         gc.set_threshold(100_000)  # what is imported and read stays, so there is little to collect
         atexit.register(_leave, code)  # before all others, so after them
     try:
-        (_of(named) if alone else app)(prog_name="loger")
+        (_of(named) if alone else _outline() if asks else app)(prog_name="loger")
     except SystemExit as ended:
         code += [ended.code] if isinstance(ended.code, int) else []
         raise

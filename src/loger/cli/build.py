@@ -12,7 +12,6 @@ import typer
 
 from loger.cli.options import AsJson, PositiveFrom
 from loger.errors import DataError
-from loger.files import write_text
 
 if TYPE_CHECKING:
     from loger.build.mapping import TableMapping
@@ -271,6 +270,7 @@ def proposed(
     """A proposal of what the columns of interactions, items and users become, kept in a file."""
     from loger.build import frames, mapping
     from loger.build.propose import propose
+    from loger.files import write_text
 
     tables: Any = [None if file is None else frames.read(file) for file in files]
     proposal = propose(*tables, name=name, files=files, **columns)
