@@ -159,10 +159,9 @@ def _facts_of(graph: Graph, user: int) -> NDArray[np.int64]:
     """The facts of a user's row, each as one number."""
     rows = graph.rows
     segments = np.arange(*rows.row_segments[user : user + 2])
-    lo, hi = rows.segment_starts[rows.row_segments[user : user + 2]]
     sizes = np.diff(rows.segment_starts)[segments]
     kinds = np.repeat(rows.segment_relations[segments].astype(np.int64), sizes)
-    return kinds * graph.n_entities + rows.tails[lo:hi]
+    return kinds * graph.n_entities + rows.tails[rows.span(user)]
 
 
 def _edges(ranker: Ranker, user: int) -> NDArray[np.int64]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,9 +22,6 @@ from loger.ranker import Ranker
 from loger.rules import Rule
 from loger.rules.sentences import action_sentence, evidence_sentence, is_company, path_sentence
 from loger.rules.wording import ENGLISH, Wording
-
-if TYPE_CHECKING:
-    from loger.graph.rows import Rows
 
 Doubles = NDArray[np.float64]
 EVIDENCE_PATHS = 3
@@ -150,13 +147,6 @@ class Reason:
         return tuple(every)
 
 
-def _row(graph: Graph, user: int) -> tuple[int, int]:
-    """Where a user's edges begin, and how many there are."""
-    rows: Rows = graph.rows
-    lo, hi = rows.segment_starts[rows.row_segments[user : user + 2]]
-    return int(lo), int(hi - lo)
-
-
 class Cell(NamedTuple):
     """What an edge of the user gives by one rule, with the strongest paths."""
 
@@ -244,7 +234,7 @@ def reasons(
         (known,) = strongest(ranker, np.array([user]), np.array([item]), [parts], [edges])
     of_edge = _evidence(ranker, user, item, known, words)
     rows = graph.rows
-    first, _ = _row(graph, user)
+    first = rows.span(user).start
     places = first + np.asarray(edges, dtype=np.int64)
     segments = np.searchsorted(rows.segment_starts, places, side="right") - 1
     kinds, entities = rows.segment_relations[segments].tolist(), rows.tails[places].tolist()

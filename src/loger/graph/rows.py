@@ -23,6 +23,11 @@ class Rows(NamedTuple):
     origins: NDArray[np.int32]  # [edges], -1 for none; empty where no edge has one
     weights: NDArray[np.float32]  # [edges], what each fact counts; empty where all count 1
 
+    def span(self, head: int) -> slice:
+        """Where a head's edges are in ``tails``."""
+        lo, hi = self.segment_starts[self.row_segments[head : head + 2]]
+        return slice(int(lo), int(hi))
+
     def segment(self, head: int, relation: int) -> int:
         """The segment of a head's neighbours under a relation, or -1."""
         lo, hi = self.row_segments[head], self.row_segments[head + 1]

@@ -269,8 +269,7 @@ def near_items(
         return none, none
     of_user, rows = [], graph.rows
     for u in users:
-        lo, hi = rows.segment_starts[rows.row_segments[u : u + 2]]
-        row = rows.tails[lo:hi]
+        row = rows.tails[rows.span(u)]
         items = np.unique(row[(row >= graph.n_users) & (row < graph.n_users + graph.n_items)])
         if not observed:
             items = np.setdiff1d(items, graph.neighbours(int(u), INTERACTION))

@@ -36,9 +36,7 @@ def given_to_all(
     walk = walk or Walk.uniform(0.0)
     base = graph.base if isinstance(graph, UserView) else graph
     g, weights = layout(graph), weights_of(graph, walk)
-    rows = graph.rows
-    first, end = rows.segment_starts[rows.row_segments[user : user + 2]]
-    out = np.zeros(end - first)
+    out = np.zeros(len(graph.rows.tails[graph.rows.span(user)]))
     for rule, factor in zip(rules, factors, strict=True):
         if factor:
             rest, last = rule.relations[1:], rule.relations[-1]

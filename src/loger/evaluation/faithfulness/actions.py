@@ -71,7 +71,7 @@ class LogerActions:
         leads = np.array([e.lead for e in records])
         given = np.stack([e.attribution.actions for e in records], axis=1)
         rows, n = self.ranker.graph.rows, len(self.history(user))
-        first = int(rows.segment_starts[rows.row_segments[user]])
+        first = rows.span(user).start
         actions, facts = given[:n].copy(), given[n:]
         if not len(rows.origins):
             return Contributions(leads, actions, facts)
