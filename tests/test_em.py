@@ -159,14 +159,22 @@ def test_over_hidden_pairs_p_and_q_are_right_at_the_true_base_rate(parts, able, 
     assert calibration_error(even, hits) > 0.2  # against one item each: believed far too much
 
 
-def test_hidden_pairs_add_no_steps_and_count_as_often_as_they_are_drawn(parts):
-    graph, n = parts.graph, len(parts.pairs("train")[0])
-    hidden = HiddenPairs(*(np.zeros(3 * n, np.int32),) * 2, np.full(3 * n, 0.01, np.float32))
-    steps = [len(list(Training(TransEConfig(), graph, h)._batches(0))) for h in (None, hidden)]
-    assert steps[0] == steps[1]
-    share = Training(TransEConfig(), graph, hidden)._item_share
-    mine = int((parts.pairs("train")[1] == 0).sum()) + 3 * n
-    assert float(share[0]) == pytest.approx(mine / (4 * n))  # by rows, whatever they weigh
+def test_hidden_pairs_add_no_steps_and_are_drawn_as_often_as_they_weigh(parts):
+    graph, (users, items) = parts.graph, parts.pairs("train")
+    n, user, item = len(users), 3, 5
+    many = np.full(200 * n, user, np.int32), np.full(200 * n, item, np.int32)
+    hidden = HiddenPairs(*many, np.full(200 * n, 0.001, np.float32))  # 0.2 n in all
+    steps = [list(Training(TransEConfig(), graph, h)._batches(0)) for h in (None, hidden)]
+    assert len(steps[0]) == len(steps[1])
+    training = Training(TransEConfig(), graph, hidden)
+    mine = int((items == item).sum()) + 0.2 * n
+    assert float(training._item_share[item]) == pytest.approx(mine / (1.2 * n), rel=1e-5)
+    drawn = [training._interactions(epoch) for epoch in range(3)]
+    for owners, tails in drawn:  # hardly believed pairs leave the real ones their place
+        assert np.array_equal(owners[:n], np.sort(users))
+        assert (tails[n:] == graph.n_users + item).all()
+        assert len(owners) == pytest.approx(1.2 * n, rel=0.05)
+    assert len(drawn[0][0]) != len(drawn[1][0]) or len(drawn[1][0]) != len(drawn[2][0])
 
 
 def test_the_ablation_leaves_the_encoder_as_it_was(parts, rules):

@@ -802,6 +802,7 @@ def test_the_ablation_tries_each_size_from_the_same_start():
     state = em.encoder.state()["scores"]
     first = em.m_step(None)[0]
     points = ablate_hidden(em, [0, 2, 5])
+    control = None
     assert (em.encoder.scores == state).all()
     assert [p["selected"] for p in points] == [0, 2, 5]
     for point in points:
@@ -809,15 +810,33 @@ def test_the_ablation_tries_each_size_from_the_same_start():
         selected, _ = em.select_hidden(first, size)
         em.e_step(selected)
         pairs = len(selected.users)
-        ndcg = em.dev_metrics(em.m_step(first)[0])[0]
+        after = em.m_step(first)[0]
+        ndcg, alone = em.dev_metrics(after)[0], em.encoder_ndcg(after).mean()
+        control = ndcg if control is None else control
         em.encoder.load_state(GRAPH, {"scores": state})
-        low, high = np.quantile(resampled_means(ndcg[:, None], 1000, 0), [0.025, 0.975])
+        ends = [
+            np.quantile(resampled_means(values[:, None], 1000, 0), [0.025, 0.975])
+            for values in (ndcg, ndcg - control)
+        ]
         assert point == {
-            "selected": size, "pairs": pairs, "ndcg": ndcg.mean(), "low": low, "high": high,
+            "selected": size, "pairs": pairs, "ndcg": ndcg.mean(), "low": ends[0][0],
+            "high": ends[0][1], "more": (ndcg - control).mean(), "more_low": ends[1][0],
+            "more_high": ends[1][1], "encoder": alone,
         }  # fmt: skip
+    assert points[0]["more"] == points[0]["more_low"] == points[0]["more_high"] == 0.0
     assert points[1]["pairs"] < points[2]["pairs"]
     with pytest.raises(LogerError, match="too few users have held-out interactions to compare"):
         ablate_hidden(problem(dev_users=0), [0])
+
+
+def test_the_encoder_alone_is_judged_by_its_own_lists():
+    em = problem(dev_users=8)
+    for user, ndcg in zip(em.dev_users, em.encoder_ndcg(fitted(em)), strict=True):
+        best = sorted(free(user), key=lambda v: (-em.encoder.scores[user][v], v))[:10]
+        true = em.held_out[[user]].indices
+        gain = sum(1 / np.log2(place + 2) for place, v in enumerate(best) if v in true)
+        most = sum(1 / np.log2(place + 2) for place in range(min(10, len(true))))
+        assert ndcg == pytest.approx(gain / most)
 
 
 # ── pairs ───────────────────────────────────────────────────────────────────────────────

@@ -66,7 +66,8 @@ class LOGERConfig:
                 rate=1e-5,
                 steps=200,
             ),
-            encoder=TransEConfig(users="free", warm_epochs=1, refit_epochs=0),
+            # As many epochs on any data, as HeteroEmbed: vectors of users are learned slowly.
+            encoder=TransEConfig(users="free", max_interactions=10**9, warm_epochs=1),
             explain_by="reasoner",
             reasoner=PAPER,
             search=ALGORITHM_1,
@@ -80,8 +81,8 @@ class LOGERConfig:
         negatives, q calibrated against one item, and all rounds, whatever they do."""
         paper = cls.paper(rounds, seed)
         encoder = TransEConfig(
-            users="free", distance="squared", loss="adversarial", batch=512, warm_epochs=1,
-            refit_epochs=0, rate=1e-4, final_rate=1e-4,
+            users="free", distance="squared", loss="adversarial", max_interactions=10**9,
+            warm_epochs=1, batch=512, rate=1e-4, final_rate=1e-4,
         )  # fmt: skip
         em = replace(paper.em, negatives=1.0, early_stop=False)
         return replace(paper, em=em, encoder=encoder)

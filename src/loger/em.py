@@ -31,7 +31,7 @@ from loger.encoder.folding import Summable, has_sums
 from loger.encoder.protocol import Encoder
 from loger.engine import Engine, LocalEngine, Progress, silent
 from loger.errors import LogerError
-from loger.estep import propose_hidden, select_hidden, surplus
+from loger.estep import best_by_encoder, propose_hidden, select_hidden, surplus
 from loger.evaluation.metrics import ranking
 from loger.fitted import FittedLogic, Round
 from loger.graph import Graph, KnowledgeGraph
@@ -472,9 +472,19 @@ class EM:
     def dev_metrics(self, fitted: FittedLogic, most: int | None = None) -> tuple[Floats, Floats]:
         """NDCG and Recall of each development user, or of so many, ranking all items."""
         some = self.dev_users[:: 1 if most is None else max(1, len(self.dev_users) // most)]
-        part = self.held_out[some]
-        n = np.diff(part.indptr)
-        places = np.repeat(np.arange(len(some)), n)
         lists, _ = self.ranker(fitted).top(some, DEPTH, engine=self.engine)
-        hits = ranking.hits(lists, places, part.indices)
+        hits, n = self._hits(some, lists)
         return ranking.ndcg(hits, n), ranking.recall(hits, n)
+
+    def encoder_ndcg(self, fitted: FittedLogic) -> Floats:
+        """The same NDCG, of lists by the encoder alone."""
+        lists, _ = best_by_encoder(self.ranker(fitted), DEPTH, self.engine, self.dev_users)
+        return ranking.ndcg(*self._hits(self.dev_users, lists))
+
+    def _hits(
+        self, users: NDArray[np.integer], lists: NDArray[np.int32]
+    ) -> tuple[ranking.Hits, NDArray[np.integer]]:
+        """Which places of users' lists hold held-out items, and how many items each user has."""
+        part = self.held_out[users]
+        n = np.diff(part.indptr)
+        return ranking.hits(lists, np.repeat(np.arange(len(users)), n), part.indices), n

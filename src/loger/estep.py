@@ -27,13 +27,20 @@ def propose_hidden(
     """The n items of highest q of each user, none observed, best first, and their scores s; of
     everyone, unless told of whom."""
     asked = np.arange(ranker.graph.n_users) if users is None else np.asarray(users, dtype=np.int64)
-    parts = engine.map("looking for hidden pairs", _propose, blocks(asked, BLOCK), (ranker, n))
-    lists = list(parts)
-    items = np.concatenate([i.ravel() for i, _ in lists])
-    scores = np.concatenate([s.ravel() for _, s in lists]).astype(np.float64)
+    items, scores = best_by_encoder(ranker, n, engine, asked)
     owners = np.repeat(asked, n).astype(np.int32)
-    present = items >= 0
-    return owners[present], items[present], scores[present]
+    present = items.ravel() >= 0
+    return owners[present], items.ravel()[present], scores.ravel()[present].astype(np.float64)
+
+
+def best_by_encoder(
+    ranker: Ranker, n: int, engine: Engine, users: NDArray[np.int64]
+) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    """The n items of highest s of users, none observed, best first, -1 where there are no more,
+    and their scores; each [users, n]."""
+    parts = engine.map("looking for hidden pairs", _propose, blocks(users, BLOCK), (ranker, n))
+    items, scores = zip(*parts, strict=True)
+    return np.concatenate(items), np.concatenate(scores)
 
 
 def _propose(

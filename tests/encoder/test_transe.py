@@ -151,8 +151,6 @@ def whole_loss(encoder, batch, entities, relations, biases):
         share = torch.softmax(config.temperature * others, 1).detach()
         wrong = torch.nn.functional.softplus(others)
         losses = 0.5 * (torch.nn.functional.softplus(-true) + (share * wrong).sum(1))
-    if batch.weights is not None:
-        losses = losses * torch.from_numpy(batch.weights)
     return losses.mean()
 
 
@@ -168,8 +166,7 @@ def test_a_step_goes_down_the_gradient_of_the_loss(parts, loss, name, head_sough
     heads, tails = encoder._triples[relation]
     rows = np.random.default_rng(0).choice(len(heads), 30, replace=False)
     given, sought = (tails, heads) if head_sought else (heads, tails)
-    weights = np.linspace(0.2, 1, 30, dtype=np.float32) if relation == INTERACTION else None
-    batch = _Batch(relation, given[rows], sought[rows], weights, head_sought)
+    batch = _Batch(relation, given[rows], sought[rows], head_sought)
     tables = [
         t.table.clone().double() for t in (encoder.entities, encoder.relations, encoder.biases)
     ]
@@ -210,7 +207,7 @@ def test_groups_choose_only_within_themselves(parts):
         each = []
         for rows in spans:
             encoder._start(graph)
-            batch = _Batch(relation, heads[rows], tails[rows], None, False)
+            batch = _Batch(relation, heads[rows], tails[rows], False)
             each.append(float(encoder._step(batch, 0.01, np.random.default_rng(0))))
         losses.append(np.mean(each))
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)

@@ -38,7 +38,6 @@ class _Batch(NamedTuple):
     relation: int
     given: NDArray[np.int64]
     sought: NDArray[np.int64]
-    weights: NDArray[np.float32] | None
     head_sought: bool
 
 
@@ -130,26 +129,37 @@ class Training:
         users, items = self._triples[INTERACTION]
         free = self.config.users == "free"
         self._histories = Histories(users, items, graph.n_users, self.device, free)
-        weights = np.ones(len(users), dtype=np.float32)
-        hidden = self.hidden
-        if hidden is not None:
-            users = np.concatenate([users, hidden.users.astype(np.int64)])
-            items = np.concatenate([items, hidden.items.astype(np.int64) + graph.n_users])
-            weights = np.concatenate([weights, hidden.weights])
-        self._interactions = users, items, weights
         self._spans = [
             tuple(graph.vocabulary.span(t) for t in graph.signature(r))
             for r in range(len(graph.relations))
         ]
-        # Shares of rows, not of weights: batches draw rows, and this is to say how often.
-        rows = np.bincount(items - graph.n_users, minlength=graph.n_items)
+        # How often batches draw an item: hidden pairs are drawn as often as they weigh.
+        rows = np.bincount(items - graph.n_users, minlength=graph.n_items).astype(np.float64)
+        if self.hidden is not None:
+            rows += np.bincount(self.hidden.items, self.hidden.weights, minlength=graph.n_items)
         self._item_share = torch.from_numpy(rows / max(rows.sum(), 1)).to(self.device)
+
+    def _interactions(self, epoch: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """What an epoch draws from: the interactions, and of the hidden pairs some, each with the
+        probability that it weighs. So the many that are hardly believed take no place of the
+        real ones, and none of them needs a weight in the loss."""
+        users, items = self._triples[INTERACTION]
+        hidden = self.hidden
+        if hidden is None:
+            return users, items
+        rng = np.random.default_rng([self.config.seed, 0x41DD, epoch, self.warm])
+        often = (hidden.weights + rng.random(len(hidden.weights))).astype(np.int64)
+        of_users, of_items = (
+            np.repeat(x, often).astype(np.int64) for x in (hidden.users, hidden.items)
+        )
+        drawn = of_items + self.graph.n_users
+        return np.concatenate([users, of_users]), np.concatenate([items, drawn])
 
     def _batches(self, epoch: int) -> Iterator[_Batch]:
         """The batches of an epoch, in random order: a function of seed, epoch and data alone."""
         config = self.config
         rng = np.random.default_rng([config.seed, 0xBA7C4, epoch, self.warm])
-        users, items, weights = self._interactions
+        users, items = self._interactions(epoch)
         n_real = len(self._triples[INTERACTION][0])  # hidden pairs add no steps
         order = rng.permutation(len(users))[:n_real]
         plan = [(INTERACTION, rows) for rows in _cut(order, config.batch, config.group)]
@@ -164,7 +174,7 @@ class Training:
         for k in rng.permutation(len(plan)):
             r, rows = plan[k]
             if r == INTERACTION:
-                yield _Batch(r, users[rows], items[rows], weights[rows], head_sought=False)
+                yield _Batch(r, users[rows], items[rows], head_sought=False)
                 continue
             heads, tails = self._triples[r]
             # To tell users apart by their sums would be to learn their items: not sought.
@@ -173,7 +183,7 @@ class Training:
                 continue
             back = of_users[1] or (not of_users[0] and rng.random() < config.head_share)
             given, sought = (tails, heads) if back else (heads, tails)
-            yield _Batch(r, given[rows], sought[rows], None, head_sought=bool(back))
+            yield _Batch(r, given[rows], sought[rows], head_sought=bool(back))
 
     def _step(self, batch: _Batch, rate: float, rng: np.random.Generator) -> Tensor:
         """One update of all rows that the batch touches; the mean loss, left where it was computed:
@@ -192,7 +202,7 @@ class Training:
         scores, gradients = scores_of(x, y, gamma, config.distance)  # [groups,] triples, candidates
         if not batch.head_sought:
             scores += self.biases.table[candidates, 0].unsqueeze(-2)
-        loss, slope = self._loss(batch, scores, positive, candidates, own)
+        loss, slope = self._loss(batch, scores, positive, candidates)
         parts = list(gradients(slope))
         if not batch.head_sought:
             parts.append(slope.sum(-2).unsqueeze(-1))
@@ -246,7 +256,7 @@ class Training:
         self.entities.update(rows, _in_one(gx, gy), rate, all_owners, weights)
 
     def _loss(
-        self, batch: _Batch, scores: Tensor, positive: Tensor, candidates: Tensor, own: slice
+        self, batch: _Batch, scores: Tensor, positive: Tensor, candidates: Tensor
     ) -> tuple[Tensor, Tensor]:
         """This rank's part of the mean loss, and its slope with respect to the scores, which are
         used up."""
@@ -270,9 +280,6 @@ class Training:
             losses = 0.5 * (softplus(-best) + (share * softplus(scores)).sum(-1, keepdim=True))
             slope = 0.5 * share * torch.sigmoid(scores)
             slope.scatter_(-1, true, -0.5 * torch.sigmoid(-best))
-        if batch.weights is not None:
-            weights = torch.from_numpy(batch.weights[own]).to(self.device).view_as(true)
-            losses, slope = losses * weights, slope * weights
         return losses.sum() / n, slope.div_(n)
 
     def _log_inclusion(self, candidates: Tensor, draws: int) -> Tensor:
