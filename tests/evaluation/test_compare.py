@@ -251,6 +251,9 @@ def test_every_method_of_the_registry_can_be_made():
         assert made.learns_from_validation == name.startswith("loger"), name
         seeds = [getattr(of, "seed", None) for of in (made, getattr(made, "config", None))]
         assert (3 in seeds) == (method.seeded and name != "encoder"), name
+    free: Any = METHODS["pgpr-free"].make(seed=3, epochs=2)
+    assert (free.config.encoder.users, free.config.epochs, free.config.seed) == ("free", 2, 3)
+    assert free.name != METHODS["pgpr"].make().name
     alone: Any = METHODS["encoder"].make(seed=3)
     assert alone.make().config.seed == 3
 

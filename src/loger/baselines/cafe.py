@@ -35,7 +35,8 @@ _SHARPNESS = 8.0
 
 @dataclass(frozen=True, slots=True)
 class CAFEConfig:
-    """Settings of CAFE; not tuned: defaults without a source are plausible, not measured."""
+    """Settings of CAFE; paths and their share a pattern are from a search on validation of Beauty,
+    in which epochs, rate, beam and ranking were varied too (docs/results.md)."""
 
     encoder: TransEConfig = field(default_factory=TransEConfig)
     """The vectors that modules learn to point at, which stay as they are."""
@@ -50,9 +51,9 @@ class CAFEConfig:
     ranking: float = 1.0
     """Weight of the ranking loss at a path's end beside the likelihood of the path."""
     rate: float = 1e-3
-    paths: int = 150
+    paths: int = 960
     """Paths of a user in all …"""
-    pattern_paths: int = 30
+    pattern_paths: int = 60
     """… and of each pattern at most: the coarse stage fills them in the order of prominence."""
     beam: int = 20
     """Partial paths that are followed from each node of the layout tree."""

@@ -103,9 +103,12 @@ class HeteroEmbed(Recommender):
 
     def fit(self, split: Split, *, progress: Progress = silent) -> Self:
         """Learn all triples of the training graph together."""
-        graph = split.graph
-        self._graph, self._known = graph, part_matrix(split, "train")
-        self._matcher = None
+        self._known = part_matrix(split, "train")
+        return self.learn(split.graph, progress=progress)
+
+    def learn(self, graph: KnowledgeGraph, *, progress: Progress = silent) -> Self:
+        """Learn all triples of a graph together: enough to score, not to explain."""
+        self._graph, self._matcher = graph, None
         learned = self._start(graph)
         with one_thread():
             for epoch in range(self.config.epochs):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from json import loads
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,7 +18,7 @@ SOME_FAILED = 1
 KNOWN = (
     "mostpop, itemknn, p3alpha, rp3beta, ease, slim, itemknn-recency, rp3beta-recency, "
     "ease-recency, slim-recency, sequence, collective, collective-recency, ials, lightgcn, sasrec, "
-    "encoder, cke, ripplenet, kgat, heteroembed, pgpr, cafe, loger, loger-paper"
+    "encoder, cke, ripplenet, kgat, heteroembed, pgpr, pgpr-free, cafe, loger, loger-paper"
 )
 """The names of loger.evaluation.methods.METHODS, written out so that --help loads nothing heavy."""
 
@@ -94,6 +93,8 @@ def compare(
             progress=works_on.progress,
         )
     if json:
+        from json import loads
+
         reports = {name: loads(report.to_json()) for name, report in compared.reports.items()}
         show.as_json({"failures": dict(compared.failures), "reports": reports})
     else:

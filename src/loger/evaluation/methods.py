@@ -70,6 +70,16 @@ def loger_paper(seed: int = 0, rounds: int = 4) -> Recommender:
     return LOGER(LOGERConfig.paper(rounds=rounds, seed=seed), name="LOGER (paper)")
 
 
+def pgpr_free(seed: int = 0, **settings: Any) -> Recommender:
+    """PGPR over a vector for each user, as it was published: none of our encoder's histories."""
+    from loger.baselines.pgpr import PGPR
+    from loger.encoder import TransEConfig
+
+    model = PGPR(seed=seed, **{"encoder": TransEConfig(users="free"), **settings})
+    model.name = "PGPR, a vector per user"
+    return model
+
+
 def _fading(factory: str) -> Method:
     """A control whose histories fade with age, as much as validation wants."""
     return Method(factory, seeded=False, quick=True, grid_name="RECENCY_GRID", searched=True)
@@ -102,6 +112,7 @@ METHODS: Mapping[str, Method] = {
     "kgat": Method("loger.baselines.kgat:KGAT"),
     "heteroembed": Method("loger.baselines.heteroembed:HeteroEmbed"),
     "pgpr": Method("loger.baselines.pgpr:PGPR"),
+    "pgpr-free": Method("loger.evaluation.methods:pgpr_free"),
     "cafe": Method("loger.baselines.cafe:CAFE"),
     "loger": Method("loger.evaluation.methods:loger"),
     "loger-paper": Method("loger.evaluation.methods:loger_paper"),
