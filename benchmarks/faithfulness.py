@@ -1,12 +1,15 @@
 """How faithful reasons are on the real data: LOGER's, those of others, random ones.
 
     python benchmarks/loger_quality.py --seeds 0 --variants default paper --out results
-    python benchmarks/faithfulness.py --results results --methods default paper PGPR KGAT
+    python benchmarks/faithfulness.py --results results --probed 0 --alone \\
+        --methods default paper pgpr kgat cafe
+    python benchmarks/faithfulness.py --results results --write
     python benchmarks/faithfulness.py --results results --methods default --users 0 --probed 0
     python benchmarks/faithfulness.py --sets amazon-beauty --bundle BUNDLE --actions 200
 
-The models of LOGER are those that the first command kept; others are fitted here on the same
-parts, train and validation. Test items are not looked at. --users 0 asks all users for the
+The models of LOGER are those that the first command kept; others are fitted by ``loger compare``
+on the same parts, train and validation, and leave their ranking figures in RESULTS/compare, so
+that one fit serves both. For reasons test items are not looked at. --users 0 asks all users for the
 divergences; --probed users are scored anew without facts. Histories are counted over all rules
 that mining finds, and once more over the rules that LOGER's default gave a weight. Beside every
 LOGER stands a control: random valid paths for the same items. A set may be ``demo``, or a harder
@@ -21,18 +24,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import time
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
-import loger.baselines
 from loger.data import Split, load, split
 from loger.data.demo import Demo, Variant, shop
 from loger.engine import LocalEngine
+from loger.evaluation.compare import compare
 from loger.evaluation.faithfulness import (
     FaithfulnessConfig,
     FaithfulnessReport,
@@ -44,14 +46,16 @@ from loger.evaluation.faithfulness import (
     faithfulness_report,
     loger_probes,
 )
+from loger.evaluation.methods import METHODS, Method
 from loger.evaluation.metrics.faithfulness import reliability
+from loger.evaluation.recommender import Recommender, fit_for
 from loger.explain import reasons
 from loger.graph import INVERSE_MARK, KnowledgeGraph, history
 from loger.graph import whole as whole_graph
 from loger.model import LOGER
 from loger.rules import RuleSet, named_rules
 from loger.rules.mining import mine
-from tables import TABLES
+from tables import commit, store
 
 DEFAULT_NEAR = reasons.NEAR
 SETS = ("amazon-beauty", "amazon-cellphones", "amazon-toys", "ml1m")
@@ -104,6 +108,40 @@ def told(
         probed, probes = 0, replace(probes, rescore=None, permuted=None, decompose=None)
 
 
+TUNED: dict[tuple[str, str], dict[str, Any]] = {
+    ("ml1m", "pgpr"): {"epochs": 3, "own": 0.0, "entropy": 2.0, "beam": (25, 20, 4)}
+}
+"""Settings of a method on a set that validation chose there (docs/results.md); else its own."""
+
+
+class Kept(Method):
+    """A method of which all that it makes stays at hand."""
+
+    made: ClassVar[list[Recommender]] = []
+
+    def make(self, seed: int = 0, **settings: Any) -> Recommender:
+        self.made.append(super().make(seed, **settings))
+        return self.made[-1]
+
+
+def fitted(method: str, parts: Split, results: Path) -> Any:
+    """A method fitted on train and validation, and compared with others by the way."""
+    own = METHODS[method]
+    kept = Kept(*(getattr(own, field.name) for field in fields(own)))
+    folder = results / "compare" / parts.dataset.name
+    Kept.made.clear()
+    settings = TUNED.get((parts.dataset.name, method), {})
+    compare(
+        parts,
+        [method],
+        folder,
+        protocols=("full", "sampled-100"),
+        settings={method: settings},
+        registry={method: kept},
+    )
+    return Kept.made[-1] if Kept.made else fit_for(own.make(0, **settings), parts)
+
+
 def actions(model: LOGER, name: str, options: argparse.Namespace) -> None:
     """Measure over actions, for the model and for random reasons for its items."""
     config = FaithfulnessConfig(users=options.actions, probed=options.actions)
@@ -150,25 +188,55 @@ SHOWN = {
 
 
 def written(results: Path) -> None:
-    """What was measured over actions, as a table of docs/tables: a column for each set."""
+    """What was measured, as tables of docs/tables."""
+    _store("faithfulness-actions", "--alone --actions N", *over_actions(results))
+    methods = "--probed 0 --alone --methods default paper pgpr kgat cafe"
+    _store("divergence", methods, *divergences(results))
+
+
+def over_actions(results: Path) -> tuple[list[str], list[list[Any]]]:
+    """What actions carry: a column for each set."""
     files = sorted((results / "faithfulness").glob("*.LOGER.actions.*.json"))
     found = [json.loads(file.read_text(encoding="utf-8")) for file in files]
     rows = [
         [title, *(_interval(report["lines"].get(line)) for report in found)]
         for line, title in SHOWN.items()
     ]
-    head = ["git", "rev-parse", "--short", "HEAD"]
-    table = {
-        "command": "python benchmarks/faithfulness.py --results DIR --alone --actions N; --write",
-        "seeds": [0],
-        "commit": subprocess.run(head, capture_output=True, text=True, check=False).stdout.strip(),
-        "machine": "2 cores, busy",
-        "columns": ["", *(f"{r['dataset']}, {r['users']} users" for r in found)],
-        "formats": ["", *[".3f"] * len(found)],
-        "rows": rows,
-    }
-    text = json.dumps(table, indent=1, ensure_ascii=False) + "\n"
-    (TABLES / "faithfulness-actions.json").write_text(text, encoding="utf-8")
+    return ["", *(f"{r['dataset']}, {r['users']} users" for r in found)], rows
+
+
+def divergences(results: Path) -> tuple[list[str], list[list[Any]]]:
+    """How far the rules of reasons are from those of history: a row for each set and method."""
+    columns = ["", "items with a path", "all mined rules: floor", "control", "JS_f", "JS_w",
+               "LOGER's rules: floor", "control", "JS_f", "JS_w"]  # fmt: skip
+    rows = []
+    for name in SETS:
+        for method, title in METHOD_TITLES.items():
+            cells: list[Any] = []
+            for kind in ("mined", "loger"):
+                files = sorted((results / "faithfulness").glob(f"{name}.{method}.{kind}.*.json"))
+                if not files:
+                    continue
+                lines = json.loads(files[0].read_text(encoding="utf-8"))["lines"]
+                cells = cells or [lines["coverage"]["mean"]]
+                cells += [lines[line]["mean"] for line in ("floor", "random")]
+                cells += [_interval(lines[line]) for line in ("js_f", "js_w")]
+            if cells:
+                rows.append([f"{name}, {title}", *cells])
+    return columns, rows
+
+
+METHOD_TITLES = {
+    "default": "LOGER", "paper": "`paper` with φ", "pgpr": "PGPR", "kgat": "KGAT", "cafe": "CAFE",
+}  # fmt: skip
+
+
+def _store(name: str, options: str, columns: list[str], rows: list[list[Any]]) -> None:
+    if rows and len(columns) > 1:
+        command = f"python benchmarks/faithfulness.py --results DIR {options}; --write"
+        formats = ["", *[".3f"] * (len(columns) - 1)]
+        written_at = f"written at {commit()}"
+        store(name, columns, formats, rows, command=command, seeds=[0], commit=written_at)
 
 
 def _interval(line: dict[str, float] | None) -> dict[str, Any] | None:
@@ -193,7 +261,7 @@ def one(name: str, options: argparse.Namespace) -> None:
     rules = rule_sets(name, whole, options.results)
     for method in options.methods:
         if method not in ("default", "paper"):
-            other = getattr(loger.baselines, method)(seed=0).fit(whole)
+            other = fitted(method, parts, options.results)
             told(method, other, Probes.of(other), whole, rules, options)
             continue
         model = LOGER().fit(parts) if demo else None

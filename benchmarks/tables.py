@@ -22,6 +22,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import subprocess
 from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
@@ -107,6 +108,22 @@ def rendered(name: str) -> str:
 def up_to_date(text: str) -> str:
     """A page with all its marked tables as they are stored."""
     return REGION.sub(lambda found: f"{found[1]}{rendered(found[2])}\n{found[3]}", text)
+
+
+def commit() -> str:
+    """The commit that this is run at."""
+    asked = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
+    return subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def store(
+    name: str, columns: list[str], formats: list[str], rows: list[list[Any]], **about: Any
+) -> None:
+    """Keep figures as docs/tables has them; ``about`` says their command, seeds and commit."""
+    told = {**about, "machine": "2 cores, busy", "columns": columns, "formats": formats,
+            "rows": rows}  # fmt: skip
+    text = json.dumps(told, indent=1, ensure_ascii=False) + "\n"
+    (TABLES / f"{name}.json").write_text(text, encoding="utf-8")
 
 
 def pages() -> list[Path]:
