@@ -44,7 +44,11 @@ from tables import METRICS, TABLES, markdown
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 SETS = ("amazon-beauty", "amazon-cellphones", "amazon-toys", "ml1m")
 KEPT = ("default", "paper")
-HEADLINE = (*KEPT, "heteroembed")
+ENCODERS = {
+    "default": "encoder", "paper": "encoder-of-paper", "heteroembed": "encoder-of-heteroembed",
+}  # fmt: skip
+"""The variants of the headlines, and what their encoders alone are called; that of the last is
+HeteroEmbed itself."""
 
 
 def em(**settings: Any) -> Callable[[int], LOGERConfig]:
@@ -165,7 +169,7 @@ def run(name: str, variant: str, seed: int, out: Path, scratch: Path) -> None:
     tune = None if variant in TUNED else chosen(out, name, seed)
     model.fit(data, tune=tune, checkpoint=scratch / f"{name}.{kind}.{seed}")
     seconds = time.perf_counter() - start
-    models = [model, Encoder(model)] if variant in KEPT else [model]
+    models = [model, Encoder(model)] if variant in ENCODERS else [model]
     if variant in KEPT:
         model.save(out / "bundles" / f"{name}.{variant}.{seed}")
     start = time.perf_counter()
@@ -178,12 +182,12 @@ def run(name: str, variant: str, seed: int, out: Path, scratch: Path) -> None:
         "tried": [list(row) for row in model.tried_],
         "trace": [[r.number, r.bound, r.selected, r.ndcg] for r in model.trace_],
     }  # fmt: skip
-    protocols: tuple[Protocol, ...] = ("full", "sampled-100") if variant in HEADLINE else ("full",)
+    protocols: tuple[Protocol, ...] = ("full", "sampled-100") if variant in ENCODERS else ("full",)
     for protocol in protocols:
         candidates = out / f"{name}.candidates.parquet" if protocol != "full" else None
         report = evaluate(models, parts, protocol=protocol, candidates=candidates)
         for m in models:
-            label = "encoder-of-paper" if m.name == "encoder" and variant == "paper" else m.name
+            label = ENCODERS[variant] if m.name == "encoder" else m.name
             values = report.values[m.name]
             told[f"{protocol}.{label}"] = {k: float(v.mean()) for k, v in values.items()}
             told[f"{protocol}.{label}.coverage"] = report.coverage[m.name]
