@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from loger.encoder.calibration import calibration_error
 from loger.engine import LocalEngine, silent
 from loger.estep import propose_hidden
 from loger.fitting import Fit
+from tables import commit
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 SETS = ("amazon-beauty", "amazon-cellphones", "amazon-toys", "ml1m")
@@ -68,7 +68,6 @@ def main() -> None:
     options = parser.parse_args()
     file = options.out / "calibration.json"
     kept = json.loads(file.read_text())["rows"] if file.exists() else []
-    head = ["git", "rev-parse", "--short", "HEAD"]
     for name in options.sets:
         em = problem(name, options.seed, options.out / "checkpoints")
         kept = [row for row in kept if not row[0].startswith(f"{name},")]
@@ -76,10 +75,7 @@ def main() -> None:
         print(*kept[-2:], sep="\n", flush=True)
         told = {
             "command": "python benchmarks/calibration.py", "seeds": [options.seed],
-            "commit": subprocess.run(
-                head, capture_output=True, text=True, check=False
-            ).stdout.strip(),
-            "machine": "2 cores, busy",
+            "commit": commit(), "machine": "2 cores, busy",
             "columns": ["over H", "mean probability", "share of hits", "error", "… by chance"],
             "formats": ["", ".4f", ".4f", ".4f", ".4f"], "rows": kept,
         }  # fmt: skip

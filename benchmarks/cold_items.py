@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import resource
-import subprocess
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,6 +30,7 @@ from loger.data.dataset import Dataset
 from loger.encoder import TransEConfig
 from loger.graph import history
 from loger.model import LOGER, LOGERConfig
+from tables import commit
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 K = 50
@@ -240,14 +240,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
-    ).stdout.strip()
     results = {name: run(name, arguments) for name in arguments.sets}
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(f"peak {peak:.2f} GiB")
     if arguments.out:
-        about = {"commit": commit, "seed": arguments.seed, "users": arguments.users}
+        about = {"commit": commit(), "seed": arguments.seed, "users": arguments.users}
         about |= {"epochs": arguments.epochs, "quick": arguments.quick}
         arguments.out.write_text(json.dumps(about | {"results": results}, indent=1) + "\n")
 

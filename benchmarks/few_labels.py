@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -39,6 +38,7 @@ from loger.graph import history
 from loger.grounding import Walk
 from loger.model import LOGERConfig
 from loger.topk import top_k
+from tables import commit
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 SETS = ("demo", "amazon-beauty", "amazon-cellphones", "amazon-toys", "ml1m")
@@ -150,16 +150,13 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     file = options.out / "few-labels.json"
     kept = json.loads(file.read_text())["rows"] if file.exists() else []
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    ).stdout.strip()
     for name in options.sets:
         kept = [row for row in kept if not row[0].startswith(f"{name},")]
         for row in rows(name, options.seed, options.out / "checkpoints", options.draws):
             kept.append(row)
             told = {
                 "command": "python benchmarks/few_labels.py", "seeds": [options.seed],
-                "commit": commit, "machine": "2 cores, busy",
+                "commit": commit(), "machine": "2 cores, busy",
                 "columns": ["labels of", "encoder alone", "`no-em`", "with EM", "its worst draw",
                             "with EM less `no-em`", "with EM less encoder"],
                 "formats": ["", ".2f", ".2f", ".2f", ".2f", "+.2f", "+.2f"],

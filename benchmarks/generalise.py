@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,7 +32,7 @@ from loger.evaluation.compare import Compared, Result, compare
 from loger.evaluation.methods import METHODS
 from loger.evaluation.metrics.significance import sign_flip
 from packaged import PACKAGED
-from tables import TABLES
+from tables import TABLES, commit
 from worlds import WORLDS, made
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
@@ -215,11 +214,10 @@ def tables(
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Whatever can be made of what was run, in the form of docs/tables: LOGER beside the best
     control on all sets, and all methods of each set that is not invented."""
-    head = ["git", "rev-parse", "--short", "HEAD"]
     about = {
         "command": "python benchmarks/generalise.py, then --table",
         "seeds": seeds,
-        "commit": subprocess.run(head, capture_output=True, text=True).stdout.strip(),
+        "commit": commit(),
         "machine": "two shared cores",
     }
     rows = []

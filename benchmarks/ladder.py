@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -42,6 +41,7 @@ from loger.grounding import Walk
 from loger.ranker import sampled
 from loger.rules.mining import MiningConfig, mine
 from loger.topk import top_k
+from tables import commit
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 Floats = NDArray[np.float64]
@@ -213,9 +213,6 @@ def main() -> None:
     kept = options.out / f"ladder-{options.set}.npz"
     values = dict(np.load(kept)) if kept.exists() else {}
     bench = Bench(options.set, options.seed, options.users, options.out / "checkpoints")
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    ).stdout.strip()
     for name, make in bench.rows():
         if options.brief and name not in BRIEF:
             continue
@@ -236,7 +233,7 @@ def main() -> None:
         told = {
             "command": f"python benchmarks/ladder.py --set {options.set}"
             + (" --brief" if options.brief else ""),
-            "seeds": [options.seed], "commit": commit, "machine": "2 cores, busy",
+            "seeds": [options.seed], "commit": commit(), "machine": "2 cores, busy",
             "note": f"NDCG@10, {len(bench.users)} development users of validation, one M-step",
             "columns": [options.set, "full ranking", "sampled-100",
                         "full, less HeteroEmbed", "sampled-100, less HeteroEmbed"],

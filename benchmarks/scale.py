@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import time
 from dataclasses import replace
 from typing import Any
@@ -43,7 +42,7 @@ from loger.model import LOGER, LOGERConfig
 from loger.ranker import Ranker
 from loger.rules import RuleSet, make_rule
 from loger.selection import Selection
-from tables import TABLES
+from tables import TABLES, commit
 
 AUTOMOTIVE = 1.6
 """Of the size of ``generated.cellphones``: 98,006 users, 76,166 items, 270,928 entities; the
@@ -214,13 +213,10 @@ def growth(rows: list[dict[str, Any]], what: str) -> float:
 
 def about(command: str, columns: dict[str, str], cells: list[list[Any]]) -> dict[str, Any]:
     """Figures as docs/tables keeps them."""
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
-    )
     return {
         "command": command,
         "seeds": [0],
-        "commit": commit.stdout.strip(),
+        "commit": commit(),
         "machine": MACHINE,
         "columns": list(columns),
         "formats": list(columns.values()),

@@ -34,7 +34,7 @@ from loger.engine.threads import one_thread
 from loger.graph import history
 from loger.model import LOGER
 from loger.rules import candidates
-from tables import ROOT, TABLES, aligned
+from tables import ROOT, TABLES, aligned, commit
 
 Row = list[Any]
 """What was measured, ours, the other's or the bar, and the ratio."""
@@ -240,11 +240,10 @@ def store(
     """Keep a table for the page."""
     if not options.write:
         return
-    commit = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
     about = {
         "command": f"python benchmarks/speed.py --only {' '.join(options.only)}",
         "seeds": [0],
-        "commit": subprocess.run(commit, capture_output=True, text=True).stdout.strip(),
+        "commit": commit(),
         "machine": options.machine | {"load after": round(os.getloadavg()[0], 1)},
         "columns": columns,
         "formats": formats,

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import time
 from dataclasses import replace
 
@@ -23,6 +22,7 @@ from loger.data.assemble import assemble
 from loger.encoder import TransEConfig
 from loger.evaluation.evaluate import evaluate
 from loger.model import LOGER, LOGERConfig
+from tables import commit
 
 
 def main() -> None:
@@ -55,11 +55,8 @@ def main() -> None:
         models[which] = LOGER(config, name=which).fit(parts, warm_from=before, progress=False)
         seconds[which] = time.process_time() - begun
         print(which, seconds[which], flush=True)
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
-    ).stdout.strip()
     report = evaluate([models[k] for k in models], today)
-    print(repr(dataset), commit, json.dumps(seconds), f"{seconds['warm'] / seconds['cold']:.3f}")
+    print(repr(dataset), commit(), json.dumps(seconds), f"{seconds['warm'] / seconds['cold']:.3f}")
     print(report.table())
 
 
