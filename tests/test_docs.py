@@ -13,6 +13,8 @@ import doctest
 import json
 import re
 import shlex
+import shutil
+import subprocess
 from collections.abc import Iterator
 from functools import reduce
 from importlib import import_module
@@ -265,6 +267,23 @@ def test_every_stored_table_says_where_it_comes_from_and_is_shown() -> None:
         stored = json.loads(file.read_text(encoding="utf-8"))
         assert {"command", "commit", "machine", "columns", "rows"} <= set(stored), file.name
         assert f"<!-- table: {file.stem} -->" in text, f"no page shows {file.name}"
+
+
+def test_commits_that_stored_tables_name_can_be_checked_out() -> None:
+    def git(*arguments: str, said: str = "") -> str:
+        asked = ["git", "-C", str(ROOT), *arguments]
+        return subprocess.run(asked, input=said, capture_output=True, text=True).stdout
+
+    whole = shutil.which("git") and git("rev-parse", "--is-shallow-repository").strip() == "false"
+    if not whole:
+        pytest.skip("no whole history of the project here")
+    named = set[str]()
+    for file in (DOCS / "tables").glob("*.json"):
+        stored = json.loads(file.read_text(encoding="utf-8"))
+        named |= set(re.findall(r"\b[0-9a-f]{7}\b", stored["commit"]))
+    assert len(named) > 10
+    found = git("cat-file", "--batch-check", said="".join(f"{name}\n" for name in sorted(named)))
+    assert [line for line in found.splitlines() if " commit " not in line] == []
 
 
 def test_cells_of_stored_tables_are_written_as_documented() -> None:
