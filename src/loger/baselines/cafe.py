@@ -258,18 +258,23 @@ class CAFE(Recommender):
         """How much each pattern suits users: the mean log probability of their own items among a
         sample of all, at the pattern's end; [users, patterns]."""
         block = checked_ids(users, self.graph_.n_users, "user")
-        return self._prominence(block, self._answers(block))
+        return self._prominence(block, *self._at_ends(self._answers(block)))
 
-    def _prominence(self, users: Ints, answers: Floats) -> Floats:
-        h = answers[:, self._ends()]  # [users, patterns, dimension]
+    def _at_ends(self, answers: Floats) -> tuple[Floats, Floats]:
+        """h at the end of each pattern, [users, patterns, dimension], and the logarithm of what
+        all items of the sample come to there, [users, patterns]."""
+        h = answers[:, self._ends()]
         items = self._vectors[self.graph_.n_users + self._sample]
-        below = np.log(np.exp(h @ items.T).sum(2))  # [users, patterns]
+        return h, np.log(np.exp(h @ items.T).sum(2))
+
+    def _prominence(self, users: Ints, h: Floats, below: Floats) -> Floats:
         out = -below
-        owners, own = history(self.graph_, users)
-        for k in range(len(users)):
-            mine = self._vectors[self.graph_.n_users + own[owners == k]]
-            if len(mine):
-                out[k] = (h[k] @ mine.T - np.logaddexp(h[k] @ mine.T, below[k, :, None])).mean(1)
+        owners, own = history(self.graph_, users)  # by user
+        cuts = np.searchsorted(owners, np.arange(1, len(users)))
+        for k, items in enumerate(np.split(self._vectors[self.graph_.n_users + own], cuts)):
+            if len(items):
+                logits = h[k] @ items.T
+                out[k] = (logits - np.logaddexp(logits, below[k, :, None])).mean(1)
         prominence: Floats = out.astype(np.float32)
         return prominence
 
@@ -290,7 +295,8 @@ class CAFE(Recommender):
         """The paths that are found for a block of users."""
         block = checked_ids(users, self.graph_.n_users, "user")
         answers = self._answers(block)
-        return self._walks(block, answers, self.quotas(self._prominence(block, answers)))
+        quotas = self.quotas(self._prominence(block, *self._at_ends(answers)))
+        return self._walks(block, answers, quotas)
 
     def _walks(self, users: Ints, answers: Floats, quotas: Ints) -> Walks:
         hops = max(node.depth for node in self._tree)
@@ -336,10 +342,8 @@ class CAFE(Recommender):
 
     def _scored(self, block: Ints) -> tuple[Floats, Walks]:
         answers = self._answers(block)
-        walks = self._walks(block, answers, self.quotas(self._prominence(block, answers)))
-        h = answers[:, self._ends()]
-        items = self._vectors[self.graph_.n_users + self._sample]
-        below = np.log(np.exp(h @ items.T).sum(2))  # [users, patterns]
+        h, below = self._at_ends(answers)
+        walks = self._walks(block, answers, self.quotas(self._prominence(block, h, below)))
         end = self._vectors[self.graph_.n_users + walks.ends]
         worth = (h[walks.owners, walks.patterns] * end).sum(1) - below[walks.owners, walks.patterns]
         out = np.full((len(block), self.graph_.n_items), -np.inf, dtype=np.float32)
