@@ -61,14 +61,17 @@ class Additive:
         scores = self.rescore(user, ())
         scores[self.graph_.neighbours(user, 0) - self.graph_.n_users] = -np.inf
         best = np.argsort(-scores, kind="stable")[:k]
-        found = [self.explain_paths(user, int(v), n) for v in best]
+        found = self.explain_paths(np.full(len(best), user), best, n)
         weight = {rule.relations: w for rule, w in zip(self.rules_, self.weights_, strict=True)}
         return [
             ExplainedItem(int(v), float(scores[v]), own, tuple(weight[p.relations] for p in own))
             for v, own in zip(best, found, strict=True)
         ]
 
-    def explain_paths(self, user, item, n):
+    def explain_paths(self, users, items, n):
+        return [self._best(*pair, n) for pair in zip(users.tolist(), items.tolist(), strict=True)]
+
+    def _best(self, user, item, n):
         every = self.search.every(user, [item]).of(0)
         return tuple(p.path for p in sorted(every, key=lambda p: -self.weights_[p.rule])[:n])
 
@@ -155,8 +158,8 @@ def test_paths_that_are_no_facts_are_found_out():
     recommender, rules = tiny_recommender()
 
     class Liar(Additive):
-        def explain_paths(self, user, item, n):
-            true = super().explain_paths(user, item, n)
+        def _best(self, user, item, n):
+            true = super()._best(user, item, n)
             return (*true[:1], Path((user, D, item + 2), (0, 2)))  # d is like nothing
 
     liar = Liar(recommender.graph_, rules, recommender.weights_)
@@ -280,7 +283,12 @@ def test_planted_cases_are_caused_and_an_oracle_recovers_them_all(demo_shop):
         assert list(cause.entities) in paths(whole.graph, rules[place], u, v).tolist()
         told[u, v] = cause
     honest = Additive(whole.graph, rules, np.ones(len(rules)))
-    oracle = Probes(demo=demo, explain=lambda u, v, n: [told[u, v]])
+    oracle = Probes(
+        demo=demo,
+        explain=lambda us, vs, n: [
+            [told[pair]] for pair in zip(us.tolist(), vs.tolist(), strict=True)
+        ],
+    )
     config = FaithfulnessConfig(users=4)
     report = faithfulness_report(honest, whole, rules, config, probes=oracle)
     assert report["recovered_rule"].mean == report["recovered_path"].mean == 1.0
@@ -294,15 +302,18 @@ def test_actions_are_recovered_if_the_first_reason_leads_by_the_planted_rule(dem
     told = dict(zip(zip(users.tolist(), items.tolist(), strict=True), causes, strict=True))
 
     class Knows:
-        def reasons(self, user, item):
-            cause = told.get((user, item))
+        def reasons(self, users, items):
+            return [self.of(pair) for pair in zip(users.tolist(), items.tolist(), strict=True)]
+
+        def of(self, pair):
+            cause = told.get(pair)
             if cause is None:  # nothing caused it, and that is what it says
                 return [NamedReason(0, -1, 3.0, 0.0)]
             first, other = (cause.relations[0], cause.entities[1]), (cause.relations[0], -1)
             best, second = (first, other) if right else (other, first)
             return [NamedReason(*best, 3.0, 0.9), NamedReason(*second, 1.0, 0.1)]
 
-    found = recovered(demo, whole, rules, whole.graph, lambda u, v, n: [], Knows(), 3)
+    found = recovered(demo, whole, rules, whole.graph, lambda u, v, n: [[]] * len(u), Knows(), 3)
     assert found["recovered_action"].mean() == found["recovered_very_action"].mean() == right
     assert found["share_error"].tolist() == pytest.approx([0.25 if right else 0.75])
     n, noise = 2 * len(causes), int((demo.causes[whole.test] < 0).sum())

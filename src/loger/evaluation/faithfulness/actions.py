@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from loger.engine import Engine
 from loger.evaluation.faithfulness.report import LENGTHS, FaithfulnessConfig
 from loger.evaluation.faithfulness.robust import robust_fidelity
-from loger.evaluation.faithfulness.scenes import Acts, Contributions, Scenes, shown_actions
+from loger.evaluation.faithfulness.scenes import Acts, Contributions, Ids, Scenes, shown_actions
 from loger.evaluation.metrics import actions as measures
 from loger.evaluation.metrics.faithfulness import Values, mean_of_known
 from loger.explain.attribution import explain
@@ -49,8 +49,8 @@ class NamedReason(NamedTuple):
 class NamesReasons(Protocol):
     """A recommender that can say what speaks for any item."""
 
-    def reasons(self, user: int, item: int) -> Sequence[NamedReason]:
-        """The user's edges, the largest contribution first."""
+    def reasons(self, users: Ids, items: Ids) -> Sequence[Sequence[NamedReason]]:
+        """For each pair the user's edges, the largest contribution first."""
         ...
 
 
@@ -82,10 +82,12 @@ class LogerActions:
         np.add.at(actions, np.searchsorted(owned, origins[told]), facts[told])
         return Contributions(leads, actions, np.delete(facts, told, axis=0))
 
-    def reasons(self, user: int, item: int) -> list[NamedReason]:
-        """All reasons of a pair."""
-        (why,) = explain(self.ranker, np.array([user]), np.array([item]), 0)
-        return [NamedReason(r.relation, r.entity, r.total, r.confidence) for r in why.reasons]
+    def reasons(self, users: Ids, items: Ids) -> list[list[NamedReason]]:
+        """All reasons of each pair."""
+        return [
+            [NamedReason(r.relation, r.entity, r.total, r.confidence) for r in why.reasons]
+            for why in explain(self.ranker, users, items, 0)
+        ]
 
     def rescore(self, user: int, removed: Sequence[int]) -> Values:
         """S of all items for the user without some interactions."""

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from loger.evaluation.faithfulness.deletion import Rescore
+from loger.evaluation.faithfulness.scenes import Ids
 from loger.evaluation.recommender import ExplainedItem, Explains
 from loger.graph import Graph, Path
 from loger.reasoner.search import random_paths
@@ -59,6 +60,7 @@ class RandomPaths:
             out += random_paths(self.graph, self.rules, user, [item], n, rng)
         return out
 
-    def explain_paths(self, user: int, item: int, n: int) -> tuple[Path, ...]:
-        """Random paths of any pair."""
-        return self.paths_of(user, [item], n)[0]
+    def explain_paths(self, users: Ids, items: Ids, n: int) -> list[tuple[Path, ...]]:
+        """Random paths of any pairs."""
+        pairs = zip(users.tolist(), items.tolist(), strict=True)
+        return [self.paths_of(user, [item], n)[0] for user, item in pairs]

@@ -22,7 +22,7 @@ from loger.evaluation.faithfulness.actions import by_actions
 from loger.evaluation.faithfulness.deletion import Rescore, deletions
 from loger.evaluation.faithfulness.planted import recovered
 from loger.evaluation.faithfulness.report import FaithfulnessConfig, FaithfulnessReport
-from loger.evaluation.faithfulness.scenes import Acts
+from loger.evaluation.faithfulness.scenes import Acts, Ids
 from loger.evaluation.metrics import faithfulness as measures
 from loger.evaluation.metrics.faithfulness import Values
 from loger.evaluation.recommender import ExplainedItem, Explains
@@ -45,8 +45,8 @@ class Probes:
     """(user, items) → for each the contributions shown and the logit they should add up to."""
     permuted: Explains | None = None
     """The same recommender with its rule weights permuted."""
-    explain: Callable[[int, int, int], Sequence[Path]] | None = None
-    """(user, item, n) → the best n paths of any pair, for planted reasons."""
+    explain: Callable[[Ids, Ids, int], Sequence[Sequence[Path]]] | None = None
+    """(users, items, n) → the best n paths of each pair, for planted reasons."""
     demo: Demo | None = None
     """The planted data, where the truth is known."""
     graph: KnowledgeGraph | None = None

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from loger.data.demo import Demo
 from loger.data.splits import Part, Split
 from loger.evaluation.faithfulness.actions import NamedReason, NamesReasons
-from loger.evaluation.faithfulness.scenes import Acts
+from loger.evaluation.faithfulness.scenes import Acts, Ids
 from loger.evaluation.metrics import faithfulness as measures
 from loger.evaluation.metrics.faithfulness import Values
 from loger.graph import KnowledgeGraph, Path
@@ -59,36 +59,34 @@ def recovered(
     split: Split,
     rules: RuleSet,
     graph: KnowledgeGraph,
-    explain: Callable[[int, int, int], Sequence[Path]],
+    explain: Callable[[Ids, Ids, int], Sequence[Sequence[Path]]],
     acts: Acts | None,
     n_paths: int,
 ) -> dict[str, Values]:
     """Whether planted reasons are found again; one value per purchase, or per reason."""
     users, items, causes = planted_cases(demo, split, rules, graph=graph)
-    pairs = list(zip(users.tolist(), items.tolist(), strict=True))
-    found = measures.reason_recovery([tuple(explain(u, v, n_paths)) for u, v in pairs], causes)
+    found = measures.reason_recovery(explain(users, items, n_paths), causes)
     out = {
         "recovered_rule": found.rule_first.astype(np.float64),
         "recovered_path": found.path_any.astype(np.float64),
     }
-    if not isinstance(acts, NamesReasons) or not pairs:
+    if not isinstance(acts, NamesReasons) or not causes:
         return out
-    told = [acts.reasons(u, v) for u, v in pairs]
-    untold = [acts.reasons(u, v) for u, v in _uncaused(demo, split)]
+    told, untold = acts.reasons(users, items), acts.reasons(*_uncaused(demo, split))
     named = {rule.relations: rule for rule in rules}
     leading = [
         {int(way[1]) for way in paths(graph, named[cause.relations], u, v)}
-        for (u, v), cause in zip(pairs, causes, strict=True)
+        for u, v, cause in zip(users.tolist(), items.tolist(), causes, strict=True)
     ]
     out |= _actions(told, causes, leading)
     return out | _reliability(told, causes, untold)
 
 
-def _uncaused(demo: Demo, split: Split) -> list[tuple[int, int]]:
-    """Test purchases without a cause."""
+def _uncaused(demo: Demo, split: Split) -> tuple[Ids, Ids]:
+    """Users and items of test purchases without a cause."""
     rows = split.test[demo.causes[split.test] < 0]
     events = split.dataset.interactions
-    return list(zip(events.users[rows].tolist(), events.items[rows].tolist(), strict=True))
+    return events.users[rows], events.items[rows]
 
 
 def _actions(

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from loger.data.demo import Demo
 from loger.evaluation.faithfulness.actions import LogerActions
 from loger.evaluation.faithfulness.measuring import Probes, weights_of
+from loger.evaluation.faithfulness.scenes import Ids
 from loger.evaluation.metrics.faithfulness import Edge
 from loger.explain.attribution import explain
 from loger.graph import Path, whole
@@ -34,9 +35,8 @@ def loger_probes(model: LOGER, demo: Demo | None = None, seed: int = 0) -> Probe
             for r in records
         ]
 
-    def paths(user: int, item: int, n: int) -> Sequence[Path]:
-        (record,) = explain(ranker, np.array([user]), np.array([item]), n)
-        return record.explained().paths
+    def paths(users: Ids, items: Ids, n: int) -> list[tuple[Path, ...]]:
+        return [record.explained().paths for record in explain(ranker, users, items, n)]
 
     return Probes(
         weights=weights_of(model),

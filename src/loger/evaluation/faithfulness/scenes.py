@@ -13,6 +13,9 @@ from loger.evaluation.metrics import actions as measures
 from loger.evaluation.metrics.faithfulness import Values, lead, rank
 from loger.explain.by_action import ENOUGH, MAX_SHOWN
 
+Ids = NDArray[np.integer]
+"""Users or items, one of each pair."""
+
 
 @dataclass(frozen=True, eq=False)
 class Contributions:
