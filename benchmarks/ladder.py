@@ -23,10 +23,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy.special import expit
 
-from loger.baselines import HeteroEmbed
 from loger.config import LOGERConfig
 from loger.data import Split, load, split
 from loger.em import EM
@@ -41,6 +40,7 @@ from loger.grounding import Walk
 from loger.ranker import sampled
 from loger.rules.mining import MiningConfig, mine
 from loger.topk import top_k
+from loger_quality import HeteroVectors
 from tables import commit
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
@@ -56,16 +56,6 @@ BRIEF = (
     "our rules + HeteroEmbed's own vectors",
 )
 """The rows that the claims of the paper are about."""
-
-
-class Vectors:
-    """HeteroEmbed's scores where EM expects an encoder's."""
-
-    def __init__(self, fitted: HeteroEmbed) -> None:
-        self.fitted = fitted
-
-    def score_items(self, users: ArrayLike) -> NDArray[np.float32]:
-        return self.fitted.score(users)
 
 
 class Bench:
@@ -91,7 +81,7 @@ class Bench:
         """An encoder of train: the paper's as published, trained well, the default's, or
         HeteroEmbed."""
         if kind == "heteroembed":
-            return Vectors(HeteroEmbed(seed=self.seed).fit(self.parts))
+            return HeteroVectors(self.seed).fit(self.graph)
         configs = {
             "literal": LOGERConfig.paper_literal().encoder,
             "free": LOGERConfig.paper().encoder,
