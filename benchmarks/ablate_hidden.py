@@ -22,7 +22,7 @@ from loger.data import load, split
 from loger.em_config import EMConfig
 from loger.evaluation.report import plots
 from loger.model import LOGER, LOGERConfig
-from tables import ROOT, commit, store
+from tables import COMMIT, ROOT, store
 
 SETS = ("amazon-beauty", "amazon-cellphones", "amazon-toys", "ml1m")
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
@@ -39,7 +39,7 @@ def measured(name: str, model: str, recency: float, out: Path) -> dict[str, Any]
     parts = split(load(DATA / name))
     em = LOGER(config).em(parts, checkpoint=out / "checkpoints" / f"{name}.{kind}.0")
     points = ablate_hidden(em, SIZES)
-    return {"commit": commit(), "users": len(em.dev_users), "points": points}
+    return {"commit": COMMIT, "users": len(em.dev_users), "points": points}
 
 
 def written(out: Path) -> None:

@@ -27,7 +27,7 @@ from loger.encoder.calibration import calibration_error
 from loger.engine import LocalEngine, silent
 from loger.estep import propose_hidden
 from loger.fitting import Fit
-from tables import commit
+from tables import COMMIT
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 SETS = ("amazon-beauty", "amazon-cellphones", "amazon-toys", "ml1m")
@@ -75,7 +75,7 @@ def main() -> None:
         print(*kept[-2:], sep="\n", flush=True)
         told = {
             "command": "python benchmarks/calibration.py", "seeds": [options.seed],
-            "commit": commit(), "machine": "2 cores, busy",
+            "commit": COMMIT, "machine": "2 cores, busy",
             "columns": ["over H", "mean probability", "share of hits", "error", "… by chance"],
             "formats": ["", ".4f", ".4f", ".4f", ".4f"], "rows": kept,
         }  # fmt: skip

@@ -30,7 +30,7 @@ from loger.data.dataset import Dataset
 from loger.encoder import TransEConfig
 from loger.graph import history
 from loger.model import LOGER, LOGERConfig
-from tables import commit
+from tables import COMMIT
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 K = 50
@@ -244,7 +244,7 @@ def main() -> None:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(f"peak {peak:.2f} GiB")
     if arguments.out:
-        about = {"commit": commit(), "seed": arguments.seed, "users": arguments.users}
+        about = {"commit": COMMIT, "seed": arguments.seed, "users": arguments.users}
         about |= {"epochs": arguments.epochs, "quick": arguments.quick}
         arguments.out.write_text(json.dumps(about | {"results": results}, indent=1) + "\n")
 

@@ -55,9 +55,10 @@ from loger.graph import whole as whole_graph
 from loger.model import LOGER
 from loger.rules import RuleSet, named_rules
 from loger.rules.mining import mine
-from tables import commit, store
+from tables import COMMIT, store
 
 DEFAULT_NEAR = reasons.NEAR
+USERS, PATHS = 50, 3
 SETS = ("amazon-beauty", "amazon-cellphones", "amazon-toys", "ml1m")
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 
@@ -213,16 +214,16 @@ def divergences(results: Path) -> tuple[list[str], list[list[Any]]]:
     for name in SETS:
         for method, title in METHOD_TITLES.items():
             cells: list[Any] = []
-            for kind in ("mined", "loger"):
-                files = sorted((results / "faithfulness").glob(f"{name}.{method}.{kind}.*.json"))
-                if not files:
-                    continue
-                lines = json.loads(files[0].read_text(encoding="utf-8"))["lines"]
+            kinds = [f"{name}.{method}.{kind}.{USERS}.{PATHS}.json" for kind in ("mined", "loger")]
+            files = [results / "faithfulness" / file for file in kinds]
+            if not all(file.exists() for file in files):
+                continue
+            for file in files:
+                lines = json.loads(file.read_text(encoding="utf-8"))["lines"]
                 cells = cells or [lines["coverage"]["mean"]]
                 cells += [lines[line]["mean"] for line in ("floor", "random")]
                 cells += [_interval(lines[line]) for line in ("js_f", "js_w")]
-            if cells:
-                rows.append([f"{name}, {title}", *cells])
+            rows.append([f"{name}, {title}", *cells])
     return columns, rows
 
 
@@ -235,7 +236,7 @@ def _store(name: str, options: str, columns: list[str], rows: list[list[Any]]) -
     if rows and len(columns) > 1:
         command = f"python benchmarks/faithfulness.py --results DIR {options}; --write"
         formats = ["", *[".3f"] * (len(columns) - 1)]
-        written_at = f"written at {commit()}"
+        written_at = f"written at {COMMIT}"
         store(name, columns, formats, rows, command=command, seeds=[0], commit=written_at)
 
 
@@ -286,15 +287,15 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", default=list(SETS))
     parser.add_argument("--methods", nargs="+", default=["default"])
     parser.add_argument("--results", type=Path, default=Path("results"))
-    parser.add_argument("--users", type=int, default=50)
+    parser.add_argument("--users", type=int, default=USERS)
     parser.add_argument("--probed", type=int, default=50)
-    parser.add_argument("--paths", type=int, default=3)
+    parser.add_argument("--paths", type=int, default=PATHS)
     parser.add_argument("--actions", type=int, default=0)
     parser.add_argument("--near", nargs="+", type=float, default=[DEFAULT_NEAR])
     parser.add_argument("--bundle", type=Path)
     parser.add_argument("--alone", action="store_true", help="no random reasons or paths beside")
     parser.add_argument("--quick", action="store_true", help="--actions without curves")
-    parser.add_argument("--write", action="store_true", help="what --actions found, to docs/tables")
+    parser.add_argument("--write", action="store_true", help="what was measured, to docs/tables")
     options = parser.parse_args()
     if options.write:
         written(options.results)

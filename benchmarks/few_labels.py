@@ -38,7 +38,7 @@ from loger.graph import history
 from loger.grounding import Walk
 from loger.model import LOGERConfig
 from loger.topk import top_k
-from tables import commit
+from tables import COMMIT
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 SETS = ("demo", "amazon-beauty", "amazon-cellphones", "amazon-toys", "ml1m")
@@ -156,7 +156,7 @@ def main() -> None:
             kept.append(row)
             told = {
                 "command": "python benchmarks/few_labels.py", "seeds": [options.seed],
-                "commit": commit(), "machine": "2 cores, busy",
+                "commit": COMMIT, "machine": "2 cores, busy",
                 "columns": ["labels of", "encoder alone", "`no-em`", "with EM", "its worst draw",
                             "with EM less `no-em`", "with EM less encoder"],
                 "formats": ["", ".2f", ".2f", ".2f", ".2f", "+.2f", "+.2f"],

@@ -32,7 +32,7 @@ from loger.evaluation.compare import Compared, Result, compare
 from loger.evaluation.methods import METHODS
 from loger.evaluation.metrics.significance import sign_flip
 from packaged import PACKAGED
-from tables import TABLES, commit
+from tables import COMMIT, TABLES
 from worlds import WORLDS, made
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
@@ -217,7 +217,7 @@ def tables(
     about = {
         "command": "python benchmarks/generalise.py, then --table",
         "seeds": seeds,
-        "commit": commit(),
+        "commit": COMMIT,
         "machine": "two shared cores",
     }
     rows = []

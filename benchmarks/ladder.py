@@ -7,8 +7,8 @@
 On validation: everything is fitted on train, weights by one M-step (no rounds), and judged by
 NDCG@10 of development users, whose held-out items nothing has seen, among all items and each among
 100 sampled ones. Encoders are kept in OUT/checkpoints and shared by the rows. Each row goes to
-OUT/ladder-SET.json, a table of docs/tables, as soon as it is there; rows that are there are not
-made again.
+OUT/ladder-SET.json, a table of docs/tables, as soon as it is there (of seeds other than 0
+OUT/ladder-SET.SEED.json); rows that are there are not made again.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from loger.ranker import sampled
 from loger.rules.mining import MiningConfig, mine
 from loger.topk import top_k
 from loger_quality import HeteroVectors
-from tables import commit
+from tables import COMMIT
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 Floats = NDArray[np.float64]
@@ -200,7 +200,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results"))
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    kept = options.out / f"ladder-{options.set}.npz"
+    label = f"{options.set}.{options.seed}" if options.seed else options.set
+    kept = options.out / f"ladder-{label}.{options.users}.npz"
     values = dict(np.load(kept)) if kept.exists() else {}
     bench = Bench(options.set, options.seed, options.users, options.out / "checkpoints")
     for name, make in bench.rows():
@@ -223,13 +224,13 @@ def main() -> None:
         told = {
             "command": f"python benchmarks/ladder.py --set {options.set}"
             + (" --brief" if options.brief else ""),
-            "seeds": [options.seed], "commit": commit(), "machine": "2 cores, busy",
+            "seeds": [options.seed], "commit": COMMIT, "machine": "2 cores, busy",
             "note": f"NDCG@10, {len(bench.users)} development users of validation, one M-step",
             "columns": [options.set, "full ranking", "sampled-100",
                         "full, less HeteroEmbed", "sampled-100, less HeteroEmbed"],
             "formats": ["", ".2f", ".2f", "+.2f", "+.2f"], "rows": rows,
         }  # fmt: skip
-        file = options.out / f"ladder-{options.set}.json"
+        file = options.out / f"ladder-{label}.json"
         file.write_text(json.dumps(told, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         seconds = time.perf_counter() - start
         print(f"{name:<52} {rows[-1][1]:6.2f} {rows[-1][2]:6.2f}  {seconds:5.0f} s", flush=True)

@@ -42,7 +42,7 @@ from loger.model import LOGER, LOGERConfig
 from loger.ranker import Ranker
 from loger.rules import RuleSet, make_rule
 from loger.selection import Selection
-from tables import TABLES, commit
+from tables import COMMIT, TABLES
 
 AUTOMOTIVE = 1.6
 """Of the size of ``generated.cellphones``: 98,006 users, 76,166 items, 270,928 entities; the
@@ -216,7 +216,7 @@ def about(command: str, columns: dict[str, str], cells: list[list[Any]]) -> dict
     return {
         "command": command,
         "seeds": [0],
-        "commit": commit(),
+        "commit": COMMIT,
         "machine": MACHINE,
         "columns": list(columns),
         "formats": list(columns.values()),

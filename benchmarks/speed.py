@@ -34,7 +34,7 @@ from loger.engine.threads import one_thread
 from loger.graph import history
 from loger.model import LOGER
 from loger.rules import candidates
-from tables import ROOT, TABLES, aligned, commit
+from tables import COMMIT, ROOT, TABLES, aligned
 
 Row = list[Any]
 """What was measured, ours, the other's or the bar, and the ratio."""
@@ -243,7 +243,7 @@ def store(
     about = {
         "command": f"python benchmarks/speed.py --only {' '.join(options.only)}",
         "seeds": [0],
-        "commit": commit(),
+        "commit": COMMIT,
         "machine": options.machine | {"load after": round(os.getloadavg()[0], 1)},
         "columns": columns,
         "formats": formats,

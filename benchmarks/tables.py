@@ -31,6 +31,11 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 TABLES = ROOT / "docs" / "tables"
 METRICS = ("ndcg", "recall", "hit_rate", "precision")
+COMMIT = subprocess.run(
+    ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"],
+    capture_output=True, text=True, check=False,
+).stdout.strip()  # fmt: skip
+"""The commit that a benchmark began at, whatever is committed while it runs."""
 REGION = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 REFERENCE = re.compile(r"\{([\w-]+): ([^:{}]*): ([^:{}]*): ([^:{}]*)\}")
 
@@ -108,12 +113,6 @@ def rendered(name: str) -> str:
 def up_to_date(text: str) -> str:
     """A page with all its marked tables as they are stored."""
     return REGION.sub(lambda found: f"{found[1]}{rendered(found[2])}\n{found[3]}", text)
-
-
-def commit() -> str:
-    """The commit that this is run at."""
-    asked = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
-    return subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def store(

@@ -22,7 +22,7 @@ from loger.data.assemble import assemble
 from loger.encoder import TransEConfig
 from loger.evaluation.evaluate import evaluate
 from loger.model import LOGER, LOGERConfig
-from tables import commit
+from tables import COMMIT
 
 
 def main() -> None:
@@ -56,7 +56,7 @@ def main() -> None:
         seconds[which] = time.process_time() - begun
         print(which, seconds[which], flush=True)
     report = evaluate([models[k] for k in models], today)
-    print(repr(dataset), commit(), json.dumps(seconds), f"{seconds['warm'] / seconds['cold']:.3f}")
+    print(repr(dataset), COMMIT, json.dumps(seconds), f"{seconds['warm'] / seconds['cold']:.3f}")
     print(report.table())
 
 

@@ -177,6 +177,19 @@ def test_hidden_pairs_add_no_steps_and_are_drawn_as_often_as_they_weigh(parts):
     assert len(drawn[0][0]) != len(drawn[1][0]) or len(drawn[1][0]) != len(drawn[2][0])
 
 
+def test_a_hidden_pair_is_drawn_as_often_as_it_weighs():
+    weights = np.array([0.0, 0.3, 1.0, 1.5], np.float32)
+    hidden = HiddenPairs(np.arange(4, dtype=np.int32), np.array([9, 8, 7, 6], np.int32), weights)
+    known = np.array([2, 5]), np.array([11, 12])
+    drawn = [hidden.beside(known, 100, np.random.default_rng(k)) for k in range(400)]
+    for users, items in drawn:
+        assert (users[:2].tolist(), items[:2].tolist()) == ([2, 5], [11, 12])
+        assert (users[2:] + items[2:] == 109).all()  # each with its own item
+    often = np.bincount(np.concatenate([users[2:] for users, _ in drawn]), minlength=4) / 400
+    assert often.tolist() == pytest.approx(weights.tolist(), abs=0.08)
+    assert (often[0], often[2]) == (0, 1)
+
+
 def test_the_ablation_leaves_the_encoder_as_it_was(parts, rules):
     encoder = TransE(TransEConfig(dimension=16, epochs=3)).fit(parts.graph)
     before = encoder.state()

@@ -140,20 +140,12 @@ class Training:
         self._item_share = torch.from_numpy(rows / max(rows.sum(), 1)).to(self.device)
 
     def _interactions(self, epoch: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """What an epoch draws from: the interactions, and of the hidden pairs some, each with the
-        probability that it weighs. So the many that are hardly believed take no place of the
-        real ones, and none of them needs a weight in the loss."""
-        users, items = self._triples[INTERACTION]
-        hidden = self.hidden
-        if hidden is None:
-            return users, items
+        """What an epoch draws from, with hidden pairs."""
+        real = self._triples[INTERACTION]
+        if self.hidden is None:
+            return real
         rng = np.random.default_rng([self.config.seed, 0x41DD, epoch, self.warm])
-        often = (hidden.weights + rng.random(len(hidden.weights))).astype(np.int64)
-        of_users, of_items = (
-            np.repeat(x, often).astype(np.int64) for x in (hidden.users, hidden.items)
-        )
-        drawn = of_items + self.graph.n_users
-        return np.concatenate([users, of_users]), np.concatenate([items, drawn])
+        return self.hidden.beside(real, self.graph.n_users, rng)
 
     def _batches(self, epoch: int) -> Iterator[_Batch]:
         """The batches of an epoch, in random order: a function of seed, epoch and data alone."""

@@ -73,9 +73,9 @@ def loger_paper(seed: int = 0, rounds: int = 4) -> Recommender:
 def pgpr_free(seed: int = 0, **settings: Any) -> Recommender:
     """PGPR over a vector for each user, as it was published: none of our encoder's histories."""
     from loger.baselines.pgpr import PGPR
-    from loger.encoder import TransEConfig
+    from loger.config import LOGERConfig
 
-    model = PGPR(seed=seed, **{"encoder": TransEConfig(users="free"), **settings})
+    model = PGPR(seed=seed, **{"encoder": LOGERConfig.paper().encoder, **settings})
     model.name = "PGPR, a vector per user"
     return model
 

@@ -54,7 +54,6 @@ class Batch(NamedTuple):
     relation: int
     given: Ids
     sought: Ids
-    weights: NDArray[np.float32] | None
     negatives: Ids
     head_sought: bool
 
@@ -68,13 +67,7 @@ class Triples:
             (heads[relations == r].astype(np.int64), tails[relations == r].astype(np.int64))
             for r in range(len(graph.relations))
         ]
-        users, items = self.by_relation[INTERACTION]
-        weights = np.ones(len(users), dtype=np.float32)
-        if hidden is not None:
-            users = np.concatenate([users, hidden.users.astype(np.int64)])
-            items = np.concatenate([items, hidden.items.astype(np.int64) + graph.n_users])
-            weights = np.concatenate([weights, hidden.weights.astype(np.float32)])
-        self.interactions = users, items, weights
+        self.hidden, self.n_users = hidden, graph.n_users
         self.spans = [
             tuple(graph.vocabulary.span(t) for t in graph.signature(r))
             for r in range(len(graph.relations))
@@ -84,8 +77,11 @@ class Triples:
         """The batches of an epoch in random order: interactions, as many as the graph has, and
         facts drawn so that relations share them ∝ √size. Hidden pairs add no steps."""
         rng = np.random.default_rng([course.seed, 0xBA7C4, epoch, warm])
-        users, items, weights = self.interactions
-        n_real = len(self.by_relation[INTERACTION][0])
+        users, items = real = self.by_relation[INTERACTION]
+        n_real = len(users)
+        if self.hidden is not None:
+            pairs = np.random.default_rng([course.seed, 0x41DD, epoch, warm])
+            users, items = self.hidden.beside(real, self.n_users, pairs)
         plan = [(INTERACTION, rng.permutation(len(users))[:n_real])]
         sizes = np.array([0] + [len(h) for h, _ in self.by_relation[1:]])
         shares = np.sqrt(sizes) / max(np.sqrt(sizes).sum(), 1)
@@ -101,8 +97,7 @@ class Triples:
             given, sought = (tails, heads) if back else (heads, tails)
             span = self.spans[r][0 if back else 1]
             negatives = rng.integers(span.start, span.stop, size=course.negatives)
-            own = weights[rows] if r == INTERACTION else None
-            yield Batch(r, given[rows], sought[rows], own, negatives, back)
+            yield Batch(r, given[rows], sought[rows], negatives, back)
 
 
 def softmax_loss(batch: Batch, positives: Tensor, negatives: Tensor) -> Tensor:
@@ -115,10 +110,7 @@ def softmax_loss(batch: Batch, positives: Tensor, negatives: Tensor) -> Tensor:
     same = torch.from_numpy(batch.sought[:, None] == batch.negatives).to(positives.device)
     logits = torch.cat([positives[:, None], negatives.masked_fill(same, -torch.inf)], dim=1)
     true = torch.zeros(len(logits), dtype=torch.int64, device=logits.device)
-    losses = cross_entropy(logits, true, reduction="none")
-    if batch.weights is not None:
-        losses = losses * torch.from_numpy(batch.weights).to(losses.device)
-    return losses.mean()
+    return cross_entropy(logits, true)
 
 
 class Parameters:
