@@ -295,7 +295,7 @@ def claims(out: Path) -> dict[str, object]:
         "columns": ["test NDCG at 10, per cent", "seeds", "HeteroEmbed, full ranking",
                     "our rules, its vectors", "difference", "in %",
                     "seeds", "HeteroEmbed, sampled-100", "`paper`", "difference"],
-        "formats": ["", "d", ".2f", ".2f", "+.2f", "+.0f", "d", ".2f", ".2f", "+.2f"],
+        "formats": ["", "d", ".2f", ".2f", "+.2f", "+.1f", "d", ".2f", ".2f", "+.2f"],
         "rows": rows,
     }  # fmt: skip
 
