@@ -144,8 +144,7 @@ class Training:
         real = self._triples[INTERACTION]
         if self.hidden is None:
             return real
-        rng = np.random.default_rng([self.config.seed, 0x41DD, epoch, self.warm])
-        return self.hidden.beside(real, self.graph.n_users, rng)
+        return self.hidden.beside(real, self.graph.n_users, self.config.seed, epoch, self.warm)
 
     def _batches(self, epoch: int) -> Iterator[_Batch]:
         """The batches of an epoch, in random order: a function of seed, epoch and data alone."""

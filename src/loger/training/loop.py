@@ -80,8 +80,7 @@ class Triples:
         users, items = real = self.by_relation[INTERACTION]
         n_real = len(users)
         if self.hidden is not None:
-            pairs = np.random.default_rng([course.seed, 0x41DD, epoch, warm])
-            users, items = self.hidden.beside(real, self.n_users, pairs)
+            users, items = self.hidden.beside(real, self.n_users, course.seed, epoch, warm)
         plan = [(INTERACTION, rng.permutation(len(users))[:n_real])]
         sizes = np.array([0] + [len(h) for h, _ in self.by_relation[1:]])
         shares = np.sqrt(sizes) / max(np.sqrt(sizes).sum(), 1)
