@@ -16,11 +16,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from loger.ablation import ablate_hidden
 from loger.config import with_setting
 from loger.data import load, split
-from loger.em_config import EMConfig
 from loger.evaluation.report import plots
+from loger.learning.ablation import ablate_hidden
+from loger.learning.em_config import EMConfig
 from loger.model import LOGER, LOGERConfig
 from tables import COMMIT, ROOT, store
 

@@ -21,16 +21,16 @@ from scipy.special import expit
 from loger.baselines import HeteroEmbed
 from loger.config import LOGERConfig
 from loger.data import Split, load, split
-from loger.em import EM
 from loger.encoder import TransE
 from loger.encoder.calibration import Calibration
 from loger.engine import LocalEngine
+from loger.engine.topk import top_k
 from loger.evaluation.evaluate import sampled_candidates
-from loger.evaluation.metrics import ranking
 from loger.graph import history
-from loger.ranker import sampled
-from loger.rules.mining import mine
-from loger.topk import top_k
+from loger.learning.em import EM
+from loger.logic.mining import mine
+from loger.metrics import ranking
+from loger.ranking.ranker import sampled
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 

@@ -20,9 +20,9 @@ import numpy as np
 
 import loger.baselines
 from loger.data import Split, load, split
+from loger.engine.settings import parsed
 from loger.evaluation.evaluate import evaluate
-from loger.evaluation.recommender import fit_for
-from loger.settings import parsed
+from loger.recommender import fit_for
 from tables import METRICS, in_percent
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"

@@ -23,17 +23,17 @@ import numpy as np
 
 from generalise import parts_of
 from loger.config import LOGERConfig
-from loger.em import EM
 from loger.engine import LocalEngine, silent
-from loger.evaluation.metrics import ranking
-from loger.evaluation.metrics.significance import resampled_means, sign_flip
-from loger.fitted import FittedLogic
-from loger.fitting import Fit
-from loger.logic import features, log_popularity
+from loger.engine.topk import top_k
+from loger.learning.em import EM
+from loger.learning.fitted import FittedLogic
+from loger.learning.fitting import Fit
+from loger.learning.mstep import Pool
+from loger.learning.tuning import tuned
+from loger.logic.mln import features, log_popularity
+from loger.metrics import ranking
+from loger.metrics.significance import resampled_means, sign_flip
 from loger.model import LOGER
-from loger.mstep import Pool
-from loger.topk import top_k
-from loger.tuning import tuned
 
 SETS = ("amazon-beauty", "amazon-cellphones", "amazon-toys", "ml1m")
 K, STOPPING = 10, 0.2

@@ -18,8 +18,8 @@ import sys
 import time
 from pathlib import Path
 
-from loger.build import invented
-from loger.build.parts import LINES
+from loger.tables import invented
+from loger.tables.reviews.parts import LINES
 
 
 def resident(pid: int) -> int:

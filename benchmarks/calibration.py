@@ -21,12 +21,12 @@ import numpy as np
 
 from loger.config import LOGERConfig
 from loger.data import load, split
-from loger.em import EM
 from loger.encoder import TransE
 from loger.encoder.calibration import calibration_error
 from loger.engine import LocalEngine, silent
-from loger.estep import propose_hidden
-from loger.fitting import Fit
+from loger.learning.em import EM
+from loger.learning.estep import propose_hidden
+from loger.learning.fitting import Fit
 from tables import COMMIT
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"

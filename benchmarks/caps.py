@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from loger.engine.topk import top_k
 from loger.model import LOGER
-from loger.ranker import Ranker, blocks, known_items, sampled
-from loger.topk import top_k
+from loger.ranking.ranker import Ranker, blocks, known_items, sampled
 from scale import about, kept
 
 K = 10

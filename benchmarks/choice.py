@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 
 from faithfulness import SHARED, rules_on
 from loger.data import load, split
-from loger.evaluation.metrics.faithfulness import jensen_shannon, shares
 from loger.explain.lists import explain_top
 from loger.graph import whole as whole_graph
 from loger.grounding import ground
+from loger.logic.mining import mine
+from loger.metrics.faithfulness import jensen_shannon, shares
 from loger.model import LOGER
 from loger.rules import RuleSet
-from loger.rules.mining import mine
 
 TOLERANCES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.999)
 LISTED, BLOCK = 20, 64

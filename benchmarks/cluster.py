@@ -39,18 +39,18 @@ import numpy as np
 import polars as pl
 import psutil
 
-from loger import shards
 from loger.baselines.encoder import EncoderAlone
 from loger.data import Split, load, split
 from loger.data.dataset import Interactions
 from loger.data.demo import shop
 from loger.encoder import TransE, TransEConfig
+from loger.encoder.training.ranks import Ranks, joined
 from loger.engine import LocalEngine, ProcessEngine, RayEngine
+from loger.engine.settings import overridden, parsed
 from loger.evaluation.evaluate import evaluate
-from loger.evaluation.recommender import fit_for
 from loger.model import LOGER
-from loger.settings import overridden, parsed
-from loger.training.ranks import Ranks, joined
+from loger.recommender import fit_for
+from loger.store import shards
 
 WARM = 32
 """Users whose lists are made before the clock runs."""
@@ -273,7 +273,7 @@ def main() -> None:
         with joined() as ranks:
             learn(options, ranks) if ranks.leads else ranks.help()
     else:
-        from loger.training.ranks import current
+        from loger.encoder.training.ranks import current
 
         learn(options, current())
 

@@ -27,9 +27,9 @@ from loger import baselines
 from loger.data import load, split
 from loger.data.splits import Split
 from loger.evaluation.evaluate import evaluate
-from loger.evaluation.metrics.report import METRICS, Report
-from loger.evaluation.recommender import fit_for
-from loger.evaluation.tuning import Tuned, search, tune
+from loger.metrics.report import METRICS, Report
+from loger.metrics.tuning import Tuned, search, tune
+from loger.recommender import fit_for
 
 SETS = ("amazon-beauty", "amazon-cellphones", "amazon-toys", "ml1m")
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"

@@ -20,9 +20,9 @@ import numpy as np
 from loger.baselines.encoder import EncoderAlone
 from loger.data import load, split
 from loger.encoder import TransE, TransEConfig
+from loger.engine.settings import overridden, parsed
 from loger.evaluation.evaluate import evaluate
-from loger.evaluation.recommender import fit_for
-from loger.settings import overridden, parsed
+from loger.recommender import fit_for
 from tables import METRICS, in_percent
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"

@@ -33,10 +33,10 @@ from urllib.parse import quote, urlsplit
 
 import numpy as np
 
-from loger.events.event import Event
-from loger.events.folding import fold
-from loger.events.store import EventStore, beside
 from loger.model import LOGER
+from loger.updates.events.event import Event
+from loger.updates.events.store import EventStore, beside
+from loger.web.folding import fold
 
 Told = dict[str, Any]
 """An event as it is sent."""

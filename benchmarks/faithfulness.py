@@ -47,14 +47,14 @@ from loger.evaluation.faithfulness import (
     loger_probes,
 )
 from loger.evaluation.methods import METHODS, Method
-from loger.evaluation.metrics.faithfulness import reliability
-from loger.evaluation.recommender import Recommender, fit_for
 from loger.explain import reasons
 from loger.graph import INVERSE_MARK, KnowledgeGraph, history
 from loger.graph import whole as whole_graph
+from loger.logic.mining import mine
+from loger.metrics.faithfulness import reliability
 from loger.model import LOGER
+from loger.recommender import Recommender, fit_for
 from loger.rules import RuleSet, named_rules
-from loger.rules.mining import mine
 from tables import COMMIT, store
 
 DEFAULT_NEAR = reasons.NEAR

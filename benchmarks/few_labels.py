@@ -26,18 +26,18 @@ from numpy.typing import NDArray
 
 from loger.data import Split, load, split
 from loger.data.demo import shop
-from loger.derived_config import DerivedConfig
-from loger.em_config import EMConfig
 from loger.encoder import TransE
 from loger.encoder.folding import score_users
 from loger.engine import LocalEngine, silent
-from loger.evaluation.metrics import ranking
-from loger.evaluation.metrics.significance import resampled_means
-from loger.fitting import Fit
+from loger.engine.topk import top_k
 from loger.graph import history
 from loger.grounding import Walk
+from loger.learning.derived_config import DerivedConfig
+from loger.learning.em_config import EMConfig
+from loger.learning.fitting import Fit
+from loger.metrics import ranking
+from loger.metrics.significance import resampled_means
 from loger.model import LOGERConfig
-from loger.topk import top_k
 from tables import COMMIT
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"

@@ -40,15 +40,15 @@ def scenes() -> dict[str, Callable[[], Any]]:
 
     from loger.data.demo import shop
     from loger.data.splits import split
-    from loger.em_config import WALK
+    from loger.encoder.training.adam import adam_rows
     from loger.engine import LocalEngine
+    from loger.engine.topk import RunningBest
     from loger.grounding import Formula, ground, logits, reach_sizes, strongest_paths
     from loger.grounding.actions import by_first_hop
     from loger.grounding.api import reach_best
-    from loger.likelihood import softmax_lists
+    from loger.learning.em_config import WALK
+    from loger.logic.likelihood import softmax_lists
     from loger.rules import candidates
-    from loger.topk import RunningBest
-    from loger.training.adam import adam_rows
 
     rng, one = np.random.default_rng(0), LocalEngine(1)
     graph = split(shop(users=60, items=60).dataset).graph

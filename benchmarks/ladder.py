@@ -28,18 +28,18 @@ from scipy.special import expit
 
 from loger.config import LOGERConfig
 from loger.data import Split, load, split
-from loger.em import EM
-from loger.em_config import EMConfig
 from loger.encoder import Encoder, TransE, TransEConfig
 from loger.engine import LocalEngine
+from loger.engine.topk import top_k
 from loger.evaluation.evaluate import sampled_candidates
-from loger.evaluation.metrics import ranking
-from loger.evaluation.metrics.significance import resampled_means
 from loger.graph import history
 from loger.grounding import Walk
-from loger.ranker import sampled
-from loger.rules.mining import MiningConfig, mine
-from loger.topk import top_k
+from loger.learning.em import EM
+from loger.learning.em_config import EMConfig
+from loger.logic.mining import MiningConfig, mine
+from loger.metrics import ranking
+from loger.metrics.significance import resampled_means
+from loger.ranking.ranker import sampled
 from loger_quality import HeteroVectors
 from tables import COMMIT
 

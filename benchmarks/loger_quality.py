@@ -30,14 +30,14 @@ from loger.baselines.encoder import EncoderAlone
 from loger.baselines.heteroembed import HeteroEmbed
 from loger.data import load, split
 from loger.data.splits import Split
-from loger.derived_config import DerivedConfig, FollowedByConfig
-from loger.em_config import EMConfig
 from loger.encoder.folding import score_users
 from loger.evaluation.evaluate import Protocol, evaluate
-from loger.evaluation.metrics.significance import resampled_means, sign_flip
 from loger.graph import KnowledgeGraph
+from loger.learning.derived_config import DerivedConfig, FollowedByConfig
+from loger.learning.em_config import EMConfig
+from loger.logic.mining import MiningConfig
+from loger.metrics.significance import resampled_means, sign_flip
 from loger.model import LOGER, LOGERConfig
-from loger.rules.mining import MiningConfig
 from tables import COMMIT, METRICS, TABLES, markdown
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"

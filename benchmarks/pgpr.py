@@ -21,7 +21,7 @@ import numpy as np
 from loger.baselines import PGPR
 from loger.data import load, split
 from loger.engine import LocalEngine
-from loger.evaluation.recommender import fit_for
+from loger.recommender import fit_for
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 HOPWISE = 150 / 943

@@ -47,10 +47,10 @@ def worker(data: Path, users: int, rules: Path, out: Path) -> None:
     from loger.data import load, split
     from loger.engine import LocalEngine
     from loger.grounding import Walk
-    from loger.mstep import PoolConfig, blank_logic, gather
-    from loger.ranker import Fusion, Ranker
+    from loger.learning.mstep import PoolConfig, blank_logic, gather
+    from loger.logic.mining import mine
+    from loger.ranking.ranker import Fusion, Ranker
     from loger.rules import RuleSet, make_rule
-    from loger.rules.mining import mine
 
     parts = split(load(data))
     graph, walk = parts.graph, Walk.uniform(0.5)

@@ -26,10 +26,11 @@ from loger.data.demo import shop
 from loger.encoder import TransE, TransEConfig
 from loger.encoder.vectors import vectors
 from loger.engine import LocalEngine
-from loger.evaluation.recommender import part_matrix
+from loger.engine.topk import top_k
 from loger.graph import KnowledgeGraph
 from loger.grounding import Walk, ground, reach
-from loger.logic import Logic, typical_strengths
+from loger.logic.mining import mine
+from loger.logic.mln import Logic, typical_strengths
 from loger.reasoner.config import PAPER, ReasonerConfig
 from loger.reasoner.search import (
     ALGORITHM_1,
@@ -40,8 +41,7 @@ from loger.reasoner.search import (
     path_strengths,
 )
 from loger.reasoner.walker import Reasoner
-from loger.rules.mining import mine
-from loger.topk import top_k
+from loger.recommender import part_matrix
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 WALK = Walk(first=0.0, item=0.25, user=0.5, fact=0.5)

@@ -17,7 +17,7 @@ from loger.explain.attribution import Explanation
 from loger.explain.by_action import ENOUGH
 from loger.explain.lists import explain_top
 from loger.model import LOGER
-from loger.ranker import Ranker
+from loger.ranking.ranker import Ranker
 
 TIMED, BLOCK, K = 200, 64, 10
 REPEATS = 3

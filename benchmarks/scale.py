@@ -35,13 +35,13 @@ from loger.encoder import TransE, TransEConfig
 from loger.engine import LocalEngine
 from loger.engine.ray_worker import packed, size
 from loger.engine.threads import one_thread
-from loger.export import Asked, table_of
 from loger.graph import KnowledgeGraph
 from loger.grounding import logits, reach_sizes
 from loger.model import LOGER, LOGERConfig
-from loger.ranker import Ranker
+from loger.ranking.ranker import Ranker
+from loger.ranking.selection import Selection
 from loger.rules import RuleSet, make_rule
-from loger.selection import Selection
+from loger.store.export import Asked, table_of
 from tables import COMMIT, TABLES
 
 AUTOMOTIVE = 1.6
@@ -185,7 +185,7 @@ def counted(small: Ranker, scale: float) -> dict[str, Any]:
 
 
 def _parquet(asked: Asked, users: np.ndarray) -> bytes:
-    from loger.shards import _parquet as made
+    from loger.store.shards import _parquet as made
 
     return made(asked, np.sort(users))
 

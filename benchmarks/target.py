@@ -20,8 +20,8 @@ import torch
 from loger.data import Split, load, split
 from loger.encoder import TransE
 from loger.encoder.transe_training import Training
+from loger.engine.topk import top_k
 from loger.graph import history
-from loger.topk import top_k
 
 Step = Callable[[], int]
 

@@ -21,12 +21,12 @@ import numpy as np
 from loger.data import Split, load, split
 from loger.evaluation.faithfulness import FaithfulnessConfig, Probes, faithfulness_report
 from loger.evaluation.faithfulness.measuring import weights_of
-from loger.evaluation.metrics import ranking
 from loger.grounding import reach
-from loger.logic import typical_strengths
+from loger.logic.mining import mine
+from loger.logic.mln import typical_strengths
+from loger.metrics import ranking
 from loger.model import LOGER
 from loger.rules import RuleSet
-from loger.rules.mining import mine
 from tables import markdown
 
 SETS = ("amazon-beauty", "amazon-cellphones", "amazon-toys", "ml1m")

@@ -21,7 +21,7 @@ from loger.data import load, split
 from loger.data.dataset import TRAIN, VALIDATION
 from loger.data.splits import Split, _hold_out
 from loger.encoder import TransE, TransEConfig, top_items
-from loger.evaluation.metrics import ranking
+from loger.metrics import ranking
 from loger.model import LOGER
 
 

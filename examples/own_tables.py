@@ -9,8 +9,8 @@ import tempfile
 from pathlib import Path
 
 from loger.data import load, split
+from loger.logic.mining import MiningConfig
 from loger.model import LOGER, LOGERConfig
-from loger.rules.mining import MiningConfig
 
 INTERACTIONS = """user,item,time
 ann,mug,1

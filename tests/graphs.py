@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from loger.encoder.folding import Summable
 from loger.graph import INTERACTION, Derived, KnowledgeGraph, Relation, Vocabulary
-from loger.ranker import Ranker
+from loger.ranking.ranker import Ranker
 from loger.rules import Rule, make_rule
 
 RELATIONS = (

@@ -15,7 +15,7 @@ from safetensors.numpy import save_file
 from loger.data import split
 from loger.data.demo import shop
 from loger.encoder import TransE, TransEConfig
-from loger.training import ranks as module
+from loger.encoder.training import ranks as module
 
 CONFIG = TransEConfig(dimension=8, epochs=3, batch=64)
 

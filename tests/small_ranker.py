@@ -8,13 +8,13 @@ from functools import cache
 import numpy as np
 
 from graphs import brute_paths, brute_strengths
-from loger.em_config import WALK
 from loger.encoder import Calibration
 from loger.encoder.folding import EncoderParts
 from loger.graph import history
 from loger.grounding import ground
-from loger.logic import Logic
-from loger.ranker import Fusion, Ranker
+from loger.learning.em_config import WALK
+from loger.logic.mln import Logic
+from loger.ranking.ranker import Fusion, Ranker
 from small import Table, small_graph, some_rules, table
 
 GRAPH = small_graph()

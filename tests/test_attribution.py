@@ -19,9 +19,9 @@ from loger.explain.by_action import confidences
 from loger.explain.lists import explain_top, explained_items, lists_with_reasons
 from loger.explain.reasons import Evidence, Reason, leading
 from loger.grounding import Walk
+from loger.ranking.selection import Selection
 from loger.rules.sentences import action_sentence, evidence_sentence, is_company, path_sentence
 from loger.rules.wording import ENGLISH, wording_of
-from loger.selection import Selection
 from small_ranker import (
     GRAPH,
     RULES,

@@ -22,6 +22,8 @@ from hypothesis import strategies as st
 from graphs import RELATIONS, build, graphs, hub_graph, vocabulary
 from loger.baselines.matching import PathMatcher
 from loger.baselines.ripplenet import ripples
+from loger.encoder.training.rows import RowAdam
+from loger.engine.topk import RunningBest, top_k
 from loger.errors import LogerError
 from loger.graph import KnowledgeGraph, UserView, history
 from loger.grounding import (
@@ -40,12 +42,10 @@ from loger.grounding import (
     strongest_paths,
 )
 from loger.grounding import pairs as kernels
-from loger.logic import Logic
+from loger.logic.mln import Logic
 from loger.reasoner.search import PathSearch, SearchConfig, path_strengths, random_paths
 from loger.reasoner.walker import training_paths
 from loger.rules import Rule, RuleSet, candidates
-from loger.topk import RunningBest, top_k
-from loger.training.rows import RowAdam
 
 UNCOMPILED = "NUMBA_DISABLE_JIT" in os.environ
 if UNCOMPILED:  # some instructions of the processor have no Python of their own

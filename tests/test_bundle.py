@@ -10,8 +10,12 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from loger import files
-from loger.bundle import (
+from loger import __version__
+from loger.engine import files
+from loger.engine.files import MANIFEST, Kind
+from loger.engine.settings import from_names
+from loger.errors import DataError
+from loger.store.bundle import (
     MODEL,
     check_target,
     fingerprint,
@@ -22,10 +26,6 @@ from loger.bundle import (
     texts_of,
     write,
 )
-from loger.errors import DataError
-from loger.files import MANIFEST, Kind
-from loger.settings import from_names
-from loger.version import __version__
 
 OTHER = Kind("jar", "jar", 1, "fill it again")
 ARRAYS = {

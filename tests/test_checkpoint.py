@@ -11,8 +11,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from loger.files import MANIFEST, checksum, manifest_digest
-from loger.training.checkpoint import FILE, FOLDER, Checkpoint
+from loger.encoder.training.checkpoint import FILE, FOLDER, Checkpoint
+from loger.engine.files import MANIFEST, checksum, manifest_digest
 
 
 def state(value: float) -> dict[str, torch.Tensor]:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from loger import compiled
+from loger.engine import kernels as compiled
 
 CALLEE = """from pkg.compiled import kernel
 

@@ -16,18 +16,18 @@ from loger.config import LOGERConfig
 from loger.data import from_frames
 from loger.data.demo import shop
 from loger.data.splits import split
-from loger.derived import _people_with, choose, derive, derived_rules
-from loger.derived_config import DerivedConfig, FollowedByConfig, GoesWithConfig
-from loger.em_config import EMConfig
 from loger.encoder import TransEConfig
-from loger.fitted import FittedLogic, Round
 from loger.graph import INTERACTION, Path, whole
 from loger.grounding import Walk, logits
 from loger.grounding.reaching import WALK, Formula
+from loger.learning.derived import _people_with, choose, derive, derived_rules
+from loger.learning.derived_config import DerivedConfig, FollowedByConfig, GoesWithConfig
+from loger.learning.em_config import EMConfig
+from loger.learning.fitted import FittedLogic, Round
+from loger.learning.tuning import with_or_without
 from loger.model import LOGER
 from loger.rules import RuleSet, make_rule
 from loger.rules.sentences import evidence_sentence, path_sentence
-from loger.tuning import with_or_without
 
 SMALL = LOGERConfig(
     derived=DerivedConfig(), encoder=TransEConfig(dimension=16, epochs=2), em=EMConfig(rounds=0)
@@ -134,13 +134,13 @@ def test_goes_with_is_made_of_factors_where_validation_prefers_them(parts, monke
     assert found == pytest.approx(slow / slow.max(), rel=1e-3, abs=1e-6)
     for limit, least in (("FACTORED", len(parts.train) - 1), ("WHOLE", parts.dataset.n_items - 1)):
         with monkeypatch.context() as patch:
-            patch.setattr(f"loger.derived.{limit}", least)
+            patch.setattr(f"loger.learning.derived.{limit}", least)
             _, fewer = choose(parts, DerivedConfig(users=100))
             assert not any(str(text).startswith("by factors") for _, text, _ in fewer)
 
 
 def test_the_rules_alone_rank_as_the_controls_do(parts, graph):
-    from loger.derived import _linear, _sequence
+    from loger.learning.derived import _linear, _sequence
 
     rules, users = derived_rules(graph), np.arange(graph.n_users)
     walk = Walk(first=0.0, recency=0.25)  # each relation fades by its own
@@ -351,7 +351,7 @@ def test_explanations_name_the_people_behind_a_fact(graph):
 
 
 def test_what_the_latest_action_leads_to_is_said_of_the_last(parts, monkeypatch):
-    monkeypatch.setattr("loger.fitting.with_or_without", lambda em, first: (first, []))
+    monkeypatch.setattr("loger.learning.fitting.with_or_without", lambda em, first: (first, []))
     model = LOGER(SMALL).fit(parts)
     ranker = model.ranker_
     places = [k for k, rule in enumerate(model.rules_) if "followed_by" in rule.names]
@@ -396,7 +396,7 @@ def test_a_user_with_very_many_items_costs_what_some_of_them_cost(monkeypatch):
     assert np.array_equal(short.toarray()[rows], dense[rows])
     assert (short.toarray() <= dense).all() and np.ptp(short[[7]].indices) > 30
     ones, others = (x.ravel() for x in np.indices((40, 40)))
-    monkeypatch.setattr("loger.derived.MOST", 12)
+    monkeypatch.setattr("loger.learning.derived.MOST", 12)
     together = _people_with(seen, ones, others)
     assert np.array_equal(together.reshape(40, 40), dense.T @ dense)
 

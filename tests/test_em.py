@@ -7,28 +7,28 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from loger.ablation import ablate_hidden
 from loger.data.demo import shop
 from loger.data.splits import split
-from loger.em import EM
-from loger.em_config import EMConfig
 from loger.encoder import Calibration, TransE, TransEConfig
 from loger.encoder.calibration import calibration_error
 from loger.encoder.folding import score_users
+from loger.encoder.training.hidden import HiddenPairs
 from loger.encoder.transe_training import Training
 from loger.errors import LogerError
-from loger.estep import propose_hidden
 from loger.evaluation.faithfulness import LogerActions
-from loger.evaluation.metrics.faithfulness import lead
-from loger.fitted import Round, kept_rounds
 from loger.graph import history
 from loger.grounding import ground
-from loger.logic import FEATURES
-from loger.opacity import Opacity, least_opaque, opacity_curve
-from loger.ranker import Fusion
+from loger.learning.ablation import ablate_hidden
+from loger.learning.em import EM
+from loger.learning.em_config import EMConfig
+from loger.learning.estep import propose_hidden
+from loger.learning.fitted import Round, kept_rounds
+from loger.learning.opacity import Opacity, least_opaque, opacity_curve
+from loger.logic.mining import mine
+from loger.logic.mln import FEATURES
+from loger.metrics.faithfulness import lead
+from loger.ranking.ranker import Fusion
 from loger.rules import RuleSet
-from loger.rules.mining import mine
-from loger.training.hidden import HiddenPairs
 
 
 @pytest.fixture(scope="module")

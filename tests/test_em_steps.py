@@ -9,25 +9,25 @@ import numpy as np
 import pytest
 
 from graphs import brute_counts, brute_strengths
-from loger import em as em_module
-from loger import mstep, probabilities
-from loger.ablation import ablate_hidden
-from loger.em import EM
-from loger.em_config import EMConfig
 from loger.encoder.calibration import Calibration, fit_calibration
 from loger.engine import LocalEngine
 from loger.errors import LogerError
-from loger.estep import propose_hidden, surplus
-from loger.evaluation.metrics.significance import resampled_means
-from loger.fitted import FittedLogic, Round
 from loger.graph import history
-from loger.logic import Logic, features, listwise, pseudo_likelihood, typical_strengths
-from loger.mstep import Asked, pair_scores, uniform_items
-from loger.pseudo import hidden_pairs, pseudo_users
-from loger.ranker import Fusion
+from loger.learning import em as em_module
+from loger.learning import mstep, probabilities
+from loger.learning.ablation import ablate_hidden
+from loger.learning.em import EM
+from loger.learning.em_config import EMConfig
+from loger.learning.estep import propose_hidden, surplus
+from loger.learning.fitted import FittedLogic, Round
+from loger.learning.mstep import Asked, pair_scores, uniform_items
+from loger.learning.pseudo import hidden_pairs, pseudo_users
+from loger.learning.teaching import SPREAD
+from loger.learning.tuning import tuned
+from loger.logic.mln import Logic, features, listwise, pseudo_likelihood, typical_strengths
+from loger.metrics.significance import resampled_means
+from loger.ranking.ranker import Fusion
 from loger.rules import RuleSet
-from loger.teaching import SPREAD
-from loger.tuning import tuned
 from small import Table, held_out_pairs, problem, small_graph, some_rules, table
 
 GRAPH = small_graph()
@@ -363,7 +363,7 @@ def test_probabilities_of_very_many_pairs_are_of_a_part_of_them(monkeypatch):
         em.start(),
         len(probabilities.calibration_pairs(em.held_out, em.fit_users, em.config.seed)[0]),
     )
-    monkeypatch.setattr("loger.probabilities.ENOUGH_PAIRS", pairs // 2)
+    monkeypatch.setattr("loger.learning.probabilities.ENOUGH_PAIRS", pairs // 2)
     users, items = probabilities.calibration_pairs(em.held_out, em.fit_users, em.config.seed)
     assert len(users) == pairs // 2 and np.asarray(em.held_out[users, items]).all()
     fewer = em.start()
@@ -600,7 +600,7 @@ def test_only_q_is_calibrated_where_p_is_a_probability_already(settings):
 
 
 def test_what_is_proposed_comes_user_by_user_best_first(monkeypatch):
-    monkeypatch.setattr("loger.estep.BLOCK", 7)
+    monkeypatch.setattr("loger.learning.estep.BLOCK", 7)
     em = problem()
     users, items, scores = propose_hidden(em.ranker(fitted(em)), 23, LocalEngine(1))
     table_ = em.encoder.scores

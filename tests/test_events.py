@@ -16,17 +16,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loger.bundle import MODEL
 from loger.data import from_frames
 from loger.data.splits import split
 from loger.encoder import TransEConfig
+from loger.engine.files import read_manifest
 from loger.errors import DataError, LogerError
-from loger.events.event import Event
-from loger.events.folding import fold, folded_seq, pending_of
-from loger.events.store import EventStore, beside
-from loger.files import read_manifest
 from loger.graph import whole
 from loger.model import LOGER, LOGERConfig
+from loger.store.bundle import MODEL
+from loger.updates.events.event import Event
+from loger.updates.events.store import EventStore, beside
+from loger.web.folding import fold, folded_seq, pending_of
 
 WHEN = "2026-11-17T08:00:00+00:00"
 

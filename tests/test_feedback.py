@@ -11,13 +11,13 @@ from typer.testing import CliRunner
 
 from loger.cli import app
 from loger.errors import LogerError
-from loger.events.event import Event
-from loger.events.store import EventStore, beside
-from loger.feedback.off_policy import estimate
-from loger.feedback.rates import difference, ratio_at_same_places, wilson
-from loger.feedback.report import report
-from loger.feedback.shown import new_id, variant_of
-from loger.feedback.traffic import Traffic
+from loger.updates.events.event import Event
+from loger.updates.events.store import EventStore, beside
+from loger.updates.feedback.off_policy import estimate
+from loger.updates.feedback.rates import difference, ratio_at_same_places, wilson
+from loger.updates.feedback.report import report
+from loger.updates.feedback.shown import new_id, variant_of
+from loger.updates.feedback.traffic import Traffic
 
 # ── rates ───────────────────────────────────────────────────────────────────────────────
 

@@ -15,10 +15,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from loger import files
-from loger.claims import claim
-from loger.errors import DataError
-from loger.files import (
+from loger.engine import files
+from loger.engine.claims import claim
+from loger.engine.files import (
     MANIFEST,
     Kind,
     atomic_file,
@@ -28,6 +27,7 @@ from loger.files import (
     read_manifest,
     write_text,
 )
+from loger.errors import DataError
 
 BOX = Kind("box", "box of words", 3, "pack again")
 

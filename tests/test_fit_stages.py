@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loger import em, fitting, stages
 from loger.config import LOGERConfig
 from loger.data.demo import shop
 from loger.data.splits import split
-from loger.derived_config import DerivedConfig
-from loger.em_config import EMConfig
 from loger.encoder import TransEConfig
 from loger.engine import LocalEngine
-from loger.files import MANIFEST
+from loger.engine.files import MANIFEST
+from loger.learning import em, fitting, stages
+from loger.learning.derived_config import DerivedConfig
+from loger.learning.em_config import EMConfig
 from loger.model import LOGER
 
 CONFIG = LOGERConfig(

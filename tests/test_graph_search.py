@@ -12,7 +12,7 @@ from loger.errors import LogerError, UnknownNameError, nearest
 from loger.graph import Vocabulary
 from loger.graph.filters import item_mask
 from loger.graph.search import Names
-from loger.selection import select
+from loger.ranking.selection import select
 
 TEXT = st.text("abAB \n", max_size=5)
 

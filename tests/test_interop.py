@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 import loger
 from loger.cli import app
-from loger.data import recbole_writer
 from loger.data.demo import shop
+from loger.data.readers import recbole_writer
 from loger.encoder import TransEConfig
 from loger.errors import DataError
 from loger.evaluation.evaluate import evaluate
@@ -90,7 +90,7 @@ def test_lenskits_frames_are_read_as_they_are_and_lists_are_what_it_takes() -> N
 def test_a_fit_is_a_run_of_mlflow(tmp_path: Path, monkeypatch) -> None:
     pytest.importorskip("mlflow")
     monkeypatch.chdir(tmp_path)  # where it keeps artifacts
-    from loger.tracking import MLflowRun
+    from loger.evaluation.tracking import MLflowRun
 
     parts = loger.split(shop(users=60, items=60).dataset)
     store = f"sqlite:///{tmp_path}/runs.db"
@@ -107,7 +107,7 @@ def test_a_fit_is_a_run_of_mlflow(tmp_path: Path, monkeypatch) -> None:
 
 
 def test_without_mlflow_the_remedy_is_told(monkeypatch) -> None:
-    from loger.tracking import MLflowRun
+    from loger.evaluation.tracking import MLflowRun
 
     monkeypatch.setitem(__import__("sys").modules, "mlflow", None)
     with pytest.raises(loger.LogerError, match=r"pip install 'loger-rec\[mlflow\]'"):

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from graphs import graphs
-from loger.compiled import kernel
+from loger.engine.kernels import kernel
 from loger.errors import UnknownNameError
 from loger.grounding import Groundings, Walk, ground, reach, reach_sizes
 from loger.grounding.logarithm import log_from_1
-from loger.logic import (
+from loger.logic.mln import (
     FEATURES,
     Logic,
     additive,

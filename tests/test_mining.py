@@ -16,8 +16,8 @@ from loger.data import from_frames, split
 from loger.data.demo import PLANTED, shop
 from loger.errors import LogerError
 from loger.graph import INTERACTION
+from loger.logic.mining import MiningConfig, mine
 from loger.rules import candidates
-from loger.rules.mining import MiningConfig, mine
 
 EVERYTHING = MiningConfig(min_support=0, support_share=0, min_lift=0, max_rules=10**6)
 

@@ -11,26 +11,26 @@ import polars as pl
 import pytest
 
 from graphs import scores_as_seen
+from loger import __version__
 from loger.config import with_setting
 from loger.data.demo import shop
 from loger.data.splits import split
-from loger.derived_config import DerivedConfig
-from loger.em_config import EMConfig
 from loger.encoder import TransEConfig
 from loger.encoder.network import GNN
 from loger.engine import LocalEngine, silent
+from loger.engine.files import MANIFEST, manifest_digest
 from loger.errors import DataError, LogerError, UnknownNameError
 from loger.explain.attribution import explain
 from loger.explain.reasons import NEAR
 from loger.explain.schema import SCHEMA
-from loger.files import MANIFEST, manifest_digest
 from loger.graph import history
+from loger.learning.derived_config import DerivedConfig
+from loger.learning.em_config import EMConfig
 from loger.model import LOGER, LOGERConfig
+from loger.ranking.selection import Selection
 from loger.reasoner.config import PAPER
 from loger.reasoner.search import ALGORITHM_1
 from loger.rules.wording import ENGLISH
-from loger.selection import Selection
-from loger.version import __version__
 
 SMALL = LOGERConfig(encoder=TransEConfig(dimension=16, epochs=3))
 

@@ -10,14 +10,14 @@ import pytest
 from grown import named
 from loger.data.demo import shop
 from loger.data.splits import split
-from loger.derived_config import DerivedConfig
 from loger.encoder import TransEConfig
 from loger.encoder.folding import score_unowned
+from loger.engine.logistic import expit
 from loger.errors import LogerError
 from loger.graph import Pairs
-from loger.logistic import expit
+from loger.learning.derived_config import DerivedConfig
 from loger.model import LOGER, LOGERConfig
-from loger.newcomers import fitted_scale, without_interactions
+from loger.updates.newcomers import fitted_scale, without_interactions
 
 SMALL = LOGERConfig(encoder=TransEConfig(dimension=16, epochs=3), derived=DerivedConfig(tune=False))
 

@@ -18,9 +18,9 @@ from loger.encoder import TransEConfig
 from loger.evaluation.evaluate import evaluate
 from loger.explain.records import recommendations
 from loger.graph import Pairs, pair_keys
-from loger.logic import Logic
+from loger.logic.mln import Logic
 from loger.model import LOGER
-from loger.ranker import Fusion, Ranker
+from loger.ranking.ranker import Fusion, Ranker
 from loger.rules import candidates
 from small import Table
 

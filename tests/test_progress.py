@@ -9,9 +9,9 @@ from types import ModuleType, SimpleNamespace
 import pytest
 from rich.console import Console
 
-from loger import progress as shown_progress
+from loger.engine import progress as shown_progress
 from loger.engine import silent
-from loger.progress import bars, resolved, shown
+from loger.engine.progress import bars, resolved, shown
 
 
 def test_where_nobody_is_watching_nothing_is_written(capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,9 +20,9 @@ from loger.cli import app
 from loger.encoder import TransEConfig
 from loger.errors import LogerError, UnknownNameError
 from loger.evaluation.assess import assess
-from loger.evaluation.metrics.faithfulness import is_valid
 from loger.explain.schema import ReasonedRecord, json_schema
 from loger.grounding import ground
+from loger.metrics.faithfulness import is_valid
 from loger.model import LOGER, LOGERConfig
 from loger.reasoner.search import EXHAUSTIVE, SearchConfig
 from loger.rules.wording import ENGLISH

@@ -17,10 +17,10 @@ from loger.encoder import TransE, TransEConfig
 from loger.encoder.vectors import vectors
 from loger.errors import LogerError
 from loger.grounding import count_paths, paths
+from loger.logic.mining import mine
 from loger.reasoner.config import PAPER, ReasonerConfig
 from loger.reasoner.walker import Reasoner, training_paths
 from loger.rules import candidates
-from loger.rules.mining import mine
 
 SMALL = {"epochs": 2, "batch": 64, "paths_per_user": 8}
 

@@ -16,7 +16,6 @@ from hypothesis import given
 from graphs import built, graphs
 from loger.data.demo import shop
 from loger.data.splits import split
-from loger.derived_config import DerivedConfig
 from loger.encoder import TransEConfig
 from loger.encoder.folding import attribute_user, score_users
 from loger.encoder.network import GNN
@@ -26,6 +25,7 @@ from loger.explain.schema import SCHEMA
 from loger.graph import history
 from loger.grounding import Walk, ground, paths
 from loger.grounding.actions import by_first_hop, strongest_through
+from loger.learning.derived_config import DerivedConfig
 from loger.model import LOGER, LOGERConfig
 from loger.rules import Rule, candidates
 from loger.rules.english import plural

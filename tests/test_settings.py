@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from loger.engine.settings import merged, overridden, parsed, read_toml
 from loger.errors import DataError, LogerError, UnknownNameError
 from loger.model import LOGERConfig
-from loger.settings import merged, overridden, parsed, read_toml
 
 
 def test_nested_tables_reach_nested_configs() -> None:

@@ -12,7 +12,6 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from loger import export, shards
 from loger.cli import app
 from loger.data import split
 from loger.data.demo import shop
@@ -20,7 +19,8 @@ from loger.encoder import TransEConfig
 from loger.engine import LocalEngine, ProcessEngine
 from loger.errors import DataError
 from loger.model import LOGER, LOGERConfig
-from loger.selection import select
+from loger.ranking.selection import select
+from loger.store import export, shards
 
 PARTS = 4
 

@@ -9,8 +9,8 @@ import pytest
 
 from loger.data.demo import shop
 from loger.data.splits import split
-from loger.em_config import EMConfig
 from loger.encoder import TransE, TransEConfig
+from loger.learning.em_config import EMConfig
 from loger.model import LOGER, LOGERConfig
 
 SCORING = """
@@ -84,7 +84,7 @@ LISTING = """
     except SystemExit as ended:
         assert not ended.code
     heavy = {"polars", "pydantic", "scipy.linalg", "scipy.sparse", "torch"}
-    heavy |= {"loger.fitting", "loger.derived"}
+    heavy |= {"loger.learning.fitting", "loger.learning.derived"}
     print(*sorted(heavy & set(sys.modules)))
 """
 

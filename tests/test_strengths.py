@@ -13,14 +13,11 @@ from hypothesis import strategies as st
 
 from graphs import brute_relative, brute_strengths, graphs, with_strengths
 from grown import assert_same
-from loger.build.table import from_tables
 from loger.data import from_frames, load
 from loger.data.dataset import Dataset
 from loger.data.splits import split
 from loger.encoder import TransEConfig
 from loger.encoder.folding import attribute_user, score_users
-from loger.events.event import Event
-from loger.events.pending import Pending
 from loger.explain.attribution import explain
 from loger.graph import INTERACTION, KnowledgeGraph, history, whole
 from loger.graph.growth import with_facts
@@ -28,6 +25,9 @@ from loger.graph.strengths import as_strengths
 from loger.grounding import Walk, ground
 from loger.model import LOGER, LOGERConfig
 from loger.rules import candidates
+from loger.tables.table import from_tables
+from loger.updates.events.event import Event
+from loger.updates.events.pending import Pending
 
 WALKS = (Walk(strength=1.0), Walk(0.5, 0.25, popular=0.5, recency=0.75, strength=0.5))
 

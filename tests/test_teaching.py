@@ -9,15 +9,15 @@ import pytest
 from scipy.optimize import minimize
 from scipy.sparse import csr_array
 
-from loger import teaching
-from loger.em import EM
 from loger.engine import LocalEngine
 from loger.graph import history
 from loger.grounding import ground
-from loger.listwise import Lists
-from loger.logic import hit_weights
-from loger.teaching import SPREAD, UNTOLD, best_strength, left_out, temperature
-from loger.tuning import tuned, with_or_without
+from loger.learning import teaching
+from loger.learning.em import EM
+from loger.learning.listwise import Lists
+from loger.learning.teaching import SPREAD, UNTOLD, best_strength, left_out, temperature
+from loger.learning.tuning import tuned, with_or_without
+from loger.logic.mln import hit_weights
 from small import Table, held_out_pairs, problem, small_graph, some_rules
 
 GRAPH = small_graph()

@@ -11,9 +11,9 @@ from loger.data.demo import shop
 from loger.data.splits import split
 from loger.encoder import TransE, TransEConfig, retrieval, top_items
 from loger.engine import LocalEngine
+from loger.engine.topk import STRETCH, RunningBest, places, top_k
 from loger.errors import LogerError
 from loger.graph import history
-from loger.topk import STRETCH, RunningBest, places, top_k
 
 FEW = st.sampled_from([-np.inf, -1.0, 0.0, 0.5, 2.0])  # many ties
 SHAPES = st.tuples(st.integers(1, 4), st.integers(1, 300))

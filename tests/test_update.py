@@ -19,8 +19,7 @@ from loger.cli import app
 from loger.data.demo import shop
 from loger.data.notes import Note
 from loger.data.splits import split
-from loger.derived import derive
-from loger.derived_config import DerivedConfig
+from loger.data.update_log import Update, Updates, due
 from loger.encoder import TransEConfig
 from loger.encoder.expected import RIDGE
 from loger.encoder.network import GNN
@@ -29,9 +28,10 @@ from loger.errors import DataError, LogerError, UnknownNameError
 from loger.evaluation.fit_record import FitRecord
 from loger.graph import Derived, KnowledgeGraph, Vocabulary
 from loger.graph.growth import Learned
+from loger.learning.derived import derive
+from loger.learning.derived_config import DerivedConfig
 from loger.model import LOGER, LOGERConfig
 from loger.rules import named_rules
-from loger.updates import Update, Updates, due
 
 SMALL = LOGERConfig(encoder=TransEConfig(dimension=16, epochs=3), derived=DerivedConfig(tune=False))
 OFTEN = settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])

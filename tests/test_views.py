@@ -24,6 +24,7 @@ from loger.grounding import (
     reach,
     strongest_paths,
 )
+from loger.logic.mining import mine
 from loger.reasoner.search import (
     ALGORITHM_1,
     EXHAUSTIVE,
@@ -34,7 +35,6 @@ from loger.reasoner.search import (
 )
 from loger.reasoner.walker import Reasoner
 from loger.rules import candidates
-from loger.rules.mining import mine
 
 WALK = Walk(first=0.5, item=0.25, user=0.75, fact=0.5, arrive=0.5, popular=0.75, recency=1.0)
 

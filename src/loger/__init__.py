@@ -19,24 +19,24 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from loger.version import __version__ as __version__
-
 if TYPE_CHECKING:
     from loger import baselines
-    from loger.build.table import from_tables
     from loger.data import Dataset, Split, from_frames, load, split
     from loger.errors import LogerError
     from loger.evaluation.compare import compare
     from loger.evaluation.evaluate import evaluate
     from loger.explain.attribution import Explanation
     from loger.model import LOGER, LOGERConfig
+    from loger.tables.table import from_tables
+
+__version__ = "0.2.0"
 
 _HOMES = {
     "LOGER": "loger.model",
     "LOGERConfig": "loger.model",
     "load": "loger.data",
     "from_frames": "loger.data",
-    "from_tables": "loger.build.table",
+    "from_tables": "loger.tables.table",
     "split": "loger.data",
     "Dataset": "loger.data",
     "Split": "loger.data",

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
-from loger.derived_config import DerivedConfig
-from loger.em_config import EMConfig
 from loger.encoder.transe import TransEConfig
 from loger.errors import LogerError, UnknownNameError
 from loger.grounding import Walk
+from loger.learning.derived_config import DerivedConfig
+from loger.learning.em_config import EMConfig
+from loger.logic.mining import MiningConfig
 from loger.reasoner.config import PAPER, ReasonerConfig
 from loger.reasoner.search import ALGORITHM_1, SearchConfig
-from loger.rules.mining import MiningConfig
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,43 +17,43 @@ from typing import TYPE_CHECKING, Any, Literal, Self, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from loger import html, persistence
 from loger.config import LOGERConfig as LOGERConfig
 from loger.data.names import Name, as_name, as_names
-from loger.derived_config import Tried
+from loger.data.update_log import Update, Updates, due
 from loger.encoder import Encoder, TransE
 from loger.encoder.folding import folds_in
-from loger.engine import Engine, LocalEngine, Progress, engine_named, silent
+from loger.engine import Engine, LocalEngine, Progress, engine_named, html, silent
+from loger.engine.forks import check_not_forked
+from loger.engine.progress import resolved
+from loger.engine.settings import flat, nested, overridden
 from loger.errors import LogerError, NotFittedError, UnknownNameError
-from loger.evaluation.recommender import ExplainedItem, Floats, Recommender
 from loger.explain.attribution import Explanation
 from loger.explain.attribution import explain as explain_pairs
 from loger.explain.counterfactual import Counterfactual
 from loger.explain.lists import explained_items
 from loger.explain.questions import WhatIf, WhyNot
 from loger.explain.reasoned import PathReasoner, Reasoned
-from loger.fit_result import Fitted
-from loger.fitted import Round
-from loger.forks import check_not_forked
 from loger.graph import Graph, history, whole
 from loger.graph.catalogue import Catalogue
-from loger.logic import Logic
-from loger.progress import resolved
-from loger.ranker import Lists, Ranker
+from loger.learning.derived_config import Tried
+from loger.learning.fit_result import Fitted
+from loger.learning.fitted import Round
+from loger.logic.mining import Mined
+from loger.logic.mln import Logic
+from loger.ranking.ranker import Lists, Ranker
+from loger.ranking.selection import Given, Selection, select
+from loger.recommender import ExplainedItem, Floats, Recommender
 from loger.rules import RuleSet
-from loger.rules.mining import Mined
 from loger.rules.wording import ENGLISH, Wording, Words, wording_of
-from loger.selection import Given, Selection, select
-from loger.settings import flat, nested, overridden
-from loger.updates import Update, Updates, due
+from loger.store import persistence
 
 if TYPE_CHECKING:  # what only scores does without the modules that read tables and fit
     import polars as pl
 
-    from loger.data.changes import Fold
     from loger.data.splits import Split
-    from loger.em import EM
-    from loger.fitting import Fit
+    from loger.learning.em import EM
+    from loger.learning.fitting import Fit
+    from loger.updates.changes import Fold
 
 log = logging.getLogger(__name__)
 
@@ -197,7 +197,7 @@ class LOGER(Recommender):
         return self._fit(checkpoint, progress).problem(split)(settings)
 
     def _fit(self, checkpoint: Path | None, progress: Progress) -> Fit:
-        from loger.fitting import Fit
+        from loger.learning.fitting import Fit
 
         engine = self.engine if progress is silent else self.engine.with_progress(progress)
         folder = None if checkpoint is None else Path(checkpoint)
@@ -255,7 +255,7 @@ class LOGER(Recommender):
 
     def history(self, user: Name) -> pl.DataFrame:
         """What a user has: item, label and, where they are known, time; the latest first."""
-        from loger import tables
+        from loger.explain import tables
 
         return tables.history_table(self.graph_, self._user(user))
 
@@ -267,13 +267,13 @@ class LOGER(Recommender):
 
     def rule_table(self, *, language: str | None = None, wording: Words = None) -> pl.DataFrame:
         """The rules with their weights, strongest first, and as sentences."""
-        from loger import tables
+        from loger.explain import tables
 
         return tables.rule_table(self.logic_, wording_of(language, wording))
 
     def importance(self, user: Name) -> pl.DataFrame:
         """y_{u,l} = w_l n_l(u) / Σ n(u), n_l(u) counted over the user's own interactions."""
-        from loger import tables
+        from loger.explain import tables
 
         return tables.importance_table(self.ranker_, self._user(user))
 
@@ -333,8 +333,8 @@ class LOGER(Recommender):
         explain: bool = False,
         words: Wording = ENGLISH,
     ) -> pl.DataFrame:
-        """As ``recommend``, by a selection that was made before (``loger.selection.select``)."""
-        from loger import tables
+        """As ``recommend``, by a selection that was made before (``loger.ranking.selection.select``)."""
+        from loger.explain import tables
 
         if users is None:
             ids = np.arange(self.graph_.n_users)
@@ -495,8 +495,8 @@ class LOGER(Recommender):
         ``positive_from`` leaves out interactions rated lower, ``when`` is noted in the log, as is,
         on up to ``measure`` users, how well the model foresaw what they took.
         """
-        from loger.build.changes import read
-        from loger.updating import updated
+        from loger.updates.apply import updated
+        from loger.updates.tables import read
 
         tables = {"interactions": interactions, "items": items, "users": users}
         mapping, graph = self.catalogue_.mapping, whole(self.graph_)
@@ -520,17 +520,17 @@ class LOGER(Recommender):
         users together: rule weights and vectors of items. ``interactions`` and ``facts`` are
         tables as ``update`` takes them.
         """
-        from loger.data.changes import read
-        from loger.updating import removed
+        from loger.updates.apply import removed
+        from loger.updates.changes import read
 
         changes = read(interactions, facts=facts)
         gone = as_names(users), as_names(items)
         return self._with(removed(self._fitted, changes, *gone, Update(when)))
 
     def fold(self, fold: Fold, when: str, measure: int = 0) -> LOGER:
-        """The model with what events amount to (``loger.events``): less, then more. The log has one
+        """The model with what events amount to (``loger.updates.events``): less, then more. The log has one
         row for all events of a day."""
-        from loger.updating import folded
+        from loger.updates.apply import folded
 
         return self._with(folded(self._fitted, fold, when, measure))
 

@@ -15,7 +15,7 @@ from loger.data.demo import shop
 from loger.encoder import TransEConfig
 from loger.errors import LogerError
 from loger.grounding.layout import layout
-from loger.rules.mining import MiningConfig
+from loger.logic.mining import MiningConfig
 
 SMALL = {
     "encoder": TransEConfig(dimension=8, epochs=2), "hidden": 16, "sample": 60,

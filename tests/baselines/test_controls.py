@@ -14,7 +14,7 @@ from loger.data import load, split
 from loger.data.demo import shop
 from loger.errors import LogerError
 from loger.evaluation.evaluate import evaluate
-from loger.evaluation.recommender import part_matrix
+from loger.recommender import part_matrix
 
 PARTS = split(shop(users=60, items=90).dataset)
 X = part_matrix(PARTS, "train").toarray().astype(np.float64)

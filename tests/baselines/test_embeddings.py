@@ -20,8 +20,8 @@ from loger.baselines.sampling import Noise, Unseen, relation_batches
 from loger.data import split
 from loger.data.demo import shop
 from loger.errors import LogerError
-from loger.evaluation.recommender import part_matrix
 from loger.graph import INTERACTION
+from loger.recommender import part_matrix
 
 PARTS = split(shop(users=60, items=90).dataset)
 GRAPH = PARTS.graph

@@ -11,8 +11,8 @@ from loger.baselines.lightgcn import flowed, normalized, softmax_loss
 from loger.data import split
 from loger.data.demo import shop
 from loger.errors import LogerError
-from loger.evaluation.recommender import part_matrix
-from loger.evaluation.tuning import _on_validation
+from loger.metrics.tuning import _on_validation
+from loger.recommender import part_matrix
 
 PARTS = split(shop(users=40, items=60).dataset)
 PAIRS = part_matrix(PARTS, "train")

@@ -11,7 +11,7 @@ from loger.baselines.recency import pair_ages
 from loger.data import split
 from loger.data.demo import shop
 from loger.errors import LogerError
-from loger.evaluation.recommender import part_matrix
+from loger.recommender import part_matrix
 
 PARTS = split(shop(users=80, items=60).dataset)
 USERS = np.arange(PARTS.dataset.n_users)

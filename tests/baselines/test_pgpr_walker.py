@@ -15,10 +15,10 @@ from loger.data import split
 from loger.data.demo import shop
 from loger.encoder import TransE, TransEConfig
 from loger.errors import LogerError
-from loger.evaluation.recommender import part_matrix
 from loger.grounding.layout import layout
+from loger.logic.mining import MiningConfig, mine
+from loger.recommender import part_matrix
 from loger.rules import RuleSet
-from loger.rules.mining import MiningConfig, mine
 
 PARTS = split(shop(users=80, items=100).dataset, "random", seed=1)
 GRAPH = PARTS.graph

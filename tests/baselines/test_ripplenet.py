@@ -13,8 +13,8 @@ from loger.baselines.ripplenet import ripples
 from loger.data import split
 from loger.data.demo import shop
 from loger.errors import LogerError
-from loger.evaluation.recommender import part_matrix
 from loger.graph import INTERACTION
+from loger.recommender import part_matrix
 
 PARTS = split(shop(users=80, items=100).dataset, "random", seed=1)
 GRAPH = PARTS.graph

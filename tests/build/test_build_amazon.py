@@ -18,14 +18,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loger.build import amazon, invented, parts
-from loger.build.amazon import AmazonConfig, build
-from loger.build.aspects import mentions
-from loger.build.cores import core
-from loger.build.layouts import BrokenLineError, product, record, review
-from loger.build.presets import PRESETS, count
 from loger.data import Dataset, load, split
 from loger.errors import DataError, LogerError, UnknownNameError
+from loger.tables import invented
+from loger.tables.reviews import amazon, parts
+from loger.tables.reviews.amazon import AmazonConfig, build
+from loger.tables.reviews.aspects import mentions
+from loger.tables.reviews.cores import core
+from loger.tables.reviews.layouts import BrokenLineError, product, record, review
+from loger.tables.reviews.presets import PRESETS, count
 
 SMALL = invented.Sizes(users=80, items=40, reviews=700, words=30)
 ALL = AmazonConfig(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loger.build.aspects import Mention, lemma, mentions, plain_text, singular
+from loger.tables.reviews.aspects import Mention, lemma, mentions, plain_text, singular
 
 LABELLED = Path(__file__).with_name("labelled.tsv")
 

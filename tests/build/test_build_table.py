@@ -10,13 +10,13 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from loger.build import frames, mapping
-from loger.build.mapping import Column, EntityTable, InteractionTable, TableMapping
-from loger.build.propose import propose
-from loger.build.table import build
-from loger.build.values import as_moments, as_numbers, cells, separator_of
 from loger.data import Dataset
 from loger.errors import DataError, UnknownNameError
+from loger.tables import frames, mapping
+from loger.tables.mapping import Column, EntityTable, InteractionTable, TableMapping
+from loger.tables.propose import propose
+from loger.tables.table import build
+from loger.tables.values import as_moments, as_numbers, cells, separator_of
 
 pd = pytest.importorskip("pandas")
 

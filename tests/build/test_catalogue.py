@@ -12,7 +12,6 @@ import pytest
 from typer.testing import CliRunner
 
 import loger
-from loger.build import changes
 from loger.cli import app
 from loger.data.dataset import Dataset
 from loger.encoder import TransEConfig
@@ -20,9 +19,10 @@ from loger.errors import DataError, UnknownNameError
 from loger.graph import KnowledgeGraph, Relation, Vocabulary
 from loger.graph.catalogue import Unwalked
 from loger.model import LOGER, LOGERConfig
+from loger.ranking.selection import select
 from loger.rules import make_rule
 from loger.rules.sentences import evidence_sentence, path_sentence
-from loger.selection import select
+from loger.updates import tables as changes
 
 QUICK = LOGERConfig(encoder=TransEConfig(dimension=8, epochs=1))
 N = 48

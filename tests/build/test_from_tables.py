@@ -9,9 +9,9 @@ from typing import Any
 import polars as pl
 import pytest
 
-from loger.build.table import from_tables
 from loger.data import Dataset
 from loger.errors import DataError, LogerError
+from loger.tables.table import from_tables
 
 pd = pytest.importorskip("pandas")
 

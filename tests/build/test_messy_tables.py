@@ -10,13 +10,13 @@ from typing import Any
 import polars as pl
 import pytest
 
-from loger.build import frames, mapping
-from loger.build.mapping import Column, EntityTable, InteractionTable, TableMapping
-from loger.build.propose import propose
-from loger.build.table import from_tables
-from loger.build.values import as_moments
 from loger.errors import DataError
 from loger.rules.english import plural
+from loger.tables import frames, mapping
+from loger.tables.mapping import Column, EntityTable, InteractionTable, TableMapping
+from loger.tables.propose import propose
+from loger.tables.table import from_tables
+from loger.tables.values import as_moments
 
 N_TRACKS, N_PLAYS = 40, 300
 

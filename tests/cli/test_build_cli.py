@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
-from loger.build import invented
-from loger.build.amazon import AmazonConfig
 from loger.cli import app
 from loger.data import load
+from loger.tables import invented
+from loger.tables.reviews.amazon import AmazonConfig
 
 SMALL = invented.Sizes(users=80, items=40, reviews=700, words=30)
 

@@ -16,18 +16,18 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner, Result
 
-from loger import export
-from loger.claims import claim
 from loger.cli import app
 from loger.cli.compare import method_settings
 from loger.cli.fit import draw
 from loger.data.demo import shop
 from loger.engine import engine_named
+from loger.engine.claims import claim
 from loger.errors import LogerError
 from loger.evaluation.fit_record import FitRecord
 from loger.explain.records import carried_text, owned, score_parts
 from loger.model import LOGER
 from loger.rules.wording import ENGLISH
+from loger.store import export
 
 OPAQUE = ENGLISH.text("opaque")
 SMALL = "--set", "encoder.dimension=16", "--set", "encoder.epochs=3"
@@ -155,7 +155,7 @@ def test_fit_replaces_a_bundle_that_python_saved_if_forced(
 
 
 def test_settings_of_compared_methods_are_read_as_those_of_fit() -> None:
-    texts = ["loger.early_stop=false", "loger.em.walk.recency=0.5", "ease.l2=30"]
+    texts = ["loger.early_stop=false", "loger.learning.em.walk.recency=0.5", "ease.l2=30"]
     assert method_settings(texts) == {
         "loger": {"early_stop": False, "em": {"walk": {"recency": 0.5}}},
         "ease": {"l2": 30},

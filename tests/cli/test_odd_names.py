@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from loger.cli import app, show
-from loger.export import _write_csv
+from loger.store.export import _write_csv
 
 
 @pytest.mark.parametrize(

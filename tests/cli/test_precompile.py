@@ -7,12 +7,12 @@ import logging
 import pytest
 from typer.testing import CliRunner
 
-from loger import derived
 from loger.cli import app
 from loger.cli.compiling import COMPILING
-from loger.compiled import log
 from loger.data.demo import shop
 from loger.data.splits import split
+from loger.engine.kernels import log
+from loger.learning import derived
 from loger.model import LOGER
 
 
@@ -26,7 +26,7 @@ def test_after_loger_compile_nothing_is_compiled(
         assert told.exit_code == 0, told.output
         told = CliRunner().invoke(app, ["compile"])
     assert "all kernels are compiled" in told.stdout
-    caplog.set_level(logging.INFO, "loger.compiled")
+    caplog.set_level(logging.INFO, "loger.engine.kernels")
     caplog.clear()  # of what the first command compiled
     parts = split(shop(seed=1, users=60, items=60).dataset)
     for whole in (derived.WHOLE, 20):

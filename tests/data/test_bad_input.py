@@ -8,7 +8,8 @@ from typing import get_args
 import polars as pl
 import pytest
 
-from loger.data import Format, load, plain
+from loger.data import Format, load
+from loger.data.readers import plain
 from loger.errors import DataError, UnknownNameError
 
 GOOD = "user,item,rating,time\nann,i1,5,10\nbob,i2,3,20\n"

@@ -13,10 +13,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from loger.build import frames
 from loger.data import load, tables
 from loger.data.demo import shop
 from loger.errors import DataError, LogerError
+from loger.tables import frames
 
 GOOD = "user,item,rating,time\nann,i1,5,10\nbob,i2,3,20\n"
 
@@ -120,7 +120,7 @@ def test_parquet_with_flipped_bytes_is_read_or_refused(tmp_path: Path) -> None:
 
 def test_numbers_of_a_saved_data_set_that_are_not_whole_are_refused(tmp_path: Path) -> None:
     from loger.data import saved
-    from loger.files import atomic_folder, read_manifest
+    from loger.engine.files import atomic_folder, read_manifest
 
     shop(users=30, items=60).dataset.save(tmp_path / "d")
     about = read_manifest(tmp_path / "d", saved.SAVED).about
@@ -149,7 +149,7 @@ def test_a_parquet_file_of_one_value_a_billion_times_is_refused_unread(tmp_path:
 def _signed(folder: Path, change_about=lambda about: about, change=lambda tables_of: None) -> None:
     """A saved data set changed by somebody who makes its checksums true again."""
     from loger.data import saved
-    from loger.files import atomic_folder, read_manifest
+    from loger.engine.files import atomic_folder, read_manifest
 
     about = change_about(dict(read_manifest(folder, saved.SAVED).about))
     tables_of = {p.stem: pl.read_parquet(p) for p in folder.glob("*.parquet")}

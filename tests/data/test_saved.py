@@ -7,13 +7,13 @@ import numpy as np
 import polars as pl
 import pytest
 
-from loger.bundle import MODEL, write
 from loger.data import load
 from loger.data.dataset import Dataset, Facts, Interactions, Note
 from loger.data.demo import shop
+from loger.engine.files import MANIFEST
 from loger.errors import DataError
-from loger.files import MANIFEST
 from loger.graph import Relation, Vocabulary
+from loger.store.bundle import MODEL, write
 
 FILES = ["entities.parquet", "relations.parquet", "facts.parquet", "interactions.parquet", MANIFEST]
 

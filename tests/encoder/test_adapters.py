@@ -17,9 +17,9 @@ from loger.data.demo import shop
 from loger.encoder import Encoder, HiddenPairs, TransE, TransEConfig, top_items
 from loger.encoder.kge import KGE
 from loger.encoder.network import GNN, draw_neighbours
+from loger.encoder.training.loop import Triples
 from loger.errors import LogerError, UnknownNameError
 from loger.graph import INTERACTION, KnowledgeGraph
-from loger.training.loop import Triples
 
 Make = Callable[..., Any]
 

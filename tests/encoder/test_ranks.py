@@ -17,11 +17,11 @@ from loger.cli.ranks import on_ranks
 from loger.data import split
 from loger.data.demo import shop
 from loger.encoder import TransE, TransEConfig
+from loger.encoder.training import ranks as module
+from loger.encoder.training.hidden import HiddenPairs
+from loger.encoder.training.ranks import Ranks, current, joined
 from loger.encoder.transe_training import Training
 from loger.errors import LogerError
-from loger.training import ranks as module
-from loger.training.hidden import HiddenPairs
-from loger.training.ranks import Ranks, current, joined
 
 SCRIPT = Path(__file__).parents[1] / "ranks_script.py"
 

@@ -17,11 +17,11 @@ from loger.encoder import HiddenPairs, TransE, TransEConfig
 from loger.encoder.distance import scores_of
 from loger.encoder.folding import score_users
 from loger.encoder.histories import Histories
+from loger.encoder.training.rows import RowAdam
 from loger.encoder.transe_training import Training, _Batch, _stream
 from loger.errors import LogerError
 from loger.graph import INTERACTION
 from loger.grounding import Walk
-from loger.training.rows import RowAdam
 
 SMALL = TransEConfig(dimension=16, epochs=2, batch=128)
 

@@ -6,24 +6,24 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from loger import estep, mstep
+from loger import recommender
 from loger.baselines import CKE, EASE
 from loger.baselines.matching import PathMatcher
 from loger.data import split
 from loger.data.demo import shop
-from loger.em_config import EMConfig
 from loger.encoder import TransE, TransEConfig, calibration, retrieval
 from loger.encoder.retrieval import top_items
 from loger.engine import LocalEngine, ProcessEngine
-from loger.evaluation import recommender
 from loger.evaluation.faithfulness import FaithfulnessConfig, faithfulness_report
 from loger.evaluation.faithfulness.probing import loger_probes
-from loger.evaluation.recommender import part_matrix, ranked
 from loger.explain import lists as explained_lists
 from loger.grounding import Walk, ground, reach
-from loger.logic import Logic
+from loger.learning import estep, mstep
+from loger.learning.em_config import EMConfig
+from loger.logic.mining import mine
+from loger.logic.mln import Logic
 from loger.model import LOGER, LOGERConfig
-from loger.rules.mining import mine
+from loger.recommender import part_matrix, ranked
 
 SMALL = LOGERConfig(encoder=TransEConfig(dimension=8, epochs=2))
 

@@ -15,8 +15,8 @@ from loger.evaluation.faithfulness.actions import by_actions
 from loger.evaluation.faithfulness.report import LINES, FaithfulnessConfig, FaithfulnessReport
 from loger.evaluation.faithfulness.robust import robust_fidelity
 from loger.evaluation.faithfulness.scenes import Scenes, shown_actions
-from loger.evaluation.metrics import actions as measures
 from loger.explain.counterfactual import above, fewest_removals
+from loger.metrics import actions as measures
 
 # ── by hand ──────────────────────────────────────────────────────────────────────────────
 

@@ -15,9 +15,9 @@ from loger.data import Split, split
 from loger.data.demo import shop
 from loger.errors import DataError, LogerError, UnknownNameError
 from loger.evaluation.evaluate import evaluate, sampled_candidates
-from loger.evaluation.metrics.report import METRICS
-from loger.evaluation.recommender import Recommender
-from loger.evaluation.tuning import tune
+from loger.metrics.report import METRICS
+from loger.metrics.tuning import tune
+from loger.recommender import Recommender
 
 
 @cache

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial.distance import jensenshannon
 
-from loger.evaluation.metrics import faithfulness as fa
-from loger.evaluation.recommender import ExplainedItem
 from loger.graph import KnowledgeGraph, Path, Relation, Vocabulary
+from loger.metrics import faithfulness as fa
+from loger.recommender import ExplainedItem
 from loger.rules import RuleSet, make_rule
 
 

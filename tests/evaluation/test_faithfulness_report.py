@@ -25,13 +25,13 @@ from loger.evaluation.faithfulness import (
 )
 from loger.evaluation.faithfulness.planted import recovered
 from loger.evaluation.faithfulness.report import LINES
-from loger.evaluation.recommender import ExplainedItem
 from loger.graph import Path, Relation, Vocabulary
 from loger.grounding import ground, paths
+from loger.logic.mining import MiningConfig, mine
 from loger.model import LOGER
 from loger.reasoner.search import PathSearch, random_paths
+from loger.recommender import ExplainedItem
 from loger.rules import candidates, named_rules
-from loger.rules.mining import MiningConfig, mine
 
 TIMES_AS_OFTEN = (
     "items leave the list so many times as often as without random paths of the same pair"

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loger.errors import LogerError
-from loger.evaluation.metrics import ranking
+from loger.metrics import ranking
 
 
 @st.composite

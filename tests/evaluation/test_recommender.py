@@ -8,10 +8,10 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
+from loger import recommender
+from loger.engine.topk import top_k
 from loger.errors import LogerError
-from loger.evaluation import recommender
-from loger.evaluation.recommender import pair_matrix, ranked
-from loger.topk import top_k
+from loger.recommender import pair_matrix, ranked
 
 
 def slow_top_k(scores, masked, k):

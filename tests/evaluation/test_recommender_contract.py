@@ -31,13 +31,13 @@ from loger.baselines import (
 from loger.baselines.encoder import EncoderAlone
 from loger.data import Split, split
 from loger.data.demo import shop
-from loger.em_config import EMConfig
 from loger.encoder import TransE, TransEConfig
 from loger.engine import LocalEngine
 from loger.errors import LogerError
-from loger.evaluation.recommender import Recommender, fit_for, part_matrix, ranked
+from loger.learning.em_config import EMConfig
+from loger.logic.mining import MiningConfig
 from loger.model import LOGER, LOGERConfig
-from loger.rules.mining import MiningConfig
+from loger.recommender import Recommender, fit_for, part_matrix, ranked
 
 SMALL = TransEConfig(dimension=8, epochs=2)
 

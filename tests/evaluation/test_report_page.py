@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from loger.evaluation.faithfulness.report import FaithfulnessConfig, FaithfulnessReport
-from loger.evaluation.metrics.report import METRICS, Report
 from loger.evaluation.report import Contents, page, plots
 from loger.evaluation.report.verdict import verdict
-from loger.fitted import Round
+from loger.learning.fitted import Round
+from loger.metrics.report import METRICS, Report
 
 VOID = {"meta", "input", "br"}
 

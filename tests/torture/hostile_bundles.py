@@ -36,11 +36,11 @@ from loger.data import load
 from loger.data.demo import shop
 from loger.data.splits import split
 from loger.encoder import TransEConfig
+from loger.encoder.training.checkpoint import FOLDER, Checkpoint
+from loger.engine.files import MANIFEST, manifest_digest
 from loger.errors import LogerError
-from loger.files import MANIFEST, manifest_digest
+from loger.learning.stages import Stages
 from loger.model import LOGER, LOGERConfig
-from loger.stages import Stages
-from loger.training.checkpoint import FOLDER, Checkpoint
 
 ROOM = 512 * 2**20
 """Bytes that a child may allocate beyond what it has after its first bundle."""

@@ -49,9 +49,9 @@ from loger.data.demo import shop
 from loger.data.splits import split
 from loger.encoder import TransEConfig
 from loger.errors import LogerError
-from loger.events.event import Event
-from loger.events.store import EventStore
 from loger.model import LOGER, LOGERConfig
+from loger.updates.events.event import Event
+from loger.updates.events.store import EventStore
 
 SMALL = [
     "--set",

@@ -29,16 +29,17 @@ import numpy as np
 import ray
 from ray.cluster_utils import Cluster
 
-from loger import mstep, shards
+from loger import recommender
 from loger.data import split
 from loger.data.demo import shop
 from loger.encoder import TransEConfig
 from loger.engine import LocalEngine, RayEngine
-from loger.evaluation import recommender
-from loger.evaluation.recommender import part_matrix, ranked
 from loger.grounding import Walk
+from loger.learning import mstep
+from loger.learning.mstep import PoolConfig, gather
 from loger.model import LOGER, LOGERConfig
-from loger.mstep import PoolConfig, gather
+from loger.recommender import part_matrix, ranked
+from loger.store import shards
 
 QUICK = {"health_check_period_ms": 1000, "health_check_failure_threshold": 6}
 """A dead node is noticed in seconds, not in half a minute."""

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from loger.cli import app as commands
 from loger.errors import LogerError
 from loger.graph.filters import parse
-from loger.selection import select
+from loger.ranking.selection import select
 from loger.web.app import create_app
 from loger.web.config import ServeConfig
 from web_shop import item_names

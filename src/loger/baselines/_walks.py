@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from loger.compiled import kernel
+from loger.engine.kernels import kernel
 
 
 @kernel(fastmath=True)

@@ -17,16 +17,16 @@ from loger.data.splits import Split
 from loger.encoder import Encoder, TransE, TransEConfig
 from loger.encoder.vectors import vectors
 from loger.engine import Progress, silent
+from loger.engine.settings import overridden
 from loger.engine.threads import one_thread
 from loger.errors import LogerError
-from loger.evaluation.recommender import ExplainedItem, Floats, Recommender
 from loger.graph import KnowledgeGraph, Path, checked_ids, history
 from loger.grounding.layout import layout
+from loger.logic.mining import MiningConfig, mine
 from loger.reasoner.config import ReasonerConfig
 from loger.reasoner.walker import TrainingPaths, training_paths
+from loger.recommender import ExplainedItem, Floats, Recommender
 from loger.rules import RuleSet
-from loger.rules.mining import MiningConfig, mine
-from loger.settings import overridden
 
 Ints = NDArray[np.int64]
 _SHARPNESS = 8.0

@@ -14,13 +14,13 @@ from torch.nn.functional import embedding, logsigmoid
 
 from loger.baselines.sampling import Unseen, relation_batches
 from loger.data.splits import Split
+from loger.encoder.training.loop import Parameters, chosen_device, entity_ids
 from loger.engine import Progress, silent
+from loger.engine.settings import overridden
 from loger.engine.threads import one_thread
 from loger.errors import LogerError
-from loger.evaluation.recommender import Floats, Recommender, part_matrix
 from loger.graph import INTERACTION, KnowledgeGraph
-from loger.settings import overridden
-from loger.training.loop import Parameters, chosen_device, entity_ids
+from loger.recommender import Floats, Recommender, part_matrix
 
 Ids = NDArray[np.int64]
 

@@ -14,14 +14,14 @@ from torch import Tensor
 from loger.baselines.matching import PathMatcher
 from loger.baselines.sampling import Noise, relation_batches
 from loger.data.splits import Split
+from loger.encoder.training.loop import chosen_device, entity_ids
+from loger.encoder.training.rows import RowAdam
 from loger.engine import Progress, silent
+from loger.engine.settings import overridden
 from loger.engine.threads import one_thread
 from loger.errors import LogerError
-from loger.evaluation.recommender import ExplainedItem, Floats, Recommender, part_matrix
 from loger.graph import INTERACTION, KnowledgeGraph
-from loger.settings import overridden
-from loger.training.loop import chosen_device, entity_ids
-from loger.training.rows import RowAdam
+from loger.recommender import ExplainedItem, Floats, Recommender, part_matrix
 
 Ids = NDArray[np.int64]
 

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from loger.data.splits import Split
 from loger.engine import Progress, silent
 from loger.errors import LogerError
-from loger.evaluation.recommender import Floats, PairMatrix, Recommender, part_matrix
+from loger.recommender import Floats, PairMatrix, Recommender, part_matrix
 
 _CHUNK = 1 << 24
 """Floats of gathered factors, or of Gram matrices, held at a time."""

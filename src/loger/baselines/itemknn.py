@@ -14,7 +14,7 @@ from loger.baselines.recency import check_exponents, decayed, pair_ages
 from loger.data.splits import Split
 from loger.engine import Progress, silent
 from loger.errors import LogerError
-from loger.evaluation.recommender import Floats, PairMatrix, Recommender
+from loger.recommender import Floats, PairMatrix, Recommender
 
 
 class ItemKNN(Recommender):

@@ -28,13 +28,13 @@ from loger.baselines.propagation import (
 )
 from loger.baselines.sampling import relation_batches
 from loger.data.splits import Split
+from loger.encoder.training.loop import Parameters, chosen_device, entity_ids
 from loger.engine import Progress, silent
+from loger.engine.settings import overridden
 from loger.engine.threads import one_thread
 from loger.errors import LogerError
-from loger.evaluation.recommender import ExplainedItem, Floats, PairMatrix, Recommender, part_matrix
 from loger.graph import KnowledgeGraph
-from loger.settings import overridden
-from loger.training.loop import Parameters, chosen_device, entity_ids
+from loger.recommender import ExplainedItem, Floats, PairMatrix, Recommender, part_matrix
 
 Ids = NDArray[np.int64]
 

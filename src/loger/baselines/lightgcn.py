@@ -15,10 +15,10 @@ from torch.nn.functional import cross_entropy, normalize
 
 from loger.data.splits import Split
 from loger.engine import Progress, silent
+from loger.engine.settings import overridden
 from loger.engine.threads import one_thread
 from loger.errors import LogerError
-from loger.evaluation.recommender import Floats, PairMatrix, Recommender, part_matrix
-from loger.settings import overridden
+from loger.recommender import Floats, PairMatrix, Recommender, part_matrix
 
 Ids = NDArray[np.int64]
 

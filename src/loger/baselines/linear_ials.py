@@ -15,7 +15,7 @@ from loger.baselines.slim import LinearItems, largest_rows, positive, shortened
 from loger.data.splits import Split
 from loger.engine import Progress, silent
 from loger.engine.threads import one_thread
-from loger.evaluation.recommender import Floats
+from loger.recommender import Floats
 
 
 class LinearIALS(LinearItems):

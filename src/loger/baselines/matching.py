@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from loger.compiled import kernel
 from loger.engine import Engine, LocalEngine
+from loger.engine.kernels import kernel
+from loger.engine.topk import top_k
 from loger.errors import LogerError
-from loger.evaluation.recommender import ExplainedItem, Floats, Ints, PairMatrix, Recommender
 from loger.graph import INTERACTION, KnowledgeGraph, Path, checked_ids
 from loger.grounding.api import checked_pairs
 from loger.grounding.layout import layout
 from loger.grounding.steps import inverse
-from loger.topk import top_k
+from loger.recommender import ExplainedItem, Floats, Ints, PairMatrix, Recommender
 
 PAIRS_PER_BLOCK = 512
 USERS_PER_BLOCK = 256

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from loger.data.splits import Split
 from loger.engine import Progress, silent
-from loger.evaluation.recommender import Floats, Recommender
+from loger.recommender import Floats, Recommender
 
 
 class MostPop(Recommender):

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from loger.engine import Progress
-from loger.evaluation.recommender import PairMatrix
+from loger.recommender import PairMatrix
 
 _BLOCK = 1024
 """Rows of the item–item matrix that are dense or half-dense at a time."""

@@ -15,17 +15,17 @@ from torch.nn.functional import elu, normalize, smooth_l1_loss
 from loger.baselines._walks import best_steps, find_steps, step_products, step_sums
 from loger.data.splits import Split
 from loger.encoder import Encoder, TransE, TransEConfig
+from loger.encoder.training.loop import chosen_device
 from loger.encoder.vectors import vectors
 from loger.engine import Progress, silent
+from loger.engine.settings import overridden
 from loger.engine.threads import one_thread
 from loger.errors import LogerError
-from loger.evaluation.recommender import ExplainedItem, Floats, Recommender
 from loger.graph import INTERACTION, KnowledgeGraph, Path, checked_ids, history
 from loger.grounding.layout import layout
+from loger.logic.mining import MiningConfig, mine
+from loger.recommender import ExplainedItem, Floats, Recommender
 from loger.rules import RuleSet
-from loger.rules.mining import MiningConfig, mine
-from loger.settings import overridden
-from loger.training.loop import chosen_device
 
 Ints = NDArray[np.int64]
 

@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from loger.evaluation.recommender import Floats, PairMatrix
 from loger.graph import KnowledgeGraph
+from loger.recommender import Floats, PairMatrix
 
 Ids = NDArray[np.int64]
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from loger.data.splits import Split
 from loger.errors import LogerError
-from loger.evaluation.recommender import PairMatrix, part_matrix
+from loger.recommender import PairMatrix, part_matrix
 
 
 def pair_ages(split: Split, whose: str, *exponents: float) -> PairMatrix:

@@ -15,16 +15,16 @@ from torch.nn.functional import cross_entropy, embedding
 from loger.baselines._walks import ripple_sets
 from loger.baselines.sampling import Noise
 from loger.data.splits import Split
+from loger.encoder.training.loop import chosen_device
+from loger.encoder.training.rows import RowAdam
 from loger.engine import Progress, silent
+from loger.engine.settings import overridden
 from loger.engine.threads import one_thread
+from loger.engine.topk import top_k
 from loger.errors import LogerError
-from loger.evaluation.recommender import ExplainedItem, Floats, Recommender
 from loger.graph import INTERACTION, KnowledgeGraph, Path, history
 from loger.grounding.layout import layout
-from loger.settings import overridden
-from loger.topk import top_k
-from loger.training.loop import chosen_device
-from loger.training.rows import RowAdam
+from loger.recommender import ExplainedItem, Floats, Recommender
 
 Ints = NDArray[np.int64]
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from loger.evaluation.recommender import PairMatrix
 from loger.graph import INTERACTION, pair_keys
+from loger.recommender import PairMatrix
 
 Ids = NDArray[np.int64]
 

@@ -15,10 +15,10 @@ from torch.nn.functional import cross_entropy, dropout, scaled_dot_product_atten
 from loger.baselines.recency import ordered_events
 from loger.data.splits import Split
 from loger.engine import Progress, silent
+from loger.engine.settings import overridden
 from loger.engine.threads import one_thread
 from loger.errors import LogerError
-from loger.evaluation.recommender import Floats, Recommender
-from loger.settings import overridden
+from loger.recommender import Floats, Recommender
 
 Ids = NDArray[np.int64]
 

@@ -11,11 +11,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from loger.baselines.neighbours import item_matrix
 from loger.baselines.recency import check_exponents, decayed, ordered_events, pair_ages
-from loger.compiled import kernel
 from loger.data.splits import Split
 from loger.engine import Progress, silent
+from loger.engine.kernels import kernel
 from loger.errors import LogerError
-from loger.evaluation.recommender import Floats, PairMatrix, Recommender
+from loger.recommender import Floats, PairMatrix, Recommender
 
 
 class SequenceRules(Recommender):

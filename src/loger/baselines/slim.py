@@ -11,11 +11,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from loger.baselines.ease import item_counts, solved
 from loger.baselines.recency import check_exponents, decayed, pair_ages
-from loger.compiled import kernel
 from loger.data.splits import Split
 from loger.engine import Progress, silent
+from loger.engine.kernels import kernel
 from loger.errors import LogerError
-from loger.evaluation.recommender import Floats, PairMatrix, Recommender
+from loger.recommender import Floats, PairMatrix, Recommender
 
 CANDIDATES = 100
 """Items that an item is regressed on."""

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from loger import __version__
 from loger.cli import (
     compare,
     data,
@@ -29,7 +30,6 @@ from loger.cli import (
 )
 from loger.cli.values import Command, ReadsHere
 from loger.errors import LogerError
-from loger.version import __version__
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 MISTAKE = 2

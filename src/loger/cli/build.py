@@ -14,8 +14,8 @@ from loger.cli.options import AsJson, PositiveFrom
 from loger.errors import DataError
 
 if TYPE_CHECKING:
-    from loger.build.mapping import TableMapping
     from loger.data import Dataset
+    from loger.tables.mapping import TableMapping
 
 app = typer.Typer(no_args_is_help=True, help="Build data sets from raw reviews or tables.")
 
@@ -113,9 +113,9 @@ def amazon(
         "price_bins": price_bins, "leave_out": tuple(leave_out) if leave_out else None,
     }  # fmt: skip
     check_targets(out, fit, force, json)
-    from loger.build import amazon as builder
-    from loger.build.presets import preset as named
     from loger.cli import show
+    from loger.tables.reviews import amazon as builder
+    from loger.tables.reviews.presets import preset as named
 
     chosen = None if preset is None else named(preset)
     config = builder.AmazonConfig() if chosen is None else chosen.config
@@ -143,8 +143,8 @@ def amazon(
 
 def check_targets(out: Path, bundle: Path | None, force: bool, json: bool) -> None:
     """Refuse what would stop the save or the fit before anything is built."""
-    from loger.bundle import check_target
     from loger.data import saved
+    from loger.store.bundle import check_target
 
     saved.check_target(out, replace=force)
     if bundle is not None:
@@ -168,8 +168,8 @@ def tell(
 ) -> None:
     """Show what was built, beside the paper's figures if there are any, and the notes, unless a
     fit comes next, which tells them."""
-    from loger.build.presets import count
     from loger.cli import show
+    from loger.tables.reviews.presets import count
 
     ours = asdict(count(dataset))
     if json:
@@ -236,9 +236,9 @@ def table(
         check_targets(out, fit, force, json)
     if (mapping is None) == (interactions is None):
         raise DataError("give either --interactions or --mapping", remedy="see --help")
-    from loger.build import table as builder
-    from loger.build.parts import named_extractor
     from loger.cli import show
+    from loger.tables import table as builder
+    from loger.tables.reviews.parts import named_extractor
 
     more: dict[str, Any] = {}
     if extractor is not None:
@@ -268,9 +268,9 @@ def proposed(
     files: tuple[Path | None, ...], out: Path, name: str, columns: dict[str, Any]
 ) -> TableMapping:
     """A proposal of what the columns of interactions, items and users become, kept in a file."""
-    from loger.build import frames, mapping
-    from loger.build.propose import propose
-    from loger.files import write_text
+    from loger.engine.files import write_text
+    from loger.tables import frames, mapping
+    from loger.tables.propose import propose
 
     tables: Any = [None if file is None else frames.read(file) for file in files]
     proposal = propose(*tables, name=name, files=files, **columns)
@@ -285,7 +285,7 @@ def proposed(
 
 def existing(path: Path, name: str | None) -> TableMapping:
     """The mapping in a file, under another name if one is given."""
-    from loger.build import mapping
+    from loger.tables import mapping
 
     found = mapping.read(path)
     return replace(found, name=name or found.name)

@@ -12,7 +12,7 @@ from loger.cli.options import AsJson, EngineName, Format, Length, PositiveFrom, 
 from loger.errors import LogerError, UnknownNameError
 
 if TYPE_CHECKING:
-    from loger.evaluation.metrics.report import Report
+    from loger.metrics.report import Report
 
 SOME_FAILED = 1
 KNOWN = (
@@ -125,7 +125,7 @@ def check_methods(names: Sequence[str]) -> None:
 
 def method_settings(texts: list[str]) -> dict[str, dict[str, Any]]:
     """METHOD.NAME=VALUE as {method: {name: value}}, values as in every other command."""
-    from loger.settings import parsed
+    from loger.engine.settings import parsed
 
     form = "METHOD.NAME=VALUE, such as ease.l2=30"
     by_method = parsed(texts, form)

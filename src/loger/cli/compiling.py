@@ -23,6 +23,6 @@ class _Told(logging.Handler):
 
 def tell() -> None:
     """From now on a person is told of compiling."""
-    log = logging.getLogger("loger.compiled")
+    log = logging.getLogger("loger.engine.kernels")
     log.handlers = [_Told()]
     log.setLevel(logging.INFO)

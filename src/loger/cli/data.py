@@ -118,7 +118,7 @@ def split(
 def _to_recbole(dataset: Dataset, out: Path, json: bool) -> None:
     """Write RecBole's files and show what was written."""
     from loger.cli import show
-    from loger.data import recbole_writer
+    from loger.data.readers import recbole_writer
 
     rows = recbole_writer.write(dataset, out)
     if json:

@@ -44,8 +44,8 @@ def report(
     """
     from loger.cli import show
     from loger.errors import DataError
-    from loger.events.store import EventStore, beside
-    from loger.feedback.report import report as made
+    from loger.updates.events.store import EventStore, beside
+    from loger.updates.feedback.report import report as made
 
     path = beside(source) if source.is_dir() else source
     if not path.is_file():

@@ -92,8 +92,8 @@ def fit(
       loger fit my-shop -o my-shop.bundle --force --warm-from my-shop.bundle
       torchrun --nproc-per-node 4 -m loger fit my-shop -o my-shop.bundle
     """
-    from loger.bundle import check_target
     from loger.engine import engine_named
+    from loger.store.bundle import check_target
 
     check_target(out, replace=force)
     works_on = engine_named(engine)
@@ -121,8 +121,8 @@ def chosen_config(
     preset: str, file: Path | None, texts: list[str], seed: int | None
 ) -> LOGERConfig:
     """The settings of a preset, changed by file, then texts, then flags."""
+    from loger.engine.settings import layered
     from loger.model import LOGERConfig
-    from loger.settings import layered
 
     presets = {"paper": LOGERConfig.paper, "paper-literal": LOGERConfig.paper_literal}
     base = presets.get(preset, LOGERConfig)()
@@ -133,14 +133,14 @@ def written(
     split: Split, config: LOGERConfig, out: Path, record: FitRecord, works_on: Engine
 ) -> LOGER:
     """A fitted model, saved; a second fit that would write to the same place is refused."""
-    from loger.claims import claim
+    from loger.engine.claims import claim
 
     out.parent.mkdir(parents=True, exist_ok=True)
     with claim(out, "fit"):
         checkpoint = out.with_name(out.name + ".unfinished")
         name = "LOGER" if record.preset == "default" else f"LOGER ({record.preset})"
         model = fitted(split, config, checkpoint, name, works_on, record.warm_from)
-        from loger.training.ranks import current
+        from loger.encoder.training.ranks import current
 
         record = replace(record, tried=model.tried_, ranks=current().size)
         model.save(out, record=asdict(record))

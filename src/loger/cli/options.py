@@ -83,7 +83,7 @@ def read(path: Path, format: str | None, positive_from: float | None) -> Dataset
 
 def opened(bundle: Path, engine: str = "threads") -> LOGER:
     """The model in a bundle, working on an engine."""
-    from loger.files import begin_checksums
+    from loger.engine.files import begin_checksums
 
     begin_checksums(bundle)  # while the modules below are imported
     from loger.cli import show

@@ -16,7 +16,7 @@ def compile_kernels() -> None:
 
     start = time.perf_counter()
     with show.working("compiling"):
-        from loger.precompile import precompile
+        from loger.cli.kernels import precompile
 
         found = precompile()
     seconds = f"in {time.perf_counter() - start:.0f} s"

@@ -21,8 +21,8 @@ from loger.errors import LogerError
 
 if TYPE_CHECKING:
     from loger.model import LOGER
+    from loger.ranking.selection import Selection
     from loger.rules.wording import Wording
-    from loger.selection import Selection
 
 User = Annotated[str, typer.Argument(help="The user's name or label.", show_default=False)]
 Item = Annotated[str, typer.Argument(help="The item's name or label.", show_default=False)]
@@ -125,7 +125,7 @@ def recommend(
     if paths and (not explain or out is not None):
         raise LogerError("--paths needs --explain, and goes without --out FILE")
     if out is not None and out.suffix:
-        from loger.export import check_format
+        from loger.store.export import check_format
 
         check_format(out)
     words = _words(language, wording)
@@ -334,7 +334,7 @@ def _selection(
     at_most: list[str],
 ) -> Selection:
     """Filters and wishes for variety, as options give them."""
-    from loger.selection import limits_of, select
+    from loger.ranking.selection import limits_of, select
 
     files = {}
     for text in masks:
@@ -430,8 +430,8 @@ def _export(
 ) -> None:
     """Write the lists of many users to a file, or to a folder of files."""
     from loger.cli import show
-    from loger.export import export_lists
-    from loger.shards import export_parts
+    from loger.store.export import export_lists
+    from loger.store.shards import export_parts
 
     write = export_lists if out.suffix else export_parts
     try:

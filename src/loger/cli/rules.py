@@ -70,7 +70,7 @@ def rules(
       loger rules my-shop.bundle --user ann
       loger rules my-shop --json
     """
-    from loger.bundle import is_bundle
+    from loger.store.bundle import is_bundle
 
     if is_bundle(path):
         _of_model(path, max_rules, every, user, json, language, wording)
@@ -83,7 +83,7 @@ def rules(
     dataset = read(path, format, positive_from)
     from loger.cli import show
     from loger.data import split
-    from loger.rules.mining import MiningConfig, mine
+    from loger.logic.mining import MiningConfig, mine
 
     config = MiningConfig(
         max_hops=max_hops,

@@ -108,10 +108,10 @@ def serve(
     from loger.web.launch import check_installed, run
 
     check_installed()
-    from loger.bundle import MODEL
-    from loger.feedback.traffic import Traffic
-    from loger.files import read_manifest
+    from loger.engine.files import read_manifest
     from loger.rules.wording import wording_of
+    from loger.store.bundle import MODEL
+    from loger.updates.feedback.traffic import Traffic
 
     for bundle in bundles:
         read_manifest(bundle, MODEL)

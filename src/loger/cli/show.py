@@ -16,8 +16,8 @@ from rich.table import Table
 from rich.tree import Tree
 
 from loger.engine import Engine, engine_named
+from loger.engine.progress import shown
 from loger.explain.records import carried_text, score_parts
-from loger.progress import shown
 from loger.rules.arrows import arrows
 from loger.rules.wording import ENGLISH, Wording
 

@@ -62,9 +62,9 @@ def update(
       loger update my-shop.bundle --forget-user ann
       loger update my-shop.bundle --events my-shop.bundle.events.sqlite
     """
-    from loger.bundle import check_target
-    from loger.claims import claim
     from loger.cli import show
+    from loger.engine.claims import claim
+    from loger.store.bundle import check_target
 
     if events is not None:
         fold_events(bundle, events, out, force, measure, json)
@@ -91,10 +91,10 @@ def fold_events(
     bundle: Path, events: Path, out: Path | None, force: bool, measure: int, json: bool
 ) -> None:
     """Fold events into a bundle and tell what they brought."""
-    from loger.bundle import check_target
     from loger.cli import show
     from loger.errors import DataError
-    from loger.events.folding import fold
+    from loger.store.bundle import check_target
+    from loger.web.folding import fold
 
     if not events.is_file():
         raise DataError("there is no such file", path=events, remedy="give what loger serve kept")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from loger.data.dataset import Dataset, Note
     from loger.data.loading import Format, load
-    from loger.data.plain import from_frames
+    from loger.data.readers.plain import from_frames
     from loger.data.splits import Split, split
 
 __all__ = ["Dataset", "Format", "Note", "Split", "from_frames", "load", "split"]

@@ -9,7 +9,7 @@ import numpy as np
 
 from loger.data.dataset import Dataset
 from loger.data.splits import Part, Split
-from loger.html import table
+from loger.engine.html import table
 
 
 def dataset_html(dataset: Dataset) -> str:

@@ -8,13 +8,14 @@ from os import PathLike
 from pathlib import Path
 from typing import Literal, get_args
 
-from loger.data import plain, saved, tables
+from loger.data import saved, tables
 from loger.data.dataframes import is_frame
 from loger.data.dataset import Dataset
-from loger.data.plain import ENDINGS
+from loger.data.readers import plain
+from loger.data.readers.plain import ENDINGS
+from loger.engine.files import MANIFEST, kind_of
+from loger.engine.forks import check_not_forked
 from loger.errors import DataError, UnknownNameError
-from loger.files import MANIFEST, kind_of
-from loger.forks import check_not_forked
 
 Format = Literal["saved", "plain", "rdf", "recbole", "pgpr", "kgat", "dbpedia", "sentiment"]
 
@@ -79,7 +80,7 @@ def load(
         with tables.told(path):
             dataset = saved.read(path)
         return dataset if name is None else dataset.renamed(name)
-    read: Callable[..., Dataset] = import_module(f"loger.data.{chosen}").read
+    read: Callable[..., Dataset] = import_module(f"loger.data.readers.{chosen}").read
     with tables.told(path):
         return read(path, positive_from=positive_from, name=name)
 

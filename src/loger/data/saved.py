@@ -10,11 +10,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from loger import files
 from loger.data.dataset import PARTS, Dataset, Facts, Interactions, Note
 from loger.data.tables import MARK, check_rows
+from loger.engine import files
+from loger.engine.files import Kind, atomic_folder, check_files, read_manifest
 from loger.errors import DataError, LogerError
-from loger.files import Kind, atomic_folder, check_files, read_manifest
 from loger.graph import Relation, Vocabulary
 from loger.graph.catalogue import Catalogue, Unwalked
 

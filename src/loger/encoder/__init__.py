@@ -3,8 +3,8 @@
 from loger.encoder.calibration import Calibration, calibrate
 from loger.encoder.protocol import Encoder
 from loger.encoder.retrieval import top_items
+from loger.encoder.training.hidden import HiddenPairs
 from loger.encoder.transe import TransE, TransEConfig
-from loger.training.hidden import HiddenPairs
 
 __all__ = [
     "Calibration",

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
-from loger.compiled import kernel
+from loger.engine.kernels import kernel
 
 
 @dataclass(frozen=True, eq=False)

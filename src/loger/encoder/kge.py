@@ -28,13 +28,9 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from loger.encoder.protocol import Floats
-from loger.engine import Progress, silent
-from loger.errors import LogerError, UnknownNameError
-from loger.graph import INTERACTION, KnowledgeGraph
-from loger.settings import overridden
-from loger.training.checkpoint import Checkpoint
-from loger.training.hidden import HiddenPairs
-from loger.training.loop import (
+from loger.encoder.training.checkpoint import Checkpoint
+from loger.encoder.training.hidden import HiddenPairs
+from loger.encoder.training.loop import (
     Batch,
     Parameters,
     Triples,
@@ -45,6 +41,10 @@ from loger.training.loop import (
     softmax_loss,
     train,
 )
+from loger.engine import Progress, silent
+from loger.engine.settings import overridden
+from loger.errors import LogerError, UnknownNameError
+from loger.graph import INTERACTION, KnowledgeGraph
 
 CELLS_PER_BLOCK = 8 << 20
 """Numbers that most models form on the way to a block of scores: users × items × dimension."""

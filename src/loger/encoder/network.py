@@ -32,13 +32,9 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding, embedding_bag, normalize
 
 from loger.encoder.protocol import Floats
-from loger.engine import Progress, silent
-from loger.errors import LogerError
-from loger.graph import INTERACTION, KnowledgeGraph
-from loger.settings import overridden
-from loger.training.checkpoint import Checkpoint
-from loger.training.hidden import HiddenPairs
-from loger.training.loop import (
+from loger.encoder.training.checkpoint import Checkpoint
+from loger.encoder.training.hidden import HiddenPairs
+from loger.encoder.training.loop import (
     Batch,
     Ids,
     Parameters,
@@ -50,6 +46,10 @@ from loger.training.loop import (
     softmax_loss,
     train,
 )
+from loger.engine import Progress, silent
+from loger.engine.settings import overridden
+from loger.errors import LogerError
+from loger.graph import INTERACTION, KnowledgeGraph
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from typing import Protocol, Self, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from loger.encoder.training.hidden import HiddenPairs
 from loger.engine import Progress, silent
 from loger.graph import KnowledgeGraph
-from loger.training.hidden import HiddenPairs
 
 Floats = NDArray[np.float32]
 

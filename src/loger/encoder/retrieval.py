@@ -7,8 +7,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from loger.encoder.protocol import Encoder, Product
 from loger.engine import Engine, LocalEngine
+from loger.engine.topk import RunningBest, top_k
 from loger.graph import KnowledgeGraph, history
-from loger.topk import RunningBest, top_k
 
 CELLS_PER_BLOCK = 4 << 20
 """Scores that a worker holds at a time, of an encoder that gives them all: 16 MiB."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from loger.compiled import kernel
+from loger.engine.kernels import kernel
 
 SMALL = 8
 """Groups of up to so many are scored here; matrix products gain from more."""

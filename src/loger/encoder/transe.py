@@ -35,10 +35,10 @@ from loger.encoder.expected import Expected
 from loger.encoder.folding import EncoderParts, Own
 from loger.encoder.newcomers import Moved, fact_shares, grown_state
 from loger.encoder.protocol import Floats
+from loger.encoder.training.hidden import HiddenPairs
 from loger.engine import Progress, silent
 from loger.errors import LogerError
 from loger.graph import INTERACTION, KnowledgeGraph
-from loger.training.hidden import HiddenPairs
 
 Distance = Literal["sphere", "squared", "l1"]
 """Squared L2 of unit vectors, squared L2, or L1."""

@@ -21,15 +21,15 @@ from torch.nn.functional import softplus
 
 from loger.encoder.distance import scores_of
 from loger.encoder.histories import Bags, Histories
+from loger.encoder.training.checkpoint import Checkpoint
+from loger.encoder.training.hidden import HiddenPairs
+from loger.encoder.training.loop import chosen_device
+from loger.encoder.training.ranks import current
+from loger.encoder.training.rows import RowAdam
 from loger.encoder.transe import State, TransEConfig
 from loger.engine import Progress, silent
 from loger.engine.threads import one_thread
 from loger.graph import INTERACTION, KnowledgeGraph
-from loger.training.checkpoint import Checkpoint
-from loger.training.hidden import HiddenPairs
-from loger.training.loop import chosen_device
-from loger.training.ranks import current
-from loger.training.rows import RowAdam
 
 
 class _Batch(NamedTuple):

@@ -18,12 +18,12 @@ from threading import RLock
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from loger import __version__
 from loger.engine.local import LocalEngine, cores
 from loger.engine.ordered import naming, one_by_one
 from loger.engine.protocol import Block, Progress, Result, Shared, silent
 from loger.engine.ray_worker import Message, Remote, packed, size, unpacked, work
 from loger.errors import LogerError
-from loger.version import __version__
 
 log = logging.getLogger(__name__)
 

@@ -22,10 +22,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from loger import __version__
 from loger.engine.memory import KEPT, pickled
 from loger.engine.ordered import on_one_thread, sendable
 from loger.errors import LogerError
-from loger.version import __version__
 
 Packed = tuple[bytes, list[NDArray[np.uint8]]]
 """A pickle, and its buffers."""
@@ -141,7 +141,7 @@ def _found(name: str) -> Any:
 def _compiling_alone() -> Iterator[None]:
     """On a node that has no compiled kernels yet, one worker compiles them and the others wait:
     kernels are kept on disk, so that a node compiles them once."""
-    compiled = sys.modules.get("loger.compiled")
+    compiled = sys.modules.get("loger.engine.kernels")
     if compiled is None or compiled.any_kept():
         with _turn(fcntl.LOCK_SH):  # whoever still compiles is waited for
             pass

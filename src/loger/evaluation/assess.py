@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from loger.ablation import ablate_hidden
 from loger.data.demo import Demo
 from loger.data.splits import Split
 from loger.data.statistics import statistics
 from loger.engine import Engine, LocalEngine, Progress, silent
+from loger.engine.files import write_text
 from loger.evaluation.evaluate import Protocol, evaluate
 from loger.evaluation.faithfulness import (
     FaithfulnessConfig,
@@ -27,11 +27,11 @@ from loger.evaluation.faithfulness import (
     loger_probes,
 )
 from loger.evaluation.methods import METHODS
-from loger.evaluation.metrics.report import Report
 from loger.evaluation.report import Contents, page
 from loger.evaluation.report.origin import origin
 from loger.explain.attribution import explain
-from loger.files import write_text
+from loger.learning.ablation import ablate_hidden
+from loger.metrics.report import Report
 from loger.model import LOGER
 
 CONTROLS = ("mostpop", "itemknn", "ease")

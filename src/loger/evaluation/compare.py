@@ -25,17 +25,17 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
+from loger import __version__
 from loger.data.splits import Split
 from loger.engine import Engine, LocalEngine, Progress, silent
+from loger.engine.files import atomic_file, write_text
 from loger.errors import LogerError, UnknownNameError
 from loger.evaluation.evaluate import Protocol, evaluate, sampled_candidates
 from loger.evaluation.methods import METHODS, Method
-from loger.evaluation.metrics.report import METRICS, Format, Report, Values
-from loger.evaluation.recommender import EvaluatedPart, Recommender, check_part, fit_for
-from loger.evaluation.tuning import search as search_on_validation
-from loger.evaluation.tuning import tune as tune_on_validation
-from loger.files import atomic_file, write_text
-from loger.version import __version__
+from loger.metrics.report import METRICS, Format, Report, Values
+from loger.metrics.tuning import search as search_on_validation
+from loger.metrics.tuning import tune as tune_on_validation
+from loger.recommender import EvaluatedPart, Recommender, check_part, fit_for
 
 log = logging.getLogger(__name__)
 

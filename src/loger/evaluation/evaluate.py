@@ -16,10 +16,12 @@ import polars as pl
 
 from loger.data.splits import Part, Split
 from loger.engine import Engine, Progress, silent
+from loger.engine.files import atomic_file
 from loger.errors import DataError, LogerError, UnknownNameError
-from loger.evaluation.metrics import beyond, ranking
-from loger.evaluation.metrics.report import Report
-from loger.evaluation.recommender import (
+from loger.graph import pair_keys
+from loger.metrics import beyond, ranking
+from loger.metrics.report import Report
+from loger.recommender import (
     EvaluatedPart,
     PairMatrix,
     Recommender,
@@ -29,8 +31,6 @@ from loger.evaluation.recommender import (
     part_matrix,
     ranked,
 )
-from loger.files import atomic_file
-from loger.graph import pair_keys
 
 Protocol = Literal["full", "sampled-100"]
 SAMPLED = 100

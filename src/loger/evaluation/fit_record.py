@@ -11,13 +11,13 @@ from math import isnan
 from pathlib import Path
 from typing import Any
 
-from loger.bundle import MODEL
 from loger.data.dataset import Dataset
 from loger.data.splits import Split, split
+from loger.engine.files import MANIFEST, read_manifest
 from loger.errors import DataError, LogerError
-from loger.files import MANIFEST, read_manifest
 from loger.graph import whole
 from loger.model import LOGER
+from loger.store.bundle import MODEL
 
 
 @dataclass(frozen=True, slots=True)

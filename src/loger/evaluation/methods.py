@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from importlib import import_module
 from typing import Any, cast
 
-from loger.evaluation.recommender import Recommender
+from loger.recommender import Recommender
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ def encoder_alone(seed: int = 0, **settings: Any) -> Recommender:
     """The default encoder as a recommender, with settings of TransE."""
     from loger.baselines.encoder import EncoderAlone
     from loger.encoder import TransE, TransEConfig
-    from loger.settings import overridden
+    from loger.engine.settings import overridden
 
     config = overridden(TransEConfig(), {"seed": seed, **settings})
     return EncoderAlone(lambda: TransE(config))
@@ -53,9 +53,9 @@ def encoder_alone(seed: int = 0, **settings: Any) -> Recommender:
 
 def loger(seed: int = 0, **settings: Any) -> Recommender:
     """LOGER with its defaults, or with settings of EMConfig or LOGERConfig."""
-    from loger.em_config import EMConfig
+    from loger.engine.settings import overridden
+    from loger.learning.em_config import EMConfig
     from loger.model import LOGER, LOGERConfig
-    from loger.settings import overridden
 
     whole = {field.name for field in fields(LOGERConfig)}
     own = {name: value for name, value in settings.items() if name in whole}

@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loger.encoder.folding import EncoderParts, attribute_user
-from loger.evaluation.recommender import ExplainedItem
 from loger.explain.by_action import Attribution, attribute
 from loger.explain.by_rule import ByRule, RulePart
 from loger.explain.html import explanation_html
@@ -33,7 +32,8 @@ from loger.explain.schema import (
     record,
 )
 from loger.graph import Graph
-from loger.ranker import Ranker, Scores, blocks
+from loger.ranking.ranker import Ranker, Scores, blocks
+from loger.recommender import ExplainedItem
 from loger.rules import Rule
 from loger.rules.sentences import path_sentence
 from loger.rules.wording import ENGLISH, Wording

@@ -22,11 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loger.encoder.folding import EncoderParts
+from loger.engine.logistic import expit
 from loger.graph import Graph
 from loger.grounding.actions import by_first_hop
 from loger.grounding.mass import given_to_all
-from loger.logistic import expit
-from loger.ranker import Parts, Ranker, Scores
+from loger.ranking.ranker import Parts, Ranker, Scores
 
 Doubles = NDArray[np.float64]
 ENOUGH, MAX_SHOWN = 0.8, 5

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from loger.explain.reasons import PathPart, leading
 from loger.graph import Path
 from loger.grounding import strongest_paths
-from loger.ranker import Parts, Ranker
+from loger.ranking.ranker import Parts, Ranker
 from loger.rules import Rule
 from loger.rules.wording import Wording
 

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from loger.encoder.protocol import Floats
 from loger.explain.attribution import explain
 from loger.graph import Graph, history
-from loger.ranker import Ranker
+from loger.ranking.ranker import Ranker
 from loger.rules.wording import ENGLISH, Wording
 
 Doubles = NDArray[np.float64]

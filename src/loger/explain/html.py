@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
+from loger.engine.html import bar, table
 from loger.explain.reasons import PathPart
 from loger.graph import INVERSE_MARK
-from loger.html import bar, table
 
 if TYPE_CHECKING:
     from loger.explain.attribution import Explanation

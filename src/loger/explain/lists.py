@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from loger.engine import Engine
-from loger.evaluation.recommender import ExplainedItem
 from loger.explain.attribution import BLOCK, Explanation, explain
-from loger.ranker import Ranker, blocks
+from loger.ranking.ranker import Ranker, blocks
+from loger.ranking.selection import Chosen, Selection
+from loger.recommender import ExplainedItem
 from loger.rules.wording import ENGLISH, Wording
-from loger.selection import Chosen, Selection
 
 
 def explain_top(

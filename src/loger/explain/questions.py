@@ -12,7 +12,7 @@ from loger.explain.attribution import Explanation, explain
 from loger.explain.by_rule import RulePart
 from loger.explain.html import what_if_html, why_not_html
 from loger.graph import Graph
-from loger.ranker import Ranker
+from loger.ranking.ranker import Ranker
 from loger.rules import Rule
 from loger.rules.wording import ENGLISH, Wording
 

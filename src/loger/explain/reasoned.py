@@ -17,7 +17,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from loger.engine import Engine
 from loger.errors import LogerError
-from loger.evaluation.recommender import ExplainedItem
 from loger.explain.attribution import BLOCK
 from loger.explain.html import reasoned_html
 from loger.explain.reasons import PathPart
@@ -28,8 +27,9 @@ from loger.explain.schema import (
     entity_record,
     record,
 )
-from loger.ranker import Parts, Ranker, Scores, blocks
+from loger.ranking.ranker import Parts, Ranker, Scores, blocks
 from loger.reasoner.search import Found, PathSearch, SearchConfig, path_strengths
+from loger.recommender import ExplainedItem
 from loger.rules import Rule
 from loger.rules.sentences import path_sentence
 from loger.rules.wording import ENGLISH, Wording

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from loger.explain.by_action import Attribution
 from loger.graph import INTERACTION, Graph, Path, UserView
 from loger.grounding.actions import strongest_through
-from loger.ranker import Ranker
+from loger.ranking.ranker import Ranker
 from loger.rules import Rule
 from loger.rules.sentences import action_sentence, evidence_sentence, is_company, path_sentence
 from loger.rules.wording import ENGLISH, Wording

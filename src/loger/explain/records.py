@@ -13,9 +13,9 @@ from loger.explain.schema import entity_record
 from loger.explain.variety import placements
 from loger.graph import INVERSE_MARK, Graph, KnowledgeGraph, history
 from loger.graph.catalogue import NOTHING, Catalogue
-from loger.ranker import Ranker
+from loger.ranking.ranker import Ranker
+from loger.ranking.selection import Selection
 from loger.rules.wording import ENGLISH, Wording
-from loger.selection import Selection
 
 SMALLEST = 0.0005
 """What would be shown as 0.000 is left out."""

@@ -1,7 +1,7 @@
 """What variety changed about a list: who moved, what it cost in score, and why.
 
 Scores and reasons stay as they are; what is told here is why a place differs from the place by
-score (``loger.selection``).
+score (``loger.ranking.selection``).
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from loger.graph import KnowledgeGraph, UserView
 from loger.graph.filters import item_relations
-from loger.ranker import Scores
+from loger.ranking.ranker import Scores
+from loger.ranking.selection import Limit, Selection, item_facts, similarity
 from loger.rules.sentences import named
 from loger.rules.wording import ENGLISH, Wording
-from loger.selection import Limit, Selection, item_facts, similarity
 
 NAMED = 3
 """Shared facts that are named."""

@@ -111,7 +111,7 @@ class Catalogue:
     images: Mapping[int, str] = field(default_factory=dict)
     """The picture's file of an item by number."""
     mapping: Mapping[str, Any] | None = None
-    """What each column of the tables became (``loger.build.mapping``), as plain values: so an
+    """What each column of the tables became (``loger.tables.mapping``), as plain values: so an
     update reads tables as the build did."""
 
     def __bool__(self) -> bool:

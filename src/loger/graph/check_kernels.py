@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from loger.compiled import kernel
+from loger.engine.kernels import kernel
 
 
 @kernel

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from loger.compiled import kernel
+from loger.engine.kernels import kernel
 from loger.errors import LogerError
 from loger.graph import Graph, checked_ids
 from loger.grounding.layout import layout

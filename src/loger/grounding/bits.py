@@ -6,7 +6,7 @@ import numpy as np
 from numba import types
 from numba.extending import intrinsic
 
-from loger.compiled import kernel
+from loger.engine.kernels import kernel
 
 
 @intrinsic

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from loger.compiled import kernel
+from loger.engine.kernels import kernel
 from loger.grounding.reaching import Front, clear, new_front, push, push_last, set_out
 
 ROOM = 4

@@ -11,7 +11,7 @@ import numpy as np
 from numba import types
 from numba.extending import intrinsic
 
-from loger.compiled import kernel
+from loger.engine.kernels import kernel
 
 # fdlibm's constants (e_log.c): log 2 in two parts, and the polynomial of log((1 + s) / (1 - s)).
 LN2_HIGH, LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10

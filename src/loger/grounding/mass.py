@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from loger.compiled import kernel
+from loger.engine.kernels import kernel
 from loger.graph import Graph, KnowledgeGraph, UserView
 from loger.grounding.layout import layout
 from loger.grounding.steps import arriving, fact, first_hop, leave, segment

@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from loger.compiled import kernel
+from loger.engine.kernels import kernel
 from loger.grounding.bits import is_set, lowest, popcount, set_bit
 from loger.grounding.steps import (
     arriving,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from loger.compiled import kernel
+from loger.engine.kernels import kernel
 from loger.grounding.steps import (
     arriving,
     fact,

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from loger.compiled import kernel
+from loger.engine.kernels import kernel
 from loger.grounding.logarithm import log_from_1
 from loger.grounding.steps import arriving, fetch, first_hop, inverse, leave, segment
 

@@ -16,7 +16,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from loger.compiled import kernel
+from loger.engine.kernels import kernel
 
 
 class Weights(NamedTuple):

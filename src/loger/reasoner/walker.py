@@ -33,6 +33,8 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
+from loger.encoder.training.checkpoint import Checkpoint
+from loger.encoder.training.loop import Parameters, load_arrays, module_arrays
 from loger.engine import Engine, Progress, silent
 from loger.engine.threads import one_thread
 from loger.errors import LogerError
@@ -41,8 +43,6 @@ from loger.grounding import ground, nth_paths
 from loger.grounding.plans import compiled
 from loger.reasoner.config import ReasonerConfig
 from loger.rules import MAX_HOPS, RuleSet
-from loger.training.checkpoint import Checkpoint
-from loger.training.loop import Parameters, load_arrays, module_arrays
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]

@@ -11,9 +11,9 @@ from loger.engine import Progress, silent
 from loger.errors import LogerError, UnknownNameError
 from loger.evaluation.faithfulness import RandomPaths
 from loger.evaluation.methods import METHODS
-from loger.evaluation.recommender import Explains, fit_for
 from loger.graph import KnowledgeGraph, whole
 from loger.model import LOGER
+from loger.recommender import Explains, fit_for
 from loger.rules import RuleSet, named_rules
 
 RANDOM = "random"

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import chi2, rankdata
 
 from loger.errors import LogerError
-from loger.evaluation.metrics.significance import resampled_means
+from loger.metrics.significance import resampled_means
 
 Ranks = Mapping[str, float]
 """By method the rank that one rater gave in one task, from 1, the best."""

@@ -12,8 +12,8 @@ from pathlib import Path
 from secrets import token_urlsafe
 from unicodedata import category, normalize
 
+from loger.engine.files import atomic_file
 from loger.errors import DataError, LogerError
-from loger.files import atomic_file
 
 SCHEMA = """
 CREATE TABLE about (key TEXT PRIMARY KEY, value TEXT NOT NULL);

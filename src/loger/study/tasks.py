@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from loger.errors import LogerError
-from loger.evaluation.recommender import ExplainedItem, Explains
 from loger.graph import Graph, Path, history
 from loger.reasoner.search import random_paths
+from loger.recommender import ExplainedItem, Explains
 from loger.rules import RuleSet
 from loger.rules.sentences import path_sentence
 from loger.study.store import Task

@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from starlette.responses import FileResponse, Response
 from starlette.staticfiles import StaticFiles
 
-from loger.version import __version__
+from loger import __version__
 from loger.web import event_routes, problems, routes, running_routes
 from loger.web.config import VARIABLE, ServeConfig
 from loger.web.guard import Guard

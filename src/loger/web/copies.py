@@ -13,9 +13,9 @@ from pathlib import Path
 from secrets import token_hex
 from tempfile import gettempdir
 
-from loger import bundle
-from loger.bundle import MODEL
-from loger.files import MANIFEST, read_manifest
+from loger.engine.files import MANIFEST, read_manifest
+from loger.store import bundle
+from loger.store.bundle import MODEL
 
 PREFIX = "loger-serve-"
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from loger.events.event import Event
+from loger.updates.events.event import Event
 from loger.web.schemas import MOST, WHOLE, Name
 
 MOST_EVENTS = 1_000

@@ -17,15 +17,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from loger.claims import claim
+from loger.engine.claims import claim
 from loger.errors import DataError, LogerError
-from loger.events.event import Event
-from loger.events.folding import folded_seq
-from loger.events.pending import Pending
-from loger.events.store import Answer, Appended, EventStore, beside
-from loger.feedback.shown import variant_of
-from loger.feedback.traffic import LETTERS
+from loger.updates.events.event import Event
+from loger.updates.events.pending import Pending
+from loger.updates.events.store import Answer, Appended, EventStore, beside
+from loger.updates.feedback.shown import variant_of
+from loger.updates.feedback.traffic import LETTERS
 from loger.web.config import ServeConfig
+from loger.web.folding import folded_seq
 from loger.web.metrics import Metrics
 from loger.web.problems import ProblemError
 from loger.web.service import Service

@@ -12,11 +12,11 @@ import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from loger.engine.files import atomic_file
 from loger.errors import UnknownNameError
-from loger.files import atomic_file
 from loger.graph import KnowledgeGraph
 from loger.graph.filters import Mask
-from loger.selection import named_items
+from loger.ranking.selection import named_items
 from loger.web.problems import ProblemError
 
 MAX_BYTES = 64 * 1024 * 1024

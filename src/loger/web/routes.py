@@ -19,9 +19,9 @@ from loger.explain.questions import WhyNot
 from loger.explain.records import changes
 from loger.explain.records import recommendations as recommendations_of
 from loger.explain.schema import ExplanationRecord, ReasonedRecord
-from loger.feedback.shown import new_id, shown
+from loger.ranking.selection import Selection, limits_of
 from loger.rules import Wording
-from loger.selection import Selection, limits_of
+from loger.updates.feedback.shown import new_id, shown
 from loger.web import images
 from loger.web import schemas as s
 from loger.web.live import Events

@@ -7,8 +7,8 @@ from dataclasses import asdict
 
 from fastapi import APIRouter, Depends, Request
 
+from loger import __version__
 from loger.graph.filters import fact_names
-from loger.version import __version__
 from loger.web import schemas as s
 from loger.web.live import Events
 from loger.web.problems import ProblemError

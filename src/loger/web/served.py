@@ -10,19 +10,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from loger import bundle
 from loger.encoder.folding import folds_in
 from loger.errors import UnknownNameError
-from loger.events.pending import Pending, Person
 from loger.explain.examples import rule_examples
 from loger.explain.records import item_facts, recommendations
 from loger.explain.schema import entity_record
+from loger.explain.tables import history_table, importance_table
 from loger.graph import KnowledgeGraph, history, whole
 from loger.graph.search import Finder
 from loger.model import LOGER
+from loger.ranking.selection import Selection, select
 from loger.rules import Rule, Wording
-from loger.selection import Selection, select
-from loger.tables import history_table, importance_table
+from loger.store import bundle
+from loger.updates.events.pending import Pending, Person
 from loger.web.masks import Masks
 from loger.web.problems import ProblemError
 from loger.web.schemas import Who, Wishes

@@ -10,13 +10,13 @@ from pathlib import Path
 from tempfile import mkdtemp
 from weakref import finalize
 
-from loger import bundle
 from loger.errors import LogerError
-from loger.events.folding import pending_of
-from loger.events.store import EventStore
 from loger.rules.wording import LANGUAGES, Wording, best_language, wording_of
+from loger.store import bundle
+from loger.updates.events.store import EventStore
 from loger.web.config import ServeConfig
 from loger.web.copies import clear_others, private_copy, scratch_prefix
+from loger.web.folding import pending_of
 from loger.web.masks import Masks
 from loger.web.metrics import Metrics
 from loger.web.served import Served

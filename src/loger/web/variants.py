@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from loger.feedback.traffic import LETTERS, Traffic
+from loger.updates.feedback.traffic import LETTERS, Traffic
 from loger.web.config import ServeConfig
 from loger.web.metrics import Metrics
 from loger.web.schemas import Who

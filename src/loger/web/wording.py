@@ -9,7 +9,7 @@ from typing import Any
 from fastapi import Request
 
 from loger.errors import LogerError, nearest
-from loger.events.event import KINDS
+from loger.updates.events.event import KINDS
 
 _WORDS = {
     "missing": "is missing",

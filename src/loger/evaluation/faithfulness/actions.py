@@ -21,13 +21,13 @@ from loger.engine import Engine
 from loger.evaluation.faithfulness.report import LENGTHS, FaithfulnessConfig
 from loger.evaluation.faithfulness.robust import robust_fidelity
 from loger.evaluation.faithfulness.scenes import Acts, Contributions, Ids, Scenes, shown_actions
-from loger.evaluation.metrics import actions as measures
-from loger.evaluation.metrics.faithfulness import Values, mean_of_known
 from loger.explain.attribution import explain
 from loger.explain.by_action import MAX_SHOWN
 from loger.explain.counterfactual import RIVALS, above, fewest_removals
 from loger.graph import history
-from loger.ranker import Ranker
+from loger.metrics import actions as measures
+from loger.metrics.faithfulness import Values, mean_of_known
+from loger.ranking.ranker import Ranker
 
 DECIDABLE = 0.02
 """Of the lead: by how much the oracle must do better than chance for a pair to be decidable."""

@@ -9,9 +9,9 @@ from numpy.typing import ArrayLike
 
 from loger.evaluation.faithfulness.deletion import Rescore
 from loger.evaluation.faithfulness.scenes import Ids
-from loger.evaluation.recommender import ExplainedItem, Explains
 from loger.graph import Graph, Path
 from loger.reasoner.search import random_paths
+from loger.recommender import ExplainedItem, Explains
 from loger.rules import RuleSet
 
 

@@ -11,11 +11,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from loger.engine import Engine
 from loger.evaluation.faithfulness.report import FaithfulnessConfig
-from loger.evaluation.metrics import faithfulness as measures
-from loger.evaluation.metrics.faithfulness import Edge, Values
-from loger.evaluation.recommender import ExplainedItem
 from loger.graph import INTERACTION, KnowledgeGraph
+from loger.metrics import faithfulness as measures
+from loger.metrics.faithfulness import Edge, Values
 from loger.reasoner.search import random_paths
+from loger.recommender import ExplainedItem
 from loger.rules import RuleSet
 
 Rescore = Callable[[int, Sequence[Edge]], ArrayLike]

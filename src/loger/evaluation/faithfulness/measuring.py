@@ -23,11 +23,11 @@ from loger.evaluation.faithfulness.deletion import Rescore, deletions
 from loger.evaluation.faithfulness.planted import recovered
 from loger.evaluation.faithfulness.report import FaithfulnessConfig, FaithfulnessReport
 from loger.evaluation.faithfulness.scenes import Acts, Ids
-from loger.evaluation.metrics import faithfulness as measures
-from loger.evaluation.metrics.faithfulness import Values
-from loger.evaluation.recommender import ExplainedItem, Explains
 from loger.graph import KnowledgeGraph, Path
 from loger.grounding import ground
+from loger.metrics import faithfulness as measures
+from loger.metrics.faithfulness import Values
+from loger.recommender import ExplainedItem, Explains
 from loger.rules import Rule, RuleSet
 
 

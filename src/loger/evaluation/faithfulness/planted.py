@@ -19,10 +19,10 @@ from loger.data.demo import Demo
 from loger.data.splits import Part, Split
 from loger.evaluation.faithfulness.actions import NamedReason, NamesReasons
 from loger.evaluation.faithfulness.scenes import Acts, Ids
-from loger.evaluation.metrics import faithfulness as measures
-from loger.evaluation.metrics.faithfulness import Values
 from loger.graph import KnowledgeGraph, Path
 from loger.grounding import paths
+from loger.metrics import faithfulness as measures
+from loger.metrics.faithfulness import Values
 from loger.rules import RuleSet
 
 

@@ -12,11 +12,11 @@ from loger.data.demo import Demo
 from loger.evaluation.faithfulness.actions import LogerActions
 from loger.evaluation.faithfulness.measuring import Probes, weights_of
 from loger.evaluation.faithfulness.scenes import Ids
-from loger.evaluation.metrics.faithfulness import Edge
 from loger.explain.attribution import explain
 from loger.graph import Path, whole
+from loger.metrics.faithfulness import Edge
 from loger.model import LOGER
-from loger.ranker import Ranker
+from loger.ranking.ranker import Ranker
 
 
 def loger_probes(model: LOGER, demo: Demo | None = None, seed: int = 0) -> Probes:

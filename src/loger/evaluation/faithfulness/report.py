@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from loger.errors import UnknownNameError
-from loger.evaluation.metrics.actions import Foretold
-from loger.evaluation.metrics.faithfulness import EMITTED, Values
-from loger.evaluation.metrics.significance import resampled_means
+from loger.metrics.actions import Foretold
+from loger.metrics.faithfulness import EMITTED, Values
+from loger.metrics.significance import resampled_means
 
 LINES: dict[str, str] = {
     "carried_1": "share of the lead that the first reason carries",

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from loger.evaluation.faithfulness.scenes import Contributions, Scenes, shown_actions
-from loger.evaluation.metrics.faithfulness import mean_of_known
+from loger.metrics.faithfulness import mean_of_known
 
 DRAWS = 5
 """Random parts of each item's actions."""

@@ -9,9 +9,9 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from loger.evaluation.metrics import actions as measures
-from loger.evaluation.metrics.faithfulness import Values, lead, rank
 from loger.explain.by_action import ENOUGH, MAX_SHOWN
+from loger.metrics import actions as measures
+from loger.metrics.faithfulness import Values, lead, rank
 
 Ids = NDArray[np.integer]
 """Users or items, one of each pair."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from loger.version import __version__
+from loger import __version__
 
 
 def origin() -> str:

@@ -9,11 +9,11 @@ from html import escape
 from typing import Any
 
 from loger.evaluation.faithfulness.report import LINES, FaithfulnessReport, Mean
-from loger.evaluation.metrics.report import PLAIN, SHOWN, Report
 from loger.evaluation.report import plots
 from loger.evaluation.report.verdict import verdict
 from loger.explain.records import carried_text, score_parts
-from loger.fitted import Round
+from loger.learning.fitted import Round
+from loger.metrics.report import PLAIN, SHOWN, Report
 
 TITLES = {
     "ndcg": "NDCG", "recall": "Recall", "hit_rate": "HR", "precision": "Precision",

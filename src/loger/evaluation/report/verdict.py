@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from loger.evaluation.faithfulness.report import FaithfulnessReport
-from loger.evaluation.metrics.report import Report
+from loger.metrics.report import Report
 
 CERTAIN = 0.05
 """p below which a difference between two methods is taken to be one."""

@@ -1,0 +1,1 @@
+"""One module per format that data sets are read from or written to."""

@@ -1,0 +1,324 @@
+"""Interactions and triples as plain CSV, TSV or Parquet tables.
+
+A folder holds ``interactions`` and, if there are facts, ``triples`` (or ``kg``), each as
+.csv, .tsv, .txt or .parquet, text also compressed; ``items`` and ``users`` may name those
+without interactions and give labels. A first row that holds known column names (user,
+item, rating, strength, time, part; head, relation, tail, head_type, tail_type; id, label; and those
+that ``loger.data.headers`` takes for the same) is the header, columns may then come in any
+order; otherwise they are user, item[, rating[, time]], head, relation, tail, and id[, label].
+Columns that are not known are noted, not read.
+In Parquet files and frames the "line" of a message is the number of the row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from shlex import quote
+from typing import NamedTuple
+
+import polars as pl
+
+from loger.data import headers, tables
+from loger.data.assemble import NO_FACTS, assemble
+from loger.data.dataframes import polars_frame
+from loger.data.dataset import Dataset, Note
+from loger.data.headers import Columns
+from loger.data.times import seconds
+from loger.engine.forks import check_not_forked
+from loger.errors import DataError
+
+ENDINGS = (".csv", ".tsv", ".txt", ".parquet")
+_SEPARATORS = {".csv": ",", ".tsv": "\t"}
+_PARTS = {
+    "train": ("train", "training"),
+    "validation": ("validation", "valid", "val", "dev"),
+    "test": ("test", "testing"),
+}
+INTERACTIONS = Columns(headers.INTERACTIONS, ("user", "item", "rating", "time"), 2)
+TRIPLES = Columns(headers.TRIPLES, ("head", "relation", "tail"))
+ITEMS = Columns(headers.ITEMS, ("name", "label"), 1)
+USERS = Columns(headers.USERS, ("name", "label"), 1)
+
+
+class Frame(NamedTuple):
+    """A table in memory, under the name by which messages call it."""
+
+    path: Path
+    table: pl.DataFrame
+
+    @classmethod
+    def of(cls, source: object, what: str) -> Frame | None:
+        """A frame of polars or pandas; None stays None."""
+        name = f"{what} frame"
+        return None if source is None else cls(Path(name), polars_frame(source, name))
+
+
+def read(
+    folder: Path | None = None,
+    *,
+    interactions: Path | str | None = None,
+    triples: Path | str | None = None,
+    items: Path | str | None = None,
+    users: Path | str | None = None,
+    interaction: str = "interacted",
+    positive_from: float | None = None,
+    name: str | None = None,
+) -> Dataset:
+    """The data set of a folder, or of the files that are named."""
+
+    def place(named: Path | str | None, *stems: str) -> Path | None:
+        if named is not None or folder is None:
+            return None if named is None else Path(named)
+        return locate(folder, *stems)
+
+    path = place(interactions, "interactions")
+    if path is None:
+        raise DataError(
+            "interactions are missing",
+            path=folder,
+            remedy="add interactions.csv, .tsv, .txt or .parquet",
+        )
+    return _dataset(
+        path,
+        place(triples, "triples", "kg"),
+        place(items, "items"),
+        place(users, "users"),
+        interaction=interaction,
+        positive_from=positive_from,
+        name=name or (folder or path.parent).resolve().name,
+    )
+
+
+def from_frames(
+    interactions: object,
+    triples: object = None,
+    *,
+    items: object = None,
+    users: object = None,
+    interaction: str = "interacted",
+    positive_from: float | None = None,
+    name: str = "frames",
+) -> Dataset:
+    """The data set of frames of polars or pandas: the tables of the plain format, with the same
+    names of columns, checks and notes.
+
+    ``interactions`` has user, item and perhaps rating, strength (a quantity, seconds) or count
+    (plays), time, part; ``triples`` head, relation, tail and perhaps head_type, tail_type;
+    ``items`` and ``users`` id and perhaps label. Messages count rows from 1. ``positive_from``
+    keeps only interactions rated at least so; ``interaction`` is the name of the relation that they
+    become.
+    """
+    check_not_forked("reading frames")
+    table = Frame.of(interactions, "interactions")
+    if table is None:
+        raise DataError("interactions are missing", remedy="give a frame with user and item")
+    return _dataset(
+        table,
+        Frame.of(triples, "triples"),
+        Frame.of(items, "items"),
+        Frame.of(users, "users"),
+        interaction=interaction,
+        positive_from=positive_from,
+        name=name,
+    )
+
+
+def _dataset(
+    interactions: Path | Frame,
+    triples: Path | Frame | None,
+    items: Path | Frame | None,
+    users: Path | Frame | None,
+    *,
+    interaction: str,
+    positive_from: float | None,
+    name: str,
+) -> Dataset:
+    notes = list[Note]()
+    table = read_interactions(interactions, notes)
+    lost = dict[Path, list[str]]()
+    item_names, item_labels = _read_names(items, ITEMS, notes, table["item"], lost)
+    user_names, user_labels = _read_names(users, USERS, notes, table["user"], lost)
+    if triples is None and lost:
+        _refuse_facts_in_columns(interactions, items, users, lost)
+    seen = pl.concat([table["item"], table["user"]])
+    return assemble(
+        name,
+        table,
+        NO_FACTS if triples is None else read_triples(triples, notes, seen),
+        interaction=interaction,
+        users=user_names,
+        items=item_names,
+        labels={"item": item_labels, "user": user_labels},
+        positive_from=positive_from,
+        notes=notes,
+        path=_path(interactions),
+        facts_path=None if triples is None else _path(triples),
+    )
+
+
+def _refuse_facts_in_columns(
+    interactions: Path | Frame,
+    items: Path | Frame | None,
+    users: Path | Frame | None,
+    lost: Mapping[Path, Sequence[str]],
+) -> None:
+    """Say that columns hold facts that this format has no place for, and what reads them: to fit
+    without the only facts there are is not what anybody wants."""
+    path, columns = next(iter(lost.items()))
+    if isinstance(interactions, Frame):
+        remedy = "loger.from_tables(interactions, items=…, users=…) makes facts of columns"
+    else:
+        given = (("interactions", interactions), ("items", items), ("users", users))
+        options = [f"--{n} {quote(str(_path(f)))}" for n, f in given if f is not None]
+        out = f"--out {quote(interactions.parent.resolve().name + '.loger')}"
+        remedy = f"this makes facts of columns: loger data build table {' '.join(options)} {out}"
+    raise DataError(
+        f"has columns that would not be read ({', '.join(columns)}), and there are no triples",
+        path=path,
+        remedy=f"{remedy}; or leave the columns out",
+    )
+
+
+def _path(source: Path | Frame) -> Path:
+    return source.path if isinstance(source, Frame) else source
+
+
+def locate(folder: Path, *stems: str, endings: tuple[str, ...] = ENDINGS) -> Path | None:
+    """The one table in a folder with one of these names; two of them are an error."""
+    matches = [p for s in stems for e in endings if (p := tables.find(folder, s + e))]
+    if len(matches) > 1:
+        raise DataError(
+            f"both {matches[0].name} and {matches[1].name} exist",
+            path=folder,
+            remedy="keep one of them",
+        )
+    return matches[0] if matches else None
+
+
+def read_interactions(source: Path | Frame, notes: list[Note]) -> pl.DataFrame:
+    """The interactions of a table: user, item and, where given, rating, strength, count, time and
+    part."""
+    frame, path = read_columns(source, INTERACTIONS, notes), _path(source)
+    for column in ("rating", "strength", "count"):
+        if column in frame.columns:
+            frame = tables.number(frame, column, pl.Float64, path)
+    if "time" in frame.columns:
+        frame = seconds(frame, "time", path)
+    if "part" in frame.columns:
+        parts = {word: part for part, words in _PARTS.items() for word in words}
+        part = pl.col("part").str.to_lowercase().replace_strict(parts, default=None)
+        bad = frame.filter(part.is_null())
+        if len(bad):
+            raise DataError(
+                "is not the name of a part",
+                path=path,
+                line=int(bad["line"][0]),
+                value=bad["part"][0],
+                remedy="write train, validation or test",
+            )
+        frame = frame.with_columns(part)
+    return frame
+
+
+def read_triples(source: Path | Frame, notes: list[Note], seen: pl.Series) -> pl.DataFrame:
+    """The facts of a table: head, relation, tail and, where given, their types."""
+    frame = read_columns(source, TRIPLES, notes, seen)
+    kinds = [c for c in ("head_type", "tail_type") if c in frame.columns]
+    return frame.with_columns(pl.col(c).replace("", None) for c in kinds)
+
+
+def _read_names(
+    source: Path | Frame | None,
+    columns: Columns,
+    notes: list[Note],
+    seen: pl.Series,
+    lost: dict[Path, list[str]],
+) -> tuple[pl.Series, dict[str, str]]:
+    """The names that a table lists and the labels that it gives them; columns that are not read
+    are added to ``lost``."""
+    if source is None:
+        return pl.Series("name", [], dtype=pl.String), {}
+    frame = read_columns(source, columns, notes, seen, lost)
+    labels = dict[str, str]()
+    if "label" in frame.columns:
+        labelled = frame.filter(pl.col("label").fill_null("") != "")
+        labels = dict(labelled.select("name", "label").iter_rows())
+    return frame["name"], labels
+
+
+def read_columns(
+    source: Path | Frame,
+    columns: Columns,
+    notes: list[Note],
+    seen: pl.Series | None = None,
+    lost: dict[Path, list[str]] | None = None,
+) -> pl.DataFrame:
+    """A table with its columns under our names; those that must be there are checked.
+
+    A first line with a name that was ``seen`` elsewhere cannot be a header.
+    """
+    path, frame = _path(source), read_whole(source, columns, notes, seen)
+    names = [c for c in frame.columns if c != "line"]
+    chosen = columns.chosen(names)
+    for ours in columns.needed:
+        if ours not in chosen:
+            in_rows = isinstance(source, Frame) or path.name.endswith(".parquet")
+            raise DataError(
+                f"there is no column {ours}, only {', '.join(names)}",
+                path=path,
+                line=None if in_rows else int(frame["line"][0]) - 1,
+                remedy=f"name the columns {', '.join(columns.needed)}, or let "
+                "`loger data build table` map them",
+            )
+    unread = [c for c in names if c not in chosen.values()]
+    if unread:
+        notes.append(Note(f"columns of {path.name} that are not read", len(unread), unread[0]))
+        if lost is not None:
+            lost[path] = unread
+    frame = frame.select("line", *(pl.col(theirs).alias(ours) for ours, theirs in chosen.items()))
+    frame = tables.filled(frame, columns.needed, path)
+    for column in chosen:
+        if column not in headers.NUMBERS:
+            frame = _as_text(frame, column, path)
+        elif frame.schema[column].is_nested() or frame.schema[column] == pl.Object:
+            raise _wrong_kind(frame, column, path, "numbers")
+    return tables.filled(frame, columns.needed, path)  # as text a cell may be empty, too
+
+
+def read_whole(
+    source: Path | Frame, columns: Columns, notes: list[Note], seen: pl.Series | None
+) -> pl.DataFrame:
+    """A table as it is, its columns under their own names, or by their order."""
+    if isinstance(source, Frame):
+        if not len(source.table):
+            raise DataError("has no rows", path=source.path, remedy="leave it out, or add rows")
+        return source.table
+    if source.name.endswith(".parquet"):
+        return tables.read_parquet(source)
+    ending = next((e for e in _SEPARATORS if e in source.suffixes), "")
+    return tables.read_table(
+        source,
+        columns.order,
+        separator=_SEPARATORS.get(ending),
+        optional=columns.optional,
+        is_header=columns.are_named_by,
+        headless=lambda table: columns.doubt(table, source, notes, seen),
+    )
+
+
+def _as_text(frame: pl.DataFrame, column: str, path: Path) -> pl.DataFrame:
+    kind = frame.schema[column]
+    if not (kind.is_integer() or kind in (pl.String, pl.Categorical, pl.Enum, pl.Null)):
+        raise _wrong_kind(frame, column, path, "text or whole numbers")
+    return frame.with_columns(pl.col(column).cast(pl.String))
+
+
+def _wrong_kind(frame: pl.DataFrame, column: str, path: Path, wanted: str) -> DataError:
+    return DataError(
+        f"column {column} should hold {wanted}, not {frame.schema[column]}",
+        path=path,
+        line=int(frame["line"][0]),
+        value=frame[column][0],
+        remedy="write it as text" if "text" in wanted else "write it as a number",
+    )

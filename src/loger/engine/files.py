@@ -1,0 +1,345 @@
+"""Files and folders that are written whole or not at all, and the manifest that vouches for them.
+
+New content is written aside, flushed to disk, and takes its place by a rename: a kill, an error
+or a full disk at any moment leaves what was there before. Whoever writes has a claim on the place
+(``loger.engine.claims``), so two writers cannot mix, and what a killed one left is cleared. A
+folder has a manifest with its kind, its format, the version of loger that wrote it, the SHA-256 of
+every file and of itself; what is damaged, incomplete or of another format is refused with the
+reason.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import hashlib
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from secrets import token_hex
+from typing import Any
+
+from loger import __version__
+from loger.engine.claims import OLD, PART, claim
+from loger.errors import DataError, LogerError
+
+MANIFEST = "manifest.json"
+HASHING = 2
+"""Files of which checksums are made at a time."""
+PATIENCE = 10.0
+"""Seconds that a writer waits for another to finish before it gives up."""
+_PARTS = {"kind": str, "format": int, "loger": str, "files": dict, "about": dict, "sha256": str}
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of folder that loger writes."""
+
+    name: str
+    noun: str
+    """What messages call it, such as "model bundle"."""
+    format: int
+    """Raised whenever a reader of the old format would misread the new one, or the other way."""
+    remedy: str
+    """What to do with one that cannot be read, such as "fit again"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a folder says of itself."""
+
+    kind: str
+    format: int
+    loger: str
+    """The version of loger that wrote it."""
+    files: Mapping[str, str]
+    """File name → SHA-256."""
+    about: Mapping[str, Any]
+
+
+# ── writing ─────────────────────────────────────────────────────────────────────────────
+
+
+@contextmanager
+def atomic_file(path: Path | str) -> Iterator[Path]:
+    """A path to write to; what is written there replaces the file when the block ends well.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     with atomic_file(Path(folder, "list.txt")) as part:
+    ...         size = part.write_text("mug")
+    ...     Path(folder, "list.txt").read_text()
+    'mug'
+    """
+    path = Path(path).resolve()  # a link stays a link
+    with _told(path), claim(path, wait=PATIENCE):
+        part = _beside(path)
+        try:
+            part.open("xb").close()
+            mode = part.stat().st_mode
+            yield part
+            part.chmod(mode)  # safetensors makes its files private, whatever the umask
+            _flush(part)
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
+        _flush(path.parent)
+
+
+def write_text(path: Path | str, text: str) -> None:
+    """Write a text file (UTF-8) whole or not at all."""
+    with atomic_file(path) as part:
+        part.write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def atomic_folder(folder: Path | str, kind: Kind, about: Mapping[str, Any]) -> Iterator[Path]:
+    """A folder to write to, which gets a manifest and takes its place when the block ends well.
+
+    Only an empty folder or one of the same kind is replaced. Files in it that loger did not
+    write are carried over.
+    """
+    folder = Path(folder).resolve()
+    check_target(folder, kind, replace=True)
+    with _told(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with claim(folder, wait=PATIENCE):
+            check_target(folder, kind, replace=True)  # once more: now nobody can change it
+            part = _beside(folder)
+            try:
+                part.mkdir()
+                yield part
+                files = list(part.iterdir())
+                text = manifest_text(files, kind, about)
+                (part / MANIFEST).write_text(text, encoding="utf-8")
+                _flush(part / MANIFEST)
+                mode = (part / MANIFEST).stat().st_mode
+                for file in files:
+                    file.chmod(mode)  # safetensors makes its files private, whatever the umask
+                    _flush(file)
+                _carry_over(folder, part)
+                _flush(part)
+                _put_in_place(part, folder)
+            finally:
+                shutil.rmtree(part, ignore_errors=True)
+
+
+def check_target(folder: Path | str, kind: Kind, *, replace: bool) -> None:
+    """Refuse to write where something else would be lost, or what is not to be replaced."""
+    folder = Path(folder)
+    if folder.exists() and not folder.is_dir():
+        raise DataError("is a file", path=folder, remedy="give a folder")
+    if not folder.is_dir() or not any(folder.iterdir()):
+        return
+    if kind_of(folder) != kind.name:
+        what = f"is not empty and not a {kind.noun}"
+        raise DataError(what, path=folder, remedy="give a new folder")
+    if not replace:
+        raise DataError(f"holds a {kind.noun}", path=folder, remedy="give a new folder, or --force")
+
+
+_CANNOT = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS}
+_OS_ERROR = re.compile(r"\(os error (\d+)\)")  # as libraries written in Rust put it
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """Says of an error of the disk, whichever library met it, what could not be written."""
+    try:
+        yield
+    except LogerError:
+        raise
+    except Exception as error:
+        found = _OS_ERROR.search(str(error))
+        code = error.errno if isinstance(error, OSError) else None
+        code = int(found[1]) if code is None and found else code
+        if code not in _CANNOT:
+            raise
+        raise DataError(
+            f"cannot be written ({os.strerror(code or 0)}); what was there before is untouched",
+            path=path,
+            remedy="free some space, or write elsewhere",
+        ) from error
+
+
+def _beside(path: Path, ending: str = PART) -> Path:
+    """A new name in the same folder, so that a rename need not copy."""
+    return path.with_name(f".{path.name}.{os.getpid()}-{token_hex(4)}{ending}")
+
+
+def _flush(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _carry_over(old: Path, new: Path) -> None:
+    """Copy what somebody else put into a folder that is about to be replaced."""
+    if not old.is_dir():
+        return
+    files = _loads(old).get("files")
+    ours = {MANIFEST, *(files if isinstance(files, dict) else ())}
+    for entry in old.iterdir():
+        target = new / entry.name
+        if entry.name in ours or target.exists():
+            continue
+        if entry.is_dir():
+            shutil.copytree(entry, target, symlinks=True)
+        else:
+            shutil.copy2(entry, target, follow_symlinks=False)
+
+
+def _put_in_place(new: Path, place: Path) -> None:
+    """Rename a folder to its place, and remove what was there."""
+    try:
+        new.rename(place)  # where there is nothing yet, or an empty folder
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        if not _exchange(new, place):
+            # Killed between these two, the next writer puts the old folder back.
+            old = _beside(place, OLD)
+            place.rename(old)
+            try:
+                new.rename(place)
+            except OSError:
+                old.rename(place)
+                raise
+            shutil.rmtree(old, ignore_errors=True)
+    _flush(place.parent)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Swap two folders in one step; False where the system or the file system cannot."""
+    here, exchange = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
+    if sys.platform != "linux":
+        return False
+    swap = getattr(ctypes.CDLL(None), "renameat2", None)
+    if swap is None:
+        return False
+    return bool(swap(here, os.fsencode(one), here, os.fsencode(other), exchange) == 0)
+
+
+# ── manifests ───────────────────────────────────────────────────────────────────────────
+
+
+_State = tuple[int, int, int, int]
+_begun: dict[Path, tuple[_State, Future[str]]] = {}
+"""Checksums that are being made for whoever asks for them next, each of one state of a file."""
+
+
+def checksum(path: Path) -> str:
+    """The SHA-256 of a file."""
+    state, begun = _begun.pop(path.resolve(), (None, None))
+    if begun is None or state != _state(path):  # written or replaced since
+        return _sha256(path)
+    return begun.result()
+
+
+def begin_checksums(folder: Path | str) -> None:
+    """Begin to make the checksums of a folder's files in threads, to be asked for soon: a command
+    has modules to import meanwhile."""
+    pool = ThreadPoolExecutor(HASHING)
+    for path in sorted(Path(folder).glob("*.safetensors")):
+        with suppress(OSError):  # whoever opens the folder says what is wrong
+            _begun[path.resolve()] = _state(path), pool.submit(_sha256, path)
+    pool.shutdown(wait=False)
+
+
+def _state(path: Path) -> _State:
+    """What tells one state of a file from another."""
+    stat = path.stat()
+    return stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_size
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def kind_of(folder: Path | str) -> str | None:
+    """The kind that a folder says it is of, in whatever format and state; None if loger did not
+    write it."""
+    kind = _loads(Path(folder)).get("kind")
+    return kind if isinstance(kind, str) else None
+
+
+def read_manifest(folder: Path | str, kind: Kind) -> Manifest:
+    """The manifest of a folder, refused unless it is of this kind and format, and whole."""
+    folder = Path(folder)
+    path = folder / MANIFEST
+    if not path.is_file():
+        what = f"not a {kind.noun}: it has no {MANIFEST}" if folder.is_dir() else "no such folder"
+        raise DataError(what, path=folder, remedy=f"give the folder of a {kind.noun}")
+    parts = _loads(folder)
+    if "kind" not in parts:
+        raise DataError("damaged: not a manifest", path=path, remedy=kind.remedy)
+    if parts["kind"] != kind.name:
+        what = f"not a {kind.noun}: its kind is {parts['kind']!r}"
+        raise DataError(what, path=path, remedy=f"give the folder of a {kind.noun}")
+    if parts.get("format") != kind.format:
+        writer, format = parts.get("loger", "(an older version)"), parts.get("format", 1)
+        raise DataError(
+            f"written by loger {writer} in format {format}; this is loger {__version__}, "
+            f"which reads format {kind.format}",
+            path=path,
+            remedy=kind.remedy,
+        )
+    digest = parts.pop("sha256", None)
+    files = parts.get("files")
+    # A name with a folder in it would lead out of the folder.
+    inside = isinstance(files, dict) and all(Path(name).name == name for name in files)
+    typed = {k for k, v in parts.items() if isinstance(v, _PARTS.get(k, ()))}
+    if not inside or typed != _PARTS.keys() - {"sha256"} or digest != manifest_digest(parts):
+        raise DataError("damaged or changed", path=path, remedy=kind.remedy)
+    return Manifest(**parts)
+
+
+def check_files(folder: Path, manifest: Manifest, kind: Kind) -> None:
+    """Refuse a folder in which a file is missing or not the one that was written."""
+    paths = [folder / name for name in manifest.files]
+    for path in paths:
+        if not path.is_file():
+            raise DataError(f"missing from the {kind.noun}", path=path, remedy=kind.remedy)
+    with ThreadPoolExecutor(HASHING) as pool:
+        found = list(pool.map(checksum, paths))
+    for path, digest in zip(paths, found, strict=True):
+        if digest != manifest.files[path.name]:
+            raise DataError(
+                "damaged or changed: its checksum is not the one in the manifest",
+                path=path,
+                remedy=f"copy the {kind.noun} again, or {kind.remedy}",
+            )
+
+
+def manifest_text(files: Sequence[Path], kind: Kind, about: Mapping[str, Any]) -> str:
+    """What the manifest of a folder with these files says."""
+    digests = {file.name: checksum(file) for file in sorted(files)}
+    parts = asdict(Manifest(kind.name, kind.format, __version__, digests, dict(about)))
+    parts = json.loads(json.dumps(parts))  # as it will be read: tuples are lists
+    text = json.dumps({**parts, "sha256": manifest_digest(parts)}, ensure_ascii=False, indent=2)
+    return text + "\n"
+
+
+def manifest_digest(parts: Mapping[str, Any]) -> str:
+    """The checksum of a manifest: of its parts, however they are laid out."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def _loads(folder: Path) -> dict[str, Any]:
+    """The manifest of a folder as it is; empty if there is none or it is not JSON."""
+    try:
+        parts = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return parts if isinstance(parts, dict) else {}

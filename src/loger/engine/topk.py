@@ -1,0 +1,206 @@
+"""The k best of each row, exactly: known items are left out first, ties go to the lower number."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loger.engine.kernels import kernel
+from loger.errors import LogerError
+
+STRETCH = 64
+"""Columns that are compared with a row's bar at once."""
+
+ROOM = 4
+"""A row keeps up to so many times k candidates before it is cut down to k."""
+
+
+def top_k(
+    scores: NDArray[np.float32],
+    k: int,
+    known: tuple[NDArray[np.integer], NDArray[np.integer]] | None = None,
+) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    """The k best columns of each row with their scores, best first; both [rows, k].
+
+    ``known`` are rows and columns to leave out; their scores are overwritten by -inf. Where
+    fewer than k are left that are not -inf, a list ends in -1.
+
+    >>> top_k(np.array([[1, 3, 3, 2]], dtype=np.float32), 4, (np.array([0]), np.array([1])))[0]
+    array([[ 2,  3,  0, -1]], dtype=int32)
+    """
+    if known is not None:
+        scores[known] = -np.inf
+
+    best = RunningBest(len(scores), k)
+    best.offer(scores)
+    return best.lists()
+
+
+def places(
+    scores: NDArray[np.float32], columns: NDArray[np.int64], known: NDArray[np.integer]
+) -> NDArray[np.int64]:
+    """The places, from 1, that some columns have in one row without the ``known`` columns, each
+    named once; ties go to the lower number.
+
+    >>> row = np.array([1, 3, 3, 2], dtype=np.float32)
+    >>> places(row, np.array([2, 0]), np.array([1]))
+    array([1, 3])
+    """
+    out: NDArray[np.int64] = _places(scores, columns, known.astype(np.int64))
+    return out
+
+
+class RunningBest:
+    """The k best columns of each row, of scores that come a few columns at a time.
+
+    A score is compared with the row's bar, the k-th best so far, and seldom passes it: after n
+    columns in random order, with probability k/n. So a block of scores can be chosen from while
+    it is in cache, and then be written over by the next.
+    """
+
+    def __init__(self, rows: int, k: int) -> None:
+        if k < 1:
+            raise LogerError(f"k must be at least 1, got {k!r}")
+        self.k = k
+        self._values = np.empty((rows, ROOM * k), dtype=np.float32)
+        self._columns = np.empty((rows, ROOM * k), dtype=np.int32)
+        self._sizes = np.zeros(rows, dtype=np.int64)
+        self._bars = np.full(rows, -np.inf, dtype=np.float32)
+
+    def offer(self, scores: NDArray[np.float32], first_column: int = 0) -> None:
+        """Take in the scores of further columns, which come after all that came before."""
+        if scores.ndim != 2 or len(scores) != len(self._sizes):
+            raise LogerError(f"scores of {len(self._sizes)} rows are needed, got {scores.shape}")
+        kept = self._values, self._columns, self._sizes, self._bars
+        if not _offer(scores, first_column, self.k, *kept):
+            row, column = np.argwhere(np.isnan(scores))[0] + [0, first_column]
+            raise LogerError(f"the score in column {column} of row {row} is not a number")
+
+    def lists(self) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """The k best columns and their scores, best first; -1 and -inf where there are fewer."""
+        items = np.full((len(self._sizes), self.k), -1, dtype=np.int32)
+        values = np.full((len(self._sizes), self.k), -np.inf, dtype=np.float32)
+        _sort(self._values, self._columns, self._sizes, items, values)
+        return items, values
+
+
+@kernel
+def _offer(scores, first, k, values, columns, sizes, bars):  # type: ignore[no-untyped-def]
+    """Keep what is above each row's bar; False if a score is NaN."""
+    n = scores.shape[1]
+    for i in range(len(scores)):
+        row, size, bar = scores[i], sizes[i], bars[i]
+        for start in range(0, n, STRETCH):
+            stop = start + STRETCH
+            if stop <= n:
+                # No branch and a fixed length, so that the compiler compares many at a time.
+                above = np.int32(0)
+                for j in range(STRETCH):
+                    above += np.int32(not (row[start + j] <= bar))  # NaN is above everything
+                if above == 0:
+                    continue
+            for j in range(start, min(stop, n)):
+                x = row[j]
+                if not (x <= bar):  # an equal one comes later, so it has the higher number
+                    if x != x:
+                        return False
+                    values[i, size], columns[i, size] = x, first + j
+                    size += 1
+                    if size == values.shape[1]:
+                        bar = _cut_down(values[i], columns[i], k)
+                        size = k
+        sizes[i], bars[i] = size, bar
+    return True
+
+
+@kernel
+def _kth_largest(values, k):  # type: ignore[no-untyped-def]
+    """The k-th largest of some values, which are moved about: Hoare's selection.
+
+    Not ``np.partition``: with it numba would import SciPy's linear algebra to load this from disk.
+    """
+    lo, hi, place = 0, len(values) - 1, k - 1
+    while lo < hi:
+        pivot = values[(lo + hi) >> 1]
+        i, j = lo, hi
+        while i <= j:
+            while values[i] > pivot:
+                i += 1
+            while values[j] < pivot:
+                j -= 1
+            if i <= j:
+                values[i], values[j] = values[j], values[i]
+                i += 1
+                j -= 1
+        if place <= j:
+            hi = j
+        elif place >= i:
+            lo = i
+        else:
+            break
+    return values[place]
+
+
+@kernel
+def _cut_down(values, columns, k):  # type: ignore[no-untyped-def]
+    """Move the k best to the front, in the order of their columns; the least of them."""
+    n = len(values)
+    bar = _kth_largest(values.copy(), k)
+    equal = k  # so many that equal the bar have a place: the first ones
+    for x in values:
+        equal -= x > bar
+    kept = 0
+    for j in range(n):
+        x = values[j]
+        if x > bar or (x == bar and equal > 0):
+            equal -= x == bar
+            values[kept], columns[kept] = x, columns[j]
+            kept += 1
+    return bar
+
+
+@kernel
+def _sort(values, columns, sizes, items, best):  # type: ignore[no-untyped-def]
+    """Write out the best of what was kept, in order."""
+    for i in range(len(sizes)):
+        # Stable: equal ones stay by column, in which order they were kept.
+        order = np.argsort(-values[i, : sizes[i]], kind="mergesort")
+        for j in range(min(items.shape[1], sizes[i])):
+            items[i, j], best[i, j] = columns[i, order[j]], values[i, order[j]]
+
+
+@kernel
+def _places(row, columns, known):  # type: ignore[no-untyped-def]
+    """One more than the scores that are higher, or as high and before; those known left out."""
+    out, n, bars = np.ones(len(columns), dtype=np.int64), len(row), row[columns]
+    least = np.float32(np.inf)
+    for bar in bars:  # not ``min``: see ``_kth_largest``
+        least = min(least, bar)
+    for start in range(0, n, STRETCH):
+        stop = start + STRETCH
+        if stop <= n and _count(row, start, least, True) == 0:
+            continue
+        for k in range(len(columns)):
+            if stop <= n and not start <= columns[k] < stop:
+                out[k] += _count(row, start, bars[k], stop <= columns[k])
+                continue
+            for j in range(start, min(stop, n)):
+                out[k] += row[j] > bars[k] or (row[j] == bars[k] and j < columns[k])
+    for k in range(len(columns)):
+        for j in known:
+            before = row[j] > bars[k] or (row[j] == bars[k] and j < columns[k])
+            out[k] -= before and j != columns[k]
+    return out
+
+
+@kernel
+def _count(row, start, bar, ties):  # type: ignore[no-untyped-def]
+    """How many scores of a stretch are above a bar, or at it."""
+    above = np.int32(0)  # no branch and a fixed length, as in ``_offer``
+    if ties:
+        for j in range(STRETCH):
+            above += np.int32(row[start + j] >= bar)
+    else:
+        for j in range(STRETCH):
+            above += np.int32(row[start + j] > bar)
+    return above

@@ -1,0 +1,95 @@
+"""Settings of the logic model and of EM."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from loger.grounding import Walk
+from loger.learning.mstep import PoolConfig
+from loger.logic.mln import Feature, uses_strength
+from loger.ranking.ranker import FusionKind
+
+WALK = Walk(first=0.0, item=0.25, user=0.5, fact=0.5, arrive=0.5)
+"""Exponents that validation chose on the Amazon sets (docs/results.md)."""
+
+
+@dataclass(frozen=True, slots=True)
+class EMConfig:
+    """Settings of the logic model and of EM; the defaults are those that validation chose."""
+
+    feature: Feature = "logwalk"
+    walk: Walk = WALK
+    """How a path's strength falls with degrees and, where times are known, age."""
+    popularity: bool = True
+    """Whether the item's popularity is a second unit clause."""
+    likelihood: Literal["listwise", "pseudo"] = "listwise"
+    fusion: FusionKind = "logit"
+    """S = logit p + w_enc·s (``logit``), q + α·p as in the paper (``sum``), or p alone."""
+    alpha: float = 0.3
+    """α of the paper."""
+    negatives: float = 1.0
+    """Unobserved items for each held-out one that p and q are calibrated against. q + α·p depends
+    on it: against one, q is near 1 for all of a user's best items."""
+    opacity: float | None = None
+    """The most of an item's lead that the encoder may carry, on average over the lists of
+    development users; 0 is the purely logical model, 1 sets no limit; None: the least that costs
+    nothing that can be told from chance (``listwise`` and ``logit`` only)."""
+    teacher: float | None = None
+    """What the encoder expects counts as much as so many users with one label each (one with m
+    counts √m): it teaches the rules where labels are few (``listwise`` only); 0: it does not; None:
+    as much as makes users with labels who are left out most likely (docs/adr/0015)."""
+    taught_users: int = 200
+    """Users whose candidates it teaches by."""
+    many_labels: int = 300
+    """From so many users with labels on the encoder does not teach, and settings are compared on
+    users of whom nothing is learned; with fewer all teach, and those left out of folds choose."""
+    additive: bool = True
+    """Whether the encoder's part is a plain sum over a user's interactions, not divided by the
+    length of the sum, so that what an interaction gives is what its removal costs (docs/adr/0018;
+    ``listwise`` and ``logit`` only, and encoders that have such sums)."""
+    saturation: float = 3.0
+    """In log(1 + strength / scale), the scale of a rule in median strengths: the larger, the more
+    ``logwalk`` is a plain sum too (``listwise`` only)."""
+    l2: float = 1e-3
+    rounds: int = 0
+    """The most rounds of EM; the paper has 4, 2 and 3, but none has yet been worth its time
+    (docs/adr/0014)."""
+    early_stop: bool = True
+    """Whether a round that does not raise both the bound and NDCG on the development users is
+    taken back, and is the last."""
+    hidden: int = 50
+    """Size of H per user: so many items of highest q, and as many uniform ones."""
+    max_hidden: int = 10
+    """The most pairs of a user in H⁺."""
+    tau: float = 0.9
+    """τ: a hidden pair with p ≥ τ is selected into H⁺; 0.5 in the paper."""
+    rate: float = 1e-5
+    steps: int = 0
+    """Steps of gradient ascent at that rate, as published; 0 solves to the optimum."""
+    fit_users: int = 6000
+    """Users whose held-out interactions the listwise likelihood is of …"""
+    fit_pairs: int = 50_000
+    """… fewer if these have so many …"""
+    dev_users: int = 4000
+    """… and others on whom rounds and settings are compared."""
+    pseudo_users: int = 4000
+    """Users whose pairs the pseudo-likelihood is of, standing for all: it has few weights to learn
+    and a hundred pairs of each user."""
+    screen_users: int = 1500
+    """Users on whom all rules are tried; those of no weight are not looked at again."""
+    rule_candidates: int = 40
+    """Each rule's best items are candidates in the listwise likelihood, …"""
+    main_candidates: int = 100
+    """… and so many of the encoder and of rules over other users."""
+    seed: int = 0
+
+    @property
+    def active_walk(self) -> Walk | None:
+        """The walk, if the feature needs it."""
+        return self.walk if uses_strength(self.feature) else None
+
+    @property
+    def pools(self) -> PoolConfig:
+        """How candidates are gathered."""
+        return PoolConfig(self.active_walk, self.rule_candidates, self.main_candidates)

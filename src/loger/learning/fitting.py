@@ -1,0 +1,308 @@
+"""How LOGER is fitted: mine rules, train the encoder, EM, then the encoder goes on with all.
+
+Weights are learned from validation interactions, which neither the graph nor the encoder of that
+stage knows; then the graph is made again with them, and the encoder learns them as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from loger.config import LOGERConfig
+from loger.data.splits import Split
+from loger.encoder.calibration import Calibration
+from loger.encoder.newcomers import Grows, Moved
+from loger.encoder.protocol import Encoder, Refits
+from loger.encoder.vectors import vectors
+from loger.engine import Engine, Progress
+from loger.engine.beside import Beside
+from loger.engine.settings import from_names
+from loger.errors import LogerError
+from loger.explain.reasoned import PathReasoner
+from loger.graph import INTERACTION, KnowledgeGraph, Pairs, whole
+from loger.learning.derived import choose, derive, derived_rules
+from loger.learning.derived_config import DerivedConfig, Tried
+from loger.learning.em import EM
+from loger.learning.em_config import EMConfig
+from loger.learning.estep import select_hidden
+from loger.learning.fit_result import Fitted
+from loger.learning.fitted import FittedLogic, kept_rounds
+from loger.learning.opacity import least_opaque
+from loger.learning.stages import Stages, final, rounds_of
+from loger.learning.tuning import POPULARITIES, RECENCIES, STRENGTHS, tuned, with_or_without
+from loger.logic.mining import Mined, mine
+from loger.ranking.ranker import Ranker, sampled
+from loger.rules import RuleSet, named_rules
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """One fit: settings, what makes encoders, and where it runs."""
+
+    config: LOGERConfig
+    make_encoder: Callable[[], Encoder]
+    engine: Engine
+    progress: Progress
+    checkpoint: Path | None = None
+
+    def run(self, split: Split, tune: Mapping[str, Sequence[Any]] | None = None) -> Fitted:
+        """Learn from train, choose on validation, then learn from both.
+
+        Beside mining and tuning, the encoder of train is trained; beside EM, that of both.
+        """
+        _check_validation(split)
+        with Beside(self.engine) as beside:
+            return self._run(split, tune, beside)
+
+    def _run(
+        self, split: Split, tune: Mapping[str, Sequence[Any]] | None, beside: Beside
+    ) -> Fitted:
+        waiting = beside.start(partial(self._encoder, split.graph, "first"))
+        mined, (derived, tried) = self.mined(split), self.derived(split)
+        encoder, both = waiting(self.progress), split.refit()
+        work = partial(self._encoder, both.graph, "last", first=encoder)
+        # With rounds the first encoder changes, and the last one may go on from where that ends.
+        last = work if self.config.em.rounds else beside.start(work)
+        problem = self.problem(split, mined, derived, encoder)
+        em, fitted, more = self.learned(problem, self.grid(split) if tune is None else tune)
+        derived, tried = derived.used_by(fitted.logic.rules), tried + more
+        mining = self.config.mining.for_pairs(len(split.train))
+        config = replace(self.config, derived=derived, em=em.config, mining=mining)
+        whole_graph = derive(both, derived, self.progress)
+        ranker = self._on_all(whole_graph, last(self.progress), em, fitted, config)
+        ranker = replace(ranker, held_out=Pairs.sorted(*split.pairs("test")))
+        reasoner = self._reasoner(ranker)
+        catalogue = split.dataset.catalogue
+        return Fitted(ranker, config, fitted.trace, tried, mined, reasoner, catalogue=catalogue)
+
+    def learned(
+        self, problem: Callable[[EMConfig], EM], grid: Mapping[str, Sequence[Any]]
+    ) -> tuple[EM, FittedLogic, list[Tried]]:
+        """The weights that validation teaches, the problem with the settings that it chose, and
+        what was tried."""
+        stages = self.stages
+        em, first, more = tuned(problem, self.config.em, grid, stages)
+        first, worth = with_or_without(em, first)
+        em, first, dial = least_opaque(em, first)
+        fitted = final(em, em.run(first, rounds_of(em, stages)), stages)
+        return em, fitted, more + worth + dial
+
+    def grid(self, split: Split) -> dict[str, Sequence[Any]]:
+        """What a fit tries on development users unless told otherwise: of a walk only what the
+        feature, or an encoder that sums histories, has a use for."""
+        graph, out = split.graph, dict[str, Sequence[Any]]()
+        walks = self.config.em.active_walk is not None
+        weighs_histories = walks or self.config.encoder.users == "history"
+        if graph.times is not None and weighs_histories:
+            out["recency"] = RECENCIES
+        if graph.strengths is not None and weighs_histories:
+            out["strength"] = STRENGTHS
+        return {**out, "popular": POPULARITIES} if walks else out
+
+    def warm(self, split: Split, before: Fitted) -> Fitted:
+        """Learn from train and validation, beginning from a model of an earlier state of the data.
+
+        Settings, rules and their weights stay; derived relations are made anew, and the encoder
+        goes on from the vectors it had. So nothing is chosen, and no validation is needed.
+        """
+        graph = derive(split.refit(), before.config.derived, self.progress)
+        old = whole(before.ranker.graph)
+        _check_test_is_new(split, before.ranker)
+        encoder = before.ranker.encoder
+        if not isinstance(encoder, Grows):
+            raise LogerError(f"{type(encoder).__name__} cannot start warm on other data; fit anew")
+        folder = None if self.checkpoint is None else Path(self.checkpoint) / "warm"
+        begun = encoder.grown(Moved.by_name(old, graph.given))
+        encoder = begun.fit(graph.given, warm=True, checkpoint=folder, progress=self.progress)
+        logic = before.ranker.logic
+        rules = named_rules(graph, [rule.names for rule in logic.rules])
+        walk, sample = before.ranker.walk, before.ranker.sample
+        logic, fusion = replace(logic, rules=rules), before.ranker.fusion
+        ranker = Ranker.of(graph, encoder, logic, fusion, walk, sample)
+        ranker = replace(ranker, held_out=Pairs.sorted(*split.pairs("test")))
+        mined = _mined_on(before.mined, graph.given)
+        fit = replace(self, config=before.config)
+        learned = before.config, before.trace, before.tried, mined, fit._reasoner(ranker)
+        return Fitted(ranker, *learned, catalogue=split.dataset.catalogue)
+
+    def derived(self, split: Split) -> tuple[DerivedConfig, list[Tried]]:
+        """How relations are made from the interactions, and what was tried.
+
+        None are made for the paper's M-step, which learns from observed pairs: those that derived
+        facts are made of; nor for the path reasoner, which walks by the encoder's vectors of
+        relations, and derived ones have none.
+        """
+        config = self.config
+        if config.em.likelihood == "pseudo" or config.explain_by == "reasoner":
+            return DerivedConfig.none(), []
+        return self.stages.once(
+            "derived",
+            (split.graph.fingerprint, split.pairs("validation"), self.config),
+            lambda: choose(split, self.config.derived, self.config.seed, self.engine),
+            lambda found: ({"config": asdict(found[0]), "tried": found[1]}, {}),
+            lambda values, _: (
+                from_names(DerivedConfig, values["config"], "derived"),
+                [(name, value, ndcg) for name, value, ndcg in values["tried"]],
+            ),
+        )
+
+    def mined(self, split: Split) -> Mined:
+        """The rules of train, if there is validation to learn their weights from."""
+        _check_validation(split)
+        graph, config = split.graph, self.config.mining
+
+        def compute() -> Mined:
+            mined = mine(graph, config, self.engine)
+            if not len(mined.rules):
+                raise LogerError(_no_rules(graph, mined))
+            return mined
+
+        return self.stages.once(
+            "mining",
+            (graph.fingerprint, config),
+            compute,
+            lambda mined: (mined.record(), {}),
+            lambda values, _: Mined.of_record(graph, values),
+        )
+
+    def problem(
+        self,
+        split: Split,
+        mined: Mined | None = None,
+        derived: DerivedConfig | None = None,
+        encoder: Encoder | None = None,
+    ) -> Callable[[EMConfig], EM]:
+        """What EM has to solve with any settings: rules and an encoder of train, and validation."""
+        held_out = split.pairs("validation")
+        mined = self.mined(split) if mined is None else mined
+        graph = derive(split, derived or self.derived(split)[0], self.progress)
+        # Derived relations are numbered before the inverses of others.
+        known = named_rules(graph, [rule.names for rule in mined.rules])
+        rules = RuleSet((*known, *derived_rules(graph)))
+        encoder = encoder or self._encoder(graph, "first", self.progress)
+        logic_graph = sampled(graph, self.config.sample)
+        return lambda settings: EM(
+            graph,
+            encoder,
+            rules,
+            held_out,
+            settings,
+            logic_graph=logic_graph,
+            engine=self.engine,
+            progress=self.progress,
+            checkpoint=self.checkpoint,
+        )
+
+    def _on_all(
+        self,
+        graph: KnowledgeGraph,
+        encoder: Encoder,
+        first: EM,
+        fitted: FittedLogic,
+        config: LOGERConfig,
+    ) -> Ranker:
+        """All that is known, with an encoder of it and the E-steps that it has yet to make; the
+        weights stay."""
+        walk, sample = config.em.walk, self.config.sample
+        # Relations are numbered anew where a derived one was of no use.
+        rules = named_rules(graph, [rule.names for rule in fitted.logic.rules])
+        logic = replace(fitted.logic, rules=rules)
+        ranker, em = Ranker.of(graph, encoder, logic, fitted.fusion, walk, sample), config.em
+        rounds = kept_rounds(fitted.trace, em.early_stop)
+        says = first.over_hidden(fitted)[0] if rounds else Calibration()
+        for number in range(rounds):
+            hidden, _ = select_hidden(
+                ranker, em.hidden, em.max_hidden, em.tau, self.engine, says=says
+            )
+            encoder.fit(
+                graph.given,
+                hidden=hidden,
+                warm=True,
+                checkpoint=self._folder(f"last-round-{number + 1}"),
+                progress=self.progress,
+            )
+        return ranker
+
+    def _reasoner(self, ranker: Ranker) -> PathReasoner | None:
+        """φ, trained to walk as the rules do, each as much as its weight says; None where lists
+        are not explained by it, or no rule has a positive weight to be followed."""
+        config = self.config
+        if config.explain_by != "reasoner" or not (ranker.logic.weights > 0).any():
+            return None
+        from loger.reasoner.walker import Reasoner
+
+        tables = vectors(ranker.encoder, whole(ranker.graph))
+        walker = Reasoner(config.reasoner).fit(
+            whole(ranker.logic_graph),
+            ranker.logic.rules,
+            ranker.logic.weights,
+            *tables,
+            checkpoint=self.checkpoint,
+            progress=self.progress,
+        )
+        return PathReasoner(walker, config.search)
+
+    def _encoder(
+        self, graph: KnowledgeGraph, stage: str, progress: Progress, first: Encoder | None = None
+    ) -> Encoder:
+        """An encoder of what is given, which goes on from a first one if it can."""
+        folder = self._folder(stage)
+        if isinstance(first, Refits):
+            # A copy: EM goes on with the first.
+            return copy(first).refit(graph.given, checkpoint=folder, progress=progress)
+        return self.make_encoder().fit(graph.given, checkpoint=folder, progress=progress)
+
+    def _folder(self, stage: str) -> Path | None:
+        return None if self.checkpoint is None else Path(self.checkpoint) / stage
+
+    @property
+    def stages(self) -> Stages:
+        """What was done before, if there is a checkpoint."""
+        return Stages(self._folder("stages"))
+
+
+def _mined_on(mined: Mined, graph: KnowledgeGraph) -> Mined:
+    """Rules that were tried on another graph of the same relations."""
+    rules = {m.rule.names: m.rule for m in mined.measures}
+    moved = dict(zip(rules, named_rules(graph, rules), strict=True))
+    measures = tuple(replace(m, rule=moved[m.rule.names]) for m in mined.measures)
+    kept = RuleSet(tuple(m.rule for m in measures if m.kept))
+    return replace(mined, rules=kept, measures=measures)
+
+
+def _check_test_is_new(split: Split, ranker: Ranker) -> None:
+    """Refuse to begin from a model that knows what is to be tested on."""
+    graph, words = whole(ranker.graph), split.dataset.vocabulary
+    users, items = graph.vocabulary.ids("user"), graph.vocabulary.ids("item")
+    first, names = split.dataset.n_users, words.names
+    pairs = [
+        (users[names[u]], items[names[first + v]])
+        for u, v in zip(*split.pairs("test"), strict=True)
+        if names[u] in users and names[first + v] in items
+    ]
+    known = sum(graph.has(u, INTERACTION, v) for u, v in pairs)
+    if known:
+        raise LogerError(
+            f"the model to begin from knows {known:,} of the {len(split.test):,} interactions that "
+            "are held out to test on, so a test would flatter; hold none out (test=0), or fit anew"
+        )
+
+
+def _check_validation(split: Split) -> None:
+    if not len(split.validation):
+        raise LogerError(
+            f"{split.dataset.name} has no validation pairs, and rule weights are learned from "
+            f"them; split with validation=0.1"
+        )
+
+
+def _no_rules(graph: KnowledgeGraph, mined: Mined) -> str:
+    """Why there is nothing to learn weights of, and what helps."""
+    pairs = int((graph.triples()[1] == INTERACTION).sum())
+    remedy = "give more interactions: people who share items, or facts that items share"
+    return f"no rule was found in {pairs:,} training pairs ({mined.story()}); {remedy}"

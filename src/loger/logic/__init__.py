@@ -1,0 +1,1 @@
+"""The Markov logic network: features of rules, probabilities, likelihoods, gradients."""

@@ -1,0 +1,54 @@
+"""The compiled sum that the listwise likelihood is; ``logic.listwise`` calls it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from loger.engine.kernels import kernel
+
+
+@kernel
+def softmax_lists(w, data, indices, indptr, beside, starts, mass, hits, weight, z, gradient):  # type: ignore[no-untyped-def]
+    """Σ over hits of weight · log p; adds its gradient, user by user, while the rows are in cache.
+
+    The first parameters are of the sparse columns, the last of the rows of ``beside``, which have a
+    value for every candidate. Candidates of users without a hit do not matter and are passed over.
+    """
+    value, width = 0.0, len(w) - len(beside)
+    for k in range(len(mass)):
+        lo, hi = starts[k], starts[k + 1]
+        if mass[k] == 0.0:
+            continue
+        highest = -np.inf
+        for i in range(lo, hi):
+            x = 0.0
+            for j in range(indptr[i], indptr[i + 1]):
+                x += data[j] * w[indices[j]]
+            for c in range(len(beside)):
+                x += w[width + c] * beside[c, i]
+            z[i] = x
+            highest = max(highest, x)
+        total = 0.0
+        share = np.empty(hi - lo)
+        for i in range(lo, hi):
+            share[i - lo] = np.exp(z[i] - highest)
+            total += share[i - lo]
+        value -= mass[k] * (highest + np.log(total))
+        for i in range(lo, hi):
+            share[i - lo] *= -mass[k] / total
+            pull = share[i - lo]
+            for j in range(indptr[i], indptr[i + 1]):
+                gradient[indices[j]] += pull * data[j]
+        for c in range(len(beside)):
+            pulled = 0.0
+            for i in range(lo, hi):
+                pulled += share[i - lo] * beside[c, i]
+            gradient[width + c] += pulled
+    for h in range(len(hits)):
+        i = hits[h]
+        value += weight[h] * z[i]
+        for j in range(indptr[i], indptr[i + 1]):
+            gradient[indices[j]] += weight[h] * data[j]
+        for c in range(len(beside)):
+            gradient[width + c] += weight[h] * beside[c, i]
+    return value

@@ -1,0 +1,279 @@
+"""Markov logic: features of groundings, probability, likelihoods and their gradients (METHOD 5).
+
+For a pair i with groundings of the rules l, logit p_i = Σ_l w_l φ_il + w₀, where φ is one of
+
+- ``set``: ``1[n_l > 0] / |L_i|``, Eq. 1 of the paper;
+- ``multiset``: n_l / Σ n, what the authors' code computes;
+- ``count``: log(1 + n_l), with a prior w₀: more evidence never counts against;
+- ``walk``: x_l / s_l, strength of the paths in units of what is usual for the rule;
+- ``logwalk``: log(1 + x_l / s_l), the default: strength with diminishing returns.
+
+The first two are means and have no prior: adding a path of a good rule can lower p. The others
+add up over rules; within a rule each path's share of φ is its share of n or x, which is what
+Aumann and Shapley's axioms give for a function of a sum. The item's popularity may be a second
+unit clause: + w_pop · log(1 + interactions of v).
+
+All functions here are pure: arrays in, arrays out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Literal, get_args
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from loger.engine import Engine, LocalEngine
+from loger.engine.logistic import expit
+from loger.engine.threads import numpy_on_one_thread
+from loger.errors import UnknownNameError
+from loger.graph import Graph
+from loger.grounding import Formula, Groundings, Walk, ground, logits, near_items
+from loger.logic.likelihood import softmax_lists
+from loger.rules import RuleSet
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+Feature = Literal["set", "multiset", "count", "walk", "logwalk"]
+FEATURES: tuple[Feature, ...] = get_args(Feature)
+"""In the order of the kernels' numbers."""
+
+Floats = NDArray[np.float64]
+Valued = tuple[float, Floats]
+"""A value and its gradient."""
+
+
+def additive(feature: Feature) -> bool:
+    """Whether a feature adds up over rules, and so has a prior w₀."""
+    return feature not in ("set", "multiset")
+
+
+def uses_strength(feature: Feature) -> bool:
+    """Whether a feature is of strengths, not counts."""
+    return feature in ("walk", "logwalk")
+
+
+def features(found: Groundings, feature: Feature, scales: ArrayLike | None = None) -> csr_array:
+    """φ of pairs, as a sparse matrix pairs × rules; ``scales`` are the s_l of strengths."""
+    return found.as_matrix(feature_cells(found, feature, scales))
+
+
+def feature_cells(
+    found: Groundings, feature: Feature, scales: ArrayLike | None = None
+) -> NDArray[np.float64]:
+    """φ of pairs where it is not zero, cell by cell as the groundings are."""
+    if feature not in FEATURES:
+        raise UnknownNameError("feature", feature, FEATURES)
+    if uses_strength(feature):
+        x = found.weighed
+        if scales is not None:
+            x = x / np.asarray(scales, dtype=np.float64)[found.rules]
+        return np.log1p(x) if feature == "logwalk" else x
+    n = found.counts.astype(np.float64)
+    if feature == "count":
+        return np.log1p(n)
+    if feature == "set":
+        n = np.ones_like(n)
+    return n / np.repeat(found.row_sums(n), np.diff(found.indptr))
+
+
+def probability(phi: csr_array, weights: ArrayLike, prior: float = 0.0) -> Floats:
+    """p = σ(φ·w + w₀); where no rule fires that is σ(w₀), and 0.5 without a prior."""
+    out: Floats = expit(phi @ np.asarray(weights, dtype=np.float64) + prior)
+    return out
+
+
+def pseudo_likelihood(
+    parameters: Floats, phi: csr_array, targets: Floats, l2: float = 0.0, prior: bool = True
+) -> Valued:
+    """Σ_i [t_i log p_i + (1 − t_i) log(1 − p_i)] − ½λ‖w‖² and its gradient (Eq. 2 and 3).
+
+    t is 1 for observed pairs and q for hidden ones. With ``prior`` the last parameter is w₀,
+    which λ leaves alone.
+    """
+    w = parameters[:-1] if prior else parameters
+    z = phi @ w + (parameters[-1] if prior else 0.0)
+    value = float(np.sum(targets * z - np.logaddexp(0.0, z)) - 0.5 * l2 * w @ w)
+    rest = targets - expit(z)
+    gradient = phi.T @ rest - l2 * w
+    return value, np.append(gradient, rest.sum()) if prior else gradient
+
+
+def listwise(
+    parameters: Floats,
+    phi: csr_array | Floats,
+    starts: NDArray[np.int64],
+    hits: NDArray[np.int64],
+    l2: float = 0.0,
+    weight: Floats | None = None,
+    beside: Floats | None = None,
+) -> Valued:
+    """Mean log-likelihood of the hits, each among its user's candidates, and its gradient.
+
+    Row i of ``phi`` is a candidate of user k where starts[k] ≤ i < starts[k+1]; every user has
+    candidates. p(i) = softmax over the user's candidates of φ·w. ``weight`` says what each hit
+    counts, adding up to 1; by default a user's m hits count 1/√m each (``hit_weights``). λ is of
+    the mean: ½λ‖w‖² is taken off. Columns of φ that are nowhere zero cost less in ``beside``
+    [columns, rows], which comes after those of ``phi``.
+    """
+    users = np.searchsorted(starts, hits, side="right") - 1
+    weight = hit_weights(starts, hits) if weight is None else weight
+    mass = np.bincount(users, weight, minlength=len(starts) - 1)
+    from scipy.sparse import csr_array  # slow to import, and only a fit needs it
+
+    x = csr_array(phi)
+    gradient, z = np.zeros(len(parameters)), np.empty(x.shape[0])
+    dense = np.empty((0, len(z))) if beside is None else beside
+    value: float = softmax_lists(
+        parameters, x.data, x.indices, x.indptr, dense, starts, mass, hits, weight, z, gradient
+    )
+    return value - 0.5 * l2 * float(parameters @ parameters), gradient - l2 * parameters
+
+
+def hit_weights(starts: NDArray[np.int64], hits: NDArray[np.int64]) -> Floats:
+    """What hits count: those of a user with m of them 1/√m each, adding up to 1."""
+    users = np.searchsorted(starts, hits, side="right") - 1
+    weight: Floats = 1 / np.sqrt(np.bincount(users)[users])
+    weight /= weight.sum()
+    return weight
+
+
+def maximise(
+    function: Callable[[Floats], Valued],
+    start: Floats,
+    positive: NDArray[np.bool_] | None = None,
+    most: Floats | None = None,
+) -> Floats:
+    """The parameters at the maximum of a concave function, from a warm start, by L-BFGS-B.
+
+    Those marked ``positive`` are kept at 0 or above, and none rises above ``most``.
+    """
+
+    def downhill(x: Floats) -> Valued:
+        value, gradient = function(x)
+        return -value, -gradient
+
+    kept = np.zeros(len(start), dtype=bool) if positive is None else positive
+    highest = np.full(len(start), np.inf) if most is None else most
+    low = np.where(kept, 0.0, -np.inf)
+    bounds = [
+        (a if np.isfinite(a) else None, b if np.isfinite(b) else None)
+        for a, b in zip(low.tolist(), highest.tolist(), strict=True)
+    ]
+    options = {"maxiter": 300, "ftol": 1e-10, "gtol": 1e-6, "maxcor": 20}
+    from scipy.optimize import minimize  # slow to import, and only a fit needs it
+
+    with numpy_on_one_thread():  # a step is of a few dozen numbers: threads would only wait
+        found = minimize(  # type: ignore[call-overload]
+            downhill, start, jac=True, bounds=bounds, method="L-BFGS-B", options=options
+        )
+    best: Floats = found.x
+    return best
+
+
+def ascend(function: Callable[[Floats], Valued], start: Floats, rate: float, steps: int) -> Floats:
+    """Plain gradient ascent, as the paper's M-step is published."""
+    x = start
+    for _ in range(steps):
+        x = x + rate * function(x)[1]
+    return x
+
+
+def typical_strengths(found: Groundings) -> Floats:
+    """s_l: the median strength of each rule where it fires; 1 for a rule that never does."""
+    assert found.strengths is not None
+    out = np.ones(found.n_rules)
+    kind = np.uint16 if found.n_rules < 1 << 16 else np.int64  # short numbers sort by digits
+    order = np.argsort(found.rules.astype(kind), kind="stable")
+    ends = np.searchsorted(found.rules[order], np.arange(found.n_rules + 1))
+    for rule, (lo, hi) in enumerate(pairwise(ends.tolist())):
+        if hi > lo:
+            own = found.strengths[order[lo:hi]]
+            out[rule] = np.partition(own, (hi - lo) // 2)[(hi - lo) // 2]
+    return out
+
+
+@dataclass(frozen=True, eq=False)
+class Logic:
+    """The learned logic model: logit p(u, v) = Σ_l w_l φ_l(u, v) + w₀ + w_pop · log(1 + pop(v))."""
+
+    rules: RuleSet
+    weights: Floats  # [rules]
+    feature: Feature = "logwalk"
+    walk: Walk | None = None
+    scales: Floats | None = None  # [rules]; None for features of counts
+    prior: float = 0.0
+    popularity: float = 0.0  # w_pop
+
+    def unit(self, graph: Graph) -> Floats:
+        """What the unit clauses give each item: w₀ + w_pop · log(1 + pop(v)); [items]."""
+        return self.prior + self.popularity * log_popularity(graph)
+
+    def ground(
+        self,
+        graph: Graph,
+        users: ArrayLike,
+        items: ArrayLike,
+        engine: Engine | None = None,
+    ) -> Groundings:
+        """The groundings of pairs, weighed if the feature needs it."""
+        return ground(graph, self.rules, users, items, walk=self.walk, engine=engine)
+
+    def contributions(self, found: Groundings) -> Floats:
+        """w_l φ_l of each pair and rule that fires, cell by cell as the groundings are."""
+        return feature_cells(found, self.feature, self.scales) * self.weights[found.rules]
+
+    def pair_logits(self, graph: Graph, found: Groundings) -> Floats:
+        """logit p of pairs that have been grounded."""
+        return found.row_sums(self.contributions(found)) + self.unit(graph)[found.items]
+
+    def logits(
+        self,
+        graph: Graph,
+        users: ArrayLike,
+        engine: Engine | None = None,
+        *,
+        observed: bool = True,
+    ) -> NDArray[np.float32]:
+        """logit p of all items for a block of users; [users, items].
+
+        An observed pair is scored as if it had not been observed, like any other; without
+        ``observed`` its rules are not looked at, for who leaves it out anyway.
+        """
+        own = np.asarray(users, dtype=np.int64)
+        alone = LocalEngine(1) if engine is None else engine
+        out = logits(graph, self.rules, own, self._formula, walk=self.walk, engine=alone)
+        distinct, place = np.unique(own, return_inverse=True)
+        near_users, near = near_items(graph, distinct, observed)
+        if len(near):
+            found = self.ground(graph, near_users, near, alone)
+            told = found.row_sums(self.contributions(found))
+            rows = np.searchsorted(distinct, near_users)
+            ends = np.searchsorted(rows, np.arange(len(distinct) + 1))
+            for k, d in enumerate(place):
+                span = slice(ends[d], ends[d + 1])
+                out[k, near[span]] = told[span]
+        out += self.unit(graph).astype(np.float32)
+        return out
+
+    @property
+    def _formula(self) -> Formula:
+        scales = np.ones(len(self.rules)) if self.scales is None else self.scales
+        return Formula(FEATURES.index(self.feature), self.weights, scales)
+
+
+_popularity: WeakKeyDictionary[Graph, Floats] = WeakKeyDictionary()
+
+
+def log_popularity(graph: Graph) -> Floats:
+    """log(1 + interactions) of each item of a graph, made once."""
+    known = _popularity.get(graph)
+    if known is None:
+        known = _popularity[graph] = np.log1p(graph.popularity)
+        known.flags.writeable = False
+    return known

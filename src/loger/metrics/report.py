@@ -1,0 +1,255 @@
+"""What an evaluation found: values per user, means with intervals, and who beats whom."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from html import escape
+from pathlib import Path
+from typing import Literal, get_args
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from loger.engine import html
+from loger.engine.files import atomic_file
+from loger.errors import LogerError, UnknownNameError
+from loger.metrics.significance import resampled_means, sign_flip, wilcoxon
+
+Values = NDArray[np.float64]
+Format = Literal["text", "markdown", "csv", "latex"]
+
+METRICS = (
+    "ndcg", "recall", "hit_rate", "precision", "ndcg_retrieved", "mrr",
+    "diversity", "calibration", "novelty", "popularity_lift",
+)  # fmt: skip
+"""Per user; the first four are the columns of METHOD 10, in its order."""
+PLAIN = ("novelty", "popularity_lift")
+"""Not shares: bits, and a ratio."""
+
+SHOWN = ("ndcg", "recall", "hit_rate", "precision")
+_TITLES = {
+    "ndcg": "NDCG",
+    "recall": "Recall",
+    "hit_rate": "HR",
+    "precision": "Precision",
+    "ndcg_retrieved": "NDCG (retrieved)",
+    "mrr": "MRR",
+    "diversity": "Diversity",
+    "calibration": "Calibration",
+    "novelty": "Novelty",
+    "popularity_lift": "Popularity lift",
+}
+_LATEX = str.maketrans(
+    {c: rf"\{c}" for c in "&%$#_{}"} | {"^": r"\^{}", "α": r"$\alpha$", "β": r"$\beta$"}
+)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One model against another on the same users."""
+
+    first: str
+    second: str
+    metric: str
+    difference: float
+    """Mean of first minus second."""
+    low: float
+    """Ends of the paired bootstrap interval of the difference."""
+    high: float
+    p: float
+    """Two-sided, by flipping signs of per-user differences; not corrected for many tests."""
+    p_wilcoxon: float
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Report:
+    """Values of several models for the same users, and what follows from them.
+
+    Intervals and p say how far the result depends on the users that were met; they do not
+    speak of other seeds or other splits.
+    """
+
+    dataset: str
+    part: str
+    protocol: str
+    k: int
+    users: NDArray[np.int32]
+    values: Mapping[str, Mapping[str, Values]]
+    """By model and metric, one value per user."""
+    coverage: Mapping[str, float]
+    seed: int = 0
+    samples: int = 1000
+    """Bootstrap samples, and a tenth of the sign flips."""
+    level: float = 0.95
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The models, in the order they were given."""
+        return tuple(self.values)
+
+    def mean(self, model: str, metric: str) -> float:
+        """Mean over all users."""
+        return float(self._of(model, metric).mean())
+
+    def interval(self, model: str, metric: str) -> tuple[float, float]:
+        """Bootstrap percentile interval of the mean."""
+        self._of(model, metric)
+        return self._ends(self._resampled[:, self._column(model, metric)])
+
+    def best(self, metric: str = "ndcg") -> str:
+        """The model with the highest mean; of equals the first."""
+        return max(self.models, key=lambda model: self.mean(model, metric))
+
+    def compare(self, first: str, second: str, metric: str = "ndcg") -> Comparison:
+        """The difference of two models with its interval and significance."""
+        key = (first, second, metric)
+        if key not in self._compared:
+            self._compared[key] = self._compare(*key)
+        return self._compared[key]
+
+    def __repr__(self) -> str:
+        models = ", ".join(self.models)
+        what = f"{self.dataset}, {self.part}, {self.protocol}, k = {self.k}"
+        return f"Report({what}, {len(self.users):,} users: {models})"
+
+    def __str__(self) -> str:
+        return self.table()
+
+    def _repr_html_(self) -> str:
+        head, *rows = self._cells(SHOWN, "text")
+        what = f"{self.dataset}, {self.part}, {self.protocol}, {len(self.users):,} users"
+        return f"<div><b>{escape(what)}</b>{html.table(head, rows)}</div>"
+
+    # ── for people and files ────────────────────────────────────────────────────────────
+
+    def table(self, format: Format = "text", metrics: Sequence[str] = SHOWN) -> str:
+        """Means in percent with intervals, one model per line, the best of each column marked.
+
+        ``p`` is that of the first metric's difference from the best model in it. CSV has
+        plain shares instead, with the ends of the intervals in columns of their own.
+        """
+        if format not in get_args(Format):
+            raise UnknownNameError("table format", format, get_args(Format))
+        if format == "csv":
+            return self._csv(metrics)
+        rows = self._cells(metrics, format)
+        head = rows[0]
+        if format == "markdown":
+            rows.insert(1, ["---"] * len(head))
+            return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+        if format == "latex":
+            begin = rf"\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}"
+            lines = [" & ".join(row) + r" \\" for row in rows]
+            rules = [begin, r"\hline", lines[0], r"\hline", *lines[1:], r"\hline"]
+            return "\n".join([*rules, r"\end{tabular}"])
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        pads = [[f"{c:<{w}}" for c, w in zip(row, widths, strict=True)] for row in rows]
+        return "\n".join("  ".join(row).rstrip() for row in pads)
+
+    def _cells(self, metrics: Sequence[str], format: Format) -> list[list[str]]:
+        """The head of the table, and a row for each model."""
+        head = ["", *(f"{_TITLES.get(m, m)}@{self.k}" for m in metrics), "p", "coverage"]
+        return [head, *(self._row(model, metrics, format) for model in self.models)]
+
+    def to_json(self) -> str:
+        """Means, intervals and comparisons with the best model, as JSON."""
+        best = self.best()
+        models = {
+            model: {m: [self.mean(model, m), *self.interval(model, m)] for m in METRICS}
+            | {"coverage": self.coverage[model]}
+            for model in self.models
+        }
+        others = [vars(self.compare(best, m)) for m in self.models if m != best]
+        facts = {n: getattr(self, n) for n in ("dataset", "part", "protocol", "k", "seed")}
+        facts |= {"users": len(self.users), "samples": self.samples, "level": self.level}
+        whole = {**facts, "models": models, "best": best, "best_against": others}
+        return json.dumps(whole, indent=2, ensure_ascii=False)
+
+    def write_users(self, path: Path | str) -> None:
+        """Every value of every user as Parquet: model, user, and a column per metric."""
+        whole = pl.concat(
+            pl.DataFrame({"user": self.users, **of}).select(
+                pl.lit(model).alias("model"), "user", *METRICS
+            )
+            for model, of in self.values.items()
+        )
+        with atomic_file(path) as file:
+            whole.write_parquet(file)
+
+    # ── inside ──────────────────────────────────────────────────────────────────────────
+
+    @cached_property
+    def _resampled(self) -> Values:
+        """Resampled means of all models and metrics at once; [samples, models · metrics]."""
+        columns = [self.values[model][metric] for model in self.models for metric in METRICS]
+        return resampled_means(np.stack(columns, axis=1), self.samples, self.seed)
+
+    @cached_property
+    def _compared(self) -> dict[tuple[str, str, str], Comparison]:
+        """Comparisons made so far: each flips many signs, and tables ask again."""
+        return {}
+
+    def _compare(self, first: str, second: str, metric: str) -> Comparison:
+        difference = (self._of(first, metric) - self._of(second, metric))[:, None]
+        columns = (self._column(name, metric) for name in (first, second))
+        resampled = np.subtract(*(self._resampled[:, c] for c in columns))
+        return Comparison(
+            first,
+            second,
+            metric,
+            float(difference.mean()),
+            *self._ends(resampled),
+            p=float(sign_flip(difference, 10 * self.samples, self.seed)[0]),
+            p_wilcoxon=float(wilcoxon(difference)[0]),
+        )
+
+    def _column(self, model: str, metric: str) -> int:
+        return self.models.index(model) * len(METRICS) + METRICS.index(metric)
+
+    def _ends(self, resampled: Values) -> tuple[float, float]:
+        tail = (1 - self.level) / 2
+        low, high = np.quantile(resampled, [tail, 1 - tail])
+        return float(low), float(high)
+
+    def _of(self, model: str, metric: str) -> Values:
+        if model not in self.values:
+            raise UnknownNameError("model in this report", model, self.models)
+        if metric not in METRICS:
+            raise UnknownNameError("metric", metric, METRICS)
+        if not len(self.users):
+            raise LogerError(f"nobody has {self.part} items in {self.dataset}")
+        return self.values[model][metric]
+
+    def _row(self, model: str, metrics: Sequence[str], format: Format) -> list[str]:
+        row = [model.translate(_LATEX) if format == "latex" else model]
+        for metric in metrics:
+            scale = 1 if metric in PLAIN else 100
+            low, high = self.interval(model, metric)
+            mean = f"{scale * self.mean(model, metric):.2f}"
+            if model == self.best(metric):
+                mark = {"text": "{}*", "markdown": "**{}**", "latex": r"\textbf{{{}}}"}[format]
+                mean = mark.format(mean)
+            row.append(f"{mean} [{scale * low:.2f}, {scale * high:.2f}]")
+        best = self.best(metrics[0])
+        p = "" if model == best else f"{self.compare(best, model, metrics[0]).p:.4f}"
+        share = f"{100 * self.coverage[model]:.1f}"
+        return [*row, p, share]
+
+    def _csv(self, metrics: Sequence[str]) -> str:
+        best = self.best(metrics[0])
+        rows = []
+        for model in self.models:
+            row: dict[str, str | float | None] = {"model": model}
+            for m in metrics:
+                low, high = self.interval(model, m)
+                row |= {m: self.mean(model, m), f"{m}_low": low, f"{m}_high": high}
+            row["p"] = None if model == best else self.compare(best, model, metrics[0]).p
+            rows.append(row | {"coverage": self.coverage[model]})
+        out = io.BytesIO()
+        pl.DataFrame(rows, infer_schema_length=None).write_csv(out)
+        return out.getvalue().decode()

@@ -1,0 +1,222 @@
+"""Choosing the settings of a recommender on validation, and on nothing else."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loger.data.splits import Split
+from loger.engine import Engine, Progress, silent
+from loger.errors import LogerError
+from loger.metrics import ranking
+from loger.recommender import Recommender, part_matrix, ranked
+
+log = logging.getLogger(__name__)
+
+Metric = Literal["ndcg", "recall", "hit_rate", "precision"]
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """The best settings of a grid, what they reached on validation, and all the others."""
+
+    settings: Mapping[str, Any]
+    value: float
+    trials: tuple[tuple[Mapping[str, Any], float], ...]
+
+
+def tune(
+    make: Callable[..., Recommender],
+    grid: Mapping[str, Sequence[Any]],
+    split: Split,
+    *,
+    k: int = 10,
+    metric: Metric = "ndcg",
+    engine: Engine | None = None,
+    progress: Progress = silent,
+) -> Tuned:
+    """Fit ``make(**settings)`` for every point of a grid and keep the best on validation.
+
+    Full ranking at k, training items left out; of equally good points the first wins.
+    Then fit once more on everything: ``fit_for(make(**tuned.settings), split)``.
+    Where the workers of ``engine`` are processes of their own, points are fitted side by side; then
+    ``make`` must be a class, a function of a module, or a partial of one.
+    """
+    points = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
+    if not points:
+        raise LogerError("the grid is empty; give each setting at least one value")
+    if len(points) == 1 and not points[0]:
+        return Tuned({}, float("nan"), ())
+    if not len(split.validation):
+        raise LogerError("tuning needs validation pairs; this split has none")
+    trials: list[tuple[Mapping[str, Any], float]] = []
+    values = _values(_Points(make, split, k, metric, engine), points, progress)
+    for settings, value in zip(points, values, strict=True):
+        log.info("%s: validation %s@%d %.4f", settings, metric, k, value)
+        trials.append((settings, value))
+    best = int(np.argmax([value for _, value in trials]))
+    return Tuned(*trials[best], tuple(trials))
+
+
+class _Points(NamedTuple):
+    """What the points of a grid have in common."""
+
+    make: Callable[..., Recommender]
+    split: Split
+    k: int
+    metric: Metric
+    engine: Engine | None
+
+
+def _values(
+    points: _Points, grid: Sequence[Mapping[str, Any]], progress: Progress
+) -> Iterator[float]:
+    """What each point reaches on validation: one after another, or, where workers are processes
+    of their own, each in one worker, on one core."""
+    if points.engine is not None and getattr(points.engine, "separate", False):
+        yield from points.engine.with_progress(progress).map("tuning", _value, grid, points)
+        return
+    for done, settings in enumerate(grid):
+        progress("tuning", done, len(grid))
+        yield _value(points, settings)
+    progress("tuning", len(grid), len(grid))
+
+
+def _value(points: _Points, settings: Mapping[str, Any]) -> float:
+    fitted = points.make(**settings).fit(points.split)
+    return _on_validation(fitted, points.split, points.k, points.metric, points.engine)
+
+
+def search(
+    make: Callable[..., Recommender],
+    grid: Mapping[str, Sequence[Any]],
+    split: Split,
+    *,
+    k: int = 10,
+    metric: Metric = "ndcg",
+    users: int | None = 2000,
+    sweeps: int = 2,
+    seed: int = 0,
+    engine: Engine | None = None,
+    progress: Progress = silent,
+) -> Tuned:
+    """Choose settings on validation one at a time, coarse to fine.
+
+    Starting from the first value of each, every setting in turn takes its best value while the
+    others stand, at most ``sweeps`` times over; then the numbers halfway to the values beside
+    the best are tried likewise, once. ``users`` is how many users, drawn by ``seed``, are
+    evaluated at each point; None takes all. What a method lists in ``SCORING`` is changed without
+    fitting anew. Not every combination is tried: for a small grid use ``tune``.
+    """
+    if not len(split.validation):
+        raise LogerError("tuning needs validation pairs; this split has none")
+    if not all(grid.values()):
+        raise LogerError("the grid is empty; give each setting at least one value")
+    owners = np.unique(split.pairs("validation")[0])
+    if users is not None and users < len(owners):
+        rng = np.random.default_rng([seed, 0x5EA4])
+        owners = np.sort(rng.choice(owners, size=users, replace=False))
+
+    def measure(fitted: Recommender) -> float:
+        return _on_validation(fitted, split, k, metric, engine, owners)
+
+    trials = _Trials(make, split, measure, progress)
+    best = {name: values[0] for name, values in grid.items()}
+    for _ in range(sweeps):
+        before = dict(best)
+        for name, values in grid.items():
+            best = trials.best([best | {name: value} for value in (best[name], *values)])
+        if best == before:
+            break
+    for name, values in grid.items():
+        best = trials.best([best, *(best | {name: v} for v in _halfway(best[name], values))])
+    done = tuple((dict(point), value) for point, value in trials.values.items())
+    return Tuned(best, trials.values[tuple(best.items())], done)
+
+
+class _Trials:
+    """Points of a grid that were tried, each once, and what they reached."""
+
+    def __init__(
+        self,
+        make: Callable[..., Recommender],
+        split: Split,
+        measure: Callable[[Recommender], float],
+        progress: Progress,
+    ) -> None:
+        self.make, self.split, self.measure, self.progress = make, split, measure, progress
+        self.values: dict[tuple[tuple[str, Any], ...], float] = {}
+        self.last: tuple[dict[str, Any], Recommender] | None = None
+
+    def best(self, points: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """The best of some points; of equally good ones the first."""
+        reached = [self.value(point) for point in points]
+        return points[int(np.argmax(reached))]
+
+    def value(self, point: dict[str, Any]) -> float:
+        """What a point reaches on validation."""
+        key = tuple(point.items())
+        if key not in self.values:
+            self.progress("tuning", len(self.values), len(self.values) + 1)
+            self.values[key] = self.measure(self._fitted(point))
+            log.info("%s: validation %.4f", point, self.values[key])
+        return self.values[key]
+
+    def _fitted(self, point: dict[str, Any]) -> Recommender:
+        """The last fit once more if it differs only in how it scores, else a new one."""
+        if self.last is not None:
+            old, fitted = self.last
+            free: frozenset[str] = getattr(fitted, "SCORING", frozenset())
+            if all(old[name] == point[name] for name in point if name not in free):
+                again = copy(fitted)
+                for name in free & point.keys():
+                    setattr(again, name, point[name])
+                return again
+        fitted = self.make(**point).fit(self.split)
+        self.last = (point, fitted)
+        return fitted
+
+
+def _halfway(best: Any, values: Sequence[Any]) -> list[Any]:
+    """The numbers halfway from the best value to those beside it, where it is a number."""
+    if isinstance(best, bool) or not isinstance(best, int | float):
+        return []
+    numbers = sorted(v for v in values if isinstance(v, int | float))
+    below, above = [v for v in numbers if v < best][-1:], [v for v in numbers if v > best][:1]
+    out = []
+    for other in below + above:
+        # Halfway between 100 and 1,000 is 316: far apart they are steps of a scale.
+        far = min(best, other) > 0 and max(best, other) >= 2 * min(best, other)
+        middle = float(np.sqrt(best * other)) if far else (best + other) / 2
+        out.append(round(middle) if isinstance(best, int) else float(f"{middle:.3g}"))
+    return [value for value in out if value not in numbers]
+
+
+def _on_validation(
+    fitted: Recommender,
+    split: Split,
+    k: int,
+    metric: Metric,
+    engine: Engine | None,
+    some: NDArray[np.integer] | None = None,
+) -> float:
+    """Mean of a metric over the users of the validation part, or some of them."""
+    owners, items = split.pairs("validation")
+    if some is not None:
+        chosen = np.isin(owners, some)
+        owners, items = owners[chosen], items[chosen]
+    users, rows, counts = np.unique(owners, return_inverse=True, return_counts=True)
+    lists = ranked(fitted, users, part_matrix(split, "train"), k, engine=engine)
+    hits = ranking.hits(lists, rows, items)
+    if metric in ("ndcg", "recall"):
+        values = (ranking.ndcg if metric == "ndcg" else ranking.recall)(hits, counts)
+    else:
+        values = (ranking.hit_rate if metric == "hit_rate" else ranking.precision)(hits)
+    return float(values.mean())

@@ -1,0 +1,398 @@
+"""S(u, v): graph, logic and encoder fused into one score (METHOD 6). The one place where S is made.
+
+    S = w_enc·s + logit p     (``logit``, the default: everything adds up)
+    S = q + α·p               (``sum``, the paper's)
+    S = logit p               (``logic``)
+
+where s is the encoder's score, q = σ(a·s + b) its calibration, and p what the rules give. Lists,
+explanations, what-if, evaluation and EM all ask a ``Ranker``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from loger.encoder.calibration import Calibration
+from loger.encoder.folding import Own, score_users
+from loger.encoder.protocol import Encoder
+from loger.engine import Engine, LocalEngine
+from loger.engine.logistic import expit
+from loger.engine.topk import places, top_k
+from loger.errors import LogerError
+from loger.graph import Graph, KnowledgeGraph, Pairs, history, whole
+from loger.grounding import Groundings, Walk, ground
+from loger.logic.mln import Logic, log_popularity
+from loger.ranking.selection import Chosen, Selection
+
+FusionKind = Literal["logit", "sum", "logic"]
+Doubles = NDArray[np.float64]
+Floats = NDArray[np.float32]
+Lists = tuple[NDArray[np.int32], Floats]
+"""Items, best first and -1 after the last, and their scores; both [users, k]."""
+BLOCK = 128
+"""Users that one worker scores at a time."""
+COUNTED = 5000
+"""Users whose paths by rule are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fusion:
+    """How logit p and the encoder's score s become S."""
+
+    kind: FusionKind = "logit"
+    encoder_weight: float = 1.0
+    """w_enc, the encoder's weight in logits."""
+    calibration: Calibration = field(default_factory=Calibration)
+    """q = σ(a·s + b)."""
+    alpha: float = 0.3
+    """α of the paper."""
+    own: Own | None = None
+    """Where the encoder's score is a plain sum over a user's interactions (``Summable.sums``):
+    what items' own parts count beside it. None: the encoder's own score, whatever it is."""
+
+    @property
+    def uses_encoder(self) -> bool:
+        """Whether S depends on the encoder at all."""
+        return self.kind != "logic"
+
+    def parts(
+        self, logit: NDArray[np.floating], s: NDArray[np.floating]
+    ) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
+        """What the encoder and what the logic add to S, in the precision of what is given."""
+        if self.kind == "logic":
+            return np.zeros_like(logit), logit
+        if self.kind == "sum":
+            return self.calibration(s), self.alpha * expit(logit.astype(np.float64))
+        return s.dtype.type(self.encoder_weight) * s, logit
+
+    def total(self, logit: Floats, s: Floats) -> Floats:
+        """S of all items, [users, items]."""
+        encoder, logic = self.parts(logit, s)
+        return (logic + encoder).astype(np.float32, copy=False)
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """What S of some pairs is made of, in double precision; arrays are [pairs]."""
+
+    groundings: Groundings
+    rules: Doubles
+    """w_l φ_l, cell by cell as the groundings are."""
+    prior: float
+    popularity: Doubles
+    s: Doubles
+    """The encoder's own score."""
+    fusion: Fusion
+
+    @cached_property
+    def logit(self) -> Doubles:
+        """logit p = prior + popularity + Σ of the rules."""
+        return self.groundings.row_sums(self.rules) + self.prior + self.popularity
+
+    @property
+    def p(self) -> Doubles:
+        """What the rules give, as a probability."""
+        out: Doubles = expit(self.logit)
+        return out
+
+    @property
+    def q(self) -> Doubles:
+        """What the encoder gives, as a probability."""
+        return self.fusion.calibration(self.s)
+
+    @property
+    def fused(self) -> tuple[Doubles, Doubles]:
+        """What the encoder and the logic add to S; their sum is S."""
+        encoder, logic = self.fusion.parts(self.logit, self.s)
+        return encoder.astype(np.float64), logic.astype(np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """The scores of all items for a block of users, each made once."""
+
+    graph: Graph
+    users: NDArray[np.int64]
+    total: Floats
+    """S; [users, items]."""
+    encoder: Floats
+    """The encoder's own scores s; [users, items]."""
+    held_out: Pairs = field(default_factory=Pairs)
+    """As of ``Ranker.held_out``."""
+
+    def best(self, k: int) -> Lists:
+        """The k best items that a user does not have."""
+        return top_k(self.total.copy(), k, known_items(self.graph, self.held_out, self.users))
+
+    def chosen(self, k: int, selection: Selection) -> Chosen:
+        """The lists of k items that a user does not have, as a selection makes them."""
+        scores = self.total.copy()
+        scores[known_items(self.graph, self.held_out, self.users)] = -np.inf
+        return selection.best(self.graph, scores, k)
+
+    def mean(self, row: int) -> float:
+        """The mean score of all items that are not in the history of a user, by row."""
+        return float(self._free(self.total, row).mean(dtype=np.float64))
+
+    def mean_encoder(self, row: int, fusion: Fusion) -> float:
+        """What the encoder gives those items on average."""
+        s = self._free(self.encoder, row).astype(np.float64)
+        return float(fusion.parts(np.zeros_like(s), s)[0].mean())
+
+    def _free(self, scores: Floats, row: int) -> Floats:
+        """The scores of the items that are not in the history of a user: what lies between those
+        that are, for a mask as long as the catalogue takes several times as long."""
+        _, known = history(self.graph, self.users[row : row + 1])
+        first, *rest = np.split(scores[row], np.unique(known))
+        return np.concatenate([first, *(part[1:] for part in rest)])
+
+    def ranks(
+        self, rows: NDArray[np.int64], items: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Places, from 1, of items among those the user does not have: by S, and by s alone."""
+        out = np.empty((2, len(rows)), dtype=np.int64)
+        for row in np.unique(rows):
+            asked = np.flatnonzero(rows == row)
+            _, known = known_items(self.graph, self.held_out, self.users[row : row + 1])
+            for by, scores in zip(out, (self.total, self.encoder), strict=True):
+                by[asked] = places(scores[row], items[asked], np.unique(known))
+        return out[0], out[1]
+
+
+@dataclass(frozen=True, eq=False)
+class Ranker:
+    """What has been learned, on a graph: scores, their parts, and the best items. Immutable."""
+
+    graph: Graph
+    """What users have, and what is popular."""
+    logic_graph: Graph
+    """What rules are grounded in: the graph itself, or a sample of it."""
+    encoder: Encoder
+    logic: Logic
+    fusion: Fusion
+    walk: Walk | None = None
+    """What an item counts in the encoder's history of a user, by its age and strength; None: 1."""
+    sample: tuple[int, int] | None = None
+    """Neighbours sampled per entity and relation, and the seed; None: the whole graph."""
+    held_out: Pairs = field(default_factory=Pairs)
+    """What users are known to have though the graph does not say so, because it was held out to
+    test on: it is never recommended, and no score depends on it."""
+
+    @classmethod
+    def of(
+        cls,
+        graph: Graph,
+        encoder: Encoder,
+        logic: Logic,
+        fusion: Fusion,
+        walk: Walk | None = None,
+        sample: tuple[int, int] | None = None,
+    ) -> Ranker:
+        """A ranker whose logic graph is made of the graph."""
+        return cls(graph, sampled(graph, sample), encoder, logic, fusion, walk, sample)
+
+    # ── scoring ─────────────────────────────────────────────────────────────────────────
+
+    def encoder_scores(self, users: ArrayLike) -> Floats:
+        """The encoder's scores s of all items for a block of users; [users, items]."""
+        return score_users(self.encoder, self.graph, users, self.walk, self.fusion.own)
+
+    def score(self, users: ArrayLike) -> Floats:
+        """S of all items for a block of users, -inf for what is in their histories; [users, items].
+
+        Held-out items have the score that is to be tested.
+        """
+        block = np.asarray(users, dtype=np.int64)
+        total = self.logic.logits(self.logic_graph, block, observed=False)
+        if self.fusion.uses_encoder:
+            total = self.fusion.total(total, self.encoder_scores(block))
+        total[history(self.graph, block)] = -np.inf
+        return total
+
+    def scores(self, users: ArrayLike, *, observed: bool = True) -> Scores:
+        """S and s of all items for a block of users, distinct and ascending.
+
+        Without ``observed`` the scores of what a user has already mean nothing.
+        """
+        block = np.asarray(users, dtype=np.int64)
+        s = self.encoder_scores(block)
+        logit = self.logic.logits(self.logic_graph, block, observed=observed)
+        return Scores(self.graph, block, self.fusion.total(logit, s), s, self.held_out)
+
+    def parts(self, users: NDArray[np.int64], items: NDArray[np.int64], s: Doubles) -> Parts:
+        """What S of pairs is made of; ``s`` are the encoder's scores of the pairs."""
+        groundings = self.logic.ground(self.logic_graph, users, items, LocalEngine(1))
+        popularity = self.logic.popularity * log_popularity(self.logic_graph)[items]
+        rules = self.logic.contributions(groundings)
+        return Parts(groundings, rules, self.logic.prior, popularity, s, self.fusion)
+
+    def top(
+        self,
+        users: ArrayLike,
+        k: int,
+        engine: Engine | None = None,
+    ) -> Lists:
+        """The k best items of users, exactly, what they have left out; ties go to the lower
+        number."""
+        return self.choose(users, k, Selection(), engine)[:2]
+
+    def choose(
+        self, users: ArrayLike, k: int, selection: Selection, engine: Engine | None = None
+    ) -> Chosen:
+        """The lists of users, as a selection makes them of the items that they do not have."""
+        asked = np.asarray(users, dtype=np.int64)
+        parts = (engine or LocalEngine()).map(
+            "ranking", _choose, blocks(asked), (self, k, selection)
+        )
+        none = _choose((self, k, selection), asked[:0]) if not len(asked) else None
+        return Chosen(*map(np.concatenate, zip(*([none] if none else parts), strict=True)))
+
+    def opacity(self, users: ArrayLike, k: int = 10, engine: Engine | None = None) -> float:
+        """The mean share of the lead that the encoder carries, over the k best items of users.
+
+        An item's lead is its score less the mean of all items that the user does not have; items
+        without a lead are left out.
+        """
+        asked = np.unique(np.asarray(users, dtype=np.int64))
+        parts = (engine or LocalEngine()).map(
+            "measuring opacity", _shares, blocks(asked), (self, k)
+        )
+        shares = np.concatenate([np.empty(0), *parts])
+        return float(shares.mean()) if len(shares) else 0.0
+
+    def known(self, users: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """What users have, held out or not, as (place among them, item): never recommended."""
+        return known_items(self.graph, self.held_out, users)
+
+    def rule_counts(self, user: int) -> NDArray[np.int64]:
+        """n_l(u): how many paths of each rule lead from a user to what it has; [rules]. The last
+        few thousand users' are kept."""
+        if user not in self._counted:
+            _, items = history(self.graph, np.array([user]))
+            owner, rules = np.full(len(items), user), self.logic.rules
+            found = ground(self.logic_graph, rules, owner, items, engine=LocalEngine(1))
+            if len(self._counted) >= COUNTED:
+                self._counted.clear()
+            n = np.bincount(found.rules, found.counts, len(rules)).astype(np.int64)
+            self._counted[user] = n
+            return n
+        return self._counted[user]
+
+    def counts_of(
+        self, users: NDArray[np.integer], places: NDArray[np.integer]
+    ) -> NDArray[np.int64]:
+        """n_l(u) of users and rules, one by one, by the places of the rules."""
+        asked = zip(users.tolist(), places.tolist(), strict=True)
+        return np.array([self.rule_counts(u)[rule] for u, rule in asked], dtype=np.int64)
+
+    @cached_property
+    def _counted(self) -> dict[int, NDArray[np.int64]]:
+        return {}
+
+    def importance(self, user: int) -> Doubles:
+        """y_{u,l} = w_l n_l(u) / Σ n(u), the personal importance of each rule; [rules]."""
+        n = self.rule_counts(user)
+        return self.logic.weights * (n / max(int(n.sum()), 1))
+
+    # ── the same elsewhere ──────────────────────────────────────────────────────────────
+
+    def without_held_out(self) -> Ranker:
+        """The ranker as a test must see it: what was held out is unknown."""
+        return replace(self, held_out=Pairs())
+
+    def on(self, graph: Graph) -> Ranker:
+        """What was learned, on another graph of the same items."""
+        return replace(self, graph=graph, logic_graph=sampled(graph, self.sample))
+
+    def without(self, facts: Sequence[tuple[int, int, int]]) -> Ranker:
+        """What was learned, without some facts (head, relation, tail), by entity id."""
+        same = self.logic_graph is self.graph
+        graph = _without(whole(self.graph), facts)
+        return replace(
+            self,
+            graph=graph,
+            logic_graph=graph if same else _without(whole(self.logic_graph), facts),
+        )
+
+    def user_view(
+        self,
+        user: int,
+        remove: Sequence[int] = (),
+        add: Sequence[int] = (),
+        times: Sequence[int] | None = None,
+        strengths: Sequence[float] | None = None,
+    ) -> Ranker:
+        """The ranker for questions about one user who has other interactions, by number."""
+        if self.sample is not None:  # what is drawn depends on the whole graph
+            graph = whole(self.graph).without_interactions([user] * len(remove), remove)
+            return self.on(graph.plus([user] * len(add), add, times, strengths))
+        return self.on(whole(self.graph).user_view(user, remove, add, times, strengths))
+
+    def with_weights(self, weights: ArrayLike) -> Ranker:
+        """The ranker with other weights of its rules."""
+        changed = np.asarray(weights, dtype=np.float64)
+        return replace(self, logic=replace(self.logic, weights=changed))
+
+    def without_rules(self, places: Iterable[int]) -> Ranker:
+        """The ranker in which some rules, by their place, weigh nothing."""
+        off, last = sorted(set(places)), len(self.logic.rules) - 1
+        if off and not 0 <= off[0] <= off[-1] <= last:
+            raise LogerError(f"rules are numbered 0 … {last}, got {off[-1]}")
+        weights = self.logic.weights.copy()
+        weights[off] = 0.0
+        return self.with_weights(weights)
+
+
+def blocks(users: NDArray[np.int64], size: int = BLOCK) -> list[NDArray[np.int64]]:
+    """Users in blocks of work for the engine."""
+    return [users[k : k + size] for k in range(0, len(users), size)]
+
+
+def sampled(graph: Graph, sample: tuple[int, int] | None) -> Graph:
+    """The graph that rules are grounded in."""
+    return graph if sample is None else whole(graph).sampled(*sample)
+
+
+def _choose(shared: tuple[Ranker, int, Selection], users: NDArray[np.int64]) -> Chosen:
+    ranker, k, selection = shared
+    scores = ranker.score(users)
+    scores[ranker.held_out.of(users)] = -np.inf
+    return selection.best(ranker.graph, scores, k)
+
+
+def known_items(
+    graph: Graph, held_out: Pairs, users: ArrayLike
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The histories of users and what was held out of them, as (place among them, item)."""
+    parts = zip(history(graph, users), held_out.of(users), strict=True)
+    rows, items = (np.concatenate(both) for both in parts)
+    return rows, items
+
+
+def _shares(shared: tuple[Ranker, int], users: NDArray[np.int64]) -> Doubles:
+    """The encoder's shares of the leads of the k best items of some users."""
+    ranker, k = shared
+    scores = ranker.scores(users, observed=False)
+    items, values = scores.best(k)
+    shares = []
+    for row in range(len(users)):
+        best = items[row][items[row] >= 0]
+        s = scores.encoder[row, best].astype(np.float64)
+        encoder = ranker.fusion.parts(np.zeros_like(s), s)[0] - scores.mean_encoder(
+            row, ranker.fusion
+        )
+        lead = values[row][: len(best)].astype(np.float64) - scores.mean(row)
+        shares.append(encoder[lead > 0] / lead[lead > 0])
+    return np.concatenate(shares)
+
+
+def _without(graph: KnowledgeGraph, facts: Sequence[tuple[int, int, int]]) -> KnowledgeGraph:
+    """The graph less those of some facts that it has."""
+    present = [fact for fact in facts if graph.has(*fact)]
+    return graph.without(*zip(*present, strict=True)) if present else graph

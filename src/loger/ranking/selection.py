@@ -1,0 +1,316 @@
+"""Which items may be recommended, and how a list is made of the best of them.
+
+A list is what scores say, unless ``at_most`` or ``diversity`` asks for more variety. Then items
+are taken one after another from the best by score: with ``diversity`` λ the one of largest
+
+    (1 − λ)·rel(v) − λ·max over those taken of sim(v, w)
+
+(maximal marginal relevance, Carbonell and Goldstein 1998). rel is the score, scaled to 0 … 1 over
+the candidates, which are the 10·k best; sim is the share of facts that two items have in common,
+of all that either has (Jaccard). Scores stay as they are; only places change.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loger.data.dataframes import is_frame
+from loger.data.names import as_name
+from loger.engine.topk import top_k
+from loger.errors import LogerError
+from loger.graph import Graph, KnowledgeGraph, UserView, gather
+from loger.graph.catalogue import NOTHING, Catalogue
+from loger.graph.filters import Mask, fact_relations, item_mask, item_relations
+
+Floats = NDArray[np.float32]
+Items = NDArray[np.int64]
+Given = Any
+"""What ``include`` and ``exclude`` may be: a filter as text, several in a list, items by name in a
+set, series, array or frame (column ``item``), a mask [items], or a function of an item's name."""
+CANDIDATES = 10
+"""With diversity, so many times k items by score are looked at."""
+log = logging.getLogger("loger")
+
+
+class Chosen(NamedTuple):
+    """Lists, and what variety changed about them; all [users, k]."""
+
+    items: NDArray[np.int32]
+    scores: Floats
+    ranks: NDArray[np.int32]
+    """The place that the score alone gives, from 1, among what the filters let through."""
+    costs: Floats
+    """How much higher the score is that would be at the place by score alone."""
+
+    def of(self, rows: NDArray[np.integer]) -> Chosen:
+        """The lists of some of the users."""
+        return Chosen(self.items[rows], self.scores[rows], self.ranks[rows], self.costs[rows])
+
+
+class Limit(NamedTuple):
+    """At most so many items that some relations lead to one entity from."""
+
+    name: str
+    relations: tuple[int, ...]
+    most: int
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """Filters and wishes for variety, as a graph's numbers."""
+
+    among: Mask | None = None
+    """The items that may be recommended; None: all."""
+    limits: tuple[Limit, ...] = ()
+    diversity: float = 0.0
+
+    @property
+    def varies(self) -> bool:
+        """Whether places may differ from those by score."""
+        return bool(self.limits) or self.diversity > 0
+
+    def best(self, graph: Graph, scores: Floats, k: int) -> Chosen:
+        """The lists of users by their scores of all items, which are overwritten by -inf where
+        an item may not be recommended; [users, items]."""
+        if self.among is not None:
+            np.copyto(scores, -np.inf, where=~self.among)
+        items, values = top_k(scores, k)
+        ranks = np.where(items < 0, 0, np.arange(1, k + 1)).astype(np.int32)
+        out = Chosen(items, values, ranks, np.zeros_like(values))
+        if self.varies:
+            base = graph.base if isinstance(graph, UserView) else graph
+            for row in range(len(scores)):
+                self._vary(base, scores[row : row + 1], k, [part[row] for part in out])
+        return out
+
+    def _vary(self, graph: KnowledgeGraph, scores: Floats, k: int, out: list[Any]) -> None:
+        """Write one list anew."""
+        items, values, ranks, costs = out
+        size = CANDIDATES * k
+        while True:
+            pool, worth = (part[0] for part in top_k(scores, size))
+            pool = pool[pool >= 0].astype(np.int64)
+            places = self._places(graph, pool, worth[: len(pool)], k)
+            if len(places) == min(k, len(pool)) or len(pool) < size:
+                break
+            size *= 4
+        n = len(places)
+        by_score = values[:n].copy()
+        items[:], values[:], ranks[:], costs[:] = -1, -np.inf, 0, 0
+        items[:n], values[:n], ranks[:n] = pool[places], worth[places], places + 1
+        costs[:n] = by_score - values[:n]
+
+    def _places(self, graph: KnowledgeGraph, pool: Items, worth: Floats, k: int) -> Items:
+        """Which candidates are taken, in this order."""
+        low, high = (float(worth.min()), float(worth.max())) if len(worth) else (0.0, 0.0)
+        relevance = (worth.astype(np.float64) - low) / ((high - low) or 1.0)
+        alike = similarity(graph, pool) if self.diversity > 0 else None
+        nearest, barred = np.zeros(len(pool)), np.zeros(len(pool), dtype=bool)
+        facts = [_values(graph, pool, limit) for limit in self.limits]
+        taken: list[int] = []
+        while len(taken) < k and not barred.all():
+            value = (1 - self.diversity) * relevance - self.diversity * nearest
+            value[barred] = -np.inf
+            place = int(value.argmax())  # of equals the one of higher score, which comes first
+            taken.append(place)
+            barred[place] = True
+            if alike is not None:
+                nearest = np.maximum(nearest, alike[place])
+            for limit, (owners, keys) in zip(self.limits, facts, strict=True):
+                for key in np.unique(keys[owners == place]):
+                    having = np.unique(owners[keys == key])
+                    if np.isin(having, taken).sum() >= limit.most:
+                        barred[having] = True
+        return np.array(taken, dtype=np.int64)
+
+
+def select(
+    graph: Graph,
+    include: Given = None,
+    exclude: Given = None,
+    *,
+    diversity: float = 0.0,
+    at_most: Mapping[str, int] | None = None,
+    masks: Mapping[str, Given] | None = None,
+    catalogue: Catalogue = NOTHING,
+) -> Selection:
+    """Filters and wishes for variety as a graph's numbers; what makes no sense is an error.
+
+    ``masks`` are sets of items that filters may name: ``mask=in-stock``. The ``catalogue`` has
+    values to filter by that are not in the graph.
+    """
+    base = graph.base if isinstance(graph, UserView) else graph
+    named = _Masks(base, masks or {}, catalogue)
+    within = _fitting(base, include, named, catalogue)
+    without = _fitting(base, exclude, named, catalogue)
+    if without is not None:
+        within = ~without if within is None else within & ~without
+    if isinstance(diversity, bool) or not isinstance(diversity, int | float):
+        raise LogerError(f"diversity is a number from 0 to 1, got {diversity!r}")
+    if not 0 <= diversity <= 1:  # NaN neither
+        raise LogerError(f"diversity is a number from 0 to 1, got {diversity!r}")
+    limits = tuple(_limit(base, name, most) for name, most in (at_most or {}).items())
+    return Selection(within, limits, float(diversity))
+
+
+class _Masks(Mapping[str, Mask]):
+    """Sets of items by name, each made a mask when a filter names it."""
+
+    def __init__(
+        self, graph: KnowledgeGraph, given: Mapping[str, Given], catalogue: Catalogue
+    ) -> None:
+        self.graph, self.given, self.catalogue = graph, given, catalogue
+
+    def __getitem__(self, name: str) -> Mask:
+        mask = _fitting(self.graph, self.given[name], {}, self.catalogue)
+        return np.ones(self.graph.n_items, dtype=bool) if mask is None else mask
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.given)
+
+    def __len__(self) -> int:
+        return len(self.given)
+
+
+def _limit(graph: KnowledgeGraph, name: str, most: object) -> Limit:
+    if isinstance(most, bool) or not isinstance(most, int | np.integer) or most < 1:
+        raise LogerError(f"at_most takes whole numbers from 1, got {name!r}: {most!r}")
+    return Limit(name, tuple(fact_relations(graph, name)), int(most))
+
+
+def limits_of(texts: Iterable[str]) -> dict[str, int]:
+    """Limits as commands and addresses write them.
+
+    >>> limits_of(["has_brand=2", "genre=1"])
+    {'has_brand': 2, 'genre': 1}
+    """
+    out = {}
+    for text in texts:
+        name, sign, most = text.rpartition("=")
+        if not sign or not name or not (most.isascii() and most.isdigit() and len(most) < 10):
+            raise LogerError(f"a limit is NAME=N, such as has_brand=2, got {text!r}")
+        out[name] = int(most)
+    return out
+
+
+def _fitting(
+    graph: KnowledgeGraph, given: Given, masks: Mapping[str, Mask], catalogue: Catalogue
+) -> Mask | None:
+    """The items that fit what was given; None if nothing was."""
+    if given is None or (isinstance(given, list | tuple) and not given):
+        return None
+    if isinstance(given, str):
+        return item_mask(graph, given, masks, catalogue)
+    if isinstance(given, list | tuple):
+        fits: Mask = np.any([_one_of(graph, part, masks, catalogue) for part in given], axis=0)
+        return fits
+    if callable(given):
+        return _asked(graph, given)
+    if isinstance(given, np.ndarray) and given.dtype == np.bool_:
+        if given.shape != (graph.n_items,):
+            raise LogerError(f"a mask has one value for each of {graph.n_items:,} items, got "
+                             f"{given.shape}")  # fmt: skip
+        return given
+    return named_items(graph, given)[0]
+
+
+def _one_of(
+    graph: KnowledgeGraph, part: object, masks: Mapping[str, Mask], catalogue: Catalogue
+) -> Mask:
+    """One of several filters in a list."""
+    if not isinstance(part, str):
+        mask = _fitting(graph, part, masks, catalogue)
+        if mask is None:
+            raise LogerError("a list of filters has None in it; leave it out")
+        return mask
+    try:
+        return item_mask(graph, part, masks, catalogue)
+    except LogerError as error:
+        if part in graph.vocabulary.ids("item"):
+            raise LogerError(
+                f"{part!r} is an item, not a filter: a list holds filters such as "
+                f"'item={part}'; give items by name as a set, {{{part!r}, …}}"
+            ) from None
+        raise error
+
+
+def _asked(graph: KnowledgeGraph, fits: Callable[[str], object]) -> Mask:
+    first = graph.n_users
+    names = graph.vocabulary.names[first : first + graph.n_items]
+    return np.fromiter((bool(fits(name)) for name in names), dtype=bool, count=len(names))
+
+
+def named_items(graph: KnowledgeGraph, names: object) -> tuple[Mask, int]:
+    """The items of a set, series, array or frame as a mask, and how many of its names are not
+    those of items: what is in stock need not be known yet. If none is known, it is an error."""
+    if is_frame(names):
+        if "item" not in names.columns:  # type: ignore[attr-defined]
+            columns = ", ".join(map(str, names.columns))  # type: ignore[attr-defined]
+            raise LogerError(f"a frame of items needs a column 'item'; it has {columns}")
+        names = names["item"]  # type: ignore[index]
+    if not isinstance(names, Iterable) or isinstance(names, Mapping):
+        raise LogerError(
+            "include and exclude take a filter such as 'genre=jazz', a list of filters, items by "
+            f"name in a set or frame, a mask, or a function; got {type(names).__name__}"
+        )
+    listed = names if isinstance(names, AbstractSet | list) else _listed(names)
+    ids = graph.vocabulary.ids("item")
+    texts = [name if isinstance(name, str) else as_name(name) for name in listed]
+    found = [ids[name] for name in texts if name in ids]
+    if texts and not found:
+        raise LogerError(f"none of the {len(texts):,} items given is known, such as {texts[0]!r}")
+    if len(found) < len(texts):
+        log.info("%d of %d items given are not known", len(texts) - len(found), len(texts))
+    out = np.zeros(graph.n_items, dtype=bool)
+    out[np.array(found, dtype=np.int64) - graph.n_users] = True
+    return out, len(texts) - len(found)
+
+
+def _listed(names: Iterable[Any]) -> list[Any]:
+    """The values of a series or array as Python's own."""
+    for method in ("to_list", "tolist"):
+        if hasattr(names, method):
+            return list(getattr(names, method)())
+    return list(names)
+
+
+def item_facts(
+    graph: KnowledgeGraph, items: Items, relations: Iterable[int]
+) -> tuple[Items, Items]:
+    """What some relations say of items, as (place of the item, number of relation and entity)."""
+    rows, entities = graph.rows, items + graph.n_users
+    first = rows.row_segments[entities]
+    owners, segments = gather(first, rows.row_segments[entities + 1] - first)
+    wanted = np.isin(rows.segment_relations[segments], list(relations))
+    owners, segments = owners[wanted], segments[wanted]
+    starts = rows.segment_starts[segments]
+    which, edges = gather(starts, rows.segment_starts[segments + 1] - starts)
+    relation = rows.segment_relations[segments[which]].astype(np.int64)
+    return owners[which], relation * graph.n_entities + rows.tails[edges]
+
+
+def _values(graph: KnowledgeGraph, items: Items, limit: Limit) -> tuple[Items, Items]:
+    """The entities that a limit counts by, as (place of the item, entity)."""
+    owners, keys = item_facts(graph, items, limit.relations)
+    return owners, keys % graph.n_entities
+
+
+def similarity(graph: KnowledgeGraph, items: Items) -> NDArray[np.float64]:
+    """The share of facts that items have in common, of all that either has; [items, items]."""
+    from scipy.sparse import csr_array  # slow to import, and rarely needed
+
+    owners, keys = item_facts(graph, items, item_relations(graph))
+    _, columns = np.unique(keys, return_inverse=True)
+    shape = (len(items), int(columns.max(initial=-1)) + 1)
+    facts = csr_array((np.ones(len(owners)), (owners, columns)), shape=shape)
+    common = (facts @ facts.T).toarray()
+    sizes = common.diagonal()
+    either = sizes[:, None] + sizes[None, :] - common
+    return np.divide(common, either, out=np.zeros_like(common), where=either > 0)

@@ -1,0 +1,189 @@
+"""What LOGER and every baseline have in common: fit on a split, score all items of some users.
+
+Arrays in, arrays out: users and items are numbered from 0 within their type. What a list is
+made of scores, which items it leaves out and how ties fall, is written here once for all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from inspect import get_annotations
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, Self, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from loger.engine import Engine, LocalEngine, Progress, silent
+from loger.engine.topk import top_k
+from loger.errors import LogerError
+from loger.graph import Path, gather
+
+if TYPE_CHECKING:
+    import scipy.sparse as sp
+
+    from loger.data.splits import Part, Split
+
+Floats = NDArray[np.float32]
+Ints = NDArray[np.int32]
+PairMatrix: TypeAlias = "sp.csr_array[np.float32, tuple[int, int]]"
+"""Pairs as a sparse users × items matrix of ones."""
+
+BLOCK_BYTES = 64 << 20
+"""Memory of one block of users while it is ranked; a few blocks are under way at a time."""
+_CELL_BYTES = 8  # a score and its copy
+
+
+EvaluatedPart = Literal["validation", "test"]
+
+
+class Recommender(Protocol):
+    """Anything that can be compared: LOGER, a baseline, an adapter to another library.
+
+    A class that inherits from it gets ``learns_from_validation`` and ``is_fitted``; any other
+    class that has all of these members is a recommender too.
+    """
+
+    learns_from_validation: ClassVar[bool] = False
+    """Whether ``fit`` learns from validation as well. Such a method cannot be evaluated on
+    validation, and needs it apart from train; see ``fit_for``."""
+
+    name: str
+    """What tables call it."""
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether it can score: by default, whether it has all the state that its class declares
+        with a name that ends in an underscore."""
+        declared = [n for c in type(self).__mro__ for n in get_annotations(c) if n.endswith("_")]
+        return bool(declared) and all(name in vars(self) for name in declared)
+
+    def fit(self, split: Split, *, progress: Progress = silent) -> Self:
+        """Learn from ``split.graph`` and ``split.pairs("train")``, and from nothing else.
+
+        ``split.pairs("validation")`` is off limits unless ``learns_from_validation`` is True.
+        The split is left as it was.
+        """
+        ...
+
+    def score(self, users: ArrayLike) -> Floats:
+        """Scores of all items for a block of users, the higher the better; [users, items].
+
+        Who asks leaves a user's training items out, so what they score says nothing. -inf says
+        that an item is not recommended at all. Called from several threads at a time.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedItem:
+    """A recommended item with the paths that a method gives for it, best first."""
+
+    item: int  # numbered from 0 among items
+    score: float
+    paths: tuple[Path, ...] = ()
+    weights: tuple[float, ...] = ()  # how much each path counts, by the method's own account
+
+
+class Explains(Protocol):
+    """A recommender that shows paths: LOGER, PGPR, KGAT, …; what faithfulness is measured on."""
+
+    def explained(self, users: ArrayLike, k: int, paths: int = 1) -> list[list[ExplainedItem]]:
+        """For each user the k best items it has no interaction with, best first, each with up
+        to so many paths; an item without a path has none."""
+        ...
+
+
+Fits = TypeVar("Fits", bound=Recommender)
+
+
+def pair_matrix(users: ArrayLike, items: ArrayLike, shape: tuple[int, int]) -> PairMatrix:
+    """Pairs as a sparse matrix of ones, each pair once."""
+    import scipy.sparse as sp  # slow to import, and who only scores does without
+
+    rows, columns = np.asarray(users), np.asarray(items)
+    out = sp.csr_array((np.ones(len(rows), dtype=np.float32), (rows, columns)), shape=shape)
+    out.sum_duplicates()
+    out.data[:] = 1
+    return out
+
+
+def part_matrix(split: Split, *parts: Part) -> PairMatrix:
+    """The pairs of one or more parts of a split as a sparse matrix of ones."""
+    pairs = [split.pairs(part) for part in parts]
+    return pair_matrix(
+        np.concatenate([users for users, _ in pairs]),
+        np.concatenate([items for _, items in pairs]),
+        (split.dataset.n_users, split.dataset.n_items),
+    )
+
+
+def fit_for(
+    recommender: Fits, split: Split, part: EvaluatedPart = "test", *, progress: Progress = silent
+) -> Fits:
+    """Fit a recommender on all that it may know when it is evaluated on a part.
+
+    For test that is train and validation: joined to train, or kept apart for a method that
+    learns from validation in a way of its own. For validation it is train.
+    """
+    check_part(recommender, part)
+    if part == "test" and not recommender.learns_from_validation and len(split.validation):
+        split = split.refit()
+    return recommender.fit(split, progress=progress)
+
+
+def check_part(recommender: Recommender, part: str) -> None:
+    """Refuse to evaluate on validation what has learned from it."""
+    if part == "validation" and recommender.learns_from_validation:
+        raise LogerError(f"{recommender.name} learns from validation; evaluate it on test")
+
+
+def ranked(
+    recommender: Recommender,
+    users: ArrayLike,
+    known: PairMatrix,
+    k: int,
+    *,
+    candidates: PairMatrix | None = None,
+    engine: Engine | None = None,
+) -> Ints:
+    """The lists of many users, block by block in bounded memory; [users, k] as of ``top_k``.
+
+    Items that ``known`` has for a user are left out; with ``candidates`` so are all others
+    that these do not have.
+    """
+    users = np.asarray(users)
+    n_items = known.shape[1]
+    size = max(1, BLOCK_BYTES // (_CELL_BYTES * max(1, n_items)))
+    blocks = [users[start : start + size] for start in range(0, len(users), size)]
+    engine = LocalEngine() if engine is None else engine
+    shared = recommender, known, k, candidates
+    lists = list(engine.map(f"ranking {recommender.name}", _rank, blocks, shared))
+    return np.concatenate(lists) if lists else np.empty((0, k), dtype=np.int32)
+
+
+def _rank(
+    shared: tuple[Recommender, PairMatrix, int, PairMatrix | None], users: NDArray[np.integer]
+) -> Ints:
+    """The lists of a block of users."""
+    recommender, known, k, candidates = shared
+    n_items = known.shape[1]
+    scores = np.array(recommender.score(users), dtype=np.float32)  # a copy, to write into
+    if scores.shape != (len(users), n_items):
+        raise LogerError(
+            f"{recommender.name} gave scores of shape {scores.shape} for {len(users)} users "
+            f"and {n_items} items"
+        )
+    if candidates is not None:
+        rows, items = _pairs_of(candidates, users)
+        among = np.full_like(scores, -np.inf)
+        among[rows, items] = scores[rows, items]
+        scores = among
+    return top_k(scores, k, _pairs_of(known, users))[0]
+
+
+def _pairs_of(
+    matrix: PairMatrix, users: NDArray[np.integer]
+) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
+    """The pairs of a block of users as (place in the block, item)."""
+    rows, places = gather(matrix.indptr[users], np.diff(matrix.indptr)[users])
+    return rows, matrix.indices[places]

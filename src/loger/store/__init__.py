@@ -1,0 +1,1 @@
+"""A fitted model on disk, and its lists as files."""

@@ -1,0 +1,188 @@
+"""Which column of the interactions names the items (users), and which one names them in their
+own table."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import polars as pl
+
+from loger.errors import DataError
+from loger.tables.reviews.aspects import singular
+from loger.tables.values import cells, mean, zero_width
+
+_HINTS = {
+    "user": [
+        "user", "customer", "client", "member", "buyer", "reviewer", "account", "person",
+        "visitor", "listener", "reader", "viewer", "player", "borrower", "patron", "subscriber",
+        "student", "guest", "household", "uploader", "contributor", "kunde", "nutzer",
+        "benutzer", "leser", "mitglied", "usuario", "cliente",
+    ],
+    "item": [
+        "item", "product", "sku", "asin", "article", "isbn", "movie", "film", "book", "track",
+        "song", "game", "recipe", "course", "wine", "code", "artikel", "produkt", "buch", "medium",
+        "rezept", "producto", "artículo", "articulo", "libro", "receta",
+    ],
+}  # fmt: skip
+_SHARED = 0.5  # of the ids in the interactions that a table must have for a guess
+_UNIQUE = 0.5  # of a table's rows that must differ in the column of its ids
+
+
+def columns_of(frame: pl.DataFrame) -> list[str]:
+    """The columns of a table as they are in its file."""
+    return [c for c in frame.columns if c != "line"]
+
+
+def words_of(name: str) -> list[str]:
+    """The words of a column's name: customerId, customer_id and "Customer ID" alike."""
+    return re.findall(r"[^\W\d_]+", re.sub(r"([a-z])([A-Z])", r"\1 \2", name).lower())
+
+
+def named(name: str, hints: Iterable[str]) -> int:
+    """How well a column's name fits: 2 as one of its words, 1 as the beginning of one."""
+    words = words_of(name)
+    if any(hint in words for hint in hints):
+        return 2
+    return int(any(word.startswith(hint) for word in words for hint in hints))
+
+
+class _Pair(NamedTuple):
+    """A column of the interactions and one of the table that may name the same."""
+
+    column: str
+    id: str
+    share: float
+    """Of the ids in the interactions that the table has."""
+    unique: float
+    """Of the table's rows that differ in the column."""
+    names: float
+    """How well the names of the two fit."""
+
+    @property
+    def score(self) -> float:
+        return self.share + 0.3 * self.unique + self.names
+
+
+def matched(
+    what: str,
+    interactions: pl.DataFrame,
+    table: pl.DataFrame | None,
+    chosen: str | None,
+    taken: Sequence[str | None],
+    path: Path | None,
+    table_path: Path | None,
+) -> tuple[str, str]:
+    """The column of the interactions that names items (users), and that of their own table.
+
+    ``chosen`` is taken as it is. A table may have ids twice; ids that it does not share are an
+    error, for nothing that it says would be of an item in the interactions.
+    """
+    check_column(interactions, chosen, path)
+    free = [c for c in columns_of(interactions) if c not in taken] if chosen is None else [chosen]
+    if table is None:
+        best = max(free, key=lambda c: (named(c, _HINTS[what]), "id" in words_of(c)), default="")
+        if chosen is not None or (best and named(best, _HINTS[what])):
+            return best, ""
+        raise _not_found(what, free, path)
+    hints = _HINTS[what] + (
+        [] if table_path is None else [*map(singular, words_of(table_path.stem))]
+    )
+    pairs = [_pair(interactions, table, c, t, hints) for c in free for t in columns_of(table)]
+    needed = _SHARED if chosen is None else 1e-9
+    fitting = [p for p in pairs if p.share >= needed and p.unique >= _UNIQUE]
+    if fitting:
+        best_pair = max(fitting, key=lambda p: p.score)
+        return best_pair.column, best_pair.id
+    alike = [p for p in pairs if p.names > 0.3 or chosen is not None]
+    if alike:
+        raise _mismatch(
+            what, interactions, table, max(alike, key=lambda p: p.score), path, table_path
+        )
+    raise _not_found(what, free, path, table, table_path)
+
+
+def check_column(interactions: pl.DataFrame, chosen: str | None, path: Path | None) -> None:
+    """Refuse a column that was named and is not there."""
+    if chosen is not None and chosen not in interactions.columns:
+        raise DataError(
+            f"there is no column {chosen}, only {', '.join(columns_of(interactions))}",
+            path=path,
+            remedy="name one of them",
+        )
+
+
+def _pair(
+    interactions: pl.DataFrame, table: pl.DataFrame, column: str, id: str, hints: Sequence[str]
+) -> _Pair:
+    theirs = cells(table[id])
+    distinct = cells(interactions[column]).drop_nulls().unique()
+    if width := zero_width(distinct, theirs):
+        distinct, theirs = distinct.str.zfill(width), theirs.str.zfill(width)
+    fit = 0.1 * named(column, hints) + 0.05 * named(id, hints) + 0.2 * (column == id)
+    share = mean(distinct.is_in(theirs.implode()))
+    return _Pair(column, id, share, theirs.drop_nulls().n_unique() / max(1, len(theirs)), fit)
+
+
+def _not_found(
+    what: str,
+    free: Sequence[str],
+    path: Path | None,
+    table: pl.DataFrame | None = None,
+    table_path: Path | None = None,
+) -> DataError:
+    where = ""
+    if table is not None:
+        file = f"the {what}s" if table_path is None else table_path.name
+        where = (
+            f" by an id that {file} has, too: no column of {file} ({', '.join(columns_of(table))})"
+        )
+        where += f" has the ids of one of {', '.join(free)}"
+    return DataError(
+        f"no column was found that names the {what}{where or '; there are ' + ', '.join(free)}",
+        path=path,
+        remedy=f"say which: --{what} COLUMN, or {what}='COLUMN' in Python",
+    )
+
+
+def _mismatch(
+    what: str,
+    interactions: pl.DataFrame,
+    table: pl.DataFrame,
+    pair: _Pair,
+    path: Path | None,
+    table_path: Path | None,
+) -> DataError:
+    """That the ids of the two tables differ, with two that may mean the same."""
+    ours, theirs = (
+        f"{file.stem if file else name}.{column}"
+        for file, name, column in (
+            (path, "interactions", pair.column), (table_path, f"{what}s", pair.id),
+        )
+    )  # fmt: skip
+    here, there = _alike(cells(interactions[pair.column]), cells(table[pair.id]))
+    return DataError(
+        f"{pair.share:.0%} of {ours} occur in {theirs}, e.g. {here!r} against {there!r}",
+        path=path,
+        remedy=f"write the ids alike in both, or say which column it is: --{what} COLUMN, "
+        f"or {what}='COLUMN' in Python",
+    )
+
+
+def _alike(ours: pl.Series, theirs: pl.Series) -> tuple[str, str]:
+    """An id of each of two tables: such with the same number in them, if there are any."""
+    known = theirs.drop_nulls().unique(maintain_order=True).to_list()
+    distinct = ours.drop_nulls().unique(maintain_order=True)
+    mine = distinct.filter(~distinct.is_in(known)).to_list() or ["nothing"]
+    numbers = {number: name for name in reversed(known) if (number := _number(name))}
+    for name in mine:
+        if (number := _number(name)) in numbers:
+            return name, numbers[number]
+    return mine[0], known[0] if known else "nothing"
+
+
+def _number(name: str) -> str:
+    """The digits of a name without zeros in front; nothing if there are none."""
+    return "".join(re.findall(r"\d", name.removesuffix(".0"))).lstrip("0")

@@ -1,0 +1,1 @@
+"""Knowledge graphs from raw reviews: Amazon's layouts, and aspects in texts."""

@@ -1,0 +1,225 @@
+"""From the raw reviews and catalogue of Amazon's dumps to a data set with a knowledge graph.
+
+The relations are those of the paper's data (METHOD 10): purchase; (user, mentions, feature) and
+(item, has_feature, feature), a feature being ``aspect|opinion|±1``; has_brand, has_category,
+has_price, also_buy, also_view; has_style::X and like_style::X. What a review says carries the
+review as its source, so that no split leaks it (METHOD L1-L3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from shutil import rmtree
+from typing import get_args
+
+import polars as pl
+
+from loger.data.assemble import assemble
+from loger.data.dataset import Dataset, Note
+from loger.data.readers.plain import read_interactions
+from loger.engine import Progress, silent
+from loger.errors import DataError, LogerError, UnknownNameError
+from loger.tables import catalogue
+from loger.tables.reviews import parts, review_facts
+from loger.tables.reviews.aspects import Extractor
+from loger.tables.reviews.cores import core
+from loger.tables.reviews.lines import Tally
+from loger.tables.reviews.parts import Parts
+
+RELATIONS = (
+    "mentions", "has_feature", "has_brand", "has_category", "has_price",
+    "also_buy", "also_view", "has_style", "like_style",
+)  # fmt: skip
+
+PATTERNS = "loger.tables.reviews.aspects:mentions"
+"""The extractor that comes with loger."""
+
+
+@dataclass(frozen=True)
+class AmazonConfig:
+    """What of the raw data becomes part of the graph."""
+
+    user_core: int = 5
+    """Items that a user must have; with fewer there is nothing to hold out and learn from."""
+    item_core: int = 5
+    """Users that an item must have; Amazon's own 5-core files are cut so."""
+    positive_from: float | None = None
+    """Reviews with fewer stars are no purchases; None takes all, as the paper does."""
+    least_mentions: int = 5
+    """Reviews that a feature must occur in; rarer ones are mostly errors of the miner."""
+    least_styles: int = 5
+    """Reviews that a style must occur in."""
+    least_items: int = 2
+    """Items that a brand, category or product outside the catalogue must have; with one it
+    links nothing to anything."""
+    hub_share: float = 0.5
+    """A brand, category, feature or style that more than this share of the items (or users)
+    have is left out: it tells hardly anyone apart, and most paths would lead through it."""
+    most_related: int = 50
+    """also_buy and also_view links taken per item, in the dump's order, best first."""
+    category_levels: int = 5
+    """Levels of the category tree; what stands deeper are mostly scraped features."""
+    price_bins: int = 5
+    """Quantile bins of the price within a category."""
+    least_priced: int = 50
+    """Priced items that a category needs for bins of its own; else its parent's are taken."""
+    leave_out: tuple[str, ...] = field(default=())
+    """Relations that are not wanted."""
+
+    def __post_init__(self) -> None:
+        for name in self.leave_out:
+            if name not in RELATIONS:
+                raise UnknownNameError("relation", name, RELATIONS)
+        for setting in fields(self):
+            value = getattr(self, setting.name)
+            if isinstance(value, int) and value < 1:
+                raise LogerError(f"{setting.name} must be at least 1, got {value!r}")
+        if not 0 < self.hub_share <= 1:
+            raise LogerError(f"hub_share must be in (0, 1], got {self.hub_share!r}")
+
+
+def build(
+    reviews: Path | str,
+    meta: Path | str | None = None,
+    *,
+    work: Path | str,
+    config: AmazonConfig | None = None,
+    extractor: Extractor | str | None = PATTERNS,
+    mentions_file: Path | str | None = None,
+    parts_file: Path | str | None = None,
+    strict: bool = False,
+    workers: int = 1,
+    name: str | None = None,
+    progress: Progress = silent,
+) -> Dataset:
+    """The data set of raw reviews and, if given, a catalogue.
+
+    Both are read in blocks of lines whose results stay in the folder ``work``: an interrupted
+    build goes on from there, and one with another config begins where mining ended. With
+    ``workers`` > 1 blocks are mined in processes of their own, so a script must guard its
+    main part by ``if __name__ == "__main__"``. ``extractor`` mines the texts: a function, or
+    its name as module:function; None mines nothing. ``mentions_file`` holds mentions that
+    were mined elsewhere, as lines user,item,aspect:opinion:polarity,…; ``parts_file`` a split
+    made elsewhere, as a table of user, item and part.
+    """
+    config, work = config or AmazonConfig(), Path(work)
+    if mentions_file is not None or {"mentions", "has_feature"} <= set(config.leave_out):
+        extractor = None
+    named = extractor if isinstance(extractor, str) else parts.name_of(extractor)
+    if named:
+        parts.named_extractor(named)  # an error before work starts, not in the workers
+    make = _maker(work, strict, workers, progress)
+    review_parts = make("reviews", Path(reviews), named)
+    products = None if meta is None else make("products", Path(meta), "")
+    notes = _notes(review_parts) + ([] if products is None else _notes(products))
+    interactions = _interactions(review_parts, config, notes)
+    if parts_file is not None:
+        interactions = _with_parts(interactions, Path(parts_file), notes)
+    progress("making the graph", 0, 3)
+    facts, features = review_facts.facts(review_parts, interactions, config, notes, mentions_file)
+    progress("making the graph", 1, 3)
+    labels = {"feature": features}
+    if products is not None:
+        more, names = catalogue.facts(products, interactions["item"].unique(), config, notes)
+        facts += more
+        labels |= names
+    progress("making the graph", 2, 3)
+    dataset = assemble(
+        name or Path(reviews).name.split(".")[0],
+        interactions.drop("row"),
+        pl.concat(facts, how="diagonal") if facts else pl.DataFrame(schema=review_facts.FACTS),
+        interaction="purchase",
+        labels=labels,
+        notes=notes,
+        path=Path(reviews),
+    )
+    progress("making the graph", 3, 3)
+    return dataset
+
+
+def clear(work: Path) -> None:
+    """Take away the parts that were kept for a build to go on; nothing else that lies there."""
+    for kind in get_args(parts.Kind):
+        for folder in work.glob(f"{kind}-????????"):
+            rmtree(folder)
+    if work.is_dir() and not any(work.iterdir()):
+        work.rmdir()
+
+
+def _maker(
+    work: Path, strict: bool, workers: int, progress: Progress
+) -> Callable[[parts.Kind, Path, str], Parts]:
+    return lambda kind, path, extractor: parts.make(
+        kind, path, work, extractor, strict=strict, workers=workers, progress=progress
+    )
+
+
+def _interactions(review_parts: Parts, config: AmazonConfig, notes: list[Note]) -> pl.DataFrame:
+    """The reviews that stay, in the order of the file: line, user, item, rating, time, and the
+    number of each among all reviews that could be read, as ``row``."""
+    interactions = review_parts.column("line", "user", "item", "rating", "time").with_row_index(
+        "row"
+    )
+    if config.positive_from is not None:
+        low = interactions.filter(pl.col("rating") < config.positive_from)
+        _note(notes, f"reviews with fewer than {config.positive_from:g} stars left out", low)
+        interactions = interactions.filter(pl.col("rating") >= config.positive_from)
+    users, items = (
+        interactions[c].cast(pl.Categorical).to_physical().to_numpy() for c in ("user", "item")
+    )
+    stay = core(users, items, config.user_core, config.item_core)
+    gone = interactions.filter(~pl.Series(stay))
+    what = f"reviews outside the core ({config.user_core} items a user, {config.item_core} an item)"
+    _note(notes, f"{what} left out", gone)
+    interactions = interactions.filter(pl.Series(stay))
+    if not len(interactions):
+        raise DataError(
+            f"no review is left: there are no users with {config.user_core} items and items "
+            f"{config.item_core} users",
+            path=review_parts.path,
+            remedy="lower --user-core and --item-core",
+        )
+    return interactions
+
+
+def _with_parts(interactions: pl.DataFrame, path: Path, notes: list[Note]) -> pl.DataFrame:
+    """The reviews with the part of each pair, as a file says it; others are left out."""
+    parted = read_interactions(path, notes)
+    if "part" not in parted.columns:
+        raise DataError(
+            "has no column part",
+            path=path,
+            remedy="give user,item,part with train, validation, test",
+        )
+    parted = parted.select("user", "item", "part").unique(["user", "item"], maintain_order=True)
+    joined = interactions.join(parted, on=["user", "item"], how="left", maintain_order="left")
+    without = joined.filter(pl.col("part").is_null())
+    _note(notes, f"reviews that {path.name} gives no part left out", without)
+    strange = parted.join(interactions, on=["user", "item"], how="anti", maintain_order="left")
+    if len(strange):
+        first = f"{strange['user'][0]} {strange['item'][0]}"
+        notes.append(Note(f"pairs of {path.name} without a review left out", len(strange), first))
+    return joined.drop_nulls("part")
+
+
+def _notes(source: Parts) -> list[Note]:
+    """What was wrong in a file, by kind, with the first line of each."""
+    tally: Tally = source.tally
+    return [
+        Note(
+            f"{source.path.name}: {kind}"
+            if kind.startswith(parts.FIELD)
+            else f"lines of {source.path.name} left out: {kind}",
+            count,
+            f"line {line}: {value}",
+        )
+        for kind, (count, line, value) in sorted(tally.kinds.items())
+    ]
+
+
+def _note(notes: list[Note], what: str, rows: pl.DataFrame) -> None:
+    if len(rows):
+        first = f"{rows['user'][0]} {rows['item'][0]}, line {rows['line'][0]}"
+        notes.append(Note(what, len(rows), first))

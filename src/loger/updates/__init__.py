@@ -1,0 +1,1 @@
+"""What comes after a fit: changes, events, feedback."""

@@ -1,0 +1,348 @@
+"""A fitted model that takes in what came after its fit, or lets go of what has to go.
+
+Nothing is trained. The logic part is exactly that of the same weights on a graph that had
+everything from the start, whatever the order of the updates; vectors of what is new are made of
+what it is linked to (``loger.encoder.newcomers``). Relations that the fit derived from
+interactions stay as it made them: they are made anew by the next fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from loger.data.update_log import Update, Updates
+from loger.encoder.newcomers import Grows, Moved
+from loger.encoder.protocol import Encoder
+from loger.encoder.vectors import vectors
+from loger.errors import LogerError, UnknownNameError
+from loger.explain.reasoned import PathReasoner
+from loger.graph import INTERACTION, KnowledgeGraph, Pairs, whole
+from loger.graph.catalogue import Catalogue
+from loger.graph.growth import (
+    Learned,
+    Renumbered,
+    edge_places,
+    with_entities,
+    with_facts,
+    without_entities,
+    without_facts,
+)
+from loger.learning.fit_result import Fitted
+from loger.logic.mining import Mined
+from loger.metrics.ranking import hits, ndcg
+from loger.ranking.ranker import Ranker
+from loger.rules import Rule, RuleSet
+from loger.updates.changes import Changes, Fold, Placed, placed
+from loger.updates.newcomers import with_newcomers
+
+Ints = NDArray[np.int64]
+
+
+def updates_of(fitted: Fitted) -> Updates:
+    """The updates of a model so far."""
+    graph = whole(fitted.ranker.graph)
+    return fitted.updates or Updates(Learned.all_of(graph), len(graph.interactions[0]))
+
+
+def updated(
+    fitted: Fitted, changes: Changes, told: Update | None = None, measure: int = 0
+) -> Fitted:
+    """The model with interactions, facts, items and users more.
+
+    On up to ``measure`` users it is measured first how well the model foresaw what they took.
+    """
+    before, updates = whole(fitted.ranker.graph), updates_of(fitted)
+    changes, beside = _beside(changes, fitted.catalogue)
+    new = placed(changes, before)
+    moved = with_entities(before, updates.learned, new.entities, new.relations)
+    heads, relations, tails, times, strengths = new.numbered(moved.graph)
+    when = None if before.times is None else times
+    graph = with_facts(moved.graph, heads, relations, tails, when, strengths)
+    moved = moved._replace(graph=graph)
+    row = _brought(before, moved, new, replace(told or Update(), notes=changes.notes))
+    log = (*updates.log, _foreseen(fitted.ranker, new, row, measure))
+    after = _on(fitted, before, moved, log)
+    return replace(after, catalogue=_told(after, beside, changes.images))
+
+
+def removed(
+    fitted: Fitted,
+    changes: Changes,
+    users: Sequence[str] = (),
+    items: Sequence[str] = (),
+    told: Update | None = None,
+) -> Fitted:
+    """The model without some users and items, and without the interactions and facts of
+    ``changes``."""
+    before, updates = whole(fitted.ranker.graph), updates_of(fitted)
+    words = before.vocabulary
+    gone = [words.id("user", name) for name in users] + [words.id("item", name) for name in items]
+    changes, beside = _beside(changes, fitted.catalogue)
+    fitted = replace(fitted, catalogue=_told(fitted, beside, {}, gone=True))
+    held_out, facts = _to_remove(fitted.ranker, changes)
+    first = without_facts(before, updates.learned, *facts)
+    there = first.entities[np.array(gone, dtype=np.int64)]
+    second = without_entities(first.graph, first.learned, there)
+    entities = np.where(first.entities >= 0, second.entities[first.entities], -1)
+    moved = second._replace(entities=entities)
+    ranker = replace(fitted.ranker, held_out=held_out)
+    log = (*updates.log, _taken_away(before, moved, len(users), len(items), told or Update()))
+    return _on(replace(fitted, ranker=ranker), before, moved, log)
+
+
+def folded(fitted: Fitted, fold: Fold, when: str, measure: int = 0) -> Fitted:
+    """The model with what events amount to; it knows how far it holds their store."""
+    log, told = updates_of(fitted).log, Update(when, events=True)
+    if fold.removes:
+        less = _present(fitted.ranker, fold.less)
+        fitted = removed(fitted, less, fold.users, fold.items, told)
+    fitted = updated(fitted, fold.more, told, measure)
+    after = updates_of(fitted)
+    for row in after.log[len(log) :]:
+        again = log and log[-1].events and (log[-1].when or "")[:10] == when[:10]
+        log = (*log[:-1], log[-1].plus(row)) if again else (*log, row)
+    seqs = {**after.folded, fold.store: fold.seq}
+    return replace(fitted, updates=replace(after, log=log, folded=seqs))
+
+
+def _present(ranker: Ranker, less: Changes) -> Changes:
+    """Those interactions to remove that users have; facts are there already."""
+    words, rows = whole(ranker.graph).vocabulary, less.interactions
+    users, items = words.ids("user"), words.ids("item")
+    asked = {users[u]: None for u in rows["user"]}
+    owners, owned = ranker.known(list(asked))
+    have = set(
+        zip(np.array(list(asked), dtype=np.int64)[owners].tolist(), owned.tolist(), strict=True)
+    )
+    there = [
+        (users[u], items[v] - len(users)) in have
+        for u, v in rows.select("user", "item").iter_rows()
+    ]
+    return replace(less, interactions=rows.filter(np.array(there, dtype=bool)))
+
+
+def _to_remove(ranker: Ranker, changes: Changes) -> tuple[Pairs, tuple[Ints, Ints, Ints]]:
+    """What stays held out when interactions go, and the facts of the graph that go."""
+    graph = whole(ranker.graph)
+    rows = changes.interactions.with_columns(time=0)
+    new = placed(replace(changes, interactions=rows), graph)
+    _check_there(graph, new)
+    h, r, t, *_ = new.numbered(graph)
+    pairs, n = ranker.held_out, graph.n_items
+    asked = (h * n + t - graph.n_users)[r == INTERACTION]
+    keys = pairs.users.astype(np.int64) * n + pairs.items
+    kept = ~np.isin(keys, asked)
+    # What was held out to test on is not in the graph, and goes all the same.
+    inside = ~((r == INTERACTION) & np.isin(h * n + t - graph.n_users, keys[~kept]))
+    return Pairs(pairs.users[kept], pairs.items[kept]), (h[inside], r[inside], t[inside])
+
+
+def _check_there(graph: KnowledgeGraph, new: Placed) -> None:
+    """Refuse to remove something from what does not exist."""
+    if new.relations:
+        raise UnknownNameError(
+            "relation", new.relations[0].name, [r.name for r in graph.relations if not r.derived]
+        )
+    for kind, names in new.entities.items():
+        for name in names:
+            if name not in graph.vocabulary.ids(kind):
+                raise UnknownNameError(kind, name, graph.vocabulary.ids(kind))
+
+
+# ── what was fitted, on the graph as it is now ──────────────────────────────────────────
+
+
+def _on(
+    fitted: Fitted, before: KnowledgeGraph, moved: Renumbered, log: tuple[Update, ...]
+) -> Fitted:
+    ranker, graph = fitted.ranker, moved.graph
+    encoder = _encoder(ranker.encoder, before, moved)
+    rules = RuleSet(tuple(_renamed(rule, moved.relations) for rule in ranker.logic.rules))
+    logic = replace(ranker.logic, rules=rules)
+    on = Ranker.of(graph, encoder, logic, ranker.fusion, ranker.walk, ranker.sample)
+    on = replace(on, held_out=_moved_pairs(ranker.held_out, before, moved))
+    on = with_newcomers(on, moved.learned.types["item"])
+    return replace(
+        fitted,
+        ranker=on,
+        mined=_mined(fitted.mined, before, graph),
+        reasoner=_reasoner(fitted.reasoner, on, fitted, len(before.relations)),
+        updates=replace(updates_of(fitted), learned=moved.learned, log=log),
+        catalogue=fitted.catalogue.moved(_places_of_items(before, moved)),
+    )
+
+
+def _places_of_items(before: KnowledgeGraph, moved: Renumbered) -> Ints:
+    """The new number of each item among items, -1 where it is gone."""
+    first, n = before.n_users, before.n_items
+    places = moved.entities[first : first + n]
+    return np.where(places >= 0, places - moved.graph.n_users, -1)
+
+
+def _beside(changes: Changes, catalogue: Catalogue) -> tuple[Changes, list[pl.DataFrame]]:
+    """Changes without what the catalogue knows instead of the graph; and that (head, tail), for
+    each of its columns."""
+    out, facts, columns = [], changes.facts, changes.columns
+    for column in catalogue.unwalked:
+        known = pl.col("tail").is_in(column.values) & (pl.col("relation") == column.relation)
+        plain = pl.col("value").is_in(column.values) & (pl.col("kind") == "item")
+        plain &= pl.col("column").is_in([column.relation, column.relation.removeprefix("has_")])
+        here = columns.filter(plain).select("head", pl.col("value").alias("tail"))
+        out.append(pl.concat([facts.filter(known).select("head", "tail"), here]))
+        facts, columns = facts.filter(~known), columns.filter(~plain)
+    return replace(changes, facts=facts, columns=columns), out
+
+
+def _told(
+    fitted: Fitted,
+    beside: Sequence[pl.DataFrame],
+    images: Mapping[str, str],
+    *,
+    gone: bool = False,
+) -> Catalogue:
+    """The catalogue with values of items more, or less, and with pictures."""
+    graph, catalogue = whole(fitted.ranker.graph), fitted.catalogue
+    ids, first = graph.vocabulary.ids("item"), graph.n_users
+    columns = []
+    for column, rows in zip(catalogue.unwalked, beside, strict=True):
+        pairs = [(value, ids[head] - first) for head, value in rows.iter_rows() if head in ids]
+        columns.append(column.minus(pairs) if gone else column.plus(pairs))
+    pictures = {ids[head] - first: file for head, file in images.items() if head in ids}
+    pictures = {**catalogue.images, **pictures}
+    return replace(catalogue, unwalked=tuple(columns), images=pictures)
+
+
+def _encoder(encoder: Encoder, before: KnowledgeGraph, moved: Renumbered) -> Encoder:
+    if isinstance(encoder, Grows):
+        return encoder.grown(Moved.of(before, moved))
+    same = np.array_equal(moved.entities, np.arange(moved.graph.n_entities))
+    if same and len(moved.graph.relations) == len(before.relations):
+        return encoder
+    raise LogerError(
+        f"{type(encoder).__name__} has no vectors for what came after its fit, nor can it let go "
+        "of what it learned; fit again, or use TransE"
+    )
+
+
+def _renamed(rule: Rule, relations: Ints) -> Rule:
+    """A rule by the new numbers of its relations."""
+    return replace(rule, relations=tuple(int(relations[r]) for r in rule.relations))
+
+
+def _mined(mined: Mined, before: KnowledgeGraph, graph: KnowledgeGraph) -> Mined:
+    """The rules that were tried, which are those of the graph less its derived relations."""
+    old, new = (sum(not r.derived for r in g.relations) for g in (before, graph))
+    if old == new:
+        return mined
+    numbers = np.concatenate([np.arange(old), np.arange(old) + new])
+    measures = tuple(replace(m, rule=_renamed(m.rule, numbers)) for m in mined.measures)
+    rules = RuleSet(tuple(_renamed(rule, numbers) for rule in mined.rules))
+    return replace(mined, rules=rules, measures=measures)
+
+
+def _moved_pairs(pairs: Pairs, before: KnowledgeGraph, moved: Renumbered) -> Pairs:
+    """Held-out pairs that are still there and that the graph does not say itself."""
+    users = moved.entities[pairs.users]
+    items = moved.entities[pairs.items.astype(np.int64) + before.n_users]
+    there = (users >= 0) & (items >= 0)
+    users, items = users[there], items[there]
+    free = edge_places(moved.graph, users, np.zeros_like(users), items) < 0
+    return Pairs.sorted(users[free], items[free] - moved.graph.n_users)
+
+
+def _reasoner(
+    reasoner: PathReasoner | None, ranker: Ranker, fitted: Fitted, relations: int
+) -> PathReasoner | None:
+    """φ among the vectors as they are now."""
+    if reasoner is None:
+        return None
+    from loger.reasoner.walker import Reasoner
+
+    graph = whole(ranker.graph)
+    if len(graph.relations) != relations:
+        raise LogerError(
+            "a path reasoner walks along the relations of its fit alone; leave out the facts of "
+            "new relations, or fit again"
+        )
+    tables = vectors(ranker.encoder, graph)
+    config, state = fitted.config, reasoner.walker.state()
+    walker = Reasoner(config.reasoner).load_state(whole(ranker.logic_graph), *tables, state)
+    return PathReasoner(walker, config.search)
+
+
+# ── the log ─────────────────────────────────────────────────────────────────────────────
+
+
+def _brought(before: KnowledgeGraph, moved: Renumbered, new: Placed, told: Update) -> Update:
+    """What an update brought, counted."""
+    graph = moved.graph
+    heads, relations, tails, *_ = new.numbered(graph)
+    rows = np.unique(np.stack([heads, relations, tails], axis=1), axis=0)
+    back = np.full(graph.n_entities, -1, dtype=np.int64)
+    back[moved.entities] = np.arange(before.n_entities)
+    kinds = np.full(2 * len(graph.relations), -1, dtype=np.int64)
+    kinds[moved.relations] = np.arange(len(moved.relations))
+    h, r, t = back[rows[:, 0]], kinds[rows[:, 1]], back[rows[:, 2]]
+    old = (h >= 0) & (r >= 0) & (t >= 0)
+    old[old] = edge_places(before, h[old], r[old], t[old]) >= 0
+    taken = ~old & (rows[:, 1] == INTERACTION)
+    learned = moved.learned.entities(graph)
+    users, items = graph.n_users - before.n_users, graph.n_items - before.n_items
+    return replace(
+        told,
+        interactions=int(taken.sum()),
+        unseen=int((taken & ~learned[rows[:, 2]]).sum()),
+        facts=int((~old & (rows[:, 1] != INTERACTION)).sum()),
+        users=users,
+        items=items,
+        entities=graph.n_entities - before.n_entities - users - items,
+        relations=tuple(r.name for r in new.relations),
+    )
+
+
+def _foreseen(ranker: Ranker, new: Placed, row: Update, most: int) -> Update:
+    """What an update brought, with NDCG@10 of it by the model before, over the users who took
+    something that the model knew and they did not have."""
+    graph = whole(ranker.graph)
+    users, items = graph.vocabulary.ids("user"), graph.vocabulary.ids("item")
+    taken = new.facts.filter(new.facts["relation"] == graph.relations[INTERACTION].name)
+    pairs = [
+        (users[u], items[v])
+        for u, v in taken.select("head", "tail").iter_rows()
+        if most and u in users and v in items
+    ]
+    if not pairs:
+        return row
+    u, v = np.unique(np.array(pairs, dtype=np.int64), axis=0).T
+    fresh = edge_places(graph, u, np.zeros_like(u), v) < 0
+    u, v = u[fresh], v[fresh]
+    asked = np.unique(u)
+    chosen = np.sort(np.random.default_rng(0).permutation(asked)[:most])
+    rows = np.searchsorted(chosen, u)
+    there = np.isin(u, chosen)
+    if not there.any():
+        return row
+    lists, _ = ranker.without_held_out().top(chosen, 10)
+    found = hits(lists, rows[there], v[there] - graph.n_users)
+    values = ndcg(found, np.bincount(rows[there], minlength=len(chosen)))
+    return replace(row, ndcg=float(values.mean()), ndcg_users=len(chosen))
+
+
+def _taken_away(
+    before: KnowledgeGraph, moved: Renumbered, users: int, items: int, told: Update
+) -> Update:
+    """What a removal took away, counted."""
+    graph = moved.graph
+    interactions = len(before.interactions[0]) - len(graph.interactions[0])
+    return replace(
+        told,
+        removed_users=users,
+        removed_items=items,
+        removed_interactions=interactions,
+        removed_facts=before.n_triples - graph.n_triples - interactions,
+    )

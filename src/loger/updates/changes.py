@@ -1,0 +1,440 @@
+"""What came after a fit: tables of interactions, facts, items and users, by name.
+
+Files, frames of polars or pandas, or records (rows as dicts or tuples; for items and users plain
+names will do), with the columns of the plain format.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from loger.data import tables
+from loger.data.assemble import NO_FACTS
+from loger.data.dataframes import is_frame
+from loger.data.dataset import Note
+from loger.data.facts import TYPE_IN_RELATION
+from loger.data.headers import Columns
+from loger.data.names import as_name
+from loger.data.readers import plain
+from loger.data.readers.plain import Frame
+from loger.errors import DataError, LogerError
+from loger.graph import INTERACTION, KnowledgeGraph, Relation
+
+Ints = NDArray[np.int64]
+NO_INTERACTIONS = pl.DataFrame(schema={"user": pl.String, "item": pl.String})
+NO_COLUMNS = pl.DataFrame(schema=dict.fromkeys(("kind", "head", "column", "value"), pl.String))
+log = logging.getLogger(__name__)
+_ENDS = ("head", "tail")
+Names = dict[str, str | None]
+"""Entities of a type with their labels, None where none is given."""
+
+
+@dataclass(frozen=True, eq=False)
+class Changes:
+    """Named rows to take in, or to let go of, each checked by itself."""
+
+    interactions: pl.DataFrame = field(default_factory=lambda: NO_INTERACTIONS)
+    """user, item and perhaps time, rating, strength or count."""
+    facts: pl.DataFrame = field(default_factory=lambda: NO_FACTS)
+    """head, relation, tail and perhaps head_type, tail_type."""
+    items: Names = field(default_factory=dict)
+    users: Names = field(default_factory=dict)
+    columns: pl.DataFrame = field(default_factory=lambda: NO_COLUMNS)
+    """kind, head, column, value: what tables of items and users say beside id and label."""
+    notes: tuple[Note, ...] = ()
+    images: Mapping[str, str] = field(default_factory=dict)
+    """The picture's file of an item by name."""
+
+    def plus(self, other: Changes) -> Changes:
+        """These and others."""
+        return Changes(
+            pl.concat([self.interactions, other.interactions], how="diagonal_relaxed"),
+            pl.concat([self.facts, other.facts], how="diagonal_relaxed"),
+            {**self.items, **other.items},
+            {**self.users, **other.users},
+            pl.concat([self.columns, other.columns]),
+            (*self.notes, *other.notes),
+            {**self.images, **other.images},
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Fold:
+    """What the events of a store up to a number amount to: what goes, then what comes."""
+
+    users: list[str]
+    """To forget, all of whom there are."""
+    items: list[str]
+    less: Changes
+    """Interactions and facts to let go of, where they are there."""
+    more: Changes
+    store: str
+    """The id of the store."""
+    seq: int
+    """The number of its last event."""
+
+    @property
+    def removes(self) -> bool:
+        """Whether anything may go."""
+        less = self.less
+        return bool(self.users or self.items or len(less.interactions) or len(less.facts))
+
+
+@dataclass(frozen=True, eq=False)
+class Placed:
+    """Changes as a graph takes them in: new entities and relations, and facts by the type and the
+    name of their ends."""
+
+    entities: Mapping[str, Mapping[str, str]]
+    """Type → name → label, new ones and known ones that get another label."""
+    relations: tuple[Relation, ...]
+    """New ones."""
+    facts: pl.DataFrame
+    """head_type, head, relation, tail_type, tail, time, strength; relations by the name the graph
+    has."""
+
+    def numbered(self, graph: KnowledgeGraph) -> tuple[Ints, Ints, Ints, Ints, NDArray[np.float64]]:
+        """Heads, relations, tails, times and strengths, by the numbers of a graph that has all of
+        them."""
+        words, facts = graph.vocabulary, self.facts
+        number = {r.name: k for k, r in enumerate(graph.relations)}
+        relation = [number[name] for name in facts["relation"]]
+        columns = [
+            [words.ids(kind)[name] for kind, name in facts.select(f"{side}_type", side).iter_rows()]
+            for side in ("head", "tail")
+        ]
+        heads, tails = (np.array(c, dtype=np.int64) for c in columns)
+        when, strong = facts["time"].to_numpy(), facts["strength"].to_numpy()
+        return heads, np.array(relation, dtype=np.int64), tails, when, strong
+
+
+# ── reading ─────────────────────────────────────────────────────────────────────────────
+
+
+def read(
+    interactions: object = None,
+    items: object = None,
+    facts: object = None,
+    users: object = None,
+    positive_from: float | None = None,
+) -> Changes:
+    """Changes from whatever holds their tables."""
+    notes = list[Note]()
+    rows = _interactions(_source(interactions, "interactions", plain.INTERACTIONS), notes)
+    if positive_from is not None and len(rows):
+        if "rating" not in rows.columns:
+            raise DataError(
+                "the model keeps interactions rated at least "
+                f"{positive_from:g}, and the new ones have no ratings",
+                remedy="add a rating column",
+            )
+        low = rows.filter(pl.col("rating") < positive_from)
+        if len(low):
+            notes.append(Note(f"interactions rated below {positive_from:g} left out", len(low)))
+        rows = rows.filter(pl.col("rating") >= positive_from)
+    triples = _source(facts, "facts", plain.TRIPLES)
+    columns = [NO_COLUMNS]
+    things = _names(_source(items, "items", plain.ITEMS), "item", plain.ITEMS, notes, columns)
+    people = _names(_source(users, "users", plain.USERS), "user", plain.USERS, notes, columns)
+    table = NO_FACTS
+    if triples is not None:
+        table = plain.read_triples(triples, notes, pl.Series([], dtype=pl.String))
+    return Changes(rows, table, things, people, pl.concat(columns), tuple(notes))
+
+
+def _interactions(source: Path | Frame | None, notes: list[Note]) -> pl.DataFrame:
+    if source is None:
+        return NO_INTERACTIONS
+    with tables.told(source.path if isinstance(source, Frame) else source):
+        return plain.read_interactions(source, notes).drop("part", strict=False)
+
+
+def _names(
+    source: Path | Frame | None,
+    kind: str,
+    columns: Columns,
+    notes: list[Note],
+    beside: list[pl.DataFrame],
+) -> Names:
+    """The names and labels of a table; its other columns go to ``beside``."""
+    if source is None:
+        return {}
+    nobody = pl.Series([], dtype=pl.String)
+    frame = plain.read_columns(source, columns, notes, nobody)
+    table = plain.read_whole(source, columns, notes, nobody)
+    for name in (
+        c for c in table.columns if c not in ("line", *columns.chosen(table.columns).values())
+    ):
+        if table.schema[name].is_nested():
+            continue
+        cells = table.select(
+            pl.lit(kind).alias("kind"), frame["name"].alias("head"),
+            pl.lit(name).alias("column"), pl.col(name).cast(pl.String).alias("value"),
+        )  # fmt: skip
+        beside.append(cells.filter(pl.col("value").fill_null("").str.strip_chars() != ""))
+    labels = frame["label"].to_list() if "label" in frame.columns else [None] * len(frame)
+    return {name: label or None for name, label in zip(frame["name"], labels, strict=True)}
+
+
+def _source(source: object, what: str, columns: Columns) -> Path | Frame | None:
+    """A file, a frame, or rows as a frame; None where there is nothing."""
+    if source is None or isinstance(source, pl.DataFrame | pl.LazyFrame) or is_frame(source):
+        frame = Frame.of(source, what)
+        return frame if frame is None or len(frame.table) else None
+    if isinstance(source, str | PathLike):
+        return Path(source)
+    if not isinstance(source, Iterable):
+        raise DataError(
+            f"{what} are a file, a frame or rows", value=source, remedy="give one of these"
+        )
+    rows = list(source)
+    if not rows:
+        return None
+    return Frame.of(_records(rows, what, columns.order), what)
+
+
+def _records(rows: list[object], what: str, order: tuple[str, ...]) -> pl.DataFrame:
+    """Rows that are dicts, tuples in the order of the columns, or plain names."""
+    if all(isinstance(row, Mapping) for row in rows):
+        dicts = [dict(row) for row in rows if isinstance(row, Mapping)]
+    else:
+        dicts = []
+        for k, row in enumerate(rows, 1):
+            cells = list(row) if isinstance(row, tuple | list) else [row]
+            if isinstance(row, Mapping) or len(cells) > len(order):
+                raise DataError(
+                    f"a row is a dict or {', '.join(order)}",
+                    path=f"{what} rows",
+                    line=k,
+                    value=row,
+                    remedy="write all rows in one of these ways",
+                )
+            named = cells if len(cells) > 1 else [as_name(cells[0])]
+            dicts.append(dict(zip(order, named, strict=False)))
+    try:
+        return pl.DataFrame(dicts, infer_schema_length=None)
+    except (pl.exceptions.PolarsError, TypeError, ValueError, OverflowError) as error:
+        raise DataError(
+            f"mix values of different kinds ({str(error).splitlines()[0]:.200})",
+            path=f"{what} rows",
+            remedy="make each column all text or all numbers",
+        ) from None
+
+
+# ── beside a graph ──────────────────────────────────────────────────────────────────────
+
+
+def placed(changes: Changes, graph: KnowledgeGraph) -> Placed:
+    """Changes as a graph takes them in; what it cannot take is refused before anything is done."""
+    interactions = _timed(changes.interactions, graph)
+    named = {
+        "user": dict.fromkeys(interactions["user"]) | changes.users,
+        "item": dict.fromkeys(interactions["item"]) | changes.items,
+    }
+    stated = pl.concat([changes.facts, _of_columns(changes.columns, graph)], how="diagonal")
+    facts, relations = _typed(stated, graph, named)
+    kinds = {graph.relations[INTERACTION].name: ("user", "item")}
+    taken = interactions.select(
+        pl.lit("user").alias("head_type"), pl.col("user").alias("head"),
+        pl.lit(next(iter(kinds))).alias("relation"),
+        pl.lit("item").alias("tail_type"), pl.col("item").alias("tail"), "time", "strength",
+    )  # fmt: skip
+    rows = pl.concat([taken, facts])
+    entities = {kind: _labelled(graph, kind, names) for kind, names in named.items()}
+    for side in ("head", "tail"):
+        ends = rows.select(f"{side}_type", side).unique(maintain_order=True)
+        for kind, name in ends.iter_rows():
+            here = entities.setdefault(kind, {})
+            if name not in here and not _known(graph, kind, name):
+                here[name] = name
+    return Placed({k: v for k, v in entities.items() if v}, relations, rows)
+
+
+def _timed(rows: pl.DataFrame, graph: KnowledgeGraph) -> pl.DataFrame:
+    """Interactions with times where the graph has them, 0 elsewhere, and strengths."""
+    if graph.times is not None and len(rows) and "time" not in rows.columns:
+        raise DataError(
+            "the model knows when interactions were, and the new ones have no times",
+            remedy="add a time column",
+        )
+    when = pl.col("time").cast(pl.Int64) if "time" in rows.columns else pl.lit(0, pl.Int64)
+    if graph.times is None:
+        when = pl.lit(0, pl.Int64)
+    amount = "strength" if "strength" in rows.columns else "count"
+    column, default = "rating" if graph.rated else amount, pl.lit(graph.default_strength)
+    strong = pl.col(column).fill_null(default) if column in rows.columns else default
+    return rows.select(
+        "user", "item", when.alias("time"), strong.cast(pl.Float64).alias("strength")
+    )
+
+
+def _labelled(graph: KnowledgeGraph, kind: str, names: Names) -> dict[str, str]:
+    """The entities of a type that are new, or known and given a label."""
+    return {
+        name: label or name
+        for name, label in names.items()
+        if label is not None or not _known(graph, kind, name)
+    }
+
+
+def _known(graph: KnowledgeGraph, kind: str, name: str) -> bool:
+    words = graph.vocabulary
+    return kind in words.types and name in words.ids(kind)
+
+
+def _typed(
+    facts: pl.DataFrame, graph: KnowledgeGraph, named: Mapping[str, Names]
+) -> tuple[pl.DataFrame, tuple[Relation, ...]]:
+    """Facts with the types of their ends and the graph's name of their relation; new relations."""
+    wanted = pl.DataFrame(
+        schema=dict.fromkeys(("head_type", "head", "relation", "tail_type", "tail"), pl.String)
+        | {"time": pl.Int64, "strength": pl.Float64}
+    )
+    parts, new = [wanted], list[Relation]()
+    for (name,), rows in facts.group_by("relation", maintain_order=True):
+        options = _options(graph, str(name))
+        if not options:
+            options = [_new_relation(graph, str(name), rows, named)]
+            new += options
+        typed = [_relation_of(row, options, graph) for row in rows.iter_rows(named=True)]
+        parts.append(
+            rows.select(
+                pl.Series("head_type", [r.head_type for r in typed], dtype=pl.String),
+                "head",
+                pl.Series("relation", [r.name for r in typed], dtype=pl.String),
+                pl.Series("tail_type", [r.tail_type for r in typed], dtype=pl.String),
+                "tail",
+                pl.lit(0, pl.Int64).alias("time"),
+                pl.lit(0.0).alias("strength"),
+            )
+        )
+    whole = pl.concat(parts)
+    loop = (pl.col("head_type") == pl.col("tail_type")) & (pl.col("head") == pl.col("tail"))
+    return whole.filter(~loop), tuple(new)
+
+
+def _of_columns(columns: pl.DataFrame, graph: KnowledgeGraph) -> pl.DataFrame:
+    """Facts of the columns that became relations when the data were built, by their names."""
+    rows = []
+    for (kind, column), cells in columns.group_by("kind", "column", maintain_order=True):
+        wanted = (str(column), f"has_{column}")
+        found = [
+            r for r in graph.relations
+            if not r.derived and r.head_type == kind and r.name in wanted
+        ]  # fmt: skip
+        if not found:
+            log.warning("column %s of %ss is no relation of the model: not read", column, kind)
+            continue
+        relation, known = found[0], graph.vocabulary.ids(found[0].tail_type)
+        for head, value in cells.select("head", "value").iter_rows():
+            for tail in _cell(str(value), known):
+                if tail not in known and re.fullmatch(r"-?[\d.,]+", tail):
+                    log.warning("%s %s: the model knows ranges of it only: not read", column, tail)
+                    continue
+                rows.append((head, relation.name, tail, kind, relation.tail_type))
+    names = ("head", "relation", "tail", "head_type", "tail_type")
+    return pl.DataFrame(rows, schema=dict.fromkeys(names, pl.String), orient="row")
+
+
+def _cell(text: str, known: Mapping[str, int]) -> list[str]:
+    """The values of a cell: one that is known, or a list divided by | or ;, or by commas if some
+    part is known."""
+    whole = text.strip()
+    if whole in known:
+        return [whole]
+    parts = [part.strip() for part in re.split(r"[|;]", whole) if part.strip()]
+    if len(parts) == 1:
+        by_comma = [part.strip() for part in whole.split(",") if part.strip()]
+        parts = by_comma if any(part in known for part in by_comma) else parts
+    return parts
+
+
+def _options(graph: KnowledgeGraph, name: str) -> list[Relation]:
+    """The relations that a name may mean: one that mixed types was split by them when it was
+    read, into ``name[type]``."""
+    if name == graph.relations[INTERACTION].name:
+        raise LogerError(
+            f"a fact has the relation {name!r}, the name of the interaction itself; give such rows "
+            "as interactions"
+        )
+    found = _meant(graph, name)
+    if any(r.derived for r in found):
+        raise LogerError(f"{name!r} is made from interactions by the fit; it takes no facts")
+    return found
+
+
+def _meant(graph: KnowledgeGraph, name: str) -> list[Relation]:
+    split = re.compile(re.escape(name) + r"\[.+\]")
+    return [r for r in graph.relations if r.name == name or split.fullmatch(r.name)]
+
+
+def _relation_of(
+    row: Mapping[str, str], options: list[Relation], graph: KnowledgeGraph
+) -> Relation:
+    """The relation that a fact is of, by the types that are given, or by names that are known."""
+    fits = [
+        r
+        for r in options
+        if all(row.get(f"{e}_type") in (None, getattr(r, f"{e}_type")) for e in _ENDS)
+    ]
+    if len(fits) > 1:
+        near = [sum(_known(graph, getattr(r, f"{e}_type"), row[e]) for e in _ENDS) for r in fits]
+        fits = [r for r, n in zip(fits, near, strict=True) if n == max(near)]
+    if len(fits) == 1:
+        return fits[0]
+    signatures = ", ".join(f"{r.head_type} to {r.tail_type}" for r in options)
+    raise DataError(
+        f"the relation leads from {signatures}, and which is meant here is not clear"
+        if fits
+        else f"the relation leads from {signatures}",
+        line=row.get("line"),  # type: ignore[arg-type]
+        value=tuple(row[c] for c in ("head", "relation", "tail")),
+        remedy="give head_type and tail_type" if fits else "give these types, or another relation",
+    )
+
+
+def _new_relation(
+    graph: KnowledgeGraph, name: str, rows: pl.DataFrame, named: Mapping[str, Names]
+) -> Relation:
+    """A relation that the model does not have, with the types of its ends."""
+    ends = [ends_of_new(graph, row, named) for row in rows.iter_rows(named=True)]
+    for place, side in enumerate(_ENDS):
+        kinds = sorted({pair[place] for pair in ends})
+        if len(kinds) > 1:
+            raise DataError(
+                f"the new relation {name!r} has {side}s of several types ({', '.join(kinds)})",
+                remedy="give each its own name, or head_type and tail_type",
+            )
+    return Relation(name, *ends[0])
+
+
+def ends_of_new(
+    graph: KnowledgeGraph, row: Mapping[str, str | None], named: Mapping[str, Names]
+) -> tuple[str, str]:
+    """The types of the ends of a fact whose relation the model does not have: as it says, or item
+    or user by name, or one of the relation's own."""
+    own = TYPE_IN_RELATION.sub("", str(row["relation"]))
+    head, tail = (row.get(f"{e}_type") or _kind_of(graph, str(row[e]), named) for e in _ENDS)
+    return head or f"{own}_head", tail or own
+
+
+def is_new(graph: KnowledgeGraph, relation: str) -> bool:
+    """Whether a model has no relation that a name may mean."""
+    return not _meant(graph, relation) and relation != graph.relations[INTERACTION].name
+
+
+def _kind_of(graph: KnowledgeGraph, name: str, named: Mapping[str, Names]) -> str | None:
+    """Item or user, if a name is one's; None for anything else."""
+    for kind in ("item", "user"):
+        if name in named[kind] or _known(graph, kind, name):
+            return kind
+    return None

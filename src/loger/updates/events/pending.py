@@ -1,0 +1,275 @@
+"""What events amount to: their net effect beside a graph that does not hold them yet.
+
+Of everything the last word counts, so any number of events is one removal and one update; what was
+said of something new and taken back before a fold leaves not even its name. The
+same object answers for a single user at once (``person``) and makes the ``Fold`` that a bundle
+takes in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+import polars as pl
+
+from loger.errors import LogerError
+from loger.graph import INTERACTION, KnowledgeGraph
+from loger.graph.strengths import as_strengths
+from loger.updates.changes import Changes, Fold, Names, ends_of_new, is_new, placed
+from loger.updates.events.event import Event
+
+Fact = tuple[str, str, str]
+"""Head, relation, tail."""
+Ends = tuple[str | None, str | None]
+"""The types of head and tail, where they are given."""
+
+
+@dataclass(frozen=True)
+class Person:
+    """What events changed about one user."""
+
+    kept: bool
+    """Whether the graph knows the user, and what it knows still holds; not after a delete."""
+    there: bool
+    """Whether there is such a user after all."""
+    label: str | None = None
+    added: Mapping[str, int] = field(default_factory=dict)
+    """Item → when it was taken."""
+    strengths: Mapping[str, float] = field(default_factory=dict)
+    """Item → how strong that was, for those of ``added``."""
+    removed: frozenset[str] = frozenset()
+
+
+class Pending:
+    """Events that a graph does not hold yet. One thread adds; others may ask meanwhile."""
+
+    def __init__(
+        self, graph: KnowledgeGraph, seq: int = 0, positive_from: float | None = None
+    ) -> None:
+        self.graph, self.seq, self.floor = graph, seq, positive_from
+        self.events = 0
+        self.since: float | None = None
+        """When the first of them was received."""
+        self.people: dict[str, Person] = {}
+        self.items: dict[str, str | None] = {}
+        """Items that were named, with their labels."""
+        self.gone_items: dict[str, None] = {}
+        self.facts: dict[Fact, tuple[bool, Ends]] = {}
+        """Whether each was stated or deleted."""
+        self.waiting = 0
+        """Events that act only when they are folded: on items and facts."""
+        self._users, self._known = (graph.vocabulary.ids(kind) for kind in ("user", "item"))
+        self._last = 0 if graph.times is None else int(graph.times.max(initial=0))
+        self._ends = {r.name: (r.head_type, r.tail_type) for r in graph.relations}
+
+    def add(self, events: Iterable[Event]) -> None:
+        """Take in events, in their order; those that came before are skipped."""
+        for event in events:
+            if event.seq <= self.seq:
+                continue
+            take = getattr(self, f"_{event.kind}", None)
+            if take is not None:  # impressions and clicks change nothing
+                take(event)
+                self.events += 1
+                self.since = event.at if self.since is None else self.since
+            self.seq = event.seq
+
+    def person(self, name: str) -> Person | None:
+        """What changed about a user; None if nothing did."""
+        return self.people.get(name)
+
+    def _of(self, user: str) -> Person:
+        known = user in self._users
+        return self.people.get(user) or Person(kept=known, there=known)
+
+    # ── one event ───────────────────────────────────────────────────────────────────────
+
+    def _interaction(self, event: Event) -> None:
+        user, item, rating = event.body["user"], event.body["item"], event.body.get("rating")
+        if self.floor is not None and rating is not None and rating < self.floor:
+            return
+        person = self._of(user)
+        when = event.when if event.body.get("time") is not None else max(event.when, self._last)
+        added = {**person.added, item: min(when, person.added.get(item, when))}
+        strengths = {**person.strengths, item: self._strength(event, person.strengths.get(item))}
+        self.people[user] = replace(person, there=True, added=added, strengths=strengths)
+        if item not in self._known or item in self.gone_items:
+            self.items.setdefault(item, None)
+            self.waiting += 1
+
+    def _strength(self, event: Event, before: float | None) -> float:
+        """How strong the interactions of a pair are, with one more."""
+        told = event.body.get("rating" if self.graph.rated else "strength")
+        now = self.graph.default_strength if told is None else float(as_strengths(told))
+        return now if before is None else max(before, now) if self.graph.rated else before + now
+
+    def _user(self, event: Event) -> None:
+        user = event.body["user"]
+        person = self._of(user)
+        self.people[user] = replace(person, there=True, label=event.body.get("label", person.label))
+        self._state_all(user, "user", event.body.get("facts") or {})
+
+    def _item(self, event: Event) -> None:
+        item = event.body["item"]
+        self.items[item] = event.body.get("label", self.items.get(item))
+        self._state_all(item, "item", event.body.get("facts") or {})
+        self.waiting += 1
+
+    def _state_all(self, head: str, kind: str, facts: Mapping[str, list[str]]) -> None:
+        for relation, tails in facts.items():
+            for tail in tails:
+                self.facts[head, relation, tail] = True, (kind, None)
+                self.waiting += 1
+
+    def _fact(self, event: Event) -> None:
+        fact = event.body["head"], event.body["relation"], event.body["tail"]
+        self.facts[fact] = True, (event.body.get("head_type"), event.body.get("tail_type"))
+        self.waiting += 1
+
+    def _delete(self, event: Event) -> None:
+        user, item = event.body.get("user"), event.body.get("item")
+        if user is not None and item is not None:
+            person = self._of(user)
+            removed = person.removed | {item}
+            self.people[user] = replace(_without(person, item), removed=removed)
+        elif user is not None:
+            self.people[user] = Person(kept=False, there=False)
+            self._unsay(user, "user")
+        elif item is not None:
+            self._delete_item(item)
+        else:
+            fact = event.body["head"], event.body["relation"], event.body["tail"]
+            self.facts[fact] = False, (event.body.get("head_type"), event.body.get("tail_type"))
+        self.waiting += 1
+
+    def _delete_item(self, item: str) -> None:
+        self.gone_items[item] = None
+        self.items.pop(item, None)
+        self._unsay(item, "item")
+        for user, person in list(self.people.items()):
+            if item in person.added:
+                self.people[user] = _without(person, item)
+
+    def _unsay(self, name: str, kind: str) -> None:
+        """Drop what was said about an entity that is gone."""
+        for fact, (_, given) in list(self.facts.items()):
+            ends = self._ends.get(fact[1], given)
+            for end, of in zip((fact[0], fact[2]), ends, strict=True):
+                if end == name and of in (None, kind):
+                    self.facts.pop(fact, None)
+
+    # ── all of them ─────────────────────────────────────────────────────────────────────
+
+    def fold(self, store: str) -> tuple[Fold, list[str]]:
+        """All events as one removal and one update, and why some facts cannot be taken in."""
+        people = list(self.people.items())
+        facts, refused = self._sayable()
+        return Fold(
+            users=[u for u, person in people if not person.kept and u in self._users],
+            items=[v for v in self.gone_items if v in self._known],
+            less=Changes(interactions=self._removed(), facts=_facts(self._denied())),
+            more=Changes(
+                interactions=pl.DataFrame(
+                    [
+                        (u, v, when, p.strengths[v])
+                        for u, p in people
+                        if p.there
+                        for v, when in p.added.items()
+                    ],
+                    schema={
+                        "user": pl.String,
+                        "item": pl.String,
+                        "time": pl.Int64,
+                        "rating" if self.graph.rated else "strength": pl.Float64,
+                    },
+                    orient="row",
+                ),
+                facts=_facts(facts),
+                items=dict(self.items),
+                users={
+                    u: p.label for u, p in people if p.there and (p.label is not None or not p.kept)
+                },
+            ),
+            store=store,
+            seq=self.seq,
+        ), refused
+
+    def _removed(self) -> pl.DataFrame:
+        """Deleted interactions of users and items that stay."""
+        rows = [
+            (u, v)
+            for u, person in self.people.items()
+            if person.kept
+            for v in sorted(person.removed)
+            if v in self._known and v not in self.gone_items
+        ]
+        return pl.DataFrame(rows, schema={"user": pl.String, "item": pl.String}, orient="row")
+
+    def _denied(self) -> list[tuple[Fact, Ends]]:
+        """Deleted facts that the graph has."""
+        words, graph = self.graph.vocabulary, self.graph
+        out = list[tuple[Fact, Ends]]()
+        for (head, relation, tail), (stated, _) in self.facts.items():
+            ends = self._ends.get(relation)
+            if stated or ends is None or relation == graph.relations[INTERACTION].name:
+                continue
+            h, t = words.ids(ends[0]).get(head), words.ids(ends[1]).get(tail)
+            if h is not None and t is not None and graph.has(h, graph.relation_id(relation), t):
+                out.append(((head, relation, tail), ends))
+        return out
+
+    def _sayable(self) -> tuple[list[tuple[Fact, Ends]], list[str]]:
+        """Stated facts that the graph can take in, with the types of their ends, so that they mean
+        the same when some entities are gone; and why the others cannot."""
+        agreeing, refused = self._agreeing()
+        found, halves = list[tuple[Fact, Ends]](), [agreeing]
+        while halves:
+            part = halves.pop()
+            try:
+                rows = placed(Changes(facts=_facts(part), items=dict(self.items)), self.graph).facts
+                typed = rows.select(_COLUMNS).iter_rows()
+                found += [((h, r, t), (of_h, of_t)) for h, r, t, of_h, of_t in typed]
+            except LogerError as error:
+                if len(part) == 1:
+                    refused.append(f"{' '.join(part[0][0])}: {error}")
+                else:
+                    halves += [part[len(part) // 2 :], part[: len(part) // 2]]
+        return found, refused
+
+    def _agreeing(self) -> tuple[list[tuple[Fact, Ends]], list[str]]:
+        """Stated facts, those of a new relation only if they agree with its first on types."""
+        named: dict[str, Names] = {
+            "user": {u: p.label for u, p in self.people.items() if p.there},
+            "item": self.items,
+        }
+        found, refused, first = list[tuple[Fact, Ends]](), list[str](), dict[str, Ends]()
+        for fact, (stated, ends) in self.facts.items():
+            if stated and is_new(self.graph, fact[1]):
+                row = dict(zip(_COLUMNS, (*fact, *ends), strict=True))
+                ends = ends_of_new(self.graph, row, named)
+                if first.setdefault(fact[1], ends) != ends:
+                    led, leads = (" to ".join(map(str, e)) for e in (first[fact[1]], ends))
+                    refused.append(
+                        f"{' '.join(fact)}: leads from {leads}, and the first such fact from {led}"
+                    )
+                    continue
+            if stated:
+                found.append((fact, ends))
+        return found, refused
+
+
+_COLUMNS = ("head", "relation", "tail", "head_type", "tail_type")
+
+
+def _without(person: Person, item: str) -> Person:
+    """A user to whom events did not add an item after all."""
+    added, strengths = dict(person.added), dict(person.strengths)
+    added.pop(item, None)
+    strengths.pop(item, None)
+    return replace(person, added=added, strengths=strengths)
+
+
+def _facts(rows: list[tuple[Fact, Ends]]) -> pl.DataFrame:
+    flat = [(*fact, *ends) for fact, ends in rows]
+    return pl.DataFrame(flat, schema=dict.fromkeys(_COLUMNS, pl.String), orient="row")

@@ -1,0 +1,258 @@
+"""Events in one SQLite file, durable before they are acknowledged.
+
+The file is in WAL mode with ``synchronous=FULL``: a transaction is on disk when it ends, and a
+process that is killed leaves either all of it or nothing. SQLite lets one writer in at a time and
+numbers events inside the transaction, so whoever follows the numbers misses none.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from hashlib import blake2b
+from pathlib import Path
+from secrets import token_hex
+from typing import Any, NamedTuple
+from zlib import compress, decompress
+
+from loger.errors import DataError, LogerError
+from loger.updates.events.event import Event
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS about (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS event (
+  seq INTEGER PRIMARY KEY AUTOINCREMENT, key BLOB UNIQUE, at REAL NOT NULL,
+  kind TEXT NOT NULL, user TEXT, body TEXT
+);
+CREATE INDEX IF NOT EXISTS event_user ON event (user) WHERE user IS NOT NULL;
+CREATE TABLE IF NOT EXISTS bundle (path TEXT PRIMARY KEY, folded INTEGER NOT NULL);
+CREATE INDEX IF NOT EXISTS event_answer ON event (json_extract(body, '$.recommendation_id'))
+  WHERE kind IN ('impression', 'click');
+CREATE TABLE IF NOT EXISTS answer (
+  id TEXT PRIMARY KEY, at REAL NOT NULL, user TEXT, variant TEXT NOT NULL, body BLOB NOT NULL
+);
+CREATE INDEX IF NOT EXISTS answer_at ON answer (at);
+"""
+KIND = "loger events 1"
+PATIENCE = 10.0
+"""Seconds to wait for another writer."""
+BATCH = 5_000
+"""Events that are read at a time."""
+FORGOTTEN = "forgotten"
+"""The kind of an event of which nothing but its number and key is left."""
+DAY = 86_400
+UNSEEN = 3_600.0
+"""Seconds after which a list is dropped of which no impression or click came."""
+Answer = tuple[str, float, str | None, str, str]
+"""What was recommended: id, when, user, variant, and the rest as JSON."""
+
+
+class Appended(NamedTuple):
+    """What became of some events."""
+
+    stored: int
+    duplicates: int
+    """Those whose key was there already."""
+    last: int
+    """The number of the last event of the store."""
+
+
+def beside(bundle: Path | str) -> Path:
+    """Where the events of a bundle are kept unless somewhere else is named."""
+    path = Path(bundle)
+    return path.with_name(f"{path.name}.events.sqlite")
+
+
+class EventStore:
+    """The events of a file; threads and processes may share it."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self._lock = threading.Lock()
+        if not self.path.parent.is_dir():
+            raise DataError("there is no such folder", path=self.path.parent, remedy="create it")
+        with self._told():
+            self._db = sqlite3.connect(
+                self.path, timeout=PATIENCE, isolation_level=None, check_same_thread=False
+            )
+            self._prepare()
+        self.id: str = self._one("SELECT value FROM about WHERE key = 'id'")
+        kind = self._one("SELECT value FROM about WHERE key = 'kind'")
+        if kind != KIND:
+            what = f"holds {kind!r}, not {KIND!r}"
+            raise DataError(what, path=self.path, remedy="give another file")
+
+    def _prepare(self) -> None:
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute("PRAGMA synchronous = FULL")
+        self._db.execute("PRAGMA secure_delete = ON")
+        tables = self._db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        if tables and ("event",) not in tables:
+            raise DataError("not a file of events", path=self.path, remedy="give another file")
+        with self._writing():
+            for statement in SCHEMA.split(";\n"):
+                self._db.execute(statement)
+            self._db.executemany(
+                "INSERT OR IGNORE INTO about VALUES (?, ?)", [("kind", KIND), ("id", token_hex(8))]
+            )
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self._db.close()
+
+    # ── writing ─────────────────────────────────────────────────────────────────────────
+
+    def append(self, events: Sequence[Event]) -> Appended:
+        """Keep events, all or none of them; when this returns they are on disk."""
+        rows = [
+            (_digest(e.key), e.at, e.kind, _user(e), json.dumps(e.body, ensure_ascii=False))
+            for e in events
+        ]
+        with self._lock, self._told(), self._writing():
+            before = self._db.total_changes
+            self._db.executemany(
+                "INSERT INTO event (key, at, kind, user, body) VALUES (?, ?, ?, ?, ?) "
+                "ON CONFLICT (key) DO NOTHING",
+                rows,
+            )
+            stored = self._db.total_changes - before
+            last = self._db.execute("SELECT MAX(seq) FROM event").fetchone()[0]
+        return Appended(stored, len(rows) - stored, last or 0)
+
+    def log_answers(self, answers: Iterable[Answer]) -> None:
+        """Keep what was recommended."""
+        rows = [(*answer[:4], compress(answer[4].encode(), 1)) for answer in answers]
+        with self._lock, self._told(), self._writing():
+            self._db.executemany("INSERT OR IGNORE INTO answer VALUES (?, ?, ?, ?, ?)", rows)
+
+    def drop_unseen(self, now: float) -> None:
+        """Drop lists of which no impression or click came in time."""
+        with self._lock, self._told(), self._writing():
+            self._db.execute(
+                "DELETE FROM answer WHERE at < ? AND NOT EXISTS (SELECT 1 FROM event "
+                "WHERE kind IN ('impression', 'click') "
+                "AND json_extract(body, '$.recommendation_id') = answer.id)",
+                (now - UNSEEN,),
+            )
+
+    def folded_into(self, bundle: Path | str, seq: int) -> None:
+        """Note up to which number a bundle holds the events."""
+        with self._lock, self._told(), self._writing():
+            self._db.execute(
+                "INSERT INTO bundle VALUES (?, ?) "
+                "ON CONFLICT (path) DO UPDATE SET folded = excluded.folded",
+                (str(Path(bundle).resolve()), seq),
+            )
+
+    def clean(self, keep_days: float, now: float) -> None:
+        """Forget deleted users wherever all bundles have let go of them, and drop what all bundles
+        hold and is older than some days."""
+        self.drop_unseen(now)
+        done = self._folded_everywhere()
+        with self._lock, self._told():
+            with self._writing():
+                self._forget(done)
+                old = now - keep_days * DAY
+                self._db.execute("DELETE FROM event WHERE seq <= ? AND at < ?", (done, old))
+                self._db.execute("DELETE FROM answer WHERE at < ?", (old,))
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+
+    def _folded_everywhere(self) -> int:
+        rows = self._all("SELECT path, folded FROM bundle")
+        there = [int(seq) for path, seq in rows if Path(path).is_dir()]
+        return min(there, default=0)
+
+    def _forget(self, done: int) -> None:
+        """Leave nothing of users who were deleted but the numbers and keys of their events."""
+        deleted = self._db.execute(
+            "SELECT user, MAX(seq), MAX(at) FROM event WHERE kind = 'delete' AND seq <= ? "
+            "AND user IS NOT NULL AND json_extract(body, '$.item') IS NULL GROUP BY user",
+            (done,),
+        ).fetchall()
+        for user, seq, at in deleted:
+            self._db.execute(
+                "UPDATE event SET kind = ?, user = NULL, body = NULL WHERE seq <= ? AND (user = ? "
+                "OR kind = 'fact' AND ? IN (json_extract(body, '$.head'), "
+                "json_extract(body, '$.tail')))",
+                (FORGOTTEN, seq, user, user),
+            )
+            self._db.execute("UPDATE answer SET user = NULL WHERE user = ? AND at <= ?", (user, at))
+
+    # ── reading ─────────────────────────────────────────────────────────────────────────
+
+    @property
+    def last(self) -> int:
+        """The number of the last event; 0 if there are none."""
+        return int(self._one("SELECT COALESCE(MAX(seq), 0) FROM event"))
+
+    def after(self, seq: int, upto: int | None = None) -> Iterator[Event]:
+        """The events after a number, in their order; those of forgotten users are left out."""
+        end = self.last if upto is None else upto
+        while seq < end:
+            rows = self._all(
+                "SELECT seq, at, kind, body FROM event WHERE seq > ? AND seq <= ? "
+                "ORDER BY seq LIMIT ?",
+                (seq, end, BATCH),
+            )
+            for number, at, kind, body in rows:
+                if kind != FORGOTTEN:
+                    yield Event(kind, json.loads(body), at=at, seq=number)
+            seq = rows[-1][0] if len(rows) == BATCH else end
+
+    def answers(self) -> list[tuple[str, float, str | None, str, dict[str, Any]]]:
+        """What was recommended: id, when, user, variant, and the rest."""
+        rows = self._all("SELECT id, at, user, variant, body FROM answer ORDER BY at, id")
+        return [(*row[:4], json.loads(decompress(row[4]))) for row in rows]
+
+    def _all(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        with self._lock, self._told():
+            return self._db.execute(sql, values).fetchall()
+
+    def _one(self, sql: str) -> Any:
+        return self._all(sql)[0][0]
+
+    # ── the file ────────────────────────────────────────────────────────────────────────
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """A transaction: whole, and on disk when the block ends."""
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._db.execute("COMMIT")
+        except BaseException:
+            if self._db.in_transaction:  # on a full disk SQLite may have undone it already
+                self._db.execute("ROLLBACK")
+            raise
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Says of an error of SQLite which file it is about."""
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            raise LogerError(
+                f"{self.path} cannot be used ({error}); see that the folder can be written to and "
+                "the disk has space, or give another file with --events"
+            ) from None
+        except sqlite3.DatabaseError as error:
+            what = f"not a file of events, or damaged ({error})"
+            raise DataError(what, path=self.path, remedy="restore it from a copy") from None
+
+
+def _digest(key: str | None) -> bytes | None:
+    """A key as it is kept: it may name somebody who is to be forgotten."""
+    return None if key is None else blake2b(key.encode("utf-8", "replace"), digest_size=16).digest()
+
+
+def _user(event: Event) -> str | None:
+    user = event.body.get("user")
+    if user is None and event.kind in ("fact", "delete"):
+        for end in ("head", "tail"):
+            if event.body.get(f"{end}_type") == "user":
+                user = event.body[end]
+    return None if user is None else str(user)
