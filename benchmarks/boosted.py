@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,10 @@ from loger.config import LOGERConfig
 from loger.engine import LocalEngine, silent
 from loger.engine.topk import top_k
 from loger.learning.em import EM
+from loger.learning.fit import Fit, started
 from loger.learning.fitted import FittedLogic
-from loger.learning.fitting import Fit
-from loger.learning.mstep import Pool
-from loger.learning.tuning import tuned
+from loger.learning.pools import Pool
+from loger.learning.tune import tuned
 from loger.logic.mln import features, log_popularity
 from loger.metrics import ranking
 from loger.metrics.significance import resampled_means, sign_flip
@@ -96,7 +97,8 @@ def run(name: str, checkpoints: Path | None, scratch: Path, seed: int = 0) -> di
     model = LOGER(LOGERConfig(seed=seed))
     folder = None if checkpoints is None else checkpoints / name
     fit = Fit(model.config, model.make_encoder, LocalEngine(), silent, folder)
-    em, fitted, _ = tuned(fit.problem(parts), model.config.em, fit.grid(parts), fit.stages)
+    start = partial(started, stages=fit.stages)
+    em, fitted, _ = tuned(fit.problem(parts), model.config.em, fit.grid(parts), start)
     # The encoder's scores as the fitted model has them, items' own parts included.
     fitting, judging = (
         em.pool(fitted.logic.rules, users).scored(em.ranker(fitted), em.engine)

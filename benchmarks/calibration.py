@@ -26,7 +26,7 @@ from loger.encoder.calibration import calibration_error
 from loger.engine import LocalEngine, silent
 from loger.learning.em import EM
 from loger.learning.estep import propose_hidden
-from loger.learning.fitting import Fit
+from loger.learning.fit import Fit
 from tables import COMMIT
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"

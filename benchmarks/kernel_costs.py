@@ -46,8 +46,8 @@ def scenes() -> dict[str, Callable[[], Any]]:
     from loger.grounding import Formula, ground, logits, reach_sizes, strongest_paths
     from loger.grounding.actions import by_first_hop
     from loger.grounding.api import reach_best
-    from loger.learning.em_config import WALK
-    from loger.logic.likelihood import softmax_lists
+    from loger.learning.config import WALK
+    from loger.logic._softmax import softmax_lists
     from loger.rules import candidates
 
     rng, one = np.random.default_rng(0), LocalEngine(1)

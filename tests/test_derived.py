@@ -20,11 +20,10 @@ from loger.encoder import TransEConfig
 from loger.graph import INTERACTION, Path, whole
 from loger.grounding import Walk, logits
 from loger.grounding.reaching import WALK, Formula
+from loger.learning.config import DerivedConfig, EMConfig, FollowedByConfig, GoesWithConfig
 from loger.learning.derived import _people_with, choose, derive, derived_rules
-from loger.learning.derived_config import DerivedConfig, FollowedByConfig, GoesWithConfig
-from loger.learning.em_config import EMConfig
 from loger.learning.fitted import FittedLogic, Round
-from loger.learning.tuning import with_or_without
+from loger.learning.tune import with_or_without
 from loger.model import LOGER
 from loger.rules import RuleSet, make_rule
 from loger.rules.sentences import evidence_sentence, path_sentence
@@ -351,7 +350,7 @@ def test_explanations_name_the_people_behind_a_fact(graph):
 
 
 def test_what_the_latest_action_leads_to_is_said_of_the_last(parts, monkeypatch):
-    monkeypatch.setattr("loger.learning.fitting.with_or_without", lambda em, first: (first, []))
+    monkeypatch.setattr("loger.learning.fit.with_or_without", lambda em, first: (first, []))
     model = LOGER(SMALL).fit(parts)
     ranker = model.ranker_
     places = [k for k, rule in enumerate(model.rules_) if "followed_by" in rule.names]

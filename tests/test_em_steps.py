@@ -14,16 +14,15 @@ from loger.engine import LocalEngine
 from loger.errors import LogerError
 from loger.graph import history
 from loger.learning import em as em_module
-from loger.learning import mstep, probabilities
-from loger.learning.ablation import ablate_hidden
-from loger.learning.em import EM
-from loger.learning.em_config import EMConfig
+from loger.learning import pools
+from loger.learning.config import EMConfig
+from loger.learning.em import EM, ablate_hidden
 from loger.learning.estep import propose_hidden, surplus
 from loger.learning.fitted import FittedLogic, Round
-from loger.learning.mstep import Asked, pair_scores, uniform_items
-from loger.learning.pseudo import hidden_pairs, pseudo_users
-from loger.learning.teaching import SPREAD
-from loger.learning.tuning import tuned
+from loger.learning.mstep import SPREAD, Asked
+from loger.learning.pools import pair_scores, uniform_items
+from loger.learning.pseudo import calibration_pairs, hidden_pairs, pseudo_users
+from loger.learning.tune import tuned
 from loger.logic.mln import Logic, features, listwise, pseudo_likelihood, typical_strengths
 from loger.metrics.significance import resampled_means
 from loger.ranking.ranker import Fusion
@@ -116,7 +115,7 @@ def slow_pool(em: EM, user: int) -> set[int]:
 
 @pytest.mark.parametrize("feature", ["logwalk", "count"])
 def test_a_pool_is_the_best_of_each_rule_and_of_the_encoder(feature, monkeypatch):
-    monkeypatch.setattr(mstep, "BLOCK", 3)
+    monkeypatch.setattr(pools, "BLOCK", 3)
     em = problem(feature=feature, rule_candidates=2, main_candidates=4)
     users = em.fit_users[:8]
     pool = em.pool(RULES, users)
@@ -361,10 +360,10 @@ def test_probabilities_of_very_many_pairs_are_of_a_part_of_them(monkeypatch):
     em = problem()
     model, pairs = (
         em.start(),
-        len(probabilities.calibration_pairs(em.held_out, em.fit_users, em.config.seed)[0]),
+        len(calibration_pairs(em.held_out, em.fit_users, em.config.seed)[0]),
     )
-    monkeypatch.setattr("loger.learning.probabilities.ENOUGH_PAIRS", pairs // 2)
-    users, items = probabilities.calibration_pairs(em.held_out, em.fit_users, em.config.seed)
+    monkeypatch.setattr("loger.learning.pseudo.ENOUGH_PAIRS", pairs // 2)
+    users, items = calibration_pairs(em.held_out, em.fit_users, em.config.seed)
     assert len(users) == pairs // 2 and np.asarray(em.held_out[users, items]).all()
     fewer = em.start()
     ratio = fewer.logic.weights / model.logic.weights
@@ -544,7 +543,7 @@ def test_without_any_hit_the_model_is_what_the_encoder_teaches():
 # ── probabilities ───────────────────────────────────────────────────────────────────────
 
 
-def calibration_pairs(em: EM) -> tuple[list[tuple[int, int]], list[bool]]:
+def labelled_pairs(em: EM) -> tuple[list[tuple[int, int]], list[bool]]:
     """Held-out pairs of the fitting users, and for each a uniform item that the user lacks."""
     users, items = held_out_pairs(GRAPH)
     held = [(u, v) for u in em.fit_users.tolist()
@@ -559,7 +558,7 @@ def test_p_and_q_are_calibrated_on_held_out_pairs_against_uniform_ones():
     em = problem(seed=1)
     model = fitted(em)
     out = em._calibrated(model)
-    pairs, labels = calibration_pairs(em)
+    pairs, labels = labelled_pairs(em)
     users, items = np.array(pairs).T
     q = fit_calibration(em.encoder.scores[users, items], np.array(labels))
     assert (out.fusion.calibration.slope, out.fusion.calibration.intercept) == pytest.approx(
@@ -843,7 +842,7 @@ def test_the_encoder_alone_is_judged_by_its_own_lists():
 
 
 def test_scores_of_pairs_are_the_encoders_in_any_order(monkeypatch):
-    monkeypatch.setattr(mstep, "BLOCK", 7)
+    monkeypatch.setattr(pools, "BLOCK", 7)
     em = problem()
     rng = np.random.default_rng(0)
     users = rng.integers(0, GRAPH.n_users, 200)

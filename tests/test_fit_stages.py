@@ -16,9 +16,8 @@ from loger.data.splits import split
 from loger.encoder import TransEConfig
 from loger.engine import LocalEngine
 from loger.engine.files import MANIFEST
-from loger.learning import em, fitting, stages
-from loger.learning.derived_config import DerivedConfig
-from loger.learning.em_config import EMConfig
+from loger.learning import em, fit
+from loger.learning.config import DerivedConfig, EMConfig
 from loger.model import LOGER
 
 CONFIG = LOGERConfig(
@@ -42,7 +41,7 @@ def saved(model: LOGER, folder: Path) -> dict[str, bytes]:
 
 
 STEPS: list[tuple[Any, str]] = [
-    (fitting, "mine"), (fitting, "choose"), (em.EM, "start"), (em.EM, "round"),
+    (fit, "mine"), (fit, "choose"), (em.EM, "start"), (em.EM, "round"),
     (em.EM, "final"),
 ]  # fmt: skip
 
@@ -122,7 +121,7 @@ def test_what_was_fitted_comes_back_from_json_to_the_last_bit(parts) -> None:
     model = LOGER(replace(CONFIG, em=EMConfig(many_labels=0))).fit(parts)
     problem = model.em(parts)
     fitted = problem.start()
-    text = json.dumps(stages.logic_values(fitted))
-    back = stages.logic_of(problem, json.loads(text))
+    text = json.dumps(fit.logic_values(fitted))
+    back = fit.logic_of(problem, json.loads(text))
     assert back.logic.weights.tobytes() == fitted.logic.weights.tobytes()
     assert (back.fusion, back.trace) == (fitted.fusion, fitted.trace)

@@ -24,8 +24,7 @@ from loger.explain.attribution import explain
 from loger.explain.reasons import NEAR
 from loger.explain.schema import SCHEMA
 from loger.graph import history
-from loger.learning.derived_config import DerivedConfig
-from loger.learning.em_config import EMConfig
+from loger.learning.config import DerivedConfig, EMConfig
 from loger.model import LOGER, LOGERConfig
 from loger.ranking.selection import Selection
 from loger.reasoner.config import PAPER

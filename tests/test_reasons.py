@@ -25,7 +25,7 @@ from loger.explain.schema import SCHEMA
 from loger.graph import history
 from loger.grounding import Walk, ground, paths
 from loger.grounding.actions import by_first_hop, strongest_through
-from loger.learning.derived_config import DerivedConfig
+from loger.learning.config import DerivedConfig
 from loger.model import LOGER, LOGERConfig
 from loger.rules import Rule, candidates
 from loger.rules.english import plural

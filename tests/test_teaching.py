@@ -12,11 +12,10 @@ from scipy.sparse import csr_array
 from loger.engine import LocalEngine
 from loger.graph import history
 from loger.grounding import ground
-from loger.learning import teaching
+from loger.learning import mstep
 from loger.learning.em import EM
-from loger.learning.listwise import Lists
-from loger.learning.teaching import SPREAD, UNTOLD, best_strength, left_out, temperature
-from loger.learning.tuning import tuned, with_or_without
+from loger.learning.mstep import SPREAD, UNTOLD, Lists, best_strength, left_out, temperature
+from loger.learning.tune import tuned, with_or_without
 from loger.logic.mln import hit_weights
 from small import Table, held_out_pairs, problem, small_graph, some_rules
 
@@ -74,7 +73,7 @@ def slow_weights(known, lessons, strength, l2):
 
 
 def test_users_are_left_out_of_what_they_are_to_tell(monkeypatch):
-    monkeypatch.setattr(teaching, "FOLDS", 3)
+    monkeypatch.setattr(mstep, "FOLDS", 3)
     question, taught, _ = asked(problem(teacher=None, l2=0.05, taught_users=5))
     labels, n = question.lists, len(question.lists)
     lessons, told = (
@@ -101,7 +100,7 @@ def test_users_are_left_out_of_what_they_are_to_tell(monkeypatch):
 def test_strengths_count_as_much_as_they_make_labels_left_out_likely(monkeypatch, told, chosen):
     question, taught, _ = asked(problem(teacher=None))
     three = question.lists.of_users(np.arange(len(question.lists)) < 3)
-    monkeypatch.setattr(teaching, "left_out", lambda *_: np.array(told, dtype=float))
+    monkeypatch.setattr(mstep, "left_out", lambda *_: np.array(told, dtype=float))
     found = best_strength(replace(question, lists=three), taught)
     assert found == pytest.approx(chosen, abs=0.01)
 
@@ -145,14 +144,14 @@ def test_a_strength_that_is_given_is_taken():
 def test_enough_users_with_labels_are_asked_and_they_come_from_everywhere(monkeypatch):
     question, taught, _ = asked(problem(teacher=None))
     lists, sizes = question.lists, []
-    monkeypatch.setattr(teaching, "ENOUGH_USERS", 4)
-    monkeypatch.setattr(teaching, "ENOUGH_TAUGHT", 3)
+    monkeypatch.setattr(mstep, "ENOUGH_USERS", 4)
+    monkeypatch.setattr(mstep, "ENOUGH_TAUGHT", 3)
 
     def seen(question, taught, strengths, judged):
         sizes.append((len(question.lists), len(taught), question.lists.columns.shape[0]))
         return np.zeros((4, 4))
 
-    monkeypatch.setattr(teaching, "left_out", seen)
+    monkeypatch.setattr(mstep, "left_out", seen)
     best_strength(question, taught)
     places = np.arange(4) * len(lists) // 4
     assert sizes == [(4, 3, np.diff(lists.starts)[places].sum())]

@@ -35,8 +35,7 @@ from loger.explain.questions import WhatIf, WhyNot
 from loger.explain.reasoned import PathReasoner, Reasoned
 from loger.graph import Graph, history, whole
 from loger.graph.catalogue import Catalogue
-from loger.learning.derived_config import Tried
-from loger.learning.fit_result import Fitted
+from loger.learning.config import Tried
 from loger.learning.fitted import Round
 from loger.logic.mining import Mined
 from loger.logic.mln import Logic
@@ -46,13 +45,14 @@ from loger.recommender import ExplainedItem, Floats, Recommender
 from loger.rules import RuleSet
 from loger.rules.wording import ENGLISH, Wording, Words, wording_of
 from loger.store import persistence
+from loger.store.persistence import Fitted
 
 if TYPE_CHECKING:  # what only scores does without the modules that read tables and fit
     import polars as pl
 
     from loger.data.splits import Split
     from loger.learning.em import EM
-    from loger.learning.fitting import Fit
+    from loger.learning.fit import Fit
     from loger.updates.changes import Fold
 
 log = logging.getLogger(__name__)
@@ -197,7 +197,7 @@ class LOGER(Recommender):
         return self._fit(checkpoint, progress).problem(split)(settings)
 
     def _fit(self, checkpoint: Path | None, progress: Progress) -> Fit:
-        from loger.learning.fitting import Fit
+        from loger.learning.fit import Fit
 
         engine = self.engine if progress is silent else self.engine.with_progress(progress)
         folder = None if checkpoint is None else Path(checkpoint)

@@ -18,8 +18,8 @@ from loger.evaluation.faithfulness import FaithfulnessConfig, faithfulness_repor
 from loger.evaluation.faithfulness.probing import loger_probes
 from loger.explain import lists as explained_lists
 from loger.grounding import Walk, ground, reach
-from loger.learning import estep, mstep
-from loger.learning.em_config import EMConfig
+from loger.learning import estep, pools
+from loger.learning.config import EMConfig
 from loger.logic.mining import mine
 from loger.logic.mln import Logic
 from loger.model import LOGER, LOGERConfig
@@ -183,7 +183,7 @@ def test_faithfulness(same, parts, model):
 @pytest.mark.slow
 @pytest.mark.parametrize("likelihood", ["listwise", "pseudo"])
 def test_a_whole_fit_and_its_reasons(same, parts, likelihood, monkeypatch):
-    for module in (estep, mstep, explained_lists):
+    for module in (estep, pools, explained_lists):
         monkeypatch.setattr(module, "BLOCK", 16)
     config = replace(SMALL, em=EMConfig(likelihood=likelihood, rounds=1, early_stop=False))
 

@@ -39,7 +39,7 @@ from loger.encoder import TransEConfig
 from loger.encoder.training.checkpoint import FOLDER, Checkpoint
 from loger.engine.files import MANIFEST, manifest_digest
 from loger.errors import LogerError
-from loger.learning.stages import Stages
+from loger.learning.fit import Stages
 from loger.model import LOGER, LOGERConfig
 
 ROOM = 512 * 2**20

@@ -35,8 +35,9 @@ from loger.data.demo import shop
 from loger.encoder import TransEConfig
 from loger.engine import LocalEngine, RayEngine
 from loger.grounding import Walk
-from loger.learning import mstep
-from loger.learning.mstep import PoolConfig, gather
+from loger.learning import pools as candidate_pools
+from loger.learning.config import PoolConfig
+from loger.learning.pools import gather
 from loger.model import LOGER, LOGERConfig
 from loger.recommender import part_matrix, ranked
 from loger.store import shards
@@ -44,7 +45,7 @@ from loger.store import shards
 QUICK = {"health_check_period_ms": 1000, "health_check_failure_threshold": 6}
 """A dead node is noticed in seconds, not in half a minute."""
 shards.USERS = 32
-mstep.BLOCK = 32
+candidate_pools.BLOCK = 32
 recommender.BLOCK_BYTES = 8 * 80 * 16
 PARTS = split(shop(seed=2, users=400, items=80).dataset)
 

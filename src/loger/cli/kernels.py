@@ -20,7 +20,7 @@ from loger.data.splits import Split, split
 from loger.engine import LocalEngine
 from loger.engine.kernels import log
 from loger.evaluation.assess import assess
-from loger.learning.derived_config import DerivedConfig
+from loger.learning.config import DerivedConfig
 from loger.model import LOGER
 
 

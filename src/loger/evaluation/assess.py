@@ -30,7 +30,7 @@ from loger.evaluation.methods import METHODS
 from loger.evaluation.report import Contents, page
 from loger.evaluation.report.origin import origin
 from loger.explain.attribution import explain
-from loger.learning.ablation import ablate_hidden
+from loger.learning.em import ablate_hidden
 from loger.metrics.report import Report
 from loger.model import LOGER
 

@@ -13,7 +13,7 @@ from loger.engine import Engine
 from loger.engine.logistic import expit
 from loger.engine.topk import top_k
 from loger.graph import history, whole
-from loger.learning.mstep import BLOCK
+from loger.learning.pools import BLOCK
 from loger.logic.mln import Floats
 from loger.ranking.ranker import Ranker, blocks
 

@@ -1,187 +1,274 @@
-"""The M-step (METHOD 5): weights of rules, popularity and encoder, from pairs and their groundings.
+"""The M-step (METHOD 5): weights of rules, popularity and encoder, from pools of candidates.
 
-``listwise`` (default) makes held-out interactions stand out in *pools*: of each user the best items
-by every single rule, and more of the encoder's and of the rules over other users, which find most;
-nothing the user has. The likelihood over all items would be the same but for items that nothing
-speaks for. ``pseudo`` is the paper's pseudo-likelihood over observed and hidden pairs.
+``pseudo`` has the paper's M-step, over observed and hidden pairs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loger.encoder.folding import score_users
-from loger.engine import Engine, LocalEngine
-from loger.engine.topk import top_k
+from loger.encoder.folding import Own
 from loger.errors import LogerError
-from loger.graph import KnowledgeGraph, history, pair_keys
-from loger.grounding import Groundings, Walk, concat, reach_best, reweighed, take
-from loger.learning.listwise import Lists, Listwise
-from loger.learning.teaching import best_strength, expected, left_out, temperature
+from loger.learning.pools import Pool
 from loger.logic.mln import (
-    Feature,
     Floats,
     Logic,
-    additive,
-    ascend,
     features,
-    hit_weights,
+    listwise,
     maximise,
-    pseudo_likelihood,
     typical_strengths,
     uses_strength,
 )
-from loger.ranking.ranker import Ranker, blocks
-from loger.rules import RuleSet
+from loger.metrics import ranking
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-BLOCK = 64
-"""Users whose candidates are gathered, or whose items are scored, at a time."""
+STRENGTHS = (300.0, 100.0, 30.0, 10.0)
+"""What the encoder's expectation may count, in users with one label. Ten labels cannot tell weaker
+teachers apart."""
+UNTOLD = 30.0
+"""What it counts where there are no two users with labels to learn that from."""
+SPREAD = 0.25
+"""How far from 0 the logarithm of the temperature is expected to be; -0.33 to 0.02 on four sets."""
+FOLDS = 5
+ENOUGH_USERS = 100
+"""Users with labels by whom strengths are compared, …"""
+ENOUGH_TAUGHT = 50
+"""… and users taught about meanwhile: one number needs no more."""
 
 
 @dataclass(frozen=True, slots=True)
-class PoolConfig:
-    """Whom a held-out interaction competes with."""
+class Solved:
+    """What an M-step came to: the logic, the encoder's weight, the objective before and after."""
 
-    walk: Walk | None
-    """What strengths are of; None: candidates are the items of most paths."""
-    per_rule: int
-    """Candidates by each rule, …"""
-    main: int
-    """… and by the encoder and by each rule over other users or derived relations."""
-    beliefs: bool = False
-    """Whether the encoder's own scores are kept beside those that the ranker has."""
+    logic: Logic
+    encoder_weight: float
+    own: Own | None
+    """What items' own parts count beside the encoder's sums, if that was to be learned."""
+    before: float
+    after: float
 
 
 @dataclass(frozen=True, eq=False)
-class Pool:
-    """Candidates of some users, by user."""
+class Lists:
+    """Candidates with their features, and how likely each is to be: what a softmax is fitted to."""
 
-    found: Groundings
+    columns: csr_array  # [rows, rules]
+    beside: Floats  # [parameters that are not of rules, rows]
     starts: NDArray[np.int64]  # [users + 1]
-    hits: NDArray[np.int64]  # rows that are held-out interactions
-    encoder: NDArray[np.float32]  # [rows]: the encoder's scores, as the ranker has them
-    rules: RuleSet
-    walk: Walk | None  # what strengths are of
-    beliefs: NDArray[np.float32] | None = None
-    """[rows]: the encoder's own scores, by which it teaches, where it does."""
-    taught: Pool | None = None
-    """Candidates of users who need no labels, if the encoder is to teach the rules."""
-    teacher: float = 0.0
-    """What it expects of them counts as much as the hits of so many users."""
+    hits: NDArray[np.int64]  # rows
+    weights: Floats  # [hits], adding up to 1
+    beliefs: Floats | None = None  # [rows]: the encoder's own scores, where it is to teach
 
-    @property
-    def hit_weights(self) -> Floats:
-        """What each hit counts in the likelihood."""
-        return hit_weights(self.starts, self.hits)
+    def __len__(self) -> int:
+        return len(self.starts) - 1
 
-    def with_rules(self, rules: RuleSet) -> Pool:
-        """The same candidates with some of the rules, in the same order."""
-        if rules == self.rules:
-            return self
-        places = {rule: place for place, rule in enumerate(self.rules)}
-        found = self.found.of_rules(np.array([places[rule] for rule in rules]))
-        taught = self.taught and self.taught.with_rules(rules)
-        return replace(self, found=found, rules=rules, taught=taught)
-
-    def of_hits(self) -> Pool:
-        """The users who have a hit, and their candidates: others do not matter to a likelihood."""
-        users = np.zeros(len(self.starts) - 1, dtype=bool)
-        users[np.searchsorted(self.starts, self.hits, side="right") - 1] = True
-        if users.all() or not len(self.hits):
-            return self
+    def of_users(self, chosen: NDArray[np.bool_]) -> Lists:
+        """Those of some users."""
         sizes = np.diff(self.starts)
-        rows = np.repeat(users, sizes)
-        return replace(
-            self,
-            found=take(self.found, np.flatnonzero(rows)),
-            starts=np.concatenate([[0], np.cumsum(sizes[users])]),
-            hits=np.cumsum(rows)[self.hits] - 1,
-            encoder=self.encoder[rows],
-            beliefs=None if self.beliefs is None else self.beliefs[rows],
+        rows = np.repeat(chosen, sizes)
+        kept = rows[self.hits]
+        weights = self.weights[kept]
+        return Lists(
+            self.columns[np.flatnonzero(rows)],
+            self.beside[:, rows],
+            np.concatenate([[0], np.cumsum(sizes[chosen])]),
+            np.cumsum(rows)[self.hits[kept]] - 1,
+            weights / weights.sum() if len(weights) else weights,
+            None if self.beliefs is None else self.beliefs[rows],
         )
 
-    def with_own(self, beside: NDArray[np.floating]) -> Pool:
-        """The same candidates, what items have beside the encoder's sums [items] added to these:
-        of users with labels and of those that the encoder teaches by."""
-        encoder = self.encoder + beside[self.found.items]
-        return replace(self, encoder=encoder, taught=self.taught and self.taught.with_own(beside))
+    @property
+    def labels(self) -> float:
+        """What all hits count together, in users with one: a user with m hits counts √m."""
+        _, m = np.unique(np.searchsorted(self.starts, self.hits, side="right"), return_counts=True)
+        return float(np.sqrt(m).sum())
 
-    def scored(self, ranker: Ranker, engine: Engine) -> Pool:
-        """The same candidates by the encoder and the walk that the ranker has."""
-        found, walk = self.found, ranker.logic.walk
-        if walk != self.walk and walk is not None:
-            walks = self.walk or Walk.uniform(0.0), walk
-            found = reweighed(ranker.logic_graph, self.rules, found, walks, engine)
-        scores = pair_scores(ranker, found.users, found.items, engine).astype(np.float32)
-        beliefs = None
-        if self.beliefs is not None:
-            itself = replace(ranker, fusion=replace(ranker.fusion, own=None))
-            beliefs = pair_scores(itself, found.users, found.items, engine).astype(np.float32)
-        taught = self.taught and self.taught.scored(ranker, engine)
-        return replace(self, found=found, encoder=scores, walk=walk, beliefs=beliefs, taught=taught)
+    def and_also(self, others: Lists, labels: float) -> Lists:
+        """Both, the others counting as much as so many users with one hit."""
+        from scipy.sparse import csr_array, vstack
 
+        share = self.labels / (self.labels + labels)
+        return Lists(
+            csr_array(vstack([self.columns, others.columns], format="csr")),
+            np.concatenate([self.beside, others.beside], axis=1),
+            np.concatenate([self.starts, self.starts[-1] + others.starts[1:]]),
+            np.concatenate([self.hits, self.starts[-1] + others.hits]),
+            np.concatenate([share * self.weights, (1 - share) * others.weights]),
+        )
 
-# ── pools ───────────────────────────────────────────────────────────────────────────────
+    def likelihood(self, w: Floats, l2: float = 0.0) -> tuple[float, Floats]:
+        """The mean log-likelihood of the hits less ½λ‖w‖², and its gradient."""
+        return listwise(w, self.columns, self.starts, self.hits, l2, self.weights, self.beside)
 
+    def scores(self, w: Floats) -> Floats:
+        """What weights make of the candidates; [rows]."""
+        width = len(w) - len(self.beside)
+        z: Floats = self.columns @ w[:width] + w[width:] @ self.beside
+        return z
 
-def gather(
-    ranker: Ranker,
-    users: NDArray[np.int64],
-    held_out: csr_array,
-    config: PoolConfig,
-    engine: Engine,
-) -> Pool:
-    """The candidates of users, ascending, by the ranker's rules, whatever they weigh, and by its
-    encoder. ``held_out`` is users × items."""
-    shared = (ranker, held_out, config)
-    parts = list(engine.map("gathering candidates", _gather, blocks(users, BLOCK), shared))
-    ends = np.cumsum([0, *(len(p.found) for p in parts)])
-    return Pool(
-        concat([p.found for p in parts], len(ranker.logic.rules), config.walk is not None),
-        np.concatenate([[0], *(p.starts[1:] + at for p, at in zip(parts, ends, strict=False))]),
-        np.concatenate([p.hits + at for p, at in zip(parts, ends, strict=False)]),
-        np.concatenate([p.encoder for p in parts]),
-        ranker.logic.rules,
-        config.walk,
-        np.concatenate([p.beliefs for p in parts if p.beliefs is not None])
-        if config.beliefs
-        else None,
-    )
+    def of_each(self, w: Floats) -> Floats:
+        """What each user's hits add to the mean log-likelihood; [users]."""
+        z = self.scores(w)
+        totals = np.logaddexp.reduceat(z, self.starts[:-1])
+        users = np.searchsorted(self.starts, self.hits, side="right") - 1
+        values = self.weights * (z[self.hits] - totals[users])
+        out: Floats = np.bincount(users, weights=values, minlength=len(self)).astype(np.float64)
+        return out
 
-
-def _gather(shared: tuple[Ranker, csr_array, PoolConfig], users: NDArray[np.int64]) -> Pool:
-    ranker, held_out, config = shared
-    rules = ranker.logic.rules
-    believed = score_users(ranker.encoder, ranker.graph, users, ranker.walk)
-    by_encoder, _ = top_k(believed.copy(), config.main, history(ranker.graph, users))
-    s = believed if ranker.fusion.own is None else ranker.encoder_scores(users)
-    main = [rule.derived or (len(rule) == 3 and rule.types[2] == "user") for rule in rules]
-    most = np.where(main, config.main, config.per_rule)
-    walk = config.walk or Walk.uniform(0.0)
-    found = reach_best(
-        ranker.logic_graph, rules, users, walk, most, by_encoder, engine=LocalEngine(1)
-    )
-    rows = np.searchsorted(users, found.users)
-    return Pool(
-        found if config.walk is not None else replace(found, strengths=None),
-        np.searchsorted(rows, np.arange(len(users) + 1)),
-        np.flatnonzero(np.asarray(held_out[found.users, found.items])),
-        s[rows, found.items],
-        rules,
-        config.walk,
-        believed[rows, found.items] if config.beliefs else None,
-    )
+    def ndcg(self, w: Floats, depth: int = 10) -> Floats:
+        """NDCG of each user's hits among the candidates; [users]."""
+        z, taken = self.scores(w), np.zeros(len(self.columns.indptr) - 1, dtype=bool)
+        taken[self.hits] = True
+        found = np.zeros((len(self), depth), dtype=bool)
+        for row, (first, end) in enumerate(pairwise(self.starts)):
+            best = first + np.argsort(-z[first:end], kind="stable")[:depth]
+            found[row, : len(best)] = taken[best]
+        return ranking.ndcg(found, np.add.reduceat(taken, self.starts[:-1], dtype=np.int64))
 
 
-# ── weights ─────────────────────────────────────────────────────────────────────────────
+@dataclass(frozen=True, eq=False)
+class Listwise:
+    """Which weights of rules, popularity and encoder make the hits of a pool most likely: asked
+    once for each limit of the encoder's, on columns that are made once."""
+
+    logic: Logic
+    """Which rules, by which feature at which scales."""
+    lists: Lists
+    unit: float
+    """What the encoder's scores are measured in."""
+    l2: float
+
+    def objective(self, w: Floats) -> tuple[float, Floats]:
+        """The likelihood of weights of rules, popularity, encoder and, if they are learned, items'
+        own parts; and its gradient."""
+        return self.lists.likelihood(w, self.l2)
+
+    def solved(self, start: tuple[Logic, float] | None, max_encoder: float | None = None) -> Solved:
+        """The best weights, found from those of a logic of the same rules and of the encoder, whose
+        weight rises to ``max_encoder`` at most."""
+        width, rest, first = len(self.logic.rules), len(self.lists.beside), self.zero
+        if start is not None:
+            first[:width] = start[0].weights
+            first[width : width + 2] = start[0].popularity, start[1] * self.unit
+        most = np.inf if max_encoder is None else max_encoder * self.unit
+        first[width + 1] = min(first[width + 1], most)
+        w = self.best(first, most)
+        weight = float(w[width + 1]) / self.unit
+        own = None
+        if rest > 2:
+            own = (w[-2] / weight, w[-1] / weight) if weight > 0 else (0.0, 0.0)
+        logic = replace(self.logic, weights=w[:width], popularity=float(w[width]))
+        return Solved(logic, weight, own, self.objective(first)[0], self.objective(w)[0])
+
+    def best(self, first: Floats, max_encoder: float = np.inf) -> Floats:
+        """The parameters at the maximum, found from some, the encoder's at most ``max_encoder``."""
+        width = len(self.logic.rules)
+        positive = np.ones(len(first), dtype=bool)
+        positive[width] = False  # what is popular may count against,
+        positive[width + 2 :] = False  # and so may what the encoder knows of the item alone
+        most = np.full(len(first), np.inf)
+        most[width + 1] = max_encoder
+        return maximise(self.objective, first, positive, most)
+
+    @property
+    def zero(self) -> Floats:
+        """Parameters that say nothing."""
+        return np.zeros(len(self.logic.rules) + len(self.lists.beside))
+
+
+# ── the encoder as a teacher (docs/adr/0015) ──────────────────────────────────────────────────
+
+
+def temperature(labels: Lists) -> float:
+    """The c by which softmax(c·s) of the encoder's own scores suits the hits best; 1, as it was
+    trained, unless they say otherwise: log c has a prior, normal around 0."""
+    assert labels.beliefs is not None
+    if not len(labels.hits):
+        return 1.0
+    none, s = np.empty((len(labels.beliefs), 0)), labels.beliefs[None, :]
+    users = len(np.unique(np.searchsorted(labels.starts, labels.hits, side="right")))
+    precision = 1 / (users * SPREAD**2)  # the likelihood is a mean over users
+
+    def by_encoder(x: Floats) -> tuple[float, Floats]:
+        c = np.exp(x)
+        value, slope = listwise(c, none, labels.starts, labels.hits, 0.0, labels.weights, s)
+        return value - 0.5 * precision * float(x @ x), c * slope - precision * x
+
+    return float(np.exp(maximise(by_encoder, np.zeros(1))[0]))
+
+
+def expected(taught: Lists, c: float) -> Lists:
+    """What the encoder expects of users: every candidate a hit of weight softmax(c·s), the soft
+    targets of Eq. 3; each user counts the same."""
+    assert taught.beliefs is not None
+    z, starts = c * taught.beliefs, taught.starts
+    owner = np.repeat(np.arange(len(taught)), np.diff(starts))
+    highest = np.full(len(taught), -np.inf)
+    np.maximum.at(highest, owner, z)
+    t = np.exp(z - highest[owner])
+    t /= len(np.unique(owner)) * np.bincount(owner, t)[owner]
+    return replace(taught, hits=np.arange(len(z)), weights=t)
+
+
+def best_strength(question: Listwise, taught: Lists) -> float:
+    """How much the encoder may say: the geometric mean of the strengths, each as often as it makes
+    the labels of users who are left out likely.
+
+    A few labels tell little, and then it is a middle strength; many tell which is best.
+    """
+    labels = _some(question.lists, ENOUGH_USERS)
+    if len(labels) < 2 or not len(labels.hits):
+        return UNTOLD
+    asked = replace(question, lists=labels)
+    told = left_out(asked, _some(taught, ENOUGH_TAUGHT), STRENGTHS, _likely)
+    likely = told.sum(1)
+    shares = np.exp(likely - likely.max())
+    return float(np.exp(shares @ np.log(STRENGTHS) / shares.sum()))
+
+
+def left_out(
+    question: Listwise,
+    taught: Lists | None,
+    strengths: Sequence[float],
+    judged: Callable[[Lists, Floats], Floats],
+) -> Floats:
+    """How each user's labels are judged by what the others' teach, and the encoder with each
+    strength, in folds of users; [strengths, users]."""
+    labels = question.lists
+    fold, out = np.arange(len(labels)) % FOLDS, np.zeros((len(strengths), len(labels)))
+    for k in range(min(FOLDS, len(labels))):
+        known, new = labels.of_users(fold != k), labels.of_users(fold == k)
+        lesson, w = taught and expected(taught, temperature(known)), question.zero
+        for row, strength in zip(out, strengths, strict=True):
+            lists = known.and_also(lesson, strength) if lesson and strength else known
+            w = replace(question, lists=lists).best(w)
+            row[fold == k] = judged(new, w)
+    return out
+
+
+def _likely(lists: Lists, w: Floats) -> Floats:
+    """The log-likelihood of each user's labels."""
+    return lists.labels * lists.of_each(w)
+
+
+def _some(lists: Lists, most: int) -> Lists:
+    """Those of so many users at most, evenly from all."""
+    if len(lists) <= most:
+        return lists
+    some = np.zeros(len(lists), dtype=bool)
+    some[np.arange(most) * len(lists) // most] = True
+    return lists.of_users(some)
+
+
+# ── what is asked of a pool ───────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, eq=False)
@@ -250,84 +337,3 @@ class Asked:
         columns = features(pool.found, self.logic.feature, scales)
         beliefs = None if pool.beliefs is None else pool.beliefs.astype(np.float64)
         return Lists(columns, beside, pool.starts, pool.hits, pool.hit_weights, beliefs)
-
-
-def solve_pseudo(
-    logic: Logic,
-    found: Groundings,
-    targets: Floats,
-    *,
-    l2: float,
-    rate: float,
-    steps: int,
-    rescale: bool,
-) -> tuple[Logic, float, float]:
-    """The weights at the maximum of Σ t log p + (1 − t) log(1 − p) − ½λ‖w‖² over grounded pairs
-    (or after so many steps of gradient ascent), and the objective before and after."""
-    scales = logic.scales
-    if uses_strength(logic.feature) and rescale:
-        scales = typical_strengths(found)
-    phi = features(found, logic.feature, scales)
-    prior = additive(logic.feature)
-    first = logic.weights.astype(np.float64)
-    first = np.append(first, logic.prior) if prior else first
-
-    def objective(w: Floats) -> tuple[float, Floats]:
-        return pseudo_likelihood(w, phi, targets, l2, prior)
-
-    w = ascend(objective, first, rate, steps) if steps else maximise(objective, first)
-    solved = replace(
-        logic,
-        weights=w[: len(logic.rules)],
-        scales=scales,
-        prior=float(w[-1]) if prior else 0.0,
-        popularity=0.0,
-    )
-    return solved, objective(first)[0], objective(w)[0]
-
-
-def blank_logic(rules: RuleSet, feature: Feature, walk: Walk | None) -> Logic:
-    """Rules that weigh nothing yet."""
-    scales = np.ones(len(rules)) if uses_strength(feature) else None
-    return Logic(rules, np.zeros(len(rules)), feature, walk, scales)
-
-
-# ── pairs ───────────────────────────────────────────────────────────────────────────────
-
-
-def pair_scores(
-    ranker: Ranker, users: NDArray[np.integer], items: NDArray[np.integer], engine: Engine
-) -> Floats:
-    """The encoder's scores of pairs."""
-    out = np.empty(len(users))
-    distinct, place = np.unique(users, return_inverse=True)
-    order = np.argsort(place, kind="stable")
-    ends = np.searchsorted(place[order], np.arange(len(distinct) + 1))
-    spans = [
-        (distinct[lo : lo + BLOCK], place[rows] - lo, items[rows])
-        for lo in range(0, len(distinct), BLOCK)
-        for rows in (order[ends[lo] : ends[min(lo + BLOCK, len(distinct))]],)
-    ]
-    scored = engine.map("scoring pairs", _pair_scores, spans, ranker)
-    out[order] = np.concatenate([np.empty(0), *scored])
-    return out
-
-
-def _pair_scores(ranker: Ranker, block: Sequence[NDArray[np.integer]]) -> NDArray[np.float32]:
-    users, rows, items = block
-    scores: NDArray[np.float32] = ranker.encoder_scores(users)[rows, items]
-    return scores
-
-
-def uniform_items(
-    graph: KnowledgeGraph, users: NDArray[np.integer], n: int, rng: np.random.Generator
-) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """For each user n items drawn uniformly; -1 where the user has it in the graph."""
-    owners = np.repeat(users, n).astype(np.int64)
-    items = rng.integers(graph.n_items, size=len(owners))
-    edges, heads = graph.interactions
-    have = pair_keys(heads, graph.tails[edges] - graph.n_users, graph.n_items)  # ascending
-    keys = pair_keys(owners, items, graph.n_items)
-    at = np.minimum(np.searchsorted(have, keys), max(len(have) - 1, 0))
-    items[have[at] == keys] = -1
-    return owners.astype(np.int32), items.astype(np.int32)

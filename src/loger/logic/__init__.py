@@ -1,1 +1,1 @@
-"""The Markov logic network: features of rules, probabilities, likelihoods, gradients."""
+"""The logic model and how it is learned: read ``mln``, ``estep``, ``mstep``, then ``em``."""

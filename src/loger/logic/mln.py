@@ -33,7 +33,7 @@ from loger.engine.threads import numpy_on_one_thread
 from loger.errors import UnknownNameError
 from loger.graph import Graph
 from loger.grounding import Formula, Groundings, Walk, ground, logits, near_items
-from loger.logic.likelihood import softmax_lists
+from loger.logic._softmax import softmax_lists
 from loger.rules import RuleSet
 
 if TYPE_CHECKING:
@@ -265,6 +265,12 @@ class Logic:
     def _formula(self) -> Formula:
         scales = np.ones(len(self.rules)) if self.scales is None else self.scales
         return Formula(FEATURES.index(self.feature), self.weights, scales)
+
+
+def blank_logic(rules: RuleSet, feature: Feature, walk: Walk | None) -> Logic:
+    """Rules that weigh nothing yet."""
+    scales = np.ones(len(rules)) if uses_strength(feature) else None
+    return Logic(rules, np.zeros(len(rules)), feature, walk, scales)
 
 
 _popularity: WeakKeyDictionary[Graph, Floats] = WeakKeyDictionary()

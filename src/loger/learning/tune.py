@@ -1,20 +1,20 @@
-"""Settings of the logic model, chosen on development users: walks, and whether derived relations
-are of use."""
+"""What a fit chooses on development users: walks, whether derived relations are of use, and the
+dial between rules and encoder (METHOD 11): how much of the leads the encoder carries, what it costs
+to let it carry less, and the least that costs nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from operator import methodcaller
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from loger.config import with_setting
-from loger.learning.derived_config import Tried
+from loger.learning.config import EMConfig, Tried
 from loger.learning.em import EM
-from loger.learning.em_config import EMConfig
 from loger.learning.fitted import FittedLogic, Round
-from loger.learning.stages import NOTHING_KEPT, Stages, started
 from loger.logic.mln import Floats
 from loger.metrics.significance import resampled_means
 
@@ -26,27 +26,43 @@ POPULARITIES = (0.0, 0.75)
 """… and then of the exponent by which popular items are discounted: dense data want it."""
 
 
+SHARES = (0.0, 0.25, 0.5, 0.75)
+"""Of the encoder's best weight, what is tried."""
+MAX_LOSS = 0.005
+"""Of NDCG: the mean loss that a lower opacity may cost, if chance may have made it too."""
+USERS = 1500
+"""Development users on whom opacities are compared."""
+MAX_RISK = 0.05
+"""Of NDCG: what it may cost at the lower end of the interval, which is to be no wider than twice
+that. By few users little can be told: four whose items no list has would vote for no encoder."""
+
+
+Start = Callable[[EM], FittedLogic]
+"""The first M-step of a problem."""
+
+
 def tuned(
     problem: Callable[[EMConfig], EM],
     config: EMConfig,
     tune: Mapping[str, Sequence[Any]],
-    stages: Stages = NOTHING_KEPT,
+    start: Start = methodcaller("start"),
 ) -> tuple[EM, FittedLogic, list[Tried]]:
     """The problem with settings chosen on development users, one after another; its first M-step,
     and what was tried.
 
     Other walks are tried on the candidates of the settings that were given. Where users with labels
-    are few, none of them is a development user, and labels that are left out choose.
+    are few, none of them is a development user, and labels that are left out choose. ``start``
+    makes the first M-step of a problem, or reads it where it was kept.
     """
     best, tried = problem(config), list[Tried]()
     if best.few:
-        return _likely(problem, best, tune, stages)
-    first = started(best, stages)
+        return _likely(problem, best, tune, start)
+    first = start(best)
     for name, values in tune.items():
         results: list[tuple[float, EM, FittedLogic]] = []
         for value in values:
             em = _other(problem, best, with_setting(best.config, name, value))
-            fitted = first if em is best else started(em, stages)
+            fitted = first if em is best else start(em)
             results.append((fitted.trace[0].ndcg, em, fitted))
             tried.append((name, value, fitted.trace[0].ndcg))
         _, best, first = max(results, key=lambda row: row[0])
@@ -54,7 +70,7 @@ def tuned(
 
 
 def _likely(
-    problem: Callable[[EMConfig], EM], best: EM, tune: Mapping[str, Sequence[Any]], stages: Stages
+    problem: Callable[[EMConfig], EM], best: EM, tune: Mapping[str, Sequence[Any]], start: Start
 ) -> tuple[EM, FittedLogic, list[Tried]]:
     """The problem whose settings are best for labels that are left out. Exponents of a walk are
     the mean of the values tried, each as often as it is best of users drawn anew: a few labels tell
@@ -69,7 +85,7 @@ def _likely(
             mean = round(float(shares @ np.array(values, dtype=np.float64)), 2)
             likeliest = _other(problem, best, with_setting(best.config, name, mean))
         best = likeliest
-    return best, started(best, stages), tried
+    return best, start(best), tried
 
 
 def _shares(told: Sequence[Floats]) -> Floats:
@@ -117,3 +133,70 @@ def _other(problem: Callable[[EMConfig], EM], best: EM, settings: EMConfig) -> E
     if replace(settings, walk=best.config.walk) != best.config:
         return problem(settings)
     return best.with_walk(settings.walk)
+
+
+# ── the encoder's share ───────────────────────────────────────────────────────────────────────
+
+
+class Opacity(NamedTuple):
+    """What one setting of the dial comes to on development users."""
+
+    share: float
+    """Of the encoder's best weight."""
+    opacity: float
+    ndcg: float
+    difference: float
+    """From the encoder's best weight, paired by user, …"""
+    low: float
+    high: float
+    """… with a 95 % interval."""
+
+    @property
+    def free(self) -> bool:
+        """Whether it costs nothing that can be told from chance, little in the mean, and surely not
+        much."""
+        best = self.ndcg - self.difference
+        sure = self.low >= -MAX_RISK * best and self.high - self.low <= 2 * MAX_RISK * best
+        return self.high >= 0 and self.difference >= -MAX_LOSS * best and sure
+
+    def __str__(self) -> str:
+        best = max(self.ndcg - self.difference, 1e-12)
+        change, low, high = (f"{x / best:+.1%}" for x in (self.difference, self.low, self.high))
+        return f"encoder carries {self.opacity:.0%}: NDCG {change} ({low} … {high})"
+
+
+def opacity_curve(em: EM, shares: Sequence[float] = (*SHARES, 1.0)) -> list[Opacity]:
+    """What lower weights of the encoder come to, the rules' weights learned beside each."""
+    return [row for row, _ in _tried(em, shares, derived=True)]
+
+
+def least_opaque(em: EM, first: FittedLogic) -> tuple[EM, FittedLogic, list[Tried]]:
+    """The first M-step with the least opacity that is free, the problem with that limit, and what
+    was tried; as they were where a limit was given or there is nothing to lower."""
+    config = em.config
+    settled = config.opacity is not None or not len(em.dev_users)
+    if settled or config.likelihood != "listwise" or config.fusion != "logit":
+        return em, first, []
+    if first.fusion.encoder_weight <= 0:
+        return em.with_opacity(0.0), first, []
+    found = _tried(em, SHARES, any(rule.derived for rule in first.logic.rules))
+    tried: list[Tried] = [("opacity", str(row), row.ndcg) for row, _ in found]
+    for row, fitted in found:
+        if row.free:
+            return em.with_opacity(row.opacity), fitted, tried
+    return em.with_opacity(1.0), first, tried
+
+
+def _tried(em: EM, shares: Sequence[float], derived: bool) -> list[tuple[Opacity, FittedLogic]]:
+    *fitted, best = em.with_encoder((*shares, 1.0), derived)
+    free = em.dev_metrics(best, USERS)[0]
+    out = []
+    for share, one in zip(shares, fitted, strict=True):
+        ndcg, recall = em.dev_metrics(one, USERS)
+        means = resampled_means((ndcg - free)[:, None], 1000, 0)
+        low, high = (float(x) for x in np.quantile(means, [0.025, 0.975]))
+        mean, difference = float(ndcg.mean()), float((ndcg - free).mean())
+        row = replace(one.trace[0], ndcg=mean, recall=float(recall.mean()))
+        told = Opacity(share, em.opacity(one), mean, difference, low, high)
+        out.append((told, replace(one, trace=(row,))))
+    return out

@@ -6,38 +6,62 @@ stage knows; then the graph is made again with them, and the encoder learns them
 
 from __future__ import annotations
 
+import logging
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from loger import __version__
 from loger.config import LOGERConfig
 from loger.data.splits import Split
 from loger.encoder.calibration import Calibration
 from loger.encoder.newcomers import Grows, Moved
 from loger.encoder.protocol import Encoder, Refits
+from loger.encoder.training.digest import digest
 from loger.encoder.vectors import vectors
 from loger.engine import Engine, Progress
 from loger.engine.beside import Beside
+from loger.engine.files import Kind, atomic_folder, check_files, kind_of, read_manifest
 from loger.engine.settings import from_names
 from loger.errors import LogerError
 from loger.explain.reasoned import PathReasoner
 from loger.graph import INTERACTION, KnowledgeGraph, Pairs, whole
+from loger.learning.config import DerivedConfig, EMConfig, Tried
 from loger.learning.derived import choose, derive, derived_rules
-from loger.learning.derived_config import DerivedConfig, Tried
-from loger.learning.em import EM
-from loger.learning.em_config import EMConfig
+from loger.learning.em import EM, OnceRound
 from loger.learning.estep import select_hidden
-from loger.learning.fit_result import Fitted
-from loger.learning.fitted import FittedLogic, kept_rounds
-from loger.learning.opacity import least_opaque
-from loger.learning.stages import Stages, final, rounds_of
-from loger.learning.tuning import POPULARITIES, RECENCIES, STRENGTHS, tuned, with_or_without
+from loger.learning.fitted import FittedLogic, Round, kept_rounds
+from loger.learning.tune import (
+    POPULARITIES,
+    RECENCIES,
+    STRENGTHS,
+    least_opaque,
+    tuned,
+    with_or_without,
+)
 from loger.logic.mining import Mined, mine
-from loger.ranking.ranker import Ranker, sampled
-from loger.rules import RuleSet, named_rules
+from loger.logic.mln import Logic
+from loger.ranking.ranker import Fusion, Ranker, sampled
+from loger.rules import RuleSet, make_rule, named_rules
+from loger.store.persistence import Fitted
+
+log = logging.getLogger(__name__)
+
+STAGE = Kind("stage", "stage of a fit", 1, "delete it")
+FILE = "arrays.safetensors"
+Arrays = Mapping[str, NDArray[np.generic]]
+Kept = tuple[dict[str, Any], Arrays]
+"""What is written of a stage: plain values and arrays."""
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +110,7 @@ class Fit:
         """The weights that validation teaches, the problem with the settings that it chose, and
         what was tried."""
         stages = self.stages
-        em, first, more = tuned(problem, self.config.em, grid, stages)
+        em, first, more = tuned(problem, self.config.em, grid, partial(started, stages=stages))
         first, worth = with_or_without(em, first)
         em, first, dial = least_opaque(em, first)
         fitted = final(em, em.run(first, rounds_of(em, stages)), stages)
@@ -306,3 +330,151 @@ def _no_rules(graph: KnowledgeGraph, mined: Mined) -> str:
     pairs = int((graph.triples()[1] == INTERACTION).sum())
     remedy = "give more interactions: people who share items, or facts that items share"
     return f"no rule was found in {pairs:,} training pairs ({mined.story()}); {remedy}"
+
+
+# ── stages: a kill costs at most the one under way ────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """The stages of one fit, in a folder; None keeps nothing."""
+
+    folder: Path | None
+
+    def once(
+        self,
+        name: str,
+        run: tuple[object, ...],
+        compute: Callable[[], Result],
+        pack: Callable[[Result], Kept],
+        unpack: Callable[[dict[str, Any], Arrays], Result],
+    ) -> Result:
+        """What a stage gives: kept by an earlier run of the same fit, or computed now and kept.
+
+        ``run`` is all that determines it.
+        """
+        if self.folder is None:
+            return compute()
+        place, key = Path(self.folder) / name, digest((name, __version__, *run))
+        kept = _read(place, key)
+        if kept is not None:
+            try:
+                return unpack(*kept)
+            except (LogerError, KeyError, TypeError, ValueError) as error:
+                log.warning("computing again: %s: %s", place, error)
+        result = compute()
+        values, arrays = pack(result)
+        if place.is_dir() and kind_of(place) != STAGE.name:
+            shutil.rmtree(place)  # damaged: nothing in it is of use
+        with atomic_folder(place, STAGE, {"run_key": key, "values": values}) as part:
+            save_file({k: np.ascontiguousarray(v) for k, v in arrays.items()}, part / FILE)
+        return result
+
+
+NOTHING_KEPT = Stages(None)
+
+
+def _read(place: Path, key: str) -> tuple[dict[str, Any], Arrays] | None:
+    """What was kept of the same stage of the same fit; None if nothing whole was."""
+    if not place.is_dir():
+        return None
+    try:
+        manifest = read_manifest(place, STAGE)
+        if manifest.about.get("run_key") != key:
+            return None
+        check_files(place, manifest, STAGE)
+        return manifest.about["values"], load_file(place / FILE)
+    except (LogerError, KeyError, OSError, SafetensorError, ValueError) as error:
+        log.warning("computing again: %s", error)
+        return None
+
+
+# ── the stages of EM ────────────────────────────────────────────────────────────────────
+
+
+def started(em: EM, stages: Stages) -> FittedLogic:
+    """The first M-step of a problem."""
+    name = f"start-{digest((em.config, em.walks))[:8]}"
+    return _logic_once(em, stages, name, (em.walks,), em.start)
+
+
+def final(em: EM, fitted: FittedLogic, stages: Stages) -> FittedLogic:
+    """The weights once more from all held-out users."""
+    return _logic_once(em, stages, "final", (logic_values(fitted),), lambda: em.final(fitted))
+
+
+def rounds_of(em: EM, stages: Stages) -> OnceRound:
+    """The rounds of a problem, each kept with the encoder as it leaves it."""
+
+    def once(
+        number: int, previous: FittedLogic, compute: Callable[[], FittedLogic | None]
+    ) -> FittedLogic | None:
+        def unpack(values: dict[str, Any], arrays: Arrays) -> FittedLogic | None:
+            if not values:
+                return None
+            em.encoder.load_state(em.graph.given, arrays)
+            return logic_of(em, values)
+
+        def pack(fitted: FittedLogic | None) -> Kept:
+            return ({}, {}) if fitted is None else (logic_values(fitted), em.encoder.state())
+
+        run = (*_problem(em), logic_values(previous)) if stages.folder else ()
+        return stages.once(f"round-{number}", run, compute, pack, unpack)
+
+    return once
+
+
+def _logic_once(
+    em: EM, stages: Stages, name: str, run: tuple[object, ...], compute: Callable[[], FittedLogic]
+) -> FittedLogic:
+    return stages.once(
+        name,
+        (*_problem(em), *run) if stages.folder else (),
+        compute,
+        lambda fitted: (logic_values(fitted), {}),
+        lambda values, _: logic_of(em, values),
+    )
+
+
+def _problem(em: EM) -> tuple[object, ...]:
+    """All that determines what EM comes to."""
+    rules = [rule.relations for rule in em.rules]
+    held_out = em.held_out.indptr, em.held_out.indices
+    graphs = em.graph.fingerprint, whole(em.logic_graph).fingerprint
+    return graphs, em.config, rules, held_out, em.encoder.state()
+
+
+# ── the logic model as plain values ─────────────────────────────────────────────────────
+
+
+def logic_values(fitted: FittedLogic) -> dict[str, Any]:
+    """What was fitted, as values that JSON keeps to the last bit."""
+    logic, fusion = fitted.logic, fitted.fusion
+    return {
+        "rules": [list(rule.relations) for rule in logic.rules],
+        "weights": logic.weights.tolist(),
+        "scales": None if logic.scales is None else logic.scales.tolist(),
+        "numbers": [logic.prior, logic.popularity, fusion.encoder_weight],
+        "own": None if fusion.own is None else list(fusion.own),
+        "calibration": asdict(fusion.calibration),
+        "trace": [asdict(row) for row in fitted.trace],
+    }
+
+
+def logic_of(em: EM, values: Mapping[str, Any]) -> FittedLogic:
+    """What ``logic_values`` took apart, of a problem."""
+    config, scales = em.config, values["scales"]
+    prior, popularity, encoder_weight = values["numbers"]
+    logic = Logic(
+        RuleSet(tuple(make_rule(em.graph, rule) for rule in values["rules"])),
+        np.array(values["weights"], dtype=np.float64),
+        config.feature,
+        config.active_walk,
+        None if scales is None else np.array(scales, dtype=np.float64),
+        prior,
+        popularity,
+    )
+    calibration = Calibration(**values["calibration"])
+    own = None if values["own"] is None else (values["own"][0], values["own"][1])
+    fusion = Fusion(config.fusion, encoder_weight, calibration, config.alpha, own)
+    return FittedLogic(logic, fusion, tuple(Round(**row) for row in values["trace"]))
