@@ -28,8 +28,7 @@ from loger.grounding.actions import by_first_hop, strongest_through
 from loger.learning.config import DerivedConfig
 from loger.model import LOGER, LOGERConfig
 from loger.rules import Rule, candidates
-from loger.rules.english import plural
-from loger.rules.wording import ENGLISH
+from loger.rules.wording import ENGLISH, plural
 
 APPEAL = ENGLISH.text("appeal")
 MEAN_ITEM = ENGLISH.text("mean_item")

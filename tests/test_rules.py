@@ -10,8 +10,7 @@ from graphs import build, graphs, vocabulary
 from loger.errors import LogerError, UnknownNameError
 from loger.graph import INTERACTION, INVERSE_MARK
 from loger.rules import MAX_HOPS, Rule, RuleSet, candidates, make_rule, named_rules
-from loger.rules.english import to_you
-from loger.rules.wording import wording_of
+from loger.rules.wording import to_you, wording_of
 
 
 @pytest.fixture

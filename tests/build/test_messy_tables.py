@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from loger.errors import DataError
-from loger.rules.english import plural
+from loger.rules.wording import plural
 from loger.tables import frames, mapping
 from loger.tables.mapping import Column, EntityTable, InteractionTable, TableMapping
 from loger.tables.propose import propose

@@ -18,7 +18,7 @@ from rich.tree import Tree
 from loger.engine import Engine, engine_named
 from loger.engine.progress import shown
 from loger.explain.records import carried_text, score_parts
-from loger.rules.arrows import arrows
+from loger.rules.sentences import arrows
 from loger.rules.wording import ENGLISH, Wording
 
 _NUMBER = re.compile(r"[+-]?[\d,.]+%?|–")

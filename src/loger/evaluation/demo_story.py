@@ -17,7 +17,7 @@ from loger.explain.attribution import Explanation, explain
 from loger.explain.reasons import SMALL, Reason
 from loger.graph import Path
 from loger.model import LOGER
-from loger.rules.arrows import arrows
+from loger.rules.sentences import arrows
 
 CONTROLS = ("mostpop", "itemknn", "ease", "collective", "sequence")
 """Beside the usual ones, one that knows the facts and one that knows the times."""

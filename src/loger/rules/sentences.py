@@ -73,6 +73,19 @@ def path_sentence(graph: Graph, path: Path, words: Wording = ENGLISH) -> str:
     return _said(hops, words)
 
 
+def arrows(labels: Sequence[str], relations: Sequence[str]) -> str:
+    """A path through labelled entities; arrows point the way each fact is stated.
+
+    >>> arrows(["Ann", "mug", "Acme", "lamp"], ["purchase", "has_brand", "has_brand⁻¹"])
+    'Ann –purchase→ mug –has_brand→ Acme ←has_brand– lamp'
+    """
+    text = labels[0]
+    for relation, label in zip(relations, labels[1:], strict=True):
+        plain = relation.removesuffix(INVERSE_MARK)
+        text += f" –{plain}→ {label}" if plain == relation else f" ←{plain}– {label}"
+    return text
+
+
 def _said(hops: Sequence[Hop], words: Wording) -> str:
     """Hops from a user on, as a sentence."""
     text, before = "", ""

@@ -27,7 +27,6 @@ from string import Formatter
 from typing import Any
 
 from loger.errors import LogerError, UnknownNameError
-from loger.rules import english
 
 LANGUAGES = ("en", "de", "es")
 CASES = ("nom", "acc", "dat")
@@ -117,7 +116,7 @@ class Wording:
         known: Mapping[str, list[str]] = self.table["types"]
         if entity_type in known:
             return known[entity_type]
-        more = english.plural(words) if self.language == "en" else words
+        more = plural(words) if self.language == "en" else words
         return [words, more, self.text("same", kind=words)]
 
     @cached_property
@@ -135,8 +134,8 @@ class Wording:
         relations, verbs = self.table["relations"], self.table["verbs"]
         plain = name.split("[")[0]
         has = plain.removeprefix("has_").removeprefix("chose_") == tail_type
-        found = english.known_as(name, tail_type, relations)
-        spoken = english.known_as(name, tail_type, verbs)
+        found = _known_as(name, tail_type, relations)
+        spoken = _known_as(name, tail_type, verbs)
         if has and found is None and spoken is None:
             found = spoken = "has"
         has = has and bool({found, spoken} & {"has", "chose"})
@@ -147,7 +146,7 @@ class Wording:
         if found in relations:
             patterns |= {k: said.replace("{text}", text) for k, said in relations[found].items()}
         if not patterns and self.language == "en":
-            patterns = self._of_verb(english.made_up(name, head_type, tail_type))
+            patterns = self._of_verb(_made_up(name, head_type, tail_type))
         elif not patterns:
             words = plain.replace("_", " ")
             action = (head_type, tail_type) == ("user", "item") and "other_action" in relations
@@ -171,7 +170,7 @@ class Wording:
         """All forms of a verb."""
         parts = [verb] if isinstance(verb, str) else verb
         if self.language == "en" and len(parts) == 1:
-            parts = [english.to_you(parts[0]), parts[0], english.auxiliary(parts[0])]
+            parts = [to_you(parts[0]), parts[0], _auxiliary(parts[0])]
         forms: Mapping[str, str] = self.table["verb_forms"]
         out = {}
         for form, pattern in forms.items():
@@ -273,11 +272,11 @@ def _merged(table: Mapping[str, Any], own: Mapping[str, Any], place: str) -> dic
 
 def _checked(wording: Wording, place: str) -> Wording:
     """The wording, or an error that names what is missing or has a slot that nothing fills."""
-    english_, where = ENGLISH.table, f"{place}, [{wording.language}]"
+    complete, where = ENGLISH.table, f"{place}, [{wording.language}]"
     for key in ("thousands", "percent", *_SECTIONS):
         if key not in wording.table:
             raise LogerError(f"{where}: {key!r} is missing; see words/de.toml for all there is")
-    for key in english_["texts"]:
+    for key in complete["texts"]:
         if key not in wording.table["texts"]:
             raise LogerError(f"{where}: the text {key!r} is missing")
         allowed = {slot for w in LANGUAGES for slot in _slots(_shipped(w).table["texts"][key])}
@@ -314,6 +313,79 @@ def _check_slots(where: str, pattern: object, allowed: set[str]) -> None:
     if not slots <= allowed:
         unknown = sorted(slots - allowed)[0]
         raise LogerError(f"{where}: {UnknownNameError('slot', unknown, sorted(allowed))}")
+
+
+# ── English verbs and nouns ─────────────────────────────────────────────────────────────
+
+_TO_YOU = {"has": "have", "is": "are", "does": "do"}
+_PREPOSITIONS = {"as", "by", "for", "from", "in", "of", "on", "to", "with"}
+_SAME = {
+    "buy": "purchase", "bought": "purchase", "watched": "watch", "played": "play",
+    "listened_to": "listen", "listened": "listen", "borrowed": "borrow", "rented": "rent",
+    "cooked": "cook", "visited": "visit", "liked": "like", "rated": "rate", "rating": "rate",
+    "viewed": "view", "clicked": "click", "reviewed": "review", "downloaded": "download",
+    "saved": "save", "used": "use", "ordered": "order", "stream": "play", "loan": "borrow",
+    "mention": "mentions", "follow": "follows", "also_buy": "also_bought",
+    "also_view": "also_viewed", "wrote_by": "written_by", "starred_by": "starring",
+    "belongs_to": "belong_to", "similar": "similar_to", "related": "related_to",
+    "play_count": "play", "interaction": "interacted", "uploaded": "upload",
+    "installed": "install", "depend": "depends_on", "depends": "depends_on",
+}  # fmt: skip
+"""Names that say the same as another."""
+UNCHANGED = {"series", "species", "news", "means", "headquarters", "crossroads", "aircraft"}
+"""Nouns whose plural is the same."""
+
+
+def _known_as(name: str, tail_type: str, known: Mapping[str, object]) -> str | None:
+    """The name under which a relation's words are kept, if they are: purchases are purchase."""
+    plain = name.split("[")[0]
+    for one in (name, plain, plain.removesuffix(f"_{tail_type}")):
+        singular = one[:-2] if one.endswith("ches") else one.removesuffix("s")
+        for key in (one, _SAME.get(one), singular, _SAME.get(singular)):
+            if key and key in known:
+                return key
+    return None
+
+
+def _made_up(name: str, head_type: str, tail_type: str) -> str:
+    """A verb of nothing but the relation's name."""
+    plain = name.split("[")[0].removesuffix(f"_{tail_type}")
+    first, _, rest = plain.partition("_")
+    # A movie is directed by someone; people act for themselves: they subscribed to something.
+    passive = rest == "by" or (first.endswith("ed") and rest in _PREPOSITIONS)
+    return ("is " if passive and head_type != "user" else "") + plain.replace("_", " ")
+
+
+@lru_cache(maxsize=1024)
+def to_you(verb: str) -> str:
+    """A verb in the third person as it is said to you: follows → follow, has → have."""
+    first, space, rest = verb.partition(" ")
+    if first in _TO_YOU:
+        first = _TO_YOU[first]
+    elif first.endswith("ies"):
+        first = first.removesuffix("ies") + "y"
+    elif first.endswith(("ches", "shes", "sses", "xes", "zes")):
+        first = first.removesuffix("es")
+    elif first.endswith("s") and not first.endswith("ss"):
+        first = first.removesuffix("s")
+    return first + space + rest
+
+
+def _auxiliary(verb: str) -> str:
+    """The verb that stands for another: so is, so does, so did."""
+    first = verb.partition(" ")[0]
+    if first in ("is", "has", "was", "can"):
+        return {"has": "does"}.get(first, first)
+    return "did" if first.endswith("ed") or first == "bought" else "does"
+
+
+def plural(noun: str) -> str:
+    """A noun in the plural: categories, brands, classes, series."""
+    if noun.rpartition(" ")[2] in UNCHANGED:
+        return noun
+    if noun.endswith("y") and noun[-2:-1] not in "aeiou":
+        return noun[:-1] + "ies"
+    return noun + ("es" if noun.endswith(("s", "x", "z", "ch", "sh")) else "s")
 
 
 ENGLISH = _shipped("en")

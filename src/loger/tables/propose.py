@@ -10,7 +10,7 @@ from pathlib import Path
 import polars as pl
 
 from loger.errors import DataError
-from loger.rules.english import UNCHANGED
+from loger.rules.wording import UNCHANGED
 from loger.tables.joining import check_column, columns_of, matched, named, words_of
 from loger.tables.mapping import Column, EntityTable, InteractionTable, Kind, TableMapping
 from loger.tables.reviews.aspects import singular
