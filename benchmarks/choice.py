@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from faithfulness import SHARED, rules_on
 from loger.data import load, split
-from loger.explain.lists import explain_top
+from loger.explain.lists import ListRequest, recommend_block
 from loger.graph import whole as whole_graph
 from loger.grounding import ground
 from loger.logic.mining import mine
@@ -80,7 +80,8 @@ def contributions(model: LOGER, users: NDArray[np.int64]) -> NDArray[np.float64]
     place = {rule: k for k, rule in enumerate(model.rules_)}
     out = np.zeros((len(users), LISTED, len(place)))
     for lo in range(0, len(users), BLOCK):
-        lists, told = explain_top(model.ranker_, users[lo : lo + BLOCK], LISTED, 0)
+        block, request = users[lo : lo + BLOCK], ListRequest(LISTED, explain=True)
+        _, lists, told = recommend_block(model.ranker_, block, request)
         for (row, k), e in zip(np.argwhere(lists.items >= 0).tolist(), told, strict=True):
             for part in e.rules:
                 out[lo + row, k, place[part.rule]] = part.contribution

@@ -50,7 +50,7 @@ from loger.engine.settings import overridden, parsed
 from loger.evaluation.evaluate import evaluate
 from loger.model import LOGER
 from loger.recommender import fit_for
-from loger.store import shards
+from loger.store import export as exporting
 
 WARM = 32
 """Users whose lists are made before the clock runs."""
@@ -90,7 +90,7 @@ def exported(
 ) -> tuple[tuple[float, float], dict[str, bytes]]:
     """Seconds on the clock and of processors, and the bytes of all parts."""
     start, before = time.perf_counter(), processor_seconds()
-    shards.export_parts(model, users, folder, 10, explain=True)
+    exporting.export_lists(model, users, folder, 10, explain=True)
     took = time.perf_counter() - start, processor_seconds() - before
     return took, {path.name: path.read_bytes() for path in folder.glob("part-*")}
 
@@ -110,12 +110,12 @@ def export(options: argparse.Namespace) -> None:
             "processes": processes,
             "ray": on_ray,
         }
-        shards.USERS = WARM // workers // 2  # two blocks for each worker: one alone stays here
+        exporting.USERS = WARM // workers // 2  # two blocks for each worker: one alone stays here
         for name, engine in engines.items():  # starts workers, loads kernels, sends the graph
             model.engine = engine
             took, _ = exported(model, model.users[-WARM:], Path(folder) / f"warm-{name}")
             print(json.dumps({f"start of {name}: seconds, of processors": took}), flush=True)
-        shards.USERS = options.part
+        exporting.USERS = options.part
         watch.start()
         seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in engines}
         parts: dict[str, dict[str, bytes]] = {}
@@ -256,7 +256,7 @@ def main() -> None:
     parser.add_argument("what", choices=["export", "resume", "stages", "ranks"])
     parser.add_argument("path", help="a bundle for export and resume; else data")
     parser.add_argument("--users", type=int, default=4096)
-    parser.add_argument("--part", type=int, default=shards.USERS, help="users in a part")
+    parser.add_argument("--part", type=int, default=exporting.USERS, help="users in a part")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--turns", type=int, default=2)
     parser.add_argument("--every", type=int, default=20, help="of how many users one is taken")

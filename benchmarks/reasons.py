@@ -15,11 +15,12 @@ import numpy as np
 
 from loger.explain.attribution import Explanation
 from loger.explain.by_action import ENOUGH
-from loger.explain.lists import explain_top
+from loger.explain.lists import ListRequest, recommend_block
 from loger.model import LOGER
 from loger.ranking.ranker import Ranker
 
 TIMED, BLOCK, K = 200, 64, 10
+REQUEST = ListRequest(K, explain=True, paths=3)
 REPEATS = 3
 """Each user is timed so often and the best counts."""
 
@@ -33,7 +34,7 @@ def main() -> None:
     n = ranker.graph.n_users
     users = np.sort(np.random.default_rng(0).choice(n, size=min(options.users, n), replace=False))
     blocks = [users[lo : lo + BLOCK] for lo in range(0, len(users), BLOCK)]
-    found = [e for block in blocks for e in explain_top(ranker, block, K)[1]]
+    found = [e for block in blocks for e in recommend_block(ranker, block, REQUEST).explanations]
     print(f"{len(found):,} items; parts miss the score by {max(map(missed, found)):.1e} at most")
     sums = [np.cumsum(np.sort(e.attribution.actions)[::-1]) for e in found]
     for shown in (1, 3, 5, 10):
@@ -55,7 +56,7 @@ def main() -> None:
 def timed(ranker: Ranker, user: int) -> tuple[float, float]:
     """Seconds to rank and attribute a user's items, and the same with the reasons' texts."""
     start = time.process_time()
-    _, items = explain_top(ranker, np.array([user]), K)
+    items = recommend_block(ranker, np.array([user]), REQUEST).explanations
     ranked = time.process_time() - start
     texts = [reason.text for e in items for reason in e.shown]
     return ranked, time.process_time() - start if texts else ranked

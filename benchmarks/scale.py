@@ -35,13 +35,13 @@ from loger.encoder import TransE, TransEConfig
 from loger.engine import LocalEngine
 from loger.engine.ray_worker import packed, size
 from loger.engine.threads import one_thread
+from loger.explain.lists import ListRequest
 from loger.graph import KnowledgeGraph
 from loger.grounding import logits, reach_sizes
 from loger.model import LOGER, LOGERConfig
 from loger.ranking.ranker import Ranker
-from loger.ranking.selection import Selection
 from loger.rules import RuleSet, make_rule
-from loger.store.export import Asked, table_of
+from loger.store.export import Work, table_of
 from tables import COMMIT, TABLES
 
 AUTOMOTIVE = 1.6
@@ -132,7 +132,7 @@ def measured(small: Ranker, scale: float) -> dict[str, Any]:
     graph = cellphones(AUTOMOTIVE * scale)
     ranker = enlarged(small, graph)
     users = spread(walks_of_users(graph, ranker.logic.rules), BLOCKS * BLOCK)
-    asked = Asked(ranker, K, True, Selection())
+    asked = ranker, ListRequest(K, explain=True)
     with one_thread():
         grounding = seconds_per_user(
             lambda u: ranker.logic.logits(graph, u, engine=LocalEngine(1)), users
@@ -184,8 +184,8 @@ def counted(small: Ranker, scale: float) -> dict[str, Any]:
     }
 
 
-def _parquet(asked: Asked, users: np.ndarray) -> bytes:
-    from loger.store.shards import _parquet as made
+def _parquet(asked: Work, users: np.ndarray) -> bytes:
+    from loger.store.export import _parquet as made
 
     return made(asked, np.sort(users))
 

@@ -16,7 +16,8 @@ from loger.engine import LocalEngine
 from loger.explain import reasons as module
 from loger.explain.attribution import Explanation, explain
 from loger.explain.by_action import confidences
-from loger.explain.lists import explain_top, explained_items, lists_with_reasons
+from loger.explain.frames import lists_table
+from loger.explain.lists import ListRequest, explained_items, recommend_block
 from loger.explain.reasons import Evidence, Reason, leading
 from loger.grounding import Walk
 from loger.ranking.selection import Selection
@@ -410,7 +411,8 @@ def test_parts_have_readable_names():
 def test_lists_are_explained_pair_by_pair_whatever_the_order_of_users():
     users = pairs()[0][[0, 1, 0, 3]]
     of = ranker("logic")
-    (items, values, ranks, costs), told = explain_top(of, users, 3)
+    request = ListRequest(3, explain=True, paths=3)
+    _, (items, values, ranks, costs), told = recommend_block(of, users, request)
     assert (ranks == [1, 2, 3]).all()
     assert not costs.any()
     best, scores = of.top(users, 3)
@@ -420,7 +422,8 @@ def test_lists_are_explained_pair_by_pair_whatever_the_order_of_users():
     assert [e.as_dict() for e in told] == [e.as_dict() for e in again]
     assert max(len(e.paths) for e in told) == 3
     few = np.arange(GRAPH.n_items) < 4
-    (some, *_), told = explain_top(of, users, 6, 1, Selection(few))
+    request = ListRequest(6, Selection(few), explain=True, paths=1)
+    _, (some, *_), told = recommend_block(of, users, request)
     assert (some < 4).all()
     assert (some == -1).any()
     expected = [(u, v) for u, row in zip(users, some, strict=True) for v in row if v >= 0]
@@ -456,6 +459,7 @@ def test_the_encoder_gives_its_parts_with_the_rankers_recency(monkeypatch):
 
 def test_lists_by_blocks_are_those_of_each_user(monkeypatch):
     monkeypatch.setattr("loger.explain.lists.BLOCK", 2)
+    monkeypatch.setattr("loger.explain.frames.BLOCK", 2)
     users, of, steps = np.array([7, 2, 9]), ranker(sums=True), Noting(1)
     told = explained_items(of, users.tolist(), 30, 2, steps)
     for user, row in zip(users.tolist(), told, strict=True):
@@ -463,13 +467,10 @@ def test_lists_by_blocks_are_those_of_each_user(monkeypatch):
         assert [x.item for x in row] == items
         alone = explain(of, np.full(len(items), user), np.array(items), 2)
         assert row == [e.explained() for e in alone]
-    rows = list(lists_with_reasons(of, users, 2, Selection(), steps))
-    assert [len(lists.items) for lists, _ in rows] == [2, 1]
-    for lists, reasons in rows:
-        assert lists.scores.shape == lists.items.shape
-        assert len(reasons) == lists.items.size
+    rows = lists_table(of, users, ListRequest(2, explain=True), steps).to_dicts()
+    assert [row["rank"] for row in rows] == [1, 2] * 3
     first = explain(of, np.full(2, 7), np.array(listed(7, 2, of)))
-    for short, e in zip(rows[0][1][:2], first, strict=True):
+    for short, e in zip(rows[:2], first, strict=True):
         assert (short["because"], short["carried"]) == (e.because(), e.carried)
         assert short["reasons"] == [
             {

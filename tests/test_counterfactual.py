@@ -13,7 +13,7 @@ from loger.data.demo import shop
 from loger.data.splits import split
 from loger.encoder import TransEConfig
 from loger.evaluation.faithfulness import LogerActions
-from loger.explain.counterfactual import Counterfactual
+from loger.explain.questions import Counterfactual
 from loger.graph import history
 from loger.model import LOGER, LOGERConfig
 

@@ -22,7 +22,7 @@ from loger.engine.files import MANIFEST, manifest_digest
 from loger.errors import DataError, LogerError, UnknownNameError
 from loger.explain.attribution import explain
 from loger.explain.reasons import NEAR
-from loger.explain.schema import SCHEMA
+from loger.explain.record import SCHEMA
 from loger.graph import history
 from loger.learning.config import DerivedConfig, EMConfig
 from loger.model import LOGER, LOGERConfig

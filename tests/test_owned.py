@@ -16,7 +16,7 @@ from loger.data.demo import shop
 from loger.data.splits import split
 from loger.encoder import TransEConfig
 from loger.evaluation.evaluate import evaluate
-from loger.explain.records import recommendations
+from loger.explain.lists import ListRequest, recommendations
 from loger.graph import Pairs, pair_keys
 from loger.logic.mln import Logic
 from loger.model import LOGER
@@ -58,7 +58,7 @@ def test_no_list_has_anything_that_the_data_say_a_user_has(model, parts):
 def test_lists_for_machines_leave_it_out_too_and_their_ranks_count_from_one(model, parts):
     owned = owned_pairs(parts.dataset)
     for user in range(0, 150, 15):
-        rows, _ = recommendations(model.ranker_, user, 10)
+        rows, _ = recommendations(model.ranker_, user, ListRequest(10, explain=True, paths=3))
         assert not {(model.users[user], row["item"]) for row in rows} & owned
         assert [row["explanation"]["rank"] for row in rows] == [row["rank"] for row in rows]
 

@@ -20,7 +20,7 @@ from loger.cli import app
 from loger.encoder import TransEConfig
 from loger.errors import LogerError, UnknownNameError
 from loger.evaluation.assess import assess
-from loger.explain.schema import ReasonedRecord, json_schema
+from loger.explain.record import ReasonedRecord, json_schema
 from loger.grounding import ground
 from loger.metrics.faithfulness import is_valid
 from loger.model import LOGER, LOGERConfig

@@ -21,7 +21,7 @@ from loger.encoder.folding import attribute_user, score_users
 from loger.encoder.network import GNN
 from loger.explain.attribution import explain
 from loger.explain.reasons import Reason
-from loger.explain.schema import SCHEMA
+from loger.explain.record import SCHEMA
 from loger.graph import history
 from loger.grounding import Walk, ground, paths
 from loger.grounding.actions import by_first_hop, strongest_through

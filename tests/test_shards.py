@@ -20,7 +20,7 @@ from loger.engine import LocalEngine, ProcessEngine
 from loger.errors import DataError
 from loger.model import LOGER, LOGERConfig
 from loger.ranking.selection import select
-from loger.store import export, shards
+from loger.store import export
 
 PARTS = 4
 
@@ -34,7 +34,7 @@ def model():
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch):
-    monkeypatch.setattr(shards, "USERS", 32)
+    monkeypatch.setattr(export, "USERS", 32)
 
 
 def _bytes(folder):
@@ -42,7 +42,7 @@ def _bytes(folder):
 
 
 def test_parts_hold_the_rows_of_recommend_in_order(model, tmp_path):
-    told = shards.export_parts(model, model.users, tmp_path / "lists", 3, explain=True)
+    told = export.export_lists(model, model.users, tmp_path / "lists", 3, explain=True)
     whole = model.recommend(k=3, explain=True)
     assert pl.read_parquet(tmp_path / "lists" / "part-*.parquet").equals(whole)
     assert told == (len(whole), whole.columns, PARTS, 0)
@@ -51,26 +51,28 @@ def test_parts_hold_the_rows_of_recommend_in_order(model, tmp_path):
 
 
 def test_no_users_make_one_empty_part(model, tmp_path):
-    told = shards.export_parts(model, [], tmp_path / "lists")
+    told = export.export_lists(model, [], tmp_path / "lists")
     assert (told.rows, told.parts) == (0, 1)
     assert pl.read_parquet(tmp_path / "lists" / "part-*.parquet").is_empty()
 
 
 def test_what_is_there_is_not_made_again(model, tmp_path, monkeypatch):
     folder, made = tmp_path / "lists", []
-    shards.export_parts(model, model.users, folder, 3)
+    export.export_lists(model, model.users, folder, 3)
     before, times = _bytes(folder), {p.name: p.stat().st_mtime_ns for p in folder.iterdir()}
+
+    table_of = export.table_of
 
     def noted(*asked):
         made.append(asked)
-        return export.table_of(*asked)
+        return table_of(*asked)
 
-    monkeypatch.setattr(shards, "table_of", noted)
-    assert shards.export_parts(model, model.users, folder, 3).kept == PARTS
+    monkeypatch.setattr(export, "table_of", noted)
+    assert export.export_lists(model, model.users, folder, 3).kept == PARTS
     assert not made
     for name in ("part-00001.parquet", "manifest.json"):
         (folder / name).unlink()
-    assert shards.export_parts(model, model.users, folder, 3).kept == PARTS - 1
+    assert export.export_lists(model, model.users, folder, 3).kept == PARTS - 1
     assert len(made) == 1
     assert _bytes(folder) == before
     for name in ("part-00000.parquet", "part-00002.parquet"):
@@ -79,53 +81,53 @@ def test_what_is_there_is_not_made_again(model, tmp_path, monkeypatch):
 
 def test_another_export_into_the_same_folder_is_refused(model, tmp_path):
     folder = tmp_path / "lists"
-    shards.export_parts(model, model.users, folder, 3)
+    export.export_lists(model, model.users, folder, 3)
     with pytest.raises(DataError, match=r"lists with another k; give a new folder"):
-        shards.export_parts(model, model.users, folder, 4)
+        export.export_lists(model, model.users, folder, 4)
     with pytest.raises(DataError, match="another users and explain"):
-        shards.export_parts(model, model.users[1:], folder, 3, explain=True)
+        export.export_lists(model, model.users[1:], folder, 3, explain=True)
     other = LOGER(model.config, engine=LocalEngine(1))
     vars(other).update(vars(model))
     other.ranker_ = model.ranker_.with_weights(model.weights_ * 2)
     with pytest.raises(DataError, match="another model"):
-        shards.export_parts(other, model.users, folder, 3)
+        export.export_lists(other, model.users, folder, 3)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").touch()
     with pytest.raises(DataError, match="not empty and not a folder of lists"):
-        shards.export_parts(model, model.users, tmp_path / "mine")
+        export.export_lists(model, model.users, tmp_path / "mine")
 
 
 def test_filters_hold_and_belong_to_the_plan(model, tmp_path):
     banned = model.items[:30]
     selection = select(model.graph_, exclude=set(banned), diversity=0.2)
     wanted = {"explain": True, "selection": selection}
-    shards.export_parts(model, model.users, tmp_path / "lists", 3, **wanted)
+    export.export_lists(model, model.users, tmp_path / "lists", 3, **wanted)
     whole = model.recommend(k=3, explain=True, exclude=set(banned), diversity=0.2)
     assert pl.read_parquet(tmp_path / "lists" / "part-*.parquet").equals(whole)
     with pytest.raises(DataError, match="another filter and variety"):
-        shards.export_parts(model, model.users, tmp_path / "lists", 3, explain=True)
+        export.export_lists(model, model.users, tmp_path / "lists", 3, explain=True)
 
 
 def test_a_damaged_part_is_named(model, tmp_path):
     folder = tmp_path / "lists"
-    shards.export_parts(model, model.users, folder, 3)
+    export.export_lists(model, model.users, folder, 3)
     with (folder / "part-00001.parquet").open("ab") as file:
         file.write(b"x")
     with pytest.raises(DataError, match=r"part-00001.parquet: damaged or changed"):
-        shards.export_parts(model, model.users, folder, 3)
+        export.export_lists(model, model.users, folder, 3)
 
 
 def test_an_error_says_in_which_block_and_in_whose_list_it_is(model, tmp_path, monkeypatch):
-    table = export._table
+    table = export.lists_table
 
-    def fails(asked, users):
+    def fails(ranker, users, *asked):
         if 77 in users:
             raise ValueError("not a number")
-        return table(asked, users)
+        return table(ranker, users, *asked)
 
-    monkeypatch.setattr(export, "_table", fails)
+    monkeypatch.setattr(export, "lists_table", fails)
     with pytest.raises(ValueError, match="not a number") as caught:
-        shards.export_parts(model, model.users, tmp_path / "lists", 3)
+        export.export_lists(model, model.users, tmp_path / "lists", 3)
     whose, block = caught.value.__notes__
     assert whose == f"in the list of user {model.users[77]!r}"
     assert block.startswith("while recommending, in block 3 of 4")
@@ -133,12 +135,12 @@ def test_an_error_says_in_which_block_and_in_whose_list_it_is(model, tmp_path, m
 
 SCRIPT = """
 import sys, time
-from loger import shards
+from loger import export
 from loger.cli import app
 
-shards.USERS = 10
-made = shards.table_of
-shards.table_of = lambda *asked: time.sleep(0.2) or made(*asked)
+export.USERS = 10
+made = export.table_of
+export.table_of = lambda *asked: time.sleep(0.2) or made(*asked)
 app(["recommend", sys.argv[1], "--all", "--out", sys.argv[2], "--engine", "threads=1"])
 """
 
@@ -146,7 +148,7 @@ app(["recommend", sys.argv[1], "--all", "--out", sys.argv[2], "--engine", "threa
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_the_same_command_goes_on_where_it_was_killed(model, tmp_path, monkeypatch, how):
-    monkeypatch.setattr(shards, "USERS", 10)
+    monkeypatch.setattr(export, "USERS", 10)
     bundle, out = tmp_path / "shop.bundle", tmp_path / "lists"
     model.save(bundle)
     driver = subprocess.Popen([sys.executable, "-c", SCRIPT, str(bundle), str(out)])
@@ -160,18 +162,18 @@ def test_the_same_command_goes_on_where_it_was_killed(model, tmp_path, monkeypat
     assert 3 <= kept < 12
     again = CliRunner().invoke(app, ["recommend", str(bundle), "--all", "--out", str(out)])
     assert f"({kept} of 12 parts were there)" in again.stdout, again.output
-    told = shards.export_parts(model, model.users, tmp_path / "whole")
+    told = export.export_lists(model, model.users, tmp_path / "whole")
     assert told.parts == 12
     assert _bytes(out) == _bytes(tmp_path / "whole")
 
 
 def test_the_lock_of_a_part_that_was_done_when_its_writer_was_killed_goes(model, tmp_path):
     out = tmp_path / "lists"
-    shards.export_parts(model, model.users[:30], out)
+    export.export_lists(model, model.users[:30], out)
     whole = _bytes(out)
     (out / "manifest.json").unlink()
     (out / ".part-00000.parquet.lock").write_text("24616 save")
-    shards.export_parts(model, model.users[:30], out)
+    export.export_lists(model, model.users[:30], out)
     assert _bytes(out) == whole
 
 
@@ -181,6 +183,6 @@ def test_processes_write_the_same_bytes(model, tmp_path):
             other = LOGER(model.config)
             vars(other).update(vars(model))
             other.engine = on
-            shards.export_parts(other, np.array(model.users), tmp_path / name, 3, explain=True)
+            export.export_lists(other, np.array(model.users), tmp_path / name, 3, explain=True)
     assert _bytes(tmp_path / "here") == _bytes(tmp_path / "there")
     assert Path(tmp_path / "here" / "manifest.json").is_file()

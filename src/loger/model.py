@@ -29,9 +29,8 @@ from loger.engine.settings import flat, nested, overridden
 from loger.errors import LogerError, NotFittedError, UnknownNameError
 from loger.explain.attribution import Explanation
 from loger.explain.attribution import explain as explain_pairs
-from loger.explain.counterfactual import Counterfactual
-from loger.explain.lists import explained_items
-from loger.explain.questions import WhatIf, WhyNot
+from loger.explain.lists import ListRequest, explained_items
+from loger.explain.questions import Counterfactual, WhatIf, WhyNot
 from loger.explain.reasoned import PathReasoner, Reasoned
 from loger.graph import Graph, history, whole
 from loger.graph.catalogue import Catalogue
@@ -255,9 +254,9 @@ class LOGER(Recommender):
 
     def history(self, user: Name) -> pl.DataFrame:
         """What a user has: item, label and, where they are known, time; the latest first."""
-        from loger.explain import tables
+        from loger.explain import frames
 
-        return tables.history_table(self.graph_, self._user(user))
+        return frames.history_table(self.graph_, self._user(user))
 
     def owned(self, user: Name) -> list[str]:
         """The names of all that a user is known to have, also what was held out to test on: none
@@ -267,15 +266,15 @@ class LOGER(Recommender):
 
     def rule_table(self, *, language: str | None = None, wording: Words = None) -> pl.DataFrame:
         """The rules with their weights, strongest first, and as sentences."""
-        from loger.explain import tables
+        from loger.explain import frames
 
-        return tables.rule_table(self.logic_, wording_of(language, wording))
+        return frames.rule_table(self.logic_, wording_of(language, wording))
 
     def importance(self, user: Name) -> pl.DataFrame:
         """y_{u,l} = w_l n_l(u) / Σ n(u), n_l(u) counted over the user's own interactions."""
-        from loger.explain import tables
+        from loger.explain import frames
 
-        return tables.importance_table(self.ranker_, self._user(user))
+        return frames.importance_table(self.ranker_, self._user(user))
 
     # ── recommending ────────────────────────────────────────────────────────────────────
 
@@ -334,16 +333,14 @@ class LOGER(Recommender):
         words: Wording = ENGLISH,
     ) -> pl.DataFrame:
         """As ``recommend``, by a selection that was made before (``loger.ranking.selection.select``)."""
-        from loger.explain import tables
+        from loger.explain import frames
 
         if users is None:
             ids = np.arange(self.graph_.n_users)
         else:
             ids = np.array([self._user(name) for name in as_names(users)], dtype=np.int64)
-        if explain:
-            return tables.explained_lists_table(self.ranker_, ids, k, selection, self.engine, words)
-        lists = self.ranker_.choose(ids, k, selection, self.engine)
-        return tables.lists_table(self.graph_, ids, lists, selection.varies)
+        request = ListRequest(k, selection, explain, words=words)
+        return frames.lists_table(self.ranker_, ids, request, self.engine)
 
     # ── explaining ──────────────────────────────────────────────────────────────────────
 

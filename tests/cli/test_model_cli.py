@@ -24,7 +24,8 @@ from loger.engine import engine_named
 from loger.engine.claims import claim
 from loger.errors import LogerError
 from loger.evaluation.fit_record import FitRecord
-from loger.explain.records import carried_text, owned, score_parts
+from loger.explain.questions import history_names
+from loger.explain.render import carried_text, rows
 from loger.model import LOGER
 from loger.rules.wording import ENGLISH
 from loger.store import export
@@ -257,7 +258,7 @@ def test_recommend_gives_reasons_whose_parts_add_up(bundle: Path, user: str) -> 
         rules = sum(rule["contribution"] for rule in row["rules"])
         parts = row["encoder"] + row["prior"] + row["popularity"] + rules
         assert parts == pytest.approx(row["score"], abs=1e-5)
-        assert sum(value for value, _ in score_parts(row)) == pytest.approx(row["lead"], abs=1e-3)
+        assert sum(one.contribution for one in rows(row)) == pytest.approx(row["lead"])
     first = told["items"][0]
     shown = " ".join(run("recommend", bundle, "--user", user, "--explain").stdout.split())
     shown = shown.replace("│ ", "")
@@ -281,9 +282,9 @@ def test_paths_are_one_flag_away(bundle: Path, user: str) -> None:
 
 def test_what_no_action_can_be_named_for_is_said_to_be_opaque(bundle: Path, user: str) -> None:
     (row,) = parsed("recommend", bundle, "--user", user, "--explain", "-k", 1)[0]["items"]
-    assert OPAQUE not in [text for _, text in score_parts(row)]
+    assert OPAQUE not in [one.label for one in rows(row)]
     opaque = row | {"opaque": 0.5, "reasons": [], "because": OPAQUE}
-    parts = {text: value for value, text in score_parts(opaque)}
+    parts = {one.label: one.contribution for one in rows(opaque)}
     assert parts[OPAQUE] == 0.5
     assert sum(parts.values()) == pytest.approx(row["lead"])
     assert carried_text(opaque) == OPAQUE
@@ -370,7 +371,7 @@ def test_lists_written_block_by_block_are_those_written_at_once(
 
 def test_explain_says_of_an_owned_item_that_it_is_owned(bundle: Path, user: str) -> None:
     new = str(parsed("recommend", bundle, "--user", user)[0]["items"][0]["item"])
-    own = owned(LOGER.load(bundle).graph_, user)[0]
+    own = history_names(LOGER.load(bundle).graph_, user)[0]
     assert parsed("explain", bundle, user, own)["owned"] is True
     assert parsed("explain", bundle, user, new)["owned"] is False
     assert "already, so it is never recommended" in run("explain", bundle, user, own).stdout

@@ -16,7 +16,7 @@ from loger.encoder.retrieval import top_items
 from loger.engine import LocalEngine, ProcessEngine
 from loger.evaluation.faithfulness import FaithfulnessConfig, faithfulness_report
 from loger.evaluation.faithfulness.probing import loger_probes
-from loger.explain import lists as explained_lists
+from loger.explain import frames
 from loger.grounding import Walk, ground, reach
 from loger.learning import estep, pools
 from loger.learning.config import EMConfig
@@ -183,7 +183,7 @@ def test_faithfulness(same, parts, model):
 @pytest.mark.slow
 @pytest.mark.parametrize("likelihood", ["listwise", "pseudo"])
 def test_a_whole_fit_and_its_reasons(same, parts, likelihood, monkeypatch):
-    for module in (estep, pools, explained_lists):
+    for module in (estep, pools, frames):
         monkeypatch.setattr(module, "BLOCK", 16)
     config = replace(SMALL, em=EMConfig(likelihood=likelihood, rounds=1, early_stop=False))
 

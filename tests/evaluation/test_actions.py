@@ -15,7 +15,7 @@ from loger.evaluation.faithfulness.actions import by_actions
 from loger.evaluation.faithfulness.report import LINES, FaithfulnessConfig, FaithfulnessReport
 from loger.evaluation.faithfulness.robust import robust_fidelity
 from loger.evaluation.faithfulness.scenes import Scenes, shown_actions
-from loger.explain.counterfactual import above, fewest_removals
+from loger.explain.questions import above, fewest_removals
 from loger.metrics import actions as measures
 
 # ── by hand ──────────────────────────────────────────────────────────────────────────────

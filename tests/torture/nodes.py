@@ -40,11 +40,11 @@ from loger.learning.config import PoolConfig
 from loger.learning.pools import gather
 from loger.model import LOGER, LOGERConfig
 from loger.recommender import part_matrix, ranked
-from loger.store import shards
+from loger.store import export as exporting
 
 QUICK = {"health_check_period_ms": 1000, "health_check_failure_threshold": 6}
 """A dead node is noticed in seconds, not in half a minute."""
-shards.USERS = 32
+exporting.USERS = 32
 candidate_pools.BLOCK = 32
 recommender.BLOCK_BYTES = 8 * 80 * 16
 PARTS = split(shop(seed=2, users=400, items=80).dataset)
@@ -53,7 +53,7 @@ PARTS = split(shop(seed=2, users=400, items=80).dataset)
 def export(model: LOGER, engine: Any) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         model.engine = engine
-        shards.export_parts(
+        exporting.export_lists(
             model, model.users, folder + "/lists", 5, explain=True, progress=engine.progress
         )
         return {p.name: p.read_bytes() for p in sorted(Path(folder, "lists").iterdir())}

@@ -14,7 +14,8 @@ from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
 from prometheus_client.parser import text_string_to_metric_families
 
-from loger.explain.schema import SCHEMA
+from loger.explain.record import SCHEMA
+from loger.explain.render import rows
 from loger.model import LOGER
 from loger.web import event_routes, routes, running_routes
 from loger.web.app import create_app
@@ -172,7 +173,9 @@ def test_a_rule_off_is_a_weight_of_zero_and_leaves_the_model_as_it_was(model):
 def test_explain_and_why_not_are_the_models_own(client, model, user):
     item = model.recommend(user, 30)["item"][25]
     query = {"user": user, "item": item}
-    assert client.get("/v1/explain", params=query).json() == model.explain(user, item).as_dict()
+    told = client.get("/v1/explain", params=query).json()
+    assert told.pop("rows") == [row._asdict() for row in rows(told)]
+    assert told == model.explain(user, item).as_dict()
     told = client.get("/v1/why-not", params=query).json()
     assert told.pop("text") == str(model.why_not(user, item))
     assert told == model.why_not(user, item).as_dict()

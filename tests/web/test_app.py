@@ -20,7 +20,7 @@ from urllib.request import Request, urlopen
 import pytest
 import uvicorn
 
-from loger.explain.records import item_facts
+from loger.explain.record import facts_about
 from loger.model import LOGER
 from loger.web.app import create_app
 from loger.web.config import ServeConfig
@@ -504,7 +504,7 @@ def test_facts_tell_items_of_one_name_apart(browser, model):
     browser.one(".facts summary").send_keys("\ue007")
     told = dict(zip(browser.texts(".facts dt"), browser.texts(".facts dd"), strict=True))
     assert told["id"] == item
-    known = item_facts(model.graph_, model.items.index(item), model.catalogue_)
+    known = facts_about(model.graph_, model.items.index(item), model.catalogue_)
     assert [*told] == ["id", *(fact["words"] for fact in known)]
     assert {"brand", "category"} & {*told}
 

@@ -140,7 +140,7 @@ def _draw_faithfulness(story: dict[str, Any], to: Console) -> None:
 def _draw_person(person: dict[str, Any], to: Console) -> None:
     from rich.markup import escape
 
-    from loger.explain.records import carried_text
+    from loger.explain.render import carried_text
 
     to.print(
         f"\n[bold]{escape(person['name'])}[/bold] bought {escape(', '.join(person['history']))}"

@@ -277,10 +277,10 @@ def what_if(
         raise LogerError("give --remove ITEM or --add ITEM")
     model = opened(bundle)
     from loger.cli import show
-    from loger.explain.records import check_change, owned
+    from loger.explain.questions import check_change, history_names
 
     name = named(model, "user", user)
-    mine = {model.graph_.vocabulary.id("item", item) for item in owned(model.graph_, name)}
+    mine = {model.graph_.vocabulary.id("item", item) for item in history_names(model.graph_, name)}
     removed = [named(model, "item", text, mine) for text in remove]
     added = [named(model, "item", text) for text in add]
     check_change(model.graph_, name, removed, added)
@@ -359,17 +359,17 @@ def _list(
     words: Wording,
 ) -> dict[str, Any]:
     """One user's list, as plain values."""
-    from loger.explain.records import owned, recommendations
+    from loger.explain.lists import ListRequest, recommendations
+    from loger.explain.questions import history_names
 
     number = model.graph_.vocabulary.id("user", user)
-    rows, left_out = recommendations(
-        model.ranker_, number, k, paths, selection, explained=explained, words=words
-    )
+    request = ListRequest(k, selection, explained, paths, words)
+    rows, left_out = recommendations(model.ranker_, number, request)
     explanations = [row.pop("explanation") for row in rows]
     if explained and selection.varies:
         for told, row in zip(explanations, rows, strict=True):
             told["variety"] = row["variety"]
-    has = owned(model.graph_, user)
+    has = history_names(model.graph_, user)
     return {
         "user": user,
         "label": _label(model, "user", user),
@@ -431,12 +431,10 @@ def _export(
     """Write the lists of many users to a file, or to a folder of files."""
     from loger.cli import show
     from loger.store.export import export_lists
-    from loger.store.shards import export_parts
 
-    write = export_lists if out.suffix else export_parts
     try:
         with show.engine("recommending", model.engine) as engine:
-            done = write(
+            done = export_lists(
                 model,
                 users,
                 out,

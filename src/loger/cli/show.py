@@ -17,7 +17,7 @@ from rich.tree import Tree
 
 from loger.engine import Engine, engine_named
 from loger.engine.progress import shown
-from loger.explain.records import carried_text, score_parts
+from loger.explain.render import carried_text, heading, likely_text, shown_rows
 from loger.rules.sentences import arrows
 from loger.rules.wording import ENGLISH, Wording
 
@@ -165,12 +165,12 @@ def left_out(to: Console, rows: Sequence[dict[str, Any]]) -> None:
 def explanation(record: dict[str, Any], user: str = "", words: Wording = ENGLISH) -> Tree:
     """An explanation as a tree: its reasons and what else its lead is made of and, where there are
     paths, the same score by rules and paths."""
-    tree = Tree(_heading(record, user, words))
+    item, whose = (f"[bold]{escape(x)}[/bold]" for x in (record["label"], user or record["user"]))
+    head, scores = heading(record, item, whose, words)
+    tree = Tree(f"{head} [dim]({scores})[/dim]")
     add_reasons(tree, record, words)
-    added = abs(record["logic"] - record["logit"]) < 1e-9
-    if record["reasons"] and record["lead"] > 0 and added:
-        likely = words.likely(record["reasons"][0]["confidence"])
-        tree.add(f"[dim]{escape(likely)}[/dim]") if likely else None
+    if likely := likely_text(record, words):
+        tree.add(f"[dim]{escape(likely)}[/dim]")
     if record["paths"]:
         _add_rules(tree, record)
         add_paths(tree.add("the strongest paths"), record)
@@ -192,19 +192,10 @@ def reasoned(record: dict[str, Any], user: str) -> Tree:
     return tree
 
 
-def _heading(record: dict[str, Any], user: str, words: Wording) -> str:
-    item = f"[bold]{escape(record['label'])}[/bold]"
-    whose = f"[bold]{escape(user or record['user'])}[/bold]"
-    rank, lead = words.number(record["rank"]), f"{record['lead']:+.3f}"
-    head = words.text("heading", item=item, user=whose, rank=rank, lead=lead)
-    scores = words.text("scores", a=f"{record['score']:.3f}", b=f"{record['mean']:.3f}")
-    return f"{head} [dim]({scores})[/dim]"
-
-
 def add_reasons(tree: Tree, record: dict[str, Any], words: Wording = ENGLISH) -> None:
     """Add the parts of an item's lead, reasons first, and how much of it the reasons carry."""
-    for value, text in score_parts(record, words):
-        tree.add(f"{value:+.3f}  {escape(text)}")
+    for row in shown_rows(record, words):
+        tree.add(f"{row.contribution:+.3f}  {escape(row.sentence(words))}")
     tree.add(f"[dim]{escape(carried_text(record, words))}[/dim]")
 
 

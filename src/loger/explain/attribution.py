@@ -5,13 +5,16 @@
 With the default fusion, logic is logit p; with the paper's, encoder is q and logic α·p. A rule's
 part is w_l φ_l, and a path's part of it is its share of the rule's strength (of the count, where
 the feature is of counts): all parts add up, and none is made up afterwards.
+
+S by the user's actions is in ``by_action``, their evidence in ``reasons``; logit p by rule and path
+is here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,30 +22,109 @@ from numpy.typing import NDArray
 
 from loger.encoder.folding import EncoderParts, attribute_user
 from loger.explain.by_action import Attribution, attribute
-from loger.explain.by_rule import ByRule, RulePart
-from loger.explain.html import explanation_html
-from loger.explain.reasons import PathPart, Reason, Strongest, Together, reasons
-from loger.explain.schema import (
-    EvidenceRecord,
-    ExplanationRecord,
-    PathRecord,
-    ReasonRecord,
-    RuleRecord,
-    entity_record,
-    record,
-)
-from loger.graph import Graph
-from loger.ranking.ranker import Ranker, Scores, blocks
+from loger.explain.reasons import PathPart, Reason, Strongest, Together, leading, reasons
+from loger.explain.record import explanation_record
+from loger.explain.render import explanation_html, explanation_text
+from loger.graph import Graph, Path
+from loger.grounding import strongest_paths
+from loger.ranking.ranker import Parts, Ranker, Scores, blocks
 from loger.recommender import ExplainedItem
 from loger.rules import Rule
 from loger.rules.sentences import path_sentence
 from loger.rules.wording import ENGLISH, Wording
 
 if TYPE_CHECKING:
-    from loger.explain.counterfactual import Counterfactual
+    from loger.explain.questions import Counterfactual
 
 BLOCK = 64
 """Users whose items are ranked at a time, to place those that are explained."""
+
+
+@dataclass(frozen=True, slots=True)
+class RulePart:
+    """What a rule adds to logit p of a pair."""
+
+    rule: Rule
+    weight: float
+    paths: int
+    """n_l: how many paths fire."""
+    contribution: float
+    """w_l φ_l."""
+
+
+@dataclass(frozen=True, eq=False)
+class ByRule:
+    """logit p of some pairs by rule and by path."""
+
+    ranker: Ranker
+    users: NDArray[np.int64]
+    items: NDArray[np.int64]
+    parts: Parts
+    n: int
+    """How many paths are looked up for each pair."""
+    words: Wording
+
+    @cached_property
+    def rules(self) -> list[tuple[RulePart, ...]]:
+        """For each pair the rules that fire, the largest contribution first."""
+        found, worth, logic = self.parts.groundings, self.parts.rules, self.ranker.logic
+        out = []
+        for lo, hi in zip(found.indptr[:-1], found.indptr[1:], strict=True):
+            cells = lo + np.argsort(-np.abs(worth[lo:hi]), kind="stable")
+            out.append(
+                tuple(
+                    RulePart(
+                        logic.rules[int(found.rules[c])],
+                        float(logic.weights[found.rules[c]]),
+                        int(found.counts[c]),
+                        float(worth[c]),
+                    )
+                    for c in cells
+                )
+            )
+        return out
+
+    @cached_property
+    def paths(self) -> list[tuple[PathPart, ...]]:
+        """Up to n paths of each pair: the strongest of each rule, rules by contribution and what
+        leads among them; then the next of each."""
+        n, found, users, items = self.n, self.parts.groundings, self.users, self.items
+        if n < 1:
+            return [()] * len(found)
+        pair = np.repeat(np.arange(len(found)), np.diff(found.indptr))
+        useful = np.flatnonzero(self.parts.rules > 0)
+        pair, rules, given = pair[useful], found.rules[useful], self.parts.rules[useful]
+        graph, logic = self.ranker.graph, self.ranker.logic
+        nodes, strengths = strongest_paths(
+            self.ranker.logic_graph, logic.rules, rules, users[pair], items[pair], n, logic.walk
+        )
+        total = found.counts if found.strengths is None else found.strengths
+        shares = strengths / np.maximum(total[useful], 1e-300)[:, None]
+        worth = shares * given[:, None]
+        order = self._order(pair, rules, given)
+        out: list[list[PathPart]] = [[] for _ in range(len(found))]
+        for k in order[worth.ravel()[order] > 0].tolist():
+            cell, which = divmod(k, n)
+            i = int(pair[cell])
+            if len(out[i]) == n:
+                continue
+            rule = logic.rules[int(rules[cell])]
+            inner = nodes[cell, which][: len(rule) - 1].tolist()
+            path = Path((int(users[i]), *inner, int(items[i]) + graph.n_users), rule.relations)
+            share, gives = float(shares[cell, which]), float(worth[cell, which])
+            out[i].append(PathPart(path, rule, gives, share, graph, self.words))
+        return [tuple(own) for own in out]
+
+    def _order(
+        self, pair: NDArray[np.int64], rules: NDArray[np.integer], given: NDArray[np.float64]
+    ) -> NDArray[np.int64]:
+        """The order in which paths are told, pair by pair; path j of a cell is n · cell + j."""
+        users, n = self.users, self.n
+        counts = self.ranker.counts_of
+        later = ~leading(pair, given, lambda tied: counts(users[pair[tied]], rules[tied]))
+        each = [np.repeat(x, n) for x in (-given, later, pair)]
+        place = np.tile(np.arange(n), len(given))
+        return np.lexsort((each[0], each[1], place, each[2]))
 
 
 @dataclass(frozen=True, repr=False)
@@ -70,13 +152,13 @@ class Explanation:
     attribution: Attribution = field(repr=False)
     """S by the user's actions."""
     by_rule: ByRule = field(repr=False)
-    """logit p by rule and path, of the pairs that it was explained with …"""
+    """logit p by rule and path, of all pairs that were explained together with this one."""
     together: Together = field(repr=False)
-    """… their shown reasons, …"""
+    """The evidence of their shown reasons."""
     place: int = field(repr=False)
-    """… and its place among them."""
+    """The place of this pair among them."""
     words: Wording = field(default=ENGLISH, repr=False)
-    """What the sentences are said in."""
+    """The language of the sentences."""
     counterfactual: Counterfactual | None = field(default=None, repr=False)
     """The fewest actions without which the item leaves the list; None if it was not asked for."""
 
@@ -110,18 +192,14 @@ class Explanation:
     @cached_property
     def reasons(self) -> tuple[Reason, ...]:
         """All actions of the user that give something, the largest total first."""
-        return tuple(self._reasons(self._edges))
+        totals = self.attribution.actions
+        order = np.argsort(-totals, kind="stable")
+        return tuple(self._reasons([int(edge) for edge in order[totals[order] != 0]]))
 
     @cached_property
     def shown(self) -> tuple[Reason, ...]:
         """The first reasons: as many as carry 80 % of what actions carry, but at most five."""
         return tuple(self._reasons(self.attribution.shown, self.together.shown[self.place]))
-
-    @property
-    def _edges(self) -> list[int]:
-        totals = self.attribution.actions
-        order = np.argsort(-totals, kind="stable")
-        return [int(edge) for edge in order[totals[order] != 0]]
 
     @property
     def carried(self) -> float:
@@ -196,77 +274,16 @@ class Explanation:
         """The same explanation in other words."""
         return replace(self, words=words)
 
-    @property
-    def likely_text(self) -> str:
-        """How likely the first reason is the cause, in words; empty if that says nothing."""
-        added = abs(self.logic - self.logit) < 1e-9  # else scores are no logarithms of rates
-        if not self.shown or self.lead <= 0 or not added:
-            return ""
-        return self.words.likely(self.shown[0].confidence)
-
     def explained(self) -> ExplainedItem:
         """The record as any recommender with reasons gives it."""
-        paths, weights = (
-            tuple(part.path for part in self.paths),
-            tuple(part.contribution for part in self.paths),
-        )
+        paths = tuple(part.path for part in self.paths)
+        weights = tuple(part.contribution for part in self.paths)
         return ExplainedItem(self.item, self.score, paths, weights)
 
     def as_dict(self, *, every: bool = False) -> dict[str, Any]:
-        """The record for machines, names for numbers: a ``schema.ExplanationRecord``.
-
-        ``every`` gives all actions as reasons, not only those that are shown.
-        """
-        words, item = self.graph.vocabulary, self.item + self.graph.n_users
-        told = self.reasons if every else self.shown
-        return record(
-            ExplanationRecord,
-            self,
-            user=words.names[self.user],
-            item=words.names[item],
-            label=words.labels[item],
-            opaque=self.opaque or 0.0,
-            because=self.because(),
-            reasons=[self._reason_record(reason) for reason in told],
-            rules=[
-                record(
-                    RuleRecord,
-                    part,
-                    **_words(part.rule, self.words),
-                    relations=list(part.rule.names),
-                )
-                for part in self.rules
-            ],
-            paths=[self._path_record(part) for part in self.paths],
-        )
-
-    def _reason_record(self, reason: Reason) -> dict[str, Any]:
-        return record(
-            ReasonRecord,
-            reason,
-            entity=entity_record(self.graph.vocabulary, reason.entity),
-            relation=self.graph.relation_name(reason.relation),
-            evidence=[
-                record(
-                    EvidenceRecord,
-                    part,
-                    rule=_words(part.rule, self.words)["rule"],
-                    paths=[self._path_record(path) for path in part.paths],
-                )
-                for part in reason.evidence
-            ],
-        )
-
-    def _path_record(self, part: PathPart) -> dict[str, Any]:
-        words = self.graph.vocabulary
-        return record(
-            PathRecord,
-            part,
-            rule=_words(part.rule, self.words)["rule"],
-            sentence=path_sentence(self.graph, part.path, self.words),
-            entities=[entity_record(words, e) for e in part.path.entities],
-            relations=[self.graph.relation_name(r) for r in part.path.relations],
-        )
+        """The explanation for machines, names for numbers: a ``record.ExplanationRecord``. With
+        ``every`` it lists all actions as reasons, not only those that are shown."""
+        return explanation_record(self, self.reasons if every else self.shown)
 
     def __repr__(self) -> str:
         words, item = self.graph.vocabulary, self.item + self.graph.n_users
@@ -277,29 +294,7 @@ class Explanation:
         return explanation_html(self)
 
     def __str__(self) -> str:
-        labels, say = self.graph.vocabulary.shown, self.words.text
-        label, lead = labels[self.item + self.graph.n_users], f"{self.lead:+.3f}"
-        lines = [say("heading", item=label, user=labels[self.user], rank=self.rank, lead=lead)]
-        lines += [f"  {reason.total:+.3f}  {reason.text}" for reason in self.shown]
-        rest = self.lead - self.appeal - sum(r.total for r in self.shown) - (self.opaque or 0.0)
-        if abs(rest) >= 0.0005:
-            lines.append(f"  {rest:+.3f}  {say('others' if self.shown else 'all_actions')}")
-        lines.append(f"  {self.appeal:+.3f}  {say('appeal')}")
-        if self.opaque is not None:
-            lines.append(f"  {self.opaque:+.3f}  {say('opaque')}")
-        if not self.shown:
-            lines.append(f"  {self.because()}")
-        if likely := self.likely_text:
-            lines.append(f"  {likely}")
-        if self.counterfactual is not None:
-            lines.append(f"  {self.counterfactual}")
-        return "\n".join(lines)
-
-
-@lru_cache(maxsize=1024)
-def _words(rule: Rule, words: Wording) -> dict[str, str]:
-    """A rule as machines and as people read it; said again for every item of every list."""
-    return {"rule": str(rule), "sentence": rule.sentence(words)}
+        return explanation_text(self)
 
 
 def explain(
@@ -310,10 +305,12 @@ def explain(
     scores: Scores | None = None,
     words: Wording = ENGLISH,
 ) -> list[Explanation]:
-    """Explanations of pairs, in the given order, with up to so many paths each.
+    """Explain pairs of a user and an item.
 
-    ``scores`` are those of all the users, where they have been made already; ``words`` what the
-    sentences are said in.
+    ``users`` and ``items`` are the pairs, by number; the explanations come in their order. Each has
+    up to ``paths`` paths. ``scores`` are those of all items for these users, where they have been
+    computed already, and ``words`` is the language of the sentences. What pairs of one user have in
+    common is computed once, so it pays to ask for many at a time.
     """
     if not len(users):
         return []
@@ -323,29 +320,33 @@ def explain(
     s, ranks, bare_ranks = _places(u, v, every, encoders)
     parts = ranker.parts(u, v, s)
     encoder, logic = parts.fused
+    score, p, q = encoder + logic, parts.p, parts.q
     by_action = attribute(ranker, u, v, parts, encoders, every)
+    # Rules and evidence of all pairs are looked up at once, but only when one of them is asked for.
     by_rule, together = ByRule(ranker, u, v, parts, paths, words), Together(ranker, u, v, by_action)
-    rows = zip(
-        u.tolist(),
-        v.tolist(),
-        (encoder + logic).tolist(),
-        encoder.tolist(),
-        logic.tolist(),
-        parts.logit.tolist(),
-        [parts.prior] * len(u),
-        parts.popularity.tolist(),
-        parts.q.tolist(),
-        parts.p.tolist(),
-        ranks.tolist(),
-        bare_ranks.tolist(),
-        by_action,
-        [by_rule] * len(u),
-        [together] * len(u),
-        range(len(u)),
-        [words] * len(u),
-        strict=True,
-    )
-    return [Explanation(ranker, *row) for row in rows]
+    return [
+        Explanation(
+            ranker=ranker,
+            user=int(u[k]),
+            item=int(v[k]),
+            score=float(score[k]),
+            encoder=float(encoder[k]),
+            logic=float(logic[k]),
+            logit=float(parts.logit[k]),
+            prior=parts.prior,
+            popularity=float(parts.popularity[k]),
+            q=float(q[k]),
+            p=float(p[k]),
+            rank=int(ranks[k]),
+            rank_without_logic=int(bare_ranks[k]),
+            attribution=by_action[k],
+            by_rule=by_rule,
+            together=together,
+            place=k,
+            words=words,
+        )
+        for k in range(len(u))
+    ]
 
 
 def _scores(

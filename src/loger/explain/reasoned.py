@@ -18,15 +18,10 @@ from numpy.typing import ArrayLike, NDArray
 from loger.engine import Engine
 from loger.errors import LogerError
 from loger.explain.attribution import BLOCK
-from loger.explain.html import reasoned_html
 from loger.explain.reasons import PathPart
-from loger.explain.schema import (
-    FollowedRecord,
-    ReasonedRecord,
-    WalkedRecord,
-    entity_record,
-    record,
-)
+from loger.explain.record import reasoned_record
+from loger.explain.render import reasoned_html
+from loger.graph import Graph
 from loger.ranking.ranker import Parts, Ranker, Scores, blocks
 from loger.reasoner.search import Found, PathSearch, SearchConfig, path_strengths
 from loger.recommender import ExplainedItem
@@ -77,13 +72,18 @@ class Reasoned:
     """What the sentences are said in."""
 
     @property
+    def graph(self) -> Graph:
+        """The graph that the paths are in."""
+        return self.ranker.graph
+
+    @property
     def missed(self) -> bool:
         """Whether rules lead to the item and no path of theirs was found."""
         return self.n > 0 and not self.paths
 
     def sentences(self) -> list[str]:
         """Each path as a sentence."""
-        return [path_sentence(self.ranker.graph, p.part.path, self.words) for p in self.paths]
+        return [path_sentence(self.graph, p.part.path, self.words) for p in self.paths]
 
     def because(self) -> str:
         """The first path as a sentence, or that there is none."""
@@ -105,42 +105,12 @@ class Reasoned:
         return ExplainedItem(self.item, self.score, paths, weights)
 
     def as_dict(self) -> dict[str, Any]:
-        """The record for machines, names for numbers: a ``schema.ReasonedRecord``."""
-        graph = self.ranker.graph
-        words, item = graph.vocabulary, self.item + graph.n_users
-        return record(
-            ReasonedRecord,
-            self,
-            user=words.names[self.user],
-            item=words.names[item],
-            label=words.labels[item],
-            because=self.because(),
-            followed=[
-                record(
-                    FollowedRecord,
-                    one,
-                    rule=str(one.rule),
-                    sentence=one.rule.sentence(self.words),
-                )
-                for one in self.followed
-            ],
-            paths=[
-                record(
-                    WalkedRecord,
-                    one.part,
-                    score=one.score,
-                    rule=str(one.part.rule),
-                    sentence=sentence,
-                    entities=[entity_record(words, e) for e in one.part.path.entities],
-                    relations=[graph.relation_name(r) for r in one.part.path.relations],
-                )
-                for one, sentence in zip(self.paths, self.sentences(), strict=True)
-            ],
-        )
+        """The explanation for machines, names for numbers: a ``record.ReasonedRecord``."""
+        return reasoned_record(self)
 
     def __str__(self) -> str:
-        labels = self.ranker.graph.vocabulary.shown
-        label, user = labels[self.item + self.ranker.graph.n_users], labels[self.user]
+        labels = self.graph.vocabulary.shown
+        label, user = labels[self.item + self.graph.n_users], labels[self.user]
         lines = [self.words.text("reasoner", item=label, user=user, rank=self.rank)]
         lines += [
             f"  {p.score:+.3f}  {text}"
@@ -149,7 +119,7 @@ class Reasoned:
         return "\n".join(lines if self.paths else [*lines, f"  {self.because()}"])
 
     def __repr__(self) -> str:
-        words, item = self.ranker.graph.vocabulary, self.item + self.ranker.graph.n_users
+        words, item = self.graph.vocabulary, self.item + self.graph.n_users
         about = f"rank {self.rank}, {len(self.paths)} of {self.n} paths"
         return f"<Reasoned {words.names[item]!r} for {words.names[self.user]!r}: {about}>"
 
@@ -194,11 +164,17 @@ class PathReasoner:
         worth, shares = _contributions(ranker, parts, found)
         return [
             Reasoned(
-                ranker, user, int(v[k]), float(total[k]), int(ranks[k]), followed,
-                tuple(_walked(ranker, found, k, paths, worth, shares)), int(n[k]),
+                ranker=ranker,
+                user=user,
+                item=int(v[k]),
+                score=float(total[k]),
+                rank=int(ranks[k]),
+                followed=followed,
+                paths=tuple(_walked(ranker, found, k, paths, worth, shares)),
+                n=int(n[k]),
             )
             for k in range(len(v))
-        ]  # fmt: skip
+        ]
 
     def explained_items(
         self, ranker: Ranker, users: ArrayLike, k: int, paths: int, engine: Engine

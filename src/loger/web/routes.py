@@ -14,11 +14,11 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import FileResponse
 
 from loger.explain.attribution import explain
-from loger.explain.counterfactual import Counterfactual
-from loger.explain.questions import WhyNot
-from loger.explain.records import changes
-from loger.explain.records import recommendations as recommendations_of
-from loger.explain.schema import ExplanationRecord, ReasonedRecord
+from loger.explain.lists import ListRequest, changes
+from loger.explain.lists import recommendations as recommendations_of
+from loger.explain.questions import Counterfactual, WhyNot
+from loger.explain.record import ReasonedRecord, ShownRecord
+from loger.explain.render import rows
 from loger.ranking.selection import Selection, limits_of
 from loger.rules import Wording
 from loger.updates.feedback.shown import new_id, shown
@@ -82,9 +82,8 @@ def _recommend(
     served: Served, ask: s.AskList, selection: Selection, words: Wording
 ) -> dict[str, Any]:
     model, user, name = served.person(ask)
-    items, left_out = recommendations_of(
-        model.ranker_, user, ask.k, ask.paths, selection, explained=ask.explain, words=words
-    )
+    request = ListRequest(ask.k, selection, ask.explain, ask.paths, words)
+    items, left_out = recommendations_of(model.ranker_, user, request)
     for row in items:
         _called(row["explanation"], name)
     return {"user": name, "items": items, "left_out": left_out}
@@ -171,10 +170,11 @@ def _explain(request: Request, ask: s.AskItem) -> dict[str, Any]:
     item = served.item(ask.item)
     model, user, name = served.person(ask)
     users, items = np.array([user]), np.array([item])
-    told = explain(model.ranker_, users, items, ask.paths, words=_words(request))[0]
+    words = _words(request)
+    told = explain(model.ranker_, users, items, ask.paths, words=words)[0]
     record = told.as_dict(every=ask.reasons == "all")
     _called(record, name)
-    return record
+    return record | {"rows": [row._asdict() for row in rows(record, words)]}
 
 
 @router.get("/explain", tags=["explaining"])
@@ -184,14 +184,14 @@ def explain_known(
     item: Annotated[s.Name, Query()],
     paths: Annotated[s.Paths, Query()] = 3,
     reasons: Annotated[s.Reasons, Query()] = "shown",
-) -> ExplanationRecord:
+) -> ShownRecord:
     """Why an item has its score for a known user: reasons, the rest, rules and paths."""
     ask = s.AskItem(user=user, item=item, paths=paths, reasons=reasons)
     return _explain(request, ask)  # type: ignore[return-value]
 
 
 @router.post("/explain", tags=["explaining"])
-def explain_for(request: Request, ask: s.AskItem) -> ExplanationRecord:
+def explain_for(request: Request, ask: s.AskItem) -> ShownRecord:
     """Why an item has its score for a user, a new user, or either with changes."""
     return _explain(request, ask)  # type: ignore[return-value]
 

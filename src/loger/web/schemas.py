@@ -1,6 +1,6 @@
 """What requests may say and answers do say; the OpenAPI document is made of these.
 
-What an explanation says is defined in ``loger.explain.schema``.
+What an explanation says is defined in ``loger.explain.record``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.json_schema import SkipJsonSchema
 
-from loger.explain.schema import EntityRecord, ExplanationRecord
+from loger.explain.record import EntityRecord, ExplanationRecord
 
 MOST = 100
 """Items of a list, results of a search, filters."""

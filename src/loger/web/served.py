@@ -12,10 +12,10 @@ import numpy as np
 
 from loger.encoder.folding import folds_in
 from loger.errors import UnknownNameError
-from loger.explain.examples import rule_examples
-from loger.explain.records import item_facts, recommendations
-from loger.explain.schema import entity_record
-from loger.explain.tables import history_table, importance_table
+from loger.explain.frames import history_table, importance_table
+from loger.explain.lists import ListRequest, recommendations
+from loger.explain.questions import rule_examples
+from loger.explain.record import entity_record, facts_about
 from loger.graph import KnowledgeGraph, history, whole
 from loger.graph.search import Finder
 from loger.model import LOGER
@@ -73,10 +73,11 @@ class Served:
 
     def warm(self) -> None:
         """Answer one of each kind of question, so that nobody waits for a first time."""
-        recommendations(self.model.ranker_, 0, 3, 1)
+        request = ListRequest(3, explain=True, paths=1)
+        recommendations(self.model.ranker_, 0, request)
         if self.takes_new_users:
             model, guest, _ = self._newcomer(self.model.items[:1])
-            recommendations(model.ranker_, guest, 3, 1)
+            recommendations(model.ranker_, guest, request)
         self.finder.prepare()
 
     # ── who ─────────────────────────────────────────────────────────────────────────────
@@ -252,7 +253,7 @@ class Served:
         return {
             "item": entity["name"],
             "label": entity["label"],
-            "facts": item_facts(self.graph, number, self.model.catalogue_),
+            "facts": facts_about(self.graph, number, self.model.catalogue_),
         }
 
     def image(self, item: str) -> str | None:

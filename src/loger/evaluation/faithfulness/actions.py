@@ -23,7 +23,7 @@ from loger.evaluation.faithfulness.robust import robust_fidelity
 from loger.evaluation.faithfulness.scenes import Acts, Contributions, Ids, Scenes, shown_actions
 from loger.explain.attribution import explain
 from loger.explain.by_action import MAX_SHOWN
-from loger.explain.counterfactual import RIVALS, above, fewest_removals
+from loger.explain.questions import RIVALS, above, fewest_removals
 from loger.graph import history
 from loger.metrics import actions as measures
 from loger.metrics.faithfulness import Values, mean_of_known

@@ -11,7 +11,7 @@ from typing import Any
 from loger.evaluation.faithfulness.report import LINES, FaithfulnessReport, Mean
 from loger.evaluation.report import plots
 from loger.evaluation.report.verdict import verdict
-from loger.explain.records import carried_text, score_parts
+from loger.explain.render import carried_text, shown_rows
 from loger.learning.fitted import Round
 from loger.metrics.report import PLAIN, SHOWN, Report
 
@@ -160,7 +160,7 @@ def _example(e: dict[str, Any]) -> str:
     return (
         f"<h3>{escape(e['label'])} for {escape(e['user'])}</h3>"
         f"<p>rank {e['rank']}, {e['lead']:+.3f} compared with the average item</p>"
-        + _bars(score_parts(e))
+        + _bars([(row.contribution, row.sentence()) for row in shown_rows(e)])
         + f'<p class="note">{escape(_sentence(carried_text(e)))}</p>'
     )
 

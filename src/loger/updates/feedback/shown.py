@@ -22,7 +22,7 @@ def variant_of(recommendation_id: str) -> int:
 
 
 def shown(rows: Sequence[Mapping[str, Any]], bundle: str, propensity: float) -> str:
-    """A list as it is kept, by the records of ``loger.explain.records.recommendations``: which
+    """A list as it is kept, by the records of ``loger.explain.lists.recommendations``: which
     bundle made it, how likely it was to be asked, and what each item's reasons gave it."""
     items = [
         {

@@ -1,4 +1,4 @@
-"""What people read of a model, as data frames: lists, histories, rules."""
+"""What people read of a model as data frames: lists, histories, rules."""
 
 from __future__ import annotations
 
@@ -9,58 +9,27 @@ import polars as pl
 from numpy.typing import NDArray
 
 from loger.engine import Engine
-from loger.explain.lists import lists_with_reasons
+from loger.explain.attribution import BLOCK
+from loger.explain.lists import ListRequest, recommend_block
+from loger.explain.record import reasons_in_short
 from loger.graph import Graph, UserView, history_edges
 from loger.logic.mln import Logic
-from loger.ranking.ranker import Ranker
-from loger.ranking.selection import Chosen, Selection
+from loger.ranking.ranker import Ranker, blocks
+from loger.ranking.selection import Chosen
 from loger.rules.wording import ENGLISH, Wording
 
-LISTS: dict[str, type[pl.DataType] | pl.DataType] = {
+Columns = dict[str, type[pl.DataType] | pl.DataType]
+LIST_COLUMNS: Columns = {
     "user": pl.String,
     "rank": pl.Int32,
     "item": pl.String,
     "label": pl.String,
     "score": pl.Float32,
 }
-"""The columns of lists."""
-
-
-VARIETY: dict[str, type[pl.DataType] | pl.DataType] = {
-    "rank_by_score": pl.Int32,
-    "cost": pl.Float32,
-}
-"""What lists have beside, where variety may change places: the place by score alone, and how much
-higher the score is that would be at this place."""
-
-
-def lists_table(
-    graph: Graph, users: NDArray[np.int64], lists: Chosen, varied: bool = False
-) -> pl.DataFrame:
-    """The lists of users, a row per item: user, rank, item, label, score, and with ``varied`` what
-    variety changed."""
-    words, items = graph.vocabulary, lists.items
-    k = items.shape[1]
-    present = items.ravel() >= 0
-    entities = (items.ravel()[present] + graph.n_users).tolist()
-    table = pl.DataFrame(
-        {
-            "user": [words.names[u] for u in np.repeat(users, k)[present].tolist()],
-            "rank": np.tile(np.arange(1, k + 1, dtype=np.int32), len(users))[present],
-            "item": [words.names[e] for e in entities],
-            "label": [words.labels[e] for e in entities],
-            "score": lists.scores.ravel()[present],
-        },
-        schema=LISTS,
-    )
-    if not varied:
-        return table
-    changed = {"rank_by_score": lists.ranks, "cost": lists.costs}
-    values = {name: part.ravel()[present] for name, part in changed.items()}
-    return table.hstack(pl.DataFrame(values, schema=VARIETY))
-
-
-REASONS: dict[str, type[pl.DataType] | pl.DataType] = {
+VARIETY_COLUMNS: Columns = {"rank_by_score": pl.Int32, "cost": pl.Float32}
+"""What lists also have if variety may change places: the place by score alone, and how much higher
+the score is that would be at this place."""
+REASON_COLUMNS: Columns = {
     "because": pl.String,
     "reasons": pl.List(
         pl.Struct(
@@ -75,32 +44,53 @@ REASONS: dict[str, type[pl.DataType] | pl.DataType] = {
     ),
     "carried": pl.Float64,
 }
-"""What explained lists have beside the columns of ``lists_table``."""
+"""What lists also have if they are explained (``record.reasons_in_short``)."""
 
 
-def reasons_table(rows: list[dict[str, Any]]) -> pl.DataFrame:
-    """The reasons of the items of lists, a row per item."""
-    return pl.DataFrame(rows, schema=REASONS)
-
-
-def explained_lists_table(
-    ranker: Ranker,
-    users: NDArray[np.int64],
-    k: int,
-    selection: Selection,
-    engine: Engine,
-    words: Wording = ENGLISH,
+def lists_table(
+    ranker: Ranker, users: NDArray[np.int64], request: ListRequest, engine: Engine
 ) -> pl.DataFrame:
-    """The lists of users as ``lists_table`` has them, with their reasons."""
-    varied = selection.varies
-    columns = {**LISTS, **(VARIETY if varied else {}), **REASONS}
-    done, parts = 0, [pl.DataFrame(schema=columns)]
-    for lists, reasons in lists_with_reasons(ranker, users, k, selection, engine, words):
-        block = users[done : done + len(lists.items)]
-        told = lists_table(ranker.graph, block, lists, varied)
-        parts.append(told.hstack(reasons_table(reasons)))
-        done += len(block)
-    return pl.concat(parts)
+    """The lists of users, by number, with a row per item: user, rank, item, label, score; where
+    variety may change places, ``rank_by_score`` and ``cost``; and where reasons are asked for,
+    ``because``, ``reasons`` and ``carried``."""
+    if not request.explain:
+        lists = ranker.choose(users, request.k, request.selection, engine)
+        return _table(ranker.graph, users, lists, request.selection.varies)
+    varied = VARIETY_COLUMNS if request.selection.varies else {}
+    none = pl.DataFrame(schema={**LIST_COLUMNS, **varied, **REASON_COLUMNS})
+    shared = ranker, request
+    return pl.concat([none, *engine.map("explaining", _explained, blocks(users, BLOCK), shared)])
+
+
+def _explained(shared: tuple[Ranker, ListRequest], users: NDArray[np.int64]) -> pl.DataFrame:
+    """The table of a block of users, with reasons."""
+    ranker, request = shared
+    _, lists, explanations = recommend_block(ranker, users, request)
+    reasons = pl.DataFrame([reasons_in_short(e) for e in explanations], schema=REASON_COLUMNS)
+    return _table(ranker.graph, users, lists, request.selection.varies).hstack(reasons)
+
+
+def _table(graph: Graph, users: NDArray[np.int64], lists: Chosen, varied: bool) -> pl.DataFrame:
+    """Lists as a table, a row per item, without reasons."""
+    words, items = graph.vocabulary, lists.items
+    k = items.shape[1]
+    present = items.ravel() >= 0
+    entities = (items.ravel()[present] + graph.n_users).tolist()
+    table = pl.DataFrame(
+        {
+            "user": [words.names[u] for u in np.repeat(users, k)[present].tolist()],
+            "rank": np.tile(np.arange(1, k + 1, dtype=np.int32), len(users))[present],
+            "item": [words.names[e] for e in entities],
+            "label": [words.labels[e] for e in entities],
+            "score": lists.scores.ravel()[present],
+        },
+        schema=LIST_COLUMNS,
+    )
+    if not varied:
+        return table
+    changed = {"rank_by_score": lists.ranks, "cost": lists.costs}
+    values = {name: part.ravel()[present] for name, part in changed.items()}
+    return table.hstack(pl.DataFrame(values, schema=VARIETY_COLUMNS))
 
 
 def history_table(graph: Graph, user: int) -> pl.DataFrame:

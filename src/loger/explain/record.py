@@ -1,8 +1,9 @@
-"""The explanation as machines get it: one definition for ``as_dict``, JSON schema and HTTP API.
+"""Explanations as machines read them: one definition for ``as_dict``, JSON schema and HTTP API.
 
-A field is added here, with its type and a line that says what it is. ``record`` then takes it from
-the attribute of the same name, ``SCHEMA`` lists it, and the HTTP model and its documentation,
-which are made of these classes (``loger.web.schemas``), have it too.
+To add a field, add a line here with its type and what it means. ``record`` then takes it from the
+attribute of the same name, ``SCHEMA`` lists it, and the HTTP models and their documentation, which
+are built from these classes (``loger.web.schemas``), have it too. ``loger.explain.render`` turns a
+record into what people read.
 """
 
 from __future__ import annotations
@@ -10,9 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
-from loger.graph import Vocabulary
+from loger.graph import INVERSE_MARK, KnowledgeGraph, Vocabulary
+from loger.graph.catalogue import NOTHING, Catalogue
+from loger.rules import Rule, Wording
+from loger.rules.sentences import path_sentence
+
+if TYPE_CHECKING:
+    from loger.explain.attribution import Explanation
+    from loger.explain.reasoned import Reasoned
+    from loger.explain.reasons import PathPart, Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +192,30 @@ class ExplanationRecord:
 
 
 @dataclass(frozen=True)
+class RowRecord:
+    """One line of what an item's lead is made of, as people see it."""
+
+    __pydantic_config__ = _DOCUMENTED
+    kind: str
+    """reason, others (all actions that are no reason), appeal, or opaque (the encoder's part, where
+    it cannot name actions)."""
+    label: str
+    """In the words of a language."""
+    contribution: float
+    share: float
+    """Of the item's lead."""
+
+
+@dataclass(frozen=True)
+class ShownRecord(ExplanationRecord):
+    """An explanation with the lines that people see. They add up to its lead, and with the mean
+    item's score to the score."""
+
+    rows: list[RowRecord]
+    """The reasons first, then all other actions, the item's appeal, and what is opaque."""
+
+
+@dataclass(frozen=True)
 class FollowedRecord:
     """One of the user's best rules, which the reasoner follows."""
 
@@ -195,24 +228,11 @@ class FollowedRecord:
 
 
 @dataclass(frozen=True)
-class WalkedRecord:
+class WalkedRecord(PathRecord):
     """A path that the reasoner found."""
 
-    __pydantic_config__ = _DOCUMENTED
-    rule: str
-    """The rule that it is a path of."""
     score: float
     """The reasoner's: the mean over the hops."""
-    contribution: float
-    """What it adds to the logit."""
-    share: Annotated[float, Between(0, 1.000001)]
-    """Its share of what its rule adds."""
-    sentence: str
-    """The path in plain English."""
-    entities: list[EntityRecord]
-    """From the user to the item."""
-    relations: list[str]
-    """Between the entities; those that end in ⁻¹ are walked against their direction."""
 
 
 @dataclass(frozen=True)
@@ -239,6 +259,9 @@ class ReasonedRecord:
     """The reasoner's favourite first."""
 
 
+# ── from explanations to records ────────────────────────────────────────────────────────
+
+
 def record(kind: type, source: object, **values: Any) -> dict[str, Any]:
     """The fields of a record as plain values: those in ``values``, else attributes of the source.
 
@@ -258,6 +281,93 @@ def entity_record(vocabulary: Vocabulary, entity: int) -> dict[str, str]:
         "label": vocabulary.labels[entity],
         "type": vocabulary.type_of(entity),
     }
+
+
+def explanation_record(e: Explanation, reasons: tuple[Reason, ...]) -> dict[str, Any]:
+    """An explanation as an ``ExplanationRecord`` that lists these reasons."""
+    return record(
+        ExplanationRecord,
+        e,
+        **_pair(e),
+        opaque=e.opaque or 0.0,
+        because=e.because(),
+        reasons=[_reason_record(e, reason) for reason in reasons],
+        rules=[
+            record(
+                RuleRecord, part, **_in_words(part.rule, e.words), relations=list(part.rule.names)
+            )
+            for part in e.rules
+        ],
+        paths=[_path_record(PathRecord, part, e.words) for part in e.paths],
+    )
+
+
+def reasoned_record(e: Reasoned) -> dict[str, Any]:
+    """What the reasoner found for an item as a ``ReasonedRecord``."""
+    return record(
+        ReasonedRecord,
+        e,
+        **_pair(e),
+        because=e.because(),
+        followed=[
+            record(FollowedRecord, one, **_in_words(one.rule, e.words)) for one in e.followed
+        ],
+        paths=[_path_record(WalkedRecord, p.part, e.words, score=p.score) for p in e.paths],
+    )
+
+
+def reasons_in_short(e: Explanation) -> dict[str, Any]:
+    """The part of an explanation's record that tables of many lists have: the same values, without
+    looking up paths that nobody asked for."""
+    fields_of_reason = "action", "total", "share", "confidence", "text"
+    return {
+        "because": e.because(),
+        "reasons": [{name: getattr(r, name) for name in fields_of_reason} for r in e.shown],
+        "carried": e.carried,
+    }
+
+
+def _pair(e: Explanation | Reasoned) -> dict[str, str]:
+    """Whom and what an explanation is about."""
+    words, item = e.graph.vocabulary, e.item + e.graph.n_users
+    return {"user": words.names[e.user], "item": words.names[item], "label": words.labels[item]}
+
+
+def _reason_record(e: Explanation, reason: Reason) -> dict[str, Any]:
+    return record(
+        ReasonRecord,
+        reason,
+        entity=entity_record(e.graph.vocabulary, reason.entity),
+        relation=e.graph.relation_name(reason.relation),
+        evidence=[
+            record(
+                EvidenceRecord,
+                part,
+                rule=_in_words(part.rule, e.words)["rule"],
+                paths=[_path_record(PathRecord, path, e.words) for path in part.paths],
+            )
+            for part in reason.evidence
+        ],
+    )
+
+
+def _path_record(kind: type, part: PathPart, words: Wording, **more: Any) -> dict[str, Any]:
+    graph = part.graph
+    return record(
+        kind,
+        part,
+        rule=_in_words(part.rule, words)["rule"],
+        sentence=path_sentence(graph, part.path, words),
+        entities=[entity_record(graph.vocabulary, e) for e in part.path.entities],
+        relations=[graph.relation_name(r) for r in part.path.relations],
+        **more,
+    )
+
+
+@lru_cache(maxsize=1024)
+def _in_words(rule: Rule, words: Wording) -> dict[str, str]:
+    """A rule as machines and as people read it. Kept, because every item of every list needs it."""
+    return {"rule": str(rule), "sentence": rule.sentence(words)}
 
 
 @lru_cache(maxsize=16)
@@ -293,3 +403,41 @@ SCHEMA: dict[str, Any] = {
     **json_schema(ExplanationRecord),
 }
 """JSON schema of ``Explanation.as_dict``."""
+
+
+# ── facts ───────────────────────────────────────────────────────────────────────────────
+
+
+def facts_about(
+    graph: KnowledgeGraph, item: int, catalogue: Catalogue = NOTHING, most: int = 20
+) -> list[dict[str, Any]]:
+    """What is known about an item by number, in the graph and in the catalogue.
+
+    One record per relation: its name, what it says in words, its first ``most`` entities, and how
+    many there are. Who took the item is not among them, nor what was derived from that.
+    """
+    words, entity = graph.vocabulary, item + graph.n_users
+    facts = []
+    for relation in range(2 * len(graph.relations)):
+        head_type, tail_type = graph.signature(relation)
+        tails = graph.neighbours(entity, relation) if head_type == "item" else ()
+        derived = graph.relations[relation % len(graph.relations)].derived
+        if tail_type == "user" or derived or not len(tails):
+            continue
+        entities = [entity_record(words, int(e)) for e in tails[:most]]
+        facts.append(_fact(graph.relation_name(relation), entities, len(tails)))
+    for column, values in catalogue.known_of(item):
+        entities = [{"type": column.type, "name": v, "label": v} for v in values]
+        same = next((f for f in facts if f["relation"] == column.relation), None)
+        if same is None:
+            facts.append(_fact(column.relation, entities, len(values)))
+        else:
+            same["entities"] = (same["entities"] + entities)[:most]
+            same["count"] += len(values)
+    return facts
+
+
+def _fact(relation: str, entities: list[dict[str, Any]], count: int) -> dict[str, Any]:
+    words = relation.removesuffix(INVERSE_MARK).removeprefix("has_").replace("_", " ")
+    words = f"← {words}" if relation.endswith(INVERSE_MARK) else words
+    return {"relation": relation, "words": words, "entities": entities, "count": count}

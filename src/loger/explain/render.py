@@ -1,0 +1,212 @@
+"""Explanations as people read them: as text, in a notebook, on the command line, in a report.
+
+``rows`` is the one place that says what an item's lead is made of. Every rendering shows these
+rows, so every rendering adds up: mean item + Σ rows = score.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from loger.engine.html import bar, table
+from loger.explain.reasons import PathPart
+from loger.graph import INVERSE_MARK
+from loger.rules.wording import ENGLISH, Wording
+
+if TYPE_CHECKING:
+    from loger.explain.attribution import Explanation
+    from loger.explain.questions import WhatIf, WhyNot
+    from loger.explain.reasoned import Reasoned
+
+ROUNDING = 1e-9
+"""What is left of a lead below this is rounding, and no other action."""
+SMALLEST = 0.0005
+"""Other actions that would be shown as 0.000 are not shown."""
+COLUMN, LINE, MARGIN = 190, 34, 12
+"""Pixels between the hops of a path and between the entities of a column, and around it all."""
+SHOWN_PATHS = 6
+
+
+class Row(NamedTuple):
+    """One line of what an item's lead is made of (``record.RowRecord``)."""
+
+    kind: str
+    """reason, others, appeal or opaque."""
+    label: str
+    contribution: float
+    share: float
+    """Of the lead; 0 if there is none."""
+
+    def sentence(self, words: Wording = ENGLISH) -> str:
+        """The label as it stands in a list of rows, in which reasons begin with "because"."""
+        return words.text("because", reason=self.label) if self.kind == "reason" else self.label
+
+
+def rows(record: Mapping[str, Any], words: Wording = ENGLISH) -> list[Row]:
+    """What the lead of an ``ExplanationRecord`` is made of; the contributions add up to it.
+
+    First the reasons that the record lists, then all other actions together, then the item's own
+    appeal and, where the encoder cannot name actions, the encoder. ``record`` is what
+    ``Explanation.as_dict`` returns, and ``words`` the language of the labels.
+    """
+    reasons = [("reason", part["text"], part["total"]) for part in record["reasons"]]
+    ends = [("appeal", words.text("appeal"), record["appeal"])]
+    if record["opaque"]:
+        ends.append(("opaque", words.text("opaque"), record["opaque"]))
+    lead = record["lead"]
+    rest = lead - sum(value for *_, value in [*reasons, *ends])
+    others = []
+    if abs(rest) > ROUNDING:
+        others = [("others", words.text("others" if reasons else "all_actions"), rest)]
+    parts = [*reasons, *others, *ends]
+    return [Row(kind, text, value, value / lead if lead else 0.0) for kind, text, value in parts]
+
+
+def shown_rows(record: Mapping[str, Any], words: Wording = ENGLISH) -> list[Row]:
+    """The rows of an explanation that are not 0.000 to three decimals, for people."""
+    every = rows(record, words)
+    return [row for row in every if row.kind != "others" or abs(row.contribution) >= SMALLEST]
+
+
+def heading(
+    record: Mapping[str, Any], item: str, user: str, words: Wording = ENGLISH
+) -> tuple[str, str]:
+    """What an explanation is about and how far the item is above the mean item; and both scores.
+
+    ``item`` and ``user`` are what the two are called, with markup if there is to be any.
+    """
+    rank, lead = words.number(record["rank"]), f"{record['lead']:+.3f}"
+    scores = words.text("scores", a=f"{record['score']:.3f}", b=f"{record['mean']:.3f}")
+    return words.text("heading", item=item, user=user, rank=rank, lead=lead), scores
+
+
+def carried_text(record: Mapping[str, Any], words: Wording = ENGLISH) -> str:
+    """What share of the lead the listed reasons carry, in words."""
+    n = len(record["reasons"])
+    if not n:
+        return str(record["because"])
+    if record["lead"] <= 0:  # a share of nothing says nothing
+        return words.text("behind")
+    share, part = words.share(record["carried"]), words.share(record["carried_of_actions"])
+    key = "carried_one" if n == 1 else "carried_many"
+    if record["carried_of_actions"] > 1:  # more than all give, because others take away
+        key = "carried_against_one" if n == 1 else "carried_against_many"
+    return words.text(key, n=n, share=share, of_actions=part)
+
+
+def likely_text(record: Mapping[str, Any], words: Wording = ENGLISH) -> str:
+    """How likely the first reason is the cause, in words; empty if that would say nothing."""
+    added = abs(record["logic"] - record["logit"]) < 1e-9  # else scores are no logarithms of rates
+    if not record["reasons"] or record["lead"] <= 0 or not added:
+        return ""
+    return words.likely(record["reasons"][0]["confidence"])
+
+
+def explanation_text(e: Explanation) -> str:
+    """An explanation as lines of text, which add up."""
+    record, labels, words = e.as_dict(), e.graph.vocabulary.shown, e.words
+    lines = [heading(record, labels[e.item + e.graph.n_users], labels[e.user], words)[0]]
+    lines += [f"  {r.contribution:+.3f}  {r.label}" for r in shown_rows(record, words)]
+    more = ["" if e.shown else e.because(), likely_text(record, words), e.counterfactual or ""]
+    return "\n".join([*lines, *(f"  {text}" for text in more if text)])
+
+
+# ── for notebooks ───────────────────────────────────────────────────────────────────────
+
+
+def explanation_html(e: Explanation) -> str:
+    """An explanation: its rows with bars, then the strongest paths of its reasons."""
+    record, labels, words = e.as_dict(), e.graph.vocabulary.shown, e.words
+    label, user = f"<b>{escape(labels[e.item + e.graph.n_users])}</b>", escape(labels[e.user])
+    head, scores = heading(record, label, user, words)
+    lines = "".join(
+        f"<tr><td>{bar(row.share)}</td><td>{row.contribution:+.3f}</td>"
+        f'<td style="text-align:left">{escape(row.sentence(words))}</td></tr>'
+        for row in shown_rows(record, words)
+    )
+    best = [path for reason in e.shown for path in reason.paths[:2]][:SHOWN_PATHS]
+    likely = likely_text(record, words)
+    likely = f"<p>{escape(likely)}</p>" if likely else ""
+    head = f"<p>{head} ({escape(scores)})</p>"
+    return f"<div>{head}<table>{lines}</table>{likely}{_picture(best)}</div>"
+
+
+def reasoned_html(e: Reasoned) -> str:
+    """The paths that the reasoner found, or that it found none."""
+    words, first = e.graph.vocabulary, e.graph.n_users
+    head = f"<b>{escape(words.shown[e.item + first])}</b> for {escape(words.shown[e.user])}"
+    texts = e.sentences() or [e.because()]
+    lines = "".join(f"<li>{escape(text)}</li>" for text in texts)
+    paths = _picture([one.part for one in e.paths[:SHOWN_PATHS]])
+    return f"<div><p>{head}: rank {e.rank:,}, by the reasoner</p><ul>{lines}</ul>{paths}</div>"
+
+
+def why_not_html(question: WhyNot) -> str:
+    """What keeps an item out of a list, and its explanation."""
+    text = escape(str(question)).replace("\n", "<br/>")
+    return f"<div><p>{text}</p>{explanation_html(question.explanation)}</div>"
+
+
+def what_if_html(answer: WhatIf) -> str:
+    """Two lists side by side."""
+    labels, first = answer.graph.vocabulary.shown, answer.graph.n_users
+    before, after = ([labels[v + first] for v in ids] for ids in (answer.before, answer.after))
+    rows = [
+        (str(k + 1), *(names[k] if k < len(names) else "" for names in (before, after)))
+        for k in range(max(len(before), len(after)))
+    ]
+    return table(["", "as it is", "what if"], rows)
+
+
+def _picture(paths: Sequence[PathPart]) -> str:
+    """Paths as an SVG picture: entities in columns, the wider a line the more the path gives."""
+    if not paths:
+        return ""
+    words = paths[0].graph.vocabulary
+    columns: list[list[int]] = [[] for _ in range(max(len(p.path) for p in paths) + 1)]
+    for part in paths:  # the last entity of all paths is the item, in the last column
+        for k, entity in enumerate(part.path.entities):
+            column = columns[-1 if k == len(part.path) else k]
+            if entity not in column:
+                column.append(entity)
+    place = {
+        (k, entity): (MARGIN + k * COLUMN, MARGIN + LINE // 2 + row * LINE)
+        for k, column in enumerate(columns)
+        for row, entity in enumerate(column)
+    }
+    most = max(part.contribution for part in paths)
+    lines = "".join(_line(part, place, len(columns) - 1, most) for part in paths)
+    texts = "".join(
+        f'<text x="{x}" y="{y + 4}" font-size="11">{escape(_short(words.shown[entity]))}</text>'
+        for (_, entity), (x, y) in place.items()
+    )
+    width = 2 * MARGIN + len(columns) * COLUMN
+    height = 2 * MARGIN + LINE * max(map(len, columns))
+    return f'<svg width="{width}" height="{height}" role="img">{lines}{texts}</svg>'
+
+
+def _line(
+    part: PathPart, place: dict[tuple[int, int], tuple[int, int]], last: int, most: float
+) -> str:
+    """One path; what each hop is shows when the mouse is over it."""
+    stops = [
+        place[(last if k == len(part.path) else k, entity)]
+        for k, entity in enumerate(part.path.entities)
+    ]
+    width = 1 + 4 * max(part.contribution, 0) / most if most > 0 else 1
+    out = []
+    for (x0, y0), (x1, y1), name in zip(stops, stops[1:], _relation_names(part), strict=False):
+        title = f"<title>{escape(name)}</title>"
+        style = f'stroke="#9ab" stroke-width="{width:.1f}"'
+        out.append(f'<line x1="{x0}" y1="{y0}" x2="{x1}" y2="{y1}" {style}>{title}</line>')
+    return "".join(out)
+
+
+def _relation_names(part: PathPart) -> list[str]:
+    return [part.graph.relation_name(r).removesuffix(INVERSE_MARK) for r in part.path.relations]
+
+
+def _short(label: str) -> str:
+    return label if len(label) <= 26 else label[:25] + "…"
