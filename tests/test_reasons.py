@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
+from io import StringIO
 from types import SimpleNamespace
 from typing import Any
 from xml.etree.ElementTree import fromstring
@@ -12,16 +14,20 @@ import jsonschema
 import numpy as np
 import pytest
 from hypothesis import given
+from rich.console import Console
 
 from graphs import built, graphs
+from loger.cli import show
 from loger.data.demo import shop
 from loger.data.splits import split
 from loger.encoder import TransEConfig
 from loger.encoder.folding import attribute_user, score_users
 from loger.encoder.network import GNN
+from loger.evaluation.report.page import _examples
 from loger.explain.attribution import explain
 from loger.explain.reasons import Reason
 from loger.explain.record import SCHEMA
+from loger.explain.render import rows, shown_rows
 from loger.graph import history
 from loger.grounding import Walk, ground, paths
 from loger.grounding.actions import by_first_hop, strongest_through
@@ -188,6 +194,69 @@ def test_the_parts_add_up_to_the_score_whatever_the_encoder_and_fusion(which, re
         assert list(e.parts)[:2] == [MEAN_ITEM, APPEAL]
 
 
+def without_history(model, user=3):
+    _, items = history(model.graph_, [user])
+    return model.with_ranker(model.ranker_.user_view(user, remove=items.tolist()))
+
+
+@pytest.mark.parametrize("bare", [False, True])
+@pytest.mark.parametrize("which", ["model", "paper", "opaque"])
+def test_the_rows_of_every_rendering_add_up(which, bare, request):
+    model = request.getfixturevalue(which)
+    if which == "opaque":  # which this little training does not make worth listening to
+        ranker = model.ranker_
+        fusion = replace(ranker.fusion, encoder_weight=0.5)
+        model = model.with_ranker(replace(ranker, fusion=fusion))
+    model = without_history(model) if bare else model
+    user = model.users[3]
+    listed = model.recommend(user, 4, explain=True).to_dicts()
+    items = [row["item"] for row in listed]
+    kinds = set[str]()
+    for item in [*items, *model.items[:8]]:  # also such as nothing speaks for
+        e = model.explain(user, item)
+        for record in (e.as_dict(), e.as_dict(every=True)):  # all actions are what HTTP gives
+            found = rows(record)
+            whole = record["mean"] + sum(row.contribution for row in found)
+            assert whole == pytest.approx(record["score"], rel=1e-9, abs=1e-9)
+            assert sum(row.share for row in found) == pytest.approx(1)
+            assert [row.kind for row in found].count("reason") == len(record["reasons"])
+            kinds |= {row.kind for row in found}
+        assert "others" not in [row.kind for row in found]
+        texts = [str(e), drawn(e), printed(e), report(e)]
+        for shown in texts:
+            numbers = [float(x) for x in re.findall(r"^[ │├└─]*([+-]\d+\.\d{3}) ", shown, re.M)]
+            assert len(numbers) == len(shown_rows(e.as_dict())) > 0
+            assert sum(numbers) == pytest.approx(e.lead, abs=0.0006 * (len(numbers) + 1))
+    assert kinds >= ({"appeal"} if which == "model" else {"appeal", "opaque"})
+    assert bare or {"reason", "others"} <= kinds
+    for row in listed:  # tables have the rows that are reasons, and what these add up to
+        told = [r for r in rows(model.explain(user, row["item"]).as_dict()) if r.kind == "reason"]
+        given_ = [(r["text"], r["total"], r["share"]) for r in row["reasons"]]
+        assert given_ == [
+            (r.label, pytest.approx(r.contribution), pytest.approx(r.share)) for r in told
+        ]
+        assert row["carried"] == pytest.approx(sum(r.share for r in told))
+
+
+def drawn(e) -> str:
+    """The notebook's table, a line per row."""
+    lines = fromstring(e._repr_html_()).findall(".//tr")
+    return "\n".join(" ".join(cell.text or "" for cell in line).strip() for line in lines)
+
+
+def printed(e) -> str:
+    """What the command line prints."""
+    to = Console(width=400, file=StringIO())
+    to.print(show.explanation(e.as_dict() | {"paths": []}))
+    return to.file.getvalue()
+
+
+def report(e) -> str:
+    """The report's table, a line per row."""
+    cells = re.findall(r'<td class="n">([^<]*)</td><td>([^<]*)', _examples([e.as_dict()]))
+    return "\n".join(f"{value} {text}" for value, text in cells)
+
+
 def test_the_mean_item_is_the_mean_of_all_items_that_the_user_does_not_have(model):
     records, _ = explained(model, 10, 1)
     for e in records:
@@ -333,7 +402,7 @@ def test_explanations_and_questions_show_themselves_in_a_notebook(model, parts):
     e = model.explain(user, model.recommend(user, 1)["item"][0])
     page = e._repr_html_()
     tree = fromstring(page)
-    assert len(tree.findall(".//tr")) == len(e.shown) + 1
+    assert len(tree.findall(".//tr")) == len(shown_rows(e.as_dict()))
     assert len(tree.findall(".//line")) >= 1
     assert e.shown[0].action in "".join(tree.itertext())
     own = model.history(user)["item"][0]

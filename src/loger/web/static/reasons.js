@@ -29,17 +29,17 @@ function sum(record) {
 // ── by action ───────────────────────────────────────────────────────────────────────────
 
 const BARS = 12; // actions with a bar of their own
-const OPAQUE = "the encoder, which is opaque: no action can be named";
 
-// From the average item to the score: appeal, what is opaque, every action, the strongest first.
+// From the average item to the score, by the record's rows, which add up: appeal, what is opaque,
+// every action, the strongest first.
 function steps(record) {
-  const out = [{ name: "the item’s own appeal", value: record.appeal }];
-  if (record.opaque) out.push({ name: OPAQUE, value: record.opaque });
-  const own = record.reasons.slice(0, BARS);
-  own.forEach((reason, k) => out.push({ name: reason.action, value: reason.total, reason, number: k }));
-  const rest = record.lead - out.reduce((all, step) => all + step.value, 0);
-  const others = record.reasons.length - own.length;
-  if (others > 0) out.push({ name: plural(others, "other action"), value: rest });
+  const rows = (kind) => record.rows.filter((row) => row.kind === kind);
+  const out = [...rows("appeal"), ...rows("opaque")].map((row) => ({ name: row.label, value: row.contribution }));
+  const own = rows("reason").map(({ contribution: value }, k) => ({ name: record.reasons[k].action, value, reason: record.reasons[k], number: k }));
+  out.push(...own.slice(0, BARS));
+  const rest = [...own.slice(BARS).map((step) => step.value), ...rows("others").map((row) => row.contribution)];
+  const name = own.length > BARS ? plural(own.length - BARS, "other action") : rows("others")[0]?.label;
+  if (rest.length) out.push({ name, value: rest.reduce((all, value) => all + value, 0) });
   let at = 0;
   for (const step of out) {
     step.from = at;
