@@ -38,7 +38,7 @@ from loger.learning.config import Tried
 from loger.learning.fitted import Round
 from loger.logic.mining import Mined
 from loger.logic.mln import Logic
-from loger.ranking.ranker import Lists, Ranker
+from loger.ranking.ranker import Ranker, TopItems
 from loger.ranking.selection import Given, Selection, select
 from loger.recommender import ExplainedItem, Floats, Recommender
 from loger.rules import RuleSet
@@ -282,7 +282,7 @@ class LOGER(Recommender):
         """S of all items for users by number; see ``Recommender.score``."""
         return self.ranker_.score(users)
 
-    def top(self, users: ArrayLike, k: int) -> Lists:
+    def top(self, users: ArrayLike, k: int) -> TopItems:
         """The k best items and their scores of users by number; see ``Ranker.top``."""
         return self.ranker_.top(users, k, self.engine)
 

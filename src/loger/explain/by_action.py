@@ -157,11 +157,8 @@ def _given_to_all(ranker: Ranker, user: int) -> Doubles:
 
 def _facts_of(graph: Graph, user: int) -> NDArray[np.int64]:
     """The facts of a user's row, each as one number."""
-    rows = graph.rows
-    segments = np.arange(*rows.row_segments[user : user + 2])
-    sizes = np.diff(rows.segment_starts)[segments]
-    kinds = np.repeat(rows.segment_relations[segments].astype(np.int64), sizes)
-    return kinds * graph.n_entities + rows.tails[rows.span(user)]
+    relations, tails = graph.rows.facts(user)
+    return relations * graph.n_entities + tails
 
 
 def _edges(ranker: Ranker, user: int) -> NDArray[np.int64]:

@@ -233,12 +233,10 @@ def reasons(
     if known is None:
         (known,) = strongest(ranker, np.array([user]), np.array([item]), [parts], [edges])
     of_edge = _evidence(ranker, user, item, known, words)
-    rows = graph.rows
-    first = rows.span(user).start
-    places = first + np.asarray(edges, dtype=np.int64)
-    segments = np.searchsorted(rows.segment_starts, places, side="right") - 1
-    kinds, entities = rows.segment_relations[segments].tolist(), rows.tails[places].tolist()
-    for edge, relation, entity in zip(edges, kinds, entities, strict=True):
+    first = graph.rows.span(user).start
+    relations, tails = (column.tolist() for column in graph.rows.facts(user))
+    for edge in edges:
+        relation, entity = relations[edge], tails[edge]
         total, told = float(parts.actions[edge]), of_edge.get(edge, ())
         action = action_sentence(graph, relation, entity, words)
         if _counts_as_last(graph, first + edge, relation, told):
@@ -247,16 +245,16 @@ def reasons(
         if times > 1:
             action = words.text("times", action=action, n=words.number(times))
         yield Reason(
-            action,
-            relation,
-            entity,
-            total,
-            total / lead if lead else 0.0,
-            float(parts.confidences[edge]),
-            float(parts.encoder[edge]),
-            float(parts.mean_rules[edge]),
-            told,
-            words,
+            action=action,
+            relation=relation,
+            entity=entity,
+            total=total,
+            share=total / lead if lead else 0.0,
+            confidence=float(parts.confidences[edge]),
+            encoder=float(parts.encoder[edge]),
+            mean=float(parts.mean_rules[edge]),
+            evidence=told,
+            words=words,
         )
 
 

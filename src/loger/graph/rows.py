@@ -28,6 +28,13 @@ class Rows(NamedTuple):
         lo, hi = self.segment_starts[self.row_segments[head : head + 2]]
         return slice(int(lo), int(hi))
 
+    def facts(self, head: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """The relation and the tail of each of a head's edges, in their order."""
+        lo, hi = self.row_segments[head : head + 2]
+        sizes = np.diff(self.segment_starts[lo : hi + 1])
+        relations = np.repeat(self.segment_relations[lo:hi].astype(np.int64), sizes)
+        return relations, self.tails[self.span(head)]
+
     def segment(self, head: int, relation: int) -> int:
         """The segment of a head's neighbours under a relation, or -1."""
         lo, hi = self.row_segments[head], self.row_segments[head + 1]

@@ -33,7 +33,7 @@ from loger.ranking.selection import Chosen, Selection
 FusionKind = Literal["logit", "sum", "logic"]
 Doubles = NDArray[np.float64]
 Floats = NDArray[np.float32]
-Lists = tuple[NDArray[np.int32], Floats]
+TopItems = tuple[NDArray[np.int32], Floats]
 """Items, best first and -1 after the last, and their scores; both [users, k]."""
 BLOCK = 128
 """Users that one worker scores at a time."""
@@ -126,7 +126,7 @@ class Scores:
     held_out: Pairs = field(default_factory=Pairs)
     """As of ``Ranker.held_out``."""
 
-    def best(self, k: int) -> Lists:
+    def best(self, k: int) -> TopItems:
         """The k best items that a user does not have."""
         return top_k(self.total.copy(), k, known_items(self.graph, self.held_out, self.users))
 
@@ -237,7 +237,7 @@ class Ranker:
         users: ArrayLike,
         k: int,
         engine: Engine | None = None,
-    ) -> Lists:
+    ) -> TopItems:
         """The k best items of users, exactly, what they have left out; ties go to the lower
         number."""
         return self.choose(users, k, Selection(), engine)[:2]
