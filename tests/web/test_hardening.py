@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 import uvicorn
 from fastapi.testclient import TestClient
-from h11 import _abnf, _readers
 
 from loger.web import admission, protocol, service
 from loger.web.admission import Admission, is_costly
@@ -113,28 +112,56 @@ LONG = {
 def test_a_line_that_is_wrong_at_its_far_end_is_refused_at_once(port: int, text: bytes) -> None:
     answer, seconds = talk(port, text)
     assert answer.startswith(b"HTTP/1.1 4")
-    assert seconds < 1  # h11 by itself looks at the blanks of the first for 45 seconds
+    assert seconds < 1
 
 
-def test_headers_and_chunks_are_read_as_h11_reads_them() -> None:
-    lines = [
-        b"X:", b"X: ", b"X:a", b"X: \ta b\t c ", b"X: \xe4\x01", b"X : a", b": a", b"X", b"X: a\0",
-        b"X: a\x0bb", b"X-Y_z!: \r", b" X: a",
-    ]  # fmt: skip
-    chunks = [
-        b"5\r\n", b"5 \t\r\n", b"5;a=b\r\n", b"aF;\r\n", b"5; a \r\n", b"g\r\n", b"\r\n", b"5",
-        b"5 ;a\r\n", b"0" * 21 + b"\r\n", b"5;\n\r\n",
-    ]  # fmt: skip
-    pairs = (
-        (lines, re.compile(_abnf.header_field.encode()), _readers.header_field_re),
-        (chunks, re.compile(_abnf.chunk_header.encode()), _readers.chunk_header_re),
+ENDLESS = {
+    "a header": b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 200_000,
+    "headers": b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"X: a\r\n" * 40_000,
+    "an address": b"GET /" + b"a" * 200_000,
+    "trailers": CHUNKED + b"0\r\n" + b"X: a\r\n" * 40_000,
+}
+
+
+@pytest.mark.parametrize("text", ENDLESS.values(), ids=ENDLESS)
+def test_headers_that_do_not_end_are_refused_before_the_deadline(port: int, text: bytes) -> None:
+    begun = time.monotonic()
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as line:
+        with suppress(OSError):  # it may be closed while we still send
+            line.sendall(text)
+        with suppress(OSError):
+            assert line.recv(65536)[:12] in (b"HTTP/1.1 400", b"")
+    assert time.monotonic() - begun < 0.35
+
+
+def test_requests_in_one_piece_and_byte_by_byte_are_answered_in_order(port: int) -> None:
+    one = b"GET /v1/health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    body = b'{"user": 1}'
+    bad = (
+        b"POST /v1/explain HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+        b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+        b"%x;a=b\r\n%b\r\n0\r\n\r\n" % (len(body), body)
     )
-    for texts, theirs, ours in pairs:
-        assert ours.pattern != theirs.pattern  # h11 still has it where we put ours
-        for text in texts:
-            right, told = theirs.fullmatch(text), ours.fullmatch(text)
-            assert (told is None) == (right is None), text
-            assert right is None or (told is not None and told.groupdict() == right.groupdict())
+    answer, _ = talk(port, one + one + bad)
+    assert re.findall(rb"HTTP/1.1 (\d+)", answer) == [b"200", b"200", b"422"]
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as line:
+        for letter in bad:
+            line.sendall(bytes([letter]))
+        assert line.recv(65536).startswith(b"HTTP/1.1 422")
+
+
+@pytest.mark.parametrize("stray", [b"", b"\r\n", b"GET"])
+def test_a_connection_that_has_been_answered_does_not_stay_for_ever(
+    port: int, stray: bytes
+) -> None:
+    begun = time.monotonic()
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as line:
+        line.sendall(b"GET /v1/health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert line.recv(65536).startswith(b"HTTP/1.1 200")
+        line.sendall(stray)
+        while line.recv(65536):
+            pass
+    assert time.monotonic() - begun < 8
 
 
 def test_two_lengths_are_refused_and_the_connection_closed(port: int) -> None:
@@ -145,7 +172,6 @@ def test_two_lengths_are_refused_and_the_connection_closed(port: int) -> None:
     )
     answer, _ = talk(port, text)
     assert answer.startswith(b"HTTP/1.1 400")
-    assert b"not both" in answer
     assert answer.count(b"HTTP/1.1") == 1
 
 

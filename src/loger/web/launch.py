@@ -22,7 +22,7 @@ MAX_SOCKET_PATH = 100
 def check_installed() -> None:
     """Refuse if what serving needs is not installed: looked for, not imported, for workers are
     processes of their own, and the one that starts them needs little of it."""
-    for name in ("fastapi", "prometheus_client", "uvicorn"):
+    for name in ("fastapi", "httptools", "prometheus_client", "uvicorn"):
         if find_spec(name) is None:
             raise LogerError(
                 f"serving needs {name}, which is not installed; run "

@@ -1,40 +1,35 @@
-"""Connections with deadlines and limits, beneath the app: uvicorn itself waits for ever."""
+"""Connections with deadlines and limits, underneath the app: uvicorn itself would wait forever."""
 
 from __future__ import annotations
 
 import asyncio
-import re
 
-import h11
-import h11._readers
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 SECONDS = 10.0
-"""The time that a client has to send a whole request, from its first byte or from connecting."""
+"""The time a client has to send a whole request, from its first byte or from connecting."""
 MAX_CONNECTIONS = 1_000
 """Connections of a process at a time; more are closed at once."""
 MAX_OF_CLIENT = 100
 """Connections of one address at a time."""
+MAX_HEAD = 64 * 1024
+"""Bytes of headers or trailers; the parser itself would take any number of them."""
 GRACE = 5
-"""Seconds that requests under way have when the server is told to stop."""
-_HEADER = re.compile(
-    rb"(?P<field_name>[-!#$%&'*+.^_`|~0-9a-zA-Z]+):[ \t]*+"
-    rb"(?P<field_value>(?:[^\x00\s]++(?:[ \t]+[^\x00\s]++)*)?)[ \t]*"
-)
-_CHUNK = re.compile(rb"(?P<chunk_size>[0-9A-Fa-f]{1,20})(?:(?P<chunk_ext>;[^\r\n]*+)|[ \t]*+)\r\n")
-"""As h11 has both, but read once: on 60,000 blanks with a wrong byte at their end h11 tries every
-way to divide them, for 45 seconds, in which nobody is answered."""
-h11._readers.header_field_re, h11._readers.chunk_header_re = _HEADER, _CHUNK
+"""Seconds that running requests have to finish when the server is told to stop."""
 LATE = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
-class TimedProtocol(H11Protocol):
-    """HTTP/1.1 with a deadline for every request, and limits on connections."""
+class TimedProtocol(HttpToolsProtocol):
+    """HTTP/1.1 with a deadline for every request, and limits on connections and headers."""
 
     _deadline: asyncio.TimerHandle | None = None
+    _complete = False
+    """Whether the last request that began has arrived in full."""
+    _head = 0
+    """Bytes received since the last piece of a body, or since the last request was complete."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take a connection, or close it if there are too many."""
+        """Accept a connection, or close it if there are too many."""
         super().connection_made(transport)
         address = self.client[0] if self.client else ""
         clients = [getattr(other, "client", None) for other in self.connections]
@@ -42,41 +37,63 @@ class TimedProtocol(H11Protocol):
         if len(clients) > MAX_CONNECTIONS or same > MAX_OF_CLIENT:
             transport.abort()
         else:
-            self._watch()
+            self._set_deadline()
 
     def data_received(self, data: bytes) -> None:
-        """Take some bytes of a request."""
+        """Parse some bytes of a request. They don't move its deadline, however often they come."""
+        self._set_deadline()
+        self._head += len(data)
         super().data_received(data)
-        self._watch()
+        if self._head > MAX_HEAD and not self.transport.is_closing():
+            self.send_400_response("The headers are too long.")
+        # Between two requests uvicorn has a time limit of its own, which any byte switches off, a
+        # stray line break too. So the deadline goes only once there is something to answer.
+        answering = self._complete and not self.cycle.response_complete
+        if answering or self.transport.is_closing():
+            self._clear_deadline()
 
-    def on_response_complete(self) -> None:
-        """Go on to the next request, which may have come already."""
-        super().on_response_complete()
-        if self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]:
-            self._forget()  # between two requests uvicorn has a time limit of its own
-        else:
-            self._watch()
+    def on_message_begin(self) -> None:
+        """Note that a request has begun."""
+        self._complete = False
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """Start counting again: what follows is the body."""
+        self._head = 0
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Take a piece of the body, whose length the app limits."""
+        self._head = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """Note that a request has arrived in full."""
+        self._complete, self._head = True, 0
+        super().on_message_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the deadline."""
-        self._forget()
+        """Clear the deadline with the connection."""
+        self._clear_deadline()
         super().connection_lost(exc)
 
-    def _watch(self) -> None:
-        """Set a deadline while a request is incomplete; the bytes that come do not move it."""
-        if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY) or self.transport.is_closing():
-            self._forget()
-        elif self._deadline is None:
+    def _set_deadline(self) -> None:
+        if self._deadline is None and not self.transport.is_closing():
             self._deadline = self.loop.call_later(SECONDS, self._too_late)
 
-    def _forget(self) -> None:
+    def _clear_deadline(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
 
     def _too_late(self) -> None:
-        """Close the connection; who has not been answered yet is told why."""
+        """Close the connection, with a 408 if no answer has begun."""
         self._deadline = None
-        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+        cycle = self.cycle
+        answered = cycle is None or cycle.response_complete
+        if self.pipeline or not (answered or cycle.scope is self.scope):
+            self._set_deadline()  # the client waits for the answer to an earlier request
+            return
+        if answered or not cycle.response_started:
             self.transport.write(LATE)
         self.transport.close()
