@@ -10,19 +10,20 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 
 import pytest
 import uvicorn
 from fastapi.testclient import TestClient
 
-from loger.web import admission, protocol, service
-from loger.web.admission import Admission, is_costly
+from loger.web import protocol, service
 from loger.web.app import create_app
 from loger.web.config import ServeConfig
 from loger.web.copies import PREFIX, clear_abandoned
+from loger.web.guard import Queue, at_most, is_expensive
 from loger.web.problems import ProblemError
 
 
@@ -253,7 +254,7 @@ def test_what_killed_servers_left_is_cleared_and_what_others_use_is_not(
 
 
 @pytest.mark.parametrize(
-    ("path", "query", "body", "costly"),
+    ("path", "query", "body", "expensive"),
     [
         ("/v1/recommendations", b"user=a&k=10&paths=3", b"", False),
         ("/v1/recommendations", b"k=100", b"", True),
@@ -278,37 +279,25 @@ def test_what_killed_servers_left_is_cleared_and_what_others_use_is_not(
         ("/v1/users", b"q=rank=90", b"", False),
     ],
 )
-def test_costly_questions_are_known_beforehand(path, query, body, costly) -> None:
-    assert is_costly(path, query, body) is costly
+def test_expensive_questions_are_known_beforehand(path, query, body, expensive) -> None:
+    assert is_expensive(path, query, body) is expensive
 
 
-def test_costly_questions_wait_for_each_other_and_cheap_ones_do_not() -> None:
+def test_expensive_questions_wait_for_each_other_and_cheap_ones_do_not() -> None:
     async def story() -> list[str]:
-        admit, told = Admission(1), list[str]()
+        queue, told = Queue(1), list[str]()
 
-        async def ask(name: str, costly: bool) -> None:
-            with admit(name):
-                async with admit.place(name) if costly else nullcontext():
-                    told.append(name)
-                    await asyncio.sleep(0.05)
+        async def ask(name: str, expensive: bool) -> None:
+            async with queue.place() if expensive else nullcontext():
+                told.append(name)
+                await asyncio.sleep(0.05)
 
-        first, second = (asyncio.create_task(ask(f"costly {k}", True)) for k in (1, 2))
+        first, second = (asyncio.create_task(ask(f"expensive {k}", True)) for k in (1, 2))
         await asyncio.sleep(0.01)
         await asyncio.gather(first, second, *(ask("cheap", False) for _ in range(3)))
         return told
 
-    assert asyncio.run(story()) == ["costly 1", "cheap", "cheap", "cheap", "costly 2"]
-
-
-def test_few_long_bodies_are_read_at_a_time() -> None:
-    uploads = admission.Uploads()
-    with uploads(True), uploads(True), uploads(False):
-        with pytest.raises(ProblemError, match="uploads at a time"), uploads(True):
-            pass
-        with uploads(False):
-            pass
-    with uploads(True):
-        pass
+    assert asyncio.run(story()) == ["expensive 1", "cheap", "cheap", "cheap", "expensive 2"]
 
 
 def test_half_sent_uploads_leave_room_for_two_only(port: int) -> None:
@@ -321,16 +310,17 @@ def test_half_sent_uploads_leave_room_for_two_only(port: int) -> None:
         assert b" 429 " in talk(port, head)[0]
 
 
-def test_a_client_with_too_many_requests_under_way_is_told_and_others_are_not(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(admission, "MAX_OF_CLIENT", 2)
+def test_a_client_with_too_many_requests_at_a_time_is_told_and_others_are_not() -> None:
+    counts = Counter[str]()
 
-    admit = Admission(2)
-    with admit("greedy"), admit("greedy"):
-        with pytest.raises(ProblemError, match="more than 2 requests"), admit("greedy"):
+    def one(client: str) -> AbstractContextManager[None]:
+        return at_most(2, counts, client, "requests")
+
+    with one("greedy"), one("greedy"):
+        with pytest.raises(ProblemError, match="more than 2 requests"), one("greedy"):
             pass
-        with admit("modest"):
+        with one("modest"):
             pass
-    with admit("greedy"):
+    with one("greedy"):
         pass
+    assert not counts

@@ -1,4 +1,4 @@
-"""The slow lane answers as a worker does, and nobody misses it when it is not there."""
+"""The slow lane answers as a worker does, and nobody misses it while it is not there."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,17 +24,14 @@ import pytest
 from fastapi.testclient import TestClient
 
 from loger.model import LOGER
-from loger.web import admission
-from loger.web.admission import Admission
+from loger.web import guard, lane
 from loger.web.app import create_app
 from loger.web.config import ServeConfig
-from loger.web.guard import Guard
+from loger.web.guard import Guard, Queue
 from loger.web.lane import NICE, Lane
 from loger.web.metrics import Metrics
 from loger.web.problems import ProblemError
 from web_shop import fitted
-
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there are no Unix sockets")
 
 
 def until(what: Callable[[], object], seconds: float = 120.0) -> None:
@@ -45,55 +41,49 @@ def until(what: Callable[[], object], seconds: float = 120.0) -> None:
         time.sleep(0.05)
 
 
-# ── in this process ─────────────────────────────────────────────────────────────────────
+# ── one worker and its lane ─────────────────────────────────────────────────────────────
 
 
 @contextmanager
-def lane_of(config: ServeConfig) -> Iterator[None]:
-    """A lane in a thread."""
-    assert config.lane is not None
-    app = create_app(replace(config, threads=1, fold_every=0), guarded=False)
-    loop, end = asyncio.new_event_loop(), asyncio.Event()
-    thread = threading.Thread(
-        target=lambda: loop.run_until_complete(Lane(app).run(str(config.lane), end))
+def worker_over(bundle: Path, folder: Path, **settings: Any) -> Iterator[TestClient]:
+    """A worker with a lane that is ready, over a copy of a bundle."""
+    place = shutil.copytree(bundle, folder / "shop")
+    (folder / "scratch").mkdir()
+    config = ServeConfig(
+        str(place), watch=0, fold_every=0, scratch=str(folder / "scratch"), lane=True, **settings
     )
-    thread.start()
-    try:
-        until(Path(config.lane).exists)
-        yield
-    finally:
-        loop.call_soon_threadsafe(end.set)
-        thread.join()
-        loop.close()
+    with TestClient(create_app(config), base_url="http://localhost") as client:
+        client.headers["X-API-Key"] = settings.get("api_key", "")
+        until(lambda: ask_expensive(client) and by(client, "lane") > 0)
+        yield client
 
 
-@pytest.fixture
-def config(bundle: Path, tmp_path: Path) -> Iterator[ServeConfig]:
-    place = shutil.copytree(bundle, tmp_path / "shop")
-    (tmp_path / "scratch").mkdir()
-    with tempfile.TemporaryDirectory() as short:  # there is little room for a socket's path
-        yield ServeConfig(
-            str(place), watch=0, fold_every=0, scratch=str(tmp_path / "scratch"), lane=f"{short}/l"
-        )
+def ask_expensive(client: TestClient) -> bool:
+    return client.post("/v1/what-if", json={"history": [], "k": 99}).status_code < 500
 
 
-@pytest.fixture
-def worker(config: ServeConfig) -> Iterator[TestClient]:
-    """A worker with a lane beside it."""
-    with (
-        TestClient(create_app(config), base_url="http://localhost") as client,
-        lane_of(config),
-    ):
+@pytest.fixture(scope="module")
+def worker(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    with worker_over(bundle, tmp_path_factory.mktemp("lane")) as client:
         yield client
 
 
 def by(client: TestClient, who: str) -> int:
-    """How many costly questions somebody answered."""
+    """How many expensive questions somebody answered."""
     found = re.search(rf'loger_costly_total{{by="{who}"}} (\d+)', client.get("/metrics").text)
     return int(found[1]) if found else 0
 
 
-COSTLY: dict[str, Callable[[LOGER], tuple[str, str, Any]]] = {
+def answered(client: TestClient) -> tuple[int, int]:
+    """How many expensive questions the lane and the worker answered."""
+    return by(client, "lane"), by(client, "worker")
+
+
+def lane_of(client: TestClient) -> Lane:
+    return next(m.kwargs["lane"] for m in client.app.user_middleware if m.cls is Guard)
+
+
+EXPENSIVE: dict[str, Callable[[LOGER], tuple[str, str, Any]]] = {
     "what-if": lambda m: ("POST", "what-if", {"history": m.items[:40], "k": 100}),
     "fewer rules": lambda m: (
         "POST", "what-if", {"user": m.users[1], "without_rules": [0], "k": 50},
@@ -111,9 +101,9 @@ COSTLY: dict[str, Callable[[LOGER], tuple[str, str, Any]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("question", COSTLY.values(), ids=COSTLY)
+@pytest.mark.parametrize("question", EXPENSIVE.values(), ids=EXPENSIVE)
 def test_the_lane_says_byte_for_byte_what_a_worker_says(worker, client, model, question):
-    method, path, asked = question(model)
+    before, (method, path, asked) = answered(worker), question(model)
     body = asked if isinstance(asked, str) else json.dumps(asked)
     headers = {"Accept-Language": "de", "Content-Type": "application/json"}
     ours, theirs = (
@@ -122,140 +112,133 @@ def test_the_lane_says_byte_for_byte_what_a_worker_says(worker, client, model, q
     )
     assert (ours.status_code, ours.content) == (theirs.status_code, theirs.content)
     assert dict(ours.headers) == dict(theirs.headers)
-    assert (by(worker, "lane"), by(worker, "worker")) == (1, 0)
+    assert answered(worker) == (before[0] + 1, before[1])
 
 
 def test_a_request_is_counted_once_by_its_path_and_cheap_ones_stay_in_the_worker(worker, model):
-    for k in (10, 100):
-        asked = {"history": model.items[:3], "k": k}
-        assert worker.post("/v1/what-if", json=asked).status_code == 200
-    numbers = worker.get("/metrics").text
-    assert 'loger_requests_total{method="POST",path="/v1/what-if",status="200"} 2.0' in numbers
-    assert (by(worker, "lane"), by(worker, "worker")) == (1, 0)
+    counter = r'loger_requests_total{method="POST",path="/v1/explain",status="200"} (\d+)'
+    before, user, item = answered(worker), model.users[0], model.items[0]
+    for reasons in ("shown", "all"):
+        asked = {"user": user, "item": item, "reasons": reasons}
+        assert worker.post("/v1/explain", json=asked).status_code == 200
+    assert re.findall(counter, worker.get("/metrics").text) == ["2"]
+    assert answered(worker) == (before[0] + 1, before[1])
 
 
 def test_the_lane_knows_a_mask_as_soon_as_it_is_put(worker, model):
-    asked = {"history": model.items[:2], "include": ["mask=few"], "k": 100}
+    asked, before = (
+        {"history": model.items[:2], "include": ["mask=few"], "k": 100},
+        answered(worker),
+    )
     for few in (model.items[5:9], model.items[20:22]):
         worker.put("/v1/masks/few", content="\n".join(few)).raise_for_status()
         told = worker.post("/v1/what-if", json=asked).json()
         assert {row["item"] for row in told["after"]} == set(few)
-    assert by(worker, "lane") == 2
+    assert answered(worker) == (before[0] + 2, before[1])
 
 
 def test_a_long_upload_goes_through_the_lane_whole(worker, model):
-    names = [*model.items, *(f"none {k}" for k in range(200_000))]
+    names, before = [*model.items, *(f"none {k}" for k in range(200_000))], answered(worker)
     told = worker.put("/v1/masks/long", content="\n".join(names)).json()
     assert told == {"name": "long", "items": len(model.items), "unknown": 200_000}
-    assert by(worker, "lane") == 1
+    assert answered(worker) == (before[0] + 1, before[1])
 
 
 def test_the_lane_knows_an_event_as_soon_as_it_is_acknowledged(worker, model):
-    user = model.users[4]
+    user, before = model.users[4], answered(worker)
     for _ in range(3):
         best = worker.get("/v1/recommendations", params={"user": user}).json()["items"][0]["item"]
         bought = {"kind": "interaction", "user": user, "item": best}
         worker.post("/v1/events", json={"events": [bought]}).raise_for_status()
         told = worker.post("/v1/what-if", json={"user": user, "k": 100}).json()
         assert best not in {row["item"] for row in told["after"]}
-    assert by(worker, "lane") == 3
+    assert answered(worker) == (before[0] + 3, before[1])
 
 
-def test_the_lane_is_never_behind_the_bundle_of_the_worker_that_asks(worker, config, tmp_path):
-    other = fitted(3)
-    other.save(tmp_path / "other")
-    shutil.rmtree(config.bundle)
-    (tmp_path / "other").rename(config.bundle)
-    asked = {"history": other.items[:5], "k": 100}
-    before = worker.post("/v1/what-if", json=asked).content
-    assert worker.app.state.service.refresh()
-    after = worker.post("/v1/what-if", json=asked).content
-    assert by(worker, "lane") == 2 and after != before
-    alone = ServeConfig(config.bundle, watch=0, learn=False)
+def test_the_lane_is_never_behind_the_bundle_of_its_worker_and_is_asked_only_with_the_key(
+    bundle, tmp_path
+):
+    with worker_over(bundle, tmp_path, api_key="secret") as worker:
+        before, other = answered(worker), fitted(3)
+        other.save(tmp_path / "other")
+        shutil.rmtree(tmp_path / "shop")
+        (tmp_path / "other").rename(tmp_path / "shop")
+        asked = {"history": other.items[:5], "k": 100}
+        old = worker.post("/v1/what-if", json=asked).content
+        assert worker.app.state.service.refresh()
+        new = worker.post("/v1/what-if", json=asked).content
+        assert answered(worker) == (before[0] + 2, before[1]) and new != old
+        worker.headers["X-API-Key"] = "wrong"
+        assert worker.post("/v1/what-if", json=asked).status_code == 401
+        worker.headers["X-API-Key"] = "secret"
+        assert answered(worker) == (before[0] + 2, before[1])
+    alone = ServeConfig(str(tmp_path / "shop"), watch=0, learn=False)
     with TestClient(create_app(alone), base_url="http://localhost") as client:
-        assert client.post("/v1/what-if", json=asked).content == after
+        assert client.post("/v1/what-if", json=asked).content == new
 
 
-def test_the_key_is_asked_for_before_the_lane_is(config, model):
-    keyed = replace(config, api_key="secret")
-    asked = {"history": model.items[:2], "k": 100}
-    app = create_app(keyed)
-    with TestClient(app, base_url="http://localhost") as client, lane_of(keyed):
-        assert client.post("/v1/what-if", json=asked).status_code == 401
-        client.headers["X-API-Key"] = "secret"
-        assert by(client, "lane") == 0
-        assert client.post("/v1/what-if", json=asked).status_code == 200
-        assert by(client, "lane") == 1
-
-
-def test_without_a_lane_or_with_one_that_dies_midway_the_worker_answers(config, client, model):
+def test_the_worker_answers_while_the_lane_starts_is_dead_or_hangs(
+    bundle, tmp_path, client, model, monkeypatch
+):
     asked = {"history": model.items[:2], "k": 100}
     right = client.post("/v1/what-if", json=asked).content
-
-    async def die(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = b'{"status": 200, "route": null, "headers": []}'
-        writer.write(len(head).to_bytes(4, "big") + head + b"\0\0\1\0half of it")
-        writer.close()
-
-    with TestClient(create_app(config), base_url="http://localhost") as worker:
+    with worker_over(bundle, tmp_path) as worker:
+        mine = lane_of(worker)
+        dead = mine.process
+        dead.kill()
+        dead.join()
+        before = answered(worker)
         assert worker.post("/v1/what-if", json=asked).content == right
-        loop = asyncio.new_event_loop()
-        server = loop.run_until_complete(asyncio.start_unix_server(die, config.lane))
-        thread = threading.Thread(target=loop.run_forever)
-        thread.start()
-        try:
-            assert worker.post("/v1/what-if", json=asked).content == right
-        finally:
-            loop.call_soon_threadsafe(server.close)
-            loop.call_soon_threadsafe(loop.stop)
-            thread.join()
-            loop.close()
-        assert (by(worker, "lane"), by(worker, "worker")) == (0, 2)
+        assert mine.process is dead  # another one would come too soon
+        monkeypatch.setattr(lane, "RESTART_INTERVAL_S", 0.0)
+        assert worker.post("/v1/what-if", json=asked).content == right
+        assert mine.process is not dead and mine.process.is_alive()
+        assert worker.post("/v1/what-if", json=asked).content == right  # it is only starting
+        assert answered(worker) == (before[0], before[1] + 3)
+        until(lambda: ask_expensive(worker) and answered(worker)[0] > before[0])
+        before = answered(worker)
+        os.kill(mine.process.pid, signal.SIGSTOP)
+        monkeypatch.setattr(lane, "TIMEOUT_S", 0.1)
+        monkeypatch.setattr(lane, "RESTART_INTERVAL_S", 100.0)
+        assert worker.post("/v1/what-if", json=asked).content == right
+        assert answered(worker) == (before[0], before[1] + 1)
+        assert not mine.process.is_alive()
 
 
 # ── the queue ───────────────────────────────────────────────────────────────────────────
 
 
-def test_clients_take_turns_in_the_queue_of_costly_questions():
-    async def story() -> list[str]:
-        admit, told = Admission(1), list[str]()
-
-        async def ask(name: str) -> None:
-            async with admit.place(name[0]):
-                told.append(name)
-                await everybody.wait()
-
-        tasks, everybody = [], asyncio.Event()
-        for name in ("a1", "a2", "a3", "a4", "b1", "b2", "c1"):
-            tasks.append(asyncio.create_task(ask(name)))
-            await asyncio.sleep(0)
-        tasks[2].cancel()  # a3 does not want to wait
-        everybody.set()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        async with admit.place("d"):  # no place was lost
-            return told
-
-    assert asyncio.run(story()) == ["a1", "a2", "b1", "c1", "b2", "a4"]
-
-
-def test_the_queue_has_an_end(monkeypatch):
-    monkeypatch.setattr(admission, "MAX_WAITING", 2)
+def test_the_queue_has_an_end_and_gives_places_back(monkeypatch):
+    monkeypatch.setattr(guard, "MAX_WAITING", 2)
 
     async def story() -> None:
-        admit = Admission(1)
+        queue, served = Queue(1), list[int]()
 
-        async def ask() -> None:
-            async with admit.place("a"):
+        async def ask(number: int) -> None:
+            async with queue.place():
+                served.append(number)
                 await asyncio.sleep(0.02)
 
-        tasks = [asyncio.create_task(ask()) for _ in range(3)]
+        tasks = [asyncio.create_task(ask(number)) for number in range(3)]
         await asyncio.sleep(0)
-        with pytest.raises(ProblemError, match="too many costly questions"):
-            await ask()
-        await asyncio.gather(*tasks)
-        await ask()
+        with pytest.raises(ProblemError, match="too many expensive questions") as refused:
+            await ask(3)
+        assert refused.value.status == 503
+        tasks[1].cancel()  # it does not want to wait
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await ask(4)
+        assert served == [0, 2, 4]
 
     asyncio.run(story())
+
+
+def test_who_is_refused_for_the_load_learns_when_to_come_back(bundle, monkeypatch):
+    monkeypatch.setattr(guard, "MAX_WAITING", 0)
+    app = create_app(ServeConfig(str(bundle), watch=0, learn=False))
+    with TestClient(app, base_url="http://localhost") as client:
+        refused = client.get("/v1/counterfactual", params={"user": "a", "item": "b"})
+    assert (refused.status_code, refused.headers["Retry-After"]) == (503, "1")
+    assert refused.json()["error"]["code"] == "unavailable"
 
 
 def test_whoever_does_not_read_the_answer_holds_no_place():
@@ -264,7 +247,7 @@ def test_whoever_does_not_read_the_answer_holds_no_place():
         await send({"type": "http.response.body", "body": b"long"})
 
     async def story() -> None:
-        guard = Guard(app, ServeConfig("b", threads=2), Metrics())
+        guarded = Guard(app, ServeConfig("b", threads=2), Metrics())
         scope = {
             "type": "http", "method": "GET", "path": "/v1/counterfactual", "query_string": b"",
             "headers": [(b"host", b"localhost")], "client": ("127.0.0.1", 1),
@@ -280,10 +263,10 @@ def test_whoever_does_not_read_the_answer_holds_no_place():
             told.append(message["type"])
 
         told = list[str]()
-        slow = asyncio.create_task(guard(dict(scope), receive, stuck))
+        slow = asyncio.create_task(guarded(dict(scope), receive, stuck))
         await asyncio.sleep(0.01)
         async with asyncio.timeout(5):
-            await guard(dict(scope), receive, reads)
+            await guarded(dict(scope), receive, reads)
         slow.cancel()
         assert told == ["http.response.start", "http.response.body"]
 
@@ -341,7 +324,7 @@ class Server:
                 command = (place / "cmdline").read_bytes()
             except OSError:  # it ended meanwhile
                 continue
-            if int(stat[1]) == self.process.pid and b"loger.web.lane" in command:
+            if int(stat[1]) == self.process.pid and b"spawn_main" in command:
                 found.append(int(place.name))
         return found
 
@@ -382,18 +365,13 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes 
 
 @linux
 @pytest.mark.slow
-def test_a_lane_that_dies_is_not_missed_and_another_one_comes(serve, model):
+def test_the_lane_has_a_low_priority(serve, model):
     server, asked = serve(), {"history": model.items[:30], "k": 100}
     right = server.ask("/v1/what-if", asked)  # the lane is hardly there yet
     server.wait_for_lane(asked)
     (lane,) = server.lanes()
     assert os.getpriority(os.PRIO_PROCESS, lane) == os.getpriority(os.PRIO_PROCESS, 0) + NICE
     assert server.ask("/v1/what-if", asked) == right
-    os.kill(lane, signal.SIGKILL)
-    assert server.ask("/v1/what-if", asked) == right
-    server.wait_for_lane(asked, int(server.number('loger_costly_total{by="lane"}')) + 1)
-    assert server.ask("/v1/what-if", asked) == right
-    assert len(server.lanes()) == 1 and server.lanes() != [lane]
 
 
 @linux
@@ -436,13 +414,10 @@ def test_a_server_ends_in_time_and_whole_with_costly_questions_under_way(serve, 
 
 @linux
 @pytest.mark.slow
-def test_workers_share_one_lane_and_its_lists_are_counted(serve, model):
+def test_lists_that_lanes_made_are_counted(serve, model):
     server, asked = serve("--workers", "2"), {"history": model.items[:3], "k": 100}
     server.wait_for_lane(asked)
-    assert len(server.lanes()) == 1
-    begun = server.number('loger_costly_total{by="lane"}')
     for _ in range(4):
         told = json.loads(server.ask("/v1/recommendations:batch", {"users": model.users[:3]}))
         assert len(told["lists"]) == 3
-    assert server.number('loger_costly_total{by="lane"}') == begun + 4
     assert server.number('loger_lists_total{variant="A"}') == 12

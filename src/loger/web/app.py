@@ -16,7 +16,7 @@ from loger import __version__
 from loger.web import event_routes, problems, routes, running_routes
 from loger.web.config import VARIABLE, ServeConfig
 from loger.web.guard import Guard
-from loger.web.lane import up_mark
+from loger.web.lane import Lane
 from loger.web.live import Events
 from loger.web.metrics import Metrics
 from loger.web.variants import Variants
@@ -28,12 +28,13 @@ give it in the header `X-API-Key`."""
 
 
 def create_app(config: ServeConfig, guarded: bool = True) -> FastAPI:
-    """The app over a bundle, which is loaded here: one that is damaged is an error at once.
+    """The app over a bundle, which is loaded here: a damaged bundle is an error at once.
 
-    Without a guard it is the slow lane's, which only workers reach."""
+    Without a guard it is the slow lane's, which only its worker reaches."""
     metrics = Metrics()
     variants = Variants(config, metrics)
     events = Events(config, variants.services, metrics)
+    lane = Lane(config) if config.lane else None
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
@@ -41,9 +42,11 @@ def create_app(config: ServeConfig, guarded: bool = True) -> FastAPI:
         for service in variants.services:
             service.start()
         events.start()
-        if guarded and config.lane is not None:
-            Path(up_mark(config.lane)).touch()
+        if lane is not None:
+            lane.start()  # only now, when the worker itself is ready
         yield
+        if lane is not None:
+            lane.stop()
         events.stop()
         for service in variants.services:
             service.stop()
@@ -66,7 +69,7 @@ def create_app(config: ServeConfig, guarded: bool = True) -> FastAPI:
 
     _add_pages(app, metrics)
     if guarded:
-        app.add_middleware(Guard, config=config, metrics=metrics)
+        app.add_middleware(Guard, config=config, metrics=metrics, lane=lane)
     return app
 
 

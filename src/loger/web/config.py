@@ -48,8 +48,8 @@ class ServeConfig:
     """The folder with the pictures that the table of items names; None: none are shown."""
     scratch: str | None = None
     """A temporary folder that all workers share; without one a process makes its own."""
-    lane: str | None = None
-    """The Unix socket of the process that answers costly questions; None: workers do."""
+    lane: bool = False
+    """Whether each worker has a process of its own for expensive questions."""
 
     @property
     def loopback(self) -> bool:

@@ -6,7 +6,6 @@ import os
 import signal
 import socket
 import tempfile
-from contextlib import nullcontext
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,9 +13,6 @@ from threading import current_thread, main_thread
 
 from loger.errors import LogerError
 from loger.web.config import VARIABLE, ServeConfig
-
-MAX_SOCKET_PATH = 100
-"""Bytes; systems have room for a little more than 100."""
 
 
 def check_installed() -> None:
@@ -49,7 +45,6 @@ def run(config: ServeConfig) -> None:
     import uvicorn
 
     from loger.web.copies import clear_abandoned, scratch_prefix
-    from loger.web.keeper import Keeper
     from loger.web.protocol import GRACE
 
     clear_abandoned()
@@ -57,31 +52,20 @@ def run(config: ServeConfig) -> None:
         copies, metrics = Path(scratch) / "bundles", Path(scratch) / "metrics"
         copies.mkdir()
         metrics.mkdir()
-        lane = _lane_in(scratch)
-        os.environ[VARIABLE] = replace(config, scratch=str(copies), lane=lane).to_json()
+        os.environ[VARIABLE] = replace(config, scratch=str(copies), lane=True).to_json()
         os.environ.setdefault("OMP_NUM_THREADS", "1")  # requests are the unit of parallel work
-        if config.workers > 1 or lane is not None:
-            os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(metrics)
-        if current_thread() is main_thread():  # at the end of uvicorn: let what is here end as well
+        os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(metrics)
+        if current_thread() is main_thread():  # uvicorn raises it again once it has stopped
             signal.signal(signal.SIGTERM, signal.default_int_handler)
-        with nullcontext() if lane is None else Keeper(lane):
-            uvicorn.run(
-                "loger.web.app:from_environment",
-                factory=True,
-                host=config.host,
-                port=config.port,
-                workers=config.workers,
-                access_log=False,
-                server_header=False,
-                http="loger.web.protocol:TimedProtocol",
-                ws="none",
-                timeout_graceful_shutdown=GRACE,
-            )
-
-
-def _lane_in(scratch: str) -> str | None:
-    """Where the slow lane of a server listens; None where there cannot be one."""
-    from loger.web.lane import supported
-
-    place = str(Path(scratch) / "lane")
-    return place if supported() and len(os.fsencode(place)) <= MAX_SOCKET_PATH else None
+        uvicorn.run(
+            "loger.web.app:from_environment",
+            factory=True,
+            host=config.host,
+            port=config.port,
+            workers=config.workers,
+            access_log=False,
+            server_header=False,
+            http="loger.web.protocol:TimedProtocol",
+            ws="none",
+            timeout_graceful_shutdown=GRACE,
+        )
