@@ -13,11 +13,8 @@ from loger.cli import app
 from loger.errors import LogerError
 from loger.updates.events.event import Event
 from loger.updates.events.store import EventStore, beside
-from loger.updates.feedback.off_policy import estimate
-from loger.updates.feedback.rates import difference, ratio_at_same_places, wilson
-from loger.updates.feedback.report import report
-from loger.updates.feedback.shown import new_id, variant_of
-from loger.updates.feedback.traffic import Traffic
+from loger.updates.feedback.report import difference, estimate, ratio_at_same_places, report, wilson
+from loger.updates.feedback.shown import Traffic, new_id, variant_of
 
 # ── rates ───────────────────────────────────────────────────────────────────────────────
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 from dataclasses import replace
 from pathlib import Path
 
@@ -90,7 +91,8 @@ def test_lenskits_frames_are_read_as_they_are_and_lists_are_what_it_takes() -> N
 def test_a_fit_is_a_run_of_mlflow(tmp_path: Path, monkeypatch) -> None:
     pytest.importorskip("mlflow")
     monkeypatch.chdir(tmp_path)  # where it keeps artifacts
-    from loger.evaluation.tracking import MLflowRun
+    example = Path(__file__).parents[1] / "examples" / "mlflow_run.py"
+    MLflowRun = runpy.run_path(str(example))["MLflowRun"]  # noqa: N806
 
     parts = loger.split(shop(users=60, items=60).dataset)
     store = f"sqlite:///{tmp_path}/runs.db"
@@ -104,11 +106,3 @@ def test_a_fit_is_a_run_of_mlflow(tmp_path: Path, monkeypatch) -> None:
     assert kept.data.metrics["ndcg at 10"] == pytest.approx(report.mean("LOGER", "ndcg"))
     assert kept.data.metrics["rules with weight"] == np.count_nonzero(model.weights_)
     assert any(name.startswith("seconds ") for name in kept.data.metrics)
-
-
-def test_without_mlflow_the_remedy_is_told(monkeypatch) -> None:
-    from loger.evaluation.tracking import MLflowRun
-
-    monkeypatch.setitem(__import__("sys").modules, "mlflow", None)
-    with pytest.raises(loger.LogerError, match=r"pip install 'loger-rec\[mlflow\]'"):
-        MLflowRun()

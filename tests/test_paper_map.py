@@ -22,7 +22,7 @@ from loger.evaluation.faithfulness import FaithfulnessConfig, RandomPaths, faith
 from loger.evaluation.methods import METHODS
 from loger.model import LOGER, LOGERConfig
 from loger.study import make_tasks, results
-from loger.study.simulated import answers
+from loger.study.ranks import simulated_answers
 from small_paper import small_paper
 from test_docs import paper_map, resolve
 
@@ -72,7 +72,7 @@ def called(tmp_path_factory: pytest.TempPathFactory) -> Called:
         tasks = make_tasks(methods, default.graph_, default.rules_, 2, 3, 5)
         given = [
             (rater, at, dict(zip(tasks[at].methods, map(float, ranks), strict=True)))
-            for rater, at, ranks in answers(tasks, 3, {})
+            for rater, at, ranks in simulated_answers(tasks, 3, {})
         ]
         results(given, samples=10)
         compare(parts, ["mostpop"], tmp_path_factory.mktemp("compare"))

@@ -40,7 +40,7 @@ LAYERS: list[set[str] | tuple[str, ...]] = [
         *("updates", "persistence", "logic.fit"),
         *("newcomers", "updating", "model", "baselines"),
     ),
-    ("evaluation", "export", "shards", "study", "tracking", "events", "feedback", "precompile"),
+    ("evaluation", "export", "shards", "study", "events", "feedback", "precompile"),
     ("web", "cli"),
     ("loger", "__main__"),
 ]

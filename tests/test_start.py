@@ -56,7 +56,7 @@ def test_recommending_explaining_and_serving_do_without_pytorch_and_sparse_matri
 
 LAUNCHING = """
     import sys
-    from loger.web.launch import check_installed
+    from loger.web.config import check_installed
 
     check_installed()
     print(*sorted({"fastapi", "prometheus_client", "uvicorn"} & set(sys.modules)))

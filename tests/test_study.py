@@ -28,8 +28,8 @@ from loger.encoder import TransEConfig
 from loger.errors import DataError, LogerError
 from loger.model import LOGER, LOGERConfig
 from loger.study import Study, Task, friedman, kendall_w, make_tasks, results
-from loger.study.methods import fitted_methods, of_bundles
-from loger.study.simulated import answers, simulate
+from loger.study.ranks import simulate, simulated_answers
+from loger.study.tasks import fitted_methods, of_bundles
 from loger.web.study import create_study_app
 from small_paper import small_paper, small_split
 
@@ -91,7 +91,7 @@ def test_simulated_raters_who_guess_find_nothing_more_often_than_chance() -> Non
     for seed in range(40):
         given = [
             (rater, at, dict(zip(METHODS, map(float, ranks), strict=True)))
-            for rater, at, ranks in answers(tasks, 10, {}, seed)
+            for rater, at, ranks in simulated_answers(tasks, 10, {}, seed)
         ]
         ps.append(results(given, samples=10).p)
     assert np.mean(np.array(ps) < 0.05) < 0.2

@@ -8,6 +8,9 @@ from os import PathLike
 _FEW = 1000
 """Names that are few enough to look for such as look alike but are many edits away."""
 
+BUSY_EXIT = 75
+"""The exit status of a command that found something in use (EX_TEMPFAIL of sysexits.h)."""
+
 _LISTED = 12
 """Names that are few enough to list."""
 
@@ -38,6 +41,10 @@ class DataError(LogerError):
         got = "" if value is None else f", got {value!r}"
         todo = "" if remedy is None else f"; {remedy}"
         super().__init__(f"{where}{what}{got}{todo}")
+
+
+class BusyError(DataError):
+    """Another process is using what should be written; the same call may succeed later."""
 
 
 class NotFittedError(LogerError, AttributeError):

@@ -22,7 +22,7 @@ from loger.cli.fit import draw
 from loger.data.demo import shop
 from loger.engine import engine_named
 from loger.engine.claims import claim
-from loger.errors import LogerError
+from loger.errors import BUSY_EXIT, LogerError
 from loger.evaluation.fit_record import FitRecord
 from loger.explain.questions import history_names
 from loger.explain.render import carried_text, rows
@@ -44,9 +44,9 @@ def parsed(*arguments: object) -> Any:
     return json.loads(result.stdout)
 
 
-def refuses(arguments: tuple[object, ...], why: str) -> None:
+def refuses(arguments: tuple[object, ...], why: str, code: int = 2) -> None:
     result = run(*arguments)
-    assert (result.exit_code, result.stdout) == (2, ""), result.output
+    assert (result.exit_code, result.stdout) == (code, ""), result.output
     *before, error = result.stderr.splitlines()  # notes, and steps of work
     assert error.startswith("error: ")
     assert why in error
@@ -137,7 +137,8 @@ def test_a_second_fit_to_the_same_place_is_refused_at_once(data: Path, tmp_path:
     other.start()
     try:
         held.wait(10)
-        refuses(("fit", data, "-o", tmp_path / "b", *SMALL), "another fit is writing here (process")
+        fit = ("fit", data, "-o", tmp_path / "b", *SMALL)
+        refuses(fit, "another fit is writing here (process", BUSY_EXIT)
     finally:
         done.set()
         other.join()

@@ -18,9 +18,9 @@ from loger.data import split
 from loger.data.demo import shop
 from loger.encoder import TransEConfig
 from loger.model import LOGER, LOGERConfig
-from loger.web import ray_serve
 from loger.web.app import create_app
-from loger.web.config import ServeConfig
+from loger.web.config import ServeConfig, bound_socket
+from loger.web.launch import run_on_ray
 
 
 def saved(bundle: Path, seed: int) -> None:
@@ -65,7 +65,8 @@ if __name__ == "__main__":
     local = create_app(ServeConfig(str(bundle), learn=False))
     with TestClient(local, base_url="http://127.0.0.1") as client:
         expected = client.get(f"/v1/recommendations?user={user}&k=5").json()["items"]
-    port = ray_serve._free_port("127.0.0.1")
+    with bound_socket("127.0.0.1", 0) as probe:
+        port = probe.getsockname()[1]
     over, seen = threading.Event(), {"asked": 0, "answered": 0}
 
     def ask_and_end() -> None:
@@ -76,6 +77,6 @@ if __name__ == "__main__":
 
     threading.Thread(target=ask_and_end, daemon=True).start()
     config = ServeConfig(str(bundle), port=port, workers=2, watch=0.2)
-    ray_serve.run(config, "local", over.is_set)
+    run_on_ray(config, "local", over.is_set)
     seen["same"] = seen.pop("first", []) == [expected] * 4
     print(json.dumps(seen))

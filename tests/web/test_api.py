@@ -17,8 +17,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from loger.explain.record import SCHEMA
 from loger.explain.render import rows
 from loger.model import LOGER
-from loger.web import event_routes, routes, running_routes
-from loger.web.app import create_app
+from loger.web import event_routes, routes
+from loger.web.app import create_app, running
 from loger.web.config import ServeConfig
 from loger.web.problems import CODES
 from web_shop import fitted, item_names
@@ -446,7 +446,7 @@ def test_metrics_count_answers_and_their_times(client):
 
 def test_the_schema_names_every_path_and_the_error_shape(client):
     told = client.get("/v1/openapi.json").json()
-    routers = (routes.router, running_routes.router, event_routes.router)
+    routers = (routes.router, running, event_routes.router)
     paths = {r.path for router in routers for r in router.routes if isinstance(r, APIRoute)}
     assert set(told["paths"]) == paths
     for methods in told["paths"].values():

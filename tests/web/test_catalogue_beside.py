@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from loger.web.images import find
+from loger.web.served import find_image
 from web_shop import item_names
 
 
@@ -50,6 +50,6 @@ def test_nothing_outside_of_the_folder_is_a_picture(tmp_path: Path, given: str):
     (tmp_path / "secret.png").touch()
     (folder / "x.svg").touch()
     (folder / "link.png").symlink_to(tmp_path / "secret.png")
-    assert find(folder, given) is None
+    assert find_image(folder, given) is None
     (folder / "ok.png").touch()
-    assert find(folder, "any\\where\\ok.png") == folder / "ok.png"
+    assert find_image(folder, "any\\where\\ok.png") == folder / "ok.png"

@@ -19,22 +19,22 @@ import pytest
 import uvicorn
 from fastapi.testclient import TestClient
 
-from loger.web import protocol, service
+from loger.web import launch, service
 from loger.web.app import create_app
 from loger.web.config import ServeConfig
-from loger.web.copies import PREFIX, clear_abandoned
 from loger.web.guard import Queue, at_most, is_expensive
 from loger.web.problems import ProblemError
+from loger.web.service import PREFIX, clear_abandoned
 
 
 @pytest.fixture(scope="module")
 def port(bundle: Path) -> Iterator[int]:
     """A server with short deadlines, in this process."""
     patch = pytest.MonkeyPatch()
-    patch.setattr(protocol, "SECONDS", 0.4)
-    patch.setattr(protocol, "MAX_OF_CLIENT", 5)
+    patch.setattr(launch, "SECONDS", 0.4)
+    patch.setattr(launch, "MAX_OF_CLIENT", 5)
     app = create_app(ServeConfig(str(bundle), watch=0))
-    config = uvicorn.Config(app, port=0, http=protocol.TimedProtocol, log_level="error", ws="none")
+    config = uvicorn.Config(app, port=0, http=launch.TimedProtocol, log_level="error", ws="none")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
     thread.start()
@@ -244,7 +244,7 @@ def test_files_that_are_cut_in_place_do_not_take_the_server_down(
 def test_what_killed_servers_left_is_cleared_and_what_others_use_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("loger.web.copies.gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr("loger.web.service.gettempdir", lambda: str(tmp_path))
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     for pid in (ended.pid, 1):

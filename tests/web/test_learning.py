@@ -27,7 +27,7 @@ from loger.errors import LogerError
 from loger.model import LOGER
 from loger.updates.events.store import EventStore, beside
 from loger.updates.feedback.report import report
-from loger.updates.feedback.traffic import Traffic
+from loger.updates.feedback.shown import Traffic
 from loger.web.app import create_app
 from loger.web.config import ServeConfig
 from loger.web.folding import folded_seq

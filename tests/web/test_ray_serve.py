@@ -29,13 +29,13 @@ def test_replicas_take_no_events(tmp_path):
 
 
 def test_without_what_it_needs_the_error_names_the_extra(monkeypatch):
-    from loger.web import ray_serve
+    from loger.web.launch import ray_serve
 
     pytest.importorskip("ray")
     monkeypatch.setitem(sys.modules, "ray.serve", None)
     monkeypatch.delattr("ray.serve", raising=False)
     with pytest.raises(LogerError, match=r"pip install 'loger-rec\[ray-serve\]'"):
-        ray_serve._installed()
+        ray_serve()
 
 
 @pytest.mark.slow

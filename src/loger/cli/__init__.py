@@ -29,7 +29,7 @@ from loger.cli import (
     update,
 )
 from loger.cli.values import Command, ReadsHere
-from loger.errors import LogerError
+from loger.errors import BUSY_EXIT, BusyError, LogerError
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 MISTAKE = 2
@@ -54,7 +54,8 @@ class Guarded(ReadsHere, TyperGroup):
             from loger.cli.show import say
 
             say(f"error: {error}", err=True)
-            raise typer.Exit(MISTAKE) from None
+            busy = isinstance(error, BusyError)
+            raise typer.Exit(BUSY_EXIT if busy else MISTAKE) from None
 
 
 _VALUES = {

@@ -104,14 +104,13 @@ def serve(
         raise typer.BadParameter(f"--engine is processes, ray or ray=ADDRESS, got {engine!r}")
     if name == "ray" and events is not None:
         raise typer.BadParameter("--events: replicas on Ray take none; leave it out")
-    from loger.web.config import ServeConfig
-    from loger.web.launch import check_installed, run
+    from loger.web.config import ServeConfig, check_installed
 
     check_installed()
     from loger.engine.files import read_manifest
     from loger.rules.wording import wording_of
     from loger.store.bundle import MODEL
-    from loger.updates.feedback.traffic import Traffic
+    from loger.updates.feedback.shown import Traffic
 
     for bundle in bundles:
         read_manifest(bundle, MODEL)
@@ -125,9 +124,9 @@ def serve(
     more = {"api_key": api_key or None, "watch": watch, "learn": learn, "fold_every": fold_every}
     config = ServeConfig(folder, host, port, workers, others=tuple(others), traffic=shares)
     config = replace(config, **more, **kept)  # type: ignore[arg-type]
-    if name == "ray":
-        from loger.web import ray_serve
+    from loger.web.launch import run, run_on_ray
 
-        ray_serve.run(config, address or None)
+    if name == "ray":
+        run_on_ray(config, address or None)
     else:
         run(config)

@@ -15,7 +15,7 @@ app = typer.Typer(no_args_is_help=True, help="Let people rank the reasons of met
 
 File = Annotated[Path, typer.Argument(metavar="STUDY", help="A file that loger study make wrote.")]
 KNOWN = "random, heteroembed, kgat, pgpr, loger-paper"
-"""The names of loger.study.methods.EXPLAINING, written out so that --help loads nothing heavy."""
+"""The names of loger.study.tasks.EXPLAINING, written out so that --help loads nothing heavy."""
 
 
 @app.command()
@@ -61,7 +61,7 @@ def make(
     from loger.cli.evaluate import held_out
     from loger.graph import whole
     from loger.study import Study, make_tasks
-    from loger.study.methods import all_rules, check_methods, fitted_methods, of_bundles
+    from loger.study.tasks import all_rules, check_methods, fitted_methods, of_bundles
 
     names = listed(against)
     check_methods(names)
@@ -175,7 +175,7 @@ def simulate(
       loger study simulate copy-of-study.sqlite --raters 12 --quality LOGER=1
     """
     from loger.study import Study
-    from loger.study.simulated import simulate as run
+    from loger.study.ranks import simulate as run
 
     study = Study(file)
     run(study, raters, _qualities(quality, study.tasks[0].methods), seed)

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from loger.errors import DataError
+from loger.errors import BusyError, DataError
 
 try:
     import fcntl
@@ -98,7 +98,7 @@ def _is_at(handle: int, lock: Path) -> bool:
         return False
 
 
-def _refusal(handle: int, path: Path) -> DataError:
+def _refusal(handle: int, path: Path) -> BusyError:
     """Says who is writing, and closes the handle."""
     try:
         text = os.pread(handle, 100, 0).decode("ascii", "replace")
@@ -106,7 +106,7 @@ def _refusal(handle: int, path: Path) -> DataError:
     finally:
         os.close(handle)
     pid, _, what = text.partition(" ")
-    return DataError(
+    return BusyError(
         f"another {what or 'process'} is writing here (process {pid or 'unknown'}, since {began})",
         path=path,
         remedy="wait until it has ended, or write elsewhere",

@@ -12,7 +12,10 @@ from scipy.stats import chi2, rankdata
 
 from loger.errors import LogerError
 from loger.metrics.significance import resampled_means
+from loger.study.store import Study, Task
 
+SIMULATED = "simulated "
+"""How the names of simulated raters begin."""
 Ranks = Mapping[str, float]
 """By method the rank that one rater gave in one task, from 1, the best."""
 
@@ -115,3 +118,34 @@ def _ties(row: NDArray[np.float64]) -> float:
     """Σ t³ − t over groups of t equal ranks."""
     _, counts = np.unique(row, return_counts=True)
     return float((counts.astype(np.float64) ** 3 - counts).sum())
+
+
+# ── simulated raters ────────────────────────────────────────────────────────────────────
+
+
+def simulate(study: Study, raters: int, quality: Mapping[str, float], seed: int = 0) -> None:
+    """Let so many simulated raters answer every task of a study that no person has answered."""
+    people = {rater for rater, _, _ in study.answers() if not rater.startswith(SIMULATED)}
+    if people:
+        raise LogerError(
+            f"{study.path} has answers of {len(people)} people; simulate on a copy without answers"
+        )
+    study.answer_all(simulated_answers(study.tasks, raters, quality, seed))
+
+
+def simulated_answers(
+    tasks: Sequence[Task], raters: int, quality: Mapping[str, float], seed: int = 0
+) -> list[tuple[str, int, list[int]]]:
+    """Rater, task and ranks in the order shown, of raters who see ``quality`` plus unit noise.
+
+    Equal qualities give raters who rank at random; a gap of 3 raters who nearly always agree.
+    """
+    out = []
+    for k in range(raters):
+        rng = np.random.default_rng([seed, 0x51A, k])
+        for at, task in enumerate(tasks):
+            seen = [quality.get(name, 0.0) + rng.normal() for name in task.methods]
+            ranks = np.empty(len(seen), dtype=np.int64)
+            ranks[np.argsort(-np.array(seen), kind="stable")] = np.arange(1, len(seen) + 1)
+            out.append((f"{SIMULATED}{k + 1}", at, ranks.tolist()))
+    return out

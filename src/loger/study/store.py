@@ -13,7 +13,7 @@ from secrets import token_urlsafe
 from unicodedata import category, normalize
 
 from loger.engine.files import atomic_file
-from loger.errors import DataError, LogerError
+from loger.errors import BusyError, DataError, LogerError
 
 SCHEMA = """
 CREATE TABLE about (key TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -99,9 +99,11 @@ class Study:
             with db:
                 yield db
         except sqlite3.OperationalError as error:
-            if "locked" not in str(error):
+            # The low byte is the kind of error, the rest its variety.
+            kind = getattr(error, "sqlite_errorcode", 0) & 0xFF
+            if kind not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
                 raise self._damaged(error) from None
-            raise LogerError(f"{self.path} is in use by another process; try again") from None
+            raise BusyError("is in use by another process; try again", path=self.path) from None
         except sqlite3.IntegrityError:
             raise
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:

@@ -1,19 +1,31 @@
-"""Tasks for raters: a user's historical paths beside those that methods show."""
+"""Tasks for raters: the paths of a user's history next to those that several methods show."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from loger.errors import LogerError
-from loger.graph import Graph, Path, history
+from loger.engine import Progress, silent
+from loger.errors import LogerError, UnknownNameError
+from loger.graph import Graph, KnowledgeGraph, history, whole
+from loger.graph import Path as GraphPath
 from loger.reasoner.search import random_paths
-from loger.recommender import ExplainedItem, Explains
-from loger.rules import RuleSet
+from loger.recommender import ExplainedItem, Explains, fit_for
+from loger.rules import RuleSet, named_rules
 from loger.rules.sentences import path_sentence
 from loger.study.store import Task
 
+if TYPE_CHECKING:
+    from loger.data.splits import Split
+    from loger.model import LOGER
+
+RANDOM = "random"
+"""Random valid paths for the model's own items."""
+EXPLAINING = (RANDOM, "heteroembed", "kgat", "pgpr", "loger-paper")
+"""The methods that a study can compare the model with: those that show paths."""
 DEPTH = 100
 """How far down its list a method is asked for paths, where the first items have too few."""
 
@@ -57,8 +69,8 @@ def make_tasks(
 def _task(
     graph: Graph,
     user: int,
-    past: list[Path],
-    shown: dict[str, list[Path]],
+    past: list[GraphPath],
+    shown: dict[str, list[GraphPath]],
     graphs: Mapping[str, Graph],
     seed: int,
 ) -> Task:
@@ -75,12 +87,12 @@ def _task(
     )
 
 
-def _first(items: list[ExplainedItem], n: int) -> list[Path]:
+def _first(items: list[ExplainedItem], n: int) -> list[GraphPath]:
     """The best path of each of the first items that have one."""
     return [item.paths[0] for item in items if item.paths][:n]
 
 
-def _past(graph: Graph, rules: RuleSet, user: int, n: int, seed: int) -> list[Path]:
+def _past(graph: Graph, rules: RuleSet, user: int, n: int, seed: int) -> list[GraphPath]:
     """Paths of the rules to items that the user has: up to n of each item, n of these drawn."""
     _, items = history(graph, np.array([user]))
     rng = np.random.default_rng([seed, 0x9A57, user])
@@ -88,3 +100,65 @@ def _past(graph: Graph, rules: RuleSet, user: int, n: int, seed: int) -> list[Pa
     every = [path for some in drawn for path in some]
     chosen = rng.permutation(len(every))[:n]
     return [every[k] for k in sorted(chosen.tolist())]
+
+
+# ── the methods to compare ──────────────────────────────────────────────────────────────
+
+
+def check_methods(names: Sequence[str]) -> None:
+    """Refuse unknown methods, and those that show no paths."""
+    for name in names:
+        if name not in EXPLAINING:
+            raise UnknownNameError("method that shows paths", name, EXPLAINING)
+
+
+def of_bundles(folders: Sequence[Path]) -> dict[str, LOGER]:
+    """The models of some bundles by name, or by folder where names are alike; all must know the
+    same."""
+    from loger.model import LOGER
+
+    models = [LOGER.load(folder) for folder in folders]
+    known = {whole(model.graph_).given.fingerprint for model in models}
+    if len(known) > 1:
+        raise LogerError(f"a study is about one data set; {len(known)} are in these bundles")
+    names = [model.name for model in models]
+    if len(set(names)) < len(names):
+        names = [folder.name for folder in folders]
+    if len(set(names)) < len(names):
+        raise LogerError(f"a study compares different models; got {', '.join(map(str, folders))}")
+    return dict(zip(names, models, strict=True))
+
+
+def all_rules(models: Iterable[LOGER], graph: KnowledgeGraph) -> RuleSet:
+    """The rules of several models over relations of a graph, each once.
+
+    Those over derived relations are left out, which another model need not have.
+    """
+    every = {rule.names: None for model in models for rule in model.rules_ if not rule.derived}
+    return named_rules(graph, list(every))
+
+
+def fitted_methods(
+    names: Sequence[str],
+    models: Mapping[str, LOGER],
+    split: Split | None,
+    seed: int = 0,
+    progress: Progress = silent,
+) -> dict[str, Explains]:
+    """The models, and the named methods beside them, fitted on what the models know."""
+    from loger.evaluation.faithfulness import RandomPaths
+    from loger.evaluation.methods import METHODS
+
+    check_methods(names)
+    methods: dict[str, Explains] = dict(models)
+    first = next(iter(models.values()))
+    for name in names:
+        if name == RANDOM:
+            graph = whole(first.graph_).given
+            methods[name] = RandomPaths(first, graph, all_rules(models.values(), graph), seed)
+        elif split is None:
+            raise LogerError(f"{name} is fitted for the study; say on which data with --data PATH")
+        else:
+            made: Any = METHODS[name].make(seed)
+            methods[name] = fit_for(made, split, progress=progress)
+    return methods

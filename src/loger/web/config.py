@@ -1,9 +1,13 @@
-"""How a server is set up; light to import, so that the command line can ask for it."""
+"""How a server is set up; light to import, because the command line reads it."""
 
 from __future__ import annotations
 
 import json
+import socket
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+
+from loger.errors import LogerError
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 VARIABLE = "LOGER_SERVE"
@@ -64,3 +68,29 @@ class ServeConfig:
     def from_json(cls, text: str) -> ServeConfig:
         """The settings that ``to_json`` wrote."""
         return cls(**json.loads(text))
+
+
+def check_installed() -> None:
+    """Refuse to serve if a package is missing. They are looked for, not imported: workers are
+    processes of their own, and the process that starts them needs little of it."""
+    for name in ("fastapi", "httptools", "prometheus_client", "uvicorn"):
+        if find_spec(name) is None:
+            raise LogerError(
+                f"serving needs {name}, which is not installed; run "
+                "pip install 'loger-rec[serve]', in a clone pip install '.[serve]'"
+            )
+
+
+def bound_socket(host: str, port: int) -> socket.socket:
+    """A socket at an address, or an error if something else listens there; port 0 takes any free
+    one."""
+    bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind((host, port))
+    except OSError as error:
+        bound.close()
+        raise LogerError(
+            f"cannot listen at {host}:{port} ({error.strerror}); give another --port or --host"
+        ) from None
+    return bound

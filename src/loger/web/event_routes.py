@@ -3,17 +3,206 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
 
 from anyio import CapacityLimiter, to_thread
 from fastapi import APIRouter, Depends, Header, Request
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from loger.web.event_schemas import Acknowledged, EventBatch
+from loger.updates.events.event import Event
 from loger.web.live import Events
-from loger.web.problems import ProblemError
+from loger.web.problems import ProblemError, known_parameters
 from loger.web.routes import ERRORS
-from loger.web.schemas import NAME
-from loger.web.wording import known_parameters
+from loger.web.schemas import MOST, NAME, WHOLE, Name
+
+MOST_EVENTS = 1_000
+"""Events of a batch."""
+LATEST = 253_402_300_799
+"""The end of the year 9999, in seconds since 1970."""
+
+
+def _seconds(value: object) -> object:
+    """A time as seconds since 1970."""
+    if not isinstance(value, str):
+        return value
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        raise ValueError("must be seconds since 1970 or a time such as 2026-11-17T08:00Z") from None
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
+
+
+Time = Annotated[
+    int | None,
+    Field(
+        ge=-LATEST,
+        le=LATEST,
+        description="When it happened: seconds since 1970, or text as in ISO 8601 (in UTC unless "
+        "it says otherwise). If left out, when it was received.",
+        json_schema_extra={"examples": [1763366400, "2026-11-17T08:00:00Z"]},
+    ),
+    BeforeValidator(_seconds),
+    WHOLE,
+]
+Label = Annotated[Name | None, Field(description="What people read.")]
+Facts = Annotated[
+    dict[Name, Annotated[list[Name], Field(max_length=MOST)]],
+    Field(max_length=MOST, description='Relation → names, such as `{"has_brand": ["Acme"]}`.'),
+]
+RecommendationId = Annotated[
+    str, Field(pattern="^[0-9a-f]{16}$", description="As the answer with the list had it.")
+]
+
+
+class _Event(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+    key: Name | None = Field(
+        default=None, description="Of two events with one key the first counts: send again at will."
+    )
+    time: Time = None
+
+    def event(self, at: float, key: str | None) -> Event:
+        """The event as it is kept."""
+        body = self.model_dump(exclude={"kind", "key"}, exclude_defaults=True)
+        return Event(self.kind, body, self.key or key, at)  # type: ignore[attr-defined]
+
+
+class InteractionEvent(_Event):
+    """A user took an item; whoever is not known yet is from now on."""
+
+    kind: Literal["interaction"]
+    user: Name
+    item: Name
+    rating: float | None = Field(
+        default=None,
+        description="Left out of the model if it is lower than what its data were read with.",
+        allow_inf_nan=False,
+    )
+    strength: float | None = Field(
+        default=None,
+        description="How much of it there was: plays, pieces, seconds, as in the model's data; "
+        "it adds up. 1 where nothing is said.",
+        gt=0,
+        allow_inf_nan=False,
+    )
+
+
+class ItemEvent(_Event):
+    """An item is new, or has another label or more facts."""
+
+    kind: Literal["item"]
+    item: Name
+    label: Label = None
+    facts: Facts = {}
+
+
+class UserEvent(_Event):
+    """A user is new, or has another label or more facts."""
+
+    kind: Literal["user"]
+    user: Name
+    label: Label = None
+    facts: Facts = {}
+
+
+class FactEvent(_Event):
+    """Something is so."""
+
+    kind: Literal["fact"]
+    head: Name
+    relation: Name
+    tail: Name
+    head_type: Name | None = None
+    tail_type: Name | None = None
+
+
+_DELETED = "give a user, an item, both (their interaction), or head, relation and tail"
+
+
+class DeleteEvent(_Event):
+    """A user is to be forgotten, or an item, an interaction or a fact is no longer so."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        strict=True,
+        json_schema_extra={
+            "anyOf": [
+                {"required": ["user"]},
+                {"required": ["item"]},
+                {"required": ["head", "relation", "tail"]},
+            ]
+        },
+    )
+    kind: Literal["delete"]
+    user: Name | None = None
+    item: Name | None = None
+    head: Name | None = None
+    relation: Name | None = None
+    tail: Name | None = None
+    head_type: Name | None = None
+    tail_type: Name | None = None
+
+    @model_validator(mode="after")
+    def _one_thing(self) -> DeleteEvent:
+        fact = [x is not None for x in (self.head, self.relation, self.tail)]
+        named = self.user is not None or self.item is not None
+        if any(fact) == named or any(fact) != all(fact):
+            raise ValueError(_DELETED)
+        return self
+
+
+class ImpressionEvent(_Event):
+    """Somebody saw a list, or some of its items."""
+
+    kind: Literal["impression"]
+    recommendation_id: RecommendationId
+    items: Annotated[list[Name], Field(max_length=MOST)] | None = Field(
+        default=None, description="Those that were seen, if not the whole list was."
+    )
+
+
+class ClickEvent(_Event):
+    """Somebody took up an item of a list. That is not an interaction yet: send that as well."""
+
+    kind: Literal["click"]
+    recommendation_id: RecommendationId
+    item: Name
+
+
+AnyEvent = Annotated[
+    InteractionEvent
+    | ItemEvent
+    | UserEvent
+    | FactEvent
+    | DeleteEvent
+    | ImpressionEvent
+    | ClickEvent,
+    Field(discriminator="kind"),
+]
+EXAMPLE: dict[str, Any] = {
+    "events": [
+        {"kind": "interaction", "user": "ann", "item": "a new mug", "key": "order 17, line 1"},
+        {"kind": "item", "item": "a new mug", "label": "Mug", "facts": {"has_brand": ["Acme"]}},
+    ]
+}
+
+
+class EventBatch(BaseModel):
+    """Some events, in the order in which they happened; kept all or none."""
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, json_schema_extra={"examples": [EXAMPLE]}
+    )
+    events: Annotated[list[AnyEvent], Field(min_length=1, max_length=MOST_EVENTS)]
+
+
+class Acknowledged(BaseModel):
+    """That events are on disk."""
+
+    stored: int
+    duplicates: int = Field(description="Those whose key was there already: they count once.")
+    last: int = Field(description="The number of the last event that the server has.")
 
 
 def _from_people_we_trust(request: Request) -> None:

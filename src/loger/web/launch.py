@@ -1,51 +1,54 @@
-"""Starting the server: what it needs, where it listens, its worker processes."""
+"""Starting a server: worker processes of this machine, or replicas of Ray Serve on a cluster.
+
+On a cluster every replica opens the bundle by its path, which must be the same on all nodes. The
+replicas of a node map one copy of it, and each replaces it with a newer one by itself, as every
+worker does: a request that has begun ends on the bundle that it began with.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import os
+import shutil
 import signal
-import socket
+import sys
 import tempfile
+import time
+from collections.abc import Callable
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
+from secrets import token_hex
+from tempfile import gettempdir
 from threading import current_thread, main_thread
+from typing import Any
 
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from loger.engine import RayEngine
 from loger.errors import LogerError
-from loger.web.config import VARIABLE, ServeConfig
+from loger.web.config import VARIABLE, ServeConfig, bound_socket, check_installed
 
-
-def check_installed() -> None:
-    """Refuse if what serving needs is not installed: looked for, not imported, for workers are
-    processes of their own, and the one that starts them needs little of it."""
-    for name in ("fastapi", "httptools", "prometheus_client", "uvicorn"):
-        if find_spec(name) is None:
-            raise LogerError(
-                f"serving needs {name}, which is not installed; run "
-                "pip install 'loger-rec[serve]', in a clone pip install '.[serve]'"
-            )
-
-
-def check_free(host: str, port: int) -> None:
-    """Refuse an address that something else listens at, before a model is loaded."""
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            raise LogerError(
-                f"cannot listen at {host}:{port} ({error.strerror}); give another --port or --host"
-            ) from None
+SECONDS = 10.0
+"""The time a client has to send a whole request, from its first byte or from connecting."""
+MAX_CONNECTIONS = 1_000
+"""Connections of a process at a time; more are closed at once."""
+MAX_OF_CLIENT = 100
+"""Connections of one address at a time."""
+MAX_HEAD = 64 * 1024
+"""Bytes of headers or trailers; the parser itself would take any number of them."""
+GRACE = 5
+"""Seconds that running requests have to finish when the server is told to stop."""
+LATE = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+RAY_NAME = "loger"
+"""The name of the deployment in Ray Serve."""
 
 
 def run(config: ServeConfig) -> None:
     """Serve until interrupted."""
     check_installed()
-    check_free(config.host, config.port)
-    import uvicorn
-
-    from loger.web.copies import clear_abandoned, scratch_prefix
-    from loger.web.protocol import GRACE
+    bound_socket(config.host, config.port).close()  # refused before a model is loaded
+    from loger.web.service import clear_abandoned, scratch_prefix
 
     clear_abandoned()
     with tempfile.TemporaryDirectory(prefix=scratch_prefix()) as scratch:
@@ -65,7 +68,179 @@ def run(config: ServeConfig) -> None:
             workers=config.workers,
             access_log=False,
             server_header=False,
-            http="loger.web.protocol:TimedProtocol",
+            http="loger.web.launch:TimedProtocol",
             ws="none",
             timeout_graceful_shutdown=GRACE,
         )
+
+
+# ── connections ─────────────────────────────────────────────────────────────────────────
+
+
+class TimedProtocol(HttpToolsProtocol):
+    """HTTP/1.1 with a deadline for every request, and limits on connections and headers."""
+
+    _deadline: asyncio.TimerHandle | None = None
+    _complete = False
+    """Whether the last request that began has arrived in full."""
+    _head = 0
+    """Bytes received since the last piece of a body, or since the last request was complete."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Accept a connection, or close it if there are too many."""
+        super().connection_made(transport)
+        address = self.client[0] if self.client else ""
+        clients = [getattr(other, "client", None) for other in self.connections]
+        same = sum(client is not None and client[0] == address for client in clients)
+        if len(clients) > MAX_CONNECTIONS or same > MAX_OF_CLIENT:
+            transport.abort()
+        else:
+            self._set_deadline()
+
+    def data_received(self, data: bytes) -> None:
+        """Parse some bytes of a request. They don't move its deadline, however often they come."""
+        self._set_deadline()
+        self._head += len(data)
+        super().data_received(data)
+        if self._head > MAX_HEAD and not self.transport.is_closing():
+            self.send_400_response("The headers are too long.")
+        # Between two requests uvicorn has a time limit of its own, which any byte switches off, a
+        # stray line break too. So the deadline goes only once there is something to answer.
+        answering = self._complete and not self.cycle.response_complete
+        if answering or self.transport.is_closing():
+            self._clear_deadline()
+
+    def on_message_begin(self) -> None:
+        """Note that a request has begun."""
+        self._complete = False
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """Start counting again: what follows is the body."""
+        self._head = 0
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Take a piece of the body, whose length the app limits."""
+        self._head = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """Note that a request has arrived in full."""
+        self._complete, self._head = True, 0
+        super().on_message_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Clear the deadline with the connection."""
+        self._clear_deadline()
+        super().connection_lost(exc)
+
+    def _set_deadline(self) -> None:
+        if self._deadline is None and not self.transport.is_closing():
+            self._deadline = self.loop.call_later(SECONDS, self._too_late)
+
+    def _clear_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _too_late(self) -> None:
+        """Close the connection, with a 408 if no answer has begun."""
+        self._deadline = None
+        cycle = self.cycle
+        answered = cycle is None or cycle.response_complete
+        if self.pipeline or not (answered or cycle.scope is self.scope):
+            self._set_deadline()  # the client waits for the answer to an earlier request
+            return
+        if answered or not cycle.response_started:
+            self.transport.write(LATE)
+        self.transport.close()
+
+
+# ── replicas on Ray ─────────────────────────────────────────────────────────────────────
+
+
+def run_on_ray(
+    config: ServeConfig, address: str | None, until: Callable[[], bool] | None = None
+) -> None:
+    """Serve on the cluster at an address, or a running or new one, until interrupted.
+
+    At the end the deployment is deleted, and what was started here ends: Ray Serve, and the
+    cluster. Replicas on several machines cannot share the file that keeps events, so none are
+    taken.
+    """
+    serve = ray_serve()
+    if not config.port:  # Ray Serve takes no free port by itself
+        with bound_socket(config.host, 0) as probe:
+            config = replace(config, port=int(probe.getsockname()[1]))
+    scratch = Path(gettempdir()) / f"loger-replicas-{token_hex(8)}"
+    placed = replace(config, learn=False, events=None, scratch=str(scratch))
+    with RayEngine(address, config.workers + 1) as engine:  # a core for what passes requests on
+        _ = engine.workers  # connects
+        known = bool(serve.status().proxies)
+        if not known:
+            bound_socket(config.host, config.port).close()
+            serve.start(http_options={"host": config.host, "port": config.port})
+        where = "its own address" if known else f"http://{config.host}:{config.port}"
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        try:
+            serve.run(_application(serve, placed), name=RAY_NAME, route_prefix="/")
+            print(f"serving on Ray at {where}", file=sys.stderr)
+            while until is None or not until():
+                time.sleep(0.2)
+        except KeyboardInterrupt:
+            print("stopping", file=sys.stderr)
+        finally:
+            serve.delete(RAY_NAME)
+            _on_every_node(_remove, str(scratch))
+            if not known:
+                serve.shutdown()
+
+
+def _application(serve: Any, config: ServeConfig) -> Any:
+    """The app, made where each replica runs."""
+
+    def made() -> Any:
+        from loger.web.app import create_app
+
+        Path(config.scratch or "").mkdir(mode=0o700, exist_ok=True)
+        return create_app(config)
+
+    deployment = serve.deployment(
+        serve.ingress(made)(type("Replica", (), {})),
+        name=RAY_NAME,
+        num_replicas=config.workers,
+        max_ongoing_requests=4 * config.threads,
+        ray_actor_options={"num_cpus": 1},
+    )
+    return deployment.bind()
+
+
+def _on_every_node(fn: Callable[[str], None], argument: str) -> None:
+    """Call a function once on each node that is alive."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    task = ray.remote(num_cpus=0)(fn)
+    nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
+    where = [NodeAffinitySchedulingStrategy(node, soft=True) for node in nodes]
+    ray.get([task.options(scheduling_strategy=node).remote(argument) for node in where])
+
+
+def _remove(folder: str) -> None:
+    """Remove the copies of bundles that the replicas of a node had."""
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def ray_serve() -> Any:
+    """Ray Serve, or an error that says how to install it."""
+    for check in ("READY", "HEALTH"):  # on a busy machine Ray's 5 seconds are too few
+        os.environ.setdefault(f"RAY_SERVE_PROXY_{check}_CHECK_TIMEOUT_S", "60")
+    try:
+        from ray import serve
+    except ModuleNotFoundError as error:
+        raise LogerError(
+            f"serving on Ray needs {error.name}, which is not installed; "
+            "pip install 'loger-rec[ray-serve]'"
+        ) from None
+    return serve

@@ -14,20 +14,19 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from loger.engine.claims import claim
-from loger.errors import DataError, LogerError
+from loger.errors import BUSY_EXIT, BusyError, LogerError
 from loger.updates.events.event import Event
 from loger.updates.events.pending import Pending
 from loger.updates.events.store import Answer, Appended, EventStore, beside
-from loger.updates.feedback.shown import variant_of
-from loger.updates.feedback.traffic import LETTERS
+from loger.updates.feedback.shown import LETTERS, variant_of
 from loger.web.config import ServeConfig
 from loger.web.folding import folded_seq
 from loger.web.metrics import Metrics
 from loger.web.problems import ProblemError
+from loger.web.schemas import Staleness
 from loger.web.service import Service
 
 log = logging.getLogger("loger.web")
@@ -194,22 +193,6 @@ class Events:
         )
 
 
-@dataclass(frozen=True)
-class Staleness:
-    """How far a server is behind what happened; times in seconds."""
-
-    bundle_age: float
-    """Since the bundle was written."""
-    events: int
-    """The number of the last event that was acknowledged …"""
-    applied: int
-    """… and of the last that this worker knows."""
-    not_folded: int
-    """Events that act, but that the bundle does not hold yet …"""
-    oldest_not_folded: float
-    """… and since when the first of them waits."""
-
-
 class _Folder:
     """Folds events into one bundle, in a process of its own. Workers need not agree: who comes
     second finds the fold claimed, or a newer bundle to take up."""
@@ -233,10 +216,8 @@ class _Folder:
             with claim(real.with_name(f"{real.name}.fold"), "fold"):
                 if folded_seq(real, store.id) <= served.holds(store.id):
                     self._run()
-        except DataError as error:
-            if "is writing here" not in str(error):
-                raise
-            self._rest_until = now + SOON  # another worker folds, or somebody updates
+        except BusyError:  # another worker folds, or somebody updates
+            self._rest_until = now + SOON
             return False
         finally:
             took = time.monotonic() - begun
@@ -255,7 +236,8 @@ class _Folder:
         _, said = self._child.communicate()
         if self._child.returncode:
             why = said.strip()[-500:] or f"it ended with {self._child.returncode}"
-            raise DataError(why) if "is writing here" in why else LogerError(why)
+            busy = self._child.returncode == BUSY_EXIT
+            raise BusyError(why) if busy else LogerError(why)
 
     def stop(self) -> None:
         """End a fold that is under way; the next one begins it anew."""

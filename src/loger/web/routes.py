@@ -22,15 +22,12 @@ from loger.explain.render import rows
 from loger.ranking.selection import Selection, limits_of
 from loger.rules import Wording
 from loger.updates.feedback.shown import new_id, shown
-from loger.web import images
 from loger.web import schemas as s
 from loger.web.live import Events
 from loger.web.masks import Masks
-from loger.web.problems import ProblemError
-from loger.web.served import Served
-from loger.web.service import Service
-from loger.web.variants import Variants
-from loger.web.wording import known_parameters
+from loger.web.problems import ProblemError, known_parameters
+from loger.web.served import IMAGE_TYPES, Served, find_image
+from loger.web.service import Service, Variants
 
 ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": s.Error} for status in (400, 401, 403, 404, 409, 413, 422, 429, 500, 503)
@@ -364,7 +361,7 @@ def image(request: Request, item: Annotated[s.Name, Query()]) -> FileResponse:
     path = _picture(request, item)
     if path is None:
         raise ProblemError(404, f"there is no picture of {item!r}", "no_picture")
-    return FileResponse(path, media_type=images.TYPES[path.suffix.lower()])
+    return FileResponse(path, media_type=IMAGE_TYPES[path.suffix.lower()])
 
 
 def _picture(request: Request, item: str) -> Path | None:
@@ -372,7 +369,7 @@ def _picture(request: Request, item: str) -> Path | None:
     service: Service = request.app.state.service
     given = _served(request).image(item)
     folder = service.config.images
-    return None if given is None or folder is None else images.find(Path(folder), given)
+    return None if given is None or folder is None else find_image(Path(folder), given)
 
 
 # ── masks ───────────────────────────────────────────────────────────────────────────────

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
+from urllib.parse import unquote, urlsplit
 
 import numpy as np
 
@@ -325,3 +326,31 @@ class Served:
             for row in importance_table(model.ranker_, user).to_dicts()
         ]
         return {"user": name, "rules": rows}
+
+
+# ── pictures ────────────────────────────────────────────────────────────────────────────
+
+
+IMAGE_TYPES = {
+    ".jpg": "image/jpeg",
+    ".jpeg": "image/jpeg",
+    ".png": "image/png",
+    ".gif": "image/gif",
+    ".webp": "image/webp",
+}
+"""Pictures that run no code, by the ending of their names."""
+
+
+def find_image(folder: Path, given: str) -> Path | None:
+    """The file of a picture within a folder, by what the table gives: a path as seen from the
+    folder, or any path or address that ends with the file's name; None if it is not there."""
+    text = unquote(urlsplit(given).path) if "://" in given else given.replace("\\", "/")
+    root = folder.resolve()
+    for name in (text.lstrip("/"), PurePosixPath(text).name):
+        if not name or "\0" in name:
+            continue
+        path = (root / name).resolve()
+        inside = path.is_relative_to(root) and path.suffix.lower() in IMAGE_TYPES
+        if inside and path.is_file():
+            return path
+    return None

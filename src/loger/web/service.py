@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import shutil
 import threading
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from tempfile import mkdtemp
+from secrets import token_hex
+from tempfile import gettempdir, mkdtemp
+from typing import NamedTuple
 from weakref import finalize
 
+from loger.engine.files import MANIFEST, read_manifest
 from loger.errors import LogerError
 from loger.rules.wording import LANGUAGES, Wording, best_language, wording_of
 from loger.store import bundle
+from loger.store.bundle import MODEL
 from loger.updates.events.store import EventStore
+from loger.updates.feedback.shown import LETTERS, Traffic
 from loger.web.config import ServeConfig
-from loger.web.copies import clear_others, private_copy, scratch_prefix
 from loger.web.folding import pending_of
 from loger.web.masks import Masks
 from loger.web.metrics import Metrics
+from loger.web.schemas import Who
 from loger.web.served import Served
 
 log = logging.getLogger("loger.web")
@@ -142,3 +150,104 @@ def _settle() -> None:
     gc.unfreeze()
     gc.collect()
     gc.freeze()
+
+
+# ── private copies ──────────────────────────────────────────────────────────────────────
+
+
+PREFIX = "loger-serve-"
+
+
+def scratch_prefix() -> str:
+    """How the name of a server's temporary folder begins: with the process it belongs to."""
+    return f"{PREFIX}{os.getpid()}-"
+
+
+def clear_abandoned() -> None:
+    """Remove temporary folders of servers that were killed."""
+    for folder in Path(gettempdir()).glob(f"{PREFIX}*-*"):
+        pid = folder.name.removeprefix(PREFIX).partition("-")[0]
+        if pid.isdigit() and not Path(f"/proc/{pid}").exists() and Path("/proc/self").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def private_copy(folder: Path, scratch: Path) -> Path:
+    """A copy of a bundle in a folder of ours, made once for all workers; not yet checked."""
+    manifest = read_manifest(folder, MODEL)
+    place = scratch / bundle.fingerprint(folder)
+    if place.is_dir():
+        return place
+    part = scratch / f".{token_hex(8)}"
+    part.mkdir()
+    try:
+        for name in (*manifest.files, MANIFEST):
+            shutil.copyfile(folder / name, part / name)
+        part.rename(place)
+    except OSError:
+        if not place.is_dir():  # another worker was faster
+            raise
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    return place
+
+
+def clear_others(place: Path) -> None:
+    """Remove older copies; whoever has mapped one keeps its pages."""
+    for other in place.parent.iterdir():
+        if other != place and not other.name.startswith("."):
+            shutil.rmtree(other, ignore_errors=True)
+
+
+# ── several bundles ─────────────────────────────────────────────────────────────────────
+
+
+class Variant(NamedTuple):
+    """One of the bundles, as somebody got it."""
+
+    number: int
+    service: Service
+    propensity: float
+    """How likely it was to be this one."""
+
+    @property
+    def name(self) -> str:
+        """A letter, in the order of the command line."""
+        return LETTERS[self.number]
+
+
+class Variants:
+    """All bundles of a server; masks are of all of them."""
+
+    def __init__(self, config: ServeConfig, metrics: Metrics) -> None:
+        self.traffic = Traffic(tuple(config.traffic))
+        self.services: Sequence[Service] = [
+            Service(_own(config, number), metrics) for number in range(1 + len(config.others))
+        ]
+        for service in self.services:
+            service.masks = self.services[0].masks
+
+    def of(self, who: Who) -> Variant:
+        """What somebody gets: by name, or a new user by the history."""
+        return self.of_name(who.user if who.user is not None else "\n".join(who.history or ()))
+
+    def of_name(self, name: str) -> Variant:
+        """What a user gets."""
+        number = self.traffic.variant(name)
+        return Variant(number, self.services[number], self.traffic.shares[number])
+
+    @property
+    def problem(self) -> str | None:
+        """Why the newest of some bundle is not served; None if all are."""
+        return next((s.problem for s in self.services if s.problem is not None), None)
+
+
+def _own(config: ServeConfig, number: int) -> ServeConfig:
+    """The settings of one bundle; each keeps its private copies in a folder of its own."""
+    if number == 0:
+        return config
+    scratch = config.scratch
+    if scratch is not None:
+        folder = Path(scratch).with_name(f"{Path(scratch).name}-{LETTERS[number]}")
+        folder.mkdir(exist_ok=True)
+        scratch = str(folder)
+    return replace(config, bundle=config.others[number - 1], scratch=scratch)

@@ -29,6 +29,10 @@ ANSWER = timedelta(minutes=5)
 """How long ranks that work together wait for each other; who takes longer is lost."""
 
 
+class RankLostError(LogerError):
+    """A process that trains with this one has ended or doesn't answer."""
+
+
 class Ranks:
     """The processes that train together, as one of them sees it; by default there is just one."""
 
@@ -68,8 +72,9 @@ class Ranks:
         if self.size == 1:
             return number
         first = torch.tensor([number])
-        for tensor in (first, *tensors):
-            dist.broadcast(tensor, 0)
+        with self._exchange():
+            for tensor in (first, *tensors):
+                dist.broadcast(tensor, 0)
         return int(first)
 
     def added(self, rows: int, parts: Sequence[Tensor]) -> list[Tensor]:
@@ -79,7 +84,8 @@ class Ranks:
         if self.size == 1:
             return list(parts)
         whole = torch.cat([part.flatten() for part in parts])
-        dist.all_reduce(whole)  # in an order that follows from the ranks: the same bytes each time
+        with self._exchange():
+            dist.all_reduce(whole)  # in an order that follows from the ranks: same bytes each time
         self.rows += rows
         pieces = torch.split(whole, [part.numel() for part in parts])
         return [piece.view_as(part) for piece, part in zip(pieces, parts, strict=True)]
@@ -107,18 +113,32 @@ class Ranks:
         )
 
     def _tell(self, what: object) -> None:
-        if self.store is not None:
-            self.store.set(self._next_word(), "")
-        dist.broadcast_object_list([what], 0)
+        with self._exchange():
+            if self.store is not None:
+                self.store.set(self._next_word(), "")
+            dist.broadcast_object_list([what], 0)
 
     def _told(self) -> Any:
         # One can wait at the store for as long as one likes; what ranks exchange among themselves
         # is late after minutes, and then somebody is lost.
-        if self.store is not None:
-            self.store.wait([self._next_word()], PATIENCE)
         box: list[Any] = [None]
-        dist.broadcast_object_list(box, 0)
+        with self._exchange():
+            if self.store is not None:
+                self.store.wait([self._next_word()], PATIENCE)
+            dist.broadcast_object_list(box, 0)
         return box[0]
+
+    @contextmanager
+    def _exchange(self) -> Iterator[None]:
+        """Whatever fails while ranks exchange something is another rank that is gone: torch has no
+        exception of its own for it with every backend."""
+        try:
+            yield
+        except RuntimeError as error:
+            raise RankLostError(
+                f"rank {self.rank} lost another rank; give the same command again, and it goes on "
+                "from the last checkpoint (torchrun --max-restarts 3 does so by itself)"
+            ) from error
 
     def _next_word(self) -> str:
         self._told_before += 1
@@ -153,15 +173,8 @@ def joined(local_rank: int = 0) -> Iterator[Ranks]:
     _current = Ranks(rank, size, store)
     try:
         yield _current
-    except RuntimeError as error:
-        if "gloo" not in str(error) and "NCCL" not in str(error):
-            raise
-        raise LogerError(
-            f"rank {_current.rank} lost another rank; give the same command again, and it goes on "
-            "from the last checkpoint (torchrun --max-restarts 3 does so by itself)"
-        ) from error
     finally:
-        with suppress(RuntimeError):  # where others are gone already
+        with suppress(RankLostError):  # where others are gone already
             _current.dismiss()
         _current = Ranks()
         dist.destroy_process_group()

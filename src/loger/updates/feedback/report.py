@@ -5,15 +5,22 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from math import exp, inf, isfinite, log, sqrt
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
+from loger.errors import LogerError
 from loger.updates.events.store import EventStore
-from loger.updates.feedback.off_policy import estimate
-from loger.updates.feedback.rates import difference, plain, ratio_at_same_places, wilson
 from loger.updates.feedback.shown import kind_of, rules_of
 
+Z = 1.959963984540054
+"""Of a 95 % interval."""
+Counts = NDArray[np.int64]
+Interval = tuple[float, float, float]
+"""An estimate, and the ends of its 95 % interval."""
+Doubles = NDArray[np.float64]
 MIN_SHOWN = 20
 """Groups that were shown less often are left out."""
 
@@ -203,3 +210,116 @@ def _difference(lists: Sequence[Seen]) -> list[dict[str, Any]]:
         more, low, high = (plain(x) for x in difference(counts[other], counts[first]))
         out.append({"name": f"{other} less {first}", "rate": more, "low": low, "high": high})
     return out
+
+
+# ── rates with intervals ─────────────────────────────────────────────────────────────────
+
+
+def wilson(k: int, n: int) -> Interval:
+    """The share k of n with Wilson's interval (1927), which also holds for few and for none.
+
+    >>> [round(x, 3) for x in wilson(0, 10)]
+    [0.0, 0.0, 0.278]
+    """
+    if n == 0:
+        return 0.0, 0.0, 1.0
+    p, z2 = k / n, Z * Z
+    middle, half = p + z2 / (2 * n), Z * sqrt(p * (1 - p) / n + z2 / (4 * n * n))
+    low, high = (middle - half) / (1 + z2 / n), (middle + half) / (1 + z2 / n)
+    return p, max(0.0, low), min(1.0, high)
+
+
+def difference(one: tuple[int, int], other: tuple[int, int]) -> Interval:
+    """The share of the first less that of the second, with Newcombe's interval (1998, method 10),
+    made of two of Wilson's."""
+    (p, a, b), (q, c, d) = wilson(*one), wilson(*other)
+    low = p - q - sqrt((p - a) ** 2 + (d - q) ** 2)
+    return p - q, low, p - q + sqrt((b - p) ** 2 + (q - c) ** 2)
+
+
+def ratio_at_same_places(
+    clicked: Counts, shown: Counts, all_clicked: Counts, all_shown: Counts
+) -> Interval:
+    """How many times as often as others a group is clicked at the same places: the risk ratio of
+    Mantel and Haenszel over places, with the interval of Greenland and Robins (1985).
+
+    Arrays are [places]: of the group, and of all. Places where only one of both was shown say
+    nothing. Of a group that was never compared, or never clicked, the interval is open.
+    """
+    a, n = clicked.astype(np.float64), shown.astype(np.float64)
+    b, m = all_clicked - a, all_shown - n
+    total = np.maximum(all_shown, 1)
+    with_, without = float((a * m / total).sum()), float((b * n / total).sum())
+    if with_ == 0 or without == 0:
+        return (0.0 if without else float("nan")), 0.0, inf
+    ratio = with_ / without
+    spread = float(((n * m * (a + b) - a * b * all_shown) / total**2).sum()) / (with_ * without)
+    half = Z * sqrt(max(spread, 0.0))
+    return ratio, exp(log(ratio) - half), exp(log(ratio) + half)
+
+
+def plain(value: float) -> float | None:
+    """A number as JSON has it; None for what is not finite."""
+    return round(value, 6) if isfinite(value) else None
+
+
+# ── what another policy would have earned ────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What a policy would have earned for each answer."""
+
+    ips: Interval
+    snips: Interval
+    effective: float
+    """How many answers of the policy itself these are worth: (Σw)² / Σw²."""
+
+
+def estimate(
+    rewards: ArrayLike,
+    propensities: ArrayLike,
+    target: ArrayLike,
+    people: ArrayLike | None = None,
+) -> Estimate:
+    """IPS and SNIPS of a policy that gives each answer of the log with probability ``target``.
+
+    Each answer was given with a logged probability, its propensity. With w = target / propensity,
+
+        IPS   = Σ w·r / n      (Horvitz and Thompson 1952: unbiased)
+        SNIPS = Σ w·r / Σ w    (Swaminathan and Joachims 2015: less variance, within the rewards)
+
+    All arrays are [answers]. ``people`` says whose answer each is, by default somebody else's:
+    answers to one person are one observation, because a person gets the same variant every time.
+    """
+    r, p, pi = (np.asarray(x, dtype=np.float64) for x in (rewards, propensities, target))
+    if not len(r) or not len(r) == len(p) == len(pi):
+        raise LogerError(f"give as many rewards ({len(r)}) as propensities and targets, and some")
+    if not ((p > 0) & (p <= 1)).all() or not ((pi >= 0) & (pi <= 1)).all():
+        raise LogerError("propensities are above 0 and at most 1, targets 0 to 1")
+    w = pi / p
+    _, who = np.unique(
+        np.arange(len(r)) if people is None else np.asarray(people), return_inverse=True
+    )
+    ips = float((w * r).mean())
+    weight = float(w.mean())
+    snips = float("nan") if weight == 0 else ips / weight
+    effective = float(w.sum() ** 2 / (w @ w)) if weight else 0.0
+    return Estimate(
+        _with_interval(ips, _sums(who, w * r - ips), len(r)),
+        _with_interval(snips, _sums(who, w * (r - snips)) / (weight or 1.0), len(r)),
+        effective,
+    )
+
+
+def _sums(who: NDArray[np.int64], values: Doubles) -> Doubles:
+    """The sum of each person's values."""
+    return np.bincount(who, weights=values).astype(np.float64)
+
+
+def _with_interval(value: float, sums: Doubles, n: int) -> Interval:
+    """An estimate that is a mean of n values, by how the sums of people spread about 0."""
+    people = len(sums)
+    spread = people / max(people - 1, 1) * float(sums @ sums)
+    half = Z * sqrt(spread) / n if people > 1 else float("inf")
+    return value, value - half, value + half

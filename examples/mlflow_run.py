@@ -1,11 +1,7 @@
-"""A fit as a run of MLflow: what it was given, how it went, how good it is, and the bundle.
+"""Log a fit to MLflow: its settings, how it went, how good the model is, and the bundle.
 
-    with MLflowRun(experiment="shop") as run:
-        model = LOGER().fit(split, progress=run)
-        run.log(model, loger.evaluate([model], split))
-
-Needs the extra ``mlflow``. Without a tracking server it writes to a folder or a SQLite file, as
-MLflow's own settings say (``tracking_uri="sqlite:///runs.db"``).
+Copy ``MLflowRun`` into your project and pass it as ``progress``. Needs the extra ``mlflow``.
+Without a tracking server MLflow writes to a folder or a file (``tracking_uri="sqlite:///runs.db"``).
 """
 
 from __future__ import annotations
@@ -15,29 +11,23 @@ import re
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
+from mlflow import MlflowClient
+
+import loger
+from loger.data.demo import shop
 from loger.engine.settings import flat
-from loger.errors import LogerError
-
-if TYPE_CHECKING:
-    from loger.metrics.report import Report
-    from loger.model import LOGER
+from loger.metrics.report import Report
 
 
 class MLflowRun:
-    """A run of MLflow that takes the place of ``progress`` in a fit: the seconds of each stage
-    become metrics, and ``log`` adds settings, rules, measures and the bundle."""
+    """A run of MLflow to pass to a fit as ``progress``: the seconds of each stage become metrics,
+    and ``log`` adds settings, rules, measures and the bundle."""
 
     def __init__(
         self, *, experiment: str = "loger", name: str | None = None, tracking_uri: str | None = None
     ) -> None:
-        try:
-            from mlflow import MlflowClient
-        except ImportError as error:
-            raise LogerError(
-                "to log to MLflow needs the extra mlflow; pip install 'loger-rec[mlflow]'"
-            ) from error
         self.client: Any = MlflowClient(tracking_uri=tracking_uri)
         known = self.client.get_experiment_by_name(experiment)
         number = known.experiment_id if known else self.client.create_experiment(experiment)
@@ -52,16 +42,18 @@ class MLflowRun:
         self.client.set_terminated(self.id, "FINISHED" if kind is None else "FAILED")
 
     def __call__(self, what: str, done: int, total: int) -> None:
-        """Progress of a fit: add the time since the last call to the stage that it tells of."""
+        """Progress of a fit: add the time since the last call to the stage it reports."""
         now = time.monotonic()
         self._seconds[what] = self._seconds.get(what, 0.0) + now - self._last
         self._last = now
         if done == total:
             self.client.log_metric(self.id, _metric(what), round(self._seconds[what], 3))
 
-    def log(self, model: LOGER, evaluation: Report | None = None, *, bundle: bool = True) -> None:
-        """Log a fitted model: settings as parameters, rules and, unless ``bundle`` is False, the
-        bundle as artifacts; of an evaluation the mean of every metric."""
+    def log(
+        self, model: loger.LOGER, evaluation: Report | None = None, *, bundle: bool = True
+    ) -> None:
+        """Log a fitted model: its settings as parameters, its rules and, unless ``bundle`` is
+        False, the bundle as artifacts; and the mean of every metric of an evaluation."""
         for name, value in flat(model.config_).items():
             self.client.log_param(self.id, name.replace("__", "."), value)
         self.client.log_metric(self.id, "rules with weight", int((model.weights_ != 0).sum()))
@@ -85,5 +77,24 @@ def _means(name: str, evaluation: Report | None) -> dict[str, float]:
 
 
 def _metric(what: str) -> str:
-    """The name of a stage's seconds, of the signs that MLflow allows in names."""
+    """The metric for a stage's seconds, with only the characters that MLflow allows."""
     return "seconds " + re.sub(r"[^\w\-. :/]", "", what, flags=re.ASCII)
+
+
+def main() -> None:
+    """Fit the demo shop, and show what MLflow holds afterwards."""
+    parts = loger.split(shop(users=60, items=60).dataset)
+    with tempfile.TemporaryDirectory() as folder:
+        store = f"sqlite:///{folder}/runs.db"
+        with MLflowRun(experiment="shop", name="first", tracking_uri=store) as run:
+            model = loger.LOGER(seed=3).set_params(encoder__dimension=16, encoder__epochs=3)
+            model.fit(parts, progress=run)
+            run.log(model, loger.evaluate([model], parts), bundle=False)
+        kept = run.client.get_run(run.id)
+        print(f"run {kept.info.run_name}: {kept.info.status}, seed {kept.data.params['seed']}")
+        for name, value in sorted(kept.data.metrics.items()):
+            print(f"{name:40} {value:.3f}")
+
+
+if __name__ == "__main__":
+    main()
