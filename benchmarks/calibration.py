@@ -22,7 +22,6 @@ import numpy as np
 from loger.config import LOGERConfig
 from loger.data import load, split
 from loger.encoder import TransE
-from loger.encoder.calibration import calibration_error
 from loger.engine import LocalEngine, silent
 from loger.learning.em import EM
 from loger.learning.estep import propose_hidden
@@ -31,6 +30,13 @@ from tables import COMMIT
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 SETS = ("amazon-beauty", "amazon-cellphones", "amazon-toys", "ml1m")
+
+
+def calibration_error(probabilities, labels, bins=15):
+    """Expected calibration error: mean |share observed − mean q| over bins of equal size by q."""
+    parts = np.array_split(np.argsort(probabilities, kind="stable"), bins)
+    gaps = [abs(float((labels[b] - probabilities[b]).sum())) for b in parts if len(b)]
+    return float(np.sum(gaps) / len(labels))
 
 
 def over_hidden(em: EM, users: int = 4000) -> list[list[Any]]:

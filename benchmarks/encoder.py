@@ -29,13 +29,13 @@ import torch
 
 import target
 from generated import cellphones
-from loger.encoder import TransE, TransEConfig, top_items
-from loger.encoder.retrieval import ITEMS_PER_TILE, USERS_PER_TILE
+from loger.encoder import TransE, TransEConfig
 from loger.encoder.transe_training import Training, _Batch
 from loger.engine import LocalEngine
 from loger.engine.threads import one_thread
 from loger.graph import KnowledgeGraph, history
 from recbole_hopwise import stepper
+from retrieval import ITEMS_PER_TILE, USERS_PER_TILE, as_product, top_items
 from tables import aligned
 from target import Learner, by_distance
 
@@ -280,7 +280,7 @@ def prepared(scale: float, n: int) -> tuple[Training, list[_Batch], float]:
     return training, batches, held_gib() - before
 
 
-def retrieval(graph: KnowledgeGraph, k: int = 50, turns: int = 3) -> tuple[float, float]:
+def retrieval_times(graph: KnowledgeGraph, k: int = 50, turns: int = 3) -> tuple[float, float]:
     """Seconds of our top k of all users, and of NumPy's."""
     encoder = TransE().load_state(graph, Training(TransEConfig(), graph).learned())
     users = np.arange(graph.n_users)
@@ -329,7 +329,7 @@ def retrieval(graph: KnowledgeGraph, k: int = 50, turns: int = 3) -> tuple[float
 
 def product_alone(encoder: TransE, asked: np.ndarray) -> float:
     """Seconds of the product in our tiles on two cores, with nothing chosen from it."""
-    factors = encoder.as_product(asked)
+    factors = as_product(encoder, asked)
     assert factors is not None
     x, y = factors
     users, items = torch.from_numpy(x), torch.from_numpy(y).mT
@@ -386,7 +386,7 @@ def main() -> None:
     if options.only in (None, "throughput"):
         throughput(cellphones(), options.seconds)
     if options.only in (None, "retrieval"):
-        retrieval(cellphones())
+        retrieval_times(cellphones())
     if options.only in (None, "target"):
         rates = dict(zip(["authors", "pykeen", "pyg"], options.rate, strict=True))
         time_to_target(options.target, options.cap, rates)

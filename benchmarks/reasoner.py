@@ -24,7 +24,7 @@ import numpy as np
 from loger.data import load, split
 from loger.data.demo import shop
 from loger.encoder import TransE, TransEConfig
-from loger.encoder.vectors import vectors
+from loger.encoder.folding import vectors
 from loger.engine import LocalEngine
 from loger.engine.topk import top_k
 from loger.graph import KnowledgeGraph

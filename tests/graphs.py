@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import strategies as st
 
-from loger.encoder.folding import Summable
+from loger.encoder.protocol import AdditiveEncoder, WeightedItems
 from loger.graph import INTERACTION, Derived, KnowledgeGraph, Relation, Vocabulary
 from loger.ranking.ranker import Ranker
 from loger.rules import Rule, make_rule
@@ -321,7 +321,7 @@ def scores_as_seen(ranker: Ranker, user: int, remove, add=(), times=None) -> np.
     if own is None:
         return twin.scores([user]).total[0].astype(float)
     encoder = ranker.encoder
-    assert isinstance(encoder, Summable)
+    assert isinstance(encoder, AdditiveEncoder)
     items = graph.neighbours(user, INTERACTION)
     ages = np.zeros(len(items) + len(set(remove) - set(add)))
     if graph.times is not None:
@@ -331,7 +331,7 @@ def scores_as_seen(ranker: Ranker, user: int, remove, add=(), times=None) -> np.
     weights = (1 + ages) ** -(ranker.walk.recency if ranker.walk else 0.0)
     weights = weights[: len(items)] / np.sqrt((weights**2).sum())
     owners = np.zeros(len(items), dtype=np.int64)
-    s = encoder.sums(owners, items - graph.n_users, weights, 1)
+    s = encoder.sums(WeightedItems(owners, items - graph.n_users, weights, 1))
     s = s[0] + np.array(own) @ encoder.own_parts
     logit = twin.logic.logits(twin.logic_graph, [user])[0]
     return (logit + ranker.fusion.encoder_weight * s).astype(float)

@@ -15,12 +15,12 @@ from safetensors.numpy import save_file
 from loger.data import split
 from loger.data.demo import shop
 from loger.encoder import TransE, TransEConfig
-from loger.encoder.training import ranks as module
+from loger.encoder.training.distributed import Ranks, joined
 
 CONFIG = TransEConfig(dimension=8, epochs=3, batch=64)
 
 
-def dies_once(ranks: module.Ranks, mark: Path) -> None:
+def dies_once(ranks: Ranks, mark: Path) -> None:
     """Kill this process in its 40th step, unless that was done before."""
     added = ranks.added
 
@@ -35,7 +35,7 @@ def dies_once(ranks: module.Ranks, mark: Path) -> None:
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
-    with module.joined() as ranks:
+    with joined() as ranks:
         if ranks.leads:
             graph = split(shop(seed=2, users=60, items=60).dataset).graph
             encoder = TransE(CONFIG).fit(graph, checkpoint=folder / "first")

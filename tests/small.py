@@ -84,3 +84,10 @@ def problem(encoder: Table | None = None, rules: RuleSet | None = None, **settin
         EMConfig(**own),
         engine=LocalEngine(1),
     )
+
+
+def calibration_error(probabilities, labels, bins=15):
+    """Expected calibration error: mean |share observed − mean q| over bins of equal size by q."""
+    parts = np.array_split(np.argsort(probabilities, kind="stable"), bins)
+    gaps = [abs(float((labels[b] - probabilities[b]).sum())) for b in parts if len(b)]
+    return float(np.sum(gaps) / len(labels))

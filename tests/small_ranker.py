@@ -9,7 +9,7 @@ import numpy as np
 
 from graphs import brute_paths, brute_strengths
 from loger.encoder import Calibration
-from loger.encoder.folding import EncoderParts
+from loger.encoder.protocol import AdditiveEncoder, EncoderParts
 from loger.graph import history
 from loger.grounding import ground
 from loger.learning.config import WALK
@@ -24,7 +24,7 @@ SCALES = np.array([0.05, 0.1, 0.2, 0.1, 0.05, 0.3])
 USERS = np.arange(12)
 
 
-class Sums(Table):
+class Sums(Table, AdditiveEncoder):
     """An encoder whose scores are sums: of the item's own, and of one for each interaction."""
 
     attributable = folds_in = True
@@ -33,12 +33,13 @@ class Sums(Table):
         rng = np.random.default_rng(8)
         self.own, self.pairs = rng.normal(size=GRAPH.n_items), rng.normal(size=(25, 25))
 
-    def fold_in(self, owners, items, weights, n_users) -> np.ndarray:
+    def fold_in(self, histories) -> np.ndarray:
+        owners, items, weights, n_users = histories
         scores = np.tile(self.own, (n_users, 1))
         np.add.at(scores, owners, weights[:, None] * self.pairs[items])
         return scores.astype(np.float32)
 
-    def attribute(self, owned, weights, items) -> EncoderParts:
+    def attribute(self, owned, weights, items, own=None) -> EncoderParts:
         free = np.setdiff1d(np.arange(GRAPH.n_items), owned)
         actions = weights[:, None] * self.pairs[owned]
         means = actions[:, free].mean(axis=1), float(self.own[free].mean())

@@ -10,9 +10,8 @@ import pytest
 from loger.data.demo import shop
 from loger.data.splits import split
 from loger.encoder import Calibration, TransE, TransEConfig
-from loger.encoder.calibration import calibration_error
 from loger.encoder.folding import score_users
-from loger.encoder.training.hidden import HiddenPairs
+from loger.encoder.training.config import HiddenPairs
 from loger.encoder.transe_training import Training
 from loger.errors import LogerError
 from loger.evaluation.faithfulness import LogerActions
@@ -28,6 +27,7 @@ from loger.logic.mln import FEATURES
 from loger.metrics.faithfulness import lead
 from loger.ranking.ranker import Fusion
 from loger.rules import RuleSet
+from small import calibration_error
 
 
 @pytest.fixture(scope="module")

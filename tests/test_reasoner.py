@@ -14,7 +14,7 @@ from graphs import graphs, hub_graph
 from loger.data import split
 from loger.data.demo import shop
 from loger.encoder import TransE, TransEConfig
-from loger.encoder.vectors import vectors
+from loger.encoder.folding import vectors
 from loger.errors import LogerError
 from loger.grounding import count_paths, paths
 from loger.logic.mining import mine

@@ -7,13 +7,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from loger.data.demo import shop
-from loger.data.splits import split
-from loger.encoder import TransE, TransEConfig, retrieval, top_items
 from loger.engine import LocalEngine
 from loger.engine.topk import STRETCH, RunningBest, places, top_k
 from loger.errors import LogerError
-from loger.graph import history
 
 FEW = st.sampled_from([-np.inf, -1.0, 0.0, 0.5, 2.0])  # many ties
 SHAPES = st.tuples(st.integers(1, 4), st.integers(1, 300))
@@ -91,57 +87,13 @@ def test_a_score_that_is_no_number_is_an_error():
         top_k(np.array([[1.0]], dtype=np.float32), 0)
 
 
-@pytest.mark.parametrize("distance", ["sphere", "squared"])  # by tiles, and by whole rows
-@pytest.mark.parametrize("tile", [(512, 1024), (3, 7)])
-def test_top_items_of_an_encoder_equal_brute_force_and_leave_training_items_out(
-    distance, tile, monkeypatch
-):
-    parts = split(shop(seed=2, users=100, items=80).dataset)
-    config = TransEConfig(dimension=16, epochs=1, distance=distance)
-    encoder = TransE(config).fit(parts.graph)
-    monkeypatch.setattr(retrieval, "USERS_PER_TILE", tile[0])
-    monkeypatch.setattr(retrieval, "ITEMS_PER_TILE", tile[1])
-    users = np.array([5, 3, 99, 3])
-    items, values = top_items(encoder, parts.graph, users, 7)
-    scores = encoder.score_items(users)
-    train_users, train_items = parts.pairs("train")
-    for row, u in enumerate(users):
-        scores[row, train_items[train_users == u]] = -np.inf
-    order = np.argsort(-scores, kind="stable", axis=1)[:, :7]
-    assert (items == order).all()
-    np.testing.assert_allclose(values, np.take_along_axis(scores, order, axis=1), rtol=1e-5)
-
-
-def test_items_of_equal_scores_come_in_their_order_across_tiles(monkeypatch):
-    parts = split(shop(seed=2, users=30, items=60).dataset)
-    encoder = TransE(TransEConfig(dimension=4, epochs=1)).fit(parts.graph)
-    first, n = parts.graph.n_users, parts.graph.n_items
-    state = {name: array.copy() for name, array in encoder.state().items()}
-    state["entities.table"][first : first + n] = state["entities.table"][first]
-    state["biases.table"][first : first + n] = 0
-    encoder.load_state(parts.graph, state)
-    monkeypatch.setattr(retrieval, "ITEMS_PER_TILE", 8)
-    items, _ = top_items(encoder, parts.graph, [4], 20)
-    rows, seen = history(parts.graph, np.array([4]))
-    assert len(rows) > 0
-    assert items[0].tolist() == np.setdiff1d(np.arange(n), seen)[:20].tolist()
-
-
-def test_each_worker_computes_its_product_on_one_core(monkeypatch):
-    seen = []
-    parts = split(shop(seed=2, users=30, items=60).dataset)
-    encoder = TransE(TransEConfig(dimension=4, epochs=1)).fit(parts.graph)
-    offer = RunningBest.offer
-
-    def noted(self, scores, first):
+def test_each_worker_computes_its_product_on_one_core():
+    def noted(shared, block):
         threads = [row["num_threads"] for row in threadpool_info() if row["user_api"] == "blas"]
-        seen.append((threading.get_ident(), threads))
-        offer(self, scores, first)
+        return threading.get_ident(), threads
 
-    monkeypatch.setattr(RunningBest, "offer", noted)
-    monkeypatch.setattr(retrieval, "USERS_PER_TILE", 5)
     with threadpool_limits(2):
-        top_items(encoder, parts.graph, np.arange(30), 3, engine=LocalEngine(2))
+        seen = list(LocalEngine(2).map("noting", noted, list(range(6)), None))
         after = [row["num_threads"] for row in threadpool_info() if row["user_api"] == "blas"]
     assert {thread for thread, _ in seen} - {threading.get_ident()}
     assert all(1 in threads for _, threads in seen)

@@ -21,9 +21,8 @@ from loger.data.notes import Note
 from loger.data.splits import split
 from loger.data.update_log import Update, Updates, due
 from loger.encoder import TransEConfig
-from loger.encoder.expected import RIDGE
+from loger.encoder.cold_start import RIDGE, Moved
 from loger.encoder.network import GNN
-from loger.encoder.newcomers import Moved
 from loger.errors import DataError, LogerError, UnknownNameError
 from loger.evaluation.fit_record import FitRecord
 from loger.graph import Derived, KnowledgeGraph, Vocabulary

@@ -14,12 +14,13 @@ import torch
 
 from loger.data import Split, split
 from loger.data.demo import shop
-from loger.encoder import Encoder, HiddenPairs, TransE, TransEConfig, top_items
+from loger.encoder import Encoder, HiddenPairs, TransE, TransEConfig
 from loger.encoder.kge import KGE
 from loger.encoder.network import GNN, draw_neighbours
 from loger.encoder.training.loop import Triples
+from loger.engine.topk import top_k
 from loger.errors import LogerError, UnknownNameError
-from loger.graph import INTERACTION, KnowledgeGraph
+from loger.graph import INTERACTION, KnowledgeGraph, history
 
 Make = Callable[..., Any]
 
@@ -105,7 +106,7 @@ def test_finds_held_out_purchases_far_better_than_chance(make: Make, parts: Spli
     encoder = make(epochs=16).fit(parts.graph)
     users, items = parts.pairs("validation")
     asked = np.unique(users)
-    found, _ = top_items(encoder, parts.graph, asked, 20)
+    found, _ = top_k(encoder.score_items(asked), 20, history(parts.graph, asked))
     hits = (found[np.searchsorted(asked, users)] == items[:, None]).any(1).mean()
     chance = 20 / parts.graph.n_items
     assert hits > 3 * chance, f"{hits:.3f} against {chance:.3f} by chance"
@@ -262,7 +263,7 @@ def test_the_random_numbers_of_others_are_left_alone(small: KnowledgeGraph) -> N
 
 def test_negatives_are_of_the_type_that_is_sought(small: KnowledgeGraph) -> None:
     config = KGE("DistMult", batch=64).config
-    batches = list(Triples(small, None).batches(config, 0, warm=False))
+    batches = list(Triples(small, None, config.negatives).batches(config, 0, warm=False))
     assert {b.relation for b in batches} == set(range(len(small.relations)))
     for b in batches:
         side = 0 if b.head_sought else 1

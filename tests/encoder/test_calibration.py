@@ -5,7 +5,8 @@ from scipy.special import expit
 from loger.data.demo import shop
 from loger.data.splits import split
 from loger.encoder import Calibration, TransE, TransEConfig, calibrate
-from loger.encoder.calibration import calibration_error, fit_calibration, validation_scores
+from loger.encoder.calibration import fit_calibration, validation_scores
+from small import calibration_error
 
 
 def test_a_known_slope_and_intercept_are_found_again():

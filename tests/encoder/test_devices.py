@@ -11,7 +11,7 @@ import torch
 from loger.data.demo import shop
 from loger.data.splits import split
 from loger.encoder import TransE, TransEConfig
-from loger.encoder.training.rows import RowAdam
+from loger.encoder.training.loop import RowAdam
 
 SMALL = TransEConfig(dimension=16, epochs=2, batch=128, device="cpu")
 
@@ -36,5 +36,5 @@ def test_a_gpu_learns_what_the_cpu_learns(graph):
     on_gpu = TransE(replace(SMALL, device="cuda")).fit(graph)
     users = np.arange(graph.n_users)
     np.testing.assert_allclose(on_gpu.score_items(users), on_cpu.score_items(users), atol=0.05)
-    again = on_gpu.refit(graph)  # goes on from arrays of the CPU
+    again = on_gpu.fit(graph, warm=True)  # goes on from arrays of the CPU
     assert np.isfinite(again.entities_).all()

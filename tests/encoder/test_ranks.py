@@ -17,9 +17,9 @@ from loger.cli.ranks import on_ranks
 from loger.data import split
 from loger.data.demo import shop
 from loger.encoder import TransE, TransEConfig
-from loger.encoder.training import ranks as module
-from loger.encoder.training.hidden import HiddenPairs
-from loger.encoder.training.ranks import Ranks, current, joined
+from loger.encoder.training import distributed
+from loger.encoder.training.config import HiddenPairs
+from loger.encoder.training.distributed import Ranks, current, joined
 from loger.encoder.transe_training import Training
 from loger.errors import LogerError
 
@@ -111,15 +111,21 @@ def torchrun(monkeypatch):
 
 
 def test_a_lost_rank_is_an_error_that_says_how_to_go_on(torchrun, monkeypatch):
-    def gone(*_):
-        raise RuntimeError("Connection closed by peer")
+    def closed(*arguments):
+        raise RuntimeError("[gloo/transport/tcp/pair.cc:553] Connection closed by peer")
 
     told = "rank 0 lost another rank; give the same command again"
-    with pytest.raises(LogerError, match=told), joined() as ranks:
+    with joined() as ranks:
         assert current() is ranks
-        ranks.size = 2
-        monkeypatch.setattr("torch.distributed.all_reduce", gone)
-        ranks.added(1, [torch.zeros(2)])
+        two = Ranks(0, 2, ranks.store)
+        for name in ("all_reduce", "broadcast", "broadcast_object_list"):
+            monkeypatch.setattr(torch.distributed, name, closed)
+        with pytest.raises(LogerError, match=told):
+            two.added(1, [torch.ones(3)])
+        with pytest.raises(LogerError, match=told):
+            two.as_leader(1, [])
+        with pytest.raises(LogerError, match=told):
+            two.dismiss()
     with pytest.raises(RuntimeError, match="something else"), joined():
         raise RuntimeError("something else")
     assert current().size == 1
@@ -134,7 +140,7 @@ def test_only_the_leading_rank_runs_the_command(leads, monkeypatch, capsys):
             self.helped = True
 
     two, ran = Two(0 if leads else 1, 2), []
-    monkeypatch.setattr(module, "joined", lambda local: nullcontext(two))
+    monkeypatch.setattr(distributed, "joined", lambda local: nullcontext(two))
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", str(two.rank))
     on_ranks(ran.append)("it")

@@ -14,11 +14,11 @@ from loger.data import from_frames
 from loger.data.demo import shop
 from loger.data.splits import split
 from loger.encoder import HiddenPairs, TransE, TransEConfig
-from loger.encoder.distance import scores_of
 from loger.encoder.folding import score_users
-from loger.encoder.histories import Histories
-from loger.encoder.training.rows import RowAdam
-from loger.encoder.transe_training import Training, _Batch, _stream
+from loger.encoder.protocol import WeightedItems
+from loger.encoder.training.loop import RowAdam
+from loger.encoder.transe import FACT_GAMMA
+from loger.encoder.transe_training import Histories, Training, _Batch, _stream, scores_of
 from loger.errors import LogerError
 from loger.graph import INTERACTION
 from loger.grounding import Walk
@@ -134,7 +134,7 @@ def whole_loss(encoder, batch, entities, relations, biases):
     else:
         x = x + relations[batch.relation]
     x, y = x / x.norm(dim=1, keepdim=True).clamp(min=1e-12), y / y.norm(dim=1, keepdim=True)
-    gamma = config.gamma if batch.relation == INTERACTION else config.fact_gamma
+    gamma = config.gamma if batch.relation == INTERACTION else FACT_GAMMA
     scores = gamma * x @ y.T
     if not batch.head_sought:
         scores = scores + biases[candidates, 0]
@@ -148,7 +148,7 @@ def whole_loss(encoder, batch, entities, relations, biases):
         true = scores[rows, positive]
         others = scores.clone()
         others[rows, positive] = -torch.inf
-        share = torch.softmax(config.temperature * others, 1).detach()
+        share = torch.softmax(others, 1).detach()
         wrong = torch.nn.functional.softplus(others)
         losses = 0.5 * (torch.nn.functional.softplus(-true) + (share * wrong).sum(1))
     return losses.mean()
@@ -294,19 +294,21 @@ def test_folding_in_a_users_own_history_gives_its_own_scores(parts):
     folded = score_users(encoder, parts.graph, range(5))
     assert np.allclose(folded, encoder.score_items(range(5)), atol=1e-5)
     none = np.empty(0, dtype=np.int64)
-    assert np.isfinite(encoder.fold_in(none, none, none.astype(float), 1)).all()
+    assert np.isfinite(encoder.fold_in(WeightedItems(none, none, none.astype(float), 1))).all()
 
 
 def test_folding_in_counts_items_by_their_weights_and_old_ones_less(parts):
     encoder = TransE(SMALL).fit(parts.graph)
     one, items = np.zeros(2, dtype=np.int64), np.array([3, 8])
-    tilted = encoder.fold_in(one, items, np.array([1.0, 0.0]), 1)
-    assert np.allclose(tilted, encoder.fold_in(one[:1], items[:1], np.ones(1), 1), atol=1e-5)
+    tilted = encoder.fold_in(WeightedItems(one, items, np.array([1.0, 0.0]), 1))
+    first = encoder.fold_in(WeightedItems(one[:1], items[:1], np.ones(1), 1))
+    assert np.allclose(tilted, first, atol=1e-5)
     plain, recent = (score_users(encoder, parts.graph, [0], Walk(recency=r)) for r in (0.0, 50.0))
     u, v = parts.pairs("train")
     times = parts.dataset.interactions.times[parts.train]
     latest = v[u == 0][times[u == 0] == times[u == 0].max()]
-    alone = encoder.fold_in(np.zeros(len(latest), int), latest, np.ones(len(latest)), 1)
+    n = len(latest)
+    alone = encoder.fold_in(WeightedItems(np.zeros(n, int), latest, np.ones(n), 1))
     assert np.allclose(recent, alone, atol=1e-4)
     assert not np.allclose(plain, recent, atol=1e-2)
 
@@ -314,13 +316,13 @@ def test_folding_in_counts_items_by_their_weights_and_old_ones_less(parts):
 def test_free_users_fit_too_but_cannot_be_folded_in(parts):
     encoder = TransE(replace(SMALL, users="free")).fit(parts.graph)
     with pytest.raises(LogerError, match="free users"):
-        encoder.fold_in(np.array([0]), np.array([1]), np.ones(1), 1)
+        encoder.fold_in(WeightedItems(np.array([0]), np.array([1]), np.ones(1), 1))
     assert np.array_equal(score_users(encoder, parts.graph, [1]), encoder.score_items([1]))
 
 
 @pytest.mark.parametrize("distance", ["squared", "l1"])
 def test_other_distances_learn_too(parts, distance):
-    config = replace(SMALL, distance=distance, gamma=4, fact_gamma=4, epochs=4)
+    config = replace(SMALL, distance=distance, gamma=4, epochs=4)
     encoder = TransE(config).fit(parts.graph)
     users, items = parts.pairs("train")
     scores = encoder.score_items(range(parts.dataset.n_users))
@@ -351,43 +353,6 @@ def test_a_warm_fit_goes_on_from_where_it_was(parts):
     after = encoder.score_items(range(20))
     assert not np.array_equal(before, after)
     assert np.corrcoef(before.ravel(), after.ravel())[0, 1] > 0.5
-
-
-def test_a_refit_goes_on_to_what_is_new_with_fewer_epochs(parts, tmp_path):
-    first, graph = TransE(SMALL).fit(parts.graph), parts.refit().graph
-    users, items = parts.pairs("validation")
-
-    def ranks(encoder):
-        scores = encoder.score_items(users)
-        return (scores > scores[np.arange(len(items)), items][:, None]).sum(axis=1).mean()
-
-    config = replace(SMALL, epochs=20, refit_epochs=2)
-    known = TransE(config).fit(parts.graph)
-    state, seen = known.state(), []
-    before = ranks(known)
-    after = known.refit(graph, progress=lambda what, done, total: seen.append(total))
-    assert ranks(after) < before  # it has learned what it did not know
-    assert seen[0] * 10 <= _steps(config, graph) * 1.01  # in a tenth of the steps
-    again = TransE(config).load_state(parts.graph, state)
-    again.refit(graph, checkpoint=tmp_path)
-    assert equal_states(after, again)
-    again = TransE(config).load_state(parts.graph, state)
-    assert equal_states(after, again.refit(graph, checkpoint=tmp_path))  # taken up
-    cold = TransE(replace(SMALL, refit_epochs=0)).load_state(parts.graph, first.state())
-    assert equal_states(cold.refit(graph), TransE(replace(SMALL, refit_epochs=0)).fit(graph))
-
-
-def _steps(config, graph):
-    """How many steps a whole fit reports."""
-    seen = []
-
-    def stop(what, done, total):
-        seen.append(total)
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        TransE(config).fit(graph, progress=stop)
-    return seen[0]
 
 
 def test_a_saved_state_scores_the_same_and_a_foreign_one_is_refused(parts):

@@ -11,8 +11,7 @@ from loger.baselines import CKE, EASE
 from loger.baselines.matching import PathMatcher
 from loger.data import split
 from loger.data.demo import shop
-from loger.encoder import TransE, TransEConfig, calibration, retrieval
-from loger.encoder.retrieval import top_items
+from loger.encoder import TransEConfig, calibration
 from loger.engine import LocalEngine, ProcessEngine
 from loger.evaluation.faithfulness import FaithfulnessConfig, faithfulness_report
 from loger.evaluation.faithfulness.probing import loger_probes
@@ -135,19 +134,6 @@ def test_evaluation_of_the_model(same, parts, model, monkeypatch):
     monkeypatch.setattr(recommender, "BLOCK_BYTES", 8 * parts.dataset.n_items * 40)
     users, known = np.arange(parts.dataset.n_users), part_matrix(parts, "train")
     same(lambda engine: ranked(model, users, known, 10, engine=engine), "ranking LOGER")
-
-
-@pytest.mark.parametrize("distance", ["sphere", "squared"])
-def test_retrieval(same, parts, distance, monkeypatch):
-    config = TransEConfig(dimension=8, epochs=1, distance=distance)
-    encoder = TransE(config).fit(parts.graph)
-    monkeypatch.setattr(retrieval, "USERS_PER_TILE", 40)
-    monkeypatch.setattr(retrieval, "CELLS_PER_BLOCK", 40 * parts.graph.n_items)
-    users = np.arange(parts.graph.n_users)
-    same(
-        lambda engine: top_items(encoder, parts.graph, users, 10, engine=engine),
-        "retrieving items",
-    )
 
 
 def test_paths_found_after_the_fact(same, parts):

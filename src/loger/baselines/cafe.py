@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy, elu, logsigmoid, normalize
 from loger.baselines._walks import best_tails
 from loger.data.splits import Split
 from loger.encoder import Encoder, TransE, TransEConfig
-from loger.encoder.vectors import vectors
+from loger.encoder.folding import vectors
 from loger.engine import Progress, silent
 from loger.engine.settings import overridden
 from loger.engine.threads import one_thread

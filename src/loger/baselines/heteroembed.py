@@ -14,8 +14,7 @@ from torch import Tensor
 from loger.baselines.matching import PathMatcher
 from loger.baselines.sampling import Noise, relation_batches
 from loger.data.splits import Split
-from loger.encoder.training.loop import chosen_device, entity_ids
-from loger.encoder.training.rows import RowAdam
+from loger.encoder.training.loop import RowAdam, chosen_device, entity_ids
 from loger.engine import Progress, silent
 from loger.engine.settings import overridden
 from loger.engine.threads import one_thread

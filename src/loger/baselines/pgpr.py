@@ -15,8 +15,8 @@ from torch.nn.functional import elu, normalize, smooth_l1_loss
 from loger.baselines._walks import best_steps, find_steps, step_products, step_sums
 from loger.data.splits import Split
 from loger.encoder import Encoder, TransE, TransEConfig
+from loger.encoder.folding import vectors
 from loger.encoder.training.loop import chosen_device
-from loger.encoder.vectors import vectors
 from loger.engine import Progress, silent
 from loger.engine.settings import overridden
 from loger.engine.threads import one_thread

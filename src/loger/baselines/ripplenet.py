@@ -15,8 +15,7 @@ from torch.nn.functional import cross_entropy, embedding
 from loger.baselines._walks import ripple_sets
 from loger.baselines.sampling import Noise
 from loger.data.splits import Split
-from loger.encoder.training.loop import chosen_device
-from loger.encoder.training.rows import RowAdam
+from loger.encoder.training.loop import RowAdam, chosen_device
 from loger.engine import Progress, silent
 from loger.engine.settings import overridden
 from loger.engine.threads import one_thread

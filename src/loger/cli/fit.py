@@ -140,7 +140,7 @@ def written(
         checkpoint = out.with_name(out.name + ".unfinished")
         name = "LOGER" if record.preset == "default" else f"LOGER ({record.preset})"
         model = fitted(split, config, checkpoint, name, works_on, record.warm_from)
-        from loger.encoder.training.ranks import current
+        from loger.encoder.training.distributed import current
 
         record = replace(record, tried=model.tried_, ranks=current().size)
         model.save(out, record=asdict(record))

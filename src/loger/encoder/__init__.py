@@ -1,17 +1,16 @@
 """KG encoders: f_θ of the paper, and adapters to the models of other libraries."""
 
 from loger.encoder.calibration import Calibration, calibrate
-from loger.encoder.protocol import Encoder
-from loger.encoder.retrieval import top_items
-from loger.encoder.training.hidden import HiddenPairs
+from loger.encoder.protocol import AdditiveEncoder, Encoder
+from loger.encoder.training.config import HiddenPairs
 from loger.encoder.transe import TransE, TransEConfig
 
 __all__ = [
+    "AdditiveEncoder",
     "Calibration",
     "Encoder",
     "HiddenPairs",
     "TransE",
     "TransEConfig",
     "calibrate",
-    "top_items",
 ]

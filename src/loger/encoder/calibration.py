@@ -1,11 +1,11 @@
-"""Calibration: from an encoder's scores to probabilities q that can stand beside p (METHOD 2).
+"""Calibration: from an encoder's scores to probabilities q that are comparable with p (METHOD 2).
 
 S = q + α·p depends on the scale of q. So q = σ(a·s + b) is fitted on held-out pairs against
 uniform unobserved items of the same users. What q means depends on how many of these there are for
-each held-out one: against one it is the probability to be the observed of two, which is near 1 for
-all of a user's best items and cannot tell them apart; against all of them it is the probability
-that the user takes the item. Negatives that are drawn stand for those that are not by their
-weights (importance weighting), so that any base rate can be had from a few of them.
+each held-out one. Against one, it is the probability to be the observed of two, which is near 1 for
+all of a user's best items and cannot tell them apart. Against all of them, it is the probability
+that the user takes the item. Sampled negatives represent the others by their weights (importance
+weighting), so that a few of them are enough for any base rate.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from loger.errors import LogerError
 if TYPE_CHECKING:
     from loger.data.splits import Split
 
-Floats = NDArray[np.float64]
+Doubles = NDArray[np.float64]
 BLOCK = 1024
 """Users whose items are scored at a time."""
 
@@ -36,12 +36,12 @@ class Calibration:
     slope: float = 1.0
     intercept: float = 0.0
 
-    def __call__(self, scores: NDArray[np.floating]) -> Floats:
+    def __call__(self, scores: NDArray[np.floating]) -> Doubles:
         """The probabilities of scores."""
-        out: Floats = expit(self.logit(scores))
+        out: Doubles = expit(self.logit(scores))
         return out
 
-    def logit(self, scores: NDArray[np.floating]) -> Floats:
+    def logit(self, scores: NDArray[np.floating]) -> Doubles:
         """The calibrated scores before σ."""
         return self.slope * np.asarray(scores, dtype=np.float64) + self.intercept
 
@@ -60,7 +60,7 @@ def calibrate(
 
 def validation_scores(
     encoder: Encoder, split: Split, seed: int = 0, engine: Engine | None = None
-) -> tuple[Floats, NDArray[np.bool_]]:
+) -> tuple[Doubles, NDArray[np.bool_]]:
     """Scores of all validation pairs and of as many unobserved ones, and which are which."""
     users, items = split.pairs("validation")
     if not len(users):
@@ -79,7 +79,7 @@ def validation_scores(
     return np.concatenate([seen for seen, _ in parts] + [other for _, other in parts]), labels
 
 
-def _scored(encoder: Encoder, block: tuple[NDArray[np.integer], ...]) -> tuple[Floats, Floats]:
+def _scored(encoder: Encoder, block: tuple[NDArray[np.integer], ...]) -> tuple[Doubles, Doubles]:
     """The scores of a block's pairs, and of as many others of the same users."""
     users, rows, items, others = block
     scores = encoder.score_items(users)
@@ -113,16 +113,3 @@ def fit_calibration(
         if np.abs(step).max() < 1e-10:
             break
     return Calibration(float(w[0] / spread), float(w[1] - w[0] * centre / spread))
-
-
-def calibration_error(
-    probabilities: NDArray[np.floating],
-    labels: NDArray[np.bool_],
-    bins: int = 15,
-    weights: NDArray[np.floating] | None = None,
-) -> float:
-    """Expected calibration error: mean |share observed − mean q| over bins of equal size by q."""
-    each = np.ones(len(labels)) if weights is None else np.asarray(weights, dtype=np.float64)
-    parts = np.array_split(np.argsort(probabilities, kind="stable"), bins)
-    gaps = [abs(float(each[b] @ (labels[b] - probabilities[b]))) for b in parts if len(b)]
-    return float(np.sum(gaps) / each.sum())

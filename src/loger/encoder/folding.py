@@ -1,119 +1,32 @@
-"""Users as a graph knows them, whatever the encoder was trained on."""
+"""Users as a graph knows them, whatever graph the encoder was trained on.
+
+A user of an additive encoder is the weighted sum of their items, Σ_i w_i e_i / √(Σ_i w_i²). This is
+computed in three places, which differ in what they need: for some users and any weights
+(``WeightedItems.sums``), for all users of a graph with weights of 1 (``write_user_sums``), and in
+training, where the item to be predicted is left out (``transe_training.Bags``).
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from loger.encoder.protocol import Encoder, Floats
+from loger.encoder.protocol import (
+    AdditiveEncoder,
+    Encoder,
+    EncoderParts,
+    Floats,
+    Own,
+    WeightedItems,
+)
 from loger.engine.threads import one_thread
-from loger.graph import Graph, UserView, history_edges
+from loger.errors import LogerError
+from loger.graph import Graph, KnowledgeGraph, UserView, history_edges
 
 if TYPE_CHECKING:
     from loger.grounding import Walk
-
-
-@runtime_checkable
-class FoldsIn(Protocol):
-    """An encoder that can make a user's vector from its items."""
-
-    @property
-    def folds_in(self) -> bool:
-        """Whether its settings let it."""
-        ...
-
-    def fold_in(
-        self,
-        owners: NDArray[np.integer],
-        items: NDArray[np.integer],
-        weights: NDArray[np.floating],
-        n_users: int,
-    ) -> Floats:
-        """Scores of all items for users that have these items; [users, items]."""
-        ...
-
-
-@dataclass(frozen=True, eq=False)
-class EncoderParts:
-    """The encoder's scores of some items for one user, as sums over the user's interactions.
-
-    s(v) = appeal[v] + Σ_a actions[a, v]. The means are over all items that the user does not have.
-    In double precision.
-    """
-
-    actions: NDArray[np.float64]  # [interactions, items]
-    appeal: NDArray[np.float64]  # [items]
-    mean_actions: NDArray[np.float64]  # [interactions]
-    mean_appeal: float
-
-
-Own = tuple[float, float]
-"""What an item's product with the relation and its bias count, beside the sum over interactions."""
-
-
-@runtime_checkable
-class Attributable(Protocol):
-    """An encoder whose scores can be sums over a user's interactions."""
-
-    @property
-    def attributable(self) -> bool:
-        """Whether they are, with its settings."""
-        ...
-
-    def attribute(
-        self,
-        owned: NDArray[np.integer],
-        weights: NDArray[np.floating],
-        items: NDArray[np.integer],
-    ) -> EncoderParts:
-        """The parts of the scores of items for a user that owns items with weights."""
-        ...
-
-
-@runtime_checkable
-class Summable(Attributable, Protocol):
-    """An attributable encoder with scores that are plain sums: what an interaction gives does not
-    depend on the others."""
-
-    def sums(
-        self,
-        owners: NDArray[np.integer],
-        items: NDArray[np.integer],
-        weights: NDArray[np.floating],
-        n_users: int,
-    ) -> Floats:
-        """Σ over what each user has of weight times the product with every item; [users, items].
-
-        Arguments are those of ``FoldsIn.fold_in``.
-        """
-        ...
-
-    @property
-    def own_parts(self) -> Floats:
-        """What items have whoever asks: their product with the relation, and a bias; [2, items]."""
-        ...
-
-    @property
-    def shifts(self) -> Floats:
-        """What is added to the scores of items besides, 0 of those the fit knew; [items]."""
-        ...
-
-    def self_products(self) -> Floats:
-        """What an item gives itself where it is in a history with weight 1; [items]."""
-        ...
-
-    def attribute(
-        self,
-        owned: NDArray[np.integer],
-        weights: NDArray[np.floating],
-        items: NDArray[np.integer],
-        own: Own | None = None,
-    ) -> EncoderParts:
-        """As ``Attributable.attribute``; with ``own``, of ``sums`` and the items' own parts."""
-        ...
 
 
 def attribute_user(
@@ -124,18 +37,17 @@ def attribute_user(
     walk: Walk | None = None,
     own: Own | None = None,
 ) -> EncoderParts | None:
-    """The encoder's scores of items for a user as sums over the user's interactions, in the order
-    of ``history``; None if the encoder is opaque: then no action can be named."""
-    if not (isinstance(encoder, Attributable) and encoder.attributable):
+    """The encoder's scores of items for a user, as sums over the user's interactions.
+
+    Interactions are in the order of ``history``. Returns None for an encoder whose scores can't be
+    split.
+    """
+    if not (isinstance(encoder, AdditiveEncoder) and encoder.attributable):
         return None
-    _, edges = history_edges(graph, np.array([user]))
-    owned = graph.rows.tails[edges] - graph.n_users
-    weights = _history_weights(graph, edges, walk)
-    if own is None:
-        return encoder.attribute(owned, weights, items)
-    assert isinstance(encoder, Summable)
-    weights = weights / _lengths(graph, np.zeros_like(edges), weights, 1, walk)
-    return encoder.attribute(owned, weights, items, own)
+    history = _histories(graph, np.array([user]), walk)
+    if own is not None:
+        history = _divided(graph, history, walk)
+    return encoder.attribute(history.items, history.weights, items, own)
 
 
 def score_users(
@@ -145,15 +57,15 @@ def score_users(
     walk: Walk | None = None,
     own: Own | None = None,
 ) -> Floats:
-    """Scores of all items for a block of users as a graph knows them; [users, items].
+    """Scores of all items for some users as a graph knows them; [users, items].
 
-    With ``own`` they are plain sums over the user's interactions, divided by √(Σ w²) of all that
-    the user ever did, and those parts of the items.
+    With ``own`` they are plain sums over the user's interactions, divided by √(Σ w²) of everything
+    the user ever did, plus the items' own parts weighted by ``own``.
 
-    An encoder whose users are their histories gets those of this graph: users that came later
-    or changed need no training. There an item counts what it does as the first hop of a walk: by
-    its age where the graph knows times, by its strength where it knows that. Of other encoders the
-    scores are those they learned.
+    An additive encoder gets the histories of this graph: users that came later or changed need no
+    training. An item counts as much as it does as the first hop of a walk: by its age where the
+    graph has times, by its strength where it has those. Other encoders return the scores they
+    learned.
     """
     asked = np.asarray(users, dtype=np.int64)
     with one_thread():  # also for one user, outside of an engine
@@ -164,12 +76,9 @@ def score_unowned(
     encoder: Encoder, graph: Graph, users: NDArray[np.int64], walk: Walk | None, own: Own
 ) -> Floats:
     """As ``score_users``, but an item that a user has gets what the rest of the history gives."""
-    assert isinstance(encoder, Summable)
+    assert isinstance(encoder, AdditiveEncoder)
     scores = score_users(encoder, graph, users, walk, own)
-    owners, edges = history_edges(graph, users)
-    weights = _history_weights(graph, edges, walk)
-    weights = weights / _lengths(graph, owners, weights, len(users), walk)[owners]
-    items = graph.rows.tails[edges] - graph.n_users
+    owners, items, weights, _ = _divided(graph, _histories(graph, users, walk), walk)
     scores[owners, items] -= (weights * encoder.self_products()[items]).astype(np.float32)
     return scores
 
@@ -179,27 +88,30 @@ def _scored(
 ) -> Floats:
     if not folds_in(encoder):
         return encoder.score_items(users)
-    assert isinstance(encoder, FoldsIn)
-    owners, edges = history_edges(graph, users)
-    weights = _history_weights(graph, edges, walk)
-    items = graph.rows.tails[edges] - graph.n_users
+    assert isinstance(encoder, AdditiveEncoder)
+    histories = _histories(graph, users, walk)
     if own is None:
-        return encoder.fold_in(owners, items, weights, len(users))
-    assert isinstance(encoder, Summable)
-    weights = weights / _lengths(graph, owners, weights, len(users), walk)[owners]
-    scores = encoder.sums(owners, items, weights, len(users))
+        return encoder.fold_in(histories)
+    scores = encoder.sums(_divided(graph, histories, walk))
     scores += np.array(own, dtype=np.float32) @ encoder.own_parts + encoder.shifts
     return scores
 
 
 def folds_in(encoder: Encoder) -> bool:
     """Whether an encoder makes a user of its items, so that it takes new ones."""
-    return isinstance(encoder, FoldsIn) and encoder.folds_in
+    return isinstance(encoder, AdditiveEncoder) and encoder.folds_in
 
 
 def has_sums(encoder: Encoder) -> bool:
     """Whether an encoder has scores that are plain sums over a user's interactions."""
-    return isinstance(encoder, Summable) and encoder.attributable
+    return isinstance(encoder, AdditiveEncoder) and encoder.attributable
+
+
+def _histories(graph: Graph, users: NDArray[np.int64], walk: Walk | None) -> WeightedItems:
+    """What users have in a graph, with what each interaction counts."""
+    owners, edges = history_edges(graph, users)
+    weights = _history_weights(graph, edges, walk)
+    return WeightedItems(owners, graph.rows.tails[edges] - graph.n_users, weights, len(users))
 
 
 def _history_weights(
@@ -215,20 +127,96 @@ def _history_weights(
     return out if strong is None else out * strong[edges]
 
 
-def _lengths(
-    graph: Graph,
-    owners: NDArray[np.integer],
-    weights: NDArray[np.floating],
-    n_users: int,
-    walk: Walk | None,
-) -> NDArray[np.float64]:
-    """√(Σ w²) over what each user did, √n where all counts 1.
+def _divided(graph: Graph, histories: WeightedItems, walk: Walk | None) -> WeightedItems:
+    """Histories with weights divided by √(Σ w²) over what each user did.
 
     In a view that includes what was removed: it happened, so that the rest counts as before.
     """
+    owners, _, weights, n_users = histories
     squares = np.bincount(owners, weights**2, minlength=n_users).astype(np.float64)
     if isinstance(graph, UserView):
         recency, strength = (0.0, 0.0) if walk is None else (walk.recency, walk.strength)
         gone = (1.0 + graph.later_than_gone) ** (-2 * recency)
         squares += (gone * graph.gone_relative(strength) ** 2).sum()
-    return np.sqrt(np.maximum(squares, 1e-24))
+    return histories._replace(weights=weights / np.sqrt(np.maximum(squares, 1e-24))[owners])
+
+
+def write_user_sums(
+    table: Floats, graph: KnowledgeGraph, among: NDArray[np.bool_] | None = None
+) -> NDArray[np.bool_]:
+    """Write every user of a graph into a table of entities, as Σ e_i / √n over their items.
+
+    ``among`` says which items count, all without it. Returns who has any of them; [users].
+    """
+    from scipy.sparse import csr_array  # slow to import, and scoring does not need it
+
+    edges, users = graph.interactions
+    items = graph.tails[edges] - graph.n_users
+    if among is not None:
+        counted = among[items]
+        users, items = users[counted], items[counted]
+    n = np.bincount(users, minlength=graph.n_users)
+    weights = (1 / np.sqrt(np.maximum(n, 1)))[users].astype(np.float32)
+    bags = csr_array((weights, (users, items)), shape=(graph.n_users, graph.n_items))
+    first = graph.n_users
+    table[:first] = bags @ table[first : first + graph.n_items]
+    out: NDArray[np.bool_] = n > 0
+    return out
+
+
+# ── vectors for walking ─────────────────────────────────────────────────────────────────
+
+
+def vectors(encoder: Encoder, graph: KnowledgeGraph) -> tuple[Floats, Floats]:
+    """Vectors of all entities and of all relations, inverse ones last; [entities, d], [2R, d].
+
+    An inverse relation has the negated vector of its relation, as translations do. A derived one,
+    which the encoder has not seen, has that of no translation at all. Where the encoder makes
+    users of their history, so does this.
+    """
+    entities, relations, of_histories = _tables(encoder)
+    derived = sum(r.derived for r in graph.relations)  # which encoders do not see
+    if derived and len(relations) == len(graph.relations) - derived:
+        relations = np.concatenate([relations, np.zeros_like(relations[:1]).repeat(derived, 0)])
+    if len(entities) != graph.n_entities or len(relations) != len(graph.relations):
+        raise LogerError(
+            f"the encoder has {len(entities)} entities and {len(relations)} relations, the graph "
+            f"{graph.n_entities} and {len(graph.relations)}; fit the encoder on this graph"
+        )
+    if entities.shape[1] != relations.shape[1]:
+        raise LogerError(
+            f"entities have {entities.shape[1]} dimensions and relations {relations.shape[1]}; "
+            "paths can be walked only where they have as many, as with TransE or RotatE"
+        )
+    if of_histories:
+        write_user_sums(entities, graph)
+    return entities, np.concatenate([relations, -relations])
+
+
+def _tables(encoder: Encoder) -> tuple[Floats, Floats, bool]:
+    """Copies of the encoder's own tables, and whether users are made of their histories."""
+    state = encoder.state()
+    if "entities.table" in state and "relations.table" in state:
+        tables = _floats(state["entities.table"]), _floats(state["relations.table"])
+        return *tables, folds_in(encoder)
+    if "diagonal.weight" in state and hasattr(encoder, "vectors_"):
+        # The network stretches a head by 1 + r rather than moving it by r.
+        shifts = _floats(state["diagonal.weight"]) - 1
+        return _floats(encoder.vectors_.cpu().numpy()), shifts, True
+    model: Any = getattr(getattr(encoder, "module_", None), "model", None)
+    if model is not None and hasattr(model, "entity_representations"):
+        import torch
+
+        with torch.no_grad():
+            parts = model.entity_representations[0](), model.relation_representations[0]()
+        real = [torch.view_as_real(t) if t.is_complex() else t for t in parts]
+        entities, relations = (_floats(t.detach().cpu().flatten(1).numpy()) for t in real)
+        return entities, relations, False
+    raise LogerError(
+        f"{type(encoder).__name__} has no tables of vectors that are known here; paths can be "
+        "walked with TransE, KGE and GNN"
+    )
+
+
+def _floats(array: NDArray[np.generic]) -> Floats:
+    return np.array(array, dtype=np.float32)

@@ -19,29 +19,22 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
-from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from loger.encoder.protocol import Floats
-from loger.encoder.training.checkpoint import Checkpoint
-from loger.encoder.training.hidden import HiddenPairs
+from loger.encoder.training.config import TrainerConfig
 from loger.encoder.training.loop import (
     Batch,
-    Parameters,
-    Triples,
+    TrainedEncoder,
     chosen_device,
     entity_ids,
-    load_arrays,
-    module_arrays,
     softmax_loss,
-    train,
 )
-from loger.engine import Progress, silent
 from loger.engine.settings import overridden
 from loger.errors import LogerError, UnknownNameError
 from loger.graph import INTERACTION, KnowledgeGraph
@@ -51,7 +44,7 @@ CELLS_PER_BLOCK = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class KGEConfig:
+class KGEConfig(TrainerConfig):
     """Settings of an adapted model."""
 
     model: str = "RotatE"
@@ -61,23 +54,14 @@ class KGEConfig:
     """More arguments for the PyKEEN class, such as ``{"scoring_fct_norm": 2}`` for TransE."""
     epochs: int = 20
     warm_epochs: int = 4
-    batch: int = 1024
     negatives: int = 64
     """Shared by a batch. Most models pay for each with a pass over all vectors of the batch."""
-    facts_per_interaction: float = 1.0
-    """Facts per epoch, as a multiple of the interactions."""
-    head_share: float = 0.5
-    """Share of the batches of facts in which the head is to be found, not the tail."""
-    rate: float = 1e-2
-    final_rate: float = 1e-3
-    """The learning rate falls linearly from the one to the other."""
-    seed: int = 0
-    device: str | None = None
-    """Where to train; None takes a GPU if there is one."""
 
 
-class KGE:
+class KGE(TrainedEncoder):
     """An encoder by the name of a PyKEEN model: ``KGE("RotatE", dimension=64)``."""
+
+    proportional = "model"  # PyKEEN's model chooses the scale of its values
 
     def __init__(self, model: str = "RotatE", **settings: Any) -> None:
         self.config = overridden(KGEConfig(), {"model": model, **settings})
@@ -93,37 +77,6 @@ class KGE:
         return f"KGE({self.name!r}, dimension={self.config.dimension})"
 
     # ── fitting ─────────────────────────────────────────────────────────────────────────
-
-    def fit(
-        self,
-        graph: KnowledgeGraph,
-        *,
-        hidden: HiddenPairs | None = None,
-        warm: bool = False,
-        checkpoint: Path | None = None,
-        progress: Progress = silent,
-    ) -> Self:
-        """Learn from a graph; see ``Encoder.fit``."""
-        if not warm:
-            self._start(graph)
-        elif not hasattr(self, "module_"):
-            raise LogerError("a warm fit needs a fit before it")
-        begun = self.state() if warm else None
-        saved = Checkpoint(checkpoint, "KGE", graph.fingerprint, self.config, hidden, begun)
-        self.module_.train()
-        train(
-            Parameters(self.module_, proportional="model"),
-            Triples(graph, hidden),
-            self.config,
-            self._loss,
-            epochs=self.config.warm_epochs if warm else self.config.epochs,
-            warm=warm,
-            saved=saved,
-            progress=progress,
-            after_step=self.module_.model.post_parameter_update,
-        )
-        self.module_.eval()
-        return self
 
     def _start(self, graph: KnowledgeGraph) -> None:
         """Let PyKEEN build the model, with its first values, for a graph."""
@@ -155,7 +108,7 @@ class KGE:
             model.post_parameter_update()  # forget what was derived from the first values
         self.module_.eval()
 
-    def _loss(self, batch: Batch, rng: np.random.Generator) -> Tensor:
+    def _loss(self, graph: KnowledgeGraph, batch: Batch, rng: np.random.Generator) -> Tensor:
         given, sought, negatives = (
             entity_ids(x, self.device) for x in (batch.given, batch.sought, batch.negatives)
         )
@@ -166,6 +119,9 @@ class KGE:
         loss = softmax_loss(batch, positives, against)
         penalty: Tensor = self.module_.model.collect_regularization_term()
         return loss + penalty
+
+    def _after_step(self) -> None:
+        self.module_.model.post_parameter_update()
 
     # ── scoring ─────────────────────────────────────────────────────────────────────────
 
@@ -192,18 +148,6 @@ class KGE:
             part = (x[lo : lo + size] for x in (h, r, t))
             out[lo : lo + size] = self.module_(*part).cpu().numpy()
         return out
-
-    # ── keeping ─────────────────────────────────────────────────────────────────────────
-
-    def state(self) -> dict[str, NDArray[np.generic]]:
-        """All that was learned. A warm fit starts new moments, from here or from memory alike."""
-        return module_arrays(self.module_)
-
-    def load_state(self, graph: KnowledgeGraph, state: Mapping[str, NDArray[np.generic]]) -> Self:
-        """Take over what ``state`` gave."""
-        self._start(graph)
-        load_arrays(self.module_, state, f"a {self.name}")
-        return self
 
 
 class _Scorer(nn.Module):

@@ -6,8 +6,8 @@ inverse relation r,
     x⁽⁰⁾ = e,    x⁽ᵏ⁾_h = e_h + Σ_r w_r · mean_{t ∈ N_r(h)} x⁽ᵏ⁻¹⁾_t,
 
 linear as in LightGCN, normalised per relation as in R-GCN (Schlichtkrull et al. 2018), with one
-learned weight w_r > 0 for each direction of each relation. Users have no vector of their own unless
-``users="free"``: they are what they bought and wrote.
+learned weight w_r > 0 for each direction of each relation. Users have no vector of their own:
+they are what they bought and wrote.
 
 Score. s(h, r, t) = γ_r · cos(x_h ∘ d_r, x_t) + bias_t, with d_r and γ_r learned.
 
@@ -19,10 +19,9 @@ itself. Only rows that were drawn are updated; scoring propagates over all edges
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -32,51 +31,33 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding, embedding_bag, normalize
 
 from loger.encoder.protocol import Floats
-from loger.encoder.training.checkpoint import Checkpoint
-from loger.encoder.training.hidden import HiddenPairs
+from loger.encoder.training.config import TrainerConfig
 from loger.encoder.training.loop import (
     Batch,
     Ids,
-    Parameters,
-    Triples,
+    TrainedEncoder,
     chosen_device,
     entity_ids,
-    load_arrays,
-    module_arrays,
     softmax_loss,
-    train,
 )
-from loger.engine import Progress, silent
 from loger.engine.settings import overridden
-from loger.errors import LogerError
 from loger.graph import INTERACTION, KnowledgeGraph
 
 
 @dataclass(frozen=True, slots=True)
-class GNNConfig:
+class GNNConfig(TrainerConfig):
     """Settings of the graph neural network."""
 
     dimension: int = 64
     draws: Sequence[int] = (8, 4)
     """Neighbours drawn in training at the first hop, the second, …: as many as there are layers."""
-    users: Literal["history", "free"] = "history"
-    gamma: float = 8.0
-    """What γ_r starts from."""
-    epochs: int = 10
     warm_epochs: int = 2
-    batch: int = 1024
     negatives: int = 512
     """Shared by a batch."""
-    facts_per_interaction: float = 1.0
-    """Facts per epoch, as a multiple of the interactions."""
-    head_share: float = 0.5
-    """Share of the batches of facts in which the head is to be found, not the tail."""
-    rate: float = 1e-2
-    final_rate: float = 1e-3
-    """The learning rate falls linearly from the one to the other."""
-    seed: int = 0
-    device: str | None = None
-    """Where to train; None takes a GPU if there is one."""
+
+
+GAMMA = 8.0
+"""What γ_r starts from."""
 
 
 class _Draws(NamedTuple):
@@ -87,8 +68,10 @@ class _Draws(NamedTuple):
     shares: NDArray[np.float32]  # [entities · draws], of the draw in the sum of means
 
 
-class GNN:
+class GNN(TrainedEncoder):
     """An encoder that propagates along the graph: ``GNN(dimension=64)``."""
+
+    name = "GNN"
 
     def __init__(self, **settings: Any) -> None:
         self.config = overridden(GNNConfig(), settings)
@@ -99,53 +82,23 @@ class GNN:
 
     # ── fitting ─────────────────────────────────────────────────────────────────────────
 
-    def fit(
-        self,
-        graph: KnowledgeGraph,
-        *,
-        hidden: HiddenPairs | None = None,
-        warm: bool = False,
-        checkpoint: Path | None = None,
-        progress: Progress = silent,
-    ) -> Self:
-        """Learn from a graph; see ``Encoder.fit``."""
-        if not warm:
-            self._start(graph)
-        elif not hasattr(self, "module_"):
-            raise LogerError("a warm fit needs a fit before it")
-        begun = self.state() if warm else None
-        self._graph = graph
-        train(
-            Parameters(self.module_),
-            Triples(graph, hidden),
-            self.config,
-            self._loss,
-            epochs=self.config.warm_epochs if warm else self.config.epochs,
-            warm=warm,
-            saved=Checkpoint(checkpoint, "GNN", graph.fingerprint, self.config, hidden, begun),
-            progress=progress,
-        )
-        self._settle(graph)
-        return self
-
     def _start(self, graph: KnowledgeGraph) -> None:
         """Draw the first vectors."""
         self.n_users_, self.n_items_ = graph.n_users, graph.n_items
         rng = np.random.default_rng([self.config.seed, 0xE4C0])
         shape = (graph.n_entities, self.config.dimension)
         vectors = rng.standard_normal(shape, dtype=np.float32) * np.float32(0.1)
-        if self.config.users == "history":
-            vectors[: graph.n_users] = 0
+        vectors[: graph.n_users] = 0
         n = len(graph.relations)
-        self.module_ = _Layers(vectors, n, self.config.gamma).to(self.device)
+        self.module_ = _Layers(vectors, n).to(self.device)
 
-    def _loss(self, batch: Batch, rng: np.random.Generator) -> Tensor:
+    def _loss(self, graph: KnowledgeGraph, batch: Batch, rng: np.random.Generator) -> Tensor:
         module, n = self.module_, len(batch.given)
         apart = np.full(2 * n + len(batch.negatives), -1)
         if batch.relation == INTERACTION:
             apart[: 2 * n] = np.concatenate([batch.sought, batch.given])
         entities = np.concatenate([batch.given, batch.sought, batch.negatives])
-        x = self._propagated(entities, apart, rng)
+        x = self._propagated(graph, entities, apart, rng)
         r = torch.tensor([batch.relation], device=self.device)
         turned = module.diagonal(r)  # of whichever side is the head
         given = normalize(x[:n] if batch.head_sought else x[:n] * turned)
@@ -158,7 +111,9 @@ class GNN:
             negatives = negatives + module.bias(entity_ids(batch.negatives, self.device)).T
         return softmax_loss(batch, positives, negatives)
 
-    def _propagated(self, entities: Ids, apart: Ids, rng: np.random.Generator) -> Tensor:
+    def _propagated(
+        self, graph: KnowledgeGraph, entities: Ids, apart: Ids, rng: np.random.Generator
+    ) -> Tensor:
         """x of some entities by drawn neighbours; [entities, dimension].
 
         ``apart`` names for each entity one that does not count as its neighbour, or -1.
@@ -166,14 +121,13 @@ class GNN:
         hops: list[_Draws] = []
         levels = [entities]
         for n in self.config.draws:
-            hops.append(draw_neighbours(self._graph, levels[-1], n, rng, None if hops else apart))
+            hops.append(draw_neighbours(graph, levels[-1], n, rng, None if hops else apart))
             levels.append(hops[-1].neighbours)
         # Each row is fetched once, however often it was drawn, and so gets one gradient.
         distinct, places = np.unique(np.concatenate(levels), return_inverse=True)
         ids = entity_ids(distinct, self.device)
         own: Tensor = self.module_.vectors(ids)  # e; [distinct, dimension]
-        if self.config.users == "history":
-            own = own * (ids >= self.n_users_).unsqueeze(1)
+        own = own * (ids >= self.n_users_).unsqueeze(1)  # users have no vector of their own
         ends = np.cumsum([len(level) for level in levels])[:-1]
         rows = [entity_ids(part, self.device) for part in np.split(places, ends)]
         x: Tensor | None = None  # of the last level, that is e
@@ -230,31 +184,18 @@ class GNN:
         out: Floats = (scores + self.module_.bias(t)[:, 0]).cpu().numpy()
         return out
 
-    # ── keeping ─────────────────────────────────────────────────────────────────────────
-
-    def state(self) -> dict[str, NDArray[np.generic]]:
-        """All that was learned. A warm fit starts new moments, from here or from memory alike."""
-        return module_arrays(self.module_)
-
-    def load_state(self, graph: KnowledgeGraph, state: Mapping[str, NDArray[np.generic]]) -> Self:
-        """Take over what ``state`` gave."""
-        self._start(graph)
-        load_arrays(self.module_, state, "a GNN")
-        self._settle(graph)
-        return self
-
 
 class _Layers(nn.Module):
     """What the network learns."""
 
-    def __init__(self, vectors: NDArray[np.float32], n_relations: int, gamma: float) -> None:
+    def __init__(self, vectors: NDArray[np.float32], n_relations: int) -> None:
         super().__init__()
         n, d = vectors.shape
         self.vectors = nn.Embedding(n, d, _weight=torch.from_numpy(vectors))  # e
         halves = torch.full((2 * n_relations, 1), float(np.log(0.5)))
         self.log_weight = nn.Embedding(2 * n_relations, 1, _weight=halves)  # ln w
         self.diagonal = nn.Embedding(n_relations, d, _weight=torch.ones(n_relations, d))
-        start = torch.full((n_relations, 1), float(np.log(gamma)))
+        start = torch.full((n_relations, 1), float(np.log(GAMMA)))
         self.log_gamma = nn.Embedding(n_relations, 1, _weight=start)
         self.bias = nn.Embedding(n, 1, _weight=torch.zeros(n, 1))
 

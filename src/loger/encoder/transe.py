@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -31,11 +31,9 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from loger.encoder.expected import Expected
-from loger.encoder.folding import EncoderParts, Own
-from loger.encoder.newcomers import Moved, fact_shares, grown_state
-from loger.encoder.protocol import Floats
-from loger.encoder.training.hidden import HiddenPairs
+from loger.encoder.cold_start import Expected, Moved, fact_shares, grown_state
+from loger.encoder.protocol import EncoderParts, Floats, Own, WeightedItems
+from loger.encoder.training.config import HiddenPairs, TrainerConfig
 from loger.engine import Progress, silent
 from loger.errors import LogerError
 from loger.graph import INTERACTION, KnowledgeGraph
@@ -44,55 +42,31 @@ Distance = Literal["sphere", "squared", "l1"]
 """Squared L2 of unit vectors, squared L2, or L1."""
 
 State = dict[str, NDArray[np.generic]]
+FACT_GAMMA = 10.0
+"""γ of the scores of all relations but interactions."""
 NO_GAIN: Floats = np.array([[1.0, 0.0]], dtype=np.float32)
 """Gain and shift of items that the fit knew: their scores are as they are."""
 
 
 @dataclass(frozen=True, slots=True)
-class TransEConfig:
+class TransEConfig(TrainerConfig):
     """Settings of TransE; the defaults are those that validation chose on the Amazon sets."""
 
     dimension: int = 100
     """As in the paper."""
     distance: Distance = "sphere"
     gamma: float = 8.0
-    """γ of the scores of interactions …"""
-    fact_gamma: float = 10.0
-    """… and of all other relations."""
+    """γ of the scores of interactions; that of facts is ``FACT_GAMMA``."""
     users: Literal["history", "free"] = "history"
-    max_history: int = 16
-    """A user of more items is summed, in training, over so many drawn anew each time: where
-    histories are long that is better, not only cheaper (validation NDCG@10 on `ml1m` 14.50 against
-    13.78 with 64 and 14.24 with 8; on `amazon-beauty`, whose histories are short, the same)."""
     loss: Literal["softmax", "adversarial"] = "softmax"
-    temperature: float = 1.0
-    """T of the adversarial loss."""
     epochs: int = 8
     max_interactions: int = 2_200_000
     """Fewer epochs, but at least two, where all of them would visit more interactions than this:
     `ml1m` is best after 4 (validation NDCG@10 13.62 against 13.56 after 6 and 13.18 after 8)."""
     warm_epochs: int = 2
     """Epochs of a fit that starts warm, as in the E-step."""
-    refit_epochs: int = 0
-    """Epochs on train and validation together, from what was learned on train; 0 begins anew …"""
-    refit_rate: float = 3e-3
-    """… and the learning rate with which they begin."""
-    batch: int = 1024
     group: int | None = None
     """So many triples of a batch share their tails as negatives; None: the whole batch."""
-    facts_per_interaction: float = 2.0
-    """Facts per epoch, as a multiple of the interactions, shared among relations ∝ √size."""
-    max_visits: float = 2.0
-    """A fact is learned from about so many times an epoch at most: where interactions are many
-    times as many as facts, more would only take time (`ml1m`: 13.78 in three quarters of it)."""
-    head_share: float = 0.5
-    """Share of the batches of facts in which the head is to be found, not the tail."""
-    rate: float = 1e-2
-    final_rate: float = 1e-3
-    """The learning rate falls linearly from the one to the other."""
-    seed: int = 0
-    device: str | None = None
-    """Where to train; None takes a GPU if there is one."""
 
 
 class TransE:
@@ -129,26 +103,6 @@ class TransE:
         training = Training(self.config, graph, hidden, self.state() if warm else None)
         return self.load_state(graph, training.run(checkpoint, progress))
 
-    def refit(
-        self,
-        graph: KnowledgeGraph,
-        *,
-        checkpoint: Path | None = None,
-        progress: Progress = silent,
-    ) -> Self:
-        """Learn from a graph of the same entities that has more facts than the one before.
-
-        Goes on from what was learned for ``refit_epochs``, or begins anew where that is 0.
-        """
-        from loger.encoder.transe_training import Training
-
-        config = self.config
-        if not config.refit_epochs:
-            return self.fit(graph, checkpoint=checkpoint, progress=progress)
-        course = replace(config, warm_epochs=config.refit_epochs, rate=config.refit_rate)
-        training = Training(course, graph, None, self.state())
-        return self.load_state(graph, training.run(checkpoint, progress))
-
     # ── scoring ─────────────────────────────────────────────────────────────────────────
 
     def score_items(self, users: ArrayLike) -> Floats:
@@ -160,38 +114,13 @@ class TransE:
         """Whether a user's vector is made of its history."""
         return self.config.users == "history"
 
-    def fold_in(
-        self,
-        owners: NDArray[np.integer],
-        items: NDArray[np.integer],
-        weights: NDArray[np.floating],
-        n_users: int,
-    ) -> Floats:
-        """Scores of all items for users known by their items alone; [users, items].
-
-        User ``owners[k]``, owners ascending, has ``items[k]``, which counts ``weights[k]``.
-        """
+    def fold_in(self, histories: WeightedItems) -> Floats:
+        """Scores of all items for users known by their items; see ``AdditiveEncoder.fold_in``."""
         if not self.folds_in:
             raise LogerError("an encoder with free users cannot fold in new ones")
-        # 1/√n where all count 1; in general what keeps the length of a sum of unlike vectors.
-        lengths = np.sqrt(np.bincount(owners, weights**2, minlength=n_users))
-        scale = 1 / np.maximum(lengths, 1e-12)[owners]
-        return self._score_items(self._added_up(owners, items, weights * scale, n_users))
-
-    def _added_up(
-        self,
-        owners: NDArray[np.integer],
-        items: NDArray[np.integer],
-        weights: NDArray[np.floating],
-        n_users: int,
-    ) -> Floats:
-        """The sum of each user's items, by weight; [users, dimension]."""
-        sizes = np.bincount(owners, minlength=n_users)
-        vectors = weights.astype(np.float32)[:, None] * self.entities_[self._items][items]
-        sums = np.zeros((n_users, vectors.shape[1]), dtype=np.float32)
-        if len(owners):
-            sums[sizes > 0] = np.add.reduceat(vectors, (np.cumsum(sizes) - sizes)[sizes > 0])
-        return sums
+        scale = 1 / histories.lengths()[histories.owners]
+        histories = histories._replace(weights=histories.weights * scale)
+        return self._score_items(histories.sums(self.entities_[self._items]))
 
     @property
     def attributable(self) -> bool:
@@ -199,32 +128,26 @@ class TransE:
         in x but for its length, which all items share."""
         return self.folds_in and self.config.distance != "l1"
 
-    def sums(
-        self,
-        owners: NDArray[np.integer],
-        items: NDArray[np.integer],
-        weights: NDArray[np.floating],
-        n_users: int,
-    ) -> Floats:
-        """Σ_a w_a ⟨e_a, y⟩ of all items, times γ, or 2 in space; see ``Summable.sums``."""
-        users = self._added_up(owners, items, self._factor * weights, n_users)
-        out: Floats = users @ self._targets.T
+    def sums(self, histories: WeightedItems) -> Floats:
+        """Σ_a w_a ⟨e_a, y⟩ of all items, times γ, or 2 in space; see ``AdditiveEncoder.sums``."""
+        scaled = histories._replace(weights=self._factor * histories.weights)
+        out: Floats = scaled.sums(self.entities_[self._items]) @ self._targets.T
         return out
 
     @cached_property
     def own_parts(self) -> Floats:
-        """⟨r, y⟩, times γ or 2, and b, less ‖y‖² in space; see ``Summable.own_parts``."""
+        """⟨r, y⟩, times γ or 2, and b, less ‖y‖² in space; see ``AdditiveEncoder.own_parts``."""
         table, relation = self._item_table, self.relations_[INTERACTION].astype(np.float64)
         parts = np.stack([self._factor * (table[:, :-2] @ relation), table[:, -2]])
         return parts.astype(np.float32)
 
     @property
     def shifts(self) -> Floats:
-        """See ``Summable.shifts``."""
+        """See ``AdditiveEncoder.shifts``."""
         return self._gains[:, 1]
 
     def self_products(self) -> Floats:
-        """⟨e, y⟩, times γ or 2; see ``Summable.self_products``."""
+        """⟨e, y⟩, times γ or 2; see ``AdditiveEncoder.self_products``."""
         out: Floats = np.einsum("id,id->i", self.entities_[self._items], self._targets)
         out *= np.float32(self._factor)
         return out
@@ -249,7 +172,7 @@ class TransE:
         items: NDArray[np.integer],
         own: Own | None = None,
     ) -> EncoderParts:
-        """The parts of scores (METHOD 11); see ``Summable.attribute``.
+        """The parts of scores (METHOD 11); see ``AdditiveEncoder.attribute``.
 
         On the sphere s = γ⟨x, ŷ⟩/‖x‖ + b, otherwise s = γ − ‖x‖² + 2⟨x, y⟩ − ‖y‖² + b. What an
         interaction gives is its term of the product with y; all the rest is the item's appeal.
@@ -311,13 +234,6 @@ class TransE:
             return lengths - 2 * (x @ y.T)
         return np.stack([np.abs(row - y).sum(-1) for row in x]) if len(x) else x @ y.T
 
-    def as_product(self, users: ArrayLike) -> tuple[Floats, Floats] | None:
-        """Vectors whose product is ``score_items``, on the sphere."""
-        if self.config.distance != "sphere":
-            return None
-        vectors = self.entities_[np.asarray(users, dtype=np.int64)]
-        return self._questions(vectors), self._answers
-
     def _questions(self, vectors: Floats) -> Floats:
         """Users on the sphere, scaled by γ, and 1: the bias is part of the product."""
         x = unit(vectors + self.relations_[INTERACTION])
@@ -339,7 +255,7 @@ class TransE:
         """Scores of triples; see ``Encoder.score_triples``."""
         h, r, t = (np.asarray(x, dtype=np.int64) for x in (heads, relations, tails))
         x, y = self.entities_[h] + self.relations_[r], self.entities_[t]
-        gamma = np.where(r == INTERACTION, self.config.gamma, self.config.fact_gamma)
+        gamma = np.where(r == INTERACTION, self.config.gamma, FACT_GAMMA)
         if self.config.distance == "sphere":
             scores = gamma * (unit(x) * unit(y)).sum(-1)
         else:
@@ -351,7 +267,7 @@ class TransE:
     # ── keeping ─────────────────────────────────────────────────────────────────────────
 
     def grown(self, moved: Moved) -> TransE:
-        """The encoder on another graph, of which it may not know all; see ``Grows.grown``."""
+        """The encoder on another graph; see ``AdditiveEncoder.grown``."""
         sphere = self.config.distance == "sphere"
         state, guess = grown_state(self.state(), moved, folds_in=self.folds_in, on_sphere=sphere)
         out = TransE(self.config)._take(moved.graph, state)
@@ -360,7 +276,7 @@ class TransE:
         return out
 
     def as_new(self) -> TransE | None:
-        """Users as they are, compared with what is expected of items; see ``Expects.as_new``."""
+        """Users compared with what is expected of items; see ``AdditiveEncoder.as_new``."""
         if self._expected is None:
             return None
         guess, _ = self._expected
@@ -369,12 +285,12 @@ class TransE:
         return out
 
     def fact_shares(self) -> Floats:
-        """See ``Expects.fact_shares``."""
+        """See ``AdditiveEncoder.fact_shares``."""
         shares = np.zeros(self.n_items_, dtype=np.float32)
         return shares if self._expected is None else self._expected[1]
 
     def with_gains(self, gains: Floats, shifts: Floats) -> TransE:
-        """Other scores of some items; see ``Expects.with_gains``."""
+        """Other scores of some items; see ``AdditiveEncoder.with_gains``."""
         out, both = copy(self), np.stack([gains, shifts], axis=1)
         both.flags.writeable = False
         out._state = {**self._state, "gains": both}
@@ -386,7 +302,7 @@ class TransE:
         return dict(self._state)
 
     def load_state(self, graph: KnowledgeGraph, state: Mapping[str, NDArray[np.generic]]) -> Self:
-        """Take over what ``state`` gave, where it lies: arrays of a file may stay mapped."""
+        """Restore what ``state`` returned, without copying: arrays of a file may stay mapped."""
         shapes = _shapes(graph, self.config.dimension)
         if "gains" in state:  # only of items that came after the fit
             shapes["gains"] = (graph.n_items, 2)

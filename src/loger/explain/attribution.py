@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loger.encoder.folding import EncoderParts, attribute_user
+from loger.encoder.folding import attribute_user
+from loger.encoder.protocol import EncoderParts
 from loger.explain.by_action import Attribution, attribute
 from loger.explain.reasons import PathPart, Reason, Strongest, Together, leading, reasons
 from loger.explain.record import explanation_record

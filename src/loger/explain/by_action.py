@@ -21,7 +21,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from loger.encoder.folding import EncoderParts
+from loger.encoder.protocol import EncoderParts
 from loger.engine.logistic import expit
 from loger.graph import Graph
 from loger.grounding.actions import by_first_hop

@@ -26,9 +26,9 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from loger.encoder.calibration import Calibration, fit_calibration
-from loger.encoder.folding import Summable, has_sums
-from loger.encoder.protocol import Encoder
-from loger.encoder.training.hidden import HiddenPairs
+from loger.encoder.folding import has_sums
+from loger.encoder.protocol import AdditiveEncoder, Encoder
+from loger.encoder.training.config import HiddenPairs
 from loger.engine import Engine, LocalEngine, Progress, silent
 from loger.errors import LogerError
 from loger.graph import Graph, KnowledgeGraph
@@ -341,7 +341,7 @@ class EM:
     def _asked(self, rules: RuleSet, pool: Pool, start: FittedLogic | None) -> tuple[Asked, Pool]:
         config, parts, unit = self.config, None, 1.0
         own = None if start is None else start.fusion.own
-        if self.sums and isinstance(self.encoder, Summable):
+        if self.sums and isinstance(self.encoder, AdditiveEncoder):
             parts = self.encoder.own_parts
             # Sums grow with histories: in units of their own size they are no worse to climb.
             unit = float(pool.encoder.std(dtype=np.float64)) or 1.0

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loger.encoder.calibration import Calibration
-from loger.encoder.training.hidden import HiddenPairs
+from loger.encoder.training.config import HiddenPairs
 from loger.engine import Engine
 from loger.engine.logistic import expit
 from loger.engine.topk import top_k

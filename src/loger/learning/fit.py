@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from copy import copy
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -24,10 +23,10 @@ from loger import __version__
 from loger.config import LOGERConfig
 from loger.data.splits import Split
 from loger.encoder.calibration import Calibration
-from loger.encoder.newcomers import Grows, Moved
-from loger.encoder.protocol import Encoder, Refits
-from loger.encoder.training.digest import digest
-from loger.encoder.vectors import vectors
+from loger.encoder.cold_start import Moved
+from loger.encoder.folding import vectors
+from loger.encoder.protocol import AdditiveEncoder, Encoder
+from loger.encoder.training.config import digest
 from loger.engine import Engine, Progress
 from loger.engine.beside import Beside
 from loger.engine.files import Kind, atomic_folder, check_files, kind_of, read_manifest
@@ -89,8 +88,8 @@ class Fit:
         waiting = beside.start(partial(self._encoder, split.graph, "first"))
         mined, (derived, tried) = self.mined(split), self.derived(split)
         encoder, both = waiting(self.progress), split.refit()
-        work = partial(self._encoder, both.graph, "last", first=encoder)
-        # With rounds the first encoder changes, and the last one may go on from where that ends.
+        work = partial(self._encoder, both.graph, "last")
+        # With rounds the E-steps train as well: then one training at a time.
         last = work if self.config.em.rounds else beside.start(work)
         problem = self.problem(split, mined, derived, encoder)
         em, fitted, more = self.learned(problem, self.grid(split) if tune is None else tune)
@@ -138,7 +137,7 @@ class Fit:
         old = whole(before.ranker.graph)
         _check_test_is_new(split, before.ranker)
         encoder = before.ranker.encoder
-        if not isinstance(encoder, Grows):
+        if not isinstance(encoder, AdditiveEncoder):
             raise LogerError(f"{type(encoder).__name__} cannot start warm on other data; fit anew")
         folder = None if self.checkpoint is None else Path(self.checkpoint) / "warm"
         begun = encoder.grown(Moved.by_name(old, graph.given))
@@ -271,14 +270,9 @@ class Fit:
         )
         return PathReasoner(walker, config.search)
 
-    def _encoder(
-        self, graph: KnowledgeGraph, stage: str, progress: Progress, first: Encoder | None = None
-    ) -> Encoder:
-        """An encoder of what is given, which goes on from a first one if it can."""
+    def _encoder(self, graph: KnowledgeGraph, stage: str, progress: Progress) -> Encoder:
+        """An encoder of what is given."""
         folder = self._folder(stage)
-        if isinstance(first, Refits):
-            # A copy: EM goes on with the first.
-            return copy(first).refit(graph.given, checkpoint=folder, progress=progress)
         return self.make_encoder().fit(graph.given, checkpoint=folder, progress=progress)
 
     def _folder(self, stage: str) -> Path | None:

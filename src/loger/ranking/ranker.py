@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from loger.encoder.calibration import Calibration
-from loger.encoder.folding import Own, score_users
-from loger.encoder.protocol import Encoder
+from loger.encoder.folding import score_users
+from loger.encoder.protocol import Encoder, Own
 from loger.engine import Engine, LocalEngine
 from loger.engine.logistic import expit
 from loger.engine.topk import places, top_k
@@ -53,8 +53,9 @@ class Fusion:
     alpha: float = 0.3
     """α of the paper."""
     own: Own | None = None
-    """Where the encoder's score is a plain sum over a user's interactions (``Summable.sums``):
-    what items' own parts count beside it. None: the encoder's own score, whatever it is."""
+    """Where the encoder's score is a plain sum over a user's interactions
+    (``AdditiveEncoder.sums``): what items' own parts count beside it.
+    None: the encoder's own score, whatever it is."""
 
     @property
     def uses_encoder(self) -> bool:

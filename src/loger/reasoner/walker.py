@@ -33,8 +33,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from loger.encoder.training.checkpoint import Checkpoint
-from loger.encoder.training.loop import Parameters, load_arrays, module_arrays
+from loger.encoder.training.loop import Checkpoint, Parameters, load_arrays, module_arrays
 from loger.engine import Engine, Progress, silent
 from loger.engine.threads import one_thread
 from loger.errors import LogerError

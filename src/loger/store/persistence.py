@@ -15,8 +15,8 @@ from loger import __version__
 from loger.config import LOGERConfig
 from loger.data.update_log import Updates
 from loger.encoder import Calibration, Encoder, TransE, TransEConfig
-from loger.encoder.folding import Own, has_sums
-from loger.encoder.vectors import vectors
+from loger.encoder.folding import has_sums, vectors
+from loger.encoder.protocol import Own
 from loger.engine.settings import from_names
 from loger.errors import LogerError, UnknownNameError
 from loger.explain.reasoned import PathReasoner

@@ -2,7 +2,7 @@
 
 Nothing is trained. The logic part is exactly that of the same weights on a graph that had
 everything from the start, whatever the order of the updates; vectors of what is new are made of
-what it is linked to (``loger.encoder.newcomers``). Relations that the fit derived from
+what it is linked to (``loger.encoder.cold_start``). Relations that the fit derived from
 interactions stay as it made them: they are made anew by the next fit.
 """
 
@@ -16,9 +16,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from loger.data.update_log import Update, Updates
-from loger.encoder.newcomers import Grows, Moved
-from loger.encoder.protocol import Encoder
-from loger.encoder.vectors import vectors
+from loger.encoder.cold_start import Moved
+from loger.encoder.folding import vectors
+from loger.encoder.protocol import AdditiveEncoder, Encoder
 from loger.errors import LogerError, UnknownNameError
 from loger.explain.reasoned import PathReasoner
 from loger.graph import INTERACTION, KnowledgeGraph, Pairs, whole
@@ -218,7 +218,7 @@ def _told(
 
 
 def _encoder(encoder: Encoder, before: KnowledgeGraph, moved: Renumbered) -> Encoder:
-    if isinstance(encoder, Grows):
+    if isinstance(encoder, AdditiveEncoder):
         return encoder.grown(Moved.of(before, moved))
     same = np.array_equal(moved.entities, np.arange(moved.graph.n_entities))
     if same and len(moved.graph.relations) == len(before.relations):

@@ -22,8 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loger.encoder.folding import score_unowned
-from loger.encoder.newcomers import Expects
-from loger.encoder.protocol import Encoder
+from loger.encoder.protocol import AdditiveEncoder, Encoder
 from loger.engine.logistic import expit
 from loger.graph import INTERACTION, KnowledgeGraph, history, whole
 from loger.logic.mln import Logic
@@ -44,10 +43,10 @@ def with_newcomers(ranker: Ranker, known_items: int) -> Ranker:
     encoder, fusion = ranker.encoder, ranker.fusion
     if fusion.kind != "logit" or fusion.own is None or fusion.encoder_weight <= 0:
         return ranker
-    as_new = encoder.as_new() if isinstance(encoder, Expects) else None
+    as_new = encoder.as_new() if isinstance(encoder, AdditiveEncoder) else None
     if as_new is None:
         return ranker
-    assert isinstance(encoder, Expects)
+    assert isinstance(encoder, AdditiveEncoder)
     users = _some_users(whole(ranker.graph))
     items = _evenly(np.arange(known_items), PAIRS // max(len(users), 1))
     by_facts = without_interactions(ranker.logic, whole(ranker.logic_graph))

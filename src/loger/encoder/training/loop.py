@@ -1,51 +1,207 @@
-"""How the encoders that autograd trains learn: typed negatives, one softmax, row-wise Adam.
+"""How models learn: row-wise Adam, checkpoints, batches of one relation, and the loop over them.
 
-Every batch is of one relation. The true entity of each triple is to be found among negatives that
-the batch shares and that are of its type, so that r_ui is learned against items only (METHOD 2).
-All is a function of data, settings, seed and epoch, so a fit taken up after an epoch goes the
-same way.
+The loop is for the encoders that autograd trains. Every batch is of one relation. The true entity
+of each triple is to be found among negatives that the batch shares and that are of its type, so
+that r_ui is learned against items only (METHOD 2). Everything is a function of data, settings, seed
+and epoch, so a training resumed after an epoch continues exactly as it would have.
 """
 
 from __future__ import annotations
 
+import logging
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple, Protocol, TypeVar
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from loger.encoder.training.checkpoint import Checkpoint
-from loger.encoder.training.hidden import HiddenPairs
-from loger.encoder.training.rows import RowAdam
-from loger.engine import Progress
-from loger.errors import LogerError
+from loger.encoder.training.config import HiddenPairs, TrainerConfig, digest
+from loger.engine import Progress, silent
+from loger.engine.files import Kind, atomic_folder, check_files, kind_of, read_manifest
+from loger.errors import DataError, LogerError
 from loger.graph import INTERACTION, KnowledgeGraph
 
+BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
+
+
+# ── row-wise Adam ───────────────────────────────────────────────────────────────────────
+
+
+class RowAdam:
+    """A table of vectors with its moments; each step reads and writes only some rows.
+
+    Adam (Kingma & Ba 2015) with a full first moment and one second moment per row, so that the
+    state is little more than the table and a step costs as much as the rows it touches. Dense Adam
+    over the whole table, as in the authors' code, costs the whole table every step.
+    """
+
+    def __init__(self, table: Tensor) -> None:
+        self.table = table
+        self.first = _zeros(table)
+        self.second = torch.zeros(len(table), device=table.device)
+        self.steps = torch.zeros(1, dtype=torch.int64)  # kept with the tensors for checkpoints
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The state, for checkpoints; the tensors are the state itself, not copies."""
+        return {
+            "table": self.table,
+            "first": self.first,
+            "second": self.second,
+            "steps": self.steps,
+        }
+
+    def update(
+        self,
+        rows: Tensor,
+        gradient: Tensor,
+        rate: float,
+        owners: Tensor | None = None,
+        weights: Tensor | None = None,
+    ) -> None:
+        """Step down the gradient. Row ``rows[k]`` gets ``weights[k] · gradient[owners[k]]``, or
+        ``gradient[k]`` without owners; what a row gets several times is added up."""
+        self.steps += 1
+        t = int(self.steps)
+        rate = rate * (1 - BETA_2**t) ** 0.5 / (1 - BETA_1**t)
+        on_cpu = self.table.device.type == "cpu"
+        update = self._update_fused if on_cpu else self._update_anywhere
+        update(rows, gradient, rate, owners, weights)
+
+    def _update_anywhere(
+        self,
+        rows: Tensor,
+        gradient: Tensor,
+        rate: float,
+        owners: Tensor | None,
+        weights: Tensor | None,
+    ) -> None:
+        """By operations that every device has."""
+        if owners is not None:
+            gradient = gradient[owners]
+        if weights is not None:
+            gradient = gradient * weights.unsqueeze(1)
+        distinct, place = torch.unique(rows, return_inverse=True)
+        total = torch.zeros(len(distinct), gradient.shape[1], device=gradient.device)
+        total.index_add_(0, place, gradient)
+        first = self.first[distinct].lerp_(total, 1 - BETA_1)
+        second = self.second[distinct].lerp_(total.square().mean(1), 1 - BETA_2)
+        self.first[distinct], self.second[distinct] = first, second
+        self.table[distinct] -= rate * first / (second.sqrt() + EPSILON).unsqueeze(1)
+
+    def _update_fused(
+        self,
+        rows: Tensor,
+        gradient: Tensor,
+        rate: float,
+        owners: Tensor | None,
+        weights: Tensor | None,
+    ) -> None:
+        """The same in one pass over the rows, for the CPU."""
+        from loger.encoder.training.adam import adam_rows, order_of
+
+        ids, of_row = rows.numpy(), None if owners is None else owners.numpy()
+        own = np.array([0, len(ids) - 1]) if of_row is None else of_row
+        if len(ids) and not (
+            0 <= ids.min() <= ids.max() < len(self.table)
+            and 0 <= own.min() <= own.max() < len(gradient)
+        ):
+            raise LogerError("an update names rows that the table or the gradient does not have")
+        order = order_of(ids)
+        adam_rows(
+            self.table.numpy(),
+            self.first.numpy(),
+            self.second.numpy(),
+            ids[order],
+            order if of_row is None else of_row[order],
+            np.empty(0, np.float32) if weights is None else weights.numpy()[order],
+            gradient.contiguous().numpy(),
+            np.float32(rate),
+        )
+
+
+def _zeros(like: Tensor) -> Tensor:
+    """Zeros, on the CPU on large pages: NumPy asks for them, PyTorch does not. Rows are met at
+    random, so that with small ones the larger a table, the more often a page must be looked up."""
+    if like.device.type != "cpu":
+        return torch.zeros_like(like)
+    out = np.empty(like.shape, dtype=np.float32)
+    out.fill(0)
+    return torch.from_numpy(out)
+
+
+# ── checkpoints ─────────────────────────────────────────────────────────────────────────
+
+log = logging.getLogger(__name__)
+
+CHECKPOINT = Kind("checkpoint", "checkpoint", 1, "delete it")
+FOLDER, FILE = "checkpoint", "state.safetensors"
+
+
+class Checkpoint:
+    """The saved state of a fit, identified by a digest of everything that determines its run.
+
+    It is written completely or not at all, and only the same run resumes from it.
+    """
+
+    def __init__(self, folder: Path | None, *run: object) -> None:
+        self.folder = None if folder is None else Path(folder) / FOLDER
+        self.run_key = "" if folder is None else digest(run)
+
+    def resume(self, tensors: dict[str, Tensor]) -> int:
+        """Take up a saved state of the same fit; how many epochs it had done, else 0.
+
+        A state that is damaged or of another fit leaves the tensors as they are.
+        """
+        if self.folder is None or not self.folder.is_dir():
+            return 0
+        try:
+            manifest = read_manifest(self.folder, CHECKPOINT)
+            if manifest.about.get("run_key") != self.run_key:
+                return 0
+            check_files(self.folder, manifest, CHECKPOINT)
+            state = _whole(load_file(self.folder / FILE), tensors, self.folder)
+            epochs = int(manifest.about["epochs"])
+        except (DataError, KeyError, OSError, SafetensorError, TypeError, ValueError) as error:
+            log.warning("starting afresh: %s", error)
+            return 0
+        for name, tensor in tensors.items():
+            tensor.copy_(state[name])
+        return epochs
+
+    def save(self, epochs: int, tensors: dict[str, Tensor]) -> None:
+        """Write the state so that a kill at any moment leaves this one or the one before."""
+        if self.folder is None:
+            return
+        if self.folder.is_dir() and kind_of(self.folder) != CHECKPOINT.name:
+            shutil.rmtree(self.folder)  # damaged: nothing in it is of use
+        about = {"run_key": self.run_key, "epochs": epochs}
+        with atomic_folder(self.folder, CHECKPOINT, about) as part:
+            save_file({k: v.cpu().contiguous() for k, v in tensors.items()}, part / FILE)
+
+
+def _whole(state: dict[str, Tensor], tensors: dict[str, Tensor], folder: Path) -> dict[str, Tensor]:
+    """A saved state, if it has all of a fit's tensors and no others, in their shapes and types."""
+    found, wanted = ({k: (v.shape, v.dtype) for k, v in x.items()} for x in (state, tensors))
+    if found != wanted:
+        differ = sorted(k for k in found.keys() | wanted.keys() if found.get(k) != wanted.get(k))
+        raise DataError(f"does not fit this fit: {', '.join(differ)}", path=folder / FILE)
+    return state
+
+
+# ── batches and the loop ────────────────────────────────────────────────────────────────
+
 Ids = NDArray[np.int64]
-Config = TypeVar("Config")
-
-
-class Course(Protocol):
-    """The settings of a fit that batches and steps depend on."""
-
-    @property
-    def batch(self) -> int: ...  # noqa: D102
-    @property
-    def negatives(self) -> int: ...  # noqa: D102
-    @property
-    def facts_per_interaction(self) -> float: ...  # noqa: D102
-    @property
-    def head_share(self) -> float: ...  # noqa: D102
-    @property
-    def rate(self) -> float: ...  # noqa: D102
-    @property
-    def final_rate(self) -> float: ...  # noqa: D102
-    @property
-    def seed(self) -> int: ...  # noqa: D102
+HEAD_SHARE = 0.5
+"""Share of the batches of facts in which the head is to be found, not the tail."""
 
 
 class Batch(NamedTuple):
@@ -61,41 +217,41 @@ class Batch(NamedTuple):
 class Triples:
     """A graph's triples by relation, with hidden pairs, to draw batches from."""
 
-    def __init__(self, graph: KnowledgeGraph, hidden: HiddenPairs | None) -> None:
+    def __init__(self, graph: KnowledgeGraph, hidden: HiddenPairs | None, negatives: int) -> None:
         heads, relations, tails = graph.triples()
         self.by_relation = [
             (heads[relations == r].astype(np.int64), tails[relations == r].astype(np.int64))
             for r in range(len(graph.relations))
         ]
-        self.hidden, self.n_users = hidden, graph.n_users
+        self.hidden, self.n_users, self.negatives = hidden, graph.n_users, negatives
         self.spans = [
             tuple(graph.vocabulary.span(t) for t in graph.signature(r))
             for r in range(len(graph.relations))
         ]
 
-    def batches(self, course: Course, epoch: int, warm: bool) -> Iterator[Batch]:
-        """The batches of an epoch in random order: interactions, as many as the graph has, and
-        facts drawn so that relations share them ∝ √size. Hidden pairs add no steps."""
-        rng = np.random.default_rng([course.seed, 0xBA7C4, epoch, warm])
+    def batches(self, config: TrainerConfig, epoch: int, warm: bool) -> Iterator[Batch]:
+        """The batches of an epoch in random order: interactions, as many as the graph has, and as
+        many facts, drawn so that relations share them ∝ √size. Hidden pairs add no steps."""
+        rng = np.random.default_rng([config.seed, 0xBA7C4, epoch, warm])
         users, items = real = self.by_relation[INTERACTION]
         n_real = len(users)
         if self.hidden is not None:
-            users, items = self.hidden.beside(real, self.n_users, course.seed, epoch, warm)
+            users, items = self.hidden.drawn_with(real, self.n_users, config.seed, epoch, warm)
         plan = [(INTERACTION, rng.permutation(len(users))[:n_real])]
         sizes = np.array([0] + [len(h) for h, _ in self.by_relation[1:]])
         shares = np.sqrt(sizes) / max(np.sqrt(sizes).sum(), 1)
         for r in np.flatnonzero(sizes):
-            n = int(np.ceil(course.facts_per_interaction * n_real * shares[r]))
+            n = int(np.ceil(n_real * shares[r]))
             plan.append((int(r), rng.integers(sizes[r], size=n)))
-        size = course.batch
+        size = config.batch
         cut = [(r, rows[k : k + size]) for r, rows in plan for k in range(0, len(rows), size)]
         for k in rng.permutation(len(cut)):
             r, rows = cut[k]
-            back = r != INTERACTION and bool(rng.random() < course.head_share)
+            back = r != INTERACTION and bool(rng.random() < HEAD_SHARE)
             heads, tails = (users, items) if r == INTERACTION else self.by_relation[r]
             given, sought = (tails, heads) if back else (heads, tails)
             span = self.spans[r][0 if back else 1]
-            negatives = rng.integers(span.start, span.stop, size=course.negatives)
+            negatives = rng.integers(span.start, span.stop, size=self.negatives)
             yield Batch(r, given[rows], sought[rows], negatives, back)
 
 
@@ -164,7 +320,7 @@ class Parameters:
 def train(
     parameters: Parameters,
     triples: Triples,
-    course: Course,
+    config: TrainerConfig,
     loss: Callable[[Batch, np.random.Generator], Tensor],
     *,
     epochs: int,
@@ -177,14 +333,14 @@ def train(
     what = "training the encoder"
     first = saved.resume(parameters.tensors())
     for epoch in range(first, epochs):
-        batches = list(triples.batches(course, epoch, warm))
-        with _repeatable([course.seed, epoch, warm]):
+        batches = list(triples.batches(config, epoch, warm))
+        with _repeatable([config.seed, epoch, warm]):
             for k, batch in enumerate(batches):
                 progress(what, epoch * len(batches) + k, epochs * len(batches))
                 done = (epoch + k / len(batches)) / epochs
                 # Autograd alone is typed as untyped.
-                loss(batch, np.random.default_rng([course.seed, epoch, k])).backward()  # type: ignore[no-untyped-call]
-                parameters.step(course.rate + done * (course.final_rate - course.rate))
+                loss(batch, np.random.default_rng([config.seed, epoch, k])).backward()  # type: ignore[no-untyped-call]
+                parameters.step(config.rate_after(done))
                 after_step()
         saved.save(epoch + 1, parameters.tensors())
     progress(what, 1, 1)
@@ -208,13 +364,86 @@ def _repeatable(seed: list[int]) -> Iterator[None]:
             memory.fill_uninitialized_memory = fill
 
 
+class TrainedEncoder:
+    """What the encoders trained by this loop share: how they are fitted, saved and restored.
+
+    A subclass defines ``_start``, ``_loss`` and, where it needs them, the other hooks.
+    """
+
+    name: str
+    config: Any
+    """Its settings: a ``TrainerConfig`` with ``warm_epochs`` and ``negatives``."""
+    device: torch.device
+    module_: Any
+    """What it learns, a module of PyTorch."""
+    proportional: str | None = None
+    """See ``Parameters``."""
+
+    def fit(
+        self,
+        graph: KnowledgeGraph,
+        *,
+        hidden: HiddenPairs | None = None,
+        warm: bool = False,
+        checkpoint: Path | None = None,
+        progress: Progress = silent,
+    ) -> Self:
+        """Learn from a graph; see ``Encoder.fit``."""
+        if not warm:
+            self._start(graph)
+        elif not hasattr(self, "module_"):
+            raise LogerError("a warm fit needs a fit before it")
+        begun = self.state() if warm else None
+        run = (type(self).__name__, graph.fingerprint, self.config, hidden, begun)
+        self.module_.train()
+        train(
+            Parameters(self.module_, self.proportional),
+            Triples(graph, hidden, self.config.negatives),
+            self.config,
+            partial(self._loss, graph),
+            epochs=self.config.warm_epochs if warm else self.config.epochs,
+            warm=warm,
+            saved=Checkpoint(checkpoint, *run),
+            progress=progress,
+            after_step=self._after_step,
+        )
+        self._settle(graph)
+        return self
+
+    def state(self) -> dict[str, NDArray[np.generic]]:
+        """All that was learned. A warm fit starts new moments, from here or from memory alike."""
+        return module_arrays(self.module_)
+
+    def load_state(self, graph: KnowledgeGraph, state: Mapping[str, NDArray[np.generic]]) -> Self:
+        """Restore what ``state`` returned."""
+        self._start(graph)
+        load_arrays(self.module_, state, f"a {self.name}")
+        self._settle(graph)
+        return self
+
+    def _start(self, graph: KnowledgeGraph) -> None:
+        """Make the module with its first values."""
+        raise NotImplementedError
+
+    def _loss(self, graph: KnowledgeGraph, batch: Batch, rng: np.random.Generator) -> Tensor:
+        """The mean loss of a batch."""
+        raise NotImplementedError
+
+    def _after_step(self) -> None:
+        """What is to be done after each step."""
+
+    def _settle(self, graph: KnowledgeGraph) -> None:
+        """Prepare for scoring what was just trained or loaded."""
+        self.module_.eval()
+
+
 def module_arrays(module: nn.Module) -> dict[str, NDArray[np.generic]]:
     """The state of a module as arrays that are its own no longer."""
     return {name: t.cpu().numpy().copy() for name, t in module.state_dict().items()}
 
 
 def load_arrays(module: nn.Module, state: Mapping[str, NDArray[np.generic]], whose: str) -> None:
-    """Take over what ``module_arrays`` gave."""
+    """Restore what ``module_arrays`` returned."""
     for name, tensor in module.state_dict().items():
         if name not in state or state[name].shape != tuple(tensor.shape):
             raise LogerError(f"this is no state of {whose} on this graph: {name} does not fit")

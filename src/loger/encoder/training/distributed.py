@@ -29,8 +29,8 @@ ANSWER = timedelta(minutes=5)
 """How long ranks that work together wait for each other; who takes longer is lost."""
 
 
-class RankLostError(LogerError):
-    """A process that trains with this one has ended or doesn't answer."""
+class LostRankError(LogerError):
+    """Another rank is gone, so that what ranks exchange failed."""
 
 
 class Ranks:
@@ -72,7 +72,7 @@ class Ranks:
         if self.size == 1:
             return number
         first = torch.tensor([number])
-        with self._exchange():
+        with self._exchanging():
             for tensor in (first, *tensors):
                 dist.broadcast(tensor, 0)
         return int(first)
@@ -84,8 +84,9 @@ class Ranks:
         if self.size == 1:
             return list(parts)
         whole = torch.cat([part.flatten() for part in parts])
-        with self._exchange():
-            dist.all_reduce(whole)  # in an order that follows from the ranks: same bytes each time
+        with self._exchanging():
+            # In an order that follows from the ranks: the same bytes each time.
+            dist.all_reduce(whole)
         self.rows += rows
         pieces = torch.split(whole, [part.numel() for part in parts])
         return [piece.view_as(part) for piece, part in zip(pieces, parts, strict=True)]
@@ -112,8 +113,22 @@ class Ranks:
             f"{self.rows / steps:,.0f} rows exchanged per step"
         )
 
+    @contextmanager
+    def _exchanging(self) -> Iterator[None]:
+        """Name the cause of an error of the library that connects the ranks.
+
+        Gloo and NCCL raise plain RuntimeErrors, so that only the place tells them from others.
+        """
+        try:
+            yield
+        except RuntimeError as error:
+            raise LostRankError(
+                f"rank {self.rank} lost another rank; give the same command again, and it goes on "
+                "from the last checkpoint (torchrun --max-restarts 3 does so by itself)"
+            ) from error
+
     def _tell(self, what: object) -> None:
-        with self._exchange():
+        with self._exchanging():
             if self.store is not None:
                 self.store.set(self._next_word(), "")
             dist.broadcast_object_list([what], 0)
@@ -122,23 +137,11 @@ class Ranks:
         # One can wait at the store for as long as one likes; what ranks exchange among themselves
         # is late after minutes, and then somebody is lost.
         box: list[Any] = [None]
-        with self._exchange():
+        with self._exchanging():
             if self.store is not None:
                 self.store.wait([self._next_word()], PATIENCE)
             dist.broadcast_object_list(box, 0)
         return box[0]
-
-    @contextmanager
-    def _exchange(self) -> Iterator[None]:
-        """Whatever fails while ranks exchange something is another rank that is gone: torch has no
-        exception of its own for it with every backend."""
-        try:
-            yield
-        except RuntimeError as error:
-            raise RankLostError(
-                f"rank {self.rank} lost another rank; give the same command again, and it goes on "
-                "from the last checkpoint (torchrun --max-restarts 3 does so by itself)"
-            ) from error
 
     def _next_word(self) -> str:
         self._told_before += 1
@@ -174,7 +177,7 @@ def joined(local_rank: int = 0) -> Iterator[Ranks]:
     try:
         yield _current
     finally:
-        with suppress(RankLostError):  # where others are gone already
+        with suppress(LostRankError):  # where others are gone already
             _current.dismiss()
         _current = Ranks()
         dist.destroy_process_group()

@@ -1,6 +1,7 @@
-"""Scores and gradients of many small groups on the unit sphere, compiled.
+"""The compiled loops of TransE's training, for the CPU.
 
-A product of two by two vectors costs less than to ask a library for it, and between such products
+Users as bags of their items; and scores and gradients of many small groups on the unit sphere. A
+product of two by two vectors costs less than to ask a library for it, and between such products
 vectors would go through memory several times; here each group is read once for its scores and once
 for its gradients.
 """
@@ -64,3 +65,36 @@ def _through(x, y, gamma, x_lengths, y_lengths, slope, out):  # type: ignore[no-
         dot /= length * length
         for c in range(d):
             own[c] = (own[c] - x[i, c] * dot) / length
+
+
+@kernel
+def fill_bags(items, starts, entities, taken, left_out, draws, turns):  # type: ignore[no-untyped-def]
+    """The rows of all bags, where each begins, whose each is and with what weight it counts.
+
+    Where fewer than all of a history are ``taken``, these are different ones, each place with the
+    same chance: the history is cut into as many stretches as places are taken, one is drawn from
+    each, and all are turned by the same random step, for stretches differ in length by one.
+    """
+    most = taken.sum()
+    rows, owners = np.empty(most, np.int64), np.empty(most, np.int64)
+    begins, weights = np.empty(len(entities), np.int64), np.empty(most, np.float32)
+    read = held = 0
+    for k in range(len(entities)):
+        first = starts[entities[k]]
+        n, wanted = starts[entities[k] + 1] - first, taken[k]
+        begins[k], lo = held, 0
+        turn = np.int64(turns[k] * n) if len(draws) > 0 else 0
+        for p in range(wanted):
+            hi = p + 1 if n == wanted else (p + 1) * n // wanted
+            place = lo + turn
+            if len(draws) > 0:
+                place += np.int64(draws[read] * (hi - lo))
+            place -= n if place >= n else 0
+            read, lo = read + 1, hi
+            row = items[first + place]
+            if len(left_out) == 0 or row != left_out[k]:
+                rows[held], owners[held] = row, k
+                held += 1
+        for p in range(begins[k], held):
+            weights[p] = np.float32(1 / np.sqrt(held - begins[k]))
+    return rows[:held], begins, owners[:held], weights[:held]

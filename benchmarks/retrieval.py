@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from loger.encoder.protocol import Encoder, Product
+from loger.encoder import Encoder, TransE
 from loger.engine import Engine, LocalEngine
 from loger.engine.topk import RunningBest, top_k
 from loger.graph import KnowledgeGraph, history
@@ -17,6 +17,7 @@ USERS_PER_TILE, ITEMS_PER_TILE = 512, 1024
 """Scores that are computed and chosen from before the next, of an encoder whose scores are a
 product: 2 MiB, which stay in cache. Measured; half or twice as many are within 5 %."""
 
+Product = tuple[NDArray[np.float32], NDArray[np.float32]]
 Lists = tuple[NDArray[np.int32], NDArray[np.float32]]
 
 
@@ -34,7 +35,7 @@ def top_items(
     bits, which depend on how many are computed at a time.
     """
     asked = np.asarray(users, dtype=np.int64)
-    product = encoder.as_product(asked) if isinstance(encoder, Product) else None
+    product = as_product(encoder, asked)
     size = USERS_PER_TILE if product else max(1, CELLS_PER_BLOCK // max(1, graph.n_items))
     spans = [slice(lo, lo + size) for lo in range(0, len(asked), size)]
     engine = engine or LocalEngine()
@@ -48,6 +49,13 @@ def top_items(
     items = [np.empty((0, k), dtype=np.int32), *(i for i, _ in found)]
     values = [np.empty((0, k), dtype=np.float32), *(v for _, v in found)]
     return np.concatenate(items), np.concatenate(values)
+
+
+def as_product(encoder: Encoder, users: NDArray[np.int64]) -> Product | None:
+    """Vectors of users and items whose product is ``score_items``, of a TransE on the sphere."""
+    if not isinstance(encoder, TransE) or encoder.config.distance != "sphere":
+        return None
+    return encoder._questions(encoder.entities_[users]), encoder._answers
 
 
 def _best_scores(shared: tuple[KnowledgeGraph, Encoder, int], own: NDArray[np.int64]) -> Lists:
