@@ -11,7 +11,7 @@ from loger.data.splits import split
 from loger.errors import LogerError, UnknownNameError, nearest
 from loger.graph import Vocabulary
 from loger.graph.filters import item_mask
-from loger.graph.search import Names
+from loger.graph.vocabulary import Names
 from loger.ranking.selection import select
 
 TEXT = st.text("abAB \n", max_size=5)

@@ -11,7 +11,7 @@ from graphs import RELATIONS, graphs, random_triples, vocabulary, with_derived
 from grown import assert_same, named, scratch
 from loger.errors import LogerError
 from loger.graph import KnowledgeGraph, Relation, Vocabulary
-from loger.graph.growth import (
+from loger.graph.edits import (
     Learned,
     edge_places,
     with_entities,

@@ -20,8 +20,8 @@ from loger.encoder import TransEConfig
 from loger.encoder.folding import attribute_user, score_users
 from loger.explain.attribution import explain
 from loger.graph import INTERACTION, KnowledgeGraph, history, whole
-from loger.graph.growth import with_facts
-from loger.graph.strengths import as_strengths
+from loger.graph.arrays import as_strengths
+from loger.graph.edits import with_facts
 from loger.grounding import Walk, ground
 from loger.model import LOGER, LOGERConfig
 from loger.rules import candidates

@@ -26,7 +26,7 @@ from loger.encoder.network import GNN
 from loger.errors import DataError, LogerError, UnknownNameError
 from loger.evaluation.fit_record import FitRecord
 from loger.graph import Derived, KnowledgeGraph, Vocabulary
-from loger.graph.growth import Learned
+from loger.graph.edits import Learned
 from loger.learning.config import DerivedConfig
 from loger.learning.derived import derive
 from loger.model import LOGER, LOGERConfig

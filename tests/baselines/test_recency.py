@@ -13,7 +13,7 @@ from loger.data import load, split
 from loger.data.demo import shop
 from loger.errors import LogerError
 from loger.evaluation.evaluate import evaluate
-from loger.graph.history import history_edges
+from loger.graph.view import history_edges
 
 WHOLE = split(shop(users=50, items=60).dataset)
 EVENTS = WHOLE.dataset.interactions

@@ -18,7 +18,7 @@ from loger.data.dataset import PARTS, TRAIN, Dataset, Interactions, Note, names_
 from loger.data.facts import OTHER, numbered
 from loger.errors import DataError
 from loger.graph import Vocabulary
-from loger.graph.strengths import as_strengths
+from loger.graph.arrays import as_strengths
 
 __all__ = ["NO_FACTS", "OTHER", "assemble"]
 

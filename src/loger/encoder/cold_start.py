@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from loger.encoder.folding import write_user_sums
 from loger.encoder.protocol import Floats
 from loger.graph import INTERACTION, KnowledgeGraph, gather
-from loger.graph.growth import Renumbered
+from loger.graph.edits import Renumbered
 
 Bools = NDArray[np.bool_]
 RIDGE = 0.03

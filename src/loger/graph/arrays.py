@@ -1,8 +1,18 @@
-"""Small array functions that many parts need: slices, keys, numbers in range."""
+"""The arrays beneath a graph: slices and keys, edges by head, pairs, strengths of interactions.
+
+``gather``, ``pair_keys``, ``run_starts`` and ``checked_ids`` are small functions that many parts
+need. ``Rows`` are facts by their heads, as a graph and the view of a user are read. ``Pairs`` are
+users and items known beside a graph.
+
+Strengths say how strong each interaction was: play counts, quantities, ratings. Amounts of one pair
+add up, of its ratings the highest counts; so the order in which they come does not matter. What is
+not above 0 says nothing, and counts like the user's others.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -34,7 +44,7 @@ def pair_keys(users: Ints, items: Ints, n_items: int) -> NDArray[np.int64]:
     return users.astype(np.int64) * n_items + items
 
 
-def changes(values: Ints) -> NDArray[np.bool_]:
+def run_starts(values: Ints) -> NDArray[np.bool_]:
     """Whether each of some sorted values differs from the one before; the first does."""
     new = np.ones(len(values), dtype=bool)
     np.not_equal(values[1:], values[:-1], out=new[1:])
@@ -44,7 +54,7 @@ def changes(values: Ints) -> NDArray[np.bool_]:
 def checked_ids(ids: ArrayLike, n: int, what: str) -> NDArray[np.int64]:
     """Numbers as an array, or an error if one does not lie in 0 … n - 1.
 
-    Compiled code does not look whether a place exists, so whoever calls it does.
+    Compiled code does not look whether a place exists, so its callers do.
     """
     array = np.atleast_1d(np.asarray(ids))
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
@@ -54,3 +64,164 @@ def checked_ids(ids: ArrayLike, n: int, what: str) -> NDArray[np.int64]:
     if len(wrong):
         raise LogerError(f"{what} numbers lie in 0 … {n - 1}, got {int(wrong[0])}")
     return array.astype(np.int64)
+
+
+Floats = NDArray[np.float64]
+
+UNIT = 2.0**-20
+"""Amounts are rounded to this, about a millionth: then sums are the same in any order."""
+
+
+def as_strengths(values: ArrayLike) -> Floats:
+    """Numbers as strengths: rounded, 0 for what is not above 0."""
+    x = np.asarray(values, dtype=np.float64)
+    x = np.where(np.isfinite(x) & (x > 0), x, 0.0)
+    out: Floats = np.minimum(np.rint(x / UNIT), 2.0**52) * UNIT
+    return out
+
+
+def merged(a: Floats, b: Floats, rated: bool) -> Floats:
+    """The strengths of pairs that occur twice."""
+    return np.maximum(a, b) if rated else a + b
+
+
+def merged_runs(strengths: Floats, starts: NDArray[np.int64], rated: bool) -> Floats:
+    """The strengths of runs of rows, each of one pair, that begin at these places."""
+    if not len(starts):
+        return strengths[:0]
+    out: Floats = (np.maximum if rated else np.add).reduceat(strengths, starts)
+    return out
+
+
+def relative_to_mean(strengths: Floats, users: NDArray[np.integer], power: float) -> Floats:
+    """What interactions count by their strength: x^power by the mean of its user, 1 where x is not
+    known; so a user's known interactions count 1 on average."""
+    known = strengths > 0
+    x = np.where(known, strengths, 1.0) ** power
+    n = np.bincount(users, known)
+    total = np.bincount(users, x * known)
+    mean = np.where(n > 0, total / np.maximum(n, 1), 1.0)
+    out: Floats = np.where(known, x / mean[users], 1.0)
+    return out
+
+
+NO_ORIGINS = np.empty(0, dtype=np.int32)
+NO_ORIGINS.flags.writeable = False  # as the arrays of graphs are: to numba another type
+NO_WEIGHTS = np.empty(0, dtype=np.float32)
+NO_WEIGHTS.flags.writeable = False
+
+
+class Rows(NamedTuple):
+    """Edges sorted by head, relation and tail; see ``KnowledgeGraph`` for how they are cut."""
+
+    row_segments: NDArray[np.int64]  # [heads + 1]
+    segment_relations: NDArray[np.uint16]  # [segments]
+    segment_starts: NDArray[np.int64]  # [segments + 1]
+    tails: NDArray[np.int32]  # [edges]
+    origins: NDArray[np.int32]  # [edges], -1 for none; empty where no edge has one
+    weights: NDArray[np.float32]  # [edges], what each fact counts; empty where all count 1
+
+    def span(self, head: int) -> slice:
+        """Where a head's edges are in ``tails``."""
+        lo, hi = self.segment_starts[self.row_segments[head : head + 2]]
+        return slice(int(lo), int(hi))
+
+    def facts(self, head: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """The relation and the tail of each of a head's edges, in their order."""
+        lo, hi = self.row_segments[head : head + 2]
+        sizes = np.diff(self.segment_starts[lo : hi + 1])
+        relations = np.repeat(self.segment_relations[lo:hi].astype(np.int64), sizes)
+        return relations, self.tails[self.span(head)]
+
+    def segment(self, head: int, relation: int) -> int:
+        """The segment of a head's neighbours under a relation, or -1."""
+        lo, hi = self.row_segments[head], self.row_segments[head + 1]
+        s = lo + np.searchsorted(self.segment_relations[lo:hi], relation)
+        return int(s) if s < hi and self.segment_relations[s] == relation else -1
+
+    def neighbours(self, head: int, relation: int) -> NDArray[np.int32]:
+        """Where a relation leads from a head, ascending."""
+        s = self.segment(head, relation)
+        if s < 0:
+            return self.tails[:0]
+        return self.tails[self.segment_starts[s] : self.segment_starts[s + 1]]
+
+    def edge(self, head: int, relation: int, tail: int) -> int:
+        """The place of an edge in ``tails``, or -1."""
+        s = self.segment(head, relation)
+        if s < 0:
+            return -1
+        lo, hi = self.segment_starts[s : s + 2]
+        e = lo + np.searchsorted(self.tails[lo:hi], tail)
+        return int(e) if e < hi and self.tails[e] == tail else -1
+
+    def without(self, edges: NDArray[np.int64]) -> Rows:
+        """The same segments less some edges, given ascending; a segment may become empty."""
+        starts = self.segment_starts - np.searchsorted(edges, self.segment_starts)
+        tails, origins, weights = self.tails, self.origins, self.weights
+        left = Rows(
+            self.row_segments,
+            self.segment_relations,
+            starts,
+            np.delete(tails, edges),
+            np.delete(origins, edges) if len(origins) else origins,
+            np.delete(weights, edges) if len(weights) else weights,
+        )
+        return left.read_only()
+
+    def read_only(self) -> Rows:
+        """The same arrays, from now on not to be written to."""
+        for array in self:
+            array.flags.writeable = False
+        return self
+
+
+def later_interactions(
+    times: NDArray[np.int64], edges: NDArray[np.int64], users: NDArray[np.integer]
+) -> NDArray[np.int32]:
+    """For each interaction, how many of its user's came after it; [times], 0 on other edges.
+
+    ``times`` are of all edges of users, ``edges`` the places of interactions among them.
+    """
+    order = np.lexsort((-times[edges], users))
+    user, time = users[order], times[edges][order]
+    tied = np.concatenate([[False], (user[1:] == user[:-1]) & (time[1:] == time[:-1])])
+    # Latest first; those at the same time share the place of the first of them.
+    first = np.maximum.accumulate(np.where(tied, -1, np.arange(len(order))))
+    out = np.zeros(len(times), dtype=np.int32)
+    out[edges[order]] = first - np.searchsorted(user, user)
+    return out
+
+
+def _none() -> NDArray[np.int32]:
+    return np.empty(0, dtype=np.int32)
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """Users and items, numbered from 0 within their type, ascending by user and then by item.
+
+    >>> held_out = Pairs.sorted([2, 0, 2], [5, 1, 3])
+    >>> [part.tolist() for part in held_out.of([2, 1, 0])]
+    [[0, 0, 2], [3, 5, 1]]
+    """
+
+    users: NDArray[np.int32] = field(default_factory=_none)
+    items: NDArray[np.int32] = field(default_factory=_none)
+
+    @classmethod
+    def sorted(cls, users: ArrayLike, items: ArrayLike) -> Pairs:
+        """Pairs that come in any order."""
+        u, v = np.asarray(users, dtype=np.int32), np.asarray(items, dtype=np.int32)
+        order = np.lexsort((v, u))
+        return cls(u[order], v[order])
+
+    def __len__(self) -> int:
+        return len(self.users)
+
+    def of(self, users: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The pairs of some users as (place among them, item), as ``history`` has them."""
+        asked = np.asarray(users)
+        starts = np.searchsorted(self.users, asked)
+        owners, places = gather(starts, np.searchsorted(self.users, asked, side="right") - starts)
+        return owners, self.items[places].astype(np.int64)

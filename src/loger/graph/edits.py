@@ -1,68 +1,245 @@
-"""Other graphs made from one: facts less or more, users, times, strengths. The first one stays."""
+"""The one way to change a graph: renumber what there is, delete edges, insert edges.
+
+A graph is immutable, so every edit returns another one. All of them are made of three steps that
+keep the order of what stays, so nothing is sorted again: ``_renumbered``, ``_deleted`` and
+``_inserted``. ``tests/test_growth.py`` compares every edit with the graph that ``from_triples``
+builds of the same facts.
+
+Updates after a fit (``with_entities``, ``with_facts``, ``without_facts``, ``without_entities``)
+give the same bytes in whatever order they come. Entities of a type keep the numbers of the fit,
+and those that came later follow them by name; types and relations that came later follow those of
+the fit in the same way, derived relations last. So the numbers say what there is, not when it came.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from loger.errors import LogerError
-from loger.graph.arrays import Ints, changes, checked_ids, pair_keys
-from loger.graph.strengths import as_strengths
-from loger.graph.vocabulary import INTERACTION, Vocabulary
+from loger.graph.arrays import (
+    Ints,
+    as_strengths,
+    checked_ids,
+    gather,
+    merged,
+    merged_runs,
+    pair_keys,
+)
+from loger.graph.vocabulary import INTERACTION, Relation, Vocabulary
 
 if TYPE_CHECKING:
     from loger.graph.graph import KnowledgeGraph
+
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+_Array = TypeVar("_Array", bound="NDArray[Any] | None")
+PEOPLE_AND_ITEMS = ("user", "item")
+FEW = 16
+"""So few edges are looked up sooner one by one: views of users ask for a handful."""
+
+
+class Derived(NamedTuple):
+    """A derived relation and its facts; items are numbered from 0."""
+
+    relation: Relation
+    heads: NDArray[np.integer]
+    tails: NDArray[np.integer]
+    weights: NDArray[np.floating]
+    support: NDArray[np.integer]
+    """How many people each fact was made of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """How many entities of each type, and how many relations, are those of the fit."""
+
+    types: Mapping[str, int]
+    relations: int
+    """Without derived ones."""
+
+    @classmethod
+    def all_of(cls, graph: KnowledgeGraph) -> Learned:
+        """As a fit on the graph leaves it: everything was learned."""
+        words = graph.vocabulary
+        sizes = {t: len(words.span(t)) for t in words.types}
+        return cls(sizes, sum(not r.derived for r in graph.relations))
+
+    def entities(self, graph: KnowledgeGraph) -> Bools:
+        """Whether the fit knew each entity of a graph; [entities]."""
+        out = np.zeros(graph.n_entities, dtype=bool)
+        for name in graph.vocabulary.types:
+            first = graph.vocabulary.span(name).start
+            out[first : first + self.types.get(name, 0)] = True
+        return out
+
+
+class Renumbered(NamedTuple):
+    """A graph under other numbers, and which they are; -1 for what is gone."""
+
+    graph: KnowledgeGraph
+    entities: NDArray[np.int64]
+    """[entities before]."""
+    relations: NDArray[np.int64]
+    """[relations and inverses before]."""
+    learned: Learned
+
+
+# ── the three steps ─────────────────────────────────────────────────────────────────────
+
+
+def _renumbered(
+    graph: KnowledgeGraph,
+    vocabulary: Vocabulary,
+    relations: Sequence[Relation],
+    entities: NDArray[np.int64],
+    kinds: NDArray[np.int64],
+) -> KnowledgeGraph:
+    """The graph under other numbers, which ascend as those they replace."""
+    counts = np.zeros(len(vocabulary), dtype=np.int64)
+    stays = entities >= 0
+    counts[entities[stays]] = np.diff(graph.row_segments)[stays]
+    numbers, renamed = entities.astype(np.int32), kinds.astype(np.uint16)
+    origins = graph.origins
+    if origins is not None:
+        origins = np.where(origins < 0, -1, numbers[origins]).astype(np.int32)
+    return replace(
+        graph,
+        vocabulary=vocabulary,
+        relations=tuple(relations),
+        row_segments=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+        segment_relations=renamed[graph.segment_relations],
+        tails=numbers[graph.tails],
+        pair_tails=numbers[graph.pair_tails],
+        pair_relations=renamed[graph.pair_relations],
+        origins=origins,
+    )
+
+
+def _deleted(graph: KnowledgeGraph, gone: Bools, gone_pairs: Bools | None = None) -> KnowledgeGraph:
+    """The graph less the edges that are marked, both directions of each fact; ``gone_pairs`` marks
+    the same edges in the order of ``pair_tails``, if that is known."""
+    segment, head, relation, tail = _edges_at(graph, np.flatnonzero(gone))
+    if gone_pairs is None:
+        gone_pairs = np.zeros(len(gone), dtype=bool)
+        gone_pairs[_pair_places(graph, head, relation, tail)] = True
+    pairs = ~gone_pairs
+    lost = np.bincount(segment, minlength=len(graph.segment_relations))
+    sizes = np.diff(graph.segment_starts) - lost
+    stays, edges = sizes > 0, ~gone
+
+    def kept(array: _Array) -> _Array:  # times and strengths are those of users' edges alone
+        return None if array is None else array[edges[: len(array)]]  # type: ignore[return-value]
+
+    return replace(
+        graph,
+        row_segments=np.concatenate([[0], np.cumsum(stays)])[graph.row_segments],
+        segment_relations=graph.segment_relations[stays],
+        segment_starts=np.concatenate([[0], np.cumsum(sizes[stays])]).astype(np.int64),
+        tails=graph.tails[edges],
+        pair_tails=graph.pair_tails[pairs],
+        pair_relations=graph.pair_relations[pairs],
+        origins=kept(graph.origins),
+        times=kept(graph.times),
+        strengths=kept(graph.strengths),
+        weights=kept(graph.weights),
+        support=kept(graph.support),
+    )
+
+
+class _Facts(NamedTuple):
+    """Facts to insert, none of them there yet; each value is that of both directions."""
+
+    heads: Ints
+    relations: Ints
+    tails: Ints
+    times: Ints | int = 0
+    strengths: Floats | float = 0.0
+    weights: NDArray[np.floating] | float = 1.0
+    support: Ints | int = 0
+
+
+def _inserted(graph: KnowledgeGraph, facts: _Facts) -> KnowledgeGraph:
+    """The graph with facts more, both directions of each; only interactions have times and
+    strengths, and only the direction that leaves the user."""
+    if not len(facts.heads):
+        return graph
+    n, kinds = graph.n_entities, 2 * len(graph.relations)
+    h = np.concatenate([facts.heads, facts.tails])
+    r = np.concatenate([facts.relations, facts.relations + kinds // 2])
+    t = np.concatenate([facts.tails, facts.heads])
+    order = np.argsort((h * kinds + r) * n + t, kind="stable")
+    h, r, t = h[order], r[order], t[order]
+    segment, there = segment_places(graph, h, r)
+    low = graph.segment_starts[segment]
+    last = len(graph.segment_starts) - 1
+    size = np.where(there, graph.segment_starts[np.minimum(segment + 1, last)] - low, 0)
+    at = lower_bound(graph.tails, low, low + size, t)
+    sizes = np.diff(graph.segment_starts)
+    np.add.at(sizes, segment[there], 1)
+    begins = ~there & np.append(True, (h[1:] != h[:-1]) | (r[1:] != r[:-1]))
+    begun = np.cumsum(begins)[~there] - 1
+    fresh = np.bincount(begun, minlength=int(begins.sum())).astype(np.int64)
+    sizes = np.insert(sizes, segment[begins], fresh)
+    more = np.bincount(h[begins], minlength=n)
+    pair = np.argsort((h * n + t) * kinds + r, kind="stable")
+    pair_at = _pair_places(graph, h[pair], r[pair], t[pair])
+    of_users = h < graph.n_users
+
+    def put(array: _Array, values: ArrayLike, chosen: Any = slice(None)) -> _Array:
+        if array is None:
+            return array
+        each = np.tile(np.broadcast_to(values, len(facts.heads)), 2)[order]
+        return np.insert(array, at[chosen], each[chosen])  # type: ignore[return-value]
+
+    return replace(
+        graph,
+        row_segments=graph.row_segments + np.concatenate([[0], np.cumsum(more)]),
+        segment_relations=np.insert(graph.segment_relations, segment[begins], r[begins]),
+        segment_starts=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+        tails=np.insert(graph.tails, at, t),
+        pair_tails=np.insert(graph.pair_tails, pair_at, t[pair]),
+        pair_relations=np.insert(graph.pair_relations, pair_at, r[pair]),
+        origins=put(graph.origins, -1),
+        times=put(graph.times, facts.times, of_users),
+        strengths=put(graph.strengths, facts.strengths, of_users),
+        weights=put(graph.weights, facts.weights),
+        support=put(graph.support, facts.support),
+    )
+
+
+# ── facts and interactions ──────────────────────────────────────────────────────────────
 
 
 def without(
     graph: KnowledgeGraph, heads: Sequence[int], relation_ids: Sequence[int], tails: Sequence[int]
 ) -> KnowledgeGraph:
     """The graph less some facts, both directions of each."""
-    places = [
-        find_edge(graph, *edge)
-        for h, r, t in zip(heads, relation_ids, tails, strict=True)
-        for edge in ((h, r, t), (t, graph.inverse(r), h))
-    ]
-    if not places:
-        return graph
-    gone = np.unique(np.array(places), axis=0)
-    edge, segment, pair = gone[:, 0], gone[:, 1], np.sort(gone[:, 2])
-    lost = np.bincount(segment, minlength=len(graph.segment_relations))
-    sizes = np.diff(graph.segment_starts) - lost
-    kept = sizes > 0
-    kept_before = np.concatenate([[0], np.cumsum(kept)])
-    times, strengths = graph.times, graph.strengths
-    return replace(
-        graph,
-        row_segments=kept_before[graph.row_segments],
-        segment_relations=graph.segment_relations[kept],
-        segment_starts=np.concatenate([[0], np.cumsum(sizes[kept])]),
-        tails=np.delete(graph.tails, edge),
-        pair_tails=np.delete(graph.pair_tails, pair),
-        pair_relations=np.delete(graph.pair_relations, pair),
-        origins=None if graph.origins is None else np.delete(graph.origins, edge),
-        times=None if times is None else np.delete(times, edge[edge < len(times)]),
-        weights=None if graph.weights is None else np.delete(graph.weights, edge),
-        support=None if graph.support is None else np.delete(graph.support, edge),
-        strengths=None if strengths is None else np.delete(strengths, edge[edge < len(strengths)]),
-    )
+    h, r, t = (np.asarray(x, dtype=np.int64) for x in (heads, relation_ids, tails))
+    return without_edges(graph, fact_places(graph, h, r, t))
 
 
 def without_interactions(
     graph: KnowledgeGraph, users: Sequence[int], items: Sequence[int]
 ) -> KnowledgeGraph:
     """The graph less some interactions and every fact that is known from one of them alone."""
-    u = checked_ids(users, graph.n_users, "user").tolist()
-    v = (checked_ids(items, graph.n_items, "item") + graph.n_users).tolist()
-    facts: list[tuple[int, int, int]] = []
-    for user, item in zip(u, v, strict=True):
-        facts.append((user, INTERACTION, item))
-        facts += _known_from(graph, user, item)
-    return without(graph, *zip(*facts, strict=True)) if facts else graph
+    u = checked_ids(users, graph.n_users, "user")
+    v = checked_ids(items, graph.n_items, "item") + graph.n_users
+    taken = fact_places(graph, u, np.full_like(u, INTERACTION), v)
+    return without_edges(graph, np.concatenate([taken, known_from(graph, u, v)]))
+
+
+def without_edges(graph: KnowledgeGraph, edges: Ints) -> KnowledgeGraph:
+    """The graph less some edges, by their places in ``tails``, and their inverses."""
+    if not len(edges):
+        return graph
+    gone = np.zeros(len(graph.tails), dtype=bool)
+    gone[with_inverses(graph, edges)] = True
+    return _deleted(graph, gone)
 
 
 def plus(
@@ -72,57 +249,21 @@ def plus(
     times: Sequence[int] | None = None,
     strengths: Sequence[float] | None = None,
 ) -> KnowledgeGraph:
-    """The graph with some interactions more."""
+    """The graph with some interactions more; those that are there already stay as they are."""
     u = checked_ids(users, graph.n_users, "user")
     v = checked_ids(items, graph.n_items, "item")
     first = np.unique(pair_keys(u, v, graph.n_items), return_index=True)[1]
-    pairs = zip(u[first].tolist(), (v[first] + graph.n_users).tolist(), strict=True)
-    present = np.array([graph.has(a, INTERACTION, b) for a, b in pairs], dtype=bool)
-    first = first[~present]
-    if not len(first):
-        return graph
-    head = np.concatenate([u[first], v[first] + graph.n_users])
-    tail = np.concatenate([v[first] + graph.n_users, u[first]])
-    relation = np.repeat([INTERACTION, graph.inverse(INTERACTION)], len(first))
-    grown, place = _inserted(graph, head, relation, tail)
-    order = np.argsort(place[: len(first)], kind="stable")
-    at = place[: len(first)][order]
-    if graph.strengths is not None:
-        strong = np.full(len(u), graph.default_strength) if strengths is None else strengths
-        of_new = as_strengths(strong)[first][order]
-        grown = replace(grown, strengths=np.insert(graph.strengths, at, of_new))
-    if graph.times is None:
-        return grown
+    r = np.full(len(first), INTERACTION, dtype=np.int64)
+    first = first[edge_places(graph, u[first], r, v[first] + graph.n_users) < 0]
     if times is None:  # later than all others
-        when = np.full(len(at), graph.times.max(initial=0) + 1, dtype=np.int64)
+        when: Ints | int = 0 if graph.times is None else int(graph.times.max(initial=0)) + 1
     else:
-        when = np.asarray(times, np.int64)[first][order]
-    return replace(grown, times=np.insert(graph.times, at, when))
-
-
-def with_users(graph: KnowledgeGraph, names: Sequence[str]) -> KnowledgeGraph:
-    """The graph with some users more, who have no facts yet; the last users from now on."""
-    n, k, words = graph.n_users, len(names), graph.vocabulary
-    known = [x for x in names if x in words.ids("user")]
-    if known or len(set(names)) < k:
-        raise LogerError(f"users must be new and distinct, got {(known or list(names))[:3]}")
-    spans = {t: words.span(t) for t in words.types}
-    of_type = {t: [words.names[i] for i in span] for t, span in spans.items()}
-    labels = {t: [words.labels[i] for i in span] for t, span in spans.items()}
-    of_type["user"] += names
-    labels["user"] += names
-
-    def moved(ids: NDArray[np.int32]) -> NDArray[np.int32]:
-        return np.where(ids >= n, ids + k, ids).astype(np.int32)
-
-    return replace(
-        graph,
-        vocabulary=Vocabulary(of_type, labels),
-        row_segments=np.insert(graph.row_segments, n, np.full(k, graph.row_segments[n])),
-        tails=moved(graph.tails),
-        pair_tails=moved(graph.pair_tails),
-        origins=None if graph.origins is None else moved(graph.origins),
-    )
+        when = np.asarray(times, np.int64)[first]
+    strong: Floats | float = graph.default_strength
+    if strengths is not None:
+        strong = as_strengths(strengths)[first]
+    facts = _Facts(u[first], r[: len(first)], v[first] + graph.n_users, when, strong)
+    return _inserted(graph, facts)
 
 
 def sampled(graph: KnowledgeGraph, most: int, seed: int) -> KnowledgeGraph:
@@ -133,26 +274,15 @@ def sampled(graph: KnowledgeGraph, most: int, seed: int) -> KnowledgeGraph:
     for s in np.flatnonzero(sizes > most):
         part = drawn[graph.segment_starts[s] : graph.segment_starts[s + 1]]
         part[rng.permutation(sizes[s])[most:]] = False
-    gone = np.flatnonzero(~drawn)
-    head, relation = graph.edge_heads()[gone], graph.edge_relations()[gone].astype(np.int64)
-    base = relation < len(graph.relations)
-    h = np.where(base, head, graph.tails[gone])
-    t = np.where(base, graph.tails[gone], head)
-    facts = np.unique(np.stack([h, relation % len(graph.relations), t], axis=1), axis=0)
-    return without(graph, *facts.T.tolist()) if len(facts) else graph
+    return without_edges(graph, np.flatnonzero(~drawn))
 
 
 def timed(graph: KnowledgeGraph, users: Ints, items: Ints, times: Ints) -> KnowledgeGraph:
     """The graph with the times of its interactions; of a pair's several, the latest."""
-    of_edge = np.zeros(int(graph.indptr[graph.n_users]), dtype=np.int64)
     order = np.lexsort((times, items, users))
     u, v, t = users[order], items[order], np.asarray(times)[order]
     last = np.append((u[1:] != u[:-1]) | (v[1:] != v[:-1]), True)[: len(u)]
-    edges, _ = graph.interactions
-    if int(last.sum()) != len(edges):
-        raise LogerError(f"{int(last.sum()):,} pairs with times, {len(edges):,} interactions")
-    of_edge[edges] = t[last]
-    return replace(graph, times=of_edge)
+    return replace(graph, times=_of_edges(graph, t[last], np.int64, "times"))
 
 
 def strengthened(
@@ -164,92 +294,397 @@ def strengthened(
     counted: bool = False,
 ) -> KnowledgeGraph:
     """The graph with the strengths of its interactions, each pair once."""
-    of_edge = np.zeros(int(graph.indptr[graph.n_users]))
-    edges, _ = graph.interactions
-    if len(users) != len(edges):
-        raise LogerError(f"{len(users):,} pairs with strengths, {len(edges):,} interactions")
-    of_edge[edges] = as_strengths(strengths)[np.lexsort((items, users))]
+    in_order = as_strengths(strengths)[np.lexsort((items, users))]
+    of_edge = _of_edges(graph, in_order, np.float64, "strengths")
     return replace(graph, strengths=of_edge, rated=rated, counted=counted)
 
 
-def find_edge(graph: KnowledgeGraph, head: int, relation: int, tail: int) -> tuple[int, int, int]:
-    """Places of one directed edge: in ``tails``, among segments, in ``pair_tails``."""
-    s = graph.segment(head, relation)
-    edge = -1
-    if s >= 0:
-        lo, hi = graph.segment_starts[s], graph.segment_starts[s + 1]
-        edge = int(lo + np.searchsorted(graph.tails[lo:hi], tail))
-        if edge == hi or graph.tails[edge] != tail:
-            edge = -1
-    if edge < 0:
-        words = graph.vocabulary
+def _of_edges(graph: KnowledgeGraph, values: NDArray[Any], dtype: Any, what: str) -> NDArray[Any]:
+    """Values of all interactions, by user and item, on the edges that leave users; 0 on others."""
+    edges, _ = graph.interactions
+    if len(values) != len(edges):
+        raise LogerError(f"{len(values):,} pairs with {what}, {len(edges):,} interactions")
+    of_edge = np.zeros(int(graph.indptr[graph.n_users]), dtype=dtype)
+    of_edge[edges] = values
+    return of_edge
+
+
+# ── users, and relations that are made from interactions ────────────────────────────────
+
+
+def with_users(graph: KnowledgeGraph, names: Sequence[str]) -> KnowledgeGraph:
+    """The graph with some users more, who have no facts yet; the last users from now on."""
+    words = graph.vocabulary
+    known = [x for x in names if x in words.ids("user")]
+    if known or len(set(names)) < len(names):
+        raise LogerError(f"users must be new and distinct, got {(known or list(names))[:3]}")
+    parts = {t: _of_type(words, t) for t in words.types}
+    of_type = {t: [*own, *(names if t == "user" else ())] for t, (own, _) in parts.items()}
+    labels = {t: [*own, *(names if t == "user" else ())] for t, (_, own) in parts.items()}
+    numbers = np.arange(graph.n_entities, dtype=np.int64)
+    numbers[graph.n_users :] += len(names)
+    kinds = np.arange(2 * len(graph.relations), dtype=np.int64)
+    return _renumbered(graph, Vocabulary(of_type, labels), graph.relations, numbers, kinds)
+
+
+def with_derived(graph: KnowledgeGraph, more: Sequence[Derived]) -> KnowledgeGraph:
+    """The graph with derived relations more, numbered after those it has."""
+    if not more:
+        return graph
+    for d in more:
+        _check_derived(graph, d)
+    old, n = len(graph.relations), len(graph.relations) + len(more)
+    base = np.arange(old, dtype=np.int64)
+    after = (*graph.relations, *(d.relation for d in more))
+    entities = np.arange(graph.n_entities, dtype=np.int64)
+    kinds = np.concatenate([base, base + n])
+    grown = _renumbered(graph, graph.vocabulary, after, entities, kinds)
+    if grown.weights is None:
+        grown = replace(grown, weights=np.ones(len(grown.tails), np.float32))
+    if grown.support is None:
+        grown = replace(grown, support=np.zeros(len(grown.tails), np.int32))
+    first = graph.n_users
+    facts = _Facts(
+        np.concatenate([np.asarray(d.heads, dtype=np.int64) + first for d in more]),
+        np.repeat(np.arange(old, n), [len(d.heads) for d in more]),
+        np.concatenate([np.asarray(d.tails, dtype=np.int64) + first for d in more]),
+        weights=np.concatenate([np.asarray(d.weights, dtype=np.float32) for d in more]),
+        support=np.concatenate([np.asarray(d.support, dtype=np.int32) for d in more]),
+    )
+    return _inserted(grown, facts)
+
+
+def given(graph: KnowledgeGraph) -> KnowledgeGraph:
+    """The graph less its derived relations; they are the last."""
+    n, old = len(graph.relations), sum(not r.derived for r in graph.relations)
+    if n == old:
+        return graph
+    kinds = np.arange(2 * n, dtype=np.int64)
+    derived = kinds % n >= old
+    left = _deleted(graph, derived[graph.edge_relations()], derived[graph.pair_relations])
+    kinds[n:] -= n - old  # derived relations have numbers, too, but no edges
+    entities = np.arange(graph.n_entities, dtype=np.int64)
+    left = _renumbered(left, graph.vocabulary, graph.relations[:old], entities, kinds)
+    weights = left.weights
+    if weights is not None and bool((weights == 1).all()):
+        weights = None
+    return replace(left, weights=weights, support=None)
+
+
+def _check_derived(graph: KnowledgeGraph, derived: Derived) -> None:
+    """Refuse what is not a relation between items, made of distinct facts that count something."""
+    r, heads, tails = derived.relation, np.asarray(derived.heads), np.asarray(derived.tails)
+    if (r.head_type, r.tail_type, r.derived) != ("item", "item", True):
+        raise LogerError(f"a derived relation leads from item to item, got {r}")
+    if r.name in [other.name for other in graph.relations]:
+        raise LogerError(f"there is a relation {r.name!r} already")
+    if not len(heads) == len(tails) == len(derived.weights) == len(derived.support):
+        raise LogerError(f"the facts of {r.name!r} differ in length")
+    inside = (np.minimum(heads, tails) >= 0) & (np.maximum(heads, tails) < graph.n_items)
+    keys = heads.astype(np.int64) * graph.n_items + tails
+    positive = np.isfinite(derived.weights) & (np.asarray(derived.weights) > 0)
+    if not (inside & positive & (heads != tails)).all() or len(np.unique(keys)) < len(keys):
         raise LogerError(
-            f"the graph has no fact ({words.names[head]!r}, "
-            f"{graph.relation_name(relation)}, {words.names[tail]!r}) to take away"
+            f"the facts of {r.name!r} must be distinct pairs of different items of weight above 0"
         )
-    lo, hi = graph.indptr[head], graph.indptr[head + 1]
-    first = lo + np.searchsorted(graph.pair_tails[lo:hi], tail)
-    pair = first + np.searchsorted(graph.between(head, tail), relation)
-    return edge, s, int(pair)
 
 
-def edges_known_from(graph: KnowledgeGraph, user: int, items: Sequence[int]) -> NDArray[np.int64]:
-    """The places in ``tails`` of all edges, both directions of each fact, that are known from one
-    of a user's interactions alone; ascending. Items are given as entities."""
-    facts = [fact for item in items for fact in _known_from(graph, user, item)]
-    edges = [
-        find_edge(graph, *edge)[0]
-        for h, r, t in facts
-        for edge in ((h, r, t), (t, graph.inverse(r), h))
-    ]
-    return np.unique(np.array(edges, dtype=np.int64))
+# ── updates after a fit ─────────────────────────────────────────────────────────────────
 
 
-def _known_from(graph: KnowledgeGraph, user: int, item: int) -> list[tuple[int, int, int]]:
-    """The facts that are known from one interaction alone, as edges that leave its two ends."""
-    if graph.origins is None:
-        return []
-    out = []
-    for head, other in ((user, item), (item, user)):
-        lo, hi = graph.indptr[head], graph.indptr[head + 1]
-        edges = lo + np.flatnonzero(graph.origins[lo:hi] == other)
-        segments = np.searchsorted(graph.segment_starts, edges, side="right") - 1
-        kinds = graph.segment_relations[segments].tolist()
-        out += [(head, r, t) for r, t in zip(kinds, graph.tails[edges].tolist(), strict=True)]
+def with_entities(
+    graph: KnowledgeGraph,
+    learned: Learned,
+    entities: Mapping[str, Mapping[str, str]],
+    relations: Sequence[Relation] = (),
+) -> Renumbered:
+    """The graph with entities more, as type → name → label, and relations more.
+
+    The label of an entity that is there already replaces the one it has.
+    """
+    words = graph.vocabulary
+    names, labels, number = (
+        dict[str, list[str]](),
+        dict[str, list[str]](),
+        list[NDArray[np.int64]](),
+    )
+    later = sorted((set(words.types) | set(entities)) - set(learned.types))
+    first = 0
+    for kind in (*learned.types, *later):
+        known = learned.types.get(kind, 0)
+        names[kind], labels[kind], moved = _merged(words, kind, known, entities.get(kind, {}))
+        number.append(first + moved)
+        first += len(names[kind])
+    given = [r for r in graph.relations if not r.derived]
+    theirs = sorted([*given[learned.relations :], *relations], key=_by_name)
+    after = [*given[: learned.relations], *theirs, *(r for r in graph.relations if r.derived)]
+    base = np.array([after.index(r) for r in graph.relations], dtype=np.int64)
+    kinds, numbers = np.concatenate([base, base + len(after)]), np.concatenate(number)
+    grown = _renumbered(graph, Vocabulary(names, labels), after, numbers, kinds)
+    return Renumbered(grown, numbers, kinds, learned)
+
+
+def _merged(
+    words: Vocabulary, kind: str, known: int, more: Mapping[str, str]
+) -> tuple[list[str], list[str], NDArray[np.int64]]:
+    """Names and labels of a type with some entities more, those that the fit did not know by name,
+    and the places of those that were there."""
+    names, labels = _of_type(words, kind)
+    there = words.ids(kind) if kind in words.types else {}
+    first = words.span(kind).start if kind in words.types else 0
+    for name, label in more.items():
+        if name in there:
+            labels[there[name] - first] = label
+    later_ones = dict(zip(names[known:], labels[known:], strict=True))
+    later_ones |= {name: label for name, label in more.items() if name not in there}
+    later = sorted(later_ones)
+    place = {name: known + k for k, name in enumerate(later)}
+    moved = np.concatenate([np.arange(known), [place[n] for n in names[known:]]])
+    labels = labels[:known] + [later_ones[n] for n in later]
+    return names[:known] + later, labels, moved.astype(np.int64)
+
+
+def _by_name(relation: Relation) -> tuple[str, str, str]:
+    return relation.name, relation.head_type, relation.tail_type
+
+
+def with_facts(
+    graph: KnowledgeGraph,
+    heads: Ints,
+    relations: Ints,
+    tails: Ints,
+    times: Ints | None = None,
+    strengths: Floats | None = None,
+) -> KnowledgeGraph:
+    """The graph with facts of base relations more, interactions among them.
+
+    ``times`` are those of interactions; of several of one pair the earliest stays, as readers have
+    it. ``strengths`` of one pair add up, of ratings the highest counts. A fact that was known from
+    one interaction alone is known by itself from now on, but what links a user and an item that
+    interact says no more than their interaction (METHOD L3).
+    """
+    if (times is None) != (graph.times is None) and (np.asarray(relations) == INTERACTION).any():
+        raise LogerError("interactions need times where the graph knows times, and only there")
+    h, r, t = (np.asarray(x, dtype=np.int64) for x in (heads, relations, tails))
+    when = np.zeros(len(h), np.int64) if times is None else np.where(r == INTERACTION, times, 0)
+    stated = np.full(len(h), graph.default_strength) if strengths is None else strengths
+    strong = np.where(r == INTERACTION, as_strengths(stated), 0.0)
+    order = np.lexsort((when, t, r, h))
+    h, r, t, when = h[order], r[order], t[order], when[order]
+    first = np.ones(len(h), dtype=bool)
+    first[1:] = (h[1:] != h[:-1]) | (r[1:] != r[:-1]) | (t[1:] != t[:-1])
+    strong = merged_runs(strong[order], np.flatnonzero(first), graph.rated)
+    h, r, t, when = h[first], r[first], t[first], when[first]
+    places = edge_places(graph, h, r, t)
+    grown = _repeated(graph, places, r, when, strong)
+    grown = _known_by_themselves(grown, places)
+    new = places < 0
+    grown = _inserted(grown, _Facts(h[new], r[new], t[new], when[new], strong[new]))
+    return _with_own_origins(grown)
+
+
+def _repeated(
+    graph: KnowledgeGraph, places: Ints, r: Ints, when: Ints, strong: Floats
+) -> KnowledgeGraph:
+    """The graph in which interactions that are there already have the earlier of two times, and
+    both strengths."""
+    again = (places >= 0) & (r == INTERACTION)
+    at, times, strengths = places[again], graph.times, graph.strengths
+    if times is not None and len(at):
+        times = times.copy()
+        times[at] = np.minimum(times[at], when[again])
+    if strengths is not None and len(at):
+        strengths = strengths.copy()
+        strengths[at] = merged(strengths[at], strong[again], graph.rated)
+    return replace(graph, times=times, strengths=strengths)
+
+
+def _known_by_themselves(graph: KnowledgeGraph, places: Ints) -> KnowledgeGraph:
+    """The graph in which facts that are there already, at these places, have no origin."""
+    again = places[places >= 0]
+    if graph.origins is None or not len(again):
+        return graph
+    origins = graph.origins.copy()
+    origins[with_inverses(graph, again)] = -1
+    return replace(graph, origins=origins)
+
+
+def _with_own_origins(graph: KnowledgeGraph) -> KnowledgeGraph:
+    """The graph in which what links a user and an item that interact is known from that alone."""
+    ends = [{r.head_type, r.tail_type} == set(PEOPLE_AND_ITEMS) for r in graph.relations]
+    ends[INTERACTION] = False
+    if not any(ends):
+        return graph
+    of = np.flatnonzero(np.tile(ends, 2)[graph.segment_relations])
+    rows = np.searchsorted(graph.row_segments, of, side="right") - 1
+    starts = graph.segment_starts[of]
+    owners, edges = gather(starts, graph.segment_starts[of + 1] - starts)
+    heads, tails = rows[owners], graph.tails[edges].astype(np.int64)
+    user, item = np.minimum(heads, tails), np.maximum(heads, tails)
+    taken = edge_places(graph, user, np.zeros_like(user), item) >= 0
+    if not taken.any():
+        return graph
+    none = np.full(len(graph.tails), -1, dtype=np.int32)
+    origins = none if graph.origins is None else graph.origins.copy()
+    origins[edges[taken]] = tails[taken]
+    return replace(graph, origins=origins)
+
+
+def without_entities(graph: KnowledgeGraph, learned: Learned, gone: Ints) -> Renumbered:
+    """The graph as if some entities had never been: their facts, facts known from their
+    interactions alone, and whatever else was linked to nothing but them go, too.
+
+    Users and items stay unless they are named.
+    """
+    lost = np.zeros(graph.n_entities, dtype=bool)
+    lost[np.asarray(gone, dtype=np.int64)] = True
+    heads = graph.edge_heads()
+    edges = lost[heads] | lost[graph.tails]
+    if graph.origins is not None:
+        edges |= np.where(graph.origins >= 0, lost[graph.origins], False)
+    left = without_edges(graph, np.flatnonzero(edges))
+    lost |= _orphaned(graph, left)
+    return _less_entities(left, learned, lost)
+
+
+def without_facts(
+    graph: KnowledgeGraph, learned: Learned, heads: Ints, relations: Ints, tails: Ints
+) -> Renumbered:
+    """The graph less some facts, interactions among them; with an interaction all goes that is
+    known from it alone, and entities, other than users and items, that were linked to nothing
+    else."""
+    h, r, t = (np.asarray(x, dtype=np.int64) for x in (heads, relations, tails))
+    taken = r == INTERACTION
+    places = fact_places(graph, h, r, t)
+    left = without_edges(graph, np.concatenate([places, known_from(graph, h[taken], t[taken])]))
+    return _less_entities(left, learned, _orphaned(graph, left))
+
+
+def _orphaned(before: KnowledgeGraph, after: KnowledgeGraph) -> Bools:
+    """Which entities, other than users and items, have lost their last fact."""
+    bare: Bools = (np.diff(after.indptr) == 0) & (np.diff(before.indptr) > 0)
+    bare[: before.n_users + before.n_items] = False
+    return bare
+
+
+def _less_entities(graph: KnowledgeGraph, learned: Learned, gone: Bools) -> Renumbered:
+    """The graph less entities that have no facts any more."""
+    kinds = np.arange(2 * len(graph.relations))
+    if not gone.any():
+        return Renumbered(graph, np.arange(graph.n_entities), kinds, learned)
+    words, stays = graph.vocabulary, ~gone
+    numbers = np.where(stays, np.cumsum(stays) - 1, -1)
+    known, left = learned.entities(graph) & stays, dict[str, int]()
+    names, labels = dict[str, list[str]](), dict[str, list[str]]()
+    for kind in words.types:
+        span = [e for e in words.span(kind) if stays[e]]
+        names[kind] = [words.names[e] for e in span]
+        labels[kind] = [words.labels[e] for e in span]
+        if kind in learned.types:
+            left[kind] = int(known[words.span(kind).start : words.span(kind).stop].sum())
+    vocabulary = Vocabulary(names, labels)
+    moved = _renumbered(graph, vocabulary, graph.relations, numbers, kinds)
+    return Renumbered(moved, numbers, kinds, Learned(left, learned.relations))
+
+
+# ── numbers and places ──────────────────────────────────────────────────────────────────
+
+
+def _of_type(words: Vocabulary, kind: str) -> tuple[list[str], list[str]]:
+    """Names and labels of the entities of a type, if there is one."""
+    if kind not in words.types:
+        return [], []
+    span = words.span(kind)
+    return words.names[span.start : span.stop], words.labels[span.start : span.stop]
+
+
+def known_from(graph: KnowledgeGraph, users: Ints, items: Ints) -> NDArray[np.int64]:
+    """The places of edges, as they leave either end, that are known from some interactions alone;
+    items are given as entities."""
+    found = [np.empty(0, dtype=np.int64)]
+    if graph.origins is not None:
+        for a, b in (*zip(users, items, strict=True), *zip(items, users, strict=True)):
+            low, high = graph.indptr[a], graph.indptr[a + 1]
+            found.append(low + np.flatnonzero(graph.origins[low:high] == b))
+    return np.concatenate(found)
+
+
+def fact_places(graph: KnowledgeGraph, heads: Ints, relations: Ints, tails: Ints) -> Ints:
+    """The places of edges in ``tails``; one that is not there is an error."""
+    places = edge_places(graph, heads, relations, tails)
+    if (places < 0).any():
+        k, names = int(np.flatnonzero(places < 0)[0]), graph.vocabulary.names
+        raise LogerError(
+            f"the graph has no fact ({names[heads[k]]!r}, "
+            f"{graph.relation_name(int(relations[k]))}, {names[tails[k]]!r}) to take away"
+        )
+    return places
+
+
+def with_inverses(graph: KnowledgeGraph, edges: Ints) -> NDArray[np.int64]:
+    """Some edges, by their places in ``tails``, and their inverses; ascending, each once."""
+    places = np.unique(np.asarray(edges, dtype=np.int64))
+    if not len(places):
+        return places
+    _, head, relation, tail = _edges_at(graph, places)
+    half = len(graph.relations)
+    inverse = np.where(relation < half, relation + half, relation - half)
+    return np.unique(np.concatenate([places, edge_places(graph, tail, inverse, head)]))
+
+
+def _edges_at(graph: KnowledgeGraph, places: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+    """Segment, head, relation and tail of the edges at some places in ``tails``."""
+    segment = np.searchsorted(graph.segment_starts, places, side="right") - 1
+    head = np.searchsorted(graph.row_segments, segment, side="right") - 1
+    relation = graph.segment_relations[segment].astype(np.int64)
+    return segment, head, relation, graph.tails[places].astype(np.int64)
+
+
+def lower_bound(values: Ints, low: Ints, high: Ints, wanted: Ints) -> NDArray[np.int64]:
+    """For each query the first place in its slice of sorted values that is not below it.
+
+    >>> low, high = np.array([0, 2]), np.array([2, 4])
+    >>> lower_bound(np.array([2, 4, 1, 9]), low, high, np.array([3, 1])).tolist()
+    [1, 2]
+    """
+    a, b = np.array(low, dtype=np.int64), np.array(high, dtype=np.int64)
+    while (open_ := a < b).any():
+        middle = (a + b) // 2
+        below = open_ & (values[np.where(open_, middle, 0)] < wanted)
+        a = np.where(below, middle + 1, a)
+        b = np.where(open_ & ~below, middle, b)
+    return a
+
+
+def segment_places(graph: KnowledgeGraph, heads: Ints, relations: Ints) -> tuple[Ints, Bools]:
+    """Where the segments of heads and relations are, or would be, and whether they are there."""
+    low, high = graph.row_segments[heads], graph.row_segments[np.asarray(heads) + 1]
+    at = lower_bound(graph.segment_relations, low, high, relations)
+    there = at < high
+    there[there] = graph.segment_relations[at[there]] == np.asarray(relations)[there]
+    return at, there
+
+
+def edge_places(graph: KnowledgeGraph, heads: Ints, relations: Ints, tails: Ints) -> Ints:
+    """The places of edges in ``tails``, -1 for those that are not there."""
+    if len(heads) <= FEW:
+        edges = zip(heads.tolist(), relations.tolist(), tails.tolist(), strict=True)
+        return np.array([graph.rows.edge(*edge) for edge in edges], dtype=np.int64)
+    segment, there = segment_places(graph, heads, relations)
+    out = np.full(len(segment), -1, dtype=np.int64)
+    found = segment[there]
+    low, high = graph.segment_starts[found], graph.segment_starts[found + 1]
+    wanted = np.asarray(tails)[there]
+    at = lower_bound(graph.tails, low, high, wanted)
+    hit = at < high
+    hit[hit] = graph.tails[at[hit]] == wanted[hit]
+    out[np.flatnonzero(there)[hit]] = at[hit]
     return out
 
 
-def _inserted(
-    graph: KnowledgeGraph, heads: Ints, relations: Ints, tails: Ints
-) -> tuple[KnowledgeGraph, NDArray[np.int64]]:
-    """The graph with directed edges more, none of them present yet, and where in ``tails`` each
-    goes; ``times`` and ``strengths`` are left to the caller."""
-    n, kinds = graph.n_entities, 2 * len(graph.relations)
-    of_edge = graph.edge_heads().astype(np.int64)
-    segment = of_edge * kinds + graph.edge_relations()
-    key = segment * n + graph.tails
-    new = (heads * kinds + relations) * n + tails
-    place = np.searchsorted(key, new)
-    order = np.argsort(new, kind="stable")
-    segment = np.insert(segment, place[order], new[order] // n)
-    starts = np.flatnonzero(changes(segment))
-    head, relation = np.divmod(segment[starts], kinds)
-    pair_key = (of_edge * n + graph.pair_tails) * kinds + graph.pair_relations
-    pairs = np.sort((heads * n + tails) * kinds + relations)
-    at = np.searchsorted(pair_key, pairs)
-    pair_relations = (pairs % kinds).astype(np.uint16)
-    grown = replace(
-        graph,
-        row_segments=np.searchsorted(head, np.arange(n + 1)).astype(np.int64),
-        segment_relations=relation.astype(np.uint16),
-        segment_starts=np.append(starts, len(segment)).astype(np.int64),
-        tails=np.insert(graph.tails, place[order], tails[order]),
-        pair_tails=np.insert(graph.pair_tails, at, pairs // kinds % n),
-        pair_relations=np.insert(graph.pair_relations, at, pair_relations),
-        origins=None if graph.origins is None else np.insert(graph.origins, place[order], -1),
-        times=None,
-        strengths=None,
-        weights=None if graph.weights is None else np.insert(graph.weights, place[order], 1.0),
-        support=None if graph.support is None else np.insert(graph.support, place[order], 0),
-    )
-    return grown, place
+def _pair_places(graph: KnowledgeGraph, heads: Ints, relations: Ints, tails: Ints) -> Ints:
+    """Where edges are, or would be, in the order by head, tail and relation."""
+    low, high = graph.indptr[heads], graph.indptr[np.asarray(heads) + 1]
+    first = lower_bound(graph.pair_tails, low, high, tails)
+    after = lower_bound(graph.pair_tails, first, high, np.asarray(tails) + 1)
+    return lower_bound(graph.pair_relations, first, after, relations)

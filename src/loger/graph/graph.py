@@ -16,9 +16,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from loger.errors import LogerError, UnknownNameError
-from loger.graph import derived, edits, strengths, view
-from loger.graph.arrays import Ints, changes, gather
-from loger.graph.rows import NO_ORIGINS, NO_WEIGHTS, Rows, later_interactions
+from loger.graph import edits, view
+from loger.graph.arrays import (
+    NO_ORIGINS,
+    NO_WEIGHTS,
+    Ints,
+    Rows,
+    gather,
+    later_interactions,
+    relative_to_mean,
+    run_starts,
+)
 from loger.graph.vocabulary import INTERACTION, INVERSE_MARK, Relation, Vocabulary
 
 
@@ -92,13 +100,13 @@ class KnowledgeGraph:
         edge_origins = None
         if origins is None:
             key.sort()
-            key = key[changes(key)]
+            key = key[run_starts(key)]
         else:
             key, first = np.unique(key, return_index=True)
             edge_origins = _edge_origins(h, t, *origins)[first]
         tail = (key % n).astype(np.int32)
         key //= n  # head and relation
-        starts = np.flatnonzero(changes(key))
+        starts = np.flatnonzero(run_starts(key))
         head, relation = np.divmod(key[starts], kinds)
         starts = np.append(starts, len(key))
         key //= kinds
@@ -189,14 +197,14 @@ class KnowledgeGraph:
         """
         return edits.strengthened(self, users, items, strengths, rated, counted)
 
-    def with_derived(self, relations: Sequence[derived.Derived]) -> KnowledgeGraph:
+    def with_derived(self, relations: Sequence[edits.Derived]) -> KnowledgeGraph:
         """The graph with relations more between items, made from its interactions."""
-        return derived.with_derived(self, relations)
+        return edits.with_derived(self, relations)
 
     @property
     def given(self) -> KnowledgeGraph:
         """The graph less its derived relations: what the data say."""
-        return derived.given(self)
+        return edits.given(self)
 
     def user_view(
         self,
@@ -378,7 +386,7 @@ class KnowledgeGraph:
         if power not in self._relative:
             edges, users = self.interactions
             out = np.ones(len(self.strengths))
-            out[edges] = strengths.relative(self.strengths[edges], users, power)
+            out[edges] = relative_to_mean(self.strengths[edges], users, power)
             self._relative[power] = out
         return self._relative[power]
 

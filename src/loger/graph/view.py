@@ -1,24 +1,33 @@
-"""The graph as one user sees it who has other interactions (docs/adr/0010)."""
+"""The graph as one user sees it who has other interactions (docs/adr/0010), what users have
+(``history``), and paths: what a reason is made of, chains of facts from a user to an item."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from loger.errors import LogerError, ViewError
-from loger.graph.arrays import changes, checked_ids
-from loger.graph.edits import edges_known_from, find_edge
-from loger.graph.rows import Rows, later_interactions
-from loger.graph.strengths import as_strengths, relative
+from loger.graph.arrays import (
+    Rows,
+    as_strengths,
+    checked_ids,
+    gather,
+    later_interactions,
+    relative_to_mean,
+    run_starts,
+)
+from loger.graph.edits import fact_places, known_from, with_inverses
 from loger.graph.vocabulary import INTERACTION, Relation, Vocabulary
 
 if TYPE_CHECKING:
     from loger.graph.graph import KnowledgeGraph
+
 
 Graph: TypeAlias = "KnowledgeGraph | UserView"
 """What can be asked about a user: the whole graph, or the view of that user."""
@@ -210,7 +219,7 @@ class UserView:
         out = np.ones(known + len(self.gone_strengths))
         places = np.append(np.arange(n), np.arange(known, len(out)))
         every = np.append(self.strengths[:n], self.gone_strengths)
-        out[places] = relative(every, np.zeros(len(every), np.int64), power)
+        out[places] = relative_to_mean(every, np.zeros(len(every), np.int64), power)
         return out
 
     def __repr__(self) -> str:
@@ -242,17 +251,13 @@ def user_view(
     """The graph as a user sees it who has other interactions."""
     (user,) = checked_ids(user, graph.n_users, "user").tolist()
     wanted, first = np.unique(checked_ids(add, graph.n_items, "item"), return_index=True)
-    gone = np.array(
-        [
-            find_edge(graph, user, INTERACTION, v + graph.n_users)[0]
-            for v in checked_ids(remove, graph.n_items, "item").tolist()
-        ],
-        dtype=np.int64,
-    )
+    items = checked_ids(remove, graph.n_items, "item") + graph.n_users
+    owner = np.full_like(items, user)
+    gone = fact_places(graph, owner, np.full_like(items, INTERACTION), items)
     again = np.isin(graph.tails[gone] - graph.n_users, wanted)  # that did not go
     lost = np.zeros(len(gone), np.int64) if graph.times is None else graph.times[gone]
     weak = np.zeros(len(gone)) if graph.strengths is None else graph.strengths[gone]
-    dropped = edges_known_from(graph, user, graph.tails[gone].tolist())
+    dropped = with_inverses(graph, known_from(graph, owner, items))
     edges = np.arange(graph.indptr[user], graph.indptr[user + 1])
     edges = np.setdiff1d(edges, np.append(gone, dropped))
     relations = graph.segment_relations[np.searchsorted(graph.segment_starts, edges, "right") - 1]
@@ -261,7 +266,7 @@ def user_view(
     relation = np.append(np.full(len(added), INTERACTION, dtype=np.uint16), relations)
     tail = np.append(added.astype(np.int32), graph.tails[edges])
     order = np.lexsort((tail, relation))
-    starts = np.flatnonzero(changes(relation[order]))
+    starts = np.flatnonzero(run_starts(relation[order]))
     row_segments = np.zeros(graph.n_users + 1, dtype=np.int64)
     row_segments[user + 1 :] = len(starts)
     origins = graph.rows.origins
@@ -277,8 +282,10 @@ def user_view(
         when = np.append(new_times, graph.times[edges])[order]
     strong = None
     if graph.strengths is not None:
-        told = np.full(len(add), graph.default_strength) if strengths is None else strengths
-        strong = np.append(as_strengths(told)[first], graph.strengths[edges])[order]
+        added_strengths = (
+            np.full(len(add), graph.default_strength) if strengths is None else strengths
+        )
+        strong = np.append(as_strengths(added_strengths)[first], graph.strengths[edges])[order]
     segment_starts = np.append(starts, len(order))
     arrays = (row_segments, relation[order][starts], segment_starts, tail[order])
     rows = Rows(*arrays, origins, weights)
@@ -302,3 +309,53 @@ def checked_users(graph: Graph, users: ArrayLike) -> NDArray[np.int64]:
             f"ask about others in its base"
         )
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """Entities e0 … ej and the relations between them, by number."""
+
+    entities: tuple[int, ...]
+    relations: tuple[int, ...]  # one fewer than entities
+
+    def __len__(self) -> int:
+        return len(self.relations)
+
+    @property
+    def edges(self) -> tuple[tuple[int, int, int], ...]:
+        """The facts (head, relation, tail) of the path, as they are walked."""
+        hops = zip(pairwise(self.entities), self.relations, strict=True)
+        return tuple((head, relation, tail) for (head, tail), relation in hops)
+
+    def exists(self, graph: Graph) -> bool:
+        """Whether every edge is a fact of the graph, or of the user's view of it."""
+        return all(graph.has(*edge) for edge in self.edges)
+
+    def is_simple(self) -> bool:
+        """Whether no entity comes twice (METHOD L2)."""
+        return len(set(self.entities)) == len(self.entities)
+
+    def text(self, graph: Graph) -> str:
+        """The path in names: ann –purchase→ Ink –purchase⁻¹→ ben."""
+        labels = graph.vocabulary.shown
+        hops = (f" –{graph.relation_name(r)}→ {labels[t]}" for _, r, t in self.edges)
+        return labels[self.entities[0]] + "".join(hops)
+
+
+def history_edges(graph: Graph, users: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The interactions of some users as (place among them, place in ``graph.rows.tails``)."""
+    users = checked_users(graph, users)
+    rows = graph.rows
+    # The interaction is relation 0, so it is the first segment of a user's row, if any.
+    segments = rows.row_segments[users]
+    has = segments < rows.row_segments[users + 1]
+    has[has] = rows.segment_relations[segments[has]] == INTERACTION
+    starts = np.where(has, rows.segment_starts[segments], 0)
+    sizes = np.where(has, rows.segment_starts[segments + has] - starts, 0)
+    return gather(starts, sizes)
+
+
+def history(graph: Graph, users: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The interactions of some users as (place among them, item)."""
+    owners, edges = history_edges(graph, users)
+    return owners, graph.rows.tails[edges].astype(np.int64) - graph.n_users

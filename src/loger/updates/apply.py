@@ -23,7 +23,7 @@ from loger.errors import LogerError, UnknownNameError
 from loger.explain.reasoned import PathReasoner
 from loger.graph import INTERACTION, KnowledgeGraph, Pairs, whole
 from loger.graph.catalogue import Catalogue
-from loger.graph.growth import (
+from loger.graph.edits import (
     Learned,
     Renumbered,
     edge_places,

@@ -18,7 +18,7 @@ from loger.explain.lists import ListRequest, recommendations
 from loger.explain.questions import rule_examples
 from loger.explain.record import entity_record, facts_about
 from loger.graph import KnowledgeGraph, history, whole
-from loger.graph.search import Finder
+from loger.graph.vocabulary import Finder
 from loger.model import LOGER
 from loger.ranking.selection import Selection, select
 from loger.rules import Rule, Wording

@@ -15,7 +15,7 @@ import polars as pl
 
 from loger.errors import LogerError
 from loger.graph import INTERACTION, KnowledgeGraph
-from loger.graph.strengths import as_strengths
+from loger.graph.arrays import as_strengths
 from loger.updates.changes import Changes, Fold, Names, ends_of_new, is_new, placed
 from loger.updates.events.event import Event
 
