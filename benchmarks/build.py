@@ -18,7 +18,7 @@ import sys
 import time
 from pathlib import Path
 
-from loger.tables import invented
+import invented
 from loger.tables.reviews.parts import LINES
 
 

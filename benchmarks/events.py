@@ -35,8 +35,8 @@ import numpy as np
 
 from loger.model import LOGER
 from loger.updates.events.event import Event
+from loger.updates.events.pending import fold
 from loger.updates.events.store import EventStore, beside
-from loger.web.folding import fold
 
 Told = dict[str, Any]
 """An event as it is sent."""

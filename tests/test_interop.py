@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import loger
 from loger.cli import app
 from loger.data.demo import shop
-from loger.data.readers import recbole_writer
+from loger.data.readers import recbole
 from loger.encoder import TransEConfig
 from loger.errors import DataError
 from loger.evaluation.evaluate import evaluate
@@ -40,7 +40,7 @@ def pairs_of(data: loger.Dataset) -> set[tuple[str, str]]:
 def test_recboles_files_hold_what_the_data_set_does(tmp_path: Path, marked: bool) -> None:
     data = shop(users=40, items=60).dataset.renamed("little")
     data = loger.split(data).marked() if marked else data
-    rows = recbole_writer.write(data, tmp_path / "out")
+    rows = recbole.write(data, tmp_path / "out")
     assert rows["left out"] == int((data.facts.sources >= 0).sum())
     back = loger.load(tmp_path / "out")
     assert pairs_of(back) == pairs_of(data)
@@ -55,7 +55,7 @@ def test_recboles_files_hold_what_the_data_set_does(tmp_path: Path, marked: bool
 def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "precious").touch()
     with pytest.raises(DataError, match="is not empty"):
-        recbole_writer.write(shop(users=30, items=60).dataset, tmp_path)
+        recbole.write(shop(users=30, items=60).dataset, tmp_path)
 
 
 def test_the_command_converts_to_recbole(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from typer.testing import CliRunner, Result
 
 from grown import assert_same, named, scratch
 from loger.cli import app
+from loger.data.dataset import Note
 from loger.data.demo import shop
-from loger.data.notes import Note
 from loger.data.splits import split
 from loger.data.update_log import Update, Updates, due
 from loger.encoder import TransEConfig

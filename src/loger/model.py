@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from loger.config import LOGERConfig as LOGERConfig
-from loger.data.names import Name, as_name, as_names
+from loger.data.dataset import Name, as_name, as_names
 from loger.data.update_log import Update, Updates, due
 from loger.encoder import Encoder, TransE
 from loger.encoder.folding import folds_in
@@ -492,12 +492,12 @@ class LOGER(Recommender):
         ``positive_from`` leaves out interactions rated lower, ``when`` is noted in the log, as is,
         on up to ``measure`` users, how well the model foresaw what they took.
         """
+        from loger.tables.table import read_changes
         from loger.updates.apply import updated
-        from loger.updates.tables import read
 
         tables = {"interactions": interactions, "items": items, "users": users}
         mapping, graph = self.catalogue_.mapping, whole(self.graph_)
-        changes = read(mapping, graph, tables, facts, positive_from)
+        changes = read_changes(mapping, graph, tables, facts, positive_from)
         for note in changes.notes:
             log.warning("%s", note)
         return self._with(updated(self._fitted, changes, Update(when), measure))

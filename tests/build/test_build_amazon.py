@@ -18,15 +18,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import invented
 from loger.data import Dataset, load, split
+from loger.data.assemble import core
 from loger.errors import DataError, LogerError, UnknownNameError
-from loger.tables import invented
 from loger.tables.reviews import amazon, parts
-from loger.tables.reviews.amazon import AmazonConfig, build
+from loger.tables.reviews.amazon import PRESETS, AmazonConfig, build, count
 from loger.tables.reviews.aspects import mentions
-from loger.tables.reviews.cores import core
 from loger.tables.reviews.layouts import BrokenLineError, product, record, review
-from loger.tables.reviews.presets import PRESETS, count
 
 SMALL = invented.Sizes(users=80, items=40, reviews=700, words=30)
 ALL = AmazonConfig(

@@ -10,9 +10,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from loger.data import Dataset
+from loger.data import Dataset, frames
 from loger.errors import DataError, UnknownNameError
-from loger.tables import frames, mapping
+from loger.tables import mapping
 from loger.tables.mapping import Column, EntityTable, InteractionTable, TableMapping
 from loger.tables.propose import propose
 from loger.tables.table import build
@@ -271,7 +271,7 @@ def test_a_column_called_line_and_nested_json_are_kept_under_other_names(tmp_pat
     ("name", "content", "match"),
     [
         ("t.xlsx", "x", "is not a table that can be read"),
-        ("t.csv", "a,a\n1,2\n", r"t\.csv:1: the header has a column name"),
+        ("t.csv", "a,a\n1,2\n", r"t\.csv:1: the header has an empty or repeated"),
         ("t.csv", "a,b\n", "has a header but no rows"),
         ("t.jsonl", '{"a": 1}\nnope\n', r"t\.jsonl:2: should be one JSON object"),
         ("t.parquet", "nope", "cannot be read as Parquet"),
@@ -290,7 +290,7 @@ def test_without_a_column_that_names_the_user_it_asks_for_one() -> None:
     with pytest.raises(DataError, match="--user COLUMN"):
         propose(table)
     assert propose(table, user="x").interactions.user == "x"
-    with pytest.raises(DataError, match="there is no column y"):
+    with pytest.raises(DataError, match="there is no column 'y'"):
         propose(table, user="y")
 
 

@@ -22,7 +22,7 @@ from loger.model import LOGER, LOGERConfig
 from loger.ranking.selection import select
 from loger.rules import make_rule
 from loger.rules.sentences import evidence_sentence, path_sentence
-from loger.updates import tables as changes
+from loger.tables.table import read_changes
 
 QUICK = LOGERConfig(encoder=TransEConfig(dimension=8, epochs=1))
 N = 48
@@ -204,7 +204,7 @@ def test_a_new_item_points_to_items_that_the_model_knows() -> None:
     made = loger.from_tables(orders(), products().with_columns(pl.Series("Similar", similar)))
     new = products(2, first=N).with_columns(pl.Series("Similar", ["P003", "P049"]))
     graph = made.graph(np.arange(len(made.interactions)))
-    told = changes.read(made.catalogue.mapping, graph, {"items": new})
+    told = read_changes(made.catalogue.mapping, graph, {"items": new})
     pointing = told.facts.filter(pl.col("relation") == "similar").select("head", "tail")
     assert pointing.rows() == [("P048", "P003"), ("P049", "P049")]
     assert not [n for n in told.notes if "no item has them" in n.what]

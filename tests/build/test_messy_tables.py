@@ -10,9 +10,10 @@ from typing import Any
 import polars as pl
 import pytest
 
+from loger.data import frames
 from loger.errors import DataError
 from loger.rules.wording import plural
-from loger.tables import frames, mapping
+from loger.tables import mapping
 from loger.tables.mapping import Column, EntityTable, InteractionTable, TableMapping
 from loger.tables.propose import propose
 from loger.tables.table import from_tables
@@ -208,7 +209,7 @@ def test_a_year_of_two_digits_is_of_this_century() -> None:
 def test_the_column_of_times_can_be_told() -> None:
     ranks = [str(k % 50) for k in range(N_PLAYS)]
     assert mapped(plays(n=ranks), tracks(), time="n").interactions.time == "n"
-    with pytest.raises(DataError, match="there is no column when, only user_id"):
+    with pytest.raises(DataError, match="there is no column 'when', only user_id"):
         from_tables(plays(), tracks(), time="when")
 
 

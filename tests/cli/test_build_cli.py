@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
+import invented
 from loger.cli import app
 from loger.data import load
-from loger.tables import invented
 from loger.tables.reviews.amazon import AmazonConfig
 
 SMALL = invented.Sizes(users=80, items=40, reviews=700, words=30)

@@ -13,10 +13,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from loger.data import load, tables
+from loger.data import frames, load, tables
 from loger.data.demo import shop
 from loger.errors import DataError, LogerError
-from loger.tables import frames
 
 GOOD = "user,item,rating,time\nann,i1,5,10\nbob,i2,3,20\n"
 

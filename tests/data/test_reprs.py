@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from loger.data import from_frames, split
-from loger.data.names import as_name
+from loger.data.dataset import as_name
 from loger.errors import LogerError
 
 EVIL = "<script>alert('x')</script>"

@@ -115,7 +115,7 @@ def amazon(
     check_targets(out, fit, force, json)
     from loger.cli import show
     from loger.tables.reviews import amazon as builder
-    from loger.tables.reviews.presets import preset as named
+    from loger.tables.reviews.amazon import preset as named
 
     chosen = None if preset is None else named(preset)
     config = builder.AmazonConfig() if chosen is None else chosen.config
@@ -169,7 +169,7 @@ def tell(
     """Show what was built, beside the paper's figures if there are any, and the notes, unless a
     fit comes next, which tells them."""
     from loger.cli import show
-    from loger.tables.reviews.presets import count
+    from loger.tables.reviews.amazon import count
 
     ours = asdict(count(dataset))
     if json:
@@ -268,8 +268,9 @@ def proposed(
     files: tuple[Path | None, ...], out: Path, name: str, columns: dict[str, Any]
 ) -> TableMapping:
     """A proposal of what the columns of interactions, items and users become, kept in a file."""
+    from loger.data import frames
     from loger.engine.files import write_text
-    from loger.tables import frames, mapping
+    from loger.tables import mapping
     from loger.tables.propose import propose
 
     tables: Any = [None if file is None else frames.read(file) for file in files]

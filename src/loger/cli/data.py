@@ -118,9 +118,9 @@ def split(
 def _to_recbole(dataset: Dataset, out: Path, json: bool) -> None:
     """Write RecBole's files and show what was written."""
     from loger.cli import show
-    from loger.data.readers import recbole_writer
+    from loger.data.readers import recbole
 
-    rows = recbole_writer.write(dataset, out)
+    rows = recbole.write(dataset, out)
     if json:
         show.as_json({"name": dataset.name, "out": str(out), "rows": rows})
         return

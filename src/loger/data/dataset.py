@@ -1,18 +1,33 @@
-"""What every reader gives: entities, facts, interactions, and what was corrected on the way."""
+"""What every reader gives: entities, facts, interactions, and notes on what was corrected; and how
+users and items are named: by text, or by an integer where the data had integers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
-from loger.data.notes import Note as Note
+from loger.errors import LogerError
 from loger.graph import INTERACTION, KnowledgeGraph, Relation, Vocabulary
 from loger.graph.catalogue import NOTHING, Catalogue
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something in the input that was handled rather than refused, so that nothing is silent."""
+
+    what: str
+    count: int
+    example: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.count:,}" + (
+            f" (first: {self.example})" if self.example else ""
+        )
+
 
 TRAIN, VALIDATION, TEST = 0, 1, 2
 PARTS = ("train", "validation", "test")
@@ -131,7 +146,7 @@ class Dataset:
         )
 
     def _repr_html_(self) -> str:
-        from loger.data.html import dataset_html
+        from loger.data.statistics import dataset_html
 
         return dataset_html(self)
 
@@ -166,7 +181,36 @@ def _single_sources(
     return h[start], k[start], t[start], np.where(s[start] == s[last], s[start], -1)
 
 
-def names_in_order(*columns: pl.Series | Sequence[str]) -> list[str]:
-    """Every distinct name, in order of first appearance."""
-    whole = pl.concat([pl.Series("name", c, dtype=pl.String) for c in columns])
-    return whole.drop_nulls().unique(maintain_order=True).to_list()
+Name = str | int | np.integer
+
+
+def as_name(value: object) -> str:
+    """The name that data sets and graphs know somebody or something by.
+
+    >>> as_name("ann"), as_name(17), as_name(np.int64(17))
+    ('ann', '17', '17')
+    >>> as_name(17.0)
+    Traceback (most recent call last):
+    loger.errors.LogerError: users and items are named by text or integer, got 17.0
+    """
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, int | np.integer) and not isinstance(value, bool):
+        return str(int(value))
+    raise LogerError(f"users and items are named by text or integer, got {value!r}")
+
+
+def as_names(names: Name | Iterable[Name]) -> list[str]:
+    """One name or several, as a list.
+
+    >>> as_names("ann"), as_names([1, "bob"])
+    (['ann'], ['1', 'bob'])
+    """
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        return [as_name(names)]
+    return [as_name(name) for name in names]
+
+
+def is_frame(source: object) -> bool:
+    """Whether this is a frame of polars or pandas, or looks like one."""
+    return hasattr(source, "columns") and hasattr(source, "__getitem__")

@@ -1,13 +1,17 @@
-"""From named facts to numbered ones: types by name or inferred, mixed relations split.
+"""The one place that types facts: from named facts to facts of typed relations.
 
-Names are looked up once; everything after that is array work on their codes, so that
-millions of facts take seconds.
+For a data set (``numbered``) types are given, known by name or inferred, and relations that mix
+types are split. Names are looked up once; everything after that is array work on their codes, so
+that millions of facts take seconds.
+
+For a graph that exists already (``typed``, ``acceptable``) a fact is of one of the graph's
+relations, by the types that are given or by names that are known, or of a new relation.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
@@ -16,8 +20,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from loger.data.dataset import Facts, Note
-from loger.errors import DataError
-from loger.graph import Relation
+from loger.errors import DataError, LogerError
+from loger.graph import INTERACTION, KnowledgeGraph, Relation
 
 Array = NDArray[np.int64]
 USER, ITEM, UNKNOWN = 0, 1, -1
@@ -25,7 +29,16 @@ OTHER = "?"
 """The type of an entity that is neither a user nor an item, whatever its name; its real type
 is to be inferred."""
 
-TYPE_IN_RELATION = re.compile(r"^has_|^.+_(by|in|of|to)_(?=.)")
+_TYPE_IN_RELATION = re.compile(r"^has_|^.+_(by|in|of|to)_(?=.)")
+Names = dict[str, str | None]
+"""Entities of a type with their labels, None where none is given."""
+_ENDS = ("head", "tail")
+
+
+def _type_named_by(relation: str, side: str) -> str:
+    """The type of entities that only a relation tells of: ``has_brand`` leads to a brand,
+    ``made_by_director`` to a director."""
+    return _TYPE_IN_RELATION.sub("", relation) + ("_head" if side == "head" else "")
 
 
 @dataclass(frozen=True)
@@ -124,7 +137,7 @@ def numbered(
     codes = Codes.of(table, users, items)
     work = Numbering(table, codes, relations, types.to_list(), notes, path)
     _refuse_interaction(work, interaction)
-    facts = _typed(work)
+    facts = _coded(work)
     facts = _with_types_inferred(work, facts)
     facts = _with_sources(work, facts, kept, before)
     facts, kinds = _relations_split(work, facts, interaction)
@@ -146,7 +159,7 @@ def _refuse_interaction(work: Numbering, interaction: str) -> None:
         )
 
 
-def _typed(work: Numbering) -> Coded:
+def _coded(work: Numbering) -> Coded:
     """The facts in codes, with the types that are given or known by name."""
     table, codes, n = work.table, work.codes, len(work.table)
     by_name = np.full(len(codes), UNKNOWN)
@@ -226,8 +239,7 @@ def _with_types_inferred(work: Numbering, facts: Coded) -> Coded:
     type_of_group: dict[int, int] = {}
     for p in by_fitness:
         if int(group[n + p]) not in type_of_group:
-            title = TYPE_IN_RELATION.sub("", work.relations[p // 2])
-            title += "_head" if p % 2 == 0 else ""
+            title = _type_named_by(work.relations[p // 2], _ENDS[p % 2])
             while title in work.types:
                 title += "_"
             type_of_group[int(group[n + p])] = len(work.types)
@@ -357,3 +369,158 @@ def _look_up(values: pl.Series, table: pl.DataFrame) -> Array:
     """The code of each value in a table of (name, code), -1 where it has none."""
     joined = values.to_frame("name").join(table, on="name", how="left", maintain_order="left")
     return joined["code"].cast(pl.Int64).fill_null(-1).to_numpy()
+
+
+# ── for a graph that exists already ─────────────────────────────────────────────────────
+
+
+def typed(
+    facts: pl.DataFrame, graph: KnowledgeGraph, named: Mapping[str, Names]
+) -> tuple[pl.DataFrame, tuple[Relation, ...]]:
+    """Facts with the types of their ends and the graph's name of their relation; new relations."""
+    wanted = pl.DataFrame(
+        schema=dict.fromkeys(("head_type", "head", "relation", "tail_type", "tail"), pl.String)
+        | {"time": pl.Int64, "strength": pl.Float64}
+    )
+    parts, new = [wanted], list[Relation]()
+    for (name,), rows in facts.group_by("relation", maintain_order=True):
+        options = _options(graph, str(name))
+        if not options:
+            options = [_new_relation(graph, str(name), rows, named)]
+            new += options
+        relations = [_relation_of(row, options, graph) for row in rows.iter_rows(named=True)]
+        parts.append(
+            rows.select(
+                pl.Series("head_type", [r.head_type for r in relations], dtype=pl.String),
+                "head",
+                pl.Series("relation", [r.name for r in relations], dtype=pl.String),
+                pl.Series("tail_type", [r.tail_type for r in relations], dtype=pl.String),
+                "tail",
+                pl.lit(0, pl.Int64).alias("time"),
+                pl.lit(0.0).alias("strength"),
+            )
+        )
+    whole = pl.concat(parts)
+    loop = (pl.col("head_type") == pl.col("tail_type")) & (pl.col("head") == pl.col("tail"))
+    return whole.filter(~loop), tuple(new)
+
+
+def acceptable(
+    rows: Iterable[Mapping[str, str | None]], graph: KnowledgeGraph, named: Mapping[str, Names]
+) -> tuple[list[dict[str, str]], list[str]]:
+    """Of single facts those that a graph can take in, with the types of their ends, and why the
+    others cannot; facts of a new relation must agree with its first one on types.
+
+    Facts of one relation follow one another; a fact that links an entity to itself is dropped.
+    """
+    found, refused, new = dict[str, list[dict[str, str]]](), list[str](), dict[str, Relation]()
+    for row in rows:
+        fact = {side: str(row[side]) for side in ("head", "relation", "tail")}
+        name = fact["relation"]
+        try:
+            options = _options(graph, name)
+            if not options:
+                options = [new.setdefault(name, Relation(name, *_ends_of_new(graph, row, named)))]
+                _check_agrees(options[0], _ends_of_new(graph, row, named))
+            relation = _relation_of(row, options, graph)
+        except LogerError as error:
+            refused.append(f"{' '.join(fact.values())}: {error}")
+            continue
+        types = {"head_type": relation.head_type, "tail_type": relation.tail_type}
+        if (fact["head"], types["head_type"]) != (fact["tail"], types["tail_type"]):
+            found.setdefault(name, []).append(fact | {"relation": relation.name} | types)
+    return [fact for facts in found.values() for fact in facts], refused
+
+
+def _check_agrees(first: Relation, ends: tuple[str, str]) -> None:
+    """Refuse a fact of a new relation that leads elsewhere than the first one."""
+    if (first.head_type, first.tail_type) != ends:
+        raise LogerError(
+            f"leads from {' to '.join(ends)}, and the first such fact from "
+            f"{first.head_type} to {first.tail_type}"
+        )
+
+
+def is_known(graph: KnowledgeGraph, kind: str, name: str) -> bool:
+    """Whether a graph has an entity of a type and name."""
+    words = graph.vocabulary
+    return kind in words.types and name in words.ids(kind)
+
+
+def _options(graph: KnowledgeGraph, name: str) -> list[Relation]:
+    """The relations that a name may mean: one that mixed types was split by them when it was
+    read, into ``name[type]``."""
+    if name == graph.relations[INTERACTION].name:
+        raise LogerError(
+            f"a fact has the relation {name!r}, the name of the interaction itself; give such rows "
+            "as interactions"
+        )
+    split = re.compile(re.escape(name) + r"\[.+\]")
+    found = [r for r in graph.relations if r.name == name or split.fullmatch(r.name)]
+    if any(r.derived for r in found):
+        raise LogerError(f"{name!r} is made from interactions by the fit; it takes no facts")
+    return found
+
+
+def _relation_of(
+    row: Mapping[str, str | None], options: list[Relation], graph: KnowledgeGraph
+) -> Relation:
+    """The relation that a fact is of, by the types that are given, or by names that are known."""
+    fits = [
+        r
+        for r in options
+        if all(row.get(f"{e}_type") in (None, getattr(r, f"{e}_type")) for e in _ENDS)
+    ]
+    if len(fits) > 1:
+        near = [
+            sum(is_known(graph, getattr(r, f"{e}_type"), str(row[e])) for e in _ENDS) for r in fits
+        ]
+        fits = [r for r, n in zip(fits, near, strict=True) if n == max(near)]
+    if len(fits) == 1:
+        return fits[0]
+    signatures = ", ".join(f"{r.head_type} to {r.tail_type}" for r in options)
+    raise DataError(
+        f"the relation leads from {signatures}, and which is meant here is not clear"
+        if fits
+        else f"the relation leads from {signatures}",
+        line=row.get("line"),  # type: ignore[arg-type]
+        value=tuple(row[c] for c in ("head", "relation", "tail")),
+        remedy="give head_type and tail_type" if fits else "give these types, or another relation",
+    )
+
+
+def _new_relation(
+    graph: KnowledgeGraph, name: str, rows: pl.DataFrame, named: Mapping[str, Names]
+) -> Relation:
+    """A relation that the model does not have, with the types of its ends."""
+    ends = [_ends_of_new(graph, row, named) for row in rows.iter_rows(named=True)]
+    for place, side in enumerate(_ENDS):
+        kinds = sorted({pair[place] for pair in ends})
+        if len(kinds) > 1:
+            raise DataError(
+                f"the new relation {name!r} has {side}s of several types ({', '.join(kinds)})",
+                remedy="give each its own name, or head_type and tail_type",
+            )
+    return Relation(name, *ends[0])
+
+
+def _ends_of_new(
+    graph: KnowledgeGraph, row: Mapping[str, str | None], named: Mapping[str, Names]
+) -> tuple[str, str]:
+    """The types of the ends of a fact whose relation the model does not have: as it says, or item
+    or user by name, or one of the relation's own."""
+    head, tail = (
+        row.get(f"{end}_type")
+        or _kind_of(graph, str(row[end]), named)
+        or _type_named_by(str(row["relation"]), end)
+        for end in _ENDS
+    )
+    return head, tail
+
+
+def _kind_of(graph: KnowledgeGraph, name: str, named: Mapping[str, Names]) -> str | None:
+    """Item or user, if a name is one's; None for anything else."""
+    for kind in ("item", "user"):
+        if name in named[kind] or is_known(graph, kind, name):
+            return kind
+    return None

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from loger.data import saved, tables
-from loger.data.dataframes import is_frame
-from loger.data.dataset import Dataset
+from loger.data.dataset import Dataset, is_frame
 from loger.data.readers import plain
 from loger.data.readers.plain import ENDINGS
 from loger.engine.files import MANIFEST, kind_of

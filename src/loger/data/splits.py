@@ -45,7 +45,7 @@ class Split:
         )
 
     def _repr_html_(self) -> str:
-        from loger.data.html import split_html
+        from loger.data.statistics import split_html
 
         return split_html(self)
 

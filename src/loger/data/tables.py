@@ -8,6 +8,7 @@ name its place.
 from __future__ import annotations
 
 import bz2
+import csv
 import gzip
 import io
 import lzma
@@ -28,6 +29,8 @@ EXPANSION, ALWAYS = 100, 64 * 2**20
 to a fifth or a tenth, and a small file that fills the memory is no table."""
 MAX_COLUMNS, MAX_LINE = 1_000, 10_000_000
 """Of a table, and bytes of a line."""
+ROWS_PER_BLOCK = 100_000
+"""Of quoted tables that are held as Python's strings at a time."""
 _LIBRARIES = (
     pl.exceptions.PolarsError, pl.exceptions.PanicException, OverflowError, RecursionError,
     UnicodeError,
@@ -169,36 +172,42 @@ def read_table(
     path: Path,
     columns: Sequence[str] | None = None,
     *,
-    separator: str | None = ",",
+    separator: str | Callable[[str], str] = ",",
+    quotes: bool | None = None,
     optional: int = 0,
     is_header: Callable[[Sequence[str]], bool] | None = None,
     headless: Callable[[pl.DataFrame], None] | None = None,
+    rename: Callable[[Sequence[str]], list[str]] | None = None,
 ) -> pl.DataFrame:
     """A delimited table, all columns as strings, with the ``line`` each row stands on.
 
-    Without ``columns`` the first line is the header. With them the file has just these
-    columns, of which the last ``optional`` may be absent from the whole file, and no
-    header, unless ``is_header`` says so of the cells of its first line; ``headless`` then
-    gets the whole table to look at. Without a separator the first line shows it: a TAB,
-    else a comma, else blanks.
+    Without ``columns`` the first line is the header; ``rename`` may give its columns other names.
+    With ``columns`` the file has just these columns, of which the last ``optional`` may be absent
+    from the whole file, and no header, unless ``is_header`` says so of the cells of its first line;
+    ``headless`` then gets the whole table to look at. ``separator`` may be chosen by the first
+    line. Double quotes enclose cells, which may then hold separators and ends of lines, if
+    ``quotes``; else they are plain signs. Where that is not said, they enclose cells in
+    comma-separated files only.
 
-    A row is a line. Blank lines are passed over; cells are stripped of surrounding blanks;
-    double quotes enclose cells in comma-separated files and are plain signs in others.
+    Blank lines are passed over; cells are stripped of surrounding blanks.
     """
-    lines = read_lines(path).filter(pl.col("text").str.strip_chars() != "")
-    if separator is None:
-        separator = next((s for s in "\t," if s in lines["text"][0]), " ")
+    every = read_lines(path)
+    lines = every.filter(pl.col("text").str.strip_chars() != "")
+    if callable(separator):
+        separator = separator(lines["text"][0])
     if separator == " ":
         text = pl.col("text").str.strip_chars().str.replace_all(r"\s+", " ")
         lines = lines.with_columns(text)
-    quoted = separator == "," and bool(lines["text"].str.contains('"', literal=True).any())
-    cells = _quoted_cells(path, lines) if quoted else pl.col("text").str.split(separator)
-    rows = lines.select("line", "text", cells.alias("cells"))
+    quotes = separator == "," if quotes is None else quotes
+    if quotes and bool(lines["text"].str.contains('"', literal=True).any()):
+        rows = _quoted_rows(path, every, separator)
+    else:
+        rows = lines.with_columns(pl.col("text").str.split(separator).alias("cells"))
     first = [str(cell).strip() for cell in rows["cells"][0]]
     check_width(path, first)
     headed = columns is None or (is_header is not None and is_header(first))
     if columns is None or headed:
-        names = first
+        names = first if rename is None else rename(first)
         _check_header(path, names, int(rows["line"][0]))
         rows = rows[1:]
     else:
@@ -245,24 +254,40 @@ def _check_rows(path: Path, rows: pl.DataFrame, names: Sequence[str], separator:
         raise DataError("has a header but no rows", path=path, remedy="add rows below the header")
 
 
-def _quoted_cells(path: Path, lines: pl.DataFrame) -> pl.Series:
-    """The cells of comma-separated lines of which some are in double quotes."""
-    whole = "," + lines["text"].str.strip_chars()
-    cells = whole.str.extract_all(r',(?:\s*"(?:[^"]|"")*"\s*|[^,]*)')
-    open_quote = cells.list.eval(pl.element().str.contains(r'^,\s*"([^"]|"")*$')).list.any()
-    covered = cells.list.eval(pl.element().str.len_bytes()).list.sum() == whole.str.len_bytes()
-    bad = lines.filter(open_quote | ~covered)
-    if len(bad):
+def shown_separator(line: str) -> str:
+    """What divides the columns of a table, as its first line shows: a TAB, else a comma, else
+    blanks."""
+    return next((s for s in "\t," if s in line), " ")
+
+
+def _quoted_rows(path: Path, lines: pl.DataFrame, separator: str) -> pl.DataFrame:
+    """The cells of a table of which some are in double quotes, with the line on which each row
+    begins and its text. Made by blocks of rows: cells as Python's strings take much memory."""
+    texts = lines["text"]
+    reader = csv.reader(
+        (text + "\n" for text in texts), delimiter=separator, skipinitialspace=True, strict=True
+    )
+    parts, at, cells = list[pl.DataFrame](), list[int](), list[list[str]]()
+    before = 0
+    try:
+        for row in reader:
+            if len(row) > 1 or "".join(row).strip():
+                at.append(before)
+                cells.append(row)
+            before = reader.line_num
+            if len(cells) == ROWS_PER_BLOCK or before == len(lines):
+                block = pl.Series("cells", cells, dtype=pl.List(pl.String))
+                parts.append(lines[at].with_columns(block))
+                at, cells = [], []
+    except csv.Error:
         raise DataError(
-            "a quoted cell does not end on its line, or text follows its quotes",
+            "a quoted cell does not end, or text follows its quotes",
             path=path,
-            line=int(bad["line"][0]),
-            value=bad["text"][0][:80],
+            line=int(lines["line"][before]),
+            value=texts[before][:80],
             remedy='write a quote within quotes as "" and keep each row on one line',
-        )
-    inner = pl.element().str.slice(1).str.strip_chars()
-    bare = inner.str.slice(1, inner.str.len_chars() - 2).str.replace_all('""', '"', literal=True)
-    return cells.list.eval(pl.when(inner.str.starts_with('"')).then(bare).otherwise(inner))
+        ) from None
+    return pl.concat(parts)
 
 
 def read_short_names(path: Path | None) -> dict[str, str]:
@@ -381,3 +406,22 @@ def _check_header(path: Path, names: Sequence[str], line: int) -> None:
             value=sorted(twice)[0],
             remedy="give every column its own name",
         )
+
+
+def read_item_list(path: Path | str) -> list[str]:
+    """The names of items in a file, such as those in stock: one in a line, or the column ``item``
+    of a CSV or Parquet."""
+    path = Path(path)
+    if path.suffix == ".parquet":
+        return _column(read_parquet(path), path)
+    if path.suffix in (".csv", ".tsv"):
+        return _column(read_table(path, separator="\t" if path.suffix == ".tsv" else ","), path)
+    return [name for line in read_lines(path)["text"] if (name := line.strip())]
+
+
+def _column(table: pl.DataFrame, path: Path) -> list[str]:
+    if "item" not in table.columns:
+        raise DataError(
+            "a table of items needs a column 'item'", path=path, value=", ".join(table.columns)
+        )
+    return table["item"].cast(pl.String).drop_nulls().to_list()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Any
 
-from loger.data.notes import Note
+from loger.data.dataset import Note
 from loger.graph.edits import Learned
 
 GROWTH, UNSEEN, WORSE = 0.2, 0.1, 0.8

@@ -21,8 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from loger.data.dataframes import is_frame
-from loger.data.names import as_name
+from loger.data.dataset import as_name, is_frame
 from loger.engine.topk import top_k
 from loger.errors import LogerError
 from loger.graph import Graph, KnowledgeGraph, UserView, gather

@@ -104,13 +104,13 @@ def matched(
     raise _not_found(what, free, path, table, table_path)
 
 
-def check_column(interactions: pl.DataFrame, chosen: str | None, path: Path | None) -> None:
-    """Refuse a column that was named and is not there."""
-    if chosen is not None and chosen not in interactions.columns:
+def check_column(frame: pl.DataFrame, column: str | None, file: Path | str | None) -> None:
+    """Refuse a column that was named and is not in a table; nothing was named by "" and None."""
+    if column and column not in frame.columns:
         raise DataError(
-            f"there is no column {chosen}, only {', '.join(columns_of(interactions))}",
-            path=path,
-            remedy="name one of them",
+            f"there is no column {column!r}, only {', '.join(columns_of(frame))}",
+            path=file or None,
+            remedy="name one of them, or correct the mapping",
         )
 
 

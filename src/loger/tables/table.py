@@ -1,132 +1,44 @@
-"""From the tables of any shop to a data set: interactions, items, and perhaps users.
+"""From the tables of any shop to a data set: interactions, items, and optionally users.
 
 ``propose`` guesses what each column becomes, ``mapping.write`` puts that into a TOML file to edit,
 ``build`` follows it.
+
+``read_changes`` reads what came after a fit. A bundle keeps the mapping of its tables, and a table
+with the columns that the mapping names is read as the build read it: the same columns are users,
+items and times, the same become facts, and numbers fall into the same ranges.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from os import PathLike
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-from loger.data.assemble import assemble
-from loger.data.dataset import Dataset, Note
+from loger.data import frames
+from loger.data.assemble import assemble, core
+from loger.data.dataset import Dataset, Note, is_frame
+from loger.data.facts import Names
 from loger.data.readers.plain import INTERACTIONS
 from loger.engine.forks import check_not_forked
 from loger.errors import DataError
+from loger.graph import KnowledgeGraph
 from loger.graph.catalogue import Catalogue, Unwalked
-from loger.tables import frames
-from loger.tables.mapping import Column, EntityTable, InteractionTable, TableMapping
+from loger.tables.columns import Work, add_entities, add_of_interactions
+from loger.tables.joining import check_column
+from loger.tables.mapping import EntityTable, InteractionTable, TableMapping
 from loger.tables.propose import propose
-from loger.tables.reviews.aspects import Extractor, lexicon, mentions, plain_text, singular
-from loger.tables.reviews.cores import core
-from loger.tables.reviews.parts import feature
-from loger.tables.reviews.review_facts import FACTS, feature_labels
-from loger.tables.values import (
-    DateOrder,
-    as_numbers,
-    as_ratings,
-    cells,
-    moments,
-    split_cells,
-    unit_of,
-    unit_within,
-    without_address,
-    without_brackets,
-    without_number,
-    zero_width,
-)
+from loger.tables.reviews.aspects import Extractor, mentions
+from loger.tables.reviews.review_facts import FACTS
+from loger.tables.values import DateOrder, as_numbers, as_ratings, cells, moments, zero_width
+from loger.updates import changes
+from loger.updates.changes import Changes
 
 _PARTS = {"train": "train", "training": "train", "validation": "validation", "valid": "validation",
           "val": "validation", "dev": "validation", "test": "test", "testing": "test"}  # fmt: skip
-_ENTITIES = ("entity", "list", "series")
-"""Ways to take a column whose cells name entities."""
-_LINES = 5  # numbers of lines that a note on them gives
-_KEYWORDS = 10  # per item, the rarest first
-_DULL = {
-    "adverb",
-    "determiner",
-    "preposition",
-    "joiner",
-    "break",
-    "pronoun",
-    "auxiliary",
-    "be",
-    "not",
-    "to",
-    "nothing",
-    "number",
-}
-
-
-@dataclass
-class _Work:
-    """What grows while tables are read."""
-
-    mapping: TableMapping
-    extractor: Extractor
-    strict: bool
-    notes: list[Note] = field(default_factory=list)
-    facts: list[pl.DataFrame] = field(default_factory=list)
-    labels: dict[str, dict[str, str]] = field(default_factory=dict)
-    names: dict[str, pl.Series] = field(default_factory=dict)
-    known_items: pl.Series = field(default_factory=lambda: pl.Series(dtype=pl.String))
-    """Items that no row of their table names: those of the interactions, or of the model."""
-    widths: dict[str, int] = field(default_factory=dict)
-    """To how many digits the ids of users or items are filled with zeros."""
-    unwalked: list[tuple[str, str, pl.DataFrame]] = field(default_factory=list)
-    """Relation, type, and items (head) with values (tail) that are not in the graph."""
-    images: dict[str, str] = field(default_factory=dict)
-    edges: dict[str, tuple[float, ...]] = field(default_factory=dict)
-    """Where each column of numbers of a table was cut: "items price"."""
-    date_order: DateOrder = ""
-    """Whether the day or the month is first in dates like 03/04/2024, if there are any."""
-
-    def ids(self, kind: str, values: pl.Series) -> pl.Series:
-        """The ids of users or items, written alike in all tables."""
-        width = self.widths.get(kind, 0)
-        return cells(values).str.zfill(width) if width else cells(values)
-
-    def usable(
-        self, frame: pl.DataFrame, good: pl.Series, what: str, column: str, file: str
-    ) -> None:
-        """Note rows that cannot be used, or refuse them."""
-        bad = frame.filter(~good)
-        if not len(bad):
-            return
-        line, value = int(bad["line"][0]), bad[column][0]
-        if self.strict:
-            raise DataError(
-                what,
-                path=file or None,
-                line=line,
-                value=value,
-                remedy="fix the row, or build without --strict",
-            )
-        shown = "" if value is None else f": {value}"
-        where = f" of {Path(file).name}" if file else ""
-        more = ", ".join(str(n) for n in bad["line"][1:_LINES])
-        more = f"; also {more}{', …' * (len(bad) > _LINES)}" if more else ""
-        example = f"line {line}{shown}{more}"
-        self.notes.append(Note(f"rows{where} left out: {what}", len(bad), example))
-
-    def note(self, what: str, rows: pl.DataFrame, column: str) -> None:
-        """Note something about these rows, with the first as the example."""
-        if len(rows):
-            self.notes.append(Note(what, len(rows), str(rows[column][0])))
-
-    def note_strangers(self, kind: str, named: pl.Series, known: Iterable[str], where: str) -> None:
-        """Note items (users) of the interactions that their table has not: they may be misspelt."""
-        strange = named.filter(~named.is_in(list(known))).unique(maintain_order=True)
-        if len(strange):
-            what = f"{kind}s of the interactions are {where}: taken as new, without facts"
-            self.notes.append(Note(what, len(strange), str(strange[0])))
 
 
 def from_tables(
@@ -200,12 +112,12 @@ def _build(
     strict: bool,
 ) -> Dataset:
     """Follow a mapping; the tables are those of interactions, items and users."""
-    work = _Work(mapping, extractor, strict)
+    work = Work(mapping, extractor, strict)
     columns, table = mapping.interactions, tables[0]
     assert table is not None
     roles = (columns.rating, columns.strength, columns.time, columns.part)
     for column in (columns.user, columns.item, *roles):
-        _check(table, column, columns.file)
+        check_column(table, column, columns.file)
     _match_zeros(work, tables)
     interactions, table = _interactions(work, table)
     work.known_items = interactions["item"].unique(maintain_order=True)
@@ -214,14 +126,14 @@ def _build(
         ("user", mapping.users, tables[2]),
     ):
         if entities is not None and frame is not None:
-            _add_entities(work, entities, frame, kind)
+            add_entities(work, entities, frame, kind)
     for kind, entities in (("item", mapping.items), ("user", mapping.users)):
         if entities is not None and kind in work.names:
             where = f"not in {Path(entities.file).name if entities.file else f'the {kind}s'}"
             work.note_strangers(kind, interactions[kind], work.names[kind], where)
     for taken in columns.columns:
-        _check(table, taken.column, columns.file)
-        _add_of_interactions(work, taken, table, interactions)
+        check_column(table, taken.column, columns.file)
+        add_of_interactions(work, taken, table, interactions)
     dataset = assemble(
         mapping.name,
         interactions,
@@ -237,7 +149,7 @@ def _build(
     return replace(dataset, catalogue=_catalogue(work, dataset))
 
 
-def _catalogue(work: _Work, dataset: Dataset) -> Catalogue:
+def _catalogue(work: Work, dataset: Dataset) -> Catalogue:
     """What the tables say beside the graph, and how they were read."""
     ids, first = dataset.vocabulary.ids("item"), dataset.n_users
     unwalked = [
@@ -266,7 +178,7 @@ def _as_read(
     return mapping
 
 
-def _match_zeros(work: _Work, tables: Sequence[pl.DataFrame | None]) -> None:
+def _match_zeros(work: Work, tables: Sequence[pl.DataFrame | None]) -> None:
     """Fill ids with zeros where one table has 00032 and the other 32."""
     columns, mapping = work.mapping.interactions, work.mapping
     for kind, column, entities, frame in (
@@ -277,7 +189,7 @@ def _match_zeros(work: _Work, tables: Sequence[pl.DataFrame | None]) -> None:
             _note_zeros(work, kind, cells(tables[0][column]))
         if entities is None or frame is None or tables[0] is None:
             continue
-        _check(frame, entities.id, entities.file)
+        check_column(frame, entities.id, entities.file)
         ours, theirs = cells(tables[0][column]), cells(frame[entities.id])
         width = zero_width(ours, theirs)
         if width:
@@ -288,7 +200,7 @@ def _match_zeros(work: _Work, tables: Sequence[pl.DataFrame | None]) -> None:
             work.notes.append(Note(what, short.n_unique(), example))
 
 
-def _note_zeros(work: _Work, kind: str, values: pl.Series) -> None:
+def _note_zeros(work: Work, kind: str, values: pl.Series) -> None:
     """Say where one table writes both 00032 and 32: they stay two."""
     ids = values.drop_nulls().unique().sort()
     plain = ids.filter(ids.str.contains(r"^\d+$"))
@@ -304,17 +216,7 @@ def _table(table: object, file: str, what: str) -> pl.DataFrame:
     return frames.read(file if table is None else table)
 
 
-def _check(frame: pl.DataFrame, column: str, file: str) -> None:
-    if column and column not in frame.columns:
-        names = ", ".join(c for c in frame.columns if c != "line")
-        raise DataError(
-            f"there is no column {column!r}, only {names}",
-            path=file or None,
-            remedy="correct the mapping",
-        )
-
-
-def _interactions(work: _Work, table: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+def _interactions(work: Work, table: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The interactions that stay under our names, and the same rows of the table."""
     names = work.mapping.interactions
     columns = {
@@ -371,7 +273,7 @@ def _repeated(table: pl.DataFrame, names: InteractionTable) -> pl.Series:
     return ~table.select(pl.struct(pl.exclude("line")).is_first_distinct()).to_series()
 
 
-def _times(work: _Work, table: pl.DataFrame) -> pl.Series:
+def _times(work: Work, table: pl.DataFrame) -> pl.Series:
     """When the interactions were; how dates are written is noted where it is not plain."""
     names = work.mapping.interactions
     read = moments(table[names.time], names.date_order)
@@ -395,7 +297,7 @@ def _times(work: _Work, table: pl.DataFrame) -> pl.Series:
     return read.seconds
 
 
-def _note_low_ratings(work: _Work, interactions: pl.DataFrame) -> None:
+def _note_low_ratings(work: Work, interactions: pl.DataFrame) -> None:
     """Say that bad ratings count like good ones, and how to leave them out."""
     ratings = interactions["rating"]
     low, high = ratings.min(), ratings.max()
@@ -408,218 +310,144 @@ def _note_low_ratings(work: _Work, interactions: pl.DataFrame) -> None:
         work.note(what, below, "rating")
 
 
-def _add_entities(work: _Work, entities: EntityTable, table: pl.DataFrame, kind: str) -> None:
-    """The facts, names and labels of a table of items or users."""
-    for name in (entities.id, entities.label, *(c.column for c in entities.columns)):
-        _check(table, name, entities.file)
-    ids = work.ids(kind, table[entities.id])
-    work.usable(table, ids.is_not_null(), f"no {kind}", entities.id, entities.file)
-    table, ids = table.filter(ids.is_not_null()), ids.drop_nulls()
-    first = ids.is_first_distinct()
-    twice = f"rows of {kind}s that are in their table already left out: the first is taken"
-    work.note(twice, table.filter(~first), entities.id)
-    table, ids = table.filter(first), ids.filter(first)
-    work.names[kind] = ids
-    if entities.label:
-        titles = pl.DataFrame({"name": ids, "label": cells(table[entities.label])}).drop_nulls()
-        work.labels[kind] = {name: plain_text(label) for name, label in titles.iter_rows()}
-    elif kind == "item" and len(ids):
-        what = "items go by their ids: no column has names for people; label = … in the mapping"
-        work.notes.append(Note(what, len(ids), str(ids[0])))
-    for column in entities.columns:
-        values = table[column.column]
-        pairs = pl.DataFrame({"head": ids, "tail": cells(values)})
-        if column.take == "bins":
-            numbers = as_numbers(values).alias("tail")
-            work.note(
-                f"{column.column}: values left out because they are not numbers",
-                pairs.filter(pairs["tail"].is_not_null() & numbers.is_null()),
-                "tail",
-            )
-            pairs = pairs.select("head", numbers)
-            pairs = _binned(work, column, pairs, f"{kind}s", unit_within(values))
-        _add(work, column, pairs.drop_nulls(), kind)
+BUNDLE = Path("the bundle")
+TABLES = ("interactions", "items", "users")
 
 
-def _add(work: _Work, column: Column, pairs: pl.DataFrame, kind: str) -> None:
-    """Facts of one column, from the names of items (users) and the cells beside them."""
-    tail_type = column.entity_type
-    if column.take == "leave out":
-        return
-    if column.take == "image":
-        work.images |= dict(pairs.iter_rows()) if kind == "item" else {}
-        return
-    if column.take == "items":
-        pairs = _pointed(work, column, pairs)
-    elif column.take in _ENTITIES:
-        pairs = _named_in(pairs, column)
-    elif column.take == "keywords":
-        pairs = _worded(pairs)
-    elif column.take == "aspects":
-        pairs = _mined(work, pairs)
-    if column.take not in ("items", "bins"):
-        n = len(work.names[kind])
-        every, pairs = pairs, _shared(work, pairs, column, n, f"{kind}s")
-        if kind == "item" and column.take in _ENTITIES and len(every) > len(pairs):
-            rest = every.join(pairs, on="tail", how="anti", maintain_order="left")
-            work.unwalked.append((column.relation_made, tail_type, rest))
-    if column.take == "keywords":
-        # The rarest words tell most; ties go by the alphabet.
-        counts = pairs.group_by("tail").len()
-        pairs = pairs.join(counts, on="tail", maintain_order="left").sort("len", "tail")
-        pairs = pairs.group_by("head", maintain_order=True).head(_KEYWORDS).drop("len")
-    work.facts.append(_facts(pairs, column.relation_made, kind, tail_type))
+# ── what came after a fit ──────────────────────────────────────────────────────────────
 
 
-def _pointed(work: _Work, column: Column, pairs: pl.DataFrame) -> pl.DataFrame:
-    """The items that cells name by their ids. What is no id is tried without what stands behind it
-    in brackets, and divided at "|": "libc6 (>= 2.34)", "mawk | gawk"."""
-    ids = pl.concat([work.names.get("item", work.known_items), work.known_items]).implode()
-    pairs = split_cells(pairs, column.separator)
-    plain = pairs["tail"].is_in(ids)
-    rest = split_cells(pairs.filter(~plain), "|")
-    bare = rest.with_columns(without_brackets(rest["tail"]).alias("tail"))
-    known = bare["tail"].is_in(ids)
-    strange = rest.filter(~known)
-    work.note(f"{column.column}: ids left out because no item has them", strange, "tail")
-    return pl.concat([pairs.filter(plain), bare.filter(known)])
+def read_changes(
+    mapping: Mapping[str, Any] | None,
+    graph: KnowledgeGraph,
+    tables: Mapping[str, object],
+    facts: object = None,
+    positive_from: float | None = None,
+) -> Changes:
+    """Changes from tables of interactions, items and users: those with the columns of the mapping
+    are read by it, the others by the names of the plain format."""
+    given: dict[str, object] = {name: tables.get(name) for name in TABLES}
+    mapped = dict[str, pl.DataFrame]()
+    known = None if mapping is None else TableMapping.of_plain(mapping, BUNDLE)
+    for name in TABLES if known is not None else ():
+        frame = _frame(given[name])
+        if frame is not None and known is not None and _fits(frame, known, name):
+            mapped[name], given[name] = frame, None
+    floor = None if "interactions" in mapped else positive_from
+    plain = changes.read(
+        given["interactions"], given["items"], facts, given["users"], positive_from=floor
+    )
+    if known is None or not mapped:
+        return plain
+    return _mapped(known, graph, mapped, positive_from).plus(plain)
 
 
-def _add_of_interactions(
-    work: _Work, column: Column, table: pl.DataFrame, interactions: pl.DataFrame
-) -> None:
-    """Facts that are known from interactions: of the user and of the item, each with its source."""
-    if column.take == "leave out":
-        return
-    if column.take not in (*_ENTITIES, "aspects"):
-        raise DataError(
-            f"column {column.column!r} of the interactions cannot be taken as {column.take!r}",
-            path=work.mapping.interactions.file or None,
-            remedy="take it as entity, list, series, aspects or 'leave out'",
+def _frame(table: object) -> pl.DataFrame | None:
+    """A table from a file or a frame; None for rows, which the plain format names."""
+    if isinstance(table, str | PathLike):
+        return frames.read(Path(table))
+    if isinstance(table, pl.DataFrame | pl.LazyFrame) or is_frame(table):
+        return frames.read(table)
+    return None
+
+
+def _fits(frame: pl.DataFrame, mapping: TableMapping, name: str) -> bool:
+    """Whether a table has the columns that name its users and items."""
+    if name == "interactions":
+        return {mapping.interactions.user, mapping.interactions.item} <= set(frame.columns)
+    part: EntityTable | None = getattr(mapping, name)
+    return part is not None and part.id in frame.columns
+
+
+def _mapped(
+    mapping: TableMapping,
+    graph: KnowledgeGraph,
+    tables: Mapping[str, pl.DataFrame],
+    positive_from: float | None,
+) -> Changes:
+    """What a mapping makes of tables; a value is taken however few or many have it."""
+    all_of_them = {"least": 1, "hub_share": 1.0, "user_core": 1, "item_core": 1}
+    mapping = replace(mapping, **all_of_them)  # type: ignore[arg-type]
+    for name in ("items", "users"):
+        if name in tables:
+            mapping = _with_columns_of(mapping, name, tables[name])
+    items = pl.Series(list(graph.vocabulary.ids("item")), dtype=pl.String)
+    work = Work(mapping, mentions, False, known_items=items)
+    _write_ids_alike(work, graph, tables)
+    rows = changes.NO_INTERACTIONS
+    if "interactions" in tables:
+        floors = [f for f in (positive_from, mapping.positive_from) if f is not None]
+        rows = _taken(work, tables["interactions"], max(floors, default=None))
+    named: dict[str, Names] = {"item": {}, "user": {}}
+    for kind, entities in (("item", mapping.items), ("user", mapping.users)):
+        if f"{kind}s" in tables and entities is not None:
+            add_entities(work, entities, tables[f"{kind}s"], kind)
+            labels = work.labels.get(kind, {})
+            named[kind] = {name: labels.get(name) for name in work.names[kind]}
+    if mapping.items is not None:
+        known = [*graph.vocabulary.ids("item"), *named["item"]]
+        work.note_strangers(
+            "item", rows["item"], known, "neither in the model nor among the new items"
         )
-    rows = pl.int_range(len(interactions), dtype=pl.Int64, eager=True)
-    values = pl.DataFrame({"head": rows, "tail": cells(table[column.column])}).drop_nulls()
-    if column.take == "aspects":
-        values, kind = _mined(work, values), "feature"
-        relations = {"user": "mentions", "item": "has_feature"}
-    else:
-        values = _named_in(values, column)
-        kind = column.type or column.column
-        relations = {"user": f"chose_{kind}", "item": column.relation or f"has_{kind}"}
-    values = _shared(work, values, column, len(interactions), "interactions")
-    for side, relation in relations.items():
-        pairs = values.with_columns(interactions[side].gather(values["head"]).alias("head"))
-        facts = _facts(pairs, relation, side, kind).with_columns(values["head"].alias("source"))
-        work.facts.append(facts)
-
-
-def _named_in(pairs: pl.DataFrame, column: Column) -> pl.DataFrame:
-    """The entities that cells name, in place of the cells."""
-    if column.take == "series":
-        pairs = pairs.with_columns(without_number(pairs["tail"]).alias("tail"))
-    pairs = split_cells(pairs, column.separator if column.take == "list" else "")
-    return pairs.with_columns(without_address(pairs["tail"]).alias("tail"))
-
-
-def _facts(pairs: pl.DataFrame, relation: str, head_type: str, tail_type: str) -> pl.DataFrame:
-    return pairs.select(
-        "head",
-        pl.lit(relation).alias("relation"),
-        "tail",
-        pl.lit(head_type).alias("head_type"),
-        pl.lit(tail_type).alias("tail_type"),
+    facts = pl.concat(work.facts, how="diagonal") if work.facts else pl.DataFrame(schema=FACTS)
+    facts = _known_words(facts, mapping, graph).select(
+        "head", "relation", "tail", "head_type", "tail_type"
+    )
+    return Changes(
+        rows,
+        facts,
+        named["item"],
+        named["user"],
+        notes=tuple(work.notes),
+        images=work.images,
     )
 
 
-def _shared(work: _Work, pairs: pl.DataFrame, column: Column, n: int, what: str) -> pl.DataFrame:
-    """The pairs without tails that too few, or too many, have."""
+def _with_columns_of(mapping: TableMapping, name: str, frame: pl.DataFrame) -> TableMapping:
+    """The mapping less the columns that a table leaves out: new items may have fewer."""
+    part: EntityTable = getattr(mapping, name)
+    columns = tuple(c for c in part.columns if c.column in frame.columns)
+    label = part.label if part.label in frame.columns else ""
+    return mapping.with_table(name, replace(part, columns=columns, label=label))
+
+
+def _write_ids_alike(work: Work, graph: KnowledgeGraph, tables: Mapping[str, pl.DataFrame]) -> None:
+    """Fill ids with zeros where the model knows 00032 and a table has 32."""
     mapping = work.mapping
-    counts = pairs.group_by("tail").agg(pl.col("head").n_unique().alias("n")).sort("tail")
-    alike = counts.filter(counts["tail"].str.to_lowercase().is_duplicated())
-    work.note(
-        f"{column.column}: values that differ in capitals only, taken as different", alike, "tail"
-    )
-    for few, why in (
-        (counts.filter(pl.col("n") < mapping.least), f"fewer than {mapping.least} {what}"),
-        (
-            counts.filter(pl.col("n") > max(mapping.least, mapping.hub_share * n)),
-            f"more than {mapping.hub_share:.0%} of the {what}",
-        ),
+    for kind, column, part in (
+        ("item", mapping.interactions.item, mapping.items),
+        ("user", mapping.interactions.user, mapping.users),
     ):
-        work.note(f"{column.column}: values left out because {why} have them", few, "tail")
-        pairs = pairs.join(few, on="tail", how="anti", maintain_order="left")
-    return pairs
+        known = pl.Series(list(graph.vocabulary.ids(kind)), dtype=pl.String)
+        given = [tables["interactions"][column]] if "interactions" in tables else []
+        if part is not None and f"{kind}s" in tables:
+            given.append(tables[f"{kind}s"][part.id])
+        for values in given:
+            work.widths[kind] = max(work.widths.get(kind, 0), zero_width(cells(values), known))
 
 
-def _binned(
-    work: _Work, column: Column, pairs: pl.DataFrame, table: str, unit: str
-) -> pl.DataFrame:
-    """The quantile of each number, with labels that say from where to where it goes."""
-    pairs = pairs.drop_nulls()
-    values, kind = pairs["tail"].to_numpy(), column.type or column.column
-    if not len(values):
-        return pairs.with_columns(pl.col("tail").cast(pl.String))
-    edges = np.array(column.edges)
-    if not len(edges):
-        edges = np.unique(np.quantile(values, np.linspace(0, 1, max(2, column.bins + 1))[1:-1]))
-    work.edges[f"{table} {column.column}"] = tuple(edges.tolist())
-    ranges = _ranges(values, edges)
-    names = [f"{column.column}|{k + 1} of {len(edges) + 1}" for k in range(len(edges) + 1)]
-    labels = work.labels.setdefault(kind, {})
-    for k, name in enumerate(names):
-        labels[name] = _range(column.column, *ranges[k], unit)
-    place = np.searchsorted(edges, values, side="left")
-    return pl.DataFrame({"head": pairs["head"], "tail": [names[k] for k in place]})
+def _taken(work: Work, table: pl.DataFrame, floor: float | None) -> pl.DataFrame:
+    """The interactions of a table, without those that are rated too low."""
+    names = work.mapping.interactions
+    missing = [c for c in (names.rating, names.time) if c and c not in table.columns]
+    if missing:
+        raise DataError(
+            f"there is no column {missing[0]!r}, which the model was built with",
+            remedy="add it; its values may be empty only where the row may be left out",
+        )
+    plain_rows = replace(names, part="", columns=())
+    work.mapping = replace(work.mapping, interactions=plain_rows)
+    rows, _ = _interactions(work, table)
+    return changes.rated_at_least(rows, floor, work.notes).drop("line")
 
 
-def _ranges(values: NDArray[np.float64], edges: NDArray[np.float64]) -> list[tuple[float, float]]:
-    """From where to where the numbers of each bin go. A bin ends with its edge, so the next begins
-    with the number after it: a whole one, or one of as many decimals as the values have.
-
-    >>> _ranges(np.array([16.0, 79.0]), np.array([28.4, 40.0]))
-    [(16.0, 28.0), (29.0, 40.0), (41.0, 79.0)]
-    """
-    digits = next((d for d in range(4) if np.allclose(values, values.round(d), 0, 1e-9)), None)
-    first, last = float(min(values.min(), edges[0])), float(max(values.max(), edges[-1]))
-    if digits is None:  # measured so finely that no number comes next
-        return [*pairwise([first, *edges.tolist(), last])]
-    ends = (np.floor(edges * 10**digits + 1e-6) / 10**digits).tolist()
-    starts = [round(end + 10**-digits, digits) for end in ends]
-    return [*zip([first, *starts], [*ends, last], strict=True)]
-
-
-def _range(column: str, low: float, high: float, unit: str = "") -> str:
-    """A bin as people say it; ``unit`` is that of the cells, where the column's name has none.
-
-    >>> _range("tempo_bpm", 69, 98), _range("price", 5, 5), _range("year", 1990, 1999)
-    ('tempo 69–98 bpm', 'price 5', 'year 1990–1999')
-    >>> _range("pages", 51, 50)  # nothing goes beyond the last edge
-    'pages over 50'
-    """
-    words, own = unit_of(column)
-    ends = "–".join(dict.fromkeys(f"{end:.10g}" for end in (low, high)))
-    text = ends if low <= high else f"over {high:.10g}"
-    return f"{words} {text} {own or unit}".rstrip()
-
-
-def _mined(work: _Work, texts: pl.DataFrame) -> pl.DataFrame:
-    """The features that texts mention, in place of the texts."""
-    features = [sorted({feature(*m) for m in work.extractor(text)}) for text in texts["tail"]]
-    if len(texts) and not any(features):
-        what = "texts in which nothing is said that is understood (English reviews are)"
-        work.note(what, texts, "tail")
-    lists = pl.Series("tail", features, dtype=pl.List(pl.String))
-    out = texts.with_columns(lists).filter(pl.col("tail").list.len() > 0).explode("tail")
-    work.labels.setdefault("feature", {}).update(feature_labels(out["tail"].unique()))
-    return out
-
-
-def _worded(pairs: pl.DataFrame) -> pl.DataFrame:
-    """The words of texts, without those that carry no meaning, in place of the texts."""
-    words = lexicon()
-    words_of_texts = []
-    for text in pairs["tail"]:
-        plain = pl.Series([plain_text(text).lower()]).str.extract_all(r"\p{L}[\p{L}-]+\p{L}")[0]
-        words_of_texts.append(sorted({singular(w) for w in plain if not words.of(w) & _DULL}))
-    lists = pl.Series("tail", words_of_texts, dtype=pl.List(pl.String))
-    return pairs.with_columns(lists).filter(pl.col("tail").list.len() > 0).explode("tail")
+def _known_words(facts: pl.DataFrame, mapping: TableMapping, graph: KnowledgeGraph) -> pl.DataFrame:
+    """Facts without words and features of texts that the model does not know: the build chose those
+    that tell items apart, among all texts."""
+    texts = [c for _, c in mapping.columns() if c.take in ("keywords", "aspects")]
+    for column in texts:
+        kind = "feature" if column.take == "aspects" else column.type or column.column
+        known = list(graph.vocabulary.ids(kind)) if kind in graph.vocabulary.types else []
+        strange = (pl.col("tail_type") == kind) & ~pl.col("tail").is_in(known)
+        facts = facts.filter(~strange)
+    return facts

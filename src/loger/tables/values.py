@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal, NamedTuple
-
 import polars as pl
 
-from loger.data.times import seconds_ahead
+from loger.data.times import DateOrder, Moments, dates, epoch
 
 FEW = 12
 """Numbers of so many values or fewer are kinds rather than amounts."""
@@ -20,22 +18,12 @@ MOSTLY_NUMBERS = 0.9
 "unknown" among them, and only these facts are lost."""
 MOSTLY_FILLED = 0.8
 """The share of rows that must have a time (rating): the others are lost when it is taken."""
-DateOrder = Literal["", "day first", "month first"]
-"""How to read 03/04/2024, if that is known."""
-DAY_FIRST: Final = "day first"
-MONTH_FIRST: Final = "month first"
-_DAYS = ("%Y-%m-%d", "%Y/%m/%d", "%d.%m.%Y", "%d.%m.%y", "%d-%m-%Y", "%d %b %Y", "%b %d, %Y",
-         "%d %B %Y", "%B %d, %Y")  # fmt: skip
-_SLASHED = {MONTH_FIRST: ("%m/%d/%Y", "%m/%d/%y"), DAY_FIRST: ("%d/%m/%Y", "%d/%m/%y")}
-_CLOCK = r" ([01]?\d|2[0-3]):([0-5]\d)(?::([0-5]\d|60))?$"
 _DAY_NUMBER = r"^(19|20)\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])$"
 _MONEY = r"^[$€£]?\s*([+-]?\d[\d,]*\.?\d*(?:[eE][+-]?\d+)?)\s*[$€£%]?$"
 _DECIMAL_COMMA = r"^[$€£]?\s*[+-]?(\d{1,3}(\.\d{3})+|\d+)?,(\d{1,2}|\d{4,})\s*[$€£%]?$"
 _DECIMAL_POINT = r",.*\.|\.\d\d?\D*$"
 _WHOLE_FLOAT = r"^[+-]?\d+\.0$"
 _SOME_DATE = r"^((19|20)\d\d[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](\d\d|\d{4}))\b"
-_ZONE = r"(:\d\d)(?:\.\d+)?\s*(Z|GMT|UTC?|[+-]\d\d(?::?\d\d)?)?(?:\s*\([^)]*\))?$"
-_WEEKDAY = r"(?i)^(?:mon|tue|wed|thu|fri|sat|sun)\p{L}*\.?,?\s+"
 _ADDRESS = r"^(.*[^\s<>].*?)\s*<[^<>\s]+@[^<>\s]+>$"
 _STARS = r"^(★+)☆*$"
 _OUT_OF = r"^(\d+(?:[.,]\d+)?)\s*(?:/|of|out of|von|de|sur)\s*(\d+)\b[^\d]*$"
@@ -173,22 +161,6 @@ def _point(text: pl.Series) -> pl.Series:
     return text.str.replace(",", ".", literal=True).cast(pl.Float64, strict=False)
 
 
-class Moments(NamedTuple):
-    """A column of times."""
-
-    seconds: pl.Series
-    """Since 1970, or whatever unit numbers count in; null where a cell is no time."""
-    ways: tuple[str, ...] = ()
-    """A cell of each way in which dates are written."""
-    order: DateOrder = ""
-    """How dates like 03/04/2024 were read, where there are any."""
-    guessed: bool = False
-    """Whether nothing in the column says which order it is."""
-    mixed: tuple[int, str] | None = None
-    """How many cells are dates only in the other order, and the first of them, where others are
-    dates only in this one."""
-
-
 def as_moments(values: pl.Series, order: DateOrder = "") -> pl.Series:
     """The cells as seconds since 1970, or whatever unit numbers count in; null where they are
     no times."""
@@ -199,68 +171,15 @@ def moments(values: pl.Series, order: DateOrder = "") -> Moments:
     """The times of a column, each read by the way in which it is written. Of 03/04/2024 the order
     is one for the whole column: ``order``, else that in which more cells are dates."""
     if values.dtype.is_temporal():
-        return Moments(values.cast(pl.Datetime("ms")).dt.epoch("s"))
+        return Moments(epoch(values))
     numbers = as_numbers(values).floor().cast(pl.Int64, strict=False)
     days = numbers.cast(pl.String)
     if days.str.contains(_DAY_NUMBER).all() and days.is_not_null().any():  # 20240531
         return Moments(days.str.to_datetime("%Y%m%d", strict=False).dt.epoch("s"))
     if values.dtype != pl.String:
         return Moments(numbers)
-    dates = _dates(cells(values), order)
-    return dates if dates.seconds.null_count() < numbers.null_count() else Moments(numbers)
-
-
-def _dates(text: pl.Series, order: DateOrder) -> Moments:
-    """The times of cells that are dates, with or without a time of day, in UTC unless they say
-    another zone: 2024-05-31T10:45:00+02:00, "Fri, 31 May 2024 10:45:00 +0200"."""
-    bare = text.str.replace(_WEEKDAY, "").str.replace(r"(\d)[Tt](\d)", "$1 $2")
-    ahead = seconds_ahead(bare.str.extract(_ZONE, 2))
-    bare = bare.str.replace(_ZONE, "$1")
-    day = bare.str.replace(_CLOCK, "")
-    clock = pl.DataFrame(
-        [bare.str.extract(_CLOCK, k).cast(pl.Int64).alias(str(k)) for k in (1, 2, 3)]
-    )
-    seconds = clock.select(pl.col("1") * 3600 + pl.col("2") * 60 + pl.col("3").fill_null(0))["1"]
-    slashed = {which: _first_of(day, forms)[0] for which, forms in _SLASHED.items()}
-    found, ways = _first_of(day, _DAYS)
-    here = {which: len(dates) - dates.null_count() for which, dates in slashed.items()}
-    guessed = not order and here[DAY_FIRST] == here[MONTH_FIRST] > 0
-    if not order:
-        dotted = bool((found.is_not_null() & day.str.contains(r"^\d\d?[.-]")).any())
-        surplus = here[DAY_FIRST] - here[MONTH_FIRST] + (0.5 if dotted else 0)
-        order = DAY_FIRST if surplus > 0 else MONTH_FIRST
-        guessed &= not dotted
-    if here[order]:
-        ways.append(int(slashed[order].is_not_null().arg_max() or 0))
-        found = found.zip_with(found.is_not_null(), slashed[order])
-    mixed = _mixed(text, slashed[order], slashed[MONTH_FIRST if order == DAY_FIRST else DAY_FIRST])
-    moments = found.cast(pl.Datetime("ms")).dt.epoch("s") + seconds.fill_null(0) - ahead
-    examples = tuple(str(text[k]) for k in sorted(ways))
-    return Moments(moments, examples, order if any(here.values()) else "", guessed, mixed)
-
-
-def _mixed(text: pl.Series, read: pl.Series, other: pl.Series) -> tuple[int, str] | None:
-    """The cells that are dates only in the other order, if some are only in the one taken."""
-    only = text.filter(other.is_not_null() & read.is_null())
-    both = len(only) > 0 and bool((read.is_not_null() & other.is_null()).any())
-    return (len(only), str(only[0])) if both else None
-
-
-def _first_of(day: pl.Series, forms: tuple[str, ...]) -> tuple[pl.Series, list[int]]:
-    """The dates of cells by the first of these forms that each has; and the place of the first
-    cell of each form that occurs."""
-    found, ways = pl.Series([None] * len(day), dtype=pl.Date), list[int]()
-    for form in forms:
-        if not found.null_count():
-            break
-        # %Y would take 24 for the year 24.
-        fits = day.str.contains(r"\d{4}") if "%Y" in form else day.is_not_null()
-        dates = day.set(~fits, None).str.to_date(form, strict=False, exact=True)
-        new = dates.is_not_null() & found.is_null()
-        if new.any():
-            ways.append(int(new.arg_max() or 0))
-            found = found.zip_with(~new, dates)
-    return found, ways
+    found = dates(cells(values), order)
+    return found if found.seconds.null_count() < numbers.null_count() else Moments(numbers)
 
 
 def all_are(parsed: pl.Series, values: pl.Series) -> bool:

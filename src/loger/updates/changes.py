@@ -19,23 +19,18 @@ from numpy.typing import NDArray
 
 from loger.data import tables
 from loger.data.assemble import NO_FACTS
-from loger.data.dataframes import is_frame
-from loger.data.dataset import Note
-from loger.data.facts import TYPE_IN_RELATION
+from loger.data.dataset import Note, as_name, is_frame
+from loger.data.facts import Names, is_known, typed
 from loger.data.headers import Columns
-from loger.data.names import as_name
 from loger.data.readers import plain
 from loger.data.readers.plain import Frame
-from loger.errors import DataError, LogerError
+from loger.errors import DataError
 from loger.graph import INTERACTION, KnowledgeGraph, Relation
 
 Ints = NDArray[np.int64]
 NO_INTERACTIONS = pl.DataFrame(schema={"user": pl.String, "item": pl.String})
 NO_COLUMNS = pl.DataFrame(schema=dict.fromkeys(("kind", "head", "column", "value"), pl.String))
 log = logging.getLogger(__name__)
-_ENDS = ("head", "tail")
-Names = dict[str, str | None]
-"""Entities of a type with their labels, None where none is given."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,17 +125,7 @@ def read(
     """Changes from whatever holds their tables."""
     notes = list[Note]()
     rows = _interactions(_source(interactions, "interactions", plain.INTERACTIONS), notes)
-    if positive_from is not None and len(rows):
-        if "rating" not in rows.columns:
-            raise DataError(
-                "the model keeps interactions rated at least "
-                f"{positive_from:g}, and the new ones have no ratings",
-                remedy="add a rating column",
-            )
-        low = rows.filter(pl.col("rating") < positive_from)
-        if len(low):
-            notes.append(Note(f"interactions rated below {positive_from:g} left out", len(low)))
-        rows = rows.filter(pl.col("rating") >= positive_from)
+    rows = rated_at_least(rows, positive_from, notes)
     triples = _source(facts, "facts", plain.TRIPLES)
     columns = [NO_COLUMNS]
     things = _names(_source(items, "items", plain.ITEMS), "item", plain.ITEMS, notes, columns)
@@ -149,6 +134,22 @@ def read(
     if triples is not None:
         table = plain.read_triples(triples, notes, pl.Series([], dtype=pl.String))
     return Changes(rows, table, things, people, pl.concat(columns), tuple(notes))
+
+
+def rated_at_least(rows: pl.DataFrame, floor: float | None, notes: list[Note]) -> pl.DataFrame:
+    """New interactions without those that are rated below what the model keeps."""
+    if floor is None or not len(rows):
+        return rows
+    if "rating" not in rows.columns:
+        raise DataError(
+            f"the model keeps interactions rated at least {floor:g}, and the new ones have no "
+            "ratings",
+            remedy="add a rating column",
+        )
+    low = rows.filter(pl.col("rating") < floor)
+    if len(low):
+        notes.append(Note(f"interactions rated below {floor:g} left out", len(low)))
+    return rows.filter(pl.col("rating") >= floor)
 
 
 def _interactions(source: Path | Frame | None, notes: list[Note]) -> pl.DataFrame:
@@ -241,7 +242,7 @@ def placed(changes: Changes, graph: KnowledgeGraph) -> Placed:
         "item": dict.fromkeys(interactions["item"]) | changes.items,
     }
     stated = pl.concat([changes.facts, _of_columns(changes.columns, graph)], how="diagonal")
-    facts, relations = _typed(stated, graph, named)
+    facts, relations = typed(stated, graph, named)
     kinds = {graph.relations[INTERACTION].name: ("user", "item")}
     taken = interactions.select(
         pl.lit("user").alias("head_type"), pl.col("user").alias("head"),
@@ -254,7 +255,7 @@ def placed(changes: Changes, graph: KnowledgeGraph) -> Placed:
         ends = rows.select(f"{side}_type", side).unique(maintain_order=True)
         for kind, name in ends.iter_rows():
             here = entities.setdefault(kind, {})
-            if name not in here and not _known(graph, kind, name):
+            if name not in here and not is_known(graph, kind, name):
                 here[name] = name
     return Placed({k: v for k, v in entities.items() if v}, relations, rows)
 
@@ -282,44 +283,8 @@ def _labelled(graph: KnowledgeGraph, kind: str, names: Names) -> dict[str, str]:
     return {
         name: label or name
         for name, label in names.items()
-        if label is not None or not _known(graph, kind, name)
+        if label is not None or not is_known(graph, kind, name)
     }
-
-
-def _known(graph: KnowledgeGraph, kind: str, name: str) -> bool:
-    words = graph.vocabulary
-    return kind in words.types and name in words.ids(kind)
-
-
-def _typed(
-    facts: pl.DataFrame, graph: KnowledgeGraph, named: Mapping[str, Names]
-) -> tuple[pl.DataFrame, tuple[Relation, ...]]:
-    """Facts with the types of their ends and the graph's name of their relation; new relations."""
-    wanted = pl.DataFrame(
-        schema=dict.fromkeys(("head_type", "head", "relation", "tail_type", "tail"), pl.String)
-        | {"time": pl.Int64, "strength": pl.Float64}
-    )
-    parts, new = [wanted], list[Relation]()
-    for (name,), rows in facts.group_by("relation", maintain_order=True):
-        options = _options(graph, str(name))
-        if not options:
-            options = [_new_relation(graph, str(name), rows, named)]
-            new += options
-        typed = [_relation_of(row, options, graph) for row in rows.iter_rows(named=True)]
-        parts.append(
-            rows.select(
-                pl.Series("head_type", [r.head_type for r in typed], dtype=pl.String),
-                "head",
-                pl.Series("relation", [r.name for r in typed], dtype=pl.String),
-                pl.Series("tail_type", [r.tail_type for r in typed], dtype=pl.String),
-                "tail",
-                pl.lit(0, pl.Int64).alias("time"),
-                pl.lit(0.0).alias("strength"),
-            )
-        )
-    whole = pl.concat(parts)
-    loop = (pl.col("head_type") == pl.col("tail_type")) & (pl.col("head") == pl.col("tail"))
-    return whole.filter(~loop), tuple(new)
 
 
 def _of_columns(columns: pl.DataFrame, graph: KnowledgeGraph) -> pl.DataFrame:
@@ -356,85 +321,3 @@ def _cell(text: str, known: Mapping[str, int]) -> list[str]:
         by_comma = [part.strip() for part in whole.split(",") if part.strip()]
         parts = by_comma if any(part in known for part in by_comma) else parts
     return parts
-
-
-def _options(graph: KnowledgeGraph, name: str) -> list[Relation]:
-    """The relations that a name may mean: one that mixed types was split by them when it was
-    read, into ``name[type]``."""
-    if name == graph.relations[INTERACTION].name:
-        raise LogerError(
-            f"a fact has the relation {name!r}, the name of the interaction itself; give such rows "
-            "as interactions"
-        )
-    found = _meant(graph, name)
-    if any(r.derived for r in found):
-        raise LogerError(f"{name!r} is made from interactions by the fit; it takes no facts")
-    return found
-
-
-def _meant(graph: KnowledgeGraph, name: str) -> list[Relation]:
-    split = re.compile(re.escape(name) + r"\[.+\]")
-    return [r for r in graph.relations if r.name == name or split.fullmatch(r.name)]
-
-
-def _relation_of(
-    row: Mapping[str, str], options: list[Relation], graph: KnowledgeGraph
-) -> Relation:
-    """The relation that a fact is of, by the types that are given, or by names that are known."""
-    fits = [
-        r
-        for r in options
-        if all(row.get(f"{e}_type") in (None, getattr(r, f"{e}_type")) for e in _ENDS)
-    ]
-    if len(fits) > 1:
-        near = [sum(_known(graph, getattr(r, f"{e}_type"), row[e]) for e in _ENDS) for r in fits]
-        fits = [r for r, n in zip(fits, near, strict=True) if n == max(near)]
-    if len(fits) == 1:
-        return fits[0]
-    signatures = ", ".join(f"{r.head_type} to {r.tail_type}" for r in options)
-    raise DataError(
-        f"the relation leads from {signatures}, and which is meant here is not clear"
-        if fits
-        else f"the relation leads from {signatures}",
-        line=row.get("line"),  # type: ignore[arg-type]
-        value=tuple(row[c] for c in ("head", "relation", "tail")),
-        remedy="give head_type and tail_type" if fits else "give these types, or another relation",
-    )
-
-
-def _new_relation(
-    graph: KnowledgeGraph, name: str, rows: pl.DataFrame, named: Mapping[str, Names]
-) -> Relation:
-    """A relation that the model does not have, with the types of its ends."""
-    ends = [ends_of_new(graph, row, named) for row in rows.iter_rows(named=True)]
-    for place, side in enumerate(_ENDS):
-        kinds = sorted({pair[place] for pair in ends})
-        if len(kinds) > 1:
-            raise DataError(
-                f"the new relation {name!r} has {side}s of several types ({', '.join(kinds)})",
-                remedy="give each its own name, or head_type and tail_type",
-            )
-    return Relation(name, *ends[0])
-
-
-def ends_of_new(
-    graph: KnowledgeGraph, row: Mapping[str, str | None], named: Mapping[str, Names]
-) -> tuple[str, str]:
-    """The types of the ends of a fact whose relation the model does not have: as it says, or item
-    or user by name, or one of the relation's own."""
-    own = TYPE_IN_RELATION.sub("", str(row["relation"]))
-    head, tail = (row.get(f"{e}_type") or _kind_of(graph, str(row[e]), named) for e in _ENDS)
-    return head or f"{own}_head", tail or own
-
-
-def is_new(graph: KnowledgeGraph, relation: str) -> bool:
-    """Whether a model has no relation that a name may mean."""
-    return not _meant(graph, relation) and relation != graph.relations[INTERACTION].name
-
-
-def _kind_of(graph: KnowledgeGraph, name: str, named: Mapping[str, Names]) -> str | None:
-    """Item or user, if a name is one's; None for anything else."""
-    for kind in ("item", "user"):
-        if name in named[kind] or _known(graph, kind, name):
-            return kind
-    return None

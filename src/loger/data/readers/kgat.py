@@ -119,7 +119,7 @@ def _read_graph(
     path: Path, items: pl.Series, entities: pl.Series | None, relations: pl.Series | None
 ) -> pl.DataFrame:
     """The facts of kg_final, items under the names they have as items."""
-    frame = tables.read_table(path, ("head", "relation", "tail"), separator=None)
+    frame = tables.read_table(path, ("head", "relation", "tail"), separator=tables.shown_separator)
     frame = _numbered(frame, "relation", path, relations, "relation_list.txt")
     for side in ("head", "tail"):
         frame = _numbered(frame, side, path, entities, "entity_list.txt")

@@ -21,8 +21,8 @@ import polars as pl
 
 from loger.data import headers, tables
 from loger.data.assemble import NO_FACTS, assemble
-from loger.data.dataframes import polars_frame
 from loger.data.dataset import Dataset, Note
+from loger.data.frames import polars_frame
 from loger.data.headers import Columns
 from loger.data.times import seconds
 from loger.engine.forks import check_not_forked
@@ -300,7 +300,7 @@ def read_whole(
     return tables.read_table(
         source,
         columns.order,
-        separator=_SEPARATORS.get(ending),
+        separator=_SEPARATORS.get(ending, tables.shown_separator),
         optional=columns.optional,
         is_header=columns.are_named_by,
         headless=lambda table: columns.doubt(table, source, notes, seen),

@@ -31,8 +31,7 @@ from loger.engine.processes import end_with_parent
 from loger.errors import DataError, LogerError
 from loger.tables.reviews import aspects, layouts
 from loger.tables.reviews.aspects import Extractor
-from loger.tables.reviews.layouts import BrokenLineError
-from loger.tables.reviews.lines import ENDS_EARLY, Block, Tally, blocks
+from loger.tables.reviews.layouts import ENDS_EARLY, Block, BrokenLineError, Tally, blocks
 
 Kind = Literal["reviews", "products"]
 LINES = {"reviews": 20_000, "products": 20_000}

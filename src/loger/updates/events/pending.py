@@ -8,16 +8,24 @@ takes in.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import NamedTuple
 
 import polars as pl
 
-from loger.errors import LogerError
-from loger.graph import INTERACTION, KnowledgeGraph
+from loger.data.facts import Names, acceptable
+from loger.engine.claims import claim
+from loger.engine.files import read_manifest
+from loger.graph import INTERACTION, KnowledgeGraph, whole
 from loger.graph.arrays import as_strengths
-from loger.updates.changes import Changes, Fold, Names, ends_of_new, is_new, placed
+from loger.model import LOGER
+from loger.store.bundle import MODEL
+from loger.updates.changes import Changes, Fold
 from loger.updates.events.event import Event
+from loger.updates.events.store import EventStore
 
 Fact = tuple[str, str, str]
 """Head, relation, tail."""
@@ -135,7 +143,7 @@ class Pending:
             self.people[user] = replace(_without(person, item), removed=removed)
         elif user is not None:
             self.people[user] = Person(kept=False, there=False)
-            self._unsay(user, "user")
+            self._discard_facts_about(user, "user")
         elif item is not None:
             self._delete_item(item)
         else:
@@ -146,13 +154,13 @@ class Pending:
     def _delete_item(self, item: str) -> None:
         self.gone_items[item] = None
         self.items.pop(item, None)
-        self._unsay(item, "item")
+        self._discard_facts_about(item, "item")
         for user, person in list(self.people.items()):
             if item in person.added:
                 self.people[user] = _without(person, item)
 
-    def _unsay(self, name: str, kind: str) -> None:
-        """Drop what was said about an entity that is gone."""
+    def _discard_facts_about(self, name: str, kind: str) -> None:
+        """Discard facts that events stated about an entity that is gone."""
         for fact, (_, given) in list(self.facts.items()):
             ends = self._ends.get(fact[1], given)
             for end, of in zip((fact[0], fact[2]), ends, strict=True):
@@ -164,7 +172,7 @@ class Pending:
     def fold(self, store: str) -> tuple[Fold, list[str]]:
         """All events as one removal and one update, and why some facts cannot be taken in."""
         people = list(self.people.items())
-        facts, refused = self._sayable()
+        facts, refused = self._acceptable_facts()
         return Fold(
             users=[u for u, person in people if not person.kept and u in self._users],
             items=[v for v in self.gone_items if v in self._known],
@@ -219,47 +227,28 @@ class Pending:
                 out.append(((head, relation, tail), ends))
         return out
 
-    def _sayable(self) -> tuple[list[tuple[Fact, Ends]], list[str]]:
+    def _acceptable_facts(self) -> tuple[list[tuple[Fact, Ends]], list[str]]:
         """Stated facts that the graph can take in, with the types of their ends, so that they mean
         the same when some entities are gone; and why the others cannot."""
-        agreeing, refused = self._agreeing()
-        found, halves = list[tuple[Fact, Ends]](), [agreeing]
-        while halves:
-            part = halves.pop()
-            try:
-                rows = placed(Changes(facts=_facts(part), items=dict(self.items)), self.graph).facts
-                typed = rows.select(_COLUMNS).iter_rows()
-                found += [((h, r, t), (of_h, of_t)) for h, r, t, of_h, of_t in typed]
-            except LogerError as error:
-                if len(part) == 1:
-                    refused.append(f"{' '.join(part[0][0])}: {error}")
-                else:
-                    halves += [part[len(part) // 2 :], part[: len(part) // 2]]
-        return found, refused
-
-    def _agreeing(self) -> tuple[list[tuple[Fact, Ends]], list[str]]:
-        """Stated facts, those of a new relation only if they agree with its first on types."""
         named: dict[str, Names] = {
             "user": {u: p.label for u, p in self.people.items() if p.there},
             "item": self.items,
         }
-        found, refused, first = list[tuple[Fact, Ends]](), list[str](), dict[str, Ends]()
-        for fact, (stated, ends) in self.facts.items():
-            if stated and is_new(self.graph, fact[1]):
-                row = dict(zip(_COLUMNS, (*fact, *ends), strict=True))
-                ends = ends_of_new(self.graph, row, named)
-                if first.setdefault(fact[1], ends) != ends:
-                    led, leads = (" to ".join(map(str, e)) for e in (first[fact[1]], ends))
-                    refused.append(
-                        f"{' '.join(fact)}: leads from {leads}, and the first such fact from {led}"
-                    )
-                    continue
-            if stated:
-                found.append((fact, ends))
-        return found, refused
+        rows = [
+            dict(zip(_COLUMNS, (*fact, *ends), strict=True))
+            for fact, (stated, ends) in self.facts.items()
+            if stated
+        ]
+        found, refused = acceptable(rows, self.graph, named)
+        return [_fact_and_ends(row) for row in found], refused
 
 
 _COLUMNS = ("head", "relation", "tail", "head_type", "tail_type")
+
+
+def _fact_and_ends(row: Mapping[str, str]) -> tuple[Fact, Ends]:
+    head, relation, tail, *ends = (row[column] for column in _COLUMNS)
+    return (head, relation, tail), (ends[0], ends[1])
 
 
 def _without(person: Person, item: str) -> Person:
@@ -273,3 +262,72 @@ def _without(person: Person, item: str) -> Person:
 def _facts(rows: list[tuple[Fact, Ends]]) -> pl.DataFrame:
     flat = [(*fact, *ends) for fact, ends in rows]
     return pl.DataFrame(flat, schema=dict.fromkeys(_COLUMNS, pl.String), orient="row")
+
+
+KEEP_DAYS = 30.0
+"""How long a store keeps events that all its bundles hold, and with them their keys."""
+log = logging.getLogger("loger.updates.events")
+
+
+class Folded(NamedTuple):
+    """What a fold did."""
+
+    model: LOGER | None
+    """The new model; None if there was nothing to fold."""
+    seq: int
+    """The last event that the bundle holds, or that changes nothing in it."""
+    refused: list[str]
+    """Facts that the model cannot take in, and why."""
+
+
+def folded_seq(bundle: Path | str, store: str) -> int:
+    """The last event of a store that a bundle holds, by its manifest; 0 if none."""
+    updates = read_manifest(bundle, MODEL).about.get("updates") or {}
+    return int(updates.get("folded", {}).get(store, 0))
+
+
+def pending_of(model: LOGER, seq: int = 0) -> Pending:
+    """A place for the events after a number, beside a model."""
+    floor = (model.record_ or {}).get("positive_from")
+    return Pending(whole(model.graph_), seq, floor)
+
+
+def fold(
+    bundle: Path,
+    events: Path,
+    target: Path | None = None,
+    *,
+    now: float,
+    when: str,
+    measure: int = 0,
+    keep_days: float = KEEP_DAYS,
+) -> Folded:
+    """Fold the events of a file into a bundle, in place unless a target is named."""
+    place, store = target or bundle, EventStore(events)
+    try:
+        with claim(place, "update"):
+            since = folded_seq(bundle, store.id)
+            told = _fold(bundle, place, store, since, when, measure)
+        store.folded_into(place, told.seq)
+        store.clean(keep_days, now)
+    finally:
+        store.close()
+    return told
+
+
+def _fold(
+    bundle: Path, place: Path, store: EventStore, since: int, when: str, measure: int
+) -> Folded:
+    if store.last <= since:
+        return Folded(None, since, [])
+    model = LOGER.load(bundle)
+    pending = pending_of(model, since)
+    pending.add(store.after(since))
+    if not pending.events:
+        return Folded(None, pending.seq, [])
+    changes, refused = pending.fold(store.id)
+    for why in refused:
+        log.warning("a fact was not taken in: %s", why)
+    model = model.fold(changes, when, measure)
+    model.save(place)
+    return Folded(model, pending.seq, refused)

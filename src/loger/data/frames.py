@@ -5,17 +5,16 @@ Each has a column ``line`` for messages: the line of a text file, the number of 
 
 from __future__ import annotations
 
-import csv
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from loger.data import tables
-from loger.data.dataframes import is_frame, polars_frame
+from loger.data.dataset import is_frame
 from loger.errors import DataError
 
 ENDINGS = (".csv", ".tsv", ".txt", ".parquet", ".jsonl", ".ndjson", ".json")
@@ -97,43 +96,20 @@ def _flat(row: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
 
 def _read_delimited(path: Path) -> pl.DataFrame:
     """A table with a header; cells in quotes may hold separators and ends of lines."""
-    text = tables.read_text(path)
-    head = text[: text.index("\n")] if "\n" in text else text
-    separator = max(_SEPARATORS, key=head.count) if any(s in head for s in _SEPARATORS) else ","
-    names = [name.strip() for name in head.split(separator)]
-    if '"' not in text and "line" not in names and names[0]:  # columnar, and a row is a line
-        _check_names(path, names)
-        return _blanked(tables.read_table(path, separator=separator))
-    rows = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
-    try:
-        names = [name.strip() for name in next(rows)]
-        if names and not names[0] and ROW not in names:  # the index that pandas writes
-            names[0] = ROW
-        _check_names(path, names)
-        names = ["line_" if name == "line" else name for name in names]
-        lines, cells = list[int](), list[list[str]]()
-        before = rows.line_num
-        for row in rows:
-            if row:
-                if len(row) != len(names):
-                    raise DataError(
-                        f"should have {len(names)} columns separated by {separator!r}",
-                        path=path,
-                        line=before + 1,
-                        value=separator.join(row)[:80],
-                        remedy="give every row the columns of the header",
-                    )
-                lines.append(before + 1)
-                cells.append(row)
-            before = rows.line_num
-    except csv.Error as error:
-        raise DataError(
-            f"cannot be read ({error})", path=path, line=rows.line_num, remedy="fix the line"
-        ) from None
-    if not cells:
-        raise DataError("has a header but no rows", path=path, remedy="add rows below the header")
-    frame = pl.DataFrame(cells, schema=dict.fromkeys(names, pl.String), orient="row")
-    return _blanked(frame.with_columns(pl.Series("line", lines, dtype=pl.Int64)))
+    return _blanked(
+        tables.read_table(path, separator=_separator_of, quotes=True, rename=_usable_names)
+    )
+
+
+def _separator_of(header: str) -> str:
+    """The sign that divides most of a header."""
+    return max(_SEPARATORS, key=header.count) if any(s in header for s in _SEPARATORS) else ","
+
+
+def _usable_names(names: Sequence[str]) -> list[str]:
+    """The names of columns, with one for the index that pandas writes; "line" is ours."""
+    first = ROW if names[:1] == [""] and ROW not in names else names[0]
+    return ["line_" if name == "line" else name for name in (first, *names[1:])]
 
 
 def _blanked(frame: pl.DataFrame) -> pl.DataFrame:
@@ -142,14 +118,60 @@ def _blanked(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(pl.when(text != "").then(text).name.keep())
 
 
-def _check_names(path: Path, names: list[str]) -> None:
-    tables.check_width(path, names)
-    wrong = [n for n in names if n == "" or names.count(n) > 1]
-    if wrong:
+def polars_frame(source: object, name: str | None = None) -> pl.DataFrame:
+    """The table of a frame with the number of each row, from 1, as its ``line``; a column that
+    is called so already gets another name. ``name`` is for messages."""
+    if isinstance(source, pl.LazyFrame):
+        source = source.collect()
+    if not is_frame(source):
         raise DataError(
-            "the header has a column name that is empty or repeated",
-            path=path,
-            line=1,
-            value=wrong[0],
+            "is not a frame of polars or pandas",
+            path=name,
+            value=type(source).__name__,
+            remedy="give a DataFrame, or read files with loger.data.load",
+        )
+    frame = source if isinstance(source, pl.DataFrame) else _from_pandas(source, name)
+    free = "line_"
+    while free in frame.columns:
+        free += "_"
+    return frame.rename({"line": free}, strict=False).with_row_index("line", offset=1)
+
+
+def _from_pandas(source: Any, name: str | None) -> pl.DataFrame:
+    """Column by column through Python's own values: so it needs no pyarrow, and missing values
+    become null."""
+    index = [label for label in getattr(source.index, "names", ()) if label is not None]
+    if index and not set(index) & set(source.columns):
+        source = source.reset_index()  # set_index("user_id") makes an id no less of a column
+    names = [str(c) for c in source.columns]
+    twice = [c for c in names if names.count(c) > 1]
+    if twice:
+        raise DataError(
+            "has two columns with the same name",
+            path=name,
+            value=twice[0],
             remedy="give every column its own name",
         )
+    data = {}
+    for column in source.columns:
+        values = [_plain(v) for v in source[column].tolist()]
+        try:
+            data[str(column)] = pl.Series(values, strict=False)
+        except (pl.exceptions.PolarsError, TypeError, ValueError, OverflowError) as error:
+            raise DataError(
+                f"column {column} mixes values of different kinds ({str(error).splitlines()[0]})",
+                path=name,
+                remedy="make them all text, or all numbers, or all dates",
+            ) from None
+    return pl.DataFrame(data)
+
+
+def _plain(value: Any) -> Any:
+    """A value of a pandas column; NaN, NaT and NA, which differ from themselves, are None."""
+    try:
+        missing = value is None or bool(value != value)
+    except (TypeError, ValueError):  # NA has no truth, arrays have many
+        missing = type(value).__name__ == "NAType"
+    if missing:
+        return None
+    return value.tolist() if hasattr(value, "tolist") else value

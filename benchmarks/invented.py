@@ -2,18 +2,24 @@
 
 For tests, benchmarks and first tries without a download. The same seed gives the same
 content in both layouts, as far as each has a place for it.
+
+    python3 benchmarks/invented.py FOLDER                      reviews.json.gz and meta.json.gz
+    python3 benchmarks/invented.py . --preset cellphones       under the names of the paper's files
 """
 
 from __future__ import annotations
 
+import argparse
 import gzip
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
+
+from loger.tables.reviews.amazon import PRESETS
 
 Layout = Literal["2018", "2023"]
 
@@ -257,3 +263,23 @@ def _popular(rng: np.random.Generator, n: int, size: int, skew: float) -> Any:
     """Draws of 0 … n-1 with probability ∝ (rank + 10)^-skew."""
     ends = np.cumsum((np.arange(n) + 10.0) ** -skew)
     return np.searchsorted(ends / ends[-1], rng.random(size))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--layout", choices=get_args(Layout), default="2018")
+    parser.add_argument("--preset", nargs="*", default=(), choices=PRESETS)
+    asked = parser.parse_args()
+    if not asked.preset:
+        write(asked.folder, asked.layout)
+    for name in asked.preset:
+        preset, sizes = PRESETS[name], Sizes(users=200, items=300, reviews=3000)
+        if not (asked.folder / preset.reviews).exists():
+            reviews, meta = write(asked.folder / f"invented-{name}", sizes=sizes)
+            reviews.rename(asked.folder / preset.reviews)
+            meta.rename(asked.folder / preset.meta)
+
+
+if __name__ == "__main__":
+    main()
