@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from loger.engine import kernels as compiled
 
@@ -39,13 +42,28 @@ print(caller(1), sum(caller.stats.cache_hits.values()))
 """
 
 
-def run(folder: Path) -> tuple[int, int]:
-    """What the caller gives, and how many of its versions came from disk."""
-    done = subprocess.run(
-        [sys.executable, "-c", RUN], cwd=folder, capture_output=True, text=True, check=True
+def python(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """What a process says that calls the caller; kernels are kept in ``folder/cache``."""
+    return subprocess.run(
+        [sys.executable, "-c", RUN],
+        cwd=folder,
+        env=os.environ | {"NUMBA_CACHE_DIR": str(folder / "cache")} | environment,
+        capture_output=True,
+        text=True,
+        check=True,
     )
-    value, hits = done.stdout.split()
+
+
+def run(folder: Path, **environment: str) -> tuple[int, int]:
+    """What the caller gives, and how many of its versions came from disk."""
+    value, hits = python(folder, **environment).stdout.split()
     return int(value), int(hits)
+
+
+def compiled_in(folder: Path) -> list[str]:
+    """The kernels that a process compiles, by its log."""
+    said = python(folder).stderr.splitlines()
+    return sorted(line for line in said if line.startswith("compiling"))
 
 
 def test_a_caller_is_kept_until_the_file_of_what_it_calls_is_edited(tmp_path: Path) -> None:
@@ -78,23 +96,85 @@ def test_a_caller_that_is_compiled_finds_what_it_calls_on_disk(tmp_path: Path) -
     package = package_in(tmp_path)
     assert run(tmp_path) == (2, 0)
     (package / "caller.py").write_text(CALLER.replace("callee(x)", "10 * callee(x)"))
-    asked = [sys.executable, "-c", RUN]
-    done = subprocess.run(asked, cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["20", "0"]
-    told = [line for line in done.stderr.splitlines() if line.startswith("compiling")]
-    assert told == ["compiling caller"]
+    assert compiled_in(tmp_path) == ["compiling caller"]
+    assert run(tmp_path) == (20, 1)
 
 
 def test_the_log_tells_what_is_compiled_and_only_that(tmp_path: Path) -> None:
     package_in(tmp_path)
-    told = []
-    for _ in range(2):
-        done = subprocess.run(
-            [sys.executable, "-c", RUN], cwd=tmp_path, capture_output=True, text=True, check=True
-        )
-        told.append([line for line in done.stderr.splitlines() if line.startswith("compiling")])
-    assert sorted(told[0]) == ["compiling callee", "compiling caller"]
-    assert told[1] == []
+    assert compiled_in(tmp_path) == ["compiling callee", "compiling caller"]
+    assert compiled_in(tmp_path) == []
+
+
+def test_kernels_of_another_processor_are_not_used(tmp_path: Path) -> None:
+    package_in(tmp_path)
+    assert run(tmp_path) == (2, 0)
+    assert run(tmp_path, NUMBA_CPU_NAME="generic") == (2, 0)
+    assert run(tmp_path) == (2, 1)
+    assert run(tmp_path, NUMBA_CPU_NAME="generic") == (2, 1)
+
+
+@pytest.mark.parametrize("how", ["open to all", "a link", "somebody else's"])
+def test_what_others_can_write_to_is_not_used(
+    tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package_in(tmp_path)
+    assert run(tmp_path) == (2, 0)
+    kept = tmp_path / "cache" / compiled.FOLDER
+    assert kept.stat().st_mode & 0o777 == 0o700
+    if how == "open to all":
+        kept.chmod(0o777)
+    elif how == "a link":
+        kept.rename(tmp_path / "elsewhere")
+        kept.symlink_to(tmp_path / "elsewhere")
+    elif os.geteuid() == 0:
+        os.chown(kept, 12345, -1)
+    else:
+        pytest.skip("only root can give a folder to somebody else")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    assert run(tmp_path) == (2, 0)
+    assert not list(tmp_path.glob(f"{compiled.FOLDER}-*"))  # the temporary one is gone
+
+
+def test_where_nobody_may_write_kernels_are_compiled_all_the_same(tmp_path: Path) -> None:
+    package_in(tmp_path)
+    (tmp_path / "cache").write_text("a file, so that no folder can be made in it")
+    assert run(tmp_path) == (2, 0)
+
+
+def test_kernels_on_a_read_only_disk_are_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(**_: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(compiled, "TemporaryFile", refused)
+    monkeypatch.setattr(compiled.config, "CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("NUMBA_CACHE_DIR", "")
+    kept = tmp_path / compiled.FOLDER
+    kept.mkdir(mode=0o700)
+    (kept / "one").write_text("kept")
+    copy = compiled._root.__wrapped__()
+    assert copy != kept
+    assert (copy / "one").read_text() == "kept"
+    assert os.environ["NUMBA_CACHE_DIR"] == str(copy.parent)  # for workers
+
+
+def test_what_nobody_has_used_for_long_is_removed(tmp_path: Path) -> None:
+    package = package_in(tmp_path)
+    assert run(tmp_path) == (2, 0)
+    kept = tmp_path / "cache" / compiled.FOLDER
+    first = set(kept.iterdir())
+    for folder in first:
+        os.utime(folder, (0, 0))
+    assert run(tmp_path) == (2, 1)  # in use again
+    for folder in first:
+        assert folder.stat().st_mtime > 0
+        os.utime(folder, (0, 0))
+    (package / "callee.py").write_text(CALLEE.format(inline="never", number=5))
+    assert run(tmp_path) == (6, 0)
+    assert not first & set(kept.iterdir())
+    assert run(tmp_path) == (6, 1)
 
 
 def test_every_compiled_function_of_loger_is_kept_this_way() -> None:
@@ -102,24 +182,3 @@ def test_every_compiled_function_of_loger_is_kept_this_way() -> None:
     for file in root.rglob("*.py"):
         if file.name != "compiled.py":
             assert "njit" not in file.read_text(encoding="utf-8"), file
-
-
-READY = """
-import sys
-from pkg.caller import caller
-ready = lambda: "numba.misc.cffiimpl" in sys.modules
-print(caller(1), ready(), caller(1.5), ready())
-"""
-
-
-def test_what_is_kept_is_called_without_making_numba_ready_to_compile(tmp_path: Path) -> None:
-    package = tmp_path / "pkg"
-    package.mkdir()
-    shutil.copy(compiled.__file__, package)
-    (package / "caller.py").write_text(CALLER)
-    (package / "callee.py").write_text(CALLEE.format(inline="never", number=1))
-    assert run(tmp_path) == (2, 0)  # compiled for integers and kept
-    asked = [sys.executable, "-c", READY]
-    done = subprocess.run(asked, cwd=tmp_path, capture_output=True, text=True, check=True)
-    # From disk first; for another type it is compiled all the same.
-    assert done.stdout.split() == ["2", "False", "2.5", "True"]

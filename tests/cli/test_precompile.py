@@ -8,10 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 from loger.cli import app
-from loger.cli.compiling import COMPILING
+from loger.cli.precompile import COMPILING, KERNELS
 from loger.data.demo import shop
 from loger.data.splits import split
-from loger.engine.kernels import log
 from loger.learning import derived
 from loger.model import LOGER
 
@@ -26,7 +25,7 @@ def test_after_loger_compile_nothing_is_compiled(
         assert told.exit_code == 0, told.output
         told = CliRunner().invoke(app, ["compile"])
     assert "all kernels are compiled" in told.stdout
-    caplog.set_level(logging.INFO, "loger.engine.kernels")
+    caplog.set_level(logging.INFO, KERNELS.name)
     caplog.clear()  # of what the first command compiled
     parts = split(shop(seed=1, users=60, items=60).dataset)
     for whole in (derived.WHOLE, 20):
@@ -38,8 +37,8 @@ def test_after_loger_compile_nothing_is_compiled(
 
 def test_that_kernels_are_compiled_is_said_once() -> None:
     def compiles_two() -> None:
-        log.info("compiling %s", "one")
-        log.info("compiling %s", "two")
+        KERNELS.info("compiling %s", "one")
+        KERNELS.info("compiling %s", "two")
 
     app.command(name="compiles-two")(compiles_two)
     try:

@@ -101,9 +101,7 @@ def root(
     Start with `loger demo`. From your own tables, `loger data build table` makes a data set, and
     with --fit a model; `loger recommend` and `loger serve` show its lists and their reasons.
     """
-    from loger.cli.compiling import tell
-
-    tell()
+    precompile.tell()
 
 
 COMMANDS: dict[str, Callable[..., None]] = {

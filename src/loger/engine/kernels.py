@@ -1,36 +1,46 @@
-"""Functions compiled by numba and kept on disk until they, or what they call, change.
+"""Kernels: functions that numba compiles and keeps on disk until they, or what they call, change.
 
-numba itself looks for changes only in the file of the function that it kept: a caller would go on
-with an old copy of what it calls in another file. Here the files of everything that a function can
-call count as well, so kernels can be cut by topic.
+numba looks for changes only in the file of the function that it kept: a caller would go on with an
+old copy of what it calls in another file. So a kernel is kept in a folder that is named after the
+contents of its own file and of the files of all kernels that it can call, numba's version and the
+processor. A change gives another name, hence another folder, and folders that nobody has used for a
+month are removed.
 
-Whenever a kernel really is compiled, the log of this module says so.
+What is kept is machine code, so the folder belongs to this user alone. Whenever a kernel really is
+compiled, the log ``loger.kernels`` says so.
 """
 
 from __future__ import annotations
 
+import atexit
 import logging
-import pickle
-import sys
+import os
+import shutil
+import stat
+import time
 from collections.abc import Callable
-from functools import cache, cached_property
+from contextlib import suppress
+from functools import cache
 from hashlib import sha256
-from io import BytesIO
 from pathlib import Path
+from tempfile import TemporaryFile, mkdtemp
+from threading import Lock
 from types import ModuleType
 from typing import Any
 
-from llvmlite import binding
-from numba import njit
+from llvmlite.binding import get_host_cpu_name
+from numba import __version__ as numba_version
+from numba import config, njit
 from numba.core import event
-from numba.core.caching import FunctionCache, IndexDataCacheFile
-from numba.core.codegen import JITCodeLibrary
-from numba.core.environment import Environment, lookup_environment
-from numba.core.runtime import _nrt_python
 
-log = logging.getLogger(__name__)
-_kept: list[_Kept] = []
-"""What keeps each kernel that was imported."""
+UNUSED_DAYS = 30
+"""Kernels are removed that nobody has used for so long."""
+FOLDER = "loger-kernels"
+
+log = logging.getLogger("loger.kernels")
+_decorating = Lock()
+_kernels: dict[Callable[..., Any], Path] = {}
+"""The functions of all kernels that were imported, and where each is kept."""
 
 
 def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
@@ -40,13 +50,23 @@ def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
     """
     if function is None:
         return lambda of: kernel(of, **options)
-    compiled = njit(nogil=True, **options)(function)
-    compiled.sources = _sources(function)
-    compiled._cache = _Kept(function, compiled.sources)
-    # Looks for extensions among all that is installed; numba does so too when it compiles.
-    compiled._compilation_chain_init_hook = lambda: None
-    _kept.append(compiled._cache)
+    sources = _sources(function)
+    folder = _kernels[function] = _folder(sources)
+    # numba reads this setting while it decorates. Other people's functions are kept elsewhere.
+    with _decorating:
+        before, config.CACHE_DIR = config.CACHE_DIR, str(folder)
+        try:
+            compiled = njit(nogil=True, cache=True, **options)(function)
+        finally:
+            config.CACHE_DIR = before
+    compiled.sources = sources
     return compiled
+
+
+def any_kept() -> bool:
+    """Whether any kernel that was imported is kept from before, so that hardly any is compiled
+    now."""
+    return any(any(folder.glob("*/*.nbi")) for folder in set(_kernels.values()))
 
 
 def _sources(function: Callable[..., Any]) -> frozenset[str]:
@@ -58,139 +78,89 @@ def _sources(function: Callable[..., Any]) -> frozenset[str]:
     return frozenset({function.__code__.co_filename}).union(*files)
 
 
+# ── the folder ──────────────────────────────────────────────────────────────────────────
+
+
 @cache
-def _digest(sources: frozenset[str]) -> bytes:
+def _folder(sources: frozenset[str]) -> Path:
+    """Where kernels of these files are kept."""
+    # The processor's features are not in the name: numba compares them itself.
+    about = f"{numba_version} {config.CPU_NAME or get_host_cpu_name()}".encode()
     texts = sorted(Path(file).read_bytes() for file in sources)
-    return sha256(b"\0".join(texts)).digest()
-
-
-class _Index(IndexDataCacheFile):  # type: ignore[misc]
-    """An index that counts as empty when it names a class that has since moved."""
-
-    def _load_index(self) -> Any:
-        try:
-            return super()._load_index()
-        except (AttributeError, ImportError):
-            return {}
-
-    def _load_data(self, name: str) -> Any:
-        return _Reader(BytesIO(Path(self._data_path(name)).read_bytes())).load()
-
-
-class _Reader(pickle.Unpickler):
-    """Reads a kernel without importing the parts of numba that it was compiled with."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        """What a name stands for."""
-        return _environment if name == "_rebuild_env" else super().find_class(module, name)
-
-
-def _environment(module: str, constants: list[Any], name: str) -> Environment:
-    """The environment of a compiled function; it needs the names of its module only where it works
-    on Python's objects, which kernels do not."""
-    made = lookup_environment(name)
-    if made is None:
-        known = sys.modules.get(module)
-        made = Environment({"__name__": module} if known is None else vars(known))
-        made.consts[:] = constants
-        made.env_name = name
-        Environment._memo[name] = made
-    return made
-
-
-class _Code(JITCodeLibrary):  # type: ignore[misc]
-    """Machine code from disk. Its bitcode, which takes longer to read, is for those who call it and
-    are compiled."""
-
-    _shared_module: Any
-
-    @classmethod
-    def _unserialize(cls, codegen: Any, state: tuple[str, str, Any]) -> Any:
-        name, kind, data = state
-        if kind != "object":
-            return super()._unserialize(codegen, state)
-        self = cls(codegen, name)
-        self._machine_code, self._bitcode = data
-        self.enable_object_caching()
-        self._set_compiled_object(self._machine_code)
-        self._finalize_final_module()
-        return self
-
-    def get_pointer_to_function(self, name: str) -> int:
-        """Where a function begins; 0 if it is not there, for LLVM ends the process if asked."""
-        known = name.encode() in self._machine_code
-        return int(self._codegen._engine.get_function_address(name)) if known else 0
-
-    def _get_module_for_linking(self) -> Any:
-        if self._shared_module is None:
-            self._shared_module = binding.parse_bitcode(self._bitcode)
-            self._codegen._engine._load_defined_symbols(self._shared_module)
-        return self._shared_module
+    folder = _root() / sha256(b"\0".join([about, *texts])).hexdigest()[:20]
+    if folder.is_dir():
+        os.utime(folder)  # it is in use
+    else:
+        folder.mkdir(exist_ok=True)
+        _remove_unused(folder.parent)
+    return folder
 
 
 @cache
-def _ready_to_run() -> None:
-    """Let machine code find numba's runtime, without compiling what only compilers need of it."""
-    for name, address in _nrt_python.c_helpers.items():
-        binding.add_symbol(name if name.startswith("_") else f"NRT_{name}", address)
+def _root() -> Path:
+    """The folder for all kernels, which only this user can write to; a temporary one otherwise.
+
+    It lies in ``NUMBA_CACHE_DIR`` if that is set, and else where the system keeps caches.
+    """
+    place = config.CACHE_DIR or os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    with suppress(OSError, RuntimeError):  # nobody may write there; there is no home
+        folder = Path(place).expanduser() / FOLDER
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if _is_private(folder):
+            with suppress(OSError), TemporaryFile(dir=folder):
+                return folder
+            return _temporary(copy_of=folder)  # the disk is read-only
+    return _temporary()
 
 
-class _KernelCache(FunctionCache):  # type: ignore[misc]
-    """numba's cache of one function, stale as soon as the digest of its sources is another."""
-
-    def __init__(self, function: Callable[..., Any], sources: frozenset[str]) -> None:
-        super().__init__(function)
-        self._cache_file = _Index(self._cache_path, self._impl.filename_base, _digest(sources))
-
-    def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """What is kept for a signature, ready to be called; None if nothing is.
-
-        numba makes itself ready to compile first, before every kernel, which takes longer than to
-        load them all; whatever is compiled makes it ready then. Numba holds its lock meanwhile.
-        """
-        _ready_to_run()
-        codegen = target_context.codegen()
-        codegen._library_class = _Code
-        try:
-            with self._guard_against_spurious_io_errors():
-                return self._load_overload(sig, target_context)
-        finally:
-            del codegen._library_class  # the one of its class again
+def _is_private(folder: Path) -> bool:
+    """Whether nobody but this user can have put anything into a folder: what lies there is run."""
+    found = folder.lstat()
+    by_others = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not by_others
 
 
-class _Kept:
-    """The cache of one kernel, made when the kernel is first called: numba looks for a folder that
-    it may write to, and a command calls few of the kernels that it imports."""
+def _temporary(copy_of: Path | None = None) -> Path:
+    """A folder for the time of this process and of those that it starts."""
+    place = Path(mkdtemp(prefix=f"{FOLDER}-"))  # of mode 0700
+    folder, process = place / FOLDER, os.getpid()
+    if copy_of is None:
+        folder.mkdir(mode=0o700)
+    else:
+        shutil.copytree(copy_of, folder)
 
-    def __init__(self, function: Callable[..., Any], sources: frozenset[str]) -> None:
-        self._of = function, sources
+    def remove() -> None:
+        if os.getpid() == process:  # not in a forked child
+            shutil.rmtree(place, ignore_errors=True)
 
-    @cached_property
-    def _made(self) -> _KernelCache:
-        return _KernelCache(*self._of)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._made, name)
-
-
-def any_kept() -> bool:
-    """Whether any kernel that was imported is kept from before, so that hardly any is compiled
-    now."""
-    places = {Path(kept.cache_path) for kept in _kept}
-    return any(any(place.glob("*.nbi")) for place in places)
+    atexit.register(remove)
+    os.environ["NUMBA_CACHE_DIR"] = str(place)  # for workers
+    return folder
 
 
-class _Tells(event.Listener):  # type: ignore[misc]
+def _remove_unused(root: Path) -> None:
+    """Remove kernels that nobody has used for long: of other versions, mostly."""
+    since = time.time() - UNUSED_DAYS * 86_400
+    for folder in root.iterdir():
+        with suppress(OSError):  # another process removes it, too
+            if folder.stat().st_mtime < since:
+                shutil.rmtree(folder)
+
+
+# ── the log ─────────────────────────────────────────────────────────────────────────────
+
+
+class _Report(event.Listener):  # type: ignore[misc]
     """Logs the kernels that numba compiles; those it finds on disk are no such event."""
 
     def on_start(self, event: event.Event) -> None:
         """Name the kernel."""
-        dispatcher = event.data["dispatcher"]
-        if hasattr(dispatcher, "sources"):
-            log.info("compiling %s", dispatcher.py_func.__qualname__)
+        function = event.data["dispatcher"].py_func
+        if function in _kernels:
+            log.info("compiling %s", function.__qualname__)
 
     def on_end(self, event: event.Event) -> None:
         """Nothing more to say."""
 
 
-event.register("numba:compile", _Tells())
+event.register("numba:compile", _Report())

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loger import __version__
+from loger.engine.kernels import any_kept
 from loger.engine.memory import KEPT, pickled
 from loger.engine.ordered import on_one_thread, sendable
 from loger.errors import LogerError
@@ -141,14 +142,13 @@ def _found(name: str) -> Any:
 def _compiling_alone() -> Iterator[None]:
     """On a node that has no compiled kernels yet, one worker compiles them and the others wait:
     kernels are kept on disk, so that a node compiles them once."""
-    compiled = sys.modules.get("loger.engine.kernels")
-    if compiled is None or compiled.any_kept():
+    if any_kept():
         with _turn(fcntl.LOCK_SH):  # whoever still compiles is waited for
             pass
         yield
         return
     with _turn(fcntl.LOCK_EX):
-        if not compiled.any_kept():
+        if not any_kept():
             yield
             return
     yield
