@@ -33,7 +33,7 @@ from full_size import generated_split, peak_gib
 from generated import cellphones
 from loger.encoder import TransE, TransEConfig
 from loger.engine import LocalEngine
-from loger.engine.ray_worker import packed, size
+from loger.engine.ray import packed, size
 from loger.engine.threads import one_thread
 from loger.explain.lists import ListRequest
 from loger.graph import KnowledgeGraph

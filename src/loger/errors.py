@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from os import PathLike
+from os.path import commonprefix
 
-_FEW = 1000
-"""Names that are few enough to look for such as look alike but are many edits away."""
+_CLOSE = 0.6
+"""How much alike, from 0 to 1, a name must be to be suggested; the default of ``difflib``."""
+
+_MANY = 10_000
+"""Names that are compared at most, which takes a tenth of a second: strangers may ask a server."""
 
 BUSY_EXIT = 75
 """The exit status of a command that found something in use (EX_TEMPFAIL of sysexits.h)."""
@@ -56,59 +60,49 @@ class ViewError(LogerError, AttributeError):
 
 
 def nearest(name: str, known: Sequence[str], most: int = 3) -> list[str]:
-    """Up to three names that are few edits away, about as few as the nearest, those that begin
-    with the name before others as near; else such as begin with it, contain it, or, among few,
-    look like it.
+    """Up to ``most`` names that look like one, about as much as the one most alike; else such as
+    begin with it or contain it.
+
+    Among names as much alike come first those that begin with it, then those that begin like it.
 
     >>> nearest("1000", ["10300", "10000", "2000"], 1), nearest("lable", ["table", "label"], 1)
     (['10000'], ['label'])
     """
-    if not name.strip() or not known:
-        return []
     wanted = name.casefold()
-    few = max(1, min(3, len(wanted) // 3))
-    close = [k for k in known if abs(len(k) - len(wanted)) <= few]
-    plain = [k.casefold() for k in close]
-    found = []
-    for k, (text, edits) in enumerate(zip(plain, _edits(wanted, plain), strict=True)):
-        if edits <= few:
-            pairs = enumerate(zip(wanted, text, strict=False))
-            alike = next((n for n, (a, b) in pairs if a != b), len(text))
-            found.append((edits, not text.startswith(wanted), -alike, k))
-    if found:
-        fewest = min(found)[0]
-        return [close[k] for edits, *_, k in sorted(found)[:most] if edits <= fewest + 1]
-    begun = [k for k in known if k.casefold().startswith(wanted)]
-    within = begun or [k for k in known if wanted in k.casefold()]
-    if within or len(known) > _FEW:
-        return within[:most]
-    from difflib import get_close_matches  # only where a name is wrong
-
-    return get_close_matches(name, known, n=most, cutoff=0.6)
-
-
-def _edits(name: str, others: Sequence[str]) -> list[int]:
-    """How many letters must be added, left out, replaced, or exchanged with their neighbour to
-    make each of the others of a name (optimal string alignment); all others at once."""
-    import numpy as np
-
-    if not others:
+    if not wanted.strip():
         return []
-    width = max(1, *map(len, others))
-    letters = np.array(others, dtype=f"<U{width}").view(np.uint32).reshape(len(others), width)
-    earlier = row = [np.full(len(others), j, dtype=np.int16) for j in range(width + 1)]
-    for i, letter in enumerate(name):
-        last, row = row, [np.full(len(others), i + 1, dtype=np.int16)]
-        for j in range(width):
-            other = (letters[:, j] != ord(letter)).astype(np.int16)
-            best = np.minimum(last[j] + other, np.minimum(last[j + 1], row[j]) + 1)
-            if i and j:
-                crossed = (letters[:, j - 1] == ord(letter)) & (letters[:, j] == ord(name[i - 1]))
-                best = np.where(crossed, np.minimum(best, earlier[j - 1] + 1), best)
-            row.append(best)
-        earlier = last
-    ends = np.array([len(other) for other in others])
-    return [int(d) for d in np.stack(row)[ends, np.arange(len(others))]]
+    found = []
+    for k, alike in _alike(wanted, _comparable(wanted, known)):
+        text = k.casefold()
+        begin = len(commonprefix([text, wanted]))  # noqa: RUF071 (of letters, not of paths)
+        found.append((-alike, not text.startswith(wanted), -begin, k))
+    if found:
+        found.sort(key=lambda one: one[:3])
+        return [k for minus, *_, k in found[:most] if -minus >= -found[0][0] - 0.1]
+    begun = [k for k in known if k.casefold().startswith(wanted)]
+    return (begun or [k for k in known if wanted in k.casefold()])[:most]
+
+
+def _comparable(wanted: str, known: Sequence[str]) -> Sequence[str]:
+    """All names, or of very many those about as long, and if need be those that begin the same."""
+    if len(known) > _MANY:
+        known = [k for k in known if abs(len(k) - len(wanted)) <= max(1, len(wanted) // 3)]
+    if len(known) > _MANY:
+        begin = wanted[: len(wanted) // 2]
+        known = [k for k in known if k.casefold().startswith(begin)]
+    return known[:_MANY]
+
+
+def _alike(wanted: str, known: Iterable[str]) -> Iterator[tuple[str, float]]:
+    """The names that are close, and how close."""
+    from difflib import SequenceMatcher  # only where a name is wrong
+
+    matcher = SequenceMatcher(b=wanted, autojunk=False)
+    for k in known:
+        matcher.set_seq1(k.casefold())
+        bounds = matcher.real_quick_ratio, matcher.quick_ratio, matcher.ratio  # cheapest first
+        if all(bound() >= _CLOSE for bound in bounds):
+            yield k, matcher.ratio()
 
 
 class UnknownNameError(LogerError, KeyError):

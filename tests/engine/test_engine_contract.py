@@ -1,19 +1,20 @@
 """What every engine promises."""
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
-import threading
+import tempfile
 import time
-from multiprocessing.shared_memory import SharedMemory
+import types
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from loger.engine import LocalEngine, ProcessEngine
-from loger.engine.memory import Segment, load
+from loger.engine.processes import pickled
 from loger.errors import LogerError, UnknownNameError
 
 ENGINES = ["alone", "threads", "processes", "ray"]
@@ -200,33 +201,58 @@ class Constant:
         self.values = values
 
 
+def constants(shared, block):
+    constant, _ = shared
+    return os.getpid(), id(constant), constant.values.tolist()
+
+
 def test_what_never_changes_is_sent_once_and_lives_as_long_as_its_owner():
     with ProcessEngine(2) as engine:
         constant = Constant(np.arange(5))
-        ticket = engine._pool._ticket_of(constant)
-        assert engine._pool._ticket_of(constant) == ticket
-        shared = Segment([constant, 1], engine._pool._ticket_of)
-        assert load(shared.ticket)[0].values.tolist() == [0, 1, 2, 3, 4]
-        shared.release()
-        assert SharedMemory(ticket.name).size >= 40
+        found = set()
+        for number in range(3):
+            for worker, place, values in engine.map("a", constants, range(4), (constant, number)):
+                assert values == [0, 1, 2, 3, 4]
+                found.add((worker, place))
+        assert len(found) == len({worker for worker, _ in found})  # each has read it once
+        sent = engine._pool.sent_once(constant)
+        assert sent.path.exists()
+        assert sent.path.parent.stat().st_mode & 0o777 == 0o700
         del constant
-        with pytest.raises(FileNotFoundError):
-            SharedMemory(ticket.name)
+        assert not sent.path.exists()
 
 
-def test_shared_memory_is_given_back(engines):
+def test_files_of_what_blocks_share_are_removed(engines):
+    folder = Path(engines["processes"]._pool._folder.name)
+    before = set(folder.iterdir())
     for stop in (2, 9):
-        before = threading.active_count(), _segments()
         results = engines["processes"].map("reading", is_read_only, range(9), [np.ones(9)])
         for _, _ in zip(range(stop), results, strict=False):
             pass
         results.close()
-        assert _segments() == before[1]
+        assert set(folder.iterdir()) == before
 
 
-def _segments():
-    here = Path("/dev/shm")
-    return {path.name for path in here.glob("psm_*")} if here.is_dir() else set()
+def test_torch_may_be_imported_by_another_thread_meanwhile(monkeypatch):
+    """As in every fit, where the encoder's thread imports it while rules are mined."""
+    monkeypatch.setitem(sys.modules, "torch", types.ModuleType("torch"))  # so far without Tensor
+    first, *arrays = pickled({"scale": np.arange(4)})
+    assert pickle.loads(first, buffers=arrays)["scale"].tolist() == [0, 1, 2, 3]
+
+
+def test_tensors_are_read_in_place():
+    torch = pytest.importorskip("torch")
+    sent = [torch.arange(4.0), torch.nn.Parameter(torch.ones(2, 3))]
+    first, *arrays = pickled(sent)
+    assert sum(array.nbytes for array in arrays) == 4 * 4 + 6 * 4
+    found = pickle.loads(first, buffers=arrays)
+    assert [type(x) for x in found] == [torch.Tensor, torch.nn.Parameter]
+    assert all(torch.equal(a, b) for a, b in zip(sent, found, strict=True))
+    assert [x.requires_grad for x in found] == [False, True]
+
+
+def temporary_folders():
+    return set(Path(tempfile.gettempdir()).glob("loger-processes-*"))
 
 
 SCRIPT = """
@@ -249,7 +275,7 @@ def test_ctrl_c_ends_driver_and_workers_cleanly(tmp_path, to_all):
     (tmp_path / "script.py").write_text(SCRIPT)
     folder = tmp_path / "begun"
     folder.mkdir()
-    before = _segments()
+    before = temporary_folders()
     command = [sys.executable, str(tmp_path / "script.py"), str(folder)]
     driver = subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 60
@@ -260,11 +286,11 @@ def test_ctrl_c_ends_driver_and_workers_cleanly(tmp_path, to_all):
         _, said = driver.communicate(timeout=30)
         assert said.rstrip().endswith("KeyboardInterrupt")
         assert "resource_tracker" not in said
-    else:  # the driver is killed: its workers follow, and the memory is given back
+    else:  # the driver is killed: its workers follow, and remove what they were sent
         driver.kill()
         driver.communicate(timeout=30)
     with pytest.raises(ProcessLookupError):
         for _ in range(200):
             os.killpg(driver.pid, 0)
             time.sleep(0.05)
-    assert _segments() == before
+    assert temporary_folders() <= before

@@ -1,10 +1,12 @@
 """Where work runs: the one seam between blocks of work and the machine that does them."""
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING, Any
 
-from loger.engine.local import LocalEngine
-from loger.engine.naming import engine_named
 from loger.engine.protocol import Engine, Progress, silent
+from loger.engine.threads import LocalEngine
+from loger.errors import LogerError, UnknownNameError
 
 if TYPE_CHECKING:
     from loger.engine.processes import ProcessEngine
@@ -19,6 +21,33 @@ __all__ = [
     "engine_named",
     "silent",
 ]
+
+NAMES = ("threads", "processes", "ray")
+
+
+def engine_named(text: str, progress: Progress = silent) -> LocalEngine | ProcessEngine | RayEngine:
+    """The engine of a name: threads, threads=N, processes, processes=N, ray or ray=ADDRESS.
+
+    >>> engine_named("threads=3").workers
+    3
+    """
+    name, given, value = text.partition("=")
+    if name not in NAMES:
+        raise UnknownNameError("engine", name, NAMES)
+    if given and not value:
+        raise LogerError(f"an engine is written {name} or {name}=VALUE, got {text!r}")
+    if name == "ray":
+        from loger.engine.ray import RayEngine
+
+        return RayEngine(value or None, progress=progress)
+    if value and not (value.isdecimal() and int(value) > 0):
+        raise LogerError(f"{name}=N takes a number of workers, at least 1; got {text!r}")
+    workers = int(value) if value else None
+    if name == "threads":
+        return LocalEngine(workers, progress)
+    from loger.engine.processes import ProcessEngine
+
+    return ProcessEngine(workers, progress)
 
 
 def __getattr__(name: str) -> Any:

@@ -18,8 +18,8 @@ import os
 import shutil
 import stat
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -63,10 +63,19 @@ def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
     return compiled
 
 
-def any_kept() -> bool:
-    """Whether any kernel that was imported is kept from before, so that hardly any is compiled
-    now."""
-    return any(any(folder.glob("*/*.nbi")) for folder in set(_kernels.values()))
+@contextmanager
+def compiling_alone() -> Iterator[None]:
+    """Of the processes on a machine that has no compiled kernels yet, let one compile them while
+    the others wait: kernels are kept on disk, so that they are compiled once."""
+    from filelock import FileLock  # only workers of a cluster need it
+
+    folders = set(_kernels.values())
+    if folders:
+        with FileLock(_root() / "compiling.lock"):  # whoever still compiles is waited for
+            if not any(any(folder.glob("*/*.nbi")) for folder in folders):
+                yield
+                return
+    yield
 
 
 def _sources(function: Callable[..., Any]) -> frozenset[str]:

@@ -1,30 +1,44 @@
 """The engine of one machine in processes: for work that holds the GIL, and as a small cluster.
 
-What blocks share lies in shared memory once, however many workers read it. What a worker gets is
-what a worker on another machine would get: nothing but pickled messages and read-only arrays.
+What blocks share lies in a file, once, which all workers map into their memory and none can write
+to. What a worker gets is what a worker on another machine would get: nothing but pickled messages
+and read-only arrays. The pickles are messages between our own processes, in a folder that only this
+user can read, and go with them.
 """
 
 from __future__ import annotations
 
 import os
 import pickle
+import shutil
 import signal
+import warnings
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from io import BytesIO
 from multiprocessing import get_context, parent_process
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import RLock, Thread
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary, finalize
 
-from loger.engine.local import LocalEngine, cores
-from loger.engine.memory import Segment, Ticket, cancel, is_cancelled, load
-from loger.engine.ordered import in_order, on_one_thread, one_by_one, sendable
+import numpy as np
+
 from loger.engine.protocol import Block, Progress, Result, Shared, silent
+from loger.engine.threads import LocalEngine, cores, in_order, on_one_thread, one_by_one
 from loger.errors import LogerError
 
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "POLARS_MAX_THREADS")
 """By these, libraries that a worker has yet to load learn how many threads they may use."""
+
+ALIGNED = 64
+"""Arrays begin at multiples of this: a cache line, and what vector instructions like."""
+
+KEPT = 4
+"""Objects that a worker holds on to, of those that are sent once."""
 
 
 class ProcessEngine:
@@ -72,15 +86,15 @@ class ProcessEngine:
         if len(blocks) <= 1:  # sending what it needs would take longer
             yield from one_by_one(what, fn, blocks, shared, self.progress)
             return
-        segment = self._pool.sent(what, fn, shared)
+        sent = self._pool.sent(what, fn, shared)
         try:
             yield from in_order(
                 what,
-                lambda block: self._pool.submit(fn, segment.ticket, block),
+                lambda block: self._pool.submit(fn, sent, block),
                 blocks,
                 2 * self.workers,
                 self.progress,
-                segment.cancel,
+                sent.remove,  # workers skip what they have not begun
             )
         except BrokenProcessPool:
             self.close()
@@ -90,92 +104,237 @@ class ProcessEngine:
                 '`if __name__ == "__main__":`)'
             ) from None
         finally:
-            segment.release()
+            sent.remove()
+
+
+class Sent(NamedTuple):
+    """An object in a file: what another process needs to read it."""
+
+    path: Path
+    spans: tuple[tuple[int, int], ...]
+    """Where its pickle lies, and then each of its arrays."""
+
+    def remove(self) -> None:
+        """Give the file up, which calls the work on it off. Who has it mapped may read on."""
+        self.path.unlink(missing_ok=True)
+
+    def read(self) -> Any:
+        """The object, its arrays mapped; no such file if the work is off."""
+        whole = memoryview(np.memmap(self.path, np.uint8, "r"))
+        first, *arrays = (whole[lo:hi] for lo, hi in self.spans)
+        return pickle.loads(first, buffers=arrays)
 
 
 class _Pool:
-    """Worker processes, and the objects that they have been sent once."""
+    """Worker processes, and the files with what they have been sent."""
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
         self._lock = RLock()
         self._executor: ProcessPoolExecutor | None = None
-        self._sent_once: WeakKeyDictionary[object, Ticket] = WeakKeyDictionary()
+        self._folder: TemporaryDirectory[str] | None = None
+        self._files = 0
+        self._sent_once: WeakKeyDictionary[object, Sent] = WeakKeyDictionary()
 
     def submit(
-        self, fn: Callable[[Shared, Block], Result], ticket: Ticket, block: Block
+        self, fn: Callable[[Shared, Block], Result], sent: Sent, block: Block
     ) -> Future[Result]:
         """Have a worker do one block."""
         with self._lock:
             if self._executor is None:
                 # Spawned, not forked: a fork would copy the locks of other threads.
                 self._executor = ProcessPoolExecutor(
-                    self.workers, get_context("spawn"), initializer=_start_worker
+                    self.workers, get_context("spawn"), _start_worker, (sent.path.parent,)
                 )
-            return self._executor.submit(_work, fn, ticket, block)
+            return self._executor.submit(_work, fn, sent, block)
 
     def close(self) -> None:
         with self._lock:
             if self._executor is not None:
                 self._executor.shutdown(wait=True, cancel_futures=True)
                 self._executor = None
+            if self._folder is not None:
+                self._folder.cleanup()
+                self._folder = None
+                self._sent_once.clear()
 
-    def sent(self, what: str, fn: Callable[..., object], shared: object) -> Segment:
-        """Shared memory with all that the blocks of one map have in common."""
+    def sent(self, what: str, fn: Callable[..., object], shared: object) -> Sent:
+        """A file with all that the blocks of one map have in common."""
         try:
             pickle.dumps(fn)
-            return Segment(shared, self._ticket_of)
+            return self._written(shared)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
-            raise LogerError(
-                f"{what} cannot run in another process: {error}. Functions must be those of a "
-                "module, not lambdas; or use LocalEngine"
-            ) from error
+            raise not_sendable(what, error) from error
 
-    def _ticket_of(self, thing: object) -> Ticket:
-        """Where an object lies that never changes; it stays there as long as it lives here."""
+    def _written(self, thing: object) -> Sent:
+        parts = pickled(thing, lambda found: (_kept, (self.sent_once(found),)))
         with self._lock:
-            ticket = self._sent_once.get(thing)
-            if ticket is None:
-                segment = Segment(thing, self._ticket_of)
-                ticket = self._sent_once[thing] = segment.ticket
-                finalize(thing, segment.release)
-        return ticket
+            if self._folder is None:
+                self._folder = TemporaryDirectory(prefix="loger-processes-")
+            self._files += 1
+            path = Path(self._folder.name, str(self._files))
+        spans, end = [], 0
+        with path.open("xb") as file:
+            for part in parts:
+                begin = -(-end // ALIGNED) * ALIGNED
+                end = begin + part.nbytes
+                spans.append((begin, end))
+                file.seek(begin)
+                file.write(part)
+        return Sent(path, tuple(spans))
+
+    def sent_once(self, thing: object) -> Sent:
+        """The file of an object that never changes, which stays as long as the object lives."""
+        with self._lock:
+            sent = self._sent_once.get(thing)
+            if sent is None:
+                sent = self._sent_once[thing] = self._written(thing)
+                finalize(thing, sent.remove)
+        return sent
+
+
+# ── messages ────────────────────────────────────────────────────────────────────────────
+
+
+Finder = tuple[Callable[..., object], tuple[object, ...]]
+"""A function and arguments that find, over there, what was sent once."""
+
+
+def pickled(thing: object, once: Callable[[object], Finder] | None = None) -> list[memoryview[int]]:
+    """The pickle of an object without its arrays, then these, as they lie in memory (PEP 574).
+
+    ``once`` says how what never changes is found over there; without it, it is sent like the rest.
+    """
+    file, buffers = BytesIO(), list[pickle.PickleBuffer]()
+    _Pickler(file, buffers, thing, once).dump(thing)
+    return [file.getbuffer(), *(buffer.raw() for buffer in buffers)]
+
+
+class _Pickler(pickle.Pickler):
+    """Sends an object's arrays out of band, and what is to be sent once by a word for it."""
+
+    def __init__(
+        self,
+        file: BytesIO,
+        buffers: list[pickle.PickleBuffer],
+        thing: object,
+        once: Callable[[object], Finder] | None,
+    ) -> None:
+        super().__init__(file, protocol=5, buffer_callback=buffers.append)
+        self.thing, self.once = thing, once
+
+    def reducer_override(self, found: Any) -> Any:
+        """How to send what is no plain value; called for neither strings nor containers."""
+        kind = type(found)
+        if getattr(kind, "sent_once", False) and found is not self.thing and self.once is not None:
+            return self.once(found)
+        # By the name of its type: to ask sys.modules for torch would find it half imported while
+        # another thread imports it. An import waits for that thread.
+        if kind.__module__.partition(".")[0] == "torch":
+            import torch
+
+            if isinstance(found, torch.Tensor) and found.device.type == "cpu":
+                parameter = kind if isinstance(found, torch.nn.Parameter) else None
+                return _tensor, (found.detach().numpy(), parameter, found.requires_grad)
+        return NotImplemented
+
+
+def _tensor(array: Any, kind: Any, needs_gradient: bool) -> Any:
+    """A tensor that lies where the array does."""
+    import torch
+
+    with warnings.catch_warnings():  # that nobody may write into it: nobody does
+        warnings.simplefilter("ignore", UserWarning)
+        tensor = torch.from_numpy(array)
+    if kind is not None:
+        return kind(tensor, requires_grad=needs_gradient)
+    return tensor.requires_grad_(needs_gradient)
+
+
+def not_sendable(what: str, error: Exception) -> LogerError:
+    """Says that work cannot be sent to another process."""
+    return LogerError(
+        f"{what} cannot run in another process: {error}. Functions must be those of a "
+        "module, not lambdas; or use LocalEngine"
+    )
+
+
+def sendable(error: Exception) -> Exception:
+    """The error itself, or one that says the same if this one does not survive the way back."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        if isinstance(error, LogerError):
+            return LogerError(str(error))
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error
+
+
+class Kept:
+    """The last few objects that a worker has read, by name: they are asked for again and again."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._objects: OrderedDict[object, Any] = OrderedDict()
+
+    def get(self, name: object, read: Callable[[], Any]) -> Any:
+        """The object of a name, read now if it is not here."""
+        if name not in self._objects:
+            while len(self._objects) >= self._most:  # give an old one back first
+                self._objects.popitem(last=False)
+            self._objects[name] = read()
+        self._objects.move_to_end(name)
+        return self._objects[name]
+
+    def __getitem__(self, name: object) -> Any:
+        return self._objects[name]
 
 
 # ── in a worker ─────────────────────────────────────────────────────────────────────────
 
+_shared, _once = Kept(1), Kept(KEPT)
+"""What the blocks share whose turn it is, and what was sent once."""
 
-def _start_worker() -> None:
+
+def _kept(sent: Sent) -> Any:
+    return _once.get(sent.path, sent.read)
+
+
+def _start_worker(folder: Path) -> None:
     """One core per process, no traceback at Ctrl-C, and an end when the parent ends."""
     for name in THREADS:
         os.environ[name] = "1"
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    end_with_parent()
+    end_with_parent(lambda: shutil.rmtree(folder, ignore_errors=True))
 
 
-def end_with_parent() -> None:
-    """Have this process end when its parent does: one that was killed cannot end its workers,
-    which would wait for work for ever."""
+def end_with_parent(last: Callable[[], object] = lambda: None) -> None:
+    """Have this process end when its parent does, after a ``last`` deed: one that was killed cannot
+    end its workers, which would wait for work for ever."""
     parent = parent_process()
 
     def watch() -> None:
         if parent is not None:
             parent.join()
+            last()
             os._exit(1)
 
     Thread(target=watch, daemon=True).start()
 
 
-def _work(fn: Callable[[Any, Block], Result], ticket: Ticket, block: Block) -> Result:
+def _work(fn: Callable[[Any, Block], Result], sent: Sent, block: Block) -> Result:
     """Do one block, unless nobody waits for it. Ctrl-C reaches a worker only while it works."""
-    shared = load(ticket)
-    if is_cancelled(ticket):
+    if not sent.path.exists():
         raise CancelledError
+    try:
+        shared = _shared.get(sent.path, sent.read)
+    except FileNotFoundError:  # called off just now
+        raise CancelledError from None
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         return on_one_thread(fn, shared, block)
     except KeyboardInterrupt:
-        cancel(ticket)
+        sent.remove()  # all workers skip the rest
         raise
     except Exception as error:
         raise sendable(error) from error

@@ -1,6 +1,8 @@
 """The engine of a cluster: blocks as tasks of Ray, on this machine or on many.
 
-Ray is imported by nothing else, and only when such an engine is made.
+Ray is imported by nothing else, and only when such an engine is made. Messages between driver and
+workers are pickles with their buffers apart, as plain arrays, which Ray keeps in its object store:
+once per node, read-only, and mapped by all workers of the node.
 """
 
 from __future__ import annotations
@@ -8,21 +10,28 @@ from __future__ import annotations
 import logging
 import os
 import pickle
+import signal
 import sys
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from threading import RLock
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
+import numpy as np
+from numpy.typing import NDArray
+
 from loger import __version__
-from loger.engine.local import LocalEngine, cores
-from loger.engine.ordered import naming, one_by_one
+from loger.engine.kernels import compiling_alone
+from loger.engine.processes import KEPT, Kept, not_sendable, pickled, sendable
 from loger.engine.protocol import Block, Progress, Result, Shared, silent
-from loger.engine.ray_worker import Message, Remote, packed, size, unpacked, work
+from loger.engine.threads import LocalEngine, cores, naming, on_one_thread, one_by_one
 from loger.errors import LogerError
 
 log = logging.getLogger(__name__)
@@ -234,10 +243,7 @@ class _Job:
             pickle.dumps(fn)
             self.shared = cluster.put(shared, self.stage)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
-            raise LogerError(
-                f"{what} cannot run in another process: {error}. Functions must be those of a "
-                "module, not lambdas; or use LocalEngine"
-            ) from error
+            raise not_sendable(what, error) from error
         self.task = self.ray.remote(num_cpus=1, max_retries=0)(work)
         self.waiting: deque[_Asked] = deque()
         self.next, self.largest, self.workers = 0, 0, cluster.workers()
@@ -374,3 +380,101 @@ def _cannot_work(what: str, error: Exception) -> LogerError:
         f"a worker of the cluster cannot begin {what}: {error}. Every node needs loger-rec[ray] "
         f"{__version__} and what the work imports"
     )
+
+
+# ── messages ────────────────────────────────────────────────────────────────────────────
+
+Packed = tuple[bytes, list[NDArray[np.uint8]]]
+"""A pickle, and its buffers."""
+
+
+class Message(NamedTuple):
+    """An object on its way to workers."""
+
+    loger: str
+    """The version of loger that the driver has."""
+    paths: list[str]
+    """Where the driver's modules are: of use on the driver's own machine."""
+    packed: Packed
+    once: dict[str, Any]
+    """References to what is sent once, by their names."""
+
+
+class Remote(Exception):  # noqa: N818
+    """The traceback of an error, as it was where it happened."""
+
+    def __str__(self) -> str:
+        return f'\n"""\n{self.args[0]}"""'
+
+
+def packed(thing: object, once: Callable[[object], str] | None = None) -> Packed:
+    """An object as a message has it; ``once`` sends what never changes and names it."""
+    find = None if once is None else lambda found: (_found, (once(found),))
+    first, *buffers = pickled(thing, find)
+    return bytes(first), [np.frombuffer(b, np.uint8) if b.nbytes else _NOTHING for b in buffers]
+
+
+def unpacked(message: Packed) -> Any:
+    """The object of an answer, in memory of its own: the store is not kept full by results."""
+    return pickle.loads(message[0], buffers=[bytearray(b.data) for b in message[1]])
+
+
+def size(message: Packed) -> int:
+    """Bytes of a message."""
+    return len(message[0]) + sum(b.nbytes for b in message[1])
+
+
+_NOTHING = np.empty(0, np.uint8)
+
+# ── in a worker ─────────────────────────────────────────────────────────────────────────
+
+_shared, _once = Kept(1), Kept(KEPT)
+"""What the blocks share whose turn it is, and what was sent once, by the names of references."""
+
+
+def work(shared: Sequence[Any], asked: bytes) -> tuple[bool, Packed]:
+    """Do one block: (True, what came out), or (False, (the error, its traceback)).
+
+    The reference is in a sequence so that Ray does not fetch and unpickle it for every block.
+    """
+    from ray.exceptions import RayError
+
+    _prepare()
+    try:
+        of_all = _shared.get(shared[0].hex(), partial(_fetched, shared[0]))
+        fn, block = pickle.loads(asked)
+        with compiling_alone():
+            result = on_one_thread(fn, of_all, block)
+        return True, packed(result)
+    except RayError:  # what the block needs was lost on the way: the driver tries again
+        raise
+    except Exception as error:
+        return False, packed((sendable(error), traceback.format_exc()))
+
+
+def _prepare() -> None:
+    """A worker has one core, and what it has begun it ends: only what waits is cancelled."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.environ.setdefault("POLARS_MAX_THREADS", "1")  # Ray limits the others
+
+
+def _opened(message: Message) -> Any:
+    if message.loger != __version__:
+        raise LogerError(
+            f"this is loger {message.loger}, and a worker of the cluster has {__version__}; "
+            "install the same version on every node"
+        )
+    sys.path += [path for path in message.paths if path not in sys.path and Path(path).exists()]
+    for name, reference in message.once.items():
+        _once.get(name, partial(_fetched, reference))
+    return pickle.loads(message.packed[0], buffers=message.packed[1])
+
+
+def _fetched(reference: Any) -> Any:
+    import ray
+
+    return _opened(ray.get(reference))
+
+
+def _found(name: str) -> Any:
+    return _once[name]  # fetched before, by ``_opened``

@@ -1,13 +1,205 @@
-"""Matrix products on one core at a time."""
+"""The engine of one machine: threads, because the compiled kernels release the GIL.
+
+After it comes what a fit does in the background, and then what every engine needs: results in the
+order of their blocks, and matrix products on one core at a time.
+"""
 
 from __future__ import annotations
 
+import os
+import reprlib
 import sys
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
 from contextlib import contextmanager
-from functools import cache
-from threading import Lock
-from typing import Any
+from functools import cache, partial
+from threading import Event, Lock
+from typing import Any, Self
+
+from loger.engine.protocol import Block, Engine, Progress, Result, Shared, silent
+
+SECONDS = 0.2
+"""How often anyone who waits for work in the background is shown how far it is."""
+
+
+class LocalEngine:
+    """Runs blocks on the cores of this machine, in threads."""
+
+    def __init__(self, workers: int | None = None, progress: Progress = silent) -> None:
+        self.workers = workers or cores()
+        self.progress = progress
+
+    def __reduce__(self) -> tuple[type[LocalEngine], tuple[int]]:
+        """In another process an engine works alone: that process is one of many workers."""
+        return LocalEngine, (1,)
+
+    def with_progress(self, progress: Progress) -> LocalEngine:
+        """The same engine, reporting to another callback."""
+        return LocalEngine(self.workers, progress)
+
+    def map(
+        self,
+        what: str,
+        fn: Callable[[Shared, Block], Result],
+        blocks: Sequence[Block],
+        shared: Shared,
+    ) -> Iterator[Result]:
+        """Yield ``fn(shared, block)`` for each block, in order, a few blocks ahead at most."""
+        if self.workers == 1 or len(blocks) <= 1:
+            yield from one_by_one(what, fn, blocks, shared, self.progress)
+            return
+        pool = ThreadPoolExecutor(self.workers)
+        try:
+            with numpy_on_one_thread():
+                yield from in_order(
+                    what,
+                    lambda block: pool.submit(on_one_thread, fn, shared, block),
+                    blocks,
+                    2 * self.workers,
+                    self.progress,
+                )
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on every system
+        return os.cpu_count() or 1
+
+
+# ── in the background ───────────────────────────────────────────────────────────────────
+
+
+class _StoppedError(Exception):
+    """The work is no longer wanted."""
+
+
+class Background:
+    """A block beside which pieces of work are done, one after another, in a thread of their own.
+
+    On an engine of one worker there is no such thread: each piece is done when its result is asked
+    for. Leaving the block ends the piece under way at its next report of progress, so that an error
+    or Ctrl-C need not wait for it. In the block NumPy has one core per product: whether anything
+    runs beside must not be seen in the bytes.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        alone = getattr(engine, "workers", 2) == 1
+        self._pool = None if alone else ThreadPoolExecutor(1)
+        self._last: tuple[str, int, int] | None = None
+        self._stop = Event()
+        self._one_thread = numpy_on_one_thread()
+
+    def __enter__(self) -> Self:
+        self._one_thread.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stop.set()
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+        self._one_thread.__exit__(None, None, None)
+
+    def start(self, work: Callable[[Progress], Result]) -> Callable[[Progress], Result]:
+        """Begin ``work(progress)``; what waits for its result, showing how far it is."""
+        if self._pool is None:
+            return work
+        return partial(self._result, self._pool.submit(work, self._note))
+
+    def _result(self, future: Future[Result], progress: Progress) -> Result:
+        while not wait_for([future], SECONDS).done:
+            self._show(progress)
+        self._show(progress)
+        return future.result()
+
+    def _show(self, progress: Progress) -> None:
+        if self._last is not None:
+            progress(*self._last)
+
+    def _note(self, what: str, done: int, total: int) -> None:
+        """Keep how far the work is, for who waits: callbacks are called from one thread only."""
+        if self._stop.is_set():
+            raise _StoppedError
+        self._last = (what, done, total)
+
+
+# ── in order ────────────────────────────────────────────────────────────────────────────
+
+
+def one_by_one(
+    what: str,
+    fn: Callable[[Shared, Block], Result],
+    blocks: Sequence[Block],
+    shared: Shared,
+    progress: Progress,
+) -> Iterator[Result]:
+    """Yield ``fn(shared, block)`` for each block, each computed here when it is asked for."""
+    for done, block in enumerate(blocks):
+        progress(what, done, len(blocks))
+        with naming(what, blocks, done):
+            result = on_one_thread(fn, shared, block)
+        yield result
+    progress(what, len(blocks), len(blocks))
+
+
+def in_order(
+    what: str,
+    submit: Callable[[Block], Future[Result]],
+    blocks: Sequence[Block],
+    ahead: int,
+    progress: Progress,
+    stop: Callable[[], None] = lambda: None,
+) -> Iterator[Result]:
+    """Submit blocks and yield their results in order; at most ``ahead`` wait behind the first.
+
+    So memory stays bounded however many blocks there are and whatever the caller does with each
+    result. A caller that stops early, or an error, leaves nothing under way: ``stop`` is called,
+    and blocks that have begun are waited for.
+    """
+    waiting: deque[Future[Result]] = deque()
+    try:
+        for k in range(len(blocks) + ahead):
+            if k < len(blocks):
+                waiting.append(submit(blocks[k]))
+            if k >= ahead:
+                done = k - ahead
+                progress(what, done, len(blocks))
+                with naming(what, blocks, done):
+                    result = waiting[0].result()
+                waiting.popleft()
+                yield result
+        progress(what, len(blocks), len(blocks))
+    finally:
+        stop()
+        for future in waiting:
+            future.cancel()
+        wait_for(waiting)
+
+
+def on_one_thread(fn: Callable[[Shared, Block], Result], shared: Shared, block: Block) -> Result:
+    """One block, with one core per product."""
+    with one_thread():
+        return fn(shared, block)
+
+
+@contextmanager
+def naming(what: str, blocks: Sequence[object], k: int) -> Iterator[None]:
+    """Note on an error which block it comes from."""
+    try:
+        yield
+    except Exception as error:
+        block = reprlib.repr(blocks[k])
+        error.add_note(f"while {what}, in block {k + 1} of {len(blocks)}: {block}")
+        raise
+
+
+# ── on one core ─────────────────────────────────────────────────────────────────────────
+
 
 _lock = Lock()
 _before: list[tuple[Any, int]] = []

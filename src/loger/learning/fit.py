@@ -28,9 +28,9 @@ from loger.encoder.folding import vectors
 from loger.encoder.protocol import AdditiveEncoder, Encoder
 from loger.encoder.training.config import digest
 from loger.engine import Engine, Progress
-from loger.engine.beside import Beside
 from loger.engine.files import Kind, atomic_folder, check_files, kind_of, read_manifest
 from loger.engine.settings import from_names
+from loger.engine.threads import Background
 from loger.errors import LogerError
 from loger.explain.reasoned import PathReasoner
 from loger.graph import INTERACTION, KnowledgeGraph, Pairs, whole
@@ -79,11 +79,11 @@ class Fit:
         Beside mining and tuning, the encoder of train is trained; beside EM, that of both.
         """
         _check_validation(split)
-        with Beside(self.engine) as beside:
+        with Background(self.engine) as beside:
             return self._run(split, tune, beside)
 
     def _run(
-        self, split: Split, tune: Mapping[str, Sequence[Any]] | None, beside: Beside
+        self, split: Split, tune: Mapping[str, Sequence[Any]] | None, beside: Background
     ) -> Fitted:
         waiting = beside.start(partial(self._encoder, split.graph, "first"))
         mined, (derived, tried) = self.mined(split), self.derived(split)

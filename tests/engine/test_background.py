@@ -8,7 +8,7 @@ import time
 import pytest
 
 from loger.engine import LocalEngine, silent
-from loger.engine.beside import Beside
+from loger.engine.threads import Background
 
 
 def test_pieces_run_in_one_thread_in_their_order_and_show_progress_where_they_are_waited_for():
@@ -27,7 +27,7 @@ def test_pieces_run_in_one_thread_in_their_order_and_show_progress_where_they_ar
         shown.append((*told, threading.get_ident()))
         may_end.set()
 
-    with Beside(LocalEngine(2)) as beside:
+    with Background(LocalEngine(2)) as beside:
         one, two = beside.start(work("one")), beside.start(work("two"))
         assert one(progress) == "one" and two(silent) == "two"
     here = threading.get_ident()
@@ -38,7 +38,7 @@ def test_pieces_run_in_one_thread_in_their_order_and_show_progress_where_they_ar
 
 def test_one_worker_does_the_work_when_it_is_asked_for():
     asked = []
-    with Beside(LocalEngine(1)) as beside:
+    with Background(LocalEngine(1)) as beside:
         result = beside.start(lambda progress: asked.append(threading.get_ident()))
         assert not asked
         result(silent)
@@ -58,7 +58,7 @@ def test_an_error_elsewhere_ends_the_work_at_its_next_report():
                 ended.append(True)
                 raise
 
-    with pytest.raises(KeyboardInterrupt), Beside(LocalEngine(2)) as beside:
+    with pytest.raises(KeyboardInterrupt), Background(LocalEngine(2)) as beside:
         beside.start(endless)
         assert begun.wait(10)
         raise KeyboardInterrupt
@@ -69,7 +69,7 @@ def test_an_error_in_the_work_is_raised_where_its_result_is_asked_for():
     def broken(progress):
         raise ValueError("no")
 
-    with Beside(LocalEngine(2)) as beside:
+    with Background(LocalEngine(2)) as beside:
         result = beside.start(broken)
         with pytest.raises(ValueError, match="no"):
             result(silent)
