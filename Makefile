@@ -4,11 +4,13 @@
 PY := .venv/bin/python
 RUN_READY := .venv/ready
 DEV_READY := .venv/ready-dev
+# One worker runs all tests of a file, so that what they share is made once.
+PYTEST := -n 2 --dist loadfile --durations 10
 
 .DEFAULT_GOAL := help
 # Where this is set, every process that a test starts would compile PyTorch's Python files again: two seconds each.
 export PYTHONDONTWRITEBYTECODE :=
-.PHONY: help setup demo test lint style types tables format bench bench-grounding bench-encoder bench-build docs wheel lock clean mutants fuzz torture
+.PHONY: help setup demo test test-all behaviour lint style types tables format bench bench-grounding bench-encoder bench-build docs wheel lock clean mutants fuzz torture
 
 help: ## list these targets
 	@echo "loger: recommendations with reasons that are true"
@@ -19,10 +21,17 @@ setup: $(DEV_READY) ## create .venv with everything for development
 demo: $(RUN_READY) ## show the library at work on a small invented shop
 	@.venv/bin/loger demo
 
-test: $(DEV_READY) ## check style and types, build the documentation, run all tests with coverage
-	@$(MAKE) --no-print-directory -j 2 lint docs
-	OMP_NUM_THREADS=1 $(PY) -m slipcover --json --out .venv/coverage.json -m pytest -n 2 --dist worksteal
-	@$(PY) scripts/coverage.py .venv/coverage.json 90
+test: $(DEV_READY) style ## before every commit: style, types and every behaviour; a few minutes
+	@$(MAKE) --no-print-directory -j 2 types behaviour
+
+test-all: $(DEV_READY) style ## before a release: also what takes long and rarely breaks; half an hour
+	@$(MAKE) --no-print-directory -j 2 types docs
+	OMP_NUM_THREADS=1 LOGER_EXAMPLES=long $(PY) scripts/coverage.py 95 $(PYTEST)
+	$(PY) scripts/mutants.py --sample 300
+
+# At least 90 % of the lines of src are run; test-all asks for 95.
+behaviour: $(DEV_READY)
+	OMP_NUM_THREADS=1 $(PY) scripts/coverage.py 90 $(PYTEST) -m "not long"
 
 lint: style types ## check style (ruff) and types (mypy)
 

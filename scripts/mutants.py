@@ -278,7 +278,7 @@ def main() -> int:
     sys.meta_path.insert(0, mutants)
     trial = Trial(mutants, options.workers)
     tests = sorted({test for file in options.files for test in TESTS[file]})
-    plain = ["-q", "-m", "not slow", "-p", "no:cacheprovider", "--assert=plain", "-s"]
+    plain = ["-q", "-m", "not long", "-p", "no:cacheprovider", "--assert=plain", "-s"]
     code = pytest.main([*plain, *tests], plugins=[trial])
     if code:
         return int(code)

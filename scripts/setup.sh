@@ -2,7 +2,7 @@
 # Create .venv and install loger into it: scripts/setup.sh [extra]
 # Without an extra, what running and serving need; with `dev` also what tests, lint and benchmarks need.
 # LOCKED=1 takes the versions of requirements-dev.lock; without it, the newest that pyproject.toml allows.
-# Everything pip says is kept quiet unless it fails. A full account is in .venv/pip.log.
+# uv installs where it is found, pip elsewhere. What they say is shown only if they fail.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -12,16 +12,28 @@ cpu_index=https://download.pytorch.org/whl/cpu
 
 say() { printf '%s\n' "setup: $*"; }
 
+# quietly NAME COMMAND…: what the command says goes to .venv/NAME.out.
 quietly() {
-    if ! "$@" >.venv/pip.out 2>&1; then
-        cat .venv/pip.out >&2
+    out=.venv/$1.out
+    shift
+    if ! "$@" >"$out" 2>&1; then
+        cat "$out" >&2
         say "failed: $*" >&2
         exit 1
     fi
+    rm -f "$out"
 }
 
-# pip would compile every file of PyTorch to bytecode, half a minute of work; Python does it for those it imports.
-pip() { quietly .venv/bin/python -m pip --disable-pip-version-check --log .venv/pip.log "$@"; }
+# Neither compiles all Python files of PyTorch, half a minute of work: Python does it for those it imports.
+pip() { quietly install .venv/bin/python -m pip --disable-pip-version-check install --no-compile "$@"; }
+
+install() {
+    if command -v uv >/dev/null 2>&1; then
+        quietly install uv pip install --python .venv/bin/python "$@"
+    else
+        pip "$@"
+    fi
+}
 
 # The person's own python3 comes first; a newer one by name only where that is too old.
 find_python() {
@@ -41,15 +53,15 @@ install_torch() {
     if [ "$(uname -s)" != Linux ] || command -v nvidia-smi >/dev/null 2>&1; then
         return # the default build is the right one and comes with the rest
     fi
-    if .venv/bin/python -c 'import torch' 2>/dev/null; then
+    if .venv/bin/python -c 'from importlib.metadata import version; version("torch")' 2>/dev/null; then
         return
     fi
     say "installing PyTorch for the CPU (no NVIDIA GPU here), about a minute"
     if .venv/bin/python -c "import urllib.request as u; u.urlopen('$cpu_index/torch/', timeout=5)" 2>/dev/null; then
-        pip install --no-compile --index-url "$cpu_index" "$torch"
+        install --index-url "$cpu_index" "$torch"
     else
         say "the CPU build's index does not answer: taking PyTorch from pip's own, which may be several GB"
-        pip install --no-compile "$torch"
+        pip "$torch" # not uv, which does not know the places that pip is told to look in
     fi
 }
 
@@ -61,12 +73,16 @@ fi
 install_torch
 if [ "$extra" = dev ] && [ -n "${LOCKED:-}" ]; then
     say "installing what requirements-dev.lock names, each file checked by its hash"
-    pip install --no-compile --no-deps --require-hashes -r requirements-dev.lock
+    install --no-deps --require-hashes -r requirements-dev.lock
 fi
-say "installing loger with what $extra needs, a minute or two"
-pip install --no-compile --editable ".[$extra]"
+say "installing loger with what serving needs"
+install --editable '.[serve]'
 say "compiling kernels, about a minute, so that no command has to wait for it"
-quietly .venv/bin/loger compile
-rm -f .venv/pip.out
+quietly compile .venv/bin/loger compile &
+if [ "$extra" != serve ]; then
+    say "meanwhile installing what $extra needs beyond that"
+    install "loger-rec[$extra]" # loger itself is there already
+fi
+wait $!
 say "done: .venv is ready"
 say "for the command loger in this shell: . .venv/bin/activate"

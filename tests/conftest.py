@@ -1,21 +1,39 @@
-"""What all tests share: real data, writing small folders, and reading a data set by name."""
+"""What all tests share: models and a demo that are made once per run, real data, small folders.
+
+A fit takes seconds, so tests that need any fitted model take one of three, of one small shop:
+``default_model``, ``paper_model`` and ``gnn_model``, or their bundles. Each is fitted by whichever
+worker asks first and loaded by the others.
+"""
 
 from __future__ import annotations
 
 import gzip
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 from hypothesis import HealthCheck, Phase, settings
+from typer.testing import CliRunner
 
-from loger.data import Dataset
+import measured
+
+# isort: split
+from loger.config import LOGERConfig
+from loger.data import Dataset, Split, split
 from loger.data.dataset import PARTS
+from loger.data.demo import shop
+from loger.encoder import TransEConfig
+from loger.encoder.network import GNN
+from loger.model import LOGER
+from small_paper import small_paper
 
 settings.register_profile(
-    "loger", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
+    "loger", deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow]
 )
+settings.register_profile("long", settings.get_profile("loger"), max_examples=100)  # make test-all
 # Under `make mutants` every mutant runs the same few examples, and a failure is enough.
 settings.register_profile(
     "mutants",
@@ -26,21 +44,106 @@ settings.register_profile(
     phases=(Phase.explicit, Phase.generate),
 )
 MUTATING = "mutmut" in sys.modules
-settings.load_profile("mutants" if MUTATING else "loger")
+settings.load_profile("mutants" if MUTATING else os.environ.get("LOGER_EXAMPLES", "loger"))
 if MUTATING:  # compiled once here, in the process that all mutants are forked from
     from graphs import compile_kernels
 
     compile_kernels()
 
 Write = Callable[..., Path]
+Once = Callable[[str, Callable[[Path], object]], Path]
+SMALL = LOGERConfig(encoder=TransEConfig(dimension=16, epochs=3))
 REAL_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
 @pytest.fixture(scope="session")
 def real_data() -> Path:
+    """The folder of real data sets, where there is one."""
     if not REAL_DATA.is_dir():
-        pytest.skip(f"the real data sets are not at {REAL_DATA}")
+        pytest.skip(f"needs real data: put amazon-beauty and ml1m, as KGAT files, in {REAL_DATA}")
     return REAL_DATA
+
+
+def pytest_sessionfinish() -> None:
+    measured.write()
+
+
+# ── made once per run ───────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(scope="session")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
+    """Have a folder filled once per run, by the worker that asks first, and get its place."""
+    place = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        place = place.parent  # the run's own folder, in which each worker has one
+    (place / "once").mkdir(exist_ok=True)
+
+    def filled(name: str, fill: Callable[[Path], object]) -> Path:
+        folder = place / "once" / name
+        with FileLock(f"{folder}.lock"):
+            if not folder.exists():
+                part = folder.with_suffix(".part")
+                fill(part)
+                part.rename(folder)
+        return folder
+
+    return filled
+
+
+@pytest.fixture(scope="session")
+def few() -> Split:
+    """The split of a shop so small that a fit takes a few seconds."""
+    return split(shop(seed=2, users=120, items=100).dataset)
+
+
+@pytest.fixture(scope="session")
+def default_bundle(once: Once, few: Split) -> Path:
+    return once("default", lambda folder: LOGER(SMALL).fit(few).save(folder))
+
+
+@pytest.fixture(scope="session")
+def paper_bundle(once: Once, few: Split) -> Path:
+    return once("paper", lambda folder: LOGER(small_paper(), name="paper").fit(few).save(folder))
+
+
+@pytest.fixture(scope="session")
+def gnn_bundle(once: Once, few: Split) -> Path:
+    model = LOGER(SMALL, encoder=lambda: GNN(dimension=8, epochs=1))
+    return once("gnn", lambda folder: model.fit(few, tune={}).save(folder))
+
+
+@pytest.fixture(scope="module")
+def default_model(default_bundle: Path) -> LOGER:
+    return LOGER.load(default_bundle)
+
+
+@pytest.fixture(scope="module")
+def paper_model(paper_bundle: Path) -> LOGER:
+    return LOGER.load(paper_bundle)
+
+
+@pytest.fixture(scope="module")
+def gnn_model(gnn_bundle: Path) -> LOGER:
+    return LOGER.load(gnn_bundle)
+
+
+@pytest.fixture(scope="session")
+def demo_run(once: Once) -> Path:
+    """A folder with ``loger-demo``, as the command leaves it, and what it said, ``told.json``."""
+
+    def run(folder: Path) -> None:
+        from loger.cli import app
+
+        folder.mkdir()
+        done = CliRunner().invoke(app, ["demo", "--out", str(folder / "loger-demo"), "--json"])
+        assert done.exit_code == 0, done.output
+        (folder / "told.json").write_text(done.stdout, encoding="utf-8")
+
+    return once("demo", run)
+
+
+# ── small folders, and data by name ─────────────────────────────────────────────────────
 
 
 @pytest.fixture

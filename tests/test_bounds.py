@@ -246,7 +246,7 @@ def test_an_update_of_rows_that_do_not_exist_is_refused():
     table.update(torch.tensor([], dtype=torch.int64), torch.ones(0, 2), 0.1)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(UNCOMPILED, reason="this is that run")
 def test_nothing_of_this_file_reads_outside_an_array():
     """Warnings are of what machine numbers do in silence, such as to overflow."""

@@ -9,20 +9,14 @@ import numpy as np
 import pytest
 
 from graphs import scores_as_seen
-from loger.data.demo import shop
-from loger.data.splits import split
-from loger.encoder import TransEConfig
 from loger.evaluation.faithfulness import LogerActions
 from loger.explain.questions import Counterfactual
 from loger.graph import history
-from loger.model import LOGER, LOGERConfig
 
 
 @pytest.fixture(scope="module")
-def model():
-    parts = split(shop(seed=2, users=120, items=100).dataset, "time")
-    config = LOGERConfig(encoder=TransEConfig(dimension=16, epochs=3))
-    return LOGER(config).fit(parts, progress=False)
+def model(default_model):
+    return default_model
 
 
 def listed(model, user, gone, k):

@@ -14,7 +14,6 @@ from loger.baselines.recency import ordered_events
 from loger.baselines.slim import LocalSLIM, shortened
 from loger.config import LOGERConfig
 from loger.data import from_frames
-from loger.data.demo import shop
 from loger.data.splits import split
 from loger.encoder import TransEConfig
 from loger.graph import INTERACTION, Path, whole
@@ -35,8 +34,8 @@ ALL = DerivedConfig(FollowedByConfig(facts=10_000, recency=2.0), GoesWithConfig(
 
 
 @pytest.fixture(scope="module")
-def parts():
-    return split(shop(seed=2, users=120, items=100).dataset)
+def parts(few):
+    return few
 
 
 @pytest.fixture(scope="module")
@@ -400,7 +399,7 @@ def test_a_user_with_very_many_items_costs_what_some_of_them_cost(monkeypatch):
     assert np.array_equal(together.reshape(40, 40), dense.T @ dense)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_twenty_thousand_items_of_one_user_do_not_fill_the_memory():
     items = 20_000
     plays = pl.DataFrame({

@@ -32,7 +32,7 @@ class KilledError(Exception):
 
 @pytest.fixture(scope="module")
 def parts():
-    return split(shop(users=120, items=80).dataset)
+    return split(shop(users=60, items=60).dataset)
 
 
 def saved(model: LOGER, folder: Path) -> dict[str, bytes]:

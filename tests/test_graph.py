@@ -383,7 +383,7 @@ def full_size(seed: int = 0) -> Dataset:
     return Dataset("large", names, relations, facts, Interactions(*some("user", "item", 1_500_000)))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_full_size_loads_in_seconds_and_stays_below_one_gib(tmp_path, capsys):
     full_size().save(tmp_path / "large")
     command = [sys.executable, "-c", LOAD, str(tmp_path / "large")]

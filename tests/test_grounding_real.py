@@ -32,7 +32,7 @@ def by_scipy(monkeypatch):
     return by_scipy
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_counts_on_beauty_equal_those_of_sparse_products(beauty, by_scipy):
     """300 users: their training pairs, their held-out pairs, and as many pairs at random."""
     graph, rng = beauty.graph, np.random.default_rng(0)
@@ -52,7 +52,7 @@ def test_counts_on_beauty_equal_those_of_sparse_products(beauty, by_scipy):
     assert len(set(found.indices)) == len(rules)  # no rule goes untested
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_reach_on_beauty_equals_sparse_products_for_every_item(beauty, by_scipy):
     graph = beauty.graph
     asked = np.arange(0, graph.n_users, graph.n_users // 5)[:5]
@@ -174,7 +174,7 @@ def measure() -> None:
     print(json.dumps({"pairs": pairs, "reach": both - pairs, "MiB": growth}))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_hubs_cost_bounded_time_and_memory(capsys):
     """CPU seconds, as other work may go on beside; the pairs have 120 million groundings."""
     code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); "

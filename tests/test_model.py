@@ -45,20 +45,14 @@ def parts(demo):
 
 
 @pytest.fixture(scope="module")
-def few():
-    """A split for what fits many times."""
-    return split(shop(seed=2, users=120, items=100).dataset)
-
-
-@pytest.fixture(scope="module")
 def plain(parts):
     """Without derived relations."""
     return LOGER(replace(SMALL, derived=DerivedConfig.none())).fit(parts)
 
 
 @pytest.fixture(scope="module")
-def model(parts):
-    return LOGER().fit(parts)
+def model(demo_run):
+    return LOGER.load(demo_run / "loger-demo" / "bundle")
 
 
 @pytest.fixture(scope="module")
@@ -181,9 +175,9 @@ def test_a_fit_that_shows_progress_runs_on_the_models_own_engine(few):
     assert "gathering candidates" in shown
 
 
-def test_few_pairs_are_enough_to_fit_from_python_as_from_the_command_line(few):
+def test_few_pairs_are_enough_to_fit_from_python_as_from_the_command_line(few, default_model):
     """The same leniency towards rules (MiningConfig.for_pairs), kept with the model."""
-    model = LOGER(SMALL).fit(few)
+    model = default_model
     assert model.config_.mining.min_support == max(2, len(few.train) // 40)
     assert model.config_.mining.min_lift == 1
 
@@ -425,13 +419,16 @@ def test_new_interactions_change_the_list_without_training(model):
 # ── keeping ──────────────────────────────────────────────────────────────────────────────
 
 
-def test_two_fits_with_one_seed_give_byte_equal_bundles_and_another_seed_does_not(few, tmp_path):
-    for folder, seed in (("a", 0), ("b", 0), ("c", 1)):
+def test_two_fits_with_one_seed_give_byte_equal_bundles_and_another_seed_does_not(
+    few, default_bundle, tmp_path
+):
+    """The other fit is that of ``default_bundle``, most often in another process."""
+    for folder, seed in (("same", 0), ("other", 1)):
         LOGER(replace(SMALL, seed=seed)).fit(few).save(tmp_path / folder)
-    for file in (tmp_path / "a").iterdir():
-        assert file.read_bytes() == (tmp_path / "b" / file.name).read_bytes(), file.name
+    for file in default_bundle.iterdir():
+        assert file.read_bytes() == (tmp_path / "same" / file.name).read_bytes(), file.name
     weights = "encoder.safetensors"
-    assert (tmp_path / "a" / weights).read_bytes() != (tmp_path / "c" / weights).read_bytes()
+    assert (default_bundle / weights).read_bytes() != (tmp_path / "other" / weights).read_bytes()
 
 
 def test_an_additive_model_comes_back_and_its_parts_add_up(parts, tmp_path):
@@ -497,8 +494,7 @@ def test_a_damaged_bundle_is_refused(model, tmp_path):
         LOGER.load(tmp_path)
 
 
-def test_an_interrupted_fit_takes_up_the_encoder_where_it_was(few, tmp_path):
-    whole = LOGER(SMALL).fit(few)
+def test_an_interrupted_fit_takes_up_the_encoder_where_it_was(few, default_model, tmp_path):
 
     class StopError(Exception):
         pass
@@ -510,7 +506,7 @@ def test_an_interrupted_fit_takes_up_the_encoder_where_it_was(few, tmp_path):
     with pytest.raises(StopError):
         LOGER(SMALL, engine=LocalEngine(1)).fit(few, checkpoint=tmp_path, progress=stop)
     again = LOGER(SMALL).fit(few, checkpoint=tmp_path)
-    assert np.array_equal(whole.score([0, 1]), again.score([0, 1]))
+    assert np.array_equal(default_model.score([0, 1]), again.score([0, 1]))
 
 
 # ── settings ─────────────────────────────────────────────────────────────────────────────
@@ -564,7 +560,7 @@ def test_the_literal_preset_differs_only_in_encoder_base_rate_and_rounds_that_ar
 
 
 def test_any_encoder_is_a_two_line_change(few, tmp_path):
-    model = LOGER(encoder=lambda: GNN(dimension=8, epochs=1)).fit(few, tune={})
+    model = LOGER(SMALL, encoder=lambda: GNN(dimension=8, epochs=1)).fit(few, tune={})
     assert model.recommend(model.graph_.vocabulary.names[0], 3).height == 3
     model.save(tmp_path)
     assert np.allclose(LOGER.load(tmp_path).score([0]), model.score([0]), atol=1e-5)

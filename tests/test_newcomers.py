@@ -23,8 +23,8 @@ SMALL = LOGERConfig(encoder=TransEConfig(dimension=16, epochs=3), derived=Derive
 
 
 @pytest.fixture(scope="module")
-def model():
-    return LOGER(SMALL).fit(split(shop(seed=2, users=120, items=100).dataset))
+def model(default_model):
+    return default_model
 
 
 def twin_of(model, item: str, name: str) -> list[tuple[str, str, str]]:

@@ -14,7 +14,7 @@ SHOWN = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_and_shows_what_it_promises(path: Path, tmp_path: Path) -> None:
     nbformat, nbclient = (pytest.importorskip(name) for name in ("nbformat", "nbclient"))

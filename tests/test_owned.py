@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 from loger.cli import app
 from loger.config import LOGERConfig
 from loger.data import load
-from loger.data.demo import shop
 from loger.data.splits import split
 from loger.encoder import TransEConfig
 from loger.evaluation.evaluate import evaluate
@@ -36,13 +35,13 @@ def owned_pairs(dataset):
 
 
 @pytest.fixture(scope="module")
-def parts():
-    return split(shop(seed=2, users=150, items=120).dataset)
+def parts(few):
+    return few
 
 
 @pytest.fixture(scope="module")
-def model(parts):
-    return LOGER(SMALL).fit(parts)
+def model(default_model):
+    return default_model
 
 
 def test_no_list_has_anything_that_the_data_say_a_user_has(model, parts):
@@ -57,7 +56,7 @@ def test_no_list_has_anything_that_the_data_say_a_user_has(model, parts):
 
 def test_lists_for_machines_leave_it_out_too_and_their_ranks_count_from_one(model, parts):
     owned = owned_pairs(parts.dataset)
-    for user in range(0, 150, 15):
+    for user in range(0, 120, 15):
         rows, _ = recommendations(model.ranker_, user, ListRequest(10, explain=True, paths=3))
         assert not {(model.users[user], row["item"]) for row in rows} & owned
         assert [row["explanation"]["rank"] for row in rows] == [row["rank"] for row in rows]
@@ -105,7 +104,7 @@ def test_a_bundle_keeps_what_was_held_out(model, parts, tmp_path):
     assert not {(model.users[3], row["item"]) for row in one["items"]} & owned
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["amazon-beauty", "amazon-cellphones", "amazon-toys", "ml1m"])
 def test_no_list_of_a_real_data_set_has_owned_items(name, real_data):
     parts = split(load(real_data / name))

@@ -12,7 +12,7 @@ from loger.encoder import TransEConfig
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_poisoned_facts_cost_at_most_three_per_cent_of_knowing_none(monkeypatch):
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     import poison

@@ -28,24 +28,21 @@ from loger.reasoner.search import EXHAUSTIVE, SearchConfig
 from loger.rules.wording import ENGLISH
 from loger.web.app import create_app
 from loger.web.config import ServeConfig
-from small_paper import small_paper, small_split
 
 
 @pytest.fixture(scope="module")
-def parts():
-    return small_split()
+def parts(few):
+    return few
 
 
 @pytest.fixture(scope="module")
-def model(parts):
-    return LOGER(small_paper()).fit(parts)
+def bundle(paper_bundle):
+    return paper_bundle
 
 
 @pytest.fixture(scope="module")
-def bundle(model, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("paper") / "shop.bundle"
-    model.save(folder)
-    return folder
+def model(paper_model):
+    return paper_model
 
 
 @pytest.fixture(scope="module")
@@ -151,8 +148,8 @@ def test_a_saved_model_explains_the_same(model, bundle):
         assert repr(one).startswith("<Reasoned ")
 
 
-def test_a_model_without_a_reasoner_says_how_to_get_one(parts):
-    plain = LOGER(LOGERConfig(encoder=TransEConfig(dimension=8, epochs=1))).fit(parts)
+def test_a_model_without_a_reasoner_says_how_to_get_one(default_model):
+    plain = default_model
     user, item = plain.users[0], plain.items[0]
     with pytest.raises(LogerError, match="no path reasoner; fit one with explain_by='reasoner'"):
         plain.explain(user, item, by="reasoner")
@@ -192,10 +189,8 @@ def test_the_command_and_the_server_say_what_the_model_says(model, bundle):
         assert client.get("/v1/about").json()["explain_by"] == "reasoner"
 
 
-def test_a_server_without_a_reasoner_says_so(parts, tmp_path):
-    plain = LOGER(LOGERConfig(encoder=TransEConfig(dimension=8, epochs=1))).fit(parts)
-    plain.save(tmp_path / "plain")
-    config = ServeConfig(str(tmp_path / "plain"))
+def test_a_server_without_a_reasoner_says_so(default_model, default_bundle):
+    plain, config = default_model, ServeConfig(str(default_bundle))
     with TestClient(create_app(config), base_url="http://localhost") as client:
         query = {"user": plain.users[0], "item": plain.items[0]}
         answer = client.get("/v1/explain/reasoner", params=query)
@@ -245,7 +240,7 @@ def run_until(folder: Path, out: Path, steps: int | None) -> int:
     return made if process.returncode else -1
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_fit_killed_at_five_random_moments_ends_with_the_same_bytes(tmp_path):
     assert run_until(tmp_path / "whole", tmp_path / "one.bundle", None) == -1
     rng, kills = random.Random(0), 0

@@ -18,8 +18,6 @@ from rich.console import Console
 
 from graphs import built, graphs
 from loger.cli import show
-from loger.data.demo import shop
-from loger.data.splits import split
 from loger.encoder import TransEConfig
 from loger.encoder.folding import attribute_user, score_users
 from loger.encoder.network import GNN
@@ -47,8 +45,8 @@ WALK = Walk(first=0.3, item=0.25, user=0.5, fact=0.5, arrive=0.5, popular=0.2)
 
 
 @pytest.fixture(scope="module")
-def parts():
-    return split(shop(seed=2, users=120, items=100).dataset, "time")
+def parts(few):
+    return few
 
 
 @pytest.fixture(scope="module")
@@ -57,14 +55,13 @@ def model(parts):
 
 
 @pytest.fixture(scope="module")
-def paper(parts):
-    config = replace(LOGERConfig.paper(rounds=0), encoder=SMALL.encoder)
-    return LOGER(config, name="paper").fit(parts, progress=False)
+def paper(paper_model):
+    return paper_model
 
 
 @pytest.fixture(scope="module")
-def opaque(parts):
-    return LOGER(SMALL, encoder=lambda: GNN(dimension=8, epochs=1)).fit(parts, progress=False)
+def opaque(gnn_model):
+    return gnn_model
 
 
 def explained(model, n_users=40, k=5):

@@ -53,7 +53,7 @@ def test_a_wheel_built_twice_has_equal_bytes_and_all_that_runs(tmp_path: Path) -
     assert not [n for n in names if n.startswith(("tests", "docs")) or "__pycache__" in n]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_wheel_installs_into_an_empty_environment_and_runs_the_demo(tmp_path: Path) -> None:
     built = wheel(tmp_path / "built")
     place = tmp_path / "venv"

@@ -22,16 +22,12 @@ from scipy.stats import friedmanchisquare
 from typer.testing import CliRunner
 
 from loger.cli import app
-from loger.data import split
-from loger.data.demo import shop
-from loger.encoder import TransEConfig
 from loger.errors import DataError, LogerError
-from loger.model import LOGER, LOGERConfig
+from loger.model import LOGER
 from loger.study import Study, Task, friedman, kendall_w, make_tasks, results
 from loger.study.ranks import simulate, simulated_answers
 from loger.study.tasks import fitted_methods, of_bundles
 from loger.web.study import create_study_app
-from small_paper import small_paper, small_split
 
 METHODS = ("one", "two", "three")
 TASKS = 6
@@ -171,12 +167,10 @@ def test_answers_that_are_none_are_refused(study: Study, tmp_path: Path) -> None
 
 
 @pytest.fixture(scope="module")
-def made() -> tuple[list[Task], object]:
+def made(default_model: LOGER) -> tuple[list[Task], object]:
     from loger.evaluation.faithfulness import RandomPaths
 
-    parts = split(shop(users=150, items=120).dataset)
-    config = LOGERConfig(encoder=TransEConfig(dimension=8, epochs=2))
-    model = LOGER(config).fit(parts)
+    model = default_model
     methods = {"loger": model, "random": RandomPaths(model, model.graph_, model.rules_)}
     return make_tasks(methods, model.graph_, model.rules_, 8, 5, 7), model
 
@@ -311,18 +305,16 @@ def test_the_pages_are_behind_the_guard_of_the_app(client: TestClient) -> None:
     assert client.get("/v1/openapi.json").status_code == 404
 
 
-def test_one_command_makes_the_papers_study_of_three_methods(tmp_path: Path) -> None:
-    parts = small_split()
-    LOGER(LOGERConfig(encoder=TransEConfig(dimension=8, epochs=2))).fit(parts).save(tmp_path / "a")
-    LOGER(small_paper(), name="LOGER (paper)").fit(parts).save(tmp_path / "b")
+def test_one_command_makes_the_papers_study_of_three_methods(
+    default_bundle: Path, paper_bundle: Path, tmp_path: Path
+) -> None:
     file = tmp_path / "study.sqlite"
     run = CliRunner()
-    made = run.invoke(
-        app, ["study", "make", *(str(tmp_path / n) for n in "ab"), "-o", str(file), "--tasks", "6"]
-    )
+    both = str(default_bundle), str(paper_bundle)
+    made = run.invoke(app, ["study", "make", *both, "-o", str(file), "--tasks", "6"])
     assert made.exit_code == 0, made.output
     tasks = Study(file).tasks
-    assert sorted(tasks[0].methods) == ["LOGER", "LOGER (paper)", "random"]
+    assert sorted(tasks[0].methods) == ["LOGER", "paper", "random"]
     assert max(len(task.history) for task in tasks) == 50
     assert max(len(paths) for task in tasks for _, paths in task.shown) == 10
     simulated = run.invoke(
@@ -334,16 +326,15 @@ def test_one_command_makes_the_papers_study_of_three_methods(tmp_path: Path) -> 
     assert found["p"] < 0.01
 
 
-def test_bundles_of_other_data_or_of_the_same_model_are_refused(tmp_path: Path) -> None:
-    config = LOGERConfig(encoder=TransEConfig(dimension=8, epochs=1))
-    LOGER(config).fit(small_split()).save(tmp_path / "a")
-    LOGER(config).fit(split(shop(seed=5, users=100, items=80).dataset)).save(tmp_path / "b")
+def test_bundles_of_other_data_or_of_the_same_model_are_refused(
+    default_bundle: Path, demo_run: Path
+) -> None:
     with pytest.raises(LogerError, match="about one data set"):
-        of_bundles([tmp_path / "a", tmp_path / "b"])
+        of_bundles([default_bundle, demo_run / "loger-demo" / "bundle"])
     with pytest.raises(LogerError, match="different models"):
-        of_bundles([tmp_path / "a", tmp_path / "a"])
+        of_bundles([default_bundle, default_bundle])
     with pytest.raises(LogerError, match="--data PATH"):
-        fitted_methods(["pgpr"], of_bundles([tmp_path / "a"]), None)
+        fitted_methods(["pgpr"], of_bundles([default_bundle]), None)
 
 
 def test_the_command_tells_machines_where_raters_go(study: Study, tmp_path: Path) -> None:

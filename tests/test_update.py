@@ -17,12 +17,10 @@ from typer.testing import CliRunner, Result
 from grown import assert_same, named, scratch
 from loger.cli import app
 from loger.data.dataset import Note
-from loger.data.demo import shop
 from loger.data.splits import split
 from loger.data.update_log import Update, Updates, due
 from loger.encoder import TransEConfig
 from loger.encoder.cold_start import RIDGE, Moved
-from loger.encoder.network import GNN
 from loger.errors import DataError, LogerError, UnknownNameError
 from loger.evaluation.fit_record import FitRecord
 from loger.graph import Derived, KnowledgeGraph, Vocabulary
@@ -37,13 +35,13 @@ OFTEN = settings(max_examples=15, suppress_health_check=[HealthCheck.function_sc
 
 
 @pytest.fixture(scope="module")
-def parts():
-    return split(shop(seed=2, users=120, items=100).dataset)
+def parts(few):
+    return few
 
 
 @pytest.fixture(scope="module")
-def model(parts):
-    return LOGER(SMALL).fit(parts)
+def model(default_model):
+    return default_model
 
 
 # ── the equality ─────────────────────────────────────────────────────────────────────────
@@ -458,8 +456,8 @@ def test_what_is_not_there_cannot_be_removed(model):
         model.remove(interactions=[(user, free)])
 
 
-def test_an_encoder_that_cannot_grow_says_so(parts):
-    other = LOGER(SMALL, encoder=lambda: GNN(dimension=8, epochs=1)).fit(parts)
+def test_an_encoder_that_cannot_grow_says_so(gnn_model):
+    other = gnn_model
     more = other.update([(other.users[0], other.items[50], 5, 10)])
     assert more.graph_.n_triples >= other.graph_.n_triples
     with pytest.raises(LogerError, match="GNN has no vectors for what came after"):

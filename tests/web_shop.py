@@ -11,8 +11,8 @@ HOSTILE = '<img src=x onerror="document.title=1"> & "quotes"'
 SMALL = LOGERConfig(encoder=TransEConfig(dimension=16, epochs=3))
 
 
-def fitted(seed: int) -> LOGER:
-    return LOGER(SMALL).fit(split(shop(seed=seed, users=120, items=100).dataset))
+def another_shop() -> LOGER:
+    return LOGER(SMALL).fit(split(shop(seed=3, users=60, items=60).dataset), tune={})
 
 
 def item_names(model: LOGER) -> list[str]:

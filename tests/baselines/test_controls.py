@@ -123,7 +123,7 @@ def test_settings_without_sense_are_refused(make):
 METRICS = ("ndcg", "recall", "hit_rate", "precision")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name, model, expected, tolerance",
     [
@@ -146,7 +146,7 @@ def test_the_measured_lines_of_method_10_come_out_again(
     np.testing.assert_allclose(got, expected, atol=tolerance)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_all_users_of_beauty_are_ranked_within_twenty_seconds(real_data):
     parts = split(load(real_data / "amazon-beauty"))
     model = MostPop().fit(parts)

@@ -161,7 +161,7 @@ def test_sequence_rules_without_times_are_refused():
         SequenceRules().fit(TIMELESS)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_sequence_rules_reach_on_ml1m_what_issue_16_measured(real_data):
     """There ties had ages by place, and the figure was 28.26 / 14.07; one age for all of them is
     worth a third of a point."""

@@ -61,6 +61,14 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Data for what fits anew."""
+    place = tmp_path_factory.mktemp("data") / "tiny"
+    shop(users=60, items=60).dataset.save(place)
+    return place
+
+
+@pytest.fixture(scope="module")
 def bundle(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("bundle") / "shop.bundle"
     told = parsed("fit", data, "-o", place, *SMALL)
@@ -85,19 +93,19 @@ def test_fit_leaves_a_bundle_and_nothing_else(bundle: Path) -> None:
     assert [path.name for path in bundle.parent.iterdir()] == ["shop.bundle"]
 
 
-def test_flags_win_over_set_and_set_over_the_file(data: Path, tmp_path: Path) -> None:
+def test_flags_win_over_set_and_set_over_the_file(tiny: Path, tmp_path: Path) -> None:
     toml = tmp_path / "s.toml"
     toml.write_text("seed = 1\n[em]\nrounds = 0\n[encoder]\ndimension = 8\nepochs = 1\n")
     out = tmp_path / "b"
-    parsed("fit", data, "-o", out, "--config", toml, "--set", "encoder.dimension=4", "--seed", 5)
+    parsed("fit", tiny, "-o", out, "--config", toml, "--set", "encoder.dimension=4", "--seed", 5)
     config = json.loads((out / "manifest.json").read_text())["about"]["config"]
     assert (config["seed"], config["em"]["rounds"]) == (5, 0)
     assert (config["encoder"]["dimension"], config["encoder"]["epochs"]) == (4, 1)
 
 
-def test_the_paper_preset_is_the_papers(data: Path, tmp_path: Path) -> None:
+def test_the_paper_preset_is_the_papers(tiny: Path, tmp_path: Path) -> None:
     told = parsed(
-        "fit", data, "-o", tmp_path / "b", "--preset", "paper", *SMALL, "--set", "em.rounds=1"
+        "fit", tiny, "-o", tmp_path / "b", "--preset", "paper", *SMALL, "--set", "em.rounds=1"
     )
     assert told["rounds"] == 1
     config = json.loads((tmp_path / "b" / "manifest.json").read_text())["about"]["config"]
@@ -145,15 +153,15 @@ def test_a_second_fit_to_the_same_place_is_refused_at_once(data: Path, tmp_path:
 
 
 def test_fit_replaces_a_bundle_that_python_saved_if_forced(
-    data: Path, bundle: Path, tmp_path: Path
+    tiny: Path, bundle: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "from-python.bundle"
     LOGER.load(bundle).save(out)
     assert FitRecord.read(out) == FitRecord.read(bundle)
-    refuses(("fit", data, "-o", out), "--force")
-    told = parsed("fit", data, "-o", out, "--force", *SMALL)
+    refuses(("fit", tiny, "-o", out), "--force")
+    told = parsed("fit", tiny, "-o", out, "--force", *SMALL)
     assert told["bundle"] == str(out)
-    assert FitRecord.read(out).data == str(data)
+    assert FitRecord.read(out).data == str(tiny)
 
 
 def test_settings_of_compared_methods_are_read_as_those_of_fit() -> None:
@@ -220,10 +228,10 @@ def test_fit_says_when_no_rule_got_any_weight(capsys: pytest.CaptureFixture[str]
     assert "Strongest rules" not in out
 
 
-def test_an_interrupted_fit_goes_on_and_gives_the_same_bytes(data: Path, tmp_path: Path) -> None:
+def test_an_interrupted_fit_goes_on_and_gives_the_same_bytes(tiny: Path, tmp_path: Path) -> None:
     settings = "--set", "encoder.epochs=40", "--set", "encoder.dimension=16", "--set", "em.rounds=0"
     cut, whole = tmp_path / "cut", tmp_path / "whole"
-    command = [sys.executable, "-m", "loger", "fit", data, "-o", cut, *settings]
+    command = [sys.executable, "-m", "loger", "fit", tiny, "-o", cut, *settings]
 
     def interruptible() -> None:  # also where this test itself runs in the background
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -243,7 +251,7 @@ def test_an_interrupted_fit_goes_on_and_gives_the_same_bytes(data: Path, tmp_pat
     assert kept.is_file()
     assert not (cut / "manifest.json").exists()
     for out in (cut, whole):
-        assert run("fit", data, "-o", out, *settings).exit_code == 0
+        assert run("fit", tiny, "-o", out, *settings).exit_code == 0
     assert files(cut) == files(whole)
     assert not (tmp_path / "cut.unfinished").exists()
 

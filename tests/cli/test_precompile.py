@@ -15,7 +15,7 @@ from loger.learning import derived
 from loger.model import LOGER
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_after_loger_compile_nothing_is_compiled(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -168,7 +168,7 @@ def trained(folder, *more, size=2):
     return {name: array.tobytes() for name, array in state.items()}, done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_same_seed_on_as_many_ranks_gives_the_same_bytes_though_one_was_killed(tmp_path):
     from ranks_script import CONFIG
 

@@ -419,7 +419,7 @@ KILLED = """
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_killed_at_ten_random_moments_a_fit_ends_with_the_same_bytes(tmp_path):
     script = tmp_path / "fit.py"
     script.write_text(textwrap.dedent(KILLED))

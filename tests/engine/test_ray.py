@@ -117,7 +117,7 @@ def test_nothing_else_imports_ray():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_node_that_is_killed_costs_no_row_and_its_cluster_is_left_alone():
     script = Path(__file__).parents[1] / "torture" / "nodes.py"
     done = subprocess.run(

@@ -12,7 +12,7 @@ import pytest
 SCRIPT = Path(__file__).with_name("fuzz_events.py")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_whatever_is_acknowledged_can_be_folded_and_is_what_a_replay_gives() -> None:
     command = [sys.executable, str(SCRIPT), "10", "7000"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

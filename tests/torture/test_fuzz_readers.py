@@ -16,7 +16,7 @@ from loger.data.loading import Format
 SCRIPT = Path(__file__).with_name("fuzz_readers.py")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_readers_read_what_a_slow_reader_reads_or_refuse() -> None:
     command = [sys.executable, str(SCRIPT), "250", "100000"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -21,7 +21,7 @@ from loger.model import LOGER, LOGERConfig
 SCRIPT = Path(__file__).with_name("hostile_bundles.py")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_no_damaged_or_forged_bundle_crashes_or_changes_a_list_silently() -> None:
     command = [sys.executable, str(SCRIPT), "120", "7000000"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -12,7 +12,7 @@ import pytest
 SCRIPT = Path(__file__).with_name("soak.py")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_server_outlives_attackers_and_damaged_bundles_and_stops_in_time() -> None:
     few = "--mix 3 --soak 8 --reload 3 --rate 10 --victims 5 --attackers 2 --users 60 --items 60"
     command = [sys.executable, str(SCRIPT), *few.split()]

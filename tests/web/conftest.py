@@ -12,7 +12,7 @@ from loger.graph.catalogue import Catalogue, Unwalked
 from loger.model import LOGER
 from loger.web.app import create_app
 from loger.web.config import ServeConfig
-from web_shop import HOSTILE, fitted
+from web_shop import HOSTILE
 
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -21,10 +21,10 @@ PIXEL = base64.b64decode(
 
 
 @pytest.fixture(scope="session")
-def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def bundle(default_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small shop in which one user, one item and one brand have labels that are markup."""
     folder = tmp_path_factory.mktemp("web") / "bundle"
-    model = fitted(2)
+    model = LOGER.load(default_bundle)
     words = model.graph_.vocabulary
     for kind in ("user", "item", "brand"):
         words.labels[words.span(kind).start] = HOSTILE

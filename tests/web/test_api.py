@@ -21,7 +21,7 @@ from loger.web import event_routes, routes
 from loger.web.app import create_app, running
 from loger.web.config import ServeConfig
 from loger.web.problems import CODES
-from web_shop import fitted, item_names
+from web_shop import another_shop, item_names
 
 USER = 3
 
@@ -475,7 +475,7 @@ def test_a_new_bundle_is_taken_up_while_requests_go_on(tmp_path: Path, bundle: P
     place = tmp_path / "bundle"
     LOGER.load(bundle).save(place)
     app = create_app(ServeConfig(str(place), api_key="k", watch=0))
-    other = fitted(3)
+    other = another_shop()
     with TestClient(app, base_url="http://localhost", headers={"X-API-Key": "k"}) as client:
         user = app.state.service.served.graph.vocabulary.names[0]
         assert client.post("/v1/reload").json()["changed"] is False
@@ -520,7 +520,7 @@ def test_a_watched_link_to_another_bundle_is_followed(tmp_path: Path, bundle: Pa
     app = create_app(ServeConfig(str(link), watch=0.02))
     before = app.state.service.served.fingerprint
     new = tmp_path / "new"
-    fitted(3).save(new)
+    another_shop().save(new)
     with TestClient(app, base_url="http://localhost") as client:
         (tmp_path / "next").symlink_to(new)
         (tmp_path / "next").replace(link)

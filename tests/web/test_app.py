@@ -28,7 +28,7 @@ from web_shop import HOSTILE
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.skipif(
         not (CHROMIUM and DRIVER),
         reason="no browser: install Debian's chromium and chromium-driver to run this",

@@ -31,7 +31,7 @@ from loger.web.guard import Guard, Queue
 from loger.web.lane import NICE, Lane
 from loger.web.metrics import Metrics
 from loger.web.problems import ProblemError
-from web_shop import fitted
+from web_shop import another_shop
 
 
 def until(what: Callable[[], object], seconds: float = 120.0) -> None:
@@ -159,7 +159,7 @@ def test_the_lane_is_never_behind_the_bundle_of_its_worker_and_is_asked_only_wit
     bundle, tmp_path
 ):
     with worker_over(bundle, tmp_path, api_key="secret") as worker:
-        before, other = answered(worker), fitted(3)
+        before, other = answered(worker), another_shop()
         other.save(tmp_path / "other")
         shutil.rmtree(tmp_path / "shop")
         (tmp_path / "other").rename(tmp_path / "shop")
@@ -364,7 +364,7 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes 
 
 
 @linux
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_lane_has_a_low_priority(serve, model):
     server, asked = serve(), {"history": model.items[:30], "k": 100}
     right = server.ask("/v1/what-if", asked)  # the lane is hardly there yet
@@ -375,7 +375,7 @@ def test_the_lane_has_a_low_priority(serve, model):
 
 
 @linux
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_server_that_is_killed_leaves_no_lane(serve, model):
     server = serve()
     server.wait_for_lane({"history": model.items[:3], "k": 100})
@@ -385,7 +385,7 @@ def test_a_server_that_is_killed_leaves_no_lane(serve, model):
 
 
 @linux
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_server_ends_in_time_and_whole_with_costly_questions_under_way(serve, model):
     server, asked = serve(), {"history": model.items[:90], "k": 100}
     server.wait_for_lane(asked)
@@ -413,7 +413,7 @@ def test_a_server_ends_in_time_and_whole_with_costly_questions_under_way(serve, 
 
 
 @linux
-@pytest.mark.slow
+@pytest.mark.long
 def test_lists_that_lanes_made_are_counted(serve, model):
     server, asked = serve("--workers", "2"), {"history": model.items[:3], "k": 100}
     server.wait_for_lane(asked)

@@ -21,8 +21,7 @@ from fastapi.testclient import TestClient
 from typer.testing import CliRunner
 
 from loger.cli import app as cli
-from loger.data.demo import shop
-from loger.data.splits import split
+from loger.data.splits import Split
 from loger.errors import LogerError
 from loger.model import LOGER
 from loger.updates.events.pending import folded_seq
@@ -326,7 +325,7 @@ def posted(url: str, events: list[dict[str, Any]]) -> dict[str, Any]:
         return json.load(answer)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_worker_knows_an_event_within_a_second(place, model):
     with serving(str(place), "--workers", "2", "--fold-every", "0") as (url, _):
         for k in range(3):
@@ -336,7 +335,7 @@ def test_every_worker_knows_an_event_within_a_second(place, model):
             assert all(answered(f"{url}/v1/history?user=new{k}") for _ in range(12))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_kills_under_load_lose_nothing_acknowledged_and_apply_nothing_twice(place, model):
     acknowledged, n = set[str](), 0
     for _ in range(3):
@@ -366,10 +365,10 @@ def test_kills_under_load_lose_nothing_acknowledged_and_apply_nothing_twice(plac
 
 
 @pytest.fixture(scope="module")
-def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def other(few: Split, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same shop, fitted with another seed."""
     folder = tmp_path_factory.mktemp("other") / "new"
-    LOGER(SMALL, seed=3).fit(split(shop(seed=2, users=120, items=100).dataset)).save(folder)
+    LOGER(SMALL, seed=3).fit(few, tune={}).save(folder)
     return folder
 
 
@@ -438,7 +437,7 @@ def test_mistakes_in_traffic_are_told_before_a_server_starts(place, other):
     assert told.exit_code == 2 and "a share above 0 for each of 2 bundles" in told.output
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_benchmark_of_events_runs_and_loses_nothing(place, tmp_path):
     root = Path(__file__).resolve().parents[2]
     out = tmp_path / "told.json"

@@ -38,7 +38,7 @@ def test_without_what_it_needs_the_error_names_the_extra(monkeypatch):
         ray_serve()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_replicas_answer_as_the_server_does_and_take_a_newer_bundle(tmp_path):
     pytest.importorskip("ray")
     pytest.importorskip("grpc", reason="loger-rec[ray-serve] is not installed")

@@ -62,7 +62,7 @@ def got(url: str, **headers: str) -> bytes:
             time.sleep(0.2)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_workers_answer_together_and_their_numbers_add_up(bundle):
     with serving(str(bundle), "--workers", "2", LOGER_API_KEY="k") as place:
         for _ in range(30):
@@ -95,7 +95,7 @@ def test_every_file_that_a_page_names_is_in_the_package():
     assert Path(str(find_spec("loger.web").submodule_search_locations[0])) in STATIC.parents
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_fuzzer_that_knows_the_schema_finds_no_5xx_and_no_violation(bundle, tmp_path):
     schemathesis = pytest.importorskip("schemathesis")
     # A bundle of its own: the events that it sends are kept beside it.
