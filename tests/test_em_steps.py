@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -56,13 +57,18 @@ def fitted(em: EM, weights=None) -> FittedLogic:
 
 def test_users_are_shared_out_to_fitting_and_to_development():
     em = problem(fit_users=20, dev_users=6, seed=4)  # 26 have held-out items
-    order = np.random.default_rng([4, 0xE3]).permutation(26)
-    assert em.fit_users.tolist() == sorted(order[:16])  # 60 %, rounded up
-    assert em.dev_users.tolist() == sorted(order[16:22])
-    assert em.all_users.tolist() == sorted(order[:20])
+    shares = em.fit_users, em.dev_users, em.all_users
+    assert all((np.diff(users) > 0).all() for users in shares)
+    fit, dev, every = (set(users.tolist()) for users in shares)
+    assert (len(fit), len(dev), len(every)) == (16, 6, 20)  # 16 are 60 % of 26, rounded up
+    assert not fit & dev
+    assert fit < every <= fit | dev <= set(range(26))
+    again, other = (problem(fit_users=20, dev_users=6, seed=seed) for seed in (4, 5))
+    assert again.fit_users.tolist() == em.fit_users.tolist() != other.fit_users.tolist()
     few = problem(fit_users=5, dev_users=100, seed=4)
-    assert few.fit_users.tolist() == few.all_users.tolist() == sorted(order[:5])
-    assert few.dev_users.tolist() == sorted(order[5:])
+    assert few.fit_users.tolist() == few.all_users.tolist()
+    assert len(few.fit_users) == 5
+    assert sorted([*few.fit_users, *few.dev_users]) == list(range(26))
 
 
 def test_a_problem_without_rules_is_refused():
@@ -444,23 +450,22 @@ def test_what_is_taught_by_keeps_up_with_rules_walk_and_encoder():
 # ── M-step, pseudo ──────────────────────────────────────────────────────────────────────
 
 
-def slow_hidden(em: EM, n: int) -> list[tuple[int, int]]:
-    """The encoder's best n of each user, and n uniform ones that the user does not have."""
-    scores = em.encoder.scores
-    out = [(u, v) for u in EVERYONE for v in sorted(free(u), key=lambda v: (-scores[u, v], v))[:n]]
-    drawn = np.random.default_rng([em.config.seed, 0x417]).integers(
-        GRAPH.n_items, size=GRAPH.n_users * n
-    )
-    uniform = zip(np.repeat(EVERYONE, n).tolist(), drawn.tolist(), strict=True)
-    return [(int(u), v) for u, v in [*out, *uniform] if v not in owned(u)]
-
-
 def test_hidden_pairs_are_proposed_by_the_encoder_and_at_random():
     em = problem(hidden=3, seed=2)
-    model = em._calibrated(fitted(em))
+    model, scores = em._calibrated(fitted(em)), em.encoder.scores
     users, items, q = hidden_pairs(em.ranker(model), em.config, em.engine)
     pairs = list(zip(users.tolist(), items.tolist(), strict=True))
-    assert pairs == slow_hidden(em, 3)
+    best = [
+        (u, v)
+        for u in EVERYONE.tolist()
+        for v in sorted(free(u), key=lambda v: (-scores[u, v], v))[:3]
+    ]
+    uniform = pairs[len(best) :]
+    assert pairs[: len(best)] == best
+    assert not [v for u, v in uniform if v in owned(u)]
+    assert max(Counter(u for u, _ in uniform).values()) == 3
+    assert len(uniform) > 2 * len(EVERYONE)  # the others are of items that the user has
+    assert len({v for _, v in uniform}) > 0.7 * GRAPH.n_items
     slow = [model.fusion.calibration(np.array([em.encoder.scores[pair]]))[0] for pair in pairs]
     assert q == pytest.approx(slow)
 
@@ -474,9 +479,8 @@ def test_the_pseudo_m_step_is_that_of_observed_and_hidden_pairs(feature, steps):
     draft = em._calibrated(em._blank(RULES))
     model, before, after = em.m_step(None)
     observed = [(int(u), v) for u in EVERYONE for v in sorted(owned(u))]
-    hidden = slow_hidden(em, 3)
-    q = hidden_pairs(em.ranker(draft), em.config, em.engine)[2]
-    pairs = np.array(observed + hidden).T
+    users, items, q = hidden_pairs(em.ranker(draft), em.config, em.engine)
+    pairs = np.concatenate([np.array(observed).T, [users, items]], axis=1)
     found = draft.logic.ground(GRAPH, *pairs)
     targets = np.concatenate([np.ones(len(observed)), q])
     scales = typical_strengths(found) if feature == "logwalk" else None
@@ -543,23 +547,19 @@ def test_without_any_hit_the_model_is_what_the_encoder_teaches():
 # ── probabilities ───────────────────────────────────────────────────────────────────────
 
 
-def labelled_pairs(em: EM) -> tuple[list[tuple[int, int]], list[bool]]:
-    """Held-out pairs of the fitting users, and for each a uniform item that the user lacks."""
-    users, items = held_out_pairs(GRAPH)
-    held = [(u, v) for u in em.fit_users.tolist()
-            for v in sorted(items[users == u].tolist())]  # fmt: skip
-    drawn = np.random.default_rng([em.config.seed, 0xCA1]).integers(GRAPH.n_items, size=len(held))
-    others = [(u, int(v)) for (u, _), v in zip(held, drawn, strict=True) if v not in owned(u)]
-    assert 0 < len(others) < len(held)
-    return held + others, [True] * len(held) + [False] * len(others)
-
-
 def test_p_and_q_are_calibrated_on_held_out_pairs_against_uniform_ones():
     em = problem(seed=1)
     model = fitted(em)
     out = em._calibrated(model)
-    pairs, labels = labelled_pairs(em)
-    users, items = np.array(pairs).T
+    held = pseudo.calibration_pairs(em.held_out, em.fit_users, em.config.seed)
+    (users, items), labels, _ = pseudo.labelled(
+        em.ranker(model), held, em.config.seed, em.engine
+    )
+    pairs = list(zip(users.tolist(), items.tolist(), strict=True))
+    assert set(pairs[: labels.sum()]) == {pair for pair in HELD_OUT if pair[0] in em.fit_users}
+    others = pairs[labels.sum() :]
+    assert not [v for u, v in others if v in owned(u)]
+    assert 0 < len(others) < labels.sum()  # one for each, but for those that the user has
     q = fit_calibration(em.encoder.scores[users, items], np.array(labels))
     assert (out.fusion.calibration.slope, out.fusion.calibration.intercept) == pytest.approx(
         (q.slope, q.intercept)

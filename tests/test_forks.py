@@ -92,7 +92,6 @@ def lists_of(users: list[str]) -> list[str]:
     return LOGER.load(os.environ["LOGER_TEST_BUNDLE"]).recommend(users, 3)["item"].to_list()
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("way", ["fork", "spawn"])
 def test_a_pool_of_processes_gives_what_one_gives(model: LOGER, way: str, monkeypatch) -> None:
     monkeypatch.setenv("LOGER_TEST_BUNDLE", str(BUNDLE[0]))
@@ -115,7 +114,6 @@ class Lists:
         return self.model.recommend(self.model.users[place], 3)["item"].to_list()
 
 
-@pytest.mark.long
 def test_workers_of_a_dataloader_recommend(model: LOGER) -> None:
     from torch.utils.data import DataLoader
 

@@ -145,7 +145,6 @@ app(["recommend", sys.argv[1], "--all", "--out", sys.argv[2], "--engine", "threa
 """
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_the_same_command_goes_on_where_it_was_killed(model, tmp_path, monkeypatch, how):
     monkeypatch.setattr(export, "USERS", 10)

@@ -613,7 +613,6 @@ def extract(text):
 """
 
 
-@pytest.mark.long
 def test_a_killed_command_goes_on_and_ends_with_the_same_bytes_also_with_more_workers(
     tmp_path: Path,
 ) -> None:
@@ -650,7 +649,6 @@ def extract(text):
 """
 
 
-@pytest.mark.long
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="looks for processes in /proc")
 def test_workers_end_when_the_command_is_killed(tmp_path: Path) -> None:
     (tmp_path / "waiting.py").write_text(WAITING)

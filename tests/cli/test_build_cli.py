@@ -146,7 +146,6 @@ def wine_shop(folder: Path) -> dict[str, str]:
     return {wine: grape for wine, _, grape, _ in wines}
 
 
-@pytest.mark.long
 def test_two_commands_lead_from_three_tables_to_explained_recommendations(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

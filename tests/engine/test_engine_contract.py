@@ -269,7 +269,6 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("to_all", [True, False])
 def test_ctrl_c_ends_driver_and_workers_cleanly(tmp_path, to_all):
     (tmp_path / "script.py").write_text(SCRIPT)

@@ -166,7 +166,6 @@ def test_faithfulness(same, parts, model):
     )
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("likelihood", ["listwise", "pseudo"])
 def test_a_whole_fit_and_its_reasons(same, parts, likelihood, monkeypatch):
     for module in (estep, pools, frames):

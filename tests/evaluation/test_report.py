@@ -14,7 +14,7 @@ from scipy import stats
 
 from loger.errors import LogerError, UnknownNameError
 from loger.metrics.report import METRICS, PLAIN, SHOWN, Report
-from loger.metrics.significance import sign_flip
+from loger.metrics.significance import resampled_means, sign_flip
 
 USERS, SAMPLES, SEED = 30, 40, 3
 FIRST, SECOND, THIRD = "MostPop", "R&D_α^2", "EASE"
@@ -34,14 +34,9 @@ def report() -> Report:
     return Report("a shop", "test", "full", 7, users, values, coverage, SEED, SAMPLES)
 
 
-def draws() -> np.ndarray:
-    """The users of each bootstrap sample; [samples, users]."""
-    rng = np.random.default_rng([SEED, 0xB007])
-    return rng.integers(0, USERS, size=(SAMPLES, USERS))
-
-
 def slow_interval(values: np.ndarray, level: float = 0.95) -> tuple[float, float]:
-    means = sorted(values[drawn].mean() for drawn in draws())
+    shares = resampled_means(np.eye(USERS), SAMPLES, SEED)  # of each user in each sample
+    means = sorted(float(share @ values) for share in shares)
     return tuple(np.quantile(means, [(1 - level) / 2, (1 + level) / 2]))
 
 

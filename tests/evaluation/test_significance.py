@@ -13,10 +13,16 @@ from loger.metrics.significance import resampled_means, sign_flip, wilcoxon
 
 
 def test_resampled_means_equal_means_of_the_drawn_users():
+    """The means of the unit vectors say how often each user was drawn."""
     values = np.random.default_rng(1).random((40, 3))
-    draws = np.random.default_rng([5, 0xB007]).integers(0, 40, size=(25, 40))
-    slow = np.array([values[drawn].mean(axis=0) for drawn in draws])
-    np.testing.assert_allclose(resampled_means(values, 25, seed=5), slow)
+    drawn = 40 * resampled_means(np.eye(40), 400, seed=5)
+    np.testing.assert_allclose(drawn, np.rint(drawn), atol=1e-12)
+    np.testing.assert_allclose(drawn.sum(axis=1), 40)
+    shares = np.bincount(np.rint(drawn).astype(int).ravel(), minlength=3)[:3] / drawn.size
+    np.testing.assert_allclose(shares, stats.binom.pmf(range(3), 40, 1 / 40), atol=0.01)
+    np.testing.assert_allclose(drawn.mean(axis=0), 1, atol=0.25)
+    np.testing.assert_allclose(resampled_means(values, 400, seed=5), drawn @ values / 40)
+    assert not np.array_equal(resampled_means(np.eye(40), 400, seed=6), drawn / 40)
 
 
 @pytest.mark.parametrize("test", [resampled_means, sign_flip])
@@ -57,14 +63,10 @@ def test_sums_that_differ_by_more_than_rounding_are_no_ties():
 
 
 def test_p_is_the_share_of_flips_at_least_as_extreme_counted_with_the_one_that_was_seen():
-    differences = np.random.default_rng(4).normal(0.3, 1.0, (12, 2))
-    coins = np.random.default_rng([6, 0xF11B]).integers(0, 2, size=(50, 12), dtype=np.int8)
-    slow = []
-    for column in differences.T:
-        sums = [abs(sum(d if c else -d for d, c in zip(column, row, strict=True))) for row in coins]
-        extreme = sum(s >= abs(column.sum()) - 1e-12 for s in sums)
-        slow.append((1 + extreme) / (1 + 50))
-    assert sign_flip(differences, 50, seed=6).tolist() == slow
+    assert sign_flip(np.ones((60, 2)), 50, seed=6).tolist() == [1 / 51] * 2  # no flip is as extreme
+    p = sign_flip(np.random.default_rng(4).normal(0.3, 1.0, (12, 5)), 50, seed=6)
+    np.testing.assert_allclose(51 * p, np.rint(51 * p))
+    assert (p > 1 / 51).any() and len(set(p)) > 1
 
 
 def test_wilcoxon_is_scipys_for_each_column():

@@ -413,7 +413,6 @@ def test_a_server_ends_in_time_and_whole_with_costly_questions_under_way(serve, 
 
 
 @linux
-@pytest.mark.long
 def test_lists_that_lanes_made_are_counted(serve, model):
     server, asked = serve("--workers", "2"), {"history": model.items[:3], "k": 100}
     server.wait_for_lane(asked)

@@ -325,7 +325,6 @@ def posted(url: str, events: list[dict[str, Any]]) -> dict[str, Any]:
         return json.load(answer)
 
 
-@pytest.mark.long
 def test_every_worker_knows_an_event_within_a_second(place, model):
     with serving(str(place), "--workers", "2", "--fold-every", "0") as (url, _):
         for k in range(3):

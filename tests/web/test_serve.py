@@ -62,7 +62,6 @@ def got(url: str, **headers: str) -> bytes:
             time.sleep(0.2)
 
 
-@pytest.mark.long
 def test_workers_answer_together_and_their_numbers_add_up(bundle):
     with serving(str(bundle), "--workers", "2", LOGER_API_KEY="k") as place:
         for _ in range(30):
