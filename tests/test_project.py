@@ -8,6 +8,7 @@ import resource
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 from typer.testing import CliRunner
@@ -56,23 +57,25 @@ def python(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def processor_time(*arguments: str) -> float:
-    """Seconds of processor time that Python takes; the best of several runs, so that what else
-    the machine does counts little."""
-    times = []
-    for _ in range(7):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        python(*arguments)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    return min(times)
+    """Seconds of processor time that Python takes."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    python(*arguments)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def is_once_below(limit: float, seconds: Callable[[], float]) -> bool:
+    """Whether something takes less, tried again where the machine may have been busy."""
+    return any(seconds() < limit for _ in range(7))
 
 
 def test_importing_loger_adds_at_most_60_ms_to_the_interpreter() -> None:
-    assert processor_time("-c", "import loger") - processor_time("-c", "pass") < 0.060
+    bare = min(processor_time("-c", "pass") for _ in range(3))
+    assert is_once_below(bare + 0.060, lambda: processor_time("-c", "import loger"))
 
 
 def test_asking_for_help_takes_less_than_a_quarter_of_a_second() -> None:
-    assert processor_time("-m", "loger", "--help") < 0.250
+    assert is_once_below(0.250, lambda: processor_time("-m", "loger", "--help"))
 
 
 def test_help_names_what_the_whole_command_line_has() -> None:
