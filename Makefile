@@ -45,7 +45,7 @@ types: $(DEV_READY)
 tables: $(DEV_READY) ## write the stored figures of docs/tables into the pages
 	$(PY) benchmarks/tables.py
 
-mutants: $(DEV_READY) ## change the source in small ways and see whether the tests notice (hours; ARGS="--sample 100")
+mutants: $(DEV_READY) ## change the source in small ways and see whether the tests notice (hours; ARGS="--sample 300")
 	$(PY) scripts/mutants.py $(ARGS)
 
 fuzz: $(DEV_READY) ## feed a million tables, most of which parse, to the readers (hours; N=1000 for fewer)

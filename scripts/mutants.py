@@ -2,7 +2,7 @@
 
     python scripts/mutants.py                             all of TESTS
     python scripts/mutants.py src/loger/logic/mln.py …        some of it
-    python scripts/mutants.py --sample 150 --seed 1       a random 150 mutants of each file
+    python scripts/mutants.py --sample 300 --seed 1       300 mutants drawn at random from all of it
 
 mutmut makes the mutants: copies of each function with one operator, number, text or argument
 changed. They are imported in place of the modules, the tests are collected and the kernels
@@ -78,14 +78,11 @@ class Mutants(MetaPathFinder):
             module: mutate_file_contents(file, (ROOT / file).read_text(encoding="utf-8"))
             for module, file in self.files.items()
         }
-        self.names: list[str] = []
+        self.names = [f"{m}.{name}" for m, of in self.mutated.items() for name in of.mutant_names]
         """The mutants that are tried, as module.function__mutmut_number."""
-        for module, of in self.mutated.items():
-            names = [f"{module}.{name}" for name in of.mutant_names]
-            if sample is not None and sample < len(names):
-                chosen = random.Random(f"{seed} {module}").sample(range(len(names)), sample)
-                names = [names[k] for k in sorted(chosen)]
-            self.names += names
+        if sample is not None and sample < len(self.names):
+            chosen = random.Random(seed).sample(range(len(self.names)), sample)
+            self.names = [self.names[k] for k in sorted(chosen)]
 
     def file_of(self, mutant: str) -> str:
         """The source file of a mutant."""
@@ -268,7 +265,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("files", nargs="*", choices=[[], *TESTS], default=list(TESTS))
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--sample", type=int, help="try only so many mutants of each file")
+    parser.add_argument("--sample", type=int, help="try only so many mutants")
     parser.add_argument("--seed", type=int, default=0, help="which ones: the seed of the sample")
     options = parser.parse_args()
     os.chdir(ROOT)

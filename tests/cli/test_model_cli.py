@@ -103,9 +103,9 @@ def test_flags_win_over_set_and_set_over_the_file(tiny: Path, tmp_path: Path) ->
     assert (config["encoder"]["dimension"], config["encoder"]["epochs"]) == (4, 1)
 
 
-def test_the_paper_preset_is_the_papers(tiny: Path, tmp_path: Path) -> None:
+def test_the_paper_preset_is_the_papers(data: Path, tmp_path: Path) -> None:
     told = parsed(
-        "fit", tiny, "-o", tmp_path / "b", "--preset", "paper", *SMALL, "--set", "em.rounds=1"
+        "fit", data, "-o", tmp_path / "b", "--preset", "paper", *SMALL, "--set", "em.rounds=1"
     )
     assert told["rounds"] == 1
     config = json.loads((tmp_path / "b" / "manifest.json").read_text())["about"]["config"]
