@@ -31,7 +31,7 @@ from loger.model import LOGER
 from small_paper import small_paper
 
 settings.register_profile(
-    "loger", deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow]
+    "loger", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("long", settings.get_profile("loger"), max_examples=100)  # make test-all
 # Under `make mutants` every mutant runs the same few examples, and a failure is enough.
@@ -60,7 +60,8 @@ REAL_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 def real_data() -> Path:
     """The folder of real data sets, where there is one."""
     if not REAL_DATA.is_dir():
-        pytest.skip(f"needs real data: put amazon-beauty and ml1m, as KGAT files, in {REAL_DATA}")
+        what = "PGPR's Amazon sets (amazon-beauty, …) and ml1m"
+        pytest.skip(f"needs real data: put {what}, as published, into {REAL_DATA}")
     return REAL_DATA
 
 

@@ -31,7 +31,7 @@ pytestmark = [
     pytest.mark.long,
     pytest.mark.skipif(
         not (CHROMIUM and DRIVER),
-        reason="no browser: install Debian's chromium and chromium-driver to run this",
+        reason="needs a browser: apt-get install chromium chromium-driver",
     ),
 ]
 VIEWS = ("/", "/#new=yes", "/#view=rules", "/#view=compare", "/docs")
