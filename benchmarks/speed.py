@@ -89,7 +89,7 @@ def growth(options: argparse.Namespace) -> Iterator[Row]:
 
 def retrieval(options: argparse.Namespace) -> Iterator[Row]:
     """The best items of all users by the encoder."""
-    own, other = encoder.retrieval(cellphones())
+    own, other = encoder.retrieval_times(cellphones())
     yield ["top 50 of 61,254 users, s, beside NumPy", own, other, other / own]
 
 

@@ -15,6 +15,8 @@ import json
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from functools import reduce

@@ -332,7 +332,7 @@ class LOGER(Recommender):
         explain: bool = False,
         words: Wording = ENGLISH,
     ) -> pl.DataFrame:
-        """As ``recommend``, by a selection that was made before (``loger.ranking.selection.select``)."""
+        """As ``recommend``, by a selection made before (``loger.ranking.selection.select``)."""
         from loger.explain import frames
 
         if users is None:
@@ -525,8 +525,8 @@ class LOGER(Recommender):
         return self._with(removed(self._fitted, changes, *gone, Update(when)))
 
     def fold(self, fold: Fold, when: str, measure: int = 0) -> LOGER:
-        """The model with what events amount to (``loger.updates.events``): less, then more. The log has one
-        row for all events of a day."""
+        """The model with what events amount to (``loger.updates.events``): less, then more. The
+        log has one row for all events of a day."""
         from loger.updates.apply import folded
 
         return self._with(folded(self._fitted, fold, when, measure))

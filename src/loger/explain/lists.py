@@ -3,8 +3,8 @@
     ranker → scores → ``Selection`` → ``Chosen`` → explanations → records or a table
 
 ``recommend_block`` does this for some users. Python (``LOGER.recommend``) and exported files
-(``loger.store.export``) get its result as tables (``loger.explain.frames``), the command line and the
-HTTP API as records (``recommendations``), and evaluation as paths (``explained_items``).
+(``loger.store.export``) get its result as tables (``loger.explain.frames``), the command line and
+the HTTP API as records (``recommendations``), and evaluation as paths (``explained_items``).
 """
 
 from __future__ import annotations

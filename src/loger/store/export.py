@@ -86,9 +86,9 @@ def export_lists(
     or not at all. Without an ending it is a folder, and an export that was interrupted is resumed.
 
     With ``explain`` there are the columns ``because``, ``reasons`` (in CSV as JSON) and
-    ``carried``; ``selection`` (``loger.ranking.selection.select``) says which items may be recommended and
-    how varied lists are, and ``words`` is the language of the reasons. The model's engine does the
-    work.
+    ``carried``; ``selection`` (``loger.ranking.selection.select``) says which items may be
+    recommended and how varied lists are, and ``words`` is the language of the reasons. The model's
+    engine does the work.
     """
     path = Path(path)
     ids = np.array([model.graph_.vocabulary.id("user", name) for name in users], dtype=np.int64)
