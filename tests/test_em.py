@@ -180,7 +180,7 @@ def test_a_hidden_pair_is_drawn_as_often_as_it_weighs():
     weights = np.array([0.0, 0.3, 1.0, 1.5], np.float32)
     hidden = HiddenPairs(np.arange(4, dtype=np.int32), np.array([9, 8, 7, 6], np.int32), weights)
     known = np.array([2, 5]), np.array([11, 12])
-    drawn = [hidden.beside(known, 100, 0, epoch, False) for epoch in range(400)]
+    drawn = [hidden.drawn_with(known, 100, 0, epoch, False) for epoch in range(400)]
     for users, items in drawn:
         assert (users[:2].tolist(), items[:2].tolist()) == ([2, 5], [11, 12])
         assert (users[2:] + items[2:] == 109).all()  # each with its own item
