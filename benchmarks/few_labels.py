@@ -32,8 +32,8 @@ from loger.engine import LocalEngine, silent
 from loger.engine.topk import top_k
 from loger.graph import history
 from loger.grounding import Walk
-from loger.learning.config import DerivedConfig, EMConfig
 from loger.learning.fit import Fit
+from loger.logic.config import DerivedConfig, EMConfig
 from loger.metrics import ranking
 from loger.metrics.significance import resampled_means
 from loger.model import LOGERConfig

@@ -34,8 +34,8 @@ from loger.engine.topk import top_k
 from loger.evaluation.evaluate import sampled_candidates
 from loger.graph import history
 from loger.grounding import Walk
-from loger.learning.config import EMConfig
 from loger.learning.em import EM
+from loger.logic.config import EMConfig
 from loger.logic.mining import MiningConfig, mine
 from loger.metrics import ranking
 from loger.metrics.significance import resampled_means

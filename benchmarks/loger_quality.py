@@ -33,7 +33,7 @@ from loger.data.splits import Split
 from loger.encoder.folding import score_users
 from loger.evaluation.evaluate import Protocol, evaluate
 from loger.graph import KnowledgeGraph
-from loger.learning.config import DerivedConfig, EMConfig, FollowedByConfig
+from loger.logic.config import DerivedConfig, EMConfig, FollowedByConfig
 from loger.logic.mining import MiningConfig
 from loger.metrics.significance import resampled_means, sign_flip
 from loger.model import LOGER, LOGERConfig

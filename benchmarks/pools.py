@@ -47,8 +47,8 @@ def worker(data: Path, users: int, rules: Path, out: Path) -> None:
     from loger.data import load, split
     from loger.engine import LocalEngine
     from loger.grounding import Walk
-    from loger.learning.config import PoolConfig
     from loger.learning.pools import gather
+    from loger.logic.config import PoolConfig
     from loger.logic.mining import mine
     from loger.logic.mln import blank_logic
     from loger.ranking.ranker import Fusion, Ranker

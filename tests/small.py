@@ -10,8 +10,8 @@ import numpy as np
 from graphs import build, random_triples, vocabulary
 from loger.engine import LocalEngine
 from loger.graph import KnowledgeGraph, history
-from loger.learning.config import EMConfig
 from loger.learning.em import EM
+from loger.logic.config import EMConfig
 from loger.rules import RuleSet, candidates
 
 

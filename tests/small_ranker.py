@@ -12,7 +12,7 @@ from loger.encoder import Calibration
 from loger.encoder.protocol import AdditiveEncoder, EncoderParts
 from loger.graph import history
 from loger.grounding import ground
-from loger.learning.config import WALK
+from loger.logic.config import WALK
 from loger.logic.mln import Logic
 from loger.ranking.ranker import Fusion, Ranker
 from small import Table, small_graph, some_rules, table

@@ -19,10 +19,10 @@ from loger.encoder import TransEConfig
 from loger.graph import INTERACTION, Path, whole
 from loger.grounding import Walk, logits
 from loger.grounding.reaching import WALK, Formula
-from loger.learning.config import DerivedConfig, EMConfig, FollowedByConfig, GoesWithConfig
 from loger.learning.derived import _people_with, choose, derive, derived_rules
 from loger.learning.fitted import FittedLogic, Round
 from loger.learning.tune import with_or_without
+from loger.logic.config import DerivedConfig, EMConfig, FollowedByConfig, GoesWithConfig
 from loger.model import LOGER
 from loger.rules import RuleSet, make_rule
 from loger.rules.sentences import evidence_sentence, path_sentence

@@ -17,11 +17,11 @@ from loger.errors import LogerError
 from loger.evaluation.faithfulness import LogerActions
 from loger.graph import history
 from loger.grounding import ground
-from loger.learning.config import EMConfig
 from loger.learning.em import EM, ablate_hidden
 from loger.learning.estep import propose_hidden
 from loger.learning.fitted import Round, kept_rounds
 from loger.learning.tune import Opacity, least_opaque, opacity_curve
+from loger.logic.config import EMConfig
 from loger.logic.mining import mine
 from loger.logic.mln import FEATURES
 from loger.metrics.faithfulness import lead

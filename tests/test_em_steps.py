@@ -16,7 +16,6 @@ from loger.errors import LogerError
 from loger.graph import history
 from loger.learning import em as em_module
 from loger.learning import pools, pseudo
-from loger.learning.config import EMConfig
 from loger.learning.em import EM, ablate_hidden
 from loger.learning.estep import propose_hidden, surplus
 from loger.learning.fitted import FittedLogic, Round
@@ -24,6 +23,7 @@ from loger.learning.mstep import SPREAD, Asked
 from loger.learning.pools import pair_scores, uniform_items
 from loger.learning.pseudo import calibration_pairs, hidden_pairs, pseudo_users
 from loger.learning.tune import tuned
+from loger.logic.config import EMConfig
 from loger.logic.mln import Logic, features, listwise, pseudo_likelihood, typical_strengths
 from loger.metrics.significance import resampled_means
 from loger.ranking.ranker import Fusion

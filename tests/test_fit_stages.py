@@ -17,7 +17,7 @@ from loger.encoder import TransEConfig
 from loger.engine import LocalEngine
 from loger.engine.files import MANIFEST
 from loger.learning import em, fit
-from loger.learning.config import DerivedConfig, EMConfig
+from loger.logic.config import DerivedConfig, EMConfig
 from loger.model import LOGER
 
 CONFIG = LOGERConfig(

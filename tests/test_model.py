@@ -24,7 +24,7 @@ from loger.explain.attribution import explain
 from loger.explain.reasons import NEAR
 from loger.explain.record import SCHEMA
 from loger.graph import history
-from loger.learning.config import DerivedConfig, EMConfig
+from loger.logic.config import DerivedConfig, EMConfig
 from loger.model import LOGER, LOGERConfig
 from loger.ranking.selection import Selection
 from loger.reasoner.config import PAPER

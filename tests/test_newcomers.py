@@ -15,7 +15,7 @@ from loger.encoder.folding import score_unowned
 from loger.engine.logistic import expit
 from loger.errors import LogerError
 from loger.graph import Pairs
-from loger.learning.config import DerivedConfig
+from loger.logic.config import DerivedConfig
 from loger.model import LOGER, LOGERConfig
 from loger.updates.newcomers import fitted_scale, without_interactions
 

@@ -28,7 +28,7 @@ from loger.explain.render import rows, shown_rows
 from loger.graph import history
 from loger.grounding import Walk, ground, paths
 from loger.grounding.actions import by_first_hop, strongest_through
-from loger.learning.config import DerivedConfig
+from loger.logic.config import DerivedConfig
 from loger.model import LOGER, LOGERConfig
 from loger.rules import Rule, candidates
 from loger.rules.wording import ENGLISH, plural

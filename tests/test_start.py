@@ -10,7 +10,7 @@ import pytest
 from loger.data.demo import shop
 from loger.data.splits import split
 from loger.encoder import TransE, TransEConfig
-from loger.learning.config import EMConfig
+from loger.logic.config import EMConfig
 from loger.model import LOGER, LOGERConfig
 
 SCORING = """

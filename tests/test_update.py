@@ -25,8 +25,8 @@ from loger.errors import DataError, LogerError, UnknownNameError
 from loger.evaluation.fit_record import FitRecord
 from loger.graph import Derived, KnowledgeGraph, Vocabulary
 from loger.graph.edits import Learned
-from loger.learning.config import DerivedConfig
 from loger.learning.derived import derive
+from loger.logic.config import DerivedConfig
 from loger.model import LOGER, LOGERConfig
 from loger.rules import named_rules
 

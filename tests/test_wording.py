@@ -18,7 +18,7 @@ from loger.data.splits import split
 from loger.errors import LogerError
 from loger.graph import KnowledgeGraph, Path, Relation, Vocabulary
 from loger.grounding import paths as listed
-from loger.learning.config import DerivedConfig
+from loger.logic.config import DerivedConfig
 from loger.model import LOGER
 from loger.rules import Rule, candidates
 from loger.rules.sentences import action_sentence, evidence_sentence, path_sentence

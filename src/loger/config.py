@@ -8,7 +8,7 @@ from typing import Any, Literal
 from loger.encoder.transe import TransEConfig
 from loger.errors import LogerError, UnknownNameError
 from loger.grounding import Walk
-from loger.learning.config import DerivedConfig, EMConfig
+from loger.logic.config import DerivedConfig, EMConfig
 from loger.logic.mining import MiningConfig
 from loger.reasoner.config import PAPER, ReasonerConfig
 from loger.reasoner.search import ALGORITHM_1, SearchConfig

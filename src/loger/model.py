@@ -34,8 +34,8 @@ from loger.explain.questions import Counterfactual, WhatIf, WhyNot
 from loger.explain.reasoned import PathReasoner, Reasoned
 from loger.graph import Graph, history, whole
 from loger.graph.catalogue import Catalogue
-from loger.learning.config import Tried
-from loger.learning.fitted import Round
+from loger.learning.fitted import Fitted, Round
+from loger.logic.config import Tried
 from loger.logic.mining import Mined
 from loger.logic.mln import Logic
 from loger.ranking.ranker import Ranker, TopItems
@@ -44,7 +44,6 @@ from loger.recommender import ExplainedItem, Floats, Recommender
 from loger.rules import RuleSet
 from loger.rules.wording import ENGLISH, Wording, Words, wording_of
 from loger.store import persistence
-from loger.store.persistence import Fitted
 
 if TYPE_CHECKING:  # what only scores does without the modules that read tables and fit
     import polars as pl

@@ -18,7 +18,7 @@ from loger.evaluation.faithfulness.probing import loger_probes
 from loger.explain import frames
 from loger.grounding import Walk, ground, reach
 from loger.learning import estep, pools
-from loger.learning.config import EMConfig
+from loger.logic.config import EMConfig
 from loger.logic.mining import mine
 from loger.logic.mln import Logic
 from loger.model import LOGER, LOGERConfig

@@ -34,7 +34,7 @@ from loger.data.demo import shop
 from loger.encoder import TransE, TransEConfig
 from loger.engine import LocalEngine
 from loger.errors import LogerError
-from loger.learning.config import EMConfig
+from loger.logic.config import EMConfig
 from loger.logic.mining import MiningConfig
 from loger.model import LOGER, LOGERConfig
 from loger.recommender import Recommender, fit_for, part_matrix, ranked

@@ -36,8 +36,8 @@ from loger.encoder import TransEConfig
 from loger.engine import LocalEngine, RayEngine
 from loger.grounding import Walk
 from loger.learning import pools as candidate_pools
-from loger.learning.config import PoolConfig
 from loger.learning.pools import gather
+from loger.logic.config import PoolConfig
 from loger.model import LOGER, LOGERConfig
 from loger.recommender import part_matrix, ranked
 from loger.store import export as exporting

@@ -63,7 +63,7 @@ def _use_everything() -> None:
     from loger.config import LOGERConfig
     from loger.data.demo import shop
     from loger.data.splits import split
-    from loger.learning.config import DerivedConfig
+    from loger.logic.config import DerivedConfig
 
     parts = split(shop(users=60, items=60).dataset)
     LocalSLIM(candidates=20).fit(parts)  # as fits do where items are many

@@ -54,7 +54,7 @@ def encoder_alone(seed: int = 0, **settings: Any) -> Recommender:
 def loger(seed: int = 0, **settings: Any) -> Recommender:
     """LOGER with its defaults, or with settings of EMConfig or LOGERConfig."""
     from loger.engine.settings import overridden
-    from loger.learning.config import EMConfig
+    from loger.logic.config import EMConfig
     from loger.model import LOGER, LOGERConfig
 
     whole = {field.name for field in fields(LOGERConfig)}

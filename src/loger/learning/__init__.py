@@ -1,1 +1,1 @@
-"""How a model is learned: the E-step, the M-step, EM, and the order of a fit."""
+"""How a model is learned: read ``estep``, ``mstep`` and ``em`` in that order, then ``fit``."""

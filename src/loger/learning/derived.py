@@ -29,7 +29,7 @@ from loger.baselines.slim import CANDIDATES, MOST, LinearItems, LocalSLIM, large
 from loger.data.splits import Split
 from loger.engine import Engine, Progress, silent
 from loger.graph import INTERACTION, Derived, KnowledgeGraph, Relation
-from loger.learning.config import DerivedConfig, FollowedByConfig, GoesWithConfig, Tried
+from loger.logic.config import DerivedConfig, FollowedByConfig, GoesWithConfig, Tried
 from loger.metrics.tuning import Tuned, search
 from loger.recommender import PairMatrix, Recommender, part_matrix
 from loger.rules import RuleSet, make_rule

@@ -33,7 +33,6 @@ from loger.engine import Engine, LocalEngine, Progress, silent
 from loger.errors import LogerError
 from loger.graph import Graph, KnowledgeGraph
 from loger.grounding import Walk
-from loger.learning.config import EMConfig
 from loger.learning.estep import best_by_encoder, propose_hidden, select_hidden, surplus
 from loger.learning.fitted import FittedLogic, Round
 from loger.learning.mstep import Asked, Listwise
@@ -46,6 +45,7 @@ from loger.learning.pseudo import (
     labelled,
     pseudo_m_step,
 )
+from loger.logic.config import EMConfig
 from loger.logic.mln import Floats, blank_logic, log_popularity
 from loger.metrics import ranking
 from loger.metrics.significance import resampled_means

@@ -34,11 +34,10 @@ from loger.engine.threads import Background
 from loger.errors import LogerError
 from loger.explain.reasoned import PathReasoner
 from loger.graph import INTERACTION, KnowledgeGraph, Pairs, whole
-from loger.learning.config import DerivedConfig, EMConfig, Tried
 from loger.learning.derived import choose, derive, derived_rules
 from loger.learning.em import EM, OnceRound
 from loger.learning.estep import select_hidden
-from loger.learning.fitted import FittedLogic, Round, kept_rounds
+from loger.learning.fitted import Fitted, FittedLogic, Round, kept_rounds
 from loger.learning.tune import (
     POPULARITIES,
     RECENCIES,
@@ -47,11 +46,11 @@ from loger.learning.tune import (
     tuned,
     with_or_without,
 )
+from loger.logic.config import DerivedConfig, EMConfig, Tried
 from loger.logic.mining import Mined, mine
 from loger.logic.mln import Logic
 from loger.ranking.ranker import Fusion, Ranker, sampled
 from loger.rules import RuleSet, make_rule, named_rules
-from loger.store.persistence import Fitted
 
 log = logging.getLogger(__name__)
 

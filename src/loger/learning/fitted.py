@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
+from loger.config import LOGERConfig
+from loger.data.update_log import Updates
+from loger.explain.reasoned import PathReasoner
+from loger.graph.catalogue import NOTHING, Catalogue
+from loger.logic.config import Tried
+from loger.logic.mining import Mined
 from loger.logic.mln import Logic
-from loger.ranking.ranker import Fusion
+from loger.ranking.ranker import Fusion, Ranker
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,3 +63,24 @@ def kept_rounds(trace: tuple[Round, ...], early_stop: bool) -> int:
     """How many rounds of a trace the model is of."""
     taken_back = early_stop and len(trace) > 1 and not trace[-1].improves_on(trace[-2])
     return len(trace) - 1 - taken_back
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """What a fit comes to."""
+
+    ranker: Ranker
+    config: LOGERConfig
+    """The settings that were given, and those that the fit chose."""
+    trace: tuple[Round, ...]
+    tried: list[Tried]
+    mined: Mined
+    """Every rule that was tried, with its measures."""
+    reasoner: PathReasoner | None = None
+    """φ, where lists are explained by it."""
+    updates: Updates | None = None
+    """What came after the fit; None where nothing did."""
+    record: Mapping[str, Any] | None = None
+    """How it was fitted, as ``loger fit`` notes it in the bundle."""
+    catalogue: Catalogue = NOTHING
+    """What is known of items beside the graph: values to filter by, pictures."""

@@ -19,7 +19,7 @@ from loger.engine import Engine, LocalEngine
 from loger.engine.topk import top_k
 from loger.graph import KnowledgeGraph, history, pair_keys
 from loger.grounding import Groundings, Walk, concat, reach_best, reweighed, take
-from loger.learning.config import PoolConfig
+from loger.logic.config import PoolConfig
 from loger.logic.mln import (
     Floats,
     hit_weights,

@@ -13,10 +13,10 @@ from loger.encoder.calibration import fit_calibration
 from loger.engine import Engine
 from loger.graph import Graph, KnowledgeGraph, history, whole
 from loger.grounding import Groundings
-from loger.learning.config import EMConfig
 from loger.learning.estep import propose_hidden
 from loger.learning.fitted import FittedLogic
 from loger.learning.pools import pair_scores, uniform_items
+from loger.logic.config import EMConfig
 from loger.logic.mln import (
     Floats,
     Logic,

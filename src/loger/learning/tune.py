@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from loger.config import with_setting
-from loger.learning.config import EMConfig, Tried
 from loger.learning.em import EM
 from loger.learning.fitted import FittedLogic, Round
+from loger.logic.config import EMConfig, Tried
 from loger.logic.mln import Floats
 from loger.metrics.significance import resampled_means
 

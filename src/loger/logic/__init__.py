@@ -1,1 +1,1 @@
-"""The logic model and how it is learned: read ``mln``, ``estep``, ``mstep``, then ``em``."""
+"""The Markov logic network: features of rules, probabilities, likelihoods, gradients."""

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,10 +26,10 @@ from loger.engine.topk import places, top_k
 from loger.errors import LogerError
 from loger.graph import Graph, KnowledgeGraph, Pairs, history, whole
 from loger.grounding import Groundings, Walk, ground
+from loger.logic.config import FusionKind
 from loger.logic.mln import Logic, log_popularity
 from loger.ranking.selection import Chosen, Selection
 
-FusionKind = Literal["logit", "sum", "logic"]
 Doubles = NDArray[np.float64]
 Floats = NDArray[np.float32]
 TopItems = tuple[NDArray[np.int32], Floats]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,8 @@ from loger.explain.reasoned import PathReasoner
 from loger.graph import KnowledgeGraph, Pairs, checked_ids, whole
 from loger.graph.catalogue import NOTHING, Catalogue, Unwalked
 from loger.grounding.plans import compiled
-from loger.learning.config import EMConfig, Tried
-from loger.learning.fitted import Round
+from loger.learning.fitted import Fitted, Round
+from loger.logic.config import EMConfig
 from loger.logic.mining import Mined
 from loger.logic.mln import Logic, uses_strength
 from loger.ranking.ranker import Fusion, Ranker
@@ -35,27 +35,6 @@ MAX_RULES = 5_000
 """The most rules of a bundle; tables of compiled rules grow with their square."""
 LARGEST = 1e15
 """The largest weight, in absolute value: sums of such weights are finite in single precision."""
-
-
-@dataclass(frozen=True, eq=False)
-class Fitted:
-    """What a fit comes to."""
-
-    ranker: Ranker
-    config: LOGERConfig
-    """The settings that were given, and those that the fit chose."""
-    trace: tuple[Round, ...]
-    tried: list[Tried]
-    mined: Mined
-    """Every rule that was tried, with its measures."""
-    reasoner: PathReasoner | None = None
-    """φ, where lists are explained by it."""
-    updates: Updates | None = None
-    """What came after the fit; None where nothing did."""
-    record: Mapping[str, Any] | None = None
-    """How it was fitted, as ``loger fit`` notes it in the bundle."""
-    catalogue: Catalogue = NOTHING
-    """What is known of items beside the graph: values to filter by, pictures."""
 
 
 def save(folder: Path | str, name: str, fitted: Fitted) -> None:

@@ -32,11 +32,11 @@ from loger.graph.edits import (
     without_entities,
     without_facts,
 )
+from loger.learning.fitted import Fitted
 from loger.logic.mining import Mined
 from loger.metrics.ranking import hits, ndcg
 from loger.ranking.ranker import Ranker
 from loger.rules import Rule, RuleSet
-from loger.store.persistence import Fitted
 from loger.updates.changes import Changes, Fold, Placed, placed
 from loger.updates.newcomers import with_newcomers
 

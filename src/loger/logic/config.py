@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 from loger.grounding import Walk
 from loger.logic.mln import Feature, uses_strength
-from loger.ranking.ranker import FusionKind
 from loger.rules import RuleSet
 
+FusionKind = Literal["logit", "sum", "logic"]
 WALK = Walk(first=0.0, item=0.25, user=0.5, fact=0.5, arrive=0.5)
 """Exponents that validation chose on the Amazon sets (docs/results.md)."""
 
