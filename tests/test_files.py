@@ -16,7 +16,6 @@ import pytest
 from safetensors.numpy import save_file
 
 from loger.engine import files
-from loger.engine.claims import claim
 from loger.engine.files import (
     MANIFEST,
     Kind,
@@ -24,6 +23,7 @@ from loger.engine.files import (
     atomic_folder,
     begin_checksums,
     check_files,
+    claim,
     read_manifest,
     write_text,
 )
@@ -180,7 +180,7 @@ def test_writers_at_the_same_time_leave_one_whole_folder(tmp_path: Path) -> None
 HOLDS = """
 import sys, time
 from pathlib import Path
-from loger.claims import claim
+from loger.files import claim
 with claim(Path(sys.argv[1]), "fit"):
     print("claimed", flush=True)
     time.sleep(60)
@@ -227,10 +227,10 @@ def test_what_a_killed_writer_left_is_cleared_by_the_next(tmp_path: Path) -> Non
     (tmp_path / ".box.99-abc.part").mkdir()
     (tmp_path / ".box.99-abc.part" / "0.txt").write_text("half")
     (tmp_path / ".list.txt.99-abc.part").write_text("half")
-    (tmp_path / ".boxer.part").write_text("somebody else's")
+    (tmp_path / ".box.csv.99-abc.part").write_text("of one who writes box.csv at this moment")
     pack(tmp_path / "box", "new")
     write_text(tmp_path / "list.txt", "new")
-    assert names(tmp_path) == {"box", "list.txt", ".boxer.part"}
+    assert names(tmp_path) == {"box", "list.txt", ".box.csv.99-abc.part"}
 
 
 def test_a_folder_that_a_killed_writer_moved_away_is_put_back(tmp_path: Path) -> None:

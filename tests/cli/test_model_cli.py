@@ -21,7 +21,7 @@ from loger.cli.compare import method_settings
 from loger.cli.fit import draw
 from loger.data.demo import shop
 from loger.engine import engine_named
-from loger.engine.claims import claim
+from loger.engine.files import claim
 from loger.errors import BUSY_EXIT, LogerError
 from loger.evaluation.fit_record import FitRecord
 from loger.explain.questions import history_names

@@ -133,7 +133,7 @@ def written(
     split: Split, config: LOGERConfig, out: Path, record: FitRecord, works_on: Engine
 ) -> LOGER:
     """A fitted model, saved; a second fit that would write to the same place is refused."""
-    from loger.engine.claims import claim
+    from loger.engine.files import claim
 
     out.parent.mkdir(parents=True, exist_ok=True)
     with claim(out, "fit"):

@@ -63,7 +63,7 @@ def update(
       loger update my-shop.bundle --events my-shop.bundle.events.sqlite
     """
     from loger.cli import show
-    from loger.engine.claims import claim
+    from loger.engine.files import claim
     from loger.store.bundle import check_target
 
     if events is not None:

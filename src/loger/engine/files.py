@@ -1,11 +1,10 @@
 """Files and folders that are written whole or not at all, and the manifest that vouches for them.
 
 New content is written aside, flushed to disk, and takes its place by a rename: a kill, an error
-or a full disk at any moment leaves what was there before. Whoever writes has a claim on the place
-(``loger.engine.claims``), so two writers cannot mix, and what a killed one left is cleared. A
-folder has a manifest with its kind, its format, the version of loger that wrote it, the SHA-256 of
-every file and of itself; what is damaged, incomplete or of another format is refused with the
-reason.
+or a full disk at any moment leaves what was there before. Whoever writes has a claim on the place,
+so two writers cannot mix, and what a killed one left is cleared. A folder has a manifest with its
+kind, its format, the version of loger that wrote it, the SHA-256 of every file and of itself; what
+is damaged, incomplete or of another format is refused with the reason.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ import os
 import re
 import shutil
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -27,12 +27,13 @@ from secrets import token_hex
 from typing import Any
 
 from loger import __version__
-from loger.engine.claims import OLD, PART, claim
-from loger.errors import DataError, LogerError
+from loger.errors import BusyError, DataError, LogerError
 
 MANIFEST = "manifest.json"
 HASHING = 2
 """Files of which checksums are made at a time."""
+PART, OLD = ".part", ".old"
+"""How the names end of what is being written, and of what is being replaced."""
 PATIENCE = 10.0
 """Seconds that a writer waits for another to finish before it gives up."""
 _PARTS = {"kind": str, "format": int, "loger": str, "files": dict, "about": dict, "sha256": str}
@@ -197,6 +198,9 @@ def _carry_over(old: Path, new: Path) -> None:
             shutil.copytree(entry, target, symlinks=True)
         else:
             shutil.copy2(entry, target, follow_symlinks=False)
+        for copied in (target, *target.rglob("*")):
+            if not copied.is_symlink():
+                _flush(copied)
 
 
 def _put_in_place(new: Path, place: Path) -> None:
@@ -220,7 +224,12 @@ def _put_in_place(new: Path, place: Path) -> None:
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Swap two folders in one step; False where the system or the file system cannot."""
+    """Swap two folders in one step; False where the system or the file system cannot.
+
+    Python has no name for this call of Linux. With two renames instead there would be a moment, or
+    after a kill a long time, in which readers find no folder at all, and those who may not write
+    cannot put the old one back.
+    """
     here, exchange = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
     if sys.platform != "linux":
         return False
@@ -228,6 +237,78 @@ def _exchange(one: Path, other: Path) -> bool:
     if swap is None:
         return False
     return bool(swap(here, os.fsencode(one), here, os.fsencode(other), exchange) == 0)
+
+
+# ── claims ──────────────────────────────────────────────────────────────────────────────
+
+
+@contextmanager
+def claim(path: Path, what: str = "save", wait: float = 0.0) -> Iterator[None]:
+    """The right to write to a path, for as long as the block runs; another writer is an error.
+
+    ``what`` is what others are told ("another fit is writing here"). One who is refused tries
+    again for ``wait`` seconds. A thread that has a claim may claim again. What a killed writer
+    left is removed, and a folder that it was about to replace is put back.
+
+    A claim is a lock on the file ``.NAME.lock`` beside what is written. The system releases it
+    when the process ends, however it ends, so a kill leaves nothing to clear away by hand.
+    """
+    from filelock import FileLock, Timeout  # here, since to read takes no lock, and starts sooner
+
+    path = path.resolve()
+    if not path.parent.is_dir():
+        raise DataError("there is no such folder", path=path.parent, remedy="create it first")
+    place = path.with_name(f".{path.name}.lock")
+    lock = FileLock(place, is_singleton=True)  # of this thread: it may take a lock again
+    if lock.is_locked:
+        yield
+        return
+    try:
+        lock.acquire(timeout=wait)
+    except Timeout:
+        raise _refusal(place, path) from None
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        yield  # the file system has no locks: there the last writer wins
+        return
+    try:
+        with suppress(OSError):  # on a full disk the lock holds, though it cannot say whose
+            place.write_text(f"{os.getpid()} {what}")
+        _clear_leftovers(path)
+        yield
+    finally:
+        place.unlink(missing_ok=True)  # while it is held: who waits notices, and makes another
+        lock.release()
+
+
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
+
+
+def _refusal(lock: Path, path: Path) -> BusyError:
+    """Says who is writing."""
+    pid = what = began = ""
+    with suppress(OSError):  # it has just ended
+        pid, _, what = lock.read_text(encoding="ascii", errors="replace")[:100].partition(" ")
+        began = time.strftime(", since %Y-%m-%d %H:%M:%S", time.localtime(lock.stat().st_mtime))
+    return BusyError(
+        f"another {what or 'process'} is writing here (process {pid or 'unknown'}{began})",
+        path=path,
+        remedy="wait until it has ended, or write elsewhere",
+    )
+
+
+def _clear_leftovers(path: Path) -> None:
+    """Remove what killed writers of a path left beside it; a folder that one had moved away and
+    not yet replaced is put back."""
+    left = re.compile(rf"\.{re.escape(path.name)}\.\d+-[0-9a-f]+({PART}|{OLD})")  # see _beside
+    for entry in [e for e in os.scandir(path.parent) if left.fullmatch(e.name)]:
+        if entry.name.endswith(OLD) and not path.exists():
+            Path(entry.path).rename(path)
+        elif entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path, ignore_errors=True)
+        else:
+            Path(entry.path).unlink(missing_ok=True)
 
 
 # ── manifests ───────────────────────────────────────────────────────────────────────────

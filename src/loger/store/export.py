@@ -21,12 +21,13 @@ from numpy.typing import NDArray
 
 from loger import __version__
 from loger.engine import Engine, LocalEngine, Progress, silent
-from loger.engine.claims import PART, claim
 from loger.engine.files import (
     MANIFEST,
+    PART,
     Kind,
     atomic_file,
     check_files,
+    claim,
     manifest_text,
     read_manifest,
     write_text,

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
-from loger.engine.claims import claim
+from loger.engine.files import claim
 from loger.errors import BUSY_EXIT, BusyError, LogerError
 from loger.updates.events.event import Event
 from loger.updates.events.pending import Pending, folded_seq

@@ -17,8 +17,7 @@ from typing import NamedTuple
 import polars as pl
 
 from loger.data.facts import Names, acceptable
-from loger.engine.claims import claim
-from loger.engine.files import read_manifest
+from loger.engine.files import claim, read_manifest
 from loger.graph import INTERACTION, KnowledgeGraph, whole
 from loger.graph.arrays import as_strengths
 from loger.model import LOGER
