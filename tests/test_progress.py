@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import io
 import sys
-from types import ModuleType, SimpleNamespace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
 
 import pytest
 from rich.console import Console
 
+from loger.engine import Progress, silent
 from loger.engine import progress as shown_progress
-from loger.engine import silent
 from loger.engine.progress import bars, resolved, shown
 
 
@@ -74,21 +76,20 @@ def test_a_terminal_is_drawn_on_without_asking(monkeypatch: pytest.MonkeyPatch) 
     assert "mining" in terminal.getvalue()
 
 
-def test_a_notebook_shows_one_bar_that_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("widgets", [True, False])
+def test_a_notebook_gets_bars_or_without_widgets_lines(
+    widgets: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     drawn: list[str] = []
-    shell = type("ZMQInteractiveShell", (), {"__module__": "ipykernel.zmqshell"})()
-    ipython, display = ModuleType("IPython"), ModuleType("IPython.display")
-    ipython.get_ipython = lambda: shell  # type: ignore[attr-defined]
-    display.HTML = str  # type: ignore[attr-defined]
 
-    def show(html: str, display_id: bool) -> SimpleNamespace:
-        drawn.append(html)
-        return SimpleNamespace(update=drawn.append)
+    @contextmanager
+    def bars(console: Console, before: str) -> Iterator[Progress]:
+        yield lambda what, done, total: drawn.append(what)
 
-    display.display = show  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "IPython", ipython)
-    monkeypatch.setitem(sys.modules, "IPython.display", display)
-    monkeypatch.setattr(shown_progress, "SECONDS", 0.0)
+    monkeypatch.setitem(sys.modules, "ipykernel", ModuleType("ipykernel"))
+    monkeypatch.setattr(shown_progress, "find_spec", lambda name: widgets or None)
+    monkeypatch.setattr(shown_progress, "bars", bars)
     with resolved(None) as progress:
-        progress("mining <rules>", 1, 2)
-    assert drawn == ["", '<progress value="1" max="2"></progress> mining &lt;rules&gt;', ""]
+        progress("mining", 1, 2)
+    assert drawn == ["mining"] * widgets
+    assert capsys.readouterr().err == "mining\n" * (not widgets)

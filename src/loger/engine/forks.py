@@ -14,8 +14,10 @@ from pathlib import Path
 
 from loger.errors import LogerError
 
-_orphaned = [False]
-"""Whether polars had threads in the process that this one was forked from."""
+_has_threads = False
+"""Whether polars had threads here, or further up, when this process last forked."""
+_deadlocks = False
+"""Whether polars had threads in a process that this one was forked from."""
 
 
 def _polars_has_threads() -> bool:
@@ -34,28 +36,24 @@ def _polars_has_threads() -> bool:
 
 
 def _before() -> None:
-    _orphaned[0] = _orphaned[0] or _polars_has_threads()
-
-
-def _in_parent() -> None:
-    _orphaned[0] = _inherited[0]
+    global _has_threads
+    _has_threads = _deadlocks or _polars_has_threads()
 
 
 def _in_child() -> None:
-    _inherited[0] = _orphaned[0]
+    global _deadlocks
+    _deadlocks = _has_threads  # of the parent: here its threads are gone
 
 
-_inherited = [False]
-"""What this process itself was born with; the other is of the child that is being forked."""
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)
+    os.register_at_fork(before=_before, after_in_child=_in_child)
 
 
 def check_not_forked(what: str) -> None:
-    """Refuse, in a process where it would wait for ever, what needs polars' threads."""
-    if _inherited[0]:
+    """Refuse what needs polars' threads in a process where it would wait for ever."""
+    if _deadlocks:
         raise LogerError(
-            f"{what} would wait for ever here: this process was forked from one in which polars "
-            f"had threads; start it with multiprocessing.get_context('spawn'), or do this in the "
-            f"parent"
+            f"{what} would deadlock: this process was forked from one in which polars had threads; "
+            f"use the 'spawn' start method (multiprocessing.get_context('spawn')), or do this in "
+            f"the parent"
         )

@@ -1,4 +1,4 @@
-"""Progress of long work, drawn where a person is watching: bars in a terminal or a notebook.
+"""Progress of long work, drawn by rich where a person is watching: in a terminal or a notebook.
 
 Library code reports to a callback ``progress(what, done, total)`` and draws nothing itself. This
 is the callback that draws.
@@ -7,20 +7,15 @@ is the callback that draws.
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from html import escape
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from loger.engine.protocol import Progress, silent
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-SECONDS = 0.1
-"""The least time between two updates of a notebook."""
 
 
 def resolved(progress: Progress | bool | None) -> AbstractContextManager[Progress]:
@@ -40,26 +35,20 @@ def resolved(progress: Progress | bool | None) -> AbstractContextManager[Progres
 def shown(before: str = "", *, lines: bool = False) -> Iterator[Progress]:
     """A callback that draws a bar for each step of work, and takes the bars away at the end.
 
-    ``before`` says what goes on until the first step reports. Where nobody is watching, in a log
-    or a pipe, the callback is silent, or with ``lines`` writes one line per step to stderr.
+    ``before`` says what goes on until the first step reports. A notebook without ipywidgets, which
+    rich needs there, gets one line per step. Where nobody is watching, in a log or a pipe, the
+    callback is silent, or with ``lines`` writes these lines to stderr.
     """
-    if in_notebook():
-        with _notebook(before) as progress:
-            yield progress
-    elif sys.stderr is not None and sys.stderr.isatty():
+    notebook = "ipykernel" in sys.modules or "google.colab" in sys.modules
+    if notebook and find_spec("ipywidgets") is None:
+        yield _lines(before)
+    elif notebook or (sys.stderr is not None and sys.stderr.isatty()):
         from rich.console import Console
 
         with bars(Console(stderr=True), before) as progress:
             yield progress
     else:
         yield _lines(before) if lines else silent
-
-
-def in_notebook() -> bool:
-    """Whether this runs in a Jupyter notebook or the like; IPython is not imported for it."""
-    module = sys.modules.get("IPython")
-    shell = None if module is None else module.get_ipython()
-    return type(shell).__module__.partition(".")[0] in ("ipykernel", "google")
 
 
 @contextmanager
@@ -92,32 +81,7 @@ def bars(console: Console, before: str = "") -> Iterator[Progress]:
         yield progress
 
 
-@contextmanager
-def _notebook(before: str) -> Iterator[Progress]:
-    """One bar below the cell, of the step at work; needs no widgets."""
-    ipython: Any = import_module("IPython.display")  # by name: it has no types, where it is at all
-    place = ipython.display(ipython.HTML(_bar(before, 0, 0)), display_id=True)
-    last = [0.0]
-
-    def progress(what: str, done: int, total: int) -> None:
-        now = time.monotonic()
-        if now - last[0] >= SECONDS:
-            last[0] = now
-            place.update(ipython.HTML(_bar(what, done, total)))
-
-    try:
-        yield progress
-    finally:
-        place.update(ipython.HTML(""))
-
-
-def _bar(what: str, done: int, total: int) -> str:
-    """A bar as HTML; without a total one that only moves."""
-    place = f' value="{done}" max="{total}"' if total else ""
-    return f"<progress{place}></progress> {escape(what)}" if what else ""
-
-
-def _lines(before: str) -> Callable[[str, int, int], None]:
+def _lines(before: str) -> Progress:
     """A line on stderr for what comes before, and for each step when it begins."""
     seen = set[str]()
 

@@ -1,0 +1,27 @@
+"""A whole fit by the command gives the same bundle on every engine of this machine."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from loger.data.demo import shop
+
+
+@pytest.mark.slow
+def test_a_default_fit_is_the_same_in_threads_and_in_processes(tmp_path: Path) -> None:
+    """In a fit the encoder's thread imports PyTorch while blocks are sent to workers."""
+    shop(users=120, items=80).dataset.save(tmp_path / "shop")
+    bundles = []
+    for engine in ("threads=2", "processes=2"):
+        out = tmp_path / engine
+        command = [sys.executable, "-m", "loger", "fit", str(tmp_path / "shop"), "-o", str(out)]
+        done = subprocess.run(
+            [*command, "--engine", engine], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        bundles.append({file.name: file.read_bytes() for file in out.glob("*.safetensors")})
+    assert bundles[0] == bundles[1]
