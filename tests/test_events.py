@@ -26,7 +26,7 @@ from loger.model import LOGER, LOGERConfig
 from loger.store.bundle import MODEL
 from loger.updates.events.event import Event
 from loger.updates.events.pending import fold, folded_seq, pending_of
-from loger.updates.events.store import EventStore, beside
+from loger.updates.events.store import EventStore, events_path
 
 WHEN = "2026-11-17T08:00:00+00:00"
 
@@ -168,7 +168,7 @@ def test_what_is_no_store_is_told_in_one_line(tmp_path: Path) -> None:
 
 
 def test_a_fold_is_the_update_that_the_events_amount_to(model: LOGER, bundle: Path) -> None:
-    store = EventStore(beside(bundle))
+    store = EventStore(events_path(bundle))
     store.append(
         [
             took("u1", "i2", time=500),
@@ -198,7 +198,7 @@ def test_a_fold_is_the_update_that_the_events_amount_to(model: LOGER, bundle: Pa
 
 
 def test_the_folds_of_a_day_are_one_row_of_the_log(bundle: Path) -> None:
-    store = EventStore(beside(bundle))
+    store = EventStore(events_path(bundle))
     for n, when in enumerate([WHEN, WHEN, "2026-11-18T00:00:00+00:00"]):
         store.append([took(f"new{n}", "i3", time=500)])
         fold(bundle, store.path, now=200.0, when=when, measure=5)
@@ -216,7 +216,7 @@ def test_another_store_begins_from_its_own_first_event(bundle: Path, tmp_path: P
 
 def test_a_fact_that_cannot_be_is_left_out_and_told(model: LOGER, bundle: Path) -> None:
     verb = model.graph_.relations[0].name
-    store = EventStore(beside(bundle))
+    store = EventStore(events_path(bundle))
     store.append(
         [
             Event("fact", {"head": "i1", "relation": verb, "tail": "i2"}),
@@ -237,7 +237,7 @@ def test_facts_of_a_new_relation_that_disagree_hold_up_no_fold(model: LOGER, bun
     one, other = model.items[:2]
     tails = [other, "oak"][::order]
     facts = [Event("fact", {"head": one, "relation": "made_of", "tail": t}) for t in tails]
-    store = EventStore(beside(bundle))
+    store = EventStore(events_path(bundle))
     store.append(facts)
     told = fold(bundle, store.path, now=200.0, when=WHEN)
     assert len(told.refused) == 1 and f"{tails[1]}: leads from item to" in told.refused[0]
@@ -249,7 +249,7 @@ def test_facts_of_a_new_relation_that_disagree_hold_up_no_fold(model: LOGER, bun
 
 def test_a_fact_means_the_same_though_what_it_names_is_gone_when_it_is_folded(model, bundle):
     one, other, third = model.items[:3]
-    store = EventStore(beside(bundle))
+    store = EventStore(events_path(bundle))
     facts = [
         Event("fact", {"head": one, "relation": "goes_under", "tail": t}) for t in (other, third)
     ]
@@ -260,7 +260,7 @@ def test_a_fact_means_the_same_though_what_it_names_is_gone_when_it_is_folded(mo
 
 
 def test_who_asks_to_be_forgotten_leaves_no_byte(bundle: Path) -> None:
-    store = EventStore(beside(bundle))
+    store = EventStore(events_path(bundle))
     name = "somebody-with-a-name"
     store.append([took(name, "i3", key=f"{name} 1"), took("u1", "i4", time=500)])
     store.append([Event("fact", {"head": name, "relation": "lives_in", "tail": "Bonn",
@@ -272,7 +272,7 @@ def test_who_asks_to_be_forgotten_leaves_no_byte(bundle: Path) -> None:
     store.close()
     for file in [*bundle.iterdir(), *bundle.parent.glob("shop.events*")]:
         assert name.encode() not in file.read_bytes(), file
-    again = EventStore(beside(bundle))
+    again = EventStore(events_path(bundle))
     assert again.append([took(name, "i3", key=f"{name} 1")]).duplicates == 1  # its key is known
     assert [e.kind for e in again.after(0)] == ["interaction"]
     assert again.answers()[0][2] is None
@@ -283,7 +283,7 @@ def test_a_second_bundle_holds_up_what_is_forgotten_until_it_forgot(
 ) -> None:
     other = tmp_path / "other"
     shutil.copytree(bundle, other)
-    store = EventStore(beside(bundle))
+    store = EventStore(events_path(bundle))
     store.folded_into(other, 0)
     store.append([took("new", "i3", time=500), deleted(user="new")])
     folded(bundle, store)
@@ -293,7 +293,7 @@ def test_a_second_bundle_holds_up_what_is_forgotten_until_it_forgot(
 
 
 def test_old_events_go_when_all_bundles_hold_them(bundle: Path) -> None:
-    store = EventStore(beside(bundle))
+    store = EventStore(events_path(bundle))
     store.append([took("new", "i3", time=500)])
     store.log_answers([("a" * 16, 0.0, "u1", "A", "{}")])
     fold(bundle, store.path, now=100.0 + 40 * 86_400, when=WHEN)
@@ -386,7 +386,7 @@ def test_the_command_folds_and_says_what_came(bundle: Path) -> None:
 
     from loger.cli import app
 
-    store = EventStore(beside(bundle))
+    store = EventStore(events_path(bundle))
     command = ["update", str(bundle), "--events", str(store.path)]
     assert "nothing new" in CliRunner().invoke(app, command).output
     store.append([took("new", "i3", time=500)])

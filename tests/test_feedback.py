@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from loger.cli import app
 from loger.errors import LogerError
 from loger.updates.events.event import Event
-from loger.updates.events.store import EventStore, beside
+from loger.updates.events.store import EventStore, events_path
 from loger.updates.feedback.report import difference, estimate, ratio_at_same_places, report, wilson
 from loger.updates.feedback.shown import Traffic, new_id, variant_of
 
@@ -199,7 +199,7 @@ def test_a_part_of_a_list_that_was_seen_is_all_that_counts(tmp_path: Path) -> No
 
 
 def test_the_command_draws_tables_and_json(tmp_path: Path) -> None:
-    store = log_of_clicks(beside(tmp_path / "shop"), lists=400)
+    store = log_of_clicks(events_path(tmp_path / "shop"), lists=400)
     (tmp_path / "shop").mkdir()
     drawn = CliRunner().invoke(app, ["feedback", "report", str(tmp_path / "shop")])
     assert drawn.exit_code == 0, drawn.output

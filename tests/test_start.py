@@ -83,7 +83,7 @@ LISTING = """
         main()
     except SystemExit as ended:
         assert not ended.code
-    heavy = {"polars", "pydantic", "scipy.linalg", "scipy.sparse", "torch"}
+    heavy = {"polars", "scipy.linalg", "scipy.sparse", "torch"}
     heavy |= {"loger.learning.fitting", "loger.learning.derived"}
     print(*sorted(heavy & set(sys.modules)))
 """

@@ -6,16 +6,14 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import numpy as np
 import pytest
-import typer
 from typer.testing import CliRunner, Result
 
 from loger import __version__
-from loger.cli import COMMANDS, GROUPS, _of, app, data, main
-from loger.cli.values import Command
+from loger.cli import COMMANDS, GROUPS, app, command_line, data, main
 from loger.data.demo import shop
 
 INTERACTIONS = """user,item,rating,part
@@ -286,55 +284,29 @@ def test_version_and_usage() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "named"),
     [
-        (("recommend", "b", "--user", "x", "-k", "0"), "-k must be at least 1"),
-        (("recommend", "b", "--user", "x", "-k", "ten"), "-k must be a whole number"),
-        (("recommend", "b", "--user", "x", "--diversity", "nan"), "--diversity must be at least 0"),
-        (("recommend", "b", "--user", "x", "--diversity", "half"), "--diversity must be a number"),
-        (("rules", "b", "--max-hops", "9"), "--max-hops must be "),
-        (("explain", "b", "x", "y", "--by", "me"), "--by: 'me' is not one of 'contributions', "),
-        (("recommend",), "BUNDLE is missing; see loger recommend --help"),
+        (("recommend", "b", "--user", "x", "-k", "0"), ("'-k'", " 1")),
+        (("recommend", "b", "--user", "x", "-k", "ten"), ("'-k'", "integer")),
+        (("recommend", "b", "--user", "x", "--diversity", "nan"), ("'--diversity'", " 1")),
+        (("recommend", "b", "--user", "x", "--diversity", "half"), ("'--diversity'", "number")),
+        (("rules", "b", "--max-hops", "9"), ("'--max-hops'", "3")),
+        (("explain", "b", "x", "y", "--by", "me"), ("'--by'", "contributions")),
+        (("recommend",), ("'BUNDLE'", "see loger recommend --help")),
     ],
 )
-def test_wrong_values_are_told_in_plain_words(arguments: tuple[str, ...], said: str) -> None:
+def test_wrong_values_are_one_line_that_names_the_option_and_what_it_takes(
+    arguments: tuple[str, ...], named: tuple[str, ...]
+) -> None:
     result = CliRunner().invoke(app, arguments, prog_name="loger")
     assert result.exit_code == 2
-    assert f"error: {said}" in result.stderr
-
-
-def test_values_are_read_as_what_they_are() -> None:
-    given: list[tuple[Any, ...]] = []
-
-    def tried(
-        names: list[str],
-        where: Annotated[Path | None, typer.Option()] = None,
-        k: Annotated[int, typer.Option("-k", min=1, max=9)] = 5,
-        share: float = 0.5,
-        by: Literal["rule", "path"] = "rule",
-        only: Annotated[list[int] | None, typer.Option()] = None,
-        flag: bool = False,
-    ) -> None:
-        given.append((names, where, k, share, by, only or [], flag))
-
-    tell = typer.Typer()
-    tell.command(cls=Command)(tried)
-    numbers = ["-k", "3", "--share", "1", "--only", "1", "--only", "2"]
-    line = ["a", "b", "--where", "f/g", "--by", "path", "--flag", *numbers]
-    assert CliRunner().invoke(tell, line).exit_code == 0
-    assert CliRunner().invoke(tell, ["a"]).exit_code == 0
-    assert given[0] == (["a", "b"], Path("f/g"), 3, 1.0, "path", [1, 2], True)
-    assert given[1] == (["a"], None, 5, 0.5, "rule", [], False)
-    assert [type(value) for value in given[0][2:4]] == [int, float]
-    assert (
-        "'no' is not one of 'rule', 'path'" in CliRunner().invoke(tell, ["a", "--by", "no"]).output
-    )
-    assert CliRunner().invoke(tell, ["a", "-k", "10"]).exit_code == 2
+    assert result.stderr.startswith("error: ") and result.stderr.count("\n") == 1
+    assert all(text in result.stderr for text in named)
 
 
 @pytest.mark.parametrize("name", [*COMMANDS, *GROUPS])
 def test_a_command_that_is_named_is_made_alone_and_reads_as_among_all(name: str) -> None:
-    alone = CliRunner().invoke(_of([name]), [name, "--help"], prog_name="loger")
+    alone = CliRunner().invoke(command_line([name]), [name, "--help"], prog_name="loger")
     among = CliRunner().invoke(app, [name, "--help"], prog_name="loger")
     assert alone.exit_code == among.exit_code == 0
     assert alone.stdout == among.stdout

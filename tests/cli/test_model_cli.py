@@ -17,7 +17,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from loger.cli import app
-from loger.cli.compare import method_settings
+from loger.cli.evaluate import method_settings
 from loger.cli.fit import draw
 from loger.data.demo import shop
 from loger.engine import engine_named

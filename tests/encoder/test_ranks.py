@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-from loger.cli.ranks import on_ranks
+from loger.cli.options import on_ranks
 from loger.data import split
 from loger.data.demo import shop
 from loger.encoder import TransE, TransEConfig

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from loger.baselines import EASE, ItemKNN, MostPop
 from loger.cli import app
-from loger.cli.compare import KNOWN
+from loger.cli.evaluate import KNOWN
 from loger.data import split
 from loger.data.demo import shop
 from loger.engine import ProcessEngine

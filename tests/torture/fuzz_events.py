@@ -30,7 +30,7 @@ from loger.encoder import TransEConfig
 from loger.graph import whole
 from loger.model import LOGER, LOGERConfig
 from loger.updates.events.pending import fold
-from loger.updates.events.store import beside
+from loger.updates.events.store import events_path
 from loger.web.app import create_app
 from loger.web.config import ServeConfig
 
@@ -172,9 +172,9 @@ def try_one(whole_bundle: Path, folder: Path, seed: int, counts: Counter[str]) -
                     kept.append(event)
                 keys |= {key} - {None}
             asked(client, maker, counts)
-    if not beside(place).exists():
+    if not events_path(place).exists():
         return
-    told = fold(place, beside(place), now=time.time(), when="2026-11-17T00:00:00+00:00")
+    told = fold(place, events_path(place), now=time.time(), when="2026-11-17T00:00:00+00:00")
     counts["facts refused"] += len(told.refused)
     counts["folds"] += 1
     after = LOGER.load(place)

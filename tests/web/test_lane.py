@@ -188,6 +188,7 @@ def test_the_worker_answers_while_the_lane_starts_is_dead_or_hangs(
         dead.kill()
         dead.join()
         before = answered(worker)
+        monkeypatch.setattr(lane, "RESTART_INTERVAL_S", 1000.0)
         assert worker.post("/v1/what-if", json=asked).content == right
         assert mine.process is dead  # another one would come too soon
         monkeypatch.setattr(lane, "RESTART_INTERVAL_S", 0.0)

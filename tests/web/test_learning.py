@@ -25,7 +25,7 @@ from loger.data.splits import Split
 from loger.errors import LogerError
 from loger.model import LOGER
 from loger.updates.events.pending import folded_seq
-from loger.updates.events.store import EventStore, beside
+from loger.updates.events.store import EventStore, events_path
 from loger.updates.feedback.report import report
 from loger.updates.feedback.shown import Traffic
 from loger.web.app import create_app
@@ -255,14 +255,14 @@ def test_items_and_facts_act_when_the_server_has_folded_them(place, model):
         assert [row["item"] for row in history] == ["lamp-9"]
         told = client.get("/v1/about").json()["staleness"]
         assert told["not_folded"] == 0 and told["applied"] == told["events"] == 2
-    store = EventStore(beside(place))
+    store = EventStore(events_path(place))
     assert folded_seq(place, store.id) == 2
     assert LOGER.load(place).history("newcomer")["item"].to_list() == ["lamp-9"]
 
 
 def test_a_fold_that_fails_is_told_by_health_until_one_succeeds(place, model, monkeypatch):
-    monkeypatch.setattr("loger.web.live.SOON", 0.0)
-    monkeypatch.setattr("loger.web.live.REST", 0.0)
+    monkeypatch.setattr("loger.web.live.FOLD_DELAY_S", 0.0)
+    monkeypatch.setattr("loger.web.live.MIN_IDLE_RATIO", 0.0)
     wrong = ["it went wrong"]
 
     def run(folder):
@@ -350,7 +350,7 @@ def test_kills_under_load_lose_nothing_acknowledged_and_apply_nothing_twice(plac
                 posted(url, rows)
                 acknowledged |= set(keys)
             killed(process)
-    store = EventStore(beside(place))
+    store = EventStore(events_path(place))
     kept = [e.body["user"] for e in store.after(0)]
     assert len(kept) == len(set(kept)) and {f"p{key}" for key in acknowledged} <= set(kept)
     from loger.updates.events.pending import fold
@@ -400,7 +400,7 @@ def test_two_bundles_side_by_side_and_what_is_kept_of_their_lists(place, other, 
         many = {"users": list(ids), "k": 3, "include": ["mask=few"]}
         lists = client.post("/v1/recommendations:batch", json=many).json()["lists"]
         assert all(row["item"] in model.items[:50] for one in lists for row in one["items"])
-    told = report(EventStore(beside(place)), min_shown=1)
+    told = report(EventStore(events_path(place)), min_shown=1)
     assert [v["name"] for v in told["variants"]] == ["A", "B"]
     assert sum(v["clicked"] for v in told["variants"]) == told["clicks"] == 12
     assert told["lists"] == {"made": 24, "seen": 12, "unknown": 0, "only_clicked": 0}
@@ -409,7 +409,7 @@ def test_two_bundles_side_by_side_and_what_is_kept_of_their_lists(place, other, 
     assert {row["name"] for row in told["rules"]} <= {
         str(rule) for one in models for rule in one.rules_
     }
-    kept = EventStore(beside(place)).answers()[0][4]["items"][0]["reasons"][0]
+    kept = EventStore(events_path(place)).answers()[0][4]["items"][0]["reasons"][0]
     assert set(kept) == {"relation", "of", "total", "encoder", "rules"}
 
 
@@ -424,7 +424,7 @@ def test_events_reach_both_bundles_and_both_fold_them(place, other, tmp_path, mo
         sent(client, item, *({"kind": "delete", "user": user} for user in users))
         for user in users:
             assert client.get("/v1/recommendations", params={"user": user}).status_code == 404
-        store = EventStore(beside(place))
+        store = EventStore(events_path(place))
         until(lambda: all(folded_seq(b, store.id) == 9 for b in (place, second)))
     left = {user for folder in (place, second) for user in LOGER.load(folder).users}
     assert not left & set(users)

@@ -44,7 +44,7 @@ def demo(
     if out.is_file() or {name for name in there if name[0] != "."} - set(FILES.values()):
         raise DataError("is not empty", path=out, remedy="give another folder with --out")
     if serve:
-        from loger.web.launch import check_installed
+        from loger.web.config import check_installed
 
         check_installed()
     from loger.cli import show

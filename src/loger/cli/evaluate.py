@@ -1,14 +1,15 @@
-"""``loger evaluate``: how good a model is on what it has not seen, and how faithful."""
+"""How good models are: ``loger evaluate`` for one that is fitted, ``loger compare`` for several
+methods on one data set."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from loger.cli.compare import check_methods
 from loger.cli.options import (
     AsJson,
     Bundle,
@@ -16,19 +17,29 @@ from loger.cli.options import (
     Format,
     Length,
     PositiveFrom,
+    Samples,
     Source,
     listed,
     opened,
     read,
 )
+from loger.errors import LogerError, UnknownNameError
 
 if TYPE_CHECKING:
     from loger.data import Split
     from loger.evaluation.assess import Assessment
     from loger.evaluation.fit_record import FitRecord
+    from loger.metrics.report import Report
     from loger.model import LOGER
 
 CONTROLS = "mostpop,itemknn,ease"
+SOME_FAILED = 1
+KNOWN = (
+    "mostpop, itemknn, p3alpha, rp3beta, ease, slim, itemknn-recency, rp3beta-recency, "
+    "ease-recency, slim-recency, sequence, collective, collective-recency, ials, lightgcn, sasrec, "
+    "encoder, cke, ripplenet, kgat, heteroembed, pgpr, pgpr-free, cafe, loger, loger-paper"
+)
+"""The names of loger.evaluation.methods.METHODS, written out so that --help loads nothing heavy."""
 
 
 def evaluate(
@@ -61,7 +72,7 @@ def evaluate(
     protocol: Annotated[str, typer.Option(help="full or sampled-100.")] = "full",
     k: Length = 10,
     seed: Annotated[int, typer.Option(help="Seed for intervals and samples.")] = 0,
-    samples: Annotated[int, typer.Option(min=10, help="Number of bootstrap samples.")] = 1000,
+    samples: Samples = 1000,
     engine: EngineName = "threads",
     format: Format = None,
     positive_from: PositiveFrom = None,
@@ -124,13 +135,126 @@ def draw(assessment: Assessment, report_file: Path | None) -> None:
     """Show what was measured."""
     from loger.cli import show
 
-    report = assessment.report
-    users = f"{len(report.users):,} users"
-    show.say(f"{report.dataset}, {report.protocol} ranking, {report.part}, {users}, %")
-    show.say(report.table())
+    draw_report(assessment.report, assessment.report.protocol)
     if assessment.untuned:
         show.say(f"not tuned, with default settings: {', '.join(assessment.untuned)}")
     for measured in assessment.faithfulness[:1]:
         show.say("\n" + measured.table())
     if report_file is not None:
         typer.echo(f"\nreport in {report_file}")
+
+
+def draw_report(report: Report, protocol: str) -> None:
+    """Show the table of a report under a line that says what was measured."""
+    from loger.cli import show
+
+    users = f"{len(report.users):,} users"
+    show.say(f"{report.dataset}, {protocol} ranking, {report.part}, {users}, %")
+    show.say(report.table())
+
+
+# ── loger compare ───────────────────────────────────────────────────────────────────────
+
+
+def compare(
+    path: Source,
+    methods: Annotated[
+        str, typer.Option(help=f"Names, separated by commas: {KNOWN}.", show_default=False)
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for tables and results (compare-NAME).", show_default=False),
+    ] = None,
+    part: Annotated[str, typer.Option(help="What to evaluate on: test or validation.")] = "test",
+    protocol: Annotated[
+        list[str], typer.Option(help="How to rank: full or sampled-100; may be repeated.")
+    ] = ["full"],  # noqa: B006
+    set_: Annotated[
+        list[str],
+        typer.Option("--set", metavar="METHOD.NAME=VALUE", help="A setting; it is not tuned then."),
+    ] = [],  # noqa: B006
+    tune: Annotated[
+        bool | None,
+        typer.Option(
+            help="Tune all methods on validation, or none. Default: those whose grid takes "
+            "minutes; for the others see docs/compare.md.",
+            show_default=False,
+        ),
+    ] = None,
+    k: Length = 10,
+    seed: Annotated[int, typer.Option(help="Seed for the split, the fits and samples.")] = 0,
+    samples: Samples = 1000,
+    engine: EngineName = "threads",
+    format: Format = None,
+    positive_from: PositiveFrom = None,
+    json: AsJson = False,
+) -> None:
+    """Fit several methods and compare them in one table.
+
+    All are evaluated on the same users and candidates. Means are in percent, with 95 % intervals
+    over users; p is that of the paired difference from the best. Results are kept: the same
+    command, resumed or with one more method, runs only what is missing. A method that fails is
+    named and does not stop the others.
+
+    \b
+    Examples:
+      loger compare my-shop --methods mostpop,ease,pgpr
+      loger compare my-shop --methods pgpr,ials --set pgpr.epochs=3 --protocol sampled-100
+    """
+    from loger.engine import engine_named
+
+    settings, on = method_settings(set_), engine_named(engine)
+    dataset = read(path, format, positive_from)
+    from loger.cli import show
+    from loger.data import split
+    from loger.evaluation.compare import compare as run
+
+    folder = out or Path(f"compare-{dataset.name.replace(' ', '-')}")
+    with show.engine("preparing", on) as works_on:
+        compared = run(
+            split(dataset, seed=seed),
+            listed(methods),
+            folder,
+            part=part,  # type: ignore[arg-type]
+            protocols=protocol,  # type: ignore[arg-type]
+            settings=settings,
+            tune=tune,
+            k=k,
+            seed=seed,
+            samples=samples,
+            engine=works_on,
+            progress=works_on.progress,
+        )
+    if json:
+        from json import loads
+
+        reports = {name: loads(report.to_json()) for name, report in compared.reports.items()}
+        show.as_json({"failures": dict(compared.failures), "reports": reports})
+    else:
+        for protocol, report in compared.reports.items():
+            draw_report(report, protocol)
+            typer.echo()
+        typer.echo(f"written to {folder}")
+    for name, error in compared.failures.items():
+        show.say(f"error: {name} failed: {error} (see {folder / name}.error.txt)", err=True)
+    if compared.failures:
+        raise typer.Exit(SOME_FAILED)
+
+
+def check_methods(names: Sequence[str]) -> None:
+    """Refuse unknown methods before any work."""
+    for name in names:
+        if name not in KNOWN.split(", "):
+            raise UnknownNameError("method", name, KNOWN.split(", "))
+
+
+def method_settings(texts: list[str]) -> dict[str, dict[str, Any]]:
+    """METHOD.NAME=VALUE as {method: {name: value}}, values as in every other command."""
+    from loger.engine.settings import parsed
+
+    form = "METHOD.NAME=VALUE, such as ease.l2=30"
+    by_method = parsed(texts, form)
+    for method, values in by_method.items():
+        if not isinstance(values, dict):
+            raise LogerError(f"a setting is written {form}, got {method}={values}")
+    return by_method

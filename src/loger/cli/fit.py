@@ -20,9 +20,9 @@ from loger.cli.options import (
     Source,
     TestShare,
     ValidationShare,
+    on_ranks,
     read,
 )
-from loger.cli.ranks import on_ranks
 
 if TYPE_CHECKING:
     from loger.data import Split

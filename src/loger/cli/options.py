@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+import os
+from collections.abc import Callable, Container
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -55,6 +57,11 @@ PositiveFrom = Annotated[
     typer.Option(help="Keep only interactions with at least this rating.", show_default=False),
 ]
 
+Samples = Annotated[int, typer.Option(min=10, help="Number of bootstrap samples.")]
+Host = Annotated[
+    str, typer.Option(help="The address to listen at; 0.0.0.0 lets other machines in.")
+]
+Port = Annotated[int, typer.Option(min=0, max=65535, help="0 takes any free port.")]
 EngineName = Annotated[
     str,
     typer.Option(
@@ -63,7 +70,7 @@ EngineName = Annotated[
         help="Where the work runs: threads[=N], processes[=N], ray or ray=ADDRESS.",
     ),
 ]
-INTERRUPTED = 130
+INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 
 
 def listed(text: str) -> list[str]:
@@ -101,3 +108,26 @@ def named(model: LOGER, kind: str, text: str, among: Container[int] | None = Non
     all or of those ``among`` which it is looked for first."""
     words = model.graph_.vocabulary
     return str(words.names[words.id(kind, text, among)])
+
+
+# ── under torchrun ──────────────────────────────────────────────────────────────────────
+
+
+def on_ranks(command: Callable[..., None]) -> Callable[..., None]:
+    """The command, run by the leading one of the ranks that torchrun started, if it did."""
+
+    @wraps(command)
+    def run(*arguments: object, **options: object) -> None:
+        if int(os.environ.get("WORLD_SIZE", "1")) <= 1 or "RANK" not in os.environ:
+            command(*arguments, **options)
+            return
+        from loger.encoder.training.ranks import joined
+
+        with joined(int(os.environ.get("LOCAL_RANK", "0"))) as ranks:
+            if ranks.leads:
+                command(*arguments, **options)
+                typer.echo(ranks.summary(), err=True)
+            else:
+                ranks.help()
+
+    return run

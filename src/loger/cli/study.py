@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from loger.cli.options import AsJson, Format, PositiveFrom, listed
+from loger.cli.options import AsJson, Format, Host, Port, PositiveFrom, listed
 from loger.errors import LogerError
 
 app = typer.Typer(no_args_is_help=True, help="Let people rank the reasons of methods, blindly.")
@@ -86,10 +86,8 @@ def make(
 @app.command()
 def serve(
     file: File,
-    host: Annotated[
-        str, typer.Option(help="The address to listen at; 0.0.0.0 lets other machines in.")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any free port.")] = 8010,
+    host: Host = "127.0.0.1",
+    port: Port = 8010,
     json: AsJson = False,
 ) -> None:
     """Serve a study to raters, until Ctrl-C.
@@ -103,7 +101,7 @@ def serve(
     """
     from loger.cli import show
     from loger.study import Study
-    from loger.web.launch import check_installed
+    from loger.web.config import check_installed
 
     study = Study(file)
     check_installed()

@@ -1,7 +1,8 @@
-"""The events of a server: kept, followed by every worker, and folded into bundles.
+"""The events of a server: kept on disk, followed by every worker, and folded into bundles.
 
-A worker rebuilds nothing. What a user did acts through a view of that user (``Served.person``);
-what changes items and facts waits for a new bundle, which a process of its own makes.
+A worker rebuilds nothing. What a user did takes effect through a view of that user
+(``Served.person``); changes of items and facts wait for a new bundle, which a process of its own
+makes.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from loger.engine.files import claim
 from loger.errors import BUSY_EXIT, BusyError, LogerError
 from loger.updates.events.event import Event
 from loger.updates.events.pending import Pending, folded_seq
-from loger.updates.events.store import Answer, Appended, EventStore, beside
+from loger.updates.events.store import Answer, Appended, EventStore, events_path
 from loger.updates.feedback.shown import LETTERS, variant_of
 from loger.web.config import ServeConfig
 from loger.web.metrics import Metrics
@@ -29,18 +30,19 @@ from loger.web.schemas import Staleness
 from loger.web.service import Service
 
 log = logging.getLogger("loger.web")
-POLL = 0.2
+POLL_INTERVAL_S = 0.2
 """Seconds between looks for events that other workers took."""
-TIDY = 1_500
-"""Looks between two times that lists which nobody saw are dropped: five minutes."""
-SOON = 2.0
-"""Seconds after which events on items and facts are folded, so that several go together."""
-REST = 10.0
-"""A fold may not come sooner than so many times what the last one took: it takes a tenth of a core
-at most."""
+CLEANUP_TURNS = 1_500
+"""Looks between cleanups of lists that nobody saw: every five minutes."""
+FOLD_DELAY_S = 2.0
+"""Seconds until events on items and facts are folded, so that several go together."""
+MIN_IDLE_RATIO = 10.0
+"""The pause after a fold, in times of what the fold took: folding takes at most a tenth of a
+core."""
 MEASURED = 100
-"""Users on whom a fold measures how well the model foresaw what they did."""
+"""Users to evaluate on before a fold."""
 NICE = 5
+"""How far the priority of a fold is below that of a worker."""
 
 
 class Events:
@@ -48,7 +50,7 @@ class Events:
 
     def __init__(self, config: ServeConfig, services: Sequence[Service], metrics: Metrics) -> None:
         self.config, self.services, self.metrics = config, services, metrics
-        self.path = Path(config.events) if config.events else beside(config.bundle)
+        self.path = Path(config.events) if config.events else events_path(config.bundle)
         self._store: EventStore | None = None
         self._opening, self._end = threading.Lock(), threading.Event()
         self._answers: deque[Answer] = deque(maxlen=100_000)
@@ -77,7 +79,7 @@ class Events:
         try:
             store = self.store(make=True)
             assert store is not None
-            told = store.append(events)
+            appended = store.append(events)
         except LogerError as error:
             raise ProblemError(503, f"events cannot be kept now: {error}") from error
         for event in events:
@@ -85,7 +87,7 @@ class Events:
             variant = "" if id_ is None else LETTERS[variant_of(id_)]
             self.metrics.events.labels(event.kind, variant).inc()
         self.try_to_follow()
-        return told
+        return appended
 
     def note(self, answer: Answer) -> None:
         """Keep what was recommended, soon; a kill may lose the last half second of it."""
@@ -99,11 +101,11 @@ class Events:
             store.log_answers(answers)
 
     def _write_down(self, turn: int) -> None:
-        """As ``flush``, now and then; lists that cannot be kept hold up nothing."""
+        """Flush and clean up now and then; a disk that is full stops nothing else."""
         try:
             if turn % 3 == 0:
                 self.flush()
-            if turn % TIDY == 0 and (store := self.store()) is not None:
+            if turn % CLEANUP_TURNS == 0 and (store := self.store()) is not None:
                 store.drop_unseen(time.time())
         except LogerError as error:
             if not self._lost:
@@ -121,13 +123,13 @@ class Events:
 
     def _watch(self) -> None:
         turns = 0
-        while not self._end.wait(POLL):
+        while not self._end.wait(POLL_INTERVAL_S):
             turns += 1
             self.try_to_follow()
             self._write_down(turns)
 
     def try_to_follow(self) -> None:
-        """As ``follow``; what goes wrong is told by ``problem``."""
+        """As ``follow``, but errors go to ``problem``."""
         try:
             self.follow()
             self.problem = None
@@ -193,8 +195,8 @@ class Events:
 
 
 class _Folder:
-    """Folds events into one bundle, in a process of its own. Workers need not agree: who comes
-    second finds the fold claimed, or a newer bundle to take up."""
+    """Folds events into one bundle, in a process of its own. Workers need not agree on who does it:
+    the second one finds the fold claimed, or a newer bundle to load."""
 
     def __init__(self, service: Service, events: Events) -> None:
         self.service, self.events, self.bundle = service, events, service.folder
@@ -204,7 +206,7 @@ class _Folder:
         """Why the last fold failed; None if it did not."""
 
     def tend(self, now: float, every: float) -> bool:
-        """Fold if it is time to; whether that was done."""
+        """Fold if it is time, and return whether that was done."""
         served, store = self.service.served, self.events.store()
         if served.pending is None or store is None or now < self._rest_until:
             return False
@@ -216,11 +218,12 @@ class _Folder:
                 if folded_seq(real, store.id) <= served.holds(store.id):
                     self._run()
         except BusyError:  # another worker folds, or somebody updates
-            self._rest_until = now + SOON
+            self._rest_until = now + FOLD_DELAY_S
             return False
         finally:
             took = time.monotonic() - begun
-            self._rest_until = max(self._rest_until, now + took + max(SOON, REST * took))
+            pause = max(FOLD_DELAY_S, MIN_IDLE_RATIO * took)
+            self._rest_until = max(self._rest_until, now + took + pause)
         self.service.refresh()
         return True
 
@@ -239,14 +242,14 @@ class _Folder:
             raise BusyError(why) if busy else LogerError(why)
 
     def stop(self) -> None:
-        """End a fold that is under way; the next one begins it anew."""
+        """End a running fold; the next one starts it again."""
         if self._child is not None and self._child.poll() is None:
             self._child.terminate()
 
 
 def _due(pending: Pending, now: float, every: float) -> bool:
-    """Whether events should be folded: those that nothing else applies soon, others in time."""
+    """Whether events should be folded now: soon if they take effect no other way, else in time."""
     if pending.since is None:
         return False
     waited = now - pending.since
-    return waited >= every or (pending.waiting > 0 and waited >= SOON)
+    return waited >= every or (pending.waiting > 0 and waited >= FOLD_DELAY_S)

@@ -209,11 +209,12 @@ class UnknownParameterError(LogerError):
 
 async def known_parameters(request: Request) -> None:
     """Refuse query parameters that the path does not take: a misspelt one would be ignored."""
-    route = request.scope.get("route")
-    dependant = getattr(route, "dependant", None)
+    dependant = getattr(request.scope.get("route"), "dependant", None)
     if dependant is None:
         return
-    known = [field.alias for field in dependant.query_params]
+    known = [
+        field.alias for part in (dependant, *dependant.dependencies) for field in part.query_params
+    ]
     for name in request.query_params:
         if name not in known:
             hint = did_you_mean(name, known) or f"; {request.url.path} takes none"

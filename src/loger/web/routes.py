@@ -26,7 +26,7 @@ from loger.web import schemas as s
 from loger.web.live import Events
 from loger.web.masks import Masks
 from loger.web.problems import ProblemError, known_parameters
-from loger.web.served import IMAGE_TYPES, Served, find_image
+from loger.web.served import IMAGE_TYPES, Served, Subject, find_image
 from loger.web.service import Service, Variants
 
 ERRORS: dict[int | str, dict[str, Any]] = {
@@ -35,6 +35,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 router = APIRouter(prefix="/v1", responses=ERRORS, dependencies=[Depends(known_parameters)])
 
 User = Annotated[s.Name, Query(description="A known user.")]
+Item = Annotated[s.Name, Query()]
 Text = Annotated[str, Query(max_length=s.NAME, description="The start or a part of a name.")]
 Most = Annotated[int, Query(ge=1, le=s.MOST, description="How many at most.")]
 
@@ -162,42 +163,50 @@ def what_if(request: Request, ask: s.AskList) -> s.WhatIf:
 # ── explaining ──────────────────────────────────────────────────────────────────────────
 
 
-def _explain(request: Request, ask: s.AskItem) -> dict[str, Any]:
+def _about(request: Request, ask: s.AskItem | s.AskWhyNot) -> tuple[Served, Subject, int]:
+    """The bundle that answers a question, whom it is about, and which item."""
     served = _served_to(request, ask)
     item = served.item(ask.item)
-    model, user, name = served.person(ask)
-    users, items = np.array([user]), np.array([item])
-    words = _words(request)
-    told = explain(model.ranker_, users, items, ask.paths, words=words)[0]
-    record = told.as_dict(every=ask.reasons == "all")
-    _called(record, name)
-    return record | {"rows": [row._asdict() for row in rows(record, words)]}
+    return served, served.person(ask), item
+
+
+def _item_query(
+    user: User,
+    item: Item,
+    paths: Annotated[s.Paths, Query()] = 3,
+    reasons: Annotated[s.Reasons, Query()] = "shown",
+) -> s.AskItem:
+    return s.AskItem(user=user, item=item, paths=paths, reasons=reasons)
+
+
+def _rank_query(user: User, item: Item, k: Annotated[s.K, Query()] = 10) -> s.AskWhyNot:
+    return s.AskWhyNot(user=user, item=item, k=k)
 
 
 @router.get("/explain", tags=["explaining"])
 def explain_known(
-    request: Request,
-    user: User,
-    item: Annotated[s.Name, Query()],
-    paths: Annotated[s.Paths, Query()] = 3,
-    reasons: Annotated[s.Reasons, Query()] = "shown",
+    request: Request, ask: Annotated[s.AskItem, Depends(_item_query)]
 ) -> ShownRecord:
     """Why an item has its score for a known user: reasons, the rest, rules and paths."""
-    ask = s.AskItem(user=user, item=item, paths=paths, reasons=reasons)
-    return _explain(request, ask)  # type: ignore[return-value]
+    return explain_for(request, ask)
 
 
 @router.post("/explain", tags=["explaining"])
 def explain_for(request: Request, ask: s.AskItem) -> ShownRecord:
     """Why an item has its score for a user, a new user, or either with changes."""
-    return _explain(request, ask)  # type: ignore[return-value]
+    _, (model, user, name), item = _about(request, ask)
+    users, items = np.array([user]), np.array([item])
+    words = _words(request)
+    found = explain(model.ranker_, users, items, ask.paths, words=words)[0]
+    record = _called(found.as_dict(every=ask.reasons == "all"), name)
+    return record | {"rows": [row._asdict() for row in rows(record, words)]}  # type: ignore[return-value]
 
 
 @router.get("/explain/reasoner", tags=["explaining"])
 def explain_by_reasoner(
     request: Request,
     user: User,
-    item: Annotated[s.Name, Query()],
+    item: Item,
     paths: Annotated[s.Paths, Query()] = 3,
 ) -> ReasonedRecord:
     """The paths that the paper's reasoner finds from a known user to an item, or that it missed."""
@@ -210,63 +219,43 @@ def explain_by_reasoner(
     return told.said(_words(request)).as_dict()  # type: ignore[return-value]
 
 
-def _why_not(request: Request, ask: s.AskWhyNot) -> dict[str, Any]:
-    served = _served_to(request, ask)
-    item = served.item(ask.item)
-    model, user, name = served.person(ask)
-    k = min(ask.k, served.graph.n_items)
-    answer = WhyNot.of(model.ranker_, user, item, k, _words(request))
-    record = answer.as_dict()
-    _called(record["explanation"], name)
-    _called(record["last"], name)
-    return {**record, "text": str(answer)}
-
-
 @router.get("/why-not", tags=["explaining"])
-def why_not(
-    request: Request,
-    user: User,
-    item: Annotated[s.Name, Query()],
-    k: Annotated[s.K, Query()] = 10,
-) -> s.WhyNot:
+def why_not(request: Request, ask: Annotated[s.AskWhyNot, Depends(_rank_query)]) -> s.WhyNot:
     """What keeps an item out of a known user's k best."""
-    ask = s.AskWhyNot(user=user, item=item, k=k)
-    return _why_not(request, ask)  # type: ignore[return-value]
+    return why_not_for(request, ask)
 
 
 @router.post("/why-not", tags=["explaining"])
 def why_not_for(request: Request, ask: s.AskWhyNot) -> s.WhyNot:
     """What keeps an item out of the k best of a user, a new user, or either with changes."""
-    return _why_not(request, ask)  # type: ignore[return-value]
-
-
-def _counterfactual(request: Request, ask: s.AskWhyNot) -> dict[str, Any]:
-    served = _served_to(request, ask)
-    item = served.item(ask.item)
-    model, user, name = served.person(ask)
+    served, (model, user, name), item = _about(request, ask)
     k = min(ask.k, served.graph.n_items)
-    answer = Counterfactual.of(model.ranker_, user, item, k, budget=s.REMOVALS)
-    answer = replace(answer, words=_words(request))
-    return {**answer.as_dict(), "user": name, "text": str(answer)}
+    answer = WhyNot.of(model.ranker_, user, item, k, _words(request))
+    record = answer.as_dict()
+    _called(record["explanation"], name)
+    _called(record["last"], name)
+    return {**record, "text": str(answer)}  # type: ignore[return-value]
 
 
 @router.get("/counterfactual", tags=["explaining"])
 def counterfactual(
-    request: Request,
-    user: User,
-    item: Annotated[s.Name, Query()],
-    k: Annotated[s.K, Query()] = 10,
+    request: Request, ask: Annotated[s.AskWhyNot, Depends(_rank_query)]
 ) -> s.Counterfactual:
     """The fewest interactions without which an item leaves a known user's k best."""
-    ask = s.AskWhyNot(user=user, item=item, k=k)
-    return _counterfactual(request, ask)  # type: ignore[return-value]
+    return counterfactual_for(request, ask)
 
 
 @router.post("/counterfactual", tags=["explaining"])
 def counterfactual_for(request: Request, ask: s.AskWhyNot) -> s.Counterfactual:
     """The fewest interactions without which an item leaves the k best of a user, a new user, or
     either with changes."""
-    return _counterfactual(request, ask)  # type: ignore[return-value]
+    served, (model, user, name), item = _about(request, ask)
+    k = min(ask.k, served.graph.n_items)
+    found = Counterfactual.of(model.ranker_, user, item, k, budget=s.REMOVALS)
+    found = replace(found, words=_words(request))
+    return {  # type: ignore[return-value]
+        **found.as_dict(), "user": name, "text": str(found)
+    }  # fmt: skip
 
 
 # ── rules ───────────────────────────────────────────────────────────────────────────────
@@ -349,14 +338,14 @@ def history(request: Request, user: User) -> s.History:
 
 
 @router.get("/facts", tags=["finding"])
-def facts(request: Request, item: Annotated[s.Name, Query()]) -> s.ItemFacts:
+def facts(request: Request, item: Item) -> s.ItemFacts:
     """What is known of an item, relation by relation."""
     known = _served(request).facts(item)
     return {**known, "image": _picture(request, item) is not None}  # type: ignore[return-value]
 
 
 @router.get("/images", tags=["finding"], response_class=FileResponse)
-def image(request: Request, item: Annotated[s.Name, Query()]) -> FileResponse:
+def image(request: Request, item: Item) -> FileResponse:
     """The picture of an item, if the server has one."""
     path = _picture(request, item)
     if path is None:

@@ -32,7 +32,7 @@ GUEST = "you"
 """What a new user is called, unless a known one is."""
 
 
-class Asked(NamedTuple):
+class Subject(NamedTuple):
     """Who a question is about."""
 
     model: LOGER
@@ -83,7 +83,7 @@ class Served:
 
     # ── who ─────────────────────────────────────────────────────────────────────────────
 
-    def person(self, who: Who) -> Asked:
+    def person(self, who: Who) -> Subject:
         """Someone, with what events and the question itself change about them."""
         if (who.user is None) == (who.history is None):
             raise ProblemError(422, "give either a user or a history")
@@ -111,7 +111,7 @@ class Served:
             raise UnknownNameError("item", name, (), near=())
         return entity - self.graph.n_users
 
-    def _known(self, name: str, who: Who) -> Asked:
+    def _known(self, name: str, who: Who) -> Subject:
         """A user by name, who may be known from events alone."""
         changed = self._changed(name)
         if changed is None and name not in self.graph.vocabulary.ids("user"):
@@ -126,8 +126,8 @@ class Served:
             return self._newcomer(kept, name, changed.strengths)
         user = self.user(name)
         if changed is None and not (who.remove or who.add):
-            return Asked(self.model, user, name)
-        return Asked(self._with_changes(user, name, changed, who), user, name)
+            return Subject(self.model, user, name)
+        return Subject(self._with_changes(user, name, changed, who), user, name)
 
     def _changed(self, name: str) -> Person | None:
         return None if self.pending is None else self.pending.person(name)
@@ -176,7 +176,7 @@ class Served:
 
     def _newcomer(
         self, names: Sequence[str], name: str | None = None, told: Mapping[str, float] | None = None
-    ) -> Asked:
+    ) -> Subject:
         """A new user who has some items, perhaps with strengths."""
         if not self.takes_new_users:
             raise ProblemError(409, "this model's encoder knows only the users it was trained with")
@@ -186,9 +186,9 @@ class Served:
         strong = [(told or {}).get(v, usual) for v in names]
         view = self._guests.ranker_.user_view(guest, (), items, range(len(items)), strong)
         called = self._guests.graph_.vocabulary.names[guest] if name is None else name
-        return Asked(self._guests.with_ranker(view), guest, called)
+        return Subject(self._guests.with_ranker(view), guest, called)
 
-    def label(self, asked: Asked) -> str:
+    def label(self, asked: Subject) -> str:
         """What a user is called where people read."""
         changed = self._changed(asked.name)
         if changed is not None and (changed.label is not None or not changed.kept):
@@ -242,7 +242,7 @@ class Served:
         values = dict.fromkeys(v for c in columns for v in c.values if wanted in v.casefold())
         return [{"type": entity_type, "name": v, "label": v} for v in values]
 
-    def history(self, asked: Asked) -> list[dict[str, Any]]:
+    def history(self, asked: Subject) -> list[dict[str, Any]]:
         """The items of a user, the latest first."""
         table = history_table(asked.model.graph_, asked.user)
         return [{"time": None, **row} for row in table.to_dicts()]

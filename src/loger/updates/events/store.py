@@ -60,8 +60,8 @@ class Appended(NamedTuple):
     """The number of the last event of the store."""
 
 
-def beside(bundle: Path | str) -> Path:
-    """Where the events of a bundle are kept unless somewhere else is named."""
+def events_path(bundle: Path | str) -> Path:
+    """The file that keeps the events of a bundle, unless another one is named."""
     path = Path(bundle)
     return path.with_name(f"{path.name}.events.sqlite")
 
@@ -74,7 +74,7 @@ class EventStore:
         self._lock = threading.Lock()
         if not self.path.parent.is_dir():
             raise DataError("there is no such folder", path=self.path.parent, remedy="create it")
-        with self._told():
+        with self._naming_file():
             self._db = sqlite3.connect(
                 self.path, timeout=PATIENCE, isolation_level=None, check_same_thread=False
             )
@@ -112,7 +112,7 @@ class EventStore:
             (_digest(e.key), e.at, e.kind, _user(e), json.dumps(e.body, ensure_ascii=False))
             for e in events
         ]
-        with self._lock, self._told(), self._writing():
+        with self._lock, self._naming_file(), self._writing():
             before = self._db.total_changes
             self._db.executemany(
                 "INSERT INTO event (key, at, kind, user, body) VALUES (?, ?, ?, ?, ?) "
@@ -126,12 +126,12 @@ class EventStore:
     def log_answers(self, answers: Iterable[Answer]) -> None:
         """Keep what was recommended."""
         rows = [(*answer[:4], compress(answer[4].encode(), 1)) for answer in answers]
-        with self._lock, self._told(), self._writing():
+        with self._lock, self._naming_file(), self._writing():
             self._db.executemany("INSERT OR IGNORE INTO answer VALUES (?, ?, ?, ?, ?)", rows)
 
     def drop_unseen(self, now: float) -> None:
         """Drop lists of which no impression or click came in time."""
-        with self._lock, self._told(), self._writing():
+        with self._lock, self._naming_file(), self._writing():
             self._db.execute(
                 "DELETE FROM answer WHERE at < ? AND NOT EXISTS (SELECT 1 FROM event "
                 "WHERE kind IN ('impression', 'click') "
@@ -141,7 +141,7 @@ class EventStore:
 
     def folded_into(self, bundle: Path | str, seq: int) -> None:
         """Note up to which number a bundle holds the events."""
-        with self._lock, self._told(), self._writing():
+        with self._lock, self._naming_file(), self._writing():
             self._db.execute(
                 "INSERT INTO bundle VALUES (?, ?) "
                 "ON CONFLICT (path) DO UPDATE SET folded = excluded.folded",
@@ -153,7 +153,7 @@ class EventStore:
         hold and is older than some days."""
         self.drop_unseen(now)
         done = self._folded_everywhere()
-        with self._lock, self._told():
+        with self._lock, self._naming_file():
             with self._writing():
                 self._forget(done)
                 old = now - keep_days * DAY
@@ -209,7 +209,7 @@ class EventStore:
         return [(*row[:4], json.loads(decompress(row[4]))) for row in rows]
 
     def _all(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        with self._lock, self._told():
+        with self._lock, self._naming_file():
             return self._db.execute(sql, values).fetchall()
 
     def _one(self, sql: str) -> Any:
@@ -230,8 +230,8 @@ class EventStore:
             raise
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
-        """Says of an error of SQLite which file it is about."""
+    def _naming_file(self) -> Iterator[None]:
+        """Re-raise errors of SQLite as errors that name the file."""
         try:
             yield
         except sqlite3.OperationalError as error:
