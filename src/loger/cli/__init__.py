@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import sys
 from collections.abc import Callable, Iterable
@@ -126,6 +127,7 @@ def main() -> None:
     alone = bool(named) and named[0] in COMMANDS | GROUPS
     code: list[int] = []
     if named and named[0] in ANSWERING:
+        gc.set_threshold(100_000)  # what is imported and read stays, so there is little to collect
         atexit.register(_leave, code)  # before all others, so it runs after them
     try:
         (command_line(named) if alone else app)(prog_name="loger")
