@@ -121,7 +121,7 @@ def on_ranks(command: Callable[..., None]) -> Callable[..., None]:
         if int(os.environ.get("WORLD_SIZE", "1")) <= 1 or "RANK" not in os.environ:
             command(*arguments, **options)
             return
-        from loger.encoder.training.ranks import joined
+        from loger.encoder.training.distributed import joined
 
         with joined(int(os.environ.get("LOCAL_RANK", "0"))) as ranks:
             if ranks.leads:

@@ -198,7 +198,7 @@ def explain_for(request: Request, ask: s.AskItem) -> ShownRecord:
     users, items = np.array([user]), np.array([item])
     words = _words(request)
     found = explain(model.ranker_, users, items, ask.paths, words=words)[0]
-    record = _called(found.as_dict(every=ask.reasons == "all"), name)
+    record = found.as_dict(every=ask.reasons == "all") | {"user": name}
     return record | {"rows": [row._asdict() for row in rows(record, words)]}  # type: ignore[return-value]
 
 
