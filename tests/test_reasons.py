@@ -242,9 +242,9 @@ def drawn(e) -> str:
 
 def printed(e) -> str:
     """What the command line prints."""
-    to = Console(width=400, file=StringIO())
-    to.print(show.explanation(e.as_dict() | {"paths": []}))
-    return to.file.getvalue()
+    out = StringIO()
+    Console(width=400, file=out).print(show.explanation(e.as_dict() | {"paths": []}))
+    return out.getvalue()
 
 
 def report(e) -> str:

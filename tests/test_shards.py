@@ -18,6 +18,7 @@ from loger.data.demo import shop
 from loger.encoder import TransEConfig
 from loger.engine import LocalEngine, ProcessEngine
 from loger.errors import DataError
+from loger.explain.frames import lists_table
 from loger.model import LOGER, LOGERConfig
 from loger.ranking.selection import select
 from loger.store import export
@@ -118,7 +119,7 @@ def test_a_damaged_part_is_named(model, tmp_path):
 
 
 def test_an_error_says_in_which_block_and_in_whose_list_it_is(model, tmp_path, monkeypatch):
-    table = export.lists_table
+    table = lists_table
 
     def fails(ranker, users, *asked):
         if 77 in users:

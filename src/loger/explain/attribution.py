@@ -138,9 +138,9 @@ class Explanation:
     score: float
     """S, in double precision."""
     encoder: float
-    """What the encoder gives: w_enc·s, or q with the paper's fusion."""
+    """What the encoder contributes: w_enc·s, or q with the paper's fusion."""
     logic: float
-    """What the logic gives: logit p, or α·p with the paper's fusion."""
+    """What the logic contributes: logit p, or α·p with the paper's fusion."""
     logit: float
     """logit p = prior + popularity + Σ of the rules."""
     prior: float
@@ -182,12 +182,12 @@ class Explanation:
 
     @property
     def appeal(self) -> float:
-        """What the item has whoever asks, beyond the mean item."""
+        """What the item has for any user, beyond the mean item."""
         return self.attribution.appeal
 
     @property
     def opaque(self) -> float | None:
-        """What an encoder gives that cannot name actions; None if it can."""
+        """What the encoder contributes where it cannot name actions; None if it can."""
         return self.attribution.opaque
 
     @cached_property
@@ -199,7 +199,7 @@ class Explanation:
 
     @cached_property
     def shown(self) -> tuple[Reason, ...]:
-        """The first reasons: as many as carry 80 % of what actions carry, but at most five."""
+        """The reasons that are shown: up to five, enough to carry 80% of what all actions give."""
         return tuple(self._reasons(self.attribution.shown, self.together.shown[self.place]))
 
     @property
@@ -210,7 +210,7 @@ class Explanation:
     @property
     def carried_of_actions(self) -> float:
         """The share of what all actions give that the shown reasons carry; 0 where all actions
-        together speak against the item."""
+        together count against the item."""
         whole = float(self.attribution.actions.sum())
         return sum(reason.total for reason in self.shown) / whole if whole > 0 else 0.0
 
@@ -241,9 +241,9 @@ class Explanation:
 
     @property
     def paths(self) -> tuple[PathPart, ...]:
-        """First the strongest path of each rule, the rule of largest contribution first, but of
-        those within 10 % of it the one that the user's history has most paths of; then the next
-        strongest of each."""
+        """First the strongest path of each rule, then the next strongest of each. The rule of the
+        largest contribution comes first; among those within 10% of it, the one that the user's
+        history has most paths of."""
         return self.by_rule.paths[self.place]
 
     @property
@@ -255,7 +255,7 @@ class Explanation:
 
     @property
     def decomposition_error(self) -> float:
-        """How far Σ of the parts is from logit p: what METHOD 8 asks to be at most 1e-6."""
+        """How far Σ of the parts is from logit p, which METHOD 8 wants to be at most 1e-6."""
         parts = sum(part.contribution for part in self.rules)
         return abs(self.prior + self.popularity + parts - self.logit)
 

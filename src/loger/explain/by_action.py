@@ -4,12 +4,12 @@
 
 a runs over the user's interactions and the facts about the user. c_a gathers all paths that begin
 with a and, where the encoder's score is a sum over interactions, a's part of that. Everything is
-measured against the mean item, the mean score of all items that the user does not have: S less
-that is the item's *lead*, and shares are shares of the lead.
+compared with the mean item, whose score is the mean over all items that the user does not have. S
+less that is the item's *lead*, and shares are shares of the lead.
 
-What the rules give the mean item is taken off each action in proportion to what its paths give all
-items together (``given_to_all``), so that an action which speaks for everything is no reason for
-one thing.
+What the rules give the mean item is subtracted from each action in proportion to what its paths
+give all items together (``given_to_all``), so that an action which supports everything is no reason
+for one thing.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class Attribution:
     mean: float
     """The mean score of all items that the user does not have."""
     appeal: float
-    """What the item has whoever asks, beyond the mean item."""
+    """What the item has for any user, beyond the mean item."""
     opaque: float | None
-    """What the encoder gives beyond the mean item, where no action of it can be named; None where
-    all of it is among the actions."""
+    """What the encoder gives beyond the mean item, where it cannot name actions; None where all of
+    it is among the actions."""
     rules: Doubles  # [the user's edges]: by the paths that begin with each, beyond the mean item
     mean_rules: Doubles  # [the user's edges]: what those give the mean item
     encoder: Doubles  # [the user's edges]
@@ -66,8 +66,8 @@ class Attribution:
 
     @cached_property
     def shown(self) -> list[int]:
-        """The edges that are shown as reasons, the largest total first: as many as carry 80 % of
-        what actions carry, but at most five."""
+        """The edges that are shown as reasons, the largest total first: up to five, enough to carry
+        80% of what all actions give."""
         totals = self.actions
         order = np.argsort(-totals, kind="stable")[:MAX_SHOWN]
         order = order[totals[order] > 0]
@@ -86,7 +86,7 @@ def confidences(given: Doubles, opaque: float = 0.0) -> Doubles:
     S is the logarithm of a rate, up to a constant of the user: alone, action a makes e^c_a times as
     much of what the item has by itself, and so adds e^c_a − 1. Of causes that compete each has the
     share of what it adds, and the item's own appeal has the 1: (e^c_a − 1) / (1 + Σ_b (e^c_b − 1)).
-    What speaks against the item adds nothing.
+    An action that counts against the item adds nothing.
 
     >>> confidences(np.log([3.0, 2.0, 0.5]))
     array([0.5 , 0.25, 0.  ])
@@ -205,6 +205,7 @@ def _scale(
     row: int,
     mean_base: float,
 ) -> _Scale:
+    """The scale of some pairs (``rows``) of one user, who has ``row`` in the scores."""
     fusion = ranker.fusion
     unit = parts.prior + parts.popularity[rows]
     opaque, mean_opaque = None, 0.0
@@ -214,6 +215,8 @@ def _scale(
     weight = fusion.encoder_weight if encoder is not None and fusion.uses_encoder else 0.0
     if fusion.kind != "sum":
         return _Scale(np.ones(len(rows)), unit, mean_base, weight, opaque, mean_opaque)
+    # S = q + α·σ(logit) is no sum over rules. Each gets a share of what they gain together,
+    # α·(σ(logit) − σ(unit)), in proportion to its part of the logit, so that all still adds up.
     base = fusion.alpha * expit(unit)
     of_rules = parts.logit[rows] - unit
     gained = fusion.alpha * parts.p[rows] - base
@@ -247,7 +250,8 @@ def _attribution(
         of_encoder[:n] = scale.encoder * (encoder.actions[:, k] - encoder.mean_actions)
         appeal += scale.encoder * (encoder.appeal[k] - encoder.mean_appeal)
         mean_encoder = scale.encoder * (encoder.mean_appeal + float(encoder.mean_actions.sum()))
-    # What the rules give the mean item is what nothing else does.
+    # The mean item is no item, so no rule can be grounded for it: what the rules give it is what
+    # remains of its score.
     mean_rules = mean - scale.mean_base - mean_encoder
     by_edge = mean_rules * for_all
     if not for_all.any():
@@ -256,5 +260,13 @@ def _attribution(
     np.add.at(of_rules, cells[:, 0], worth)
     opaque = None if scale.opaque is None else float(scale.opaque[k] - scale.mean_opaque)
     return Attribution(
-        mean, float(appeal), opaque, of_rules, by_edge, of_encoder, cells, worth, strengths
+        mean=mean,
+        appeal=float(appeal),
+        opaque=opaque,
+        rules=of_rules,
+        mean_rules=by_edge,
+        encoder=of_encoder,
+        cells=cells,
+        worth=worth,
+        strengths=strengths,
     )

@@ -1,7 +1,7 @@
-"""Reasons: a user's actions with what they give an item, their evidence, and both in words.
+"""Reasons: a user's actions with what they contribute, their evidence, and both in words.
 
-What an action gives is worked out in ``by_action``; here its strongest paths are looked up and put
-in the order in which they are told.
+``by_action`` computes what an action contributes. Here its strongest paths are looked up and put in
+the order in which people read them.
 """
 
 from __future__ import annotations
@@ -109,8 +109,8 @@ class Reason:
     mean: float
     """What the rules give the mean item by it: not counted for this one."""
     evidence: tuple[Evidence, ...]
-    """By rule, the largest contribution first; but of those within 10 % of the largest that comes
-    first whose rule the user's history has most paths of. total = Σ of it + encoder − mean."""
+    """By rule, the largest contribution first; among those within 10% of the largest, the one whose
+    rule the user's history has most paths of. total = Σ of it + encoder − mean."""
     words: Wording = field(default=ENGLISH, repr=False, compare=False)
 
     @property
@@ -122,7 +122,7 @@ class Reason:
 
     @property
     def evidence_text(self) -> str:
-        """What speaks for it, in the order of the evidence, what hardly counts left out."""
+        """The evidence in words, in its order, without what hardly counts."""
         least, told, company = SMALL * abs(self.total), list[Evidence](), False
         for e in self.evidence:
             if e.contribution >= least and not (company and is_company(e.rule)):
@@ -276,10 +276,11 @@ def leading(
     worth: Doubles,
     counts: Callable[[NDArray[np.int64]], NDArray[np.integer]],
 ) -> NDArray[np.bool_]:
-    """Which of each group's evidence is told first, though another may give a little more: of what
-    is within 10 % of the group's largest, that whose rule the user's history has most paths of.
+    """Which of each group's evidence comes first, though another may contribute a little more: of
+    what is within 10% of the group's largest, the one whose rule the user's history has most paths
+    of, because that is more like what the user did before.
 
-    ``counts`` gives those numbers for some places; it is only asked where there is a choice.
+    ``counts`` returns those numbers for some places; it is only called where there is a choice.
     """
     out = np.zeros(len(worth), dtype=bool)
     if not len(worth):

@@ -4,8 +4,8 @@
     S = q + α·p               (``sum``, the paper's)
     S = logit p               (``logic``)
 
-where s is the encoder's score, q = σ(a·s + b) its calibration, and p what the rules give. Lists,
-explanations, what-if, evaluation and EM all ask a ``Ranker``.
+where s is the encoder's score, q = σ(a·s + b) its calibration, and p the logic's probability.
+Recommendations, explanations, what-if, evaluation and EM all ask a ``Ranker``.
 """
 
 from __future__ import annotations
@@ -52,9 +52,8 @@ class Fusion:
     alpha: float = 0.3
     """α of the paper."""
     own: Own | None = None
-    """Where the encoder's score is a plain sum over a user's interactions
-    (``AdditiveEncoder.sums``): what items' own parts count beside it.
-    None: the encoder's own score, whatever it is."""
+    """How much items' own parts count where the encoder's score is a plain sum over a user's
+    interactions (``AdditiveEncoder.sums``). None: the encoder's own score, whatever it is."""
 
     @property
     def uses_encoder(self) -> bool:
@@ -69,6 +68,7 @@ class Fusion:
             return np.zeros_like(logit), logit
         if self.kind == "sum":
             return self.calibration(s), self.alpha * expit(logit.astype(np.float64))
+        # The weight takes the type of s, so that float32 scores stay float32.
         return s.dtype.type(self.encoder_weight) * s, logit
 
     def total(self, logit: Floats, s: Floats) -> Floats:
@@ -97,13 +97,13 @@ class Parts:
 
     @property
     def p(self) -> Doubles:
-        """What the rules give, as a probability."""
+        """The logic's probability."""
         out: Doubles = expit(self.logit)
         return out
 
     @property
     def q(self) -> Doubles:
-        """What the encoder gives, as a probability."""
+        """The encoder's score, calibrated to a probability."""
         return self.fusion.calibration(self.s)
 
     @property
@@ -115,7 +115,7 @@ class Parts:
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """The scores of all items for a block of users, each made once."""
+    """The scores of all items for a block of users, each computed once."""
 
     graph: Graph
     users: NDArray[np.int64]
@@ -141,13 +141,13 @@ class Scores:
         return float(self._free(self.total, row).mean(dtype=np.float64))
 
     def mean_encoder(self, row: int, fusion: Fusion) -> float:
-        """What the encoder gives those items on average."""
+        """What the encoder adds to S of those items on average."""
         s = self._free(self.encoder, row).astype(np.float64)
         return float(fusion.parts(np.zeros_like(s), s)[0].mean())
 
     def _free(self, scores: Floats, row: int) -> Floats:
-        """The scores of the items that are not in the history of a user: what lies between those
-        that are, for a mask as long as the catalogue takes several times as long."""
+        """The scores of the items that are not in the history of a user, by row."""
+        # Cutting at the few known items is several times as fast as a mask over the catalogue.
         _, known = history(self.graph, self.users[row : row + 1])
         first, *rest = np.split(scores[row], np.unique(known))
         return np.concatenate([first, *(part[1:] for part in rest)])
@@ -167,10 +167,13 @@ class Scores:
 
 @dataclass(frozen=True, eq=False)
 class Ranker:
-    """What has been learned, on a graph: scores, their parts, and the best items. Immutable."""
+    """What has been learned, on a graph: scores, what they are made of, and the best items.
+
+    A ranker never changes; what-if questions and updates make another one.
+    """
 
     graph: Graph
-    """What users have, and what is popular."""
+    """What users have, and how popular items are."""
     logic_graph: Graph
     """What rules are grounded in: the graph itself, or a sample of it."""
     encoder: Encoder
@@ -181,8 +184,8 @@ class Ranker:
     sample: tuple[int, int] | None = None
     """Neighbours sampled per entity and relation, and the seed; None: the whole graph."""
     held_out: Pairs = field(default_factory=Pairs)
-    """What users are known to have though the graph does not say so, because it was held out to
-    test on: it is never recommended, and no score depends on it."""
+    """What users have that is not in the graph because it was held out to test on. It is never
+    recommended, and no score depends on it."""
 
     @classmethod
     def of(
@@ -206,7 +209,7 @@ class Ranker:
     def score(self, users: ArrayLike) -> Floats:
         """S of all items for a block of users, -inf for what is in their histories; [users, items].
 
-        Held-out items have the score that is to be tested.
+        Held-out items keep their scores, because these are what a test ranks.
         """
         block = np.asarray(users, dtype=np.int64)
         total = self.logic.logits(self.logic_graph, block, observed=False)
@@ -218,7 +221,8 @@ class Ranker:
     def scores(self, users: ArrayLike, *, observed: bool = True) -> Scores:
         """S and s of all items for a block of users, distinct and ascending.
 
-        Without ``observed`` the scores of what a user has already mean nothing.
+        Without ``observed`` the scores of what a user has already mean nothing. That is faster, and
+        all that recommending needs: such items must be scored as if they were new (METHOD L2).
         """
         block = np.asarray(users, dtype=np.int64)
         s = self.encoder_scores(block)
@@ -238,8 +242,7 @@ class Ranker:
         k: int,
         engine: Engine | None = None,
     ) -> TopItems:
-        """The k best items of users, exactly, what they have left out; ties go to the lower
-        number."""
+        """The k best items that users do not have, exactly; ties go to the lower number."""
         return self.choose(users, k, Selection(), engine)[:2]
 
     def choose(
@@ -271,8 +274,8 @@ class Ranker:
         return known_items(self.graph, self.held_out, users)
 
     def rule_counts(self, user: int) -> NDArray[np.int64]:
-        """n_l(u): how many paths of each rule lead from a user to what it has; [rules]. The last
-        few thousand users' are kept."""
+        """n_l(u): how many paths of each rule lead from a user to what they have; [rules]. Those of
+        the last few thousand users are kept."""
         if user not in self._counted:
             _, items = history(self.graph, np.array([user]))
             owner, rules = np.full(len(items), user), self.logic.rules
@@ -329,7 +332,9 @@ class Ranker:
         strengths: Sequence[float] | None = None,
     ) -> Ranker:
         """The ranker for questions about one user who has other interactions, by number."""
-        if self.sample is not None:  # what is drawn depends on the whole graph
+        # A view only overlays one user's row. A sample is drawn from the whole graph, so with one
+        # the graph itself must be built again.
+        if self.sample is not None:
             graph = whole(self.graph).without_interactions([user] * len(remove), remove)
             return self.on(graph.plus([user] * len(add), add, times, strengths))
         return self.on(whole(self.graph).user_view(user, remove, add, times, strengths))
