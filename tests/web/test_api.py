@@ -206,6 +206,9 @@ def test_the_http_schema_of_explanations_is_that_of_the_library(client):
     assert inlined({"$ref": "ExplanationRecord"}) == ours
     told = parts["ExplanationRecord"]["properties"]["rank"]
     assert told["description"] == "Among all items that the user does not have."
+    told = parts["ShownRecord"]["properties"]  # all of the above, with the rows
+    assert told.keys() - parts["ExplanationRecord"]["properties"].keys() == {"rows"}
+    assert told["rank"] == parts["ExplanationRecord"]["properties"]["rank"]
 
 
 def test_rules_come_with_weights_and_with_paths_that_exist(client, model):
@@ -540,8 +543,10 @@ def test_all_reasons_are_every_action_and_the_shown_ones_come_first(client, mode
     assert every == client.post("/v1/explain", json=asked | {"reasons": "all"}).json()
     assert len(every["reasons"]) > len(shown["reasons"]) > 0
     assert every["reasons"][: len(shown["reasons"])] == shown["reasons"]
-    assert {k: v for k, v in every.items() if k != "reasons"} == {
-        k: v for k, v in shown.items() if k != "reasons"
+    for told in (every, shown):
+        assert sum(row["contribution"] for row in told["rows"]) == pytest.approx(told["lead"])
+    assert {k: v for k, v in every.items() if k not in ("reasons", "rows")} == {
+        k: v for k, v in shown.items() if k not in ("reasons", "rows")
     }
     given = every["mean"] + every["appeal"] + sum(r["total"] for r in every["reasons"])
     assert given == pytest.approx(every["score"], abs=1e-9)

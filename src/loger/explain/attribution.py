@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,8 +41,7 @@ BLOCK = 64
 """Users whose items are ranked at a time, to place those that are explained."""
 
 
-@dataclass(frozen=True, slots=True)
-class RulePart:
+class RulePart(NamedTuple):
     """What a rule adds to logit p of a pair."""
 
     rule: Rule

@@ -260,13 +260,5 @@ def _attribution(
     np.add.at(of_rules, cells[:, 0], worth)
     opaque = None if scale.opaque is None else float(scale.opaque[k] - scale.mean_opaque)
     return Attribution(
-        mean=mean,
-        appeal=float(appeal),
-        opaque=opaque,
-        rules=of_rules,
-        mean_rules=by_edge,
-        encoder=of_encoder,
-        cells=cells,
-        worth=worth,
-        strengths=strengths,
+        mean, float(appeal), opaque, of_rules, by_edge, of_encoder, cells, worth, strengths
     )

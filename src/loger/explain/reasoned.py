@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from loger.reasoner.walker import Reasoner
 
 
-@dataclass(frozen=True, slots=True)
-class FollowedRule:
+class FollowedRule(NamedTuple):
     """One of the user's best rules."""
 
     rule: Rule
@@ -42,8 +41,7 @@ class FollowedRule:
     """y_{u,l}."""
 
 
-@dataclass(frozen=True, slots=True)
-class WalkedPath:
+class WalkedPath(NamedTuple):
     """A path that the reasoner found."""
 
     part: PathPart

@@ -26,10 +26,9 @@ from loger.rules.wording import ENGLISH, Wording
 Doubles = NDArray[np.float64]
 EVIDENCE_PATHS = 3
 """The strongest paths that are looked up of an action and a rule."""
-NEAR = 0.1
-"""Of evidence that gives this share less than the largest, or less still, any may come first."""
-SMALL = 0.05
-"""Evidence that carries less of its reason than this is not put into words."""
+NEAR, SMALL = 0.1, 0.05
+"""Evidence that contributes at most this share less than the largest may come first; evidence that
+carries less of its reason than the second is not put into words."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,15 +42,28 @@ class Between:
         return {**handler(core), **self.keywords()}
 
 
-# Tells pydantic, which only the server needs, that texts below fields describe them.
-_DOCUMENTED = {"use_attribute_docstrings": True}
+def _describe_inherited(schema: dict[str, Any], kind: type) -> None:
+    """Describe inherited fields as their own class does; pydantic reads no other class's texts."""
+    from pydantic import TypeAdapter  # it calls this, so it is there
+
+    if kind.__mro__[1] is not _Record:
+        for name, field in TypeAdapter(kind.__mro__[1]).json_schema()["properties"].items():
+            schema["properties"][name] |= {k: v for k, v in field.items() if k == "description"}
+
+
+class _Record:
+    """Tells pydantic, which only the server needs, that texts below fields describe them."""
+
+    __pydantic_config__ = {  # noqa: RUF012
+        "use_attribute_docstrings": True,
+        "json_schema_extra": _describe_inherited,
+    }
 
 
 @dataclass(frozen=True)
-class EntityRecord:
+class EntityRecord(_Record):
     """Anything that has a name."""
 
-    __pydantic_config__ = _DOCUMENTED
     name: str
     """What identifies it among those of its type."""
     label: str
@@ -59,10 +72,9 @@ class EntityRecord:
 
 
 @dataclass(frozen=True)
-class RuleRecord:
+class RuleRecord(_Record):
     """What a rule adds to a score."""
 
-    __pydantic_config__ = _DOCUMENTED
     rule: str
     """The rule as its relations."""
     sentence: str
@@ -76,10 +88,9 @@ class RuleRecord:
 
 
 @dataclass(frozen=True)
-class PathRecord:
+class PathRecord(_Record):
     """What a path adds to a score."""
 
-    __pydantic_config__ = _DOCUMENTED
     rule: str
     """The rule that it is a path of."""
     contribution: float
@@ -95,10 +106,9 @@ class PathRecord:
 
 
 @dataclass(frozen=True)
-class EvidenceRecord:
+class EvidenceRecord(_Record):
     """How an action leads to the item by one rule."""
 
-    __pydantic_config__ = _DOCUMENTED
     rule: str
     contribution: float
     """What the action gives by this rule."""
@@ -111,10 +121,9 @@ class EvidenceRecord:
 
 
 @dataclass(frozen=True)
-class ReasonRecord:
+class ReasonRecord(_Record):
     """An action of the user, or a fact about the user, and what it gives the item."""
 
-    __pydantic_config__ = _DOCUMENTED
     action: str
     """Such as "you bought ink"."""
     entity: EntityRecord
@@ -138,12 +147,11 @@ class ReasonRecord:
 
 
 @dataclass(frozen=True)
-class ExplanationRecord:
+class ExplanationRecord(_Record):
     """Why an item has its score. By action: mean + appeal + opaque + all actions = score, of which
     the weightiest are the reasons. By rule: encoder + logic = score, and logit = prior + popularity
     + the contributions of the rules; with the default fusion, logic is logit."""
 
-    __pydantic_config__ = _DOCUMENTED
     user: str
     item: str
     label: str
@@ -192,10 +200,9 @@ class ExplanationRecord:
 
 
 @dataclass(frozen=True)
-class RowRecord:
+class RowRecord(_Record):
     """One line of what an item's lead is made of, as people see it."""
 
-    __pydantic_config__ = _DOCUMENTED
     kind: str
     """reason, others (all actions that are no reason), appeal, or opaque (the encoder's part, where
     it cannot name actions)."""
@@ -216,10 +223,9 @@ class ShownRecord(ExplanationRecord):
 
 
 @dataclass(frozen=True)
-class FollowedRecord:
+class FollowedRecord(_Record):
     """One of the user's best rules, which the reasoner follows."""
 
-    __pydantic_config__ = _DOCUMENTED
     rule: str
     sentence: str
     """The rule in plain English."""
@@ -236,10 +242,9 @@ class WalkedRecord(PathRecord):
 
 
 @dataclass(frozen=True)
-class ReasonedRecord:
+class ReasonedRecord(_Record):
     """What the paper's path reasoner finds for an item."""
 
-    __pydantic_config__ = _DOCUMENTED
     user: str
     item: str
     label: str

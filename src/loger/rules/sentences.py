@@ -17,7 +17,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from loger.graph import INTERACTION, INVERSE_MARK, Graph, Path
 from loger.rules.rule import Rule
@@ -27,8 +27,7 @@ SHOWN = 3
 """Entities that two things share that are named."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hop:
+class Hop(NamedTuple):
     """One step of a path or a rule, with what its ends are called."""
 
     forms: Forms
