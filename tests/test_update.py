@@ -452,7 +452,7 @@ def test_what_is_not_there_cannot_be_removed(model):
         model.remove(facts=[(model.items[0], "has_brand", "no such brand")])
     user = model.users[0]
     free = next(v for v in model.items if v not in model.owned(user))
-    with pytest.raises(LogerError, match="there is no fact"):
+    with pytest.raises(LogerError, match="has no fact"):
         model.remove(interactions=[(user, free)])
 
 

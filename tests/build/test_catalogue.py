@@ -17,7 +17,7 @@ from loger.data.dataset import Dataset
 from loger.encoder import TransEConfig
 from loger.errors import DataError, UnknownNameError
 from loger.graph import KnowledgeGraph, Relation, Vocabulary
-from loger.graph.catalogue import Unwalked
+from loger.graph.catalogue import FilterOnlyColumn
 from loger.model import LOGER, LOGERConfig
 from loger.ranking.selection import select
 from loger.rules import make_rule
@@ -220,7 +220,7 @@ def test_what_an_item_no_longer_has_is_removed_beside_the_graph(model: LOGER) ->
 
 def test_an_item_that_goes_leaves_the_catalogue(model: LOGER) -> None:
     fewer = model.remove(items=["P001"])
-    before, after = (m.catalogue_.unwalked[-1] for m in (model, fewer))
+    before, after = (m.catalogue_.filter_only[-1] for m in (model, fewer))
     assert len(after.items) == len(before.items) - 1
     assert "pictures/1.png" not in fewer.catalogue_.images.values()
     names = fewer.items
@@ -239,10 +239,12 @@ def test_the_command_updates_from_the_shops_own_tables(model: LOGER, tmp_path: P
 
 
 def test_a_hostile_catalogue_is_refused() -> None:
-    column = Unwalked.of("has_stock", "stock", [("yes", 0), ("yes", 5)])
+    column = FilterOnlyColumn.of("has_stock", "stock", [("yes", 0), ("yes", 5)])
     column.check(6)
     with pytest.raises(loger.LogerError, match="do not exist"):
         column.check(5)
-    swapped = Unwalked("has_stock", "stock", ("yes",), column.places, column.items[::-1].copy())
+    swapped = FilterOnlyColumn(
+        "has_stock", "stock", ("yes",), column.places, column.items[::-1].copy()
+    )
     with pytest.raises(loger.LogerError, match="not in order"):
         swapped.check(6)

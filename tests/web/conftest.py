@@ -8,7 +8,7 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from loger.graph.catalogue import Catalogue, Unwalked
+from loger.graph.catalogue import Catalogue, FilterOnlyColumn
 from loger.model import LOGER
 from loger.web.app import create_app
 from loger.web.config import ServeConfig
@@ -29,7 +29,7 @@ def bundle(default_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     for kind in ("user", "item", "brand"):
         words.labels[words.span(kind).start] = HOSTILE
     stock = [("yes", v) for v in range(model.graph_.n_items) if v % 4] + [("recalled", 4)]
-    column = Unwalked.of("has_in_stock", "in_stock", stock)
+    column = FilterOnlyColumn.of("has_in_stock", "in_stock", stock)
     model.catalogue_ = Catalogue((column,), {0: "a/0.png", 1: "https://example.org/1.png?w=9"})
     model.save(folder)
     return folder

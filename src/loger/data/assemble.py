@@ -134,15 +134,15 @@ def _with_strengths(first: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     if "strength" in rows.columns:
         amounts = as_strengths(rows["strength"].cast(pl.Float64).fill_null(1.0).to_numpy())
         rows = rows.with_columns(pl.Series("strength", amounts))
-        told = rows.group_by(by).agg(pl.col("strength").sum())
+        strengths = rows.group_by(by).agg(pl.col("strength").sum())
     elif len(first) == len(rows):
         return first
     elif "rating" in rows.columns:
-        told = rows.group_by(by).agg(pl.col("rating").max())
+        strengths = rows.group_by(by).agg(pl.col("rating").max())
     else:
-        told = rows.group_by(by).agg(pl.len().cast(pl.Float64).alias("strength"))
-    known = first.drop(told.columns[-1], strict=False)
-    return known.join(told, on=by, how="left", maintain_order="left")
+        strengths = rows.group_by(by).agg(pl.len().cast(pl.Float64).alias("strength"))
+    known = first.drop(strengths.columns[-1], strict=False)
+    return known.join(strengths, on=by, how="left", maintain_order="left")
 
 
 def note_unused(entities: pl.Series, facts: pl.DataFrame, notes: list[Note]) -> None:

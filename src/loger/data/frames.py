@@ -26,7 +26,7 @@ _SEPARATORS = ",;\t|"
 def read(source: Path | str | object) -> pl.DataFrame:
     """The table at a path, or of a frame that is in memory already; with ``line``."""
     if isinstance(source, str | Path):
-        with tables.told(source):
+        with tables.errors_naming(source):
             return _read_file(Path(source))
     if not isinstance(source, pl.LazyFrame) and not is_frame(source):
         raise DataError(

@@ -66,7 +66,7 @@ def load(
                 path=path,
                 remedy="give its folder",
             )
-        with tables.told(path):
+        with tables.errors_naming(path):
             return plain.read(interactions=path, positive_from=positive_from, name=name)
     chosen = format or _recognised(path)
     if chosen == "saved":
@@ -76,11 +76,11 @@ def load(
                 path=path,
                 remedy="apply it when reading the original",
             )
-        with tables.told(path):
+        with tables.errors_naming(path):
             dataset = saved.read(path)
         return dataset if name is None else dataset.renamed(name)
     read: Callable[..., Dataset] = import_module(f"loger.data.readers.{chosen}").read
-    with tables.told(path):
+    with tables.errors_naming(path):
         return read(path, positive_from=positive_from, name=name)
 
 

@@ -16,7 +16,7 @@ from loger.engine import files
 from loger.engine.files import Kind, atomic_folder, check_files, read_manifest
 from loger.errors import DataError, LogerError
 from loger.graph import Relation, Vocabulary
-from loger.graph.catalogue import Catalogue, Unwalked
+from loger.graph.catalogue import Catalogue, FilterOnlyColumn
 
 SAVED = Kind("dataset", "saved data set", 2, "read the original and save it again")
 TABLES = ("entities", "relations", "facts", "interactions")
@@ -51,7 +51,7 @@ def save(dataset: Dataset, folder: Path | str) -> None:
     with atomic_folder(folder, SAVED, about) as part:
         for name, table in zip(TABLES, _tables(dataset), strict=True):
             table.write_parquet(part / f"{name}.parquet", metadata={MARK: SAVED.name})
-        if dataset.catalogue.unwalked or dataset.catalogue.images:
+        if dataset.catalogue.filter_only or dataset.catalogue.images:
             catalogue = _catalogue_table(dataset.catalogue)
             catalogue.write_parquet(part / f"{CATALOGUE}.parquet", metadata={MARK: SAVED.name})
 
@@ -88,7 +88,7 @@ def _catalogue_table(catalogue: Catalogue) -> pl.DataFrame:
     """Items, by number, with values that are not in the graph, and their pictures."""
     rows = [
         (column.relation, column.type, column.values[place], item)
-        for column in catalogue.unwalked
+        for column in catalogue.filter_only
         for place, item in zip(column.places.tolist(), column.items.tolist(), strict=True)
     ]
     rows += [(IMAGE, IMAGE, file, item) for item, file in catalogue.images.items()]
@@ -104,11 +104,11 @@ def _catalogue(folder: Path, mapping: Mapping[str, Any] | None) -> Catalogue:
     table = _table(path)
     images = dict(table.filter(pl.col("relation") == IMAGE).select("item", "value").iter_rows())
     rest = table.filter(pl.col("relation") != IMAGE)
-    unwalked = tuple(
-        Unwalked.of(str(relation), str(kind), rows.select("value", "item").iter_rows())
+    filter_only = tuple(
+        FilterOnlyColumn.of(str(relation), str(kind), rows.select("value", "item").iter_rows())
         for (relation, kind), rows in rest.group_by("relation", "type", maintain_order=True)
     )
-    return Catalogue(unwalked, images, mapping)
+    return Catalogue(filter_only, images, mapping)
 
 
 def read(folder: Path) -> Dataset:

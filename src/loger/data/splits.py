@@ -110,8 +110,8 @@ def split(
     for name, share in (("test", test), ("validation", validation)):
         if not 0 <= share < 1:
             raise LogerError(f"{name} must be a share in [0, 1), got {share!r}")
-    interactions, told = dataset.interactions, how != "auto"
-    if not told:
+    interactions, asked_for = dataset.interactions, how != "auto"
+    if not asked_for:
         how = (
             "given"
             if interactions.parts is not None
@@ -142,13 +142,13 @@ def split(
     if not (parts == VALIDATION).any():
         _hold_out(parts, interactions.users, interactions.items, key, validation, VALIDATION)
     train, held_out, tested = (np.flatnonzero(parts == p) for p in (TRAIN, VALIDATION, TEST))
-    why = _why(how, told, test, validation)
+    why = _why(how, asked_for, test, validation)
     if how == "time":
         why += _moments_torn(interactions, parts == TEST)
     return Split(dataset, train, held_out, tested, why)
 
 
-def _why(how: How, told: bool, test: float, validation: float) -> str:
+def _why(how: How, asked_for: bool, test: float, validation: float) -> str:
     """What a split is, and why."""
     reasons = {
         "given": "the data bring it",
@@ -156,7 +156,7 @@ def _why(how: How, told: bool, test: float, validation: float) -> str:
         "random": "there are no times",
     }
     names = {"given": "as given", "time": "by time", "random": "at random"}
-    reason = "as told" if told else f"because {reasons[how]}"
+    reason = "as told" if asked_for else f"because {reasons[how]}"
     if how == "given":
         return f"{names[how]}, {reason}"
     which = "latest" if how == "time" else "any"

@@ -38,8 +38,8 @@ _LIBRARIES = (
 
 
 @contextmanager
-def told(path: Path | str | None) -> Iterator[None]:
-    """Says of an error of a library, even of a panic in it, which file it was met in."""
+def errors_naming(path: Path | str | None) -> Iterator[None]:
+    """Re-raise errors of libraries, even panics, as DataError naming the file."""
     try:
         yield
     except _LIBRARIES as error:

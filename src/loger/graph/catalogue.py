@@ -21,7 +21,7 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class Unwalked:
+class FilterOnlyColumn:
     """The values of one column that are not in the graph, and the items that have them."""
 
     relation: str
@@ -33,7 +33,7 @@ class Unwalked:
     """The item of each pair, by its number among items."""
 
     @classmethod
-    def of(cls, relation: str, type: str, pairs: Iterable[tuple[str, int]]) -> Unwalked:
+    def of(cls, relation: str, type: str, pairs: Iterable[tuple[str, int]]) -> FilterOnlyColumn:
         """From pairs of a value and an item."""
         rows = list(pairs)
         values = tuple(dict.fromkeys(value for value, _ in rows))
@@ -63,16 +63,16 @@ class Unwalked:
     def _place(self) -> dict[str, int]:
         return {value: k for k, value in enumerate(self.values)}
 
-    def moved(self, place: NDArray[np.integer]) -> Unwalked:
+    def moved(self, place: NDArray[np.integer]) -> FilterOnlyColumn:
         """The same where items have other numbers: ``place`` of each, -1 where it is gone."""
         return _sorted(self, np.stack([self.places, place[self.items]], axis=1))
 
-    def plus(self, pairs: Sequence[tuple[str, int]]) -> Unwalked:
+    def plus(self, pairs: Sequence[tuple[str, int]]) -> FilterOnlyColumn:
         """The same with items more that have its values."""
         more = np.array([(self._place[value], item) for value, item in pairs]).reshape(-1, 2)
         return _sorted(self, np.concatenate([np.stack([self.places, self.items], axis=1), more]))
 
-    def minus(self, pairs: Sequence[tuple[str, int]]) -> Unwalked:
+    def minus(self, pairs: Sequence[tuple[str, int]]) -> FilterOnlyColumn:
         """The same less what items have."""
         gone = {(self._place[value], item) for value, item in pairs}
         rows = [row for row in zip(self.places, self.items, strict=True) if row not in gone]
@@ -96,7 +96,7 @@ def _none() -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     return np.empty(0, np.int32), np.empty(0, np.int32)
 
 
-def _sorted(column: Unwalked, rows: NDArray[np.integer]) -> Unwalked:
+def _sorted(column: FilterOnlyColumn, rows: NDArray[np.integer]) -> FilterOnlyColumn:
     """The column with other pairs, each once, in order, without items that are gone."""
     rows = np.unique(rows[rows[:, 1] >= 0], axis=0)
     places, items = (np.ascontiguousarray(rows[:, k], dtype=np.int32) for k in (0, 1))
@@ -107,7 +107,7 @@ def _sorted(column: Unwalked, rows: NDArray[np.integer]) -> Unwalked:
 class Catalogue:
     """What is known of items beside the graph."""
 
-    unwalked: tuple[Unwalked, ...] = ()
+    filter_only: tuple[FilterOnlyColumn, ...] = ()
     images: Mapping[int, str] = field(default_factory=dict)
     """The picture's file of an item by number."""
     mapping: Mapping[str, Any] | None = None
@@ -115,30 +115,32 @@ class Catalogue:
     update reads tables as the build did."""
 
     def __bool__(self) -> bool:
-        return bool(self.unwalked or self.images or self.mapping)
+        return bool(self.filter_only or self.images or self.mapping)
 
-    def called(self, name: str) -> list[Unwalked]:
+    def called(self, name: str) -> list[FilterOnlyColumn]:
         """The columns that a filter's name means."""
-        return [column for column in self.unwalked if column.is_called(name)]
+        return [column for column in self.filter_only if column.is_called(name)]
 
     def names(self) -> list[str]:
         """What filters may call the columns."""
-        return list(dict.fromkeys(n for c in self.unwalked for n in (c.relation, c.type)))
+        return list(dict.fromkeys(n for c in self.filter_only for n in (c.relation, c.type)))
 
-    def known_of(self, item: int) -> Iterator[tuple[Unwalked, list[str]]]:
+    def known_of(self, item: int) -> Iterator[tuple[FilterOnlyColumn, list[str]]]:
         """What is known of an item, column by column."""
-        for column in self.unwalked:
+        for column in self.filter_only:
             if values := column.known_of(item):
                 yield column, values
 
     def moved(self, place: NDArray[np.integer]) -> Catalogue:
         """The same where items have other numbers: ``place`` of each, -1 where it is gone."""
         images = {int(place[v]): file for v, file in self.images.items() if place[v] >= 0}
-        return replace(self, unwalked=tuple(c.moved(place) for c in self.unwalked), images=images)
+        return replace(
+            self, filter_only=tuple(c.moved(place) for c in self.filter_only), images=images
+        )
 
     def check(self, n_items: int) -> Catalogue:
         """Itself, or an error where an item does not exist."""
-        for column in self.unwalked:
+        for column in self.filter_only:
             column.check(n_items)
         if not all(0 <= v < n_items for v in self.images):
             raise LogerError("there are pictures of items that do not exist")

@@ -21,7 +21,7 @@ from loger.engine.settings import from_names
 from loger.errors import LogerError, UnknownNameError
 from loger.explain.reasoned import PathReasoner
 from loger.graph import KnowledgeGraph, Pairs, checked_ids, whole
-from loger.graph.catalogue import NOTHING, Catalogue, Unwalked
+from loger.graph.catalogue import NOTHING, Catalogue, FilterOnlyColumn
 from loger.grounding.plans import compiled
 from loger.learning.fitted import Fitted, Round
 from loger.logic.config import EMConfig
@@ -74,7 +74,7 @@ def save(folder: Path | str, name: str, fitted: Fitted) -> None:
         **({"catalogue": _catalogue_about(fitted.catalogue)} if fitted.catalogue else {}),
     }
     arrays = {"logic": _logic_arrays(logic), "encoder": ranker.encoder.state(), **graph_arrays}
-    if fitted.catalogue.unwalked or fitted.catalogue.images:
+    if fitted.catalogue.filter_only or fitted.catalogue.images:
         arrays["catalogue"] = _catalogue_arrays(fitted.catalogue)
     if len(ranker.held_out):
         arrays["held_out"] = {"users": ranker.held_out.users, "items": ranker.held_out.items}
@@ -135,7 +135,7 @@ def _given(graph: KnowledgeGraph, encoder: str) -> KnowledgeGraph:
 
 def _catalogue_about(catalogue: Catalogue) -> dict[str, Any]:
     """What a manifest says of what is beside the graph."""
-    columns = [(column.relation, column.type) for column in catalogue.unwalked]
+    columns = [(column.relation, column.type) for column in catalogue.filter_only]
     return {"columns": columns, "mapping": catalogue.mapping}
 
 
@@ -145,7 +145,7 @@ def _catalogue_arrays(catalogue: Catalogue) -> dict[str, NDArray[np.generic]]:
         "pictured": np.array(list(catalogue.images), dtype=np.int32),
         "images": storage.text_array(list(catalogue.images.values())),
     }
-    for k, column in enumerate(catalogue.unwalked):
+    for k, column in enumerate(catalogue.filter_only):
         arrays |= {f"places {k}": column.places, f"items {k}": column.items}
         arrays[f"values {k}"] = storage.text_array(column.values)
     return arrays
@@ -159,7 +159,7 @@ def _catalogue(
     for k, (relation, kind) in enumerate(about["columns"]):
         values = tuple(storage.texts_of(arrays[f"values {k}"]))
         pairs: Any = (arrays[f"places {k}"], arrays[f"items {k}"])
-        columns.append(Unwalked(relation, kind, values, *pairs))
+        columns.append(FilterOnlyColumn(relation, kind, values, *pairs))
     images: dict[int, str] = {}
     if arrays:
         files = storage.texts_of(arrays["images"])

@@ -16,6 +16,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from loger.data.dataset import Note
+from loger.data.times import DateOrder
 from loger.errors import DataError
 from loger.tables.joining import check_column
 from loger.tables.mapping import Column, EntityTable, TableMapping
@@ -23,7 +24,6 @@ from loger.tables.reviews.aspects import Extractor, lexicon, plain_text, singula
 from loger.tables.reviews.parts import feature
 from loger.tables.reviews.review_facts import feature_labels
 from loger.tables.values import (
-    DateOrder,
     as_numbers,
     cells,
     split_cells,
@@ -69,7 +69,7 @@ class Work:
     """Items that no row of their table names: those of the interactions, or of the model."""
     widths: dict[str, int] = field(default_factory=dict)
     """To how many digits the ids of users or items are filled with zeros."""
-    unwalked: list[tuple[str, str, pl.DataFrame]] = field(default_factory=list)
+    filter_only: list[tuple[str, str, pl.DataFrame]] = field(default_factory=list)
     """Relation, type, and items (head) with values (tail) that are not in the graph."""
     images: dict[str, str] = field(default_factory=dict)
     edges: dict[str, tuple[float, ...]] = field(default_factory=dict)
@@ -172,7 +172,7 @@ def _add(work: Work, column: Column, pairs: pl.DataFrame, kind: str) -> None:
         every, pairs = pairs, _shared(work, pairs, column, n, f"{kind}s")
         if kind == "item" and column.take in _ENTITIES and len(every) > len(pairs):
             rest = every.join(pairs, on="tail", how="anti", maintain_order="left")
-            work.unwalked.append((column.relation_made, tail_type, rest))
+            work.filter_only.append((column.relation_made, tail_type, rest))
     if column.take == "keywords":
         # The rarest words tell most; ties go by the alphabet.
         counts = pairs.group_by("tail").len()

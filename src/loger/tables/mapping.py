@@ -11,10 +11,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
+from loger.data.times import DateOrder
 from loger.engine import html
 from loger.engine.files import write_text
 from loger.errors import DataError, UnknownNameError
-from loger.tables.values import DateOrder
 
 Kind = Literal[
     "entity",

@@ -23,17 +23,18 @@ from loger.data.assemble import assemble, core
 from loger.data.dataset import Dataset, Note, is_frame
 from loger.data.facts import Names
 from loger.data.readers.plain import INTERACTIONS
+from loger.data.times import DateOrder
 from loger.engine.forks import check_not_forked
 from loger.errors import DataError
 from loger.graph import KnowledgeGraph
-from loger.graph.catalogue import Catalogue, Unwalked
+from loger.graph.catalogue import Catalogue, FilterOnlyColumn
 from loger.tables.columns import Work, add_entities, add_of_interactions
 from loger.tables.joining import check_column
 from loger.tables.mapping import EntityTable, InteractionTable, TableMapping
 from loger.tables.propose import propose
 from loger.tables.reviews.aspects import Extractor, mentions
 from loger.tables.reviews.review_facts import FACTS
-from loger.tables.values import DateOrder, as_numbers, as_ratings, cells, moments, zero_width
+from loger.tables.values import as_numbers, as_ratings, cells, moments, zero_width
 from loger.updates import changes
 from loger.updates.changes import Changes
 
@@ -152,13 +153,15 @@ def _build(
 def _catalogue(work: Work, dataset: Dataset) -> Catalogue:
     """What the tables say beside the graph, and how they were read."""
     ids, first = dataset.vocabulary.ids("item"), dataset.n_users
-    unwalked = [
-        Unwalked.of(relation, kind, ((v, ids[head] - first) for head, v in pairs.iter_rows()))
-        for relation, kind, pairs in work.unwalked
+    filter_only = [
+        FilterOnlyColumn.of(
+            relation, kind, ((v, ids[head] - first) for head, v in pairs.iter_rows())
+        )
+        for relation, kind, pairs in work.filter_only
     ]
     images = {ids[name] - first: file for name, file in work.images.items()}
     return Catalogue(
-        tuple(unwalked), images, _as_read(work.mapping, work.edges, work.date_order).plain()
+        tuple(filter_only), images, _as_read(work.mapping, work.edges, work.date_order).plain()
     )
 
 

@@ -50,24 +50,25 @@ def updates_of(fitted: Fitted) -> Updates:
 
 
 def updated(
-    fitted: Fitted, changes: Changes, told: Update | None = None, measure: int = 0
+    fitted: Fitted, changes: Changes, entry: Update | None = None, measure: int = 0
 ) -> Fitted:
     """The model with interactions, facts, items and users more.
 
-    On up to ``measure`` users it is measured first how well the model foresaw what they took.
+    ``entry`` is the log's entry to complete. NDCG@10 of the new interactions by the model before
+    them is measured on up to ``measure`` users.
     """
     before, updates = whole(fitted.ranker.graph), updates_of(fitted)
-    changes, beside = _beside(changes, fitted.catalogue)
+    changes, filter_facts = _split_off_filter_only(changes, fitted.catalogue)
     new = placed(changes, before)
     moved = with_entities(before, updates.learned, new.entities, new.relations)
     heads, relations, tails, times, strengths = new.numbered(moved.graph)
     when = None if before.times is None else times
     graph = with_facts(moved.graph, heads, relations, tails, when, strengths)
     moved = moved._replace(graph=graph)
-    row = _brought(before, moved, new, replace(told or Update(), notes=changes.notes))
-    log = (*updates.log, _foreseen(fitted.ranker, new, row, measure))
-    after = _on(fitted, before, moved, log)
-    return replace(after, catalogue=_told(after, beside, changes.images))
+    row = _count_added(before, moved, new, replace(entry or Update(), notes=changes.notes))
+    log = (*updates.log, _with_ndcg(fitted.ranker, new, row, measure))
+    after = _rebuilt(fitted, before, moved, log)
+    return replace(after, catalogue=_catalogue_after(after, filter_facts, changes.images))
 
 
 def removed(
@@ -75,15 +76,15 @@ def removed(
     changes: Changes,
     users: Sequence[str] = (),
     items: Sequence[str] = (),
-    told: Update | None = None,
+    entry: Update | None = None,
 ) -> Fitted:
     """The model without some users and items, and without the interactions and facts of
     ``changes``."""
     before, updates = whole(fitted.ranker.graph), updates_of(fitted)
     words = before.vocabulary
     gone = [words.id("user", name) for name in users] + [words.id("item", name) for name in items]
-    changes, beside = _beside(changes, fitted.catalogue)
-    fitted = replace(fitted, catalogue=_told(fitted, beside, {}, gone=True))
+    changes, filter_facts = _split_off_filter_only(changes, fitted.catalogue)
+    fitted = replace(fitted, catalogue=_catalogue_after(fitted, filter_facts, {}, gone=True))
     held_out, facts = _to_remove(fitted.ranker, changes)
     first = without_facts(before, updates.learned, *facts)
     there = first.entities[np.array(gone, dtype=np.int64)]
@@ -91,17 +92,17 @@ def removed(
     entities = np.where(first.entities >= 0, second.entities[first.entities], -1)
     moved = second._replace(entities=entities)
     ranker = replace(fitted.ranker, held_out=held_out)
-    log = (*updates.log, _taken_away(before, moved, len(users), len(items), told or Update()))
-    return _on(replace(fitted, ranker=ranker), before, moved, log)
+    log = (*updates.log, _count_removed(before, moved, len(users), len(items), entry or Update()))
+    return _rebuilt(replace(fitted, ranker=ranker), before, moved, log)
 
 
 def folded(fitted: Fitted, fold: Fold, when: str, measure: int = 0) -> Fitted:
     """The model with what events amount to; it knows how far it holds their store."""
-    log, told = updates_of(fitted).log, Update(when, events=True)
+    log, entry = updates_of(fitted).log, Update(when, events=True)
     if fold.removes:
-        less = _present(fitted.ranker, fold.less)
-        fitted = removed(fitted, less, fold.users, fold.items, told)
-    fitted = updated(fitted, fold.more, told, measure)
+        less = _present_interactions(fitted.ranker, fold.less)
+        fitted = removed(fitted, less, fold.users, fold.items, entry)
+    fitted = updated(fitted, fold.more, entry, measure)
     after = updates_of(fitted)
     for row in after.log[len(log) :]:
         again = log and log[-1].events and (log[-1].when or "")[:10] == when[:10]
@@ -110,7 +111,7 @@ def folded(fitted: Fitted, fold: Fold, when: str, measure: int = 0) -> Fitted:
     return replace(fitted, updates=replace(after, log=log, folded=seqs))
 
 
-def _present(ranker: Ranker, less: Changes) -> Changes:
+def _present_interactions(ranker: Ranker, less: Changes) -> Changes:
     """Those interactions to remove that users have; facts are there already."""
     words, rows = whole(ranker.graph).vocabulary, less.interactions
     users, items = words.ids("user"), words.ids("item")
@@ -157,7 +158,7 @@ def _check_there(graph: KnowledgeGraph, new: Placed) -> None:
 # ── what was fitted, on the graph as it is now ──────────────────────────────────────────
 
 
-def _on(
+def _rebuilt(
     fitted: Fitted, before: KnowledgeGraph, moved: Renumbered, log: tuple[Update, ...]
 ) -> Fitted:
     ranker, graph = fitted.ranker, moved.graph
@@ -184,11 +185,13 @@ def _places_of_items(before: KnowledgeGraph, moved: Renumbered) -> Ints:
     return np.where(places >= 0, places - moved.graph.n_users, -1)
 
 
-def _beside(changes: Changes, catalogue: Catalogue) -> tuple[Changes, list[pl.DataFrame]]:
+def _split_off_filter_only(
+    changes: Changes, catalogue: Catalogue
+) -> tuple[Changes, list[pl.DataFrame]]:
     """Changes without what the catalogue knows instead of the graph; and that (head, tail), for
     each of its columns."""
     out, facts, columns = [], changes.facts, changes.columns
-    for column in catalogue.unwalked:
+    for column in catalogue.filter_only:
         known = pl.col("tail").is_in(column.values) & (pl.col("relation") == column.relation)
         plain = pl.col("value").is_in(column.values) & (pl.col("kind") == "item")
         plain &= pl.col("column").is_in([column.relation, column.relation.removeprefix("has_")])
@@ -198,9 +201,9 @@ def _beside(changes: Changes, catalogue: Catalogue) -> tuple[Changes, list[pl.Da
     return replace(changes, facts=facts, columns=columns), out
 
 
-def _told(
+def _catalogue_after(
     fitted: Fitted,
-    beside: Sequence[pl.DataFrame],
+    filter_facts: Sequence[pl.DataFrame],
     images: Mapping[str, str],
     *,
     gone: bool = False,
@@ -209,12 +212,12 @@ def _told(
     graph, catalogue = whole(fitted.ranker.graph), fitted.catalogue
     ids, first = graph.vocabulary.ids("item"), graph.n_users
     columns = []
-    for column, rows in zip(catalogue.unwalked, beside, strict=True):
+    for column, rows in zip(catalogue.filter_only, filter_facts, strict=True):
         pairs = [(value, ids[head] - first) for head, value in rows.iter_rows() if head in ids]
         columns.append(column.minus(pairs) if gone else column.plus(pairs))
     pictures = {ids[head] - first: file for head, file in images.items() if head in ids}
     pictures = {**catalogue.images, **pictures}
-    return replace(catalogue, unwalked=tuple(columns), images=pictures)
+    return replace(catalogue, filter_only=tuple(columns), images=pictures)
 
 
 def _encoder(encoder: Encoder, before: KnowledgeGraph, moved: Renumbered) -> Encoder:
@@ -278,7 +281,7 @@ def _reasoner(
 # ── the log ─────────────────────────────────────────────────────────────────────────────
 
 
-def _brought(before: KnowledgeGraph, moved: Renumbered, new: Placed, told: Update) -> Update:
+def _count_added(before: KnowledgeGraph, moved: Renumbered, new: Placed, entry: Update) -> Update:
     """What an update brought, counted."""
     graph = moved.graph
     heads, relations, tails, *_ = new.numbered(graph)
@@ -294,7 +297,7 @@ def _brought(before: KnowledgeGraph, moved: Renumbered, new: Placed, told: Updat
     learned = moved.learned.entities(graph)
     users, items = graph.n_users - before.n_users, graph.n_items - before.n_items
     return replace(
-        told,
+        entry,
         interactions=int(taken.sum()),
         unseen=int((taken & ~learned[rows[:, 2]]).sum()),
         facts=int((~old & (rows[:, 1] != INTERACTION)).sum()),
@@ -305,7 +308,7 @@ def _brought(before: KnowledgeGraph, moved: Renumbered, new: Placed, told: Updat
     )
 
 
-def _foreseen(ranker: Ranker, new: Placed, row: Update, most: int) -> Update:
+def _with_ndcg(ranker: Ranker, new: Placed, row: Update, most: int) -> Update:
     """What an update brought, with NDCG@10 of it by the model before, over the users who took
     something that the model knew and they did not have."""
     graph = whole(ranker.graph)
@@ -333,14 +336,14 @@ def _foreseen(ranker: Ranker, new: Placed, row: Update, most: int) -> Update:
     return replace(row, ndcg=float(values.mean()), ndcg_users=len(chosen))
 
 
-def _taken_away(
-    before: KnowledgeGraph, moved: Renumbered, users: int, items: int, told: Update
+def _count_removed(
+    before: KnowledgeGraph, moved: Renumbered, users: int, items: int, entry: Update
 ) -> Update:
     """What a removal took away, counted."""
     graph = moved.graph
     interactions = len(before.interactions[0]) - len(graph.interactions[0])
     return replace(
-        told,
+        entry,
         removed_users=users,
         removed_items=items,
         removed_interactions=interactions,

@@ -155,7 +155,7 @@ def rated_at_least(rows: pl.DataFrame, floor: float | None, notes: list[Note]) -
 def _interactions(source: Path | Frame | None, notes: list[Note]) -> pl.DataFrame:
     if source is None:
         return NO_INTERACTIONS
-    with tables.told(source.path if isinstance(source, Frame) else source):
+    with tables.errors_naming(source.path if isinstance(source, Frame) else source):
         return plain.read_interactions(source, notes).drop("part", strict=False)
 
 

@@ -237,7 +237,7 @@ class Served:
 
     def _beside(self, entity_type: str, query: str) -> list[dict[str, str]]:
         """Values of a type that are not in the graph but may be filtered by."""
-        columns = [c for c in self.model.catalogue_.unwalked if c.type == entity_type]
+        columns = [c for c in self.model.catalogue_.filter_only if c.type == entity_type]
         wanted = query.casefold().strip()
         values = dict.fromkeys(v for c in columns for v in c.values if wanted in v.casefold())
         return [{"type": entity_type, "name": v, "label": v} for v in values]

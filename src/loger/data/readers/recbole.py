@@ -319,8 +319,8 @@ def _users(dataset: Dataset, rows: NDArray[np.int64]) -> pl.DataFrame:
             {"user": facts.heads[of_relation], "value": values.gather(facts.tails[of_relation])}
         )
         said = said.group_by("user", maintain_order=True).agg(pl.col("value").str.join(" "))
-        told = dict(said.iter_rows())
-        column = [told.get(u, "") for u in range(dataset.n_users)]
+        value_of = dict(said.iter_rows())
+        column = [value_of.get(u, "") for u in range(dataset.n_users)]
         table = table.with_columns(pl.Series(f"{relation.name}:token_seq", column))
     return table
 

@@ -107,8 +107,12 @@ class Pending:
 
     def _strength(self, event: Event, before: float | None) -> float:
         """How strong the interactions of a pair are, with one more."""
-        told = event.body.get("rating" if self.graph.rated else "strength")
-        now = self.graph.default_strength if told is None else float(as_strengths(told))
+        stated_strength = event.body.get("rating" if self.graph.rated else "strength")
+        now = (
+            self.graph.default_strength
+            if stated_strength is None
+            else float(as_strengths(stated_strength))
+        )
         return now if before is None else max(before, now) if self.graph.rated else before + now
 
     def _user(self, event: Event) -> None:
@@ -306,12 +310,12 @@ def fold(
     try:
         with claim(place, "update"):
             since = folded_seq(bundle, store.id)
-            told = _fold(bundle, place, store, since, when, measure)
-        store.folded_into(place, told.seq)
+            done = _fold(bundle, place, store, since, when, measure)
+        store.folded_into(place, done.seq)
         store.clean(keep_days, now)
     finally:
         store.close()
-    return told
+    return done
 
 
 def _fold(
