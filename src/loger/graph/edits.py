@@ -218,7 +218,10 @@ def _inserted(graph: KnowledgeGraph, facts: _Facts) -> KnowledgeGraph:
 def without(
     graph: KnowledgeGraph, heads: Sequence[int], relation_ids: Sequence[int], tails: Sequence[int]
 ) -> KnowledgeGraph:
-    """The graph less some facts, both directions of each."""
+    """The graph less some facts, both directions of each; an absent fact is an error.
+
+    Costs a few copies of the arrays, no sort: meant for leave-out and what-if.
+    """
     h, r, t = (np.asarray(x, dtype=np.int64) for x in (heads, relation_ids, tails))
     return without_edges(graph, fact_places(graph, h, r, t))
 
@@ -226,7 +229,11 @@ def without(
 def without_interactions(
     graph: KnowledgeGraph, users: Sequence[int], items: Sequence[int]
 ) -> KnowledgeGraph:
-    """The graph less some interactions and every fact that is known from one of them alone."""
+    """The graph as if these interactions had never been seen.
+
+    That takes away the interactions and every fact that is known from one of them alone. Items are
+    numbered from 0 among items.
+    """
     u = checked_ids(users, graph.n_users, "user")
     v = checked_ids(items, graph.n_items, "item") + graph.n_users
     taken = fact_places(graph, u, np.full_like(u, INTERACTION), v)
@@ -249,7 +256,13 @@ def plus(
     times: Sequence[int] | None = None,
     strengths: Sequence[float] | None = None,
 ) -> KnowledgeGraph:
-    """The graph with some interactions more; those that are there already stay as they are."""
+    """The graph with some interactions more; one that is there already changes nothing.
+
+    Users and items must be known; items are numbered from 0 among items. Where the graph knows
+    times, an interaction without one is later than all others; where it knows strengths, one
+    without has ``default_strength``. Like ``without`` this costs a few copies of the arrays, no
+    sort.
+    """
     u = checked_ids(users, graph.n_users, "user")
     v = checked_ids(items, graph.n_items, "item")
     first = np.unique(pair_keys(u, v, graph.n_items), return_index=True)[1]
@@ -267,7 +280,11 @@ def plus(
 
 
 def sampled(graph: KnowledgeGraph, most: int, seed: int) -> KnowledgeGraph:
-    """The graph with no more than so many neighbours of an entity under a relation."""
+    """The graph with no more than so many neighbours of an entity under a relation.
+
+    METHOD 4's "sample nodes", as the paper has it: where there are more, so many are drawn without
+    replacement, and a fact stays if each of its ends has drawn it.
+    """
     rng = np.random.default_rng([seed, 0x5A3])
     sizes = np.diff(graph.segment_starts)
     drawn = np.ones(len(graph.tails), dtype=bool)
@@ -278,7 +295,10 @@ def sampled(graph: KnowledgeGraph, most: int, seed: int) -> KnowledgeGraph:
 
 
 def timed(graph: KnowledgeGraph, users: Ints, items: Ints, times: Ints) -> KnowledgeGraph:
-    """The graph with the times of its interactions; of a pair's several, the latest."""
+    """The graph with the times of its interactions; of a pair's several, the latest.
+
+    Items are numbered from 0 among items, and every interaction must have a time.
+    """
     order = np.lexsort((times, items, users))
     u, v, t = users[order], items[order], np.asarray(times)[order]
     last = np.append((u[1:] != u[:-1]) | (v[1:] != v[:-1]), True)[: len(u)]
@@ -293,7 +313,10 @@ def strengthened(
     rated: bool,
     counted: bool = False,
 ) -> KnowledgeGraph:
-    """The graph with the strengths of its interactions, each pair once."""
+    """The graph with the strengths of its interactions, each pair once.
+
+    Items are numbered from 0 among items, and every interaction must have a strength.
+    """
     in_order = as_strengths(strengths)[np.lexsort((items, users))]
     of_edge = _of_edges(graph, in_order, np.float64, "strengths")
     return replace(graph, strengths=of_edge, rated=rated, counted=counted)
@@ -328,7 +351,8 @@ def with_users(graph: KnowledgeGraph, names: Sequence[str]) -> KnowledgeGraph:
 
 
 def with_derived(graph: KnowledgeGraph, more: Sequence[Derived]) -> KnowledgeGraph:
-    """The graph with derived relations more, numbered after those it has."""
+    """The graph with relations more between items, made from its interactions; they are numbered
+    after those it has."""
     if not more:
         return graph
     for d in more:

@@ -131,95 +131,21 @@ class KnowledgeGraph:
 
     # ── other graphs ────────────────────────────────────────────────────────────────────
 
-    def without(
-        self, heads: Sequence[int], relation_ids: Sequence[int], tails: Sequence[int]
-    ) -> KnowledgeGraph:
-        """The graph less some facts, both directions of each; an absent fact is an error.
-
-        Costs a few copies of the arrays, no sort: meant for leave-out and what-if.
-        """
-        return edits.without(self, heads, relation_ids, tails)
-
-    def without_interactions(self, users: Sequence[int], items: Sequence[int]) -> KnowledgeGraph:
-        """The graph as if these interactions had never been seen.
-
-        That takes away the interaction itself and every fact that is known from it alone.
-        Items are numbered from 0 among items.
-        """
-        return edits.without_interactions(self, users, items)
-
-    def plus(
-        self,
-        users: Sequence[int],
-        items: Sequence[int],
-        times: Sequence[int] | None = None,
-        strengths: Sequence[float] | None = None,
-    ) -> KnowledgeGraph:
-        """The graph with some interactions more; one that is there already changes nothing.
-
-        Users and items must be known; items are numbered from 0 among items. Where the graph
-        knows times, an interaction without one is later than all others of its user; where it
-        knows strengths, one without has ``default_strength``. Like ``without`` this costs a few
-        copies of the arrays, no sort.
-        """
-        return edits.plus(self, users, items, times, strengths)
-
-    def with_users(self, names: Sequence[str]) -> KnowledgeGraph:
-        """The graph with some users more, who have no facts yet; the last users from now on."""
-        return edits.with_users(self, names)
-
-    def sampled(self, most: int, seed: int) -> KnowledgeGraph:
-        """The graph with no more than so many neighbours of an entity under a relation.
-
-        METHOD 4's "sample nodes", as the paper has it: where there are more, so many are
-        drawn without replacement, and a fact stays if each of its ends has drawn it.
-        """
-        return edits.sampled(self, most, seed)
-
-    def timed(self, users: Ints, items: Ints, times: Ints) -> KnowledgeGraph:
-        """The graph with the times of its interactions; of a pair's several, the latest.
-
-        Items are numbered from 0 among items, and every interaction must have a time.
-        """
-        return edits.timed(self, users, items, times)
-
-    def strengthened(
-        self,
-        users: Ints,
-        items: Ints,
-        strengths: NDArray[np.floating],
-        rated: bool,
-        counted: bool = False,
-    ) -> KnowledgeGraph:
-        """The graph with the strengths of its interactions, each pair once.
-
-        Items are numbered from 0 among items, and every interaction must have a strength.
-        """
-        return edits.strengthened(self, users, items, strengths, rated, counted)
-
-    def with_derived(self, relations: Sequence[edits.Derived]) -> KnowledgeGraph:
-        """The graph with relations more between items, made from its interactions."""
-        return edits.with_derived(self, relations)
+    # Edits are methods, too; what each does is said in ``loger.graph.edits``.
+    without = edits.without
+    without_interactions = edits.without_interactions
+    plus = edits.plus
+    with_users = edits.with_users
+    sampled = edits.sampled
+    timed = edits.timed
+    strengthened = edits.strengthened
+    with_derived = edits.with_derived
+    user_view = view.user_view
 
     @property
     def given(self) -> KnowledgeGraph:
         """The graph less its derived relations: what the data say."""
         return edits.given(self)
-
-    def user_view(
-        self,
-        user: int,
-        remove: Sequence[int] = (),
-        add: Sequence[int] = (),
-        times: Sequence[int] | None = None,
-        strengths: Sequence[float] | None = None,
-    ) -> view.UserView:
-        """The graph as a user sees it who has other interactions: a view, for that user alone.
-
-        The user's paths, and so its scores, are those of ``without_interactions(…).plus(…)``, but
-        nothing is copied.
-        """
-        return view.user_view(self, user, remove, add, times, strengths)
 
     # ── looking ─────────────────────────────────────────────────────────────────────────
 

@@ -248,7 +248,11 @@ def user_view(
     times: Sequence[int] | None = None,
     strengths: Sequence[float] | None = None,
 ) -> UserView:
-    """The graph as a user sees it who has other interactions."""
+    """The graph as a user sees it who has other interactions: a view, for that user alone.
+
+    The user's paths, and so the scores, are those of ``without_interactions(…).plus(…)``, but
+    nothing is copied.
+    """
     (user,) = checked_ids(user, graph.n_users, "user").tolist()
     wanted, first = np.unique(checked_ids(add, graph.n_items, "item"), return_index=True)
     items = checked_ids(remove, graph.n_items, "item") + graph.n_users
