@@ -53,6 +53,35 @@ MARK = "loger"
 """What Parquet files of saved data sets have among their metadata."""
 
 
+def refuse(bad: pl.DataFrame, what: str, path: Path, *columns: str, remedy: str) -> None:
+    """Raise an error about the first of some rows, if there are any: ``what`` is wrong, the values
+    of ``columns`` in it, and what to do."""
+    if not len(bad):
+        return
+    first = bad.row(0, named=True)
+    values = tuple("" if first[c] is None else first[c] for c in columns)
+    value = values[0] if len(values) == 1 else values or None
+    line = first.get("line")
+    raise DataError(
+        what,
+        path=path,
+        line=None if line is None else int(line),
+        value=value[:80] if isinstance(value, str) else value,
+        remedy=remedy,
+    )
+
+
+def refuse_header(frame: pl.DataFrame, what: str, path: Path, remedy: str) -> None:
+    """Raise an error about the header of a table, which shows it."""
+    raise DataError(
+        what,
+        path=path,
+        line=int(frame["line"][0]) - 1,
+        value=" ".join(frame.columns[1:]),
+        remedy=remedy,
+    )
+
+
 def find(folder: Path, name: str) -> Path | None:
     """The file of this name in a folder, compressed or not."""
     for ending in COMPRESSIONS:
@@ -136,14 +165,13 @@ def read_lines(path: Path) -> pl.DataFrame:
         lines.pop()
     frame = pl.DataFrame({"text": lines}, schema={"text": pl.String}).with_row_index("line", 1)
     long = frame.filter(pl.col("text").str.len_bytes() > MAX_LINE)
-    if len(long):
-        raise DataError(
-            f"is longer than {MAX_LINE:,} bytes",
-            path=path,
-            line=int(long["line"][0]),
-            value=long["text"][0][:80],
-            remedy="give every row its own line",
-        )
+    refuse(
+        long,
+        f"is longer than {MAX_LINE:,} bytes",
+        path,
+        "text",
+        remedy="give every row its own line",
+    )
     return frame
 
 
@@ -242,14 +270,13 @@ def _check_width(
 def _check_rows(path: Path, rows: pl.DataFrame, names: Sequence[str], separator: str) -> None:
     """Refuse a table without rows, or with rows of another width."""
     wrong = rows.filter(pl.col("cells").list.len() != len(names))
-    if len(wrong):
-        raise DataError(
-            f"should have {len(names)} columns separated by {separator!r}",
-            path=path,
-            line=int(wrong["line"][0]),
-            value=wrong["text"][0][:80],
-            remedy="give every row the columns of the first",
-        )
+    refuse(
+        wrong,
+        f"should have {len(names)} columns separated by {separator!r}",
+        path,
+        "text",
+        remedy="give every row the columns of the first",
+    )
     if not len(rows):
         raise DataError("has a header but no rows", path=path, remedy="add rows below the header")
 
@@ -367,15 +394,9 @@ def number(
     if below is not None:
         good &= (value >= 0) & (value < below)
     bad = frame.filter(~good.fill_null(False))
-    if len(bad):
-        limit = "" if below is None else f" from 0 to {below - 1}"
-        raise DataError(
-            f"{what or column} should be {'a whole' if whole else 'a finite'} number{limit}",
-            path=path,
-            line=int(bad["line"][0]) if "line" in bad.columns else None,
-            value=bad[column][0] if bad[column][0] is not None else "",
-            remedy=remedy,
-        )
+    limit = "" if below is None else f" from 0 to {below - 1}"
+    kind = "a whole" if whole else "a finite"
+    refuse(bad, f"{what or column} should be {kind} number{limit}", path, column, remedy=remedy)
     return frame.with_columns(value)
 
 
@@ -386,13 +407,7 @@ def filled(frame: pl.DataFrame, columns: Sequence[str], path: Path) -> pl.DataFr
         if frame.schema[column] == pl.String:
             empty |= pl.col(column) == ""
         bad = frame.filter(empty)
-        if len(bad):
-            raise DataError(
-                f"{column} is empty",
-                path=path,
-                line=int(bad["line"][0]) if "line" in bad.columns else None,
-                remedy="fill the cell or remove the row",
-            )
+        refuse(bad, f"{column} is empty", path, remedy="fill the cell or remove the row")
     return frame
 
 

@@ -13,7 +13,6 @@ from typing import Final, Literal, NamedTuple
 import polars as pl
 
 from loger.data import tables
-from loger.errors import DataError
 
 _ISO = (
     r"^(\d{4}-\d\d-\d\d)"
@@ -49,15 +48,14 @@ def seconds(frame: pl.DataFrame, column: str, path: Path) -> pl.DataFrame:
     if frame.schema[column] == pl.String and len(value) and value[0] is None:
         value, way = _moments(frame[column])
     bad = frame.filter(value.is_null())
-    if len(bad):
-        raise DataError(
-            f"{column} should be {f'{way}, as in the first row' if way else 'a number'}",
-            path=path,
-            line=int(bad["line"][0]),
-            value=bad[column][0] if bad[column][0] is not None else "",
-            remedy="write times as numbers, for example as seconds since 1970, or all as ISO dates "
-            "such as 2024-05-01 or 2024-05-01T10:00:00",
-        )
+    tables.refuse(
+        bad,
+        f"{column} should be {f'{way}, as in the first row' if way else 'a number'}",
+        path,
+        column,
+        remedy="write times as numbers, for example as seconds since 1970, or all as ISO dates "
+        "such as 2024-05-01 or 2024-05-01T10:00:00",
+    )
     return frame.with_columns(value.alias(column))
 
 

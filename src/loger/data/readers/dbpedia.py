@@ -19,7 +19,6 @@ from loger.data import tables
 from loger.data.assemble import OTHER, assemble, note_unused
 from loger.data.dataset import PARTS, Dataset, Note
 from loger.data.times import seconds
-from loger.errors import DataError
 
 
 def read(
@@ -77,12 +76,11 @@ def _read_map(path: Path, columns: tuple[str, ...]) -> pl.DataFrame:
     where it identifies."""
     frame = tables.read_table(path, separator="\t")
     if tuple(frame.columns[1:]) != columns:
-        raise DataError(
+        tables.refuse_header(
+            frame,
             f"should have the header {' '.join(columns)}",
-            path=path,
-            line=int(frame["line"][0]) - 1,
-            value=" ".join(frame.columns[1:]),
-            remedy="put the columns in this order",
+            path,
+            "put the columns in this order",
         )
     tables.filled(frame, columns, path)
     key = columns[0]
@@ -91,14 +89,14 @@ def _read_map(path: Path, columns: tuple[str, ...]) -> pl.DataFrame:
     )
     name = {"r_map": "name"}.get(path.name.split(".")[0], columns[-1])
     again = frame.filter(~pl.col(key).is_first_distinct() | ~pl.col(name).is_first_distinct())
-    if len(again):
-        raise DataError(
-            f"{key} or {name} appears twice",
-            path=path,
-            line=int(again["line"][0]),
-            value=(again[key][0], again[name][0]),
-            remedy="give each a row of its own",
-        )
+    tables.refuse(
+        again,
+        f"{key} or {name} appears twice",
+        path,
+        key,
+        name,
+        remedy="give each a row of its own",
+    )
     return frame.sort(key)
 
 
@@ -119,12 +117,11 @@ def _read_graph(
     """The facts of kg_final, items under the names they have as items."""
     frame = tables.read_table(path, separator="\t")
     if len(frame.columns) != 4:
-        raise DataError(
+        tables.refuse_header(
+            frame,
             "should have the columns entity_head, relation, entity_tail",
-            path=path,
-            line=int(frame["line"][0]) - 1,
-            value=" ".join(frame.columns[1:]),
-            remedy="keep these three",
+            path,
+            "keep these three",
         )
     frame = frame.rename(dict(zip(frame.columns[1:], ("head", "relation", "tail"), strict=True)))
     names = pl.concat([items.rename("entity"), entities.slice(len(items))])
@@ -146,13 +143,7 @@ def _described(path: Path, key: str, known: pl.Series, notes: list[Note]) -> pl.
     need = (key, "name", "genre") if key == "pid" else (key, "gender", "age")
     missing = [c for c in need if c not in frame.columns]
     if missing:
-        raise DataError(
-            f"has no column {missing[0]}",
-            path=path,
-            line=int(frame["line"][0]) - 1,
-            value=" ".join(frame.columns[1:]),
-            remedy=f"needs {', '.join(need)}",
-        )
+        tables.refuse_header(frame, f"has no column {missing[0]}", path, f"needs {', '.join(need)}")
     strange = frame.filter(~pl.col(key).is_in(known.implode()))
     if len(strange):
         what = f"rows of {path.name} about unknown {key}s not read"

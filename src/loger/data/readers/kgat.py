@@ -94,14 +94,13 @@ def _read_list(path: Path | None) -> pl.Series | None:
         remedy="number the names from 0 without gaps",
     )
     again = rows.filter(~pl.col("id").is_first_distinct() | ~pl.col("name").is_first_distinct())
-    if len(again):
-        raise DataError(
-            "a name or number appears twice",
-            path=path,
-            line=int(again["line"][0]),
-            value=again["text"][0],
-            remedy="give each name a number of its own",
-        )
+    tables.refuse(
+        again,
+        "a name or number appears twice",
+        path,
+        "text",
+        remedy="give each name a number of its own",
+    )
     return rows.sort("id")["name"]
 
 

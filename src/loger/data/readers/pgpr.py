@@ -72,14 +72,9 @@ def _read_names(path: Path, *, unique: bool = False) -> pl.DataFrame:
     """One name per line; where names identify users or items, each just once and not blank."""
     names = tables.read_lines(path).with_columns(pl.col("text").str.strip_chars())
     bad = names.filter((pl.col("text") == "") | ~pl.col("text").is_first_distinct())
-    if unique and len(bad):
-        raise DataError(
-            "a name is blank or appears twice",
-            path=path,
-            line=int(bad["line"][0]),
-            value=bad["text"][0],
-            remedy="give each line a name of its own; ids are line numbers",
-        )
+    if unique:
+        remedy = "give each line a name of its own; ids are line numbers"
+        tables.refuse(bad, "a name is blank or appears twice", path, "text", remedy=remedy)
     return names
 
 

@@ -209,14 +209,9 @@ def read_interactions(source: Path | Frame, notes: list[Note]) -> pl.DataFrame:
         parts = {word: part for part, words in _PARTS.items() for word in words}
         part = pl.col("part").str.to_lowercase().replace_strict(parts, default=None)
         bad = frame.filter(part.is_null())
-        if len(bad):
-            raise DataError(
-                "is not the name of a part",
-                path=path,
-                line=int(bad["line"][0]),
-                value=bad["part"][0],
-                remedy="write train, validation or test",
-            )
+        tables.refuse(
+            bad, "is not the name of a part", path, "part", remedy="write train, validation or test"
+        )
         frame = frame.with_columns(part)
     return frame
 

@@ -151,14 +151,13 @@ def _read_links(path: Path) -> pl.DataFrame:
     tables.filled(frame, ["item", "entity"], path)
     for column in ("item", "entity"):
         again = frame.filter(~pl.col(column).is_first_distinct())
-        if len(again):
-            raise DataError(
-                f"the {column} is linked twice",
-                path=path,
-                line=int(again["line"][0]),
-                value=again[column][0],
-                remedy="link each item to one entity of its own",
-            )
+        tables.refuse(
+            again,
+            f"the {column} is linked twice",
+            path,
+            column,
+            remedy="link each item to one entity of its own",
+        )
     return frame.drop("line")
 
 

@@ -19,7 +19,6 @@ from loger.data import tables
 from loger.data.assemble import assemble
 from loger.data.dataset import Dataset, Note
 from loger.data.times import seconds
-from loger.errors import DataError
 
 _RELATIONS = ("also_viewed", "bought_together")
 
@@ -72,14 +71,13 @@ def read_mentions(path: Path, interactions: pl.DataFrame, notes: list[Note]) -> 
         for k, column in enumerate(("user", "item"))
     ]
     short = heads[0].filter(~pl.col("line").is_in(heads[1]["line"].implode()))
-    if len(short):
-        raise DataError(
-            "should be user,item,aspect:opinion:polarity,…",
-            path=path,
-            line=int(short["line"][0]),
-            value=short["user"][0],
-            remedy="complete the line or remove it",
-        )
+    tables.refuse(
+        short,
+        "should be user,item,aspect:opinion:polarity,…",
+        path,
+        "user",
+        remedy="complete the line or remove it",
+    )
     pairs = heads[0].join(heads[1], on="line", maintain_order="left")
     rows = interactions.select("user", "item").with_row_index("source")
     rows = rows.unique(["user", "item"], keep="first", maintain_order=True)
@@ -98,14 +96,13 @@ def _with_features(mentions: pl.DataFrame, path: Path) -> pl.DataFrame:
     parts = mentions["value"].str.extract_groups(r"^([^:]+):([^:]+):([+-]?[01])$").struct
     aspect, opinion, polarity = (parts.field(str(k)) for k in (1, 2, 3))
     bad = mentions.filter(polarity.is_null())
-    if len(bad):
-        raise DataError(
-            "a mention should be aspect:opinion:polarity with a polarity of -1, 0 or 1",
-            path=path,
-            line=int(bad["line"][0]),
-            value=bad["value"][0],
-            remedy="correct the mention or remove it",
-        )
+    tables.refuse(
+        bad,
+        "a mention should be aspect:opinion:polarity with a polarity of -1, 0 or 1",
+        path,
+        "value",
+        remedy="correct the mention or remove it",
+    )
     sign = polarity.cast(pl.Int8).cast(pl.String).replace("1", "+1")
     mood = sign.replace({"+1": "good", "0": "neutral", "-1": "bad"})
     return mentions.with_columns(
