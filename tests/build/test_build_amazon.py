@@ -22,7 +22,7 @@ import invented
 from loger.data import Dataset, load, split
 from loger.data.assemble import core
 from loger.errors import DataError, LogerError, UnknownNameError
-from loger.tables.reviews import amazon, parts
+from loger.tables.reviews import amazon, parts, review_facts
 from loger.tables.reviews.amazon import PRESETS, AmazonConfig, build, count
 from loger.tables.reviews.aspects import mentions
 from loger.tables.reviews.layouts import BrokenLineError, product, record, review
@@ -407,7 +407,10 @@ def test_categories_that_all_items_share_are_left_out(made: Any, facts_of: Names
     assert tails == {"Root > A", "Root > B"}
 
 
-def test_prices_are_binned_by_quantile_within_the_category(made: Any, facts_of: Names) -> None:
+def test_prices_are_binned_by_quantile_within_the_category(
+    made: Any, facts_of: Names, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(review_facts, "LEAST_PRICED", 10)
     items = [f"i{k}" for k in range(20)]
     reviews = [said("u", i) for i in items]
     products = [
@@ -418,7 +421,7 @@ def test_prices_are_binned_by_quantile_within_the_category(made: Any, facts_of: 
         }
         for k, i in enumerate(items)
     ]
-    config = AmazonConfig(user_core=1, item_core=1, price_bins=2, least_priced=10)
+    config = AmazonConfig(user_core=1, item_core=1, price_bins=2)
     bins = {h: t for h, r, t in facts_of(made(reviews, products, config)) if r == "has_price"}
     assert bins["i0"] == bins["i4"] == "R > A|1 of 2"
     assert bins["i5"] == bins["i9"] == "R > A|2 of 2"
@@ -512,9 +515,12 @@ def test_a_split_made_elsewhere_is_taken(made: Any, tmp_path: Path, notes_of: No
         made(reviews, parts_file=given)
 
 
-def test_the_same_content_in_both_layouts_is_the_same_data(tmp_path: Path) -> None:
+def test_the_same_content_in_both_layouts_is_the_same_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(review_facts, "LEAST_PRICED", 5)
     only_2018 = ("also_buy", "also_view", "has_style", "like_style")
-    config = AmazonConfig(user_core=3, item_core=3, least_priced=5, leave_out=only_2018)
+    config = AmazonConfig(user_core=3, item_core=3, leave_out=only_2018)
     made = []
     for layout in ("2018", "2023"):
         paths = invented.write(tmp_path / layout, layout, SMALL, seed=5)

@@ -1,6 +1,6 @@
 """Exact groundings: how often, and how strongly, each rule leads from a user to an item.
 
-A grounding of a rule for a pair (u, v) is a simple path (METHOD L2), so the pair's users edge
+A grounding of a rule for a pair (u, v) is a simple path (METHOD L2), so the pair's own edge
 never supports it; nor does a fact that is known from the interaction (u, v) alone (L3).
 For an observed pair the counts are thus what they would be had it not been observed.
 """
@@ -234,7 +234,7 @@ def logits(
     """Σ_l w_l φ_l of all items that the user has no interaction with; [users, items].
 
     The same as summing over the rows of ``reach``, without holding them. Items that no rule
-    reaches have 0, and so have the user's users.
+    reaches have 0, and so have the items that the user has.
     """
     asked = checked_users(graph, users)
     _check_formula(formula, len(rules))

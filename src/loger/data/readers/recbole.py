@@ -22,6 +22,7 @@ review) has no place in these files and is left out; the result says how much.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -119,12 +120,11 @@ def _read_interactions(folder: Path, stem: str, notes: list[Note]) -> tuple[pl.D
             frame = frame.with_columns(pl.lit(split[path]).alias("part"))
         frames.append(frame)
         if frame.columns != frames[0].columns:
-            raise DataError(
+            raise _wrong_columns(
                 "has other columns than the first of the split files",
-                path=path,
-                line=1,
-                value=list(types),
-                remedy="give all split files the same header",
+                path,
+                types,
+                "give all split files the same header",
             )
     return pl.concat(frames), path
 
@@ -165,12 +165,8 @@ def _read_graph(path: Path, links: pl.DataFrame) -> pl.DataFrame:
     """The triples of .kg, linked entities under the names of their items."""
     frame, types = _read_atomic(path)
     if len(types) != 3:
-        raise DataError(
-            "should have the columns head_id, relation_id, tail_id",
-            path=path,
-            line=1,
-            value=list(types),
-            remedy="keep these three",
+        raise _wrong_columns(
+            "should have the columns head_id, relation_id, tail_id", path, types, "keep these three"
         )
     columns = ("head", "relation", "tail")
     frame = frame.rename(dict(zip(types, columns, strict=True)))
@@ -338,3 +334,8 @@ def _entities(dataset: Dataset) -> pl.Series:
 def _cleaned(names: list[str]) -> pl.Series:
     """Names without the signs that divide cells and rows."""
     return pl.Series(names, dtype=pl.String).str.replace_all(r"[\t\r\n]", " ")
+
+
+def _wrong_columns(what: str, path: Path, types: Iterable[str], remedy: str) -> DataError:
+    """The error that a header has other columns than it should."""
+    return DataError(what, path=path, line=1, value=list(types), remedy=remedy)

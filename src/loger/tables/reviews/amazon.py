@@ -62,8 +62,6 @@ class AmazonConfig:
     """Levels of the category tree; what stands deeper are mostly scraped features."""
     price_bins: int = 5
     """Quantile bins of the price within a category."""
-    least_priced: int = 50
-    """Priced items that a category needs for bins of its own; else its parent's are taken."""
     leave_out: tuple[str, ...] = field(default=())
     """Relations that are not wanted."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from importlib.resources import files
 from itertools import chain, islice
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 from zlib import crc32
 
 import polars as pl
@@ -34,6 +34,7 @@ from loger.tables.reviews.aspects import Extractor
 from loger.tables.reviews.layouts import ENDS_EARLY, Block, BrokenLineError, Tally, blocks
 
 Kind = Literal["reviews", "products"]
+_Record = TypeVar("_Record")
 LINES = {"reviews": 20_000, "products": 20_000}
 """Lines per part: some seconds of work to lose, some megabytes to hold."""
 _VERSION = 1  # of what a part holds
@@ -201,23 +202,33 @@ def _mine(kind: Kind, folder: Path, extractor: str, block: Block) -> int:
     return block.number
 
 
+def _records(
+    block: Block, tally: Tally, read: Callable[[dict[str, Any]], _Record]
+) -> Iterator[tuple[int, _Record]]:
+    """The records of a block with their lines; lines that cannot be used are counted."""
+    for line, raw in enumerate(block.lines, block.first):
+        try:
+            yield line, read(layouts.record(raw))
+        except BrokenLineError as kind:
+            tally.add(str(kind), line, raw[:80].decode("utf-8", "replace").strip())
+
+
+def _styles(styles: Mapping[str, str]) -> list[str]:
+    return [f"{kind}\t{value}" for kind, value in styles.items()]
+
+
 def _reviews(block: Block, tally: Tally, extractor: str) -> list[tuple[Any, ...]]:
     extract = named_extractor(extractor)
     rows = []
-    for line, raw in enumerate(block.lines, block.first):
-        try:
-            found = layouts.review(layouts.record(raw))
-        except BrokenLineError as kind:
-            tally.add(str(kind), line, raw[:80].decode("utf-8", "replace").strip())
-            continue
+    for line, found in _records(block, tally, layouts.review):
         said = [] if extract is None else _said(extract, found.text, line)
-        styles = [f"{k}\t{v}" for k, v in found.styles.items()]
-        rows.append((line, found.user, found.item, found.rating, found.time, styles, said))
+        about = found.user, found.item, found.rating, found.time
+        rows.append((line, *about, _styles(found.styles), said))
     return rows
 
 
 def _said(extract: Extractor, text: str, line: int) -> list[str]:
-    """The features of a text; whatever an extractor does wrong is told with the line."""
+    """The features of a text; errors of an extractor name the line."""
     try:
         return [feature(*mention) for mention in extract(text)]
     except Exception as error:
@@ -229,16 +240,10 @@ def _said(extract: Extractor, text: str, line: int) -> list[str]:
 
 def _products(block: Block, tally: Tally) -> list[tuple[Any, ...]]:
     rows = []
-    for line, raw in enumerate(block.lines, block.first):
-        try:
-            found = layouts.product(layouts.record(raw))
-        except BrokenLineError as kind:
-            tally.add(str(kind), line, raw[:80].decode("utf-8", "replace").strip())
-            continue
+    for line, found in _records(block, tally, layouts.product):
         for problem in found.problems:
             tally.add(f"{FIELD}{problem}", line, found.item)
-        styles = [f"{k}\t{v}" for k, v in found.styles.items()]
-        rows.append((line, *found[:-2], styles))
+        rows.append((line, *found[:-2], _styles(found.styles)))
     return rows
 
 

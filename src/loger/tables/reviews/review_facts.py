@@ -32,6 +32,8 @@ FACTS = {
     "tail_type": pl.String,
     "source": pl.Int64,
 }
+LEAST_PRICED = 50
+"""Priced items that a category needs for bins of its own; else its parent's are taken."""
 _MOODS = {"+1": "good", "0": "neutral", "-1": "bad"}
 
 
@@ -194,7 +196,7 @@ def of_products(
         made.append(_shared(tails, "has_category", "category", len(items), config, notes))
         labels["category"] = {c: c.rsplit(" > ", 1)[-1] for c in levels["category"].unique()}
     if wanted({"has_price"}):
-        prices, names = price_bins(products, levels, config.price_bins, config.least_priced)
+        prices, names = price_bins(products, levels, config.price_bins)
         made.append(prices)
         labels["price"] = names
     for relation in ("also_buy", "also_view"):
@@ -274,7 +276,7 @@ def _levels(products: pl.DataFrame, config: AmazonConfig) -> pl.DataFrame:
 
 
 def price_bins(
-    products: pl.DataFrame, levels: pl.DataFrame, bins: int, least: int
+    products: pl.DataFrame, levels: pl.DataFrame, bins: int
 ) -> tuple[pl.DataFrame, dict[str, str]]:
     """has_price facts: the quantile of a price within the item's deepest category that has
     enough priced items; and labels such as "Cases: $5.00 to $9.99"."""
@@ -286,7 +288,7 @@ def price_bins(
     )
     sizes = places.group_by("category").agg(pl.col("item").n_unique().alias("n"))
     fit = places.join(sizes, on="category", maintain_order="left")
-    fit = fit.filter((pl.col("n") >= least) | (pl.col("depth") == 0))
+    fit = fit.filter((pl.col("n") >= LEAST_PRICED) | (pl.col("depth") == 0))
     fit = fit.sort("depth", descending=True, maintain_order=True)
     fit = fit.unique("item", keep="first", maintain_order=True)
     rows, labels = list[pl.DataFrame](), dict[str, str]()
