@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from loger.data import frames, load, tables
+from loger.data import frames, load, table_files
 from loger.data.demo import shop
 from loger.errors import DataError, LogerError
 
@@ -23,7 +23,7 @@ GOOD = "user,item,rating,time\nann,i1,5,10\nbob,i2,3,20\n"
 def test_a_small_file_that_unpacks_to_very_much_is_refused_early(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tables, "ALWAYS", 2**20)
+    monkeypatch.setattr(table_files, "ALWAYS", 2**20)
     path = tmp_path / "interactions.csv.gz"
     path.write_bytes(gzip.compress(b"user,item\n" + b"a,b\n" * 10_000_000, 9))
     with pytest.raises(DataError, match=r"csv.gz: unpacks to more than .* MB, 100 times its size"):

@@ -338,7 +338,7 @@ def _selection(
 
     files = {}
     for text in masks:
-        from loger.data.tables import read_item_list  # tables, which nothing else here needs
+        from loger.data.table_files import read_item_list  # tables, which nothing else here needs
 
         name, _, path = text.partition("=")
         if not name or not path:

@@ -13,7 +13,7 @@ from typing import Any
 
 import polars as pl
 
-from loger.data import tables
+from loger.data import table_files
 from loger.data.dataset import is_frame
 from loger.errors import DataError
 
@@ -26,7 +26,7 @@ _SEPARATORS = ",;\t|"
 def read(source: Path | str | object) -> pl.DataFrame:
     """The table at a path, or of a frame that is in memory already; with ``line``."""
     if isinstance(source, str | Path):
-        with tables.errors_naming(source):
+        with table_files.errors_naming(source):
             return _read_file(Path(source))
     if not isinstance(source, pl.LazyFrame) and not is_frame(source):
         raise DataError(
@@ -37,16 +37,16 @@ def read(source: Path | str | object) -> pl.DataFrame:
 
 def _read_file(path: Path) -> pl.DataFrame:
     name = path.name.lower()
-    for packed in tables.COMPRESSIONS[1:]:
+    for packed in table_files.COMPRESSIONS[1:]:
         name = name.removesuffix(packed)
     if not name.endswith(ENDINGS):
         raise DataError(
             "is not a table that can be read", path=path, remedy=f"give one of {', '.join(ENDINGS)}"
         )
     if name.endswith(".parquet"):
-        frame = tables.read_parquet(path)
-        if "line" in pl.read_parquet_schema(io.BytesIO(tables.read_bytes(path))):
-            lines = pl.read_parquet(io.BytesIO(tables.read_bytes(path)), columns=["line"])
+        frame = table_files.read_parquet(path)
+        if "line" in pl.read_parquet_schema(io.BytesIO(table_files.read_bytes(path))):
+            lines = pl.read_parquet(io.BytesIO(table_files.read_bytes(path)), columns=["line"])
             frame = frame.with_columns(lines["line"].alias("line_"))
         return frame
     if name.endswith((".jsonl", ".ndjson", ".json")):
@@ -55,7 +55,7 @@ def _read_file(path: Path) -> pl.DataFrame:
 
 
 def _read_json(path: Path) -> pl.DataFrame:
-    text = tables.read_text(path)
+    text = table_files.read_text(path)
     rows, names = [], set[str]()
     for line, cell in enumerate(text.split("\n"), 1):
         if not cell.strip():
@@ -77,7 +77,7 @@ def _read_json(path: Path) -> pl.DataFrame:
         flat = {"line_" if k == "line" else k: v for k, v in _flat(row)}
         rows.append(flat | {"line": line})
         names |= flat.keys()
-        tables.check_width(path, tuple(names))
+        table_files.check_width(path, tuple(names))
     return pl.DataFrame(rows, infer_schema_length=None, strict=False)
 
 
@@ -97,7 +97,7 @@ def _flat(row: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
 def _read_delimited(path: Path) -> pl.DataFrame:
     """A table with a header; cells in quotes may hold separators and ends of lines."""
     return _blanked(
-        tables.read_table(path, separator=_separator_of, quotes=True, rename=_usable_names)
+        table_files.read_table(path, separator=_separator_of, quotes=True, rename=_usable_names)
     )
 
 

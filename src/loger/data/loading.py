@@ -8,7 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Literal, get_args
 
-from loger.data import saved, tables
+from loger.data import saved, table_files
 from loger.data.dataset import Dataset, is_frame
 from loger.data.readers import plain
 from loger.data.readers.plain import ENDINGS
@@ -66,7 +66,7 @@ def load(
                 path=path,
                 remedy="give its folder",
             )
-        with tables.errors_naming(path):
+        with table_files.errors_naming(path):
             return plain.read(interactions=path, positive_from=positive_from, name=name)
     chosen = format or _recognised(path)
     if chosen == "saved":
@@ -76,11 +76,11 @@ def load(
                 path=path,
                 remedy="apply it when reading the original",
             )
-        with tables.errors_naming(path):
+        with table_files.errors_naming(path):
             dataset = saved.read(path)
         return dataset if name is None else dataset.renamed(name)
     read: Callable[..., Dataset] = import_module(f"loger.data.readers.{chosen}").read
-    with tables.errors_naming(path):
+    with table_files.errors_naming(path):
         return read(path, positive_from=positive_from, name=name)
 
 
@@ -121,7 +121,9 @@ def _is_saved(folder: Path) -> bool:
 
 def _has(folder: Path, names: tuple[str, ...]) -> bool:
     return any(
-        any(folder.glob(name + ending)) if "*" in name else tables.find(folder, name) is not None
+        any(folder.glob(name + ending))
+        if "*" in name
+        else table_files.find(folder, name) is not None
         for name in names
-        for ending in tables.COMPRESSIONS
+        for ending in table_files.COMPRESSIONS
     )

@@ -11,7 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from loger.data.dataset import PARTS, Dataset, Facts, Interactions, Note
-from loger.data.tables import MARK, check_rows
+from loger.data.table_files import MARK, check_rows
 from loger.engine import files
 from loger.engine.files import Kind, atomic_folder, check_files, read_manifest
 from loger.errors import DataError, LogerError

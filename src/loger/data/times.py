@@ -12,7 +12,7 @@ from typing import Final, Literal, NamedTuple
 
 import polars as pl
 
-from loger.data import tables
+from loger.data import table_files
 
 _ISO = (
     r"^(\d{4}-\d\d-\d\d)"
@@ -39,7 +39,7 @@ def seconds(frame: pl.DataFrame, column: str, path: Path) -> pl.DataFrame:
     as days, as moments, or as moments with a zone.
     """
     if frame.schema[column] in (pl.Date, pl.Datetime):
-        frame = tables.filled(frame, [column], path)
+        frame = table_files.filled(frame, [column], path)
         return frame.with_columns(epoch(frame[column]))
     exact = pl.col(column).cast(pl.Int64, strict=False)
     cut = pl.col(column).cast(pl.Float64, strict=False).floor().cast(pl.Int64, strict=False)
@@ -48,7 +48,7 @@ def seconds(frame: pl.DataFrame, column: str, path: Path) -> pl.DataFrame:
     if frame.schema[column] == pl.String and len(value) and value[0] is None:
         value, way = _moments(frame[column])
     bad = frame.filter(value.is_null())
-    tables.refuse(
+    table_files.refuse(
         bad,
         f"{column} should be {f'{way}, as in the first row' if way else 'a number'}",
         path,

@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from loger.data import tables
+from loger.data import table_files
 from loger.data.assemble import NO_FACTS
 from loger.data.dataset import Note, as_name, is_frame
 from loger.data.facts import Names, is_known, typed
@@ -155,7 +155,7 @@ def rated_at_least(rows: pl.DataFrame, floor: float | None, notes: list[Note]) -
 def _interactions(source: Path | Frame | None, notes: list[Note]) -> pl.DataFrame:
     if source is None:
         return NO_INTERACTIONS
-    with tables.errors_naming(source.path if isinstance(source, Frame) else source):
+    with table_files.errors_naming(source.path if isinstance(source, Frame) else source):
         return plain.read_interactions(source, notes).drop("part", strict=False)
 
 

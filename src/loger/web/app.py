@@ -145,7 +145,7 @@ def about(request: Request) -> s.About:
     service: Service = request.app.state.service
     events: Events = request.app.state.events
     served, graph = service.served, service.served.graph
-    beside = [column.type for column in served.model.catalogue_.unwalked]
+    beside = [column.type for column in served.model.catalogue_.filter_only]
     return s.About(
         version=__version__,
         fingerprint=served.fingerprint,

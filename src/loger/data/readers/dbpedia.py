@@ -15,7 +15,7 @@ from pathlib import Path
 
 import polars as pl
 
-from loger.data import tables
+from loger.data import table_files
 from loger.data.assemble import OTHER, assemble, note_unused
 from loger.data.dataset import PARTS, Dataset, Note
 from loger.data.times import seconds
@@ -30,30 +30,32 @@ def read(
 ) -> Dataset:
     """The data set of a folder in this layout."""
     notes = list[Note]()
-    tables.need(folder, "train.txt")
-    users = _read_map(tables.need(folder, "user.txt"), ("new_id", "uid"))["uid"]
-    items = _read_map(tables.need(folder, "product.txt"), ("new_id", "pid"))["pid"]
-    entities = _read_map(tables.need(folder, "e_map.txt"), ("eid", "name", "entity"))
-    relations = _read_map(tables.need(folder, "r_map.txt"), ("id", "kb_relation", "name"))["name"]
+    table_files.need(folder, "train.txt")
+    users = _read_map(table_files.need(folder, "user.txt"), ("new_id", "uid"))["uid"]
+    items = _read_map(table_files.need(folder, "product.txt"), ("new_id", "pid"))["pid"]
+    entities = _read_map(table_files.need(folder, "e_map.txt"), ("eid", "name", "entity"))
+    relations = _read_map(table_files.need(folder, "r_map.txt"), ("id", "kb_relation", "name"))[
+        "name"
+    ]
     interactions = pl.concat(
         _read_part(path, users, items).with_columns(part=pl.lit(part))
         for part, file in zip(PARTS, ("train", "valid", "test"), strict=True)
-        if (path := tables.find(folder, f"{file}.txt"))
+        if (path := table_files.find(folder, f"{file}.txt"))
     )
     if interactions["rating"].n_unique() == 1:
         interactions = interactions.drop("rating")  # a mark that says "seen", not a rating
-    kg = tables.need(folder, "kg_final.txt")
+    kg = table_files.need(folder, "kg_final.txt")
     facts = [_read_graph(kg, items, entities["entity"], relations)]
     others = entities.slice(len(items))
     note_unused(others["entity"], facts[0], notes)
     words = others.select("entity", pl.col("name").str.replace_all("_", " "))
     labels = {OTHER: dict(words.iter_rows())}
-    if path := tables.find(folder, "products.txt"):
+    if path := table_files.find(folder, "products.txt"):
         table = _described(path, "pid", items, notes)
         titles = table.filter(pl.col("name") != "").select("pid", "name")
         labels["item"] = dict(titles.iter_rows())
         facts.append(_features(table, "pid", "item", "genre"))
-    if path := tables.find(folder, "users.txt"):
+    if path := table_files.find(folder, "users.txt"):
         table = _described(path, "uid", users, notes)
         facts += [_features(table, "uid", "user", column) for column in ("gender", "age")]
     return assemble(
@@ -74,22 +76,22 @@ def read(
 def _read_map(path: Path, columns: tuple[str, ...]) -> pl.DataFrame:
     """A table whose first column counts its rows from 0; each other column, without repetition
     where it identifies."""
-    frame = tables.read_table(path, separator="\t")
+    frame = table_files.read_table(path, separator="\t")
     if tuple(frame.columns[1:]) != columns:
-        tables.refuse_header(
+        table_files.refuse_header(
             frame,
             f"should have the header {' '.join(columns)}",
             path,
             "put the columns in this order",
         )
-    tables.filled(frame, columns, path)
+    table_files.filled(frame, columns, path)
     key = columns[0]
-    frame = tables.number(
+    frame = table_files.number(
         frame, key, pl.Int64, path, below=len(frame), remedy="number the rows from 0 without gaps"
     )
     name = {"r_map": "name"}.get(path.name.split(".")[0], columns[-1])
     again = frame.filter(~pl.col(key).is_first_distinct() | ~pl.col(name).is_first_distinct())
-    tables.refuse(
+    table_files.refuse(
         again,
         f"{key} or {name} appears twice",
         path,
@@ -102,12 +104,14 @@ def _read_map(path: Path, columns: tuple[str, ...]) -> pl.DataFrame:
 
 def _read_part(path: Path, users: pl.Series, items: pl.Series) -> pl.DataFrame:
     """The interactions of a file of user, item, mark, time."""
-    frame = tables.read_table(path, ("user", "item", "rating", "time"), separator="\t", optional=1)
+    frame = table_files.read_table(
+        path, ("user", "item", "rating", "time"), separator="\t", optional=1
+    )
     for column, names, file in (("user", users, "user"), ("item", items, "product")):
         remedy = f"ids are the new_id of {file}.txt"
-        frame = tables.number(frame, column, pl.Int64, path, below=len(names), remedy=remedy)
+        frame = table_files.number(frame, column, pl.Int64, path, below=len(names), remedy=remedy)
         frame = frame.with_columns(names.gather(frame[column]).alias(column))
-    frame = tables.number(frame, "rating", pl.Float64, path)
+    frame = table_files.number(frame, "rating", pl.Float64, path)
     return seconds(frame, "time", path) if "time" in frame.columns else frame
 
 
@@ -115,9 +119,9 @@ def _read_graph(
     path: Path, items: pl.Series, entities: pl.Series, relations: pl.Series
 ) -> pl.DataFrame:
     """The facts of kg_final, items under the names they have as items."""
-    frame = tables.read_table(path, separator="\t")
+    frame = table_files.read_table(path, separator="\t")
     if len(frame.columns) != 4:
-        tables.refuse_header(
+        table_files.refuse_header(
             frame,
             "should have the columns entity_head, relation, entity_tail",
             path,
@@ -127,23 +131,27 @@ def _read_graph(
     names = pl.concat([items.rename("entity"), entities.slice(len(items))])
     for side in ("head", "tail"):
         remedy = "ids are the eid of e_map.txt"
-        frame = tables.number(frame, side, pl.Int64, path, below=len(entities), remedy=remedy)
+        frame = table_files.number(frame, side, pl.Int64, path, below=len(entities), remedy=remedy)
         item = pl.when(pl.col(side) < len(items)).then(pl.lit("item")).otherwise(pl.lit(OTHER))
         frame = frame.with_columns(
             item.alias(f"{side}_type"), names.gather(frame[side]).alias(side)
         )
     remedy = "ids are the id of r_map.txt"
-    frame = tables.number(frame, "relation", pl.Int64, path, below=len(relations), remedy=remedy)
+    frame = table_files.number(
+        frame, "relation", pl.Int64, path, below=len(relations), remedy=remedy
+    )
     return frame.with_columns(relations.gather(frame["relation"]).alias("relation"))
 
 
 def _described(path: Path, key: str, known: pl.Series, notes: list[Note]) -> pl.DataFrame:
     """A table of what users or products are like, less the rows of unknown ones."""
-    frame = tables.read_table(path, separator="\t")
+    frame = table_files.read_table(path, separator="\t")
     need = (key, "name", "genre") if key == "pid" else (key, "gender", "age")
     missing = [c for c in need if c not in frame.columns]
     if missing:
-        tables.refuse_header(frame, f"has no column {missing[0]}", path, f"needs {', '.join(need)}")
+        table_files.refuse_header(
+            frame, f"has no column {missing[0]}", path, f"needs {', '.join(need)}"
+        )
     strange = frame.filter(~pl.col(key).is_in(known.implode()))
     if len(strange):
         what = f"rows of {path.name} about unknown {key}s not read"

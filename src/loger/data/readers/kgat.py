@@ -14,7 +14,7 @@ from pathlib import Path
 
 import polars as pl
 
-from loger.data import tables
+from loger.data import table_files
 from loger.data.assemble import OTHER, assemble, note_unused
 from loger.data.dataset import Dataset, Note
 from loger.errors import DataError
@@ -24,11 +24,11 @@ def read(folder: Path, *, positive_from: float | None = None, name: str | None =
     """The data set of a folder in KGAT's layout."""
     notes = list[Note]()
     users, items, entities, relations = (
-        _read_list(tables.find(folder, f"{kind}_list.txt"))
+        _read_list(table_files.find(folder, f"{kind}_list.txt"))
         for kind in ("user", "item", "entity", "relation")
     )
     interactions = pl.concat(
-        _read_pairs(tables.need(folder, f"{part}.txt"), users, items).with_columns(
+        _read_pairs(table_files.need(folder, f"{part}.txt"), users, items).with_columns(
             part=pl.lit(part)
         )
         for part in ("train", "test")
@@ -42,7 +42,7 @@ def read(folder: Path, *, positive_from: float | None = None, name: str | None =
     items = _numbers("", folder, interactions["item"].drop_nulls()) if items is None else items
     users = _numbers("", folder, interactions["user"]) if users is None else users
     interactions = interactions.drop_nulls("item")
-    path = tables.need(folder, "kg_final.txt")
+    path = table_files.need(folder, "kg_final.txt")
     facts = _read_graph(path, items, entities, relations)
     if entities is not None:
         note_unused(entities.slice(len(items)), facts, notes)
@@ -66,7 +66,7 @@ def _read_list(path: Path | None) -> pl.Series | None:
     """Names by number, from lines of a name, its number, and perhaps more."""
     if path is None:
         return None
-    lines = tables.read_lines(path).filter(pl.col("text").str.strip_chars() != "")
+    lines = table_files.read_lines(path).filter(pl.col("text").str.strip_chars() != "")
     header = str(lines["text"][0]).split()
     if header[:2] != ["org_id", "remap_id"]:
         raise DataError(
@@ -83,8 +83,8 @@ def _read_list(path: Path | None) -> pl.Series | None:
     rows = lines[1:].select(
         "line", "text", row.struct.field("1").alias("name"), row.struct.field("2").alias("id")
     )
-    tables.filled(rows, ["name"], path)
-    rows = tables.number(
+    table_files.filled(rows, ["name"], path)
+    rows = table_files.number(
         rows,
         "id",
         pl.Int64,
@@ -94,7 +94,7 @@ def _read_list(path: Path | None) -> pl.Series | None:
         remedy="number the names from 0 without gaps",
     )
     again = rows.filter(~pl.col("id").is_first_distinct() | ~pl.col("name").is_first_distinct())
-    tables.refuse(
+    table_files.refuse(
         again,
         "a name or number appears twice",
         path,
@@ -106,7 +106,7 @@ def _read_list(path: Path | None) -> pl.Series | None:
 
 def _read_pairs(path: Path, users: pl.Series | None, items: pl.Series | None) -> pl.DataFrame:
     """User and item numbers; a user without items has a row with none."""
-    cells = tables.read_lists(path)
+    cells = table_files.read_lists(path)
     owner = cells.filter(pl.col("place") == 0).select("line", pl.col("value").alias("user"))
     rows = cells.filter(pl.col("place") > 0).select("line", pl.col("value").alias("item"))
     owner = _numbered(owner, "user", path, users, "user_list.txt")
@@ -118,7 +118,9 @@ def _read_graph(
     path: Path, items: pl.Series, entities: pl.Series | None, relations: pl.Series | None
 ) -> pl.DataFrame:
     """The facts of kg_final, items under the names they have as items."""
-    frame = tables.read_table(path, ("head", "relation", "tail"), separator=tables.shown_separator)
+    frame = table_files.read_table(
+        path, ("head", "relation", "tail"), separator=table_files.shown_separator
+    )
     frame = _numbered(frame, "relation", path, relations, "relation_list.txt")
     for side in ("head", "tail"):
         frame = _numbered(frame, side, path, entities, "entity_list.txt")
@@ -153,7 +155,7 @@ def _numbered(
     """The frame with a column of numbers, within the list of names where there is one."""
     limit = 2**31 if names is None else len(names)
     remedy = "ids are numbers from 0" + ("" if names is None else f" of {file}")
-    return tables.number(frame, column, pl.Int64, path, below=limit, remedy=remedy)
+    return table_files.number(frame, column, pl.Int64, path, below=limit, remedy=remedy)
 
 
 def _numbers(prefix: str, path: Path, used: pl.Series) -> pl.Series:

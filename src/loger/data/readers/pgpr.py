@@ -15,7 +15,7 @@ from pathlib import Path
 
 import polars as pl
 
-from loger.data import tables
+from loger.data import table_files
 from loger.data.assemble import NO_FACTS, assemble
 from loger.data.dataset import Dataset, Note
 from loger.errors import DataError
@@ -32,21 +32,21 @@ _RELATIONS = {  # file → relation, file of tail names
 def read(folder: Path, *, positive_from: float | None = None, name: str | None = None) -> Dataset:
     """The data set of a folder in PGPR's layout."""
     notes = list[Note]()
-    users = _read_names(tables.need(folder, "users.txt"), unique=True)
-    items = _read_names(tables.need(folder, "product.txt"), unique=True)
+    users = _read_names(table_files.need(folder, "users.txt"), unique=True)
+    items = _read_names(table_files.need(folder, "product.txt"), unique=True)
     interactions = [
         _read_labels(path, users, items).with_columns(part=pl.lit(part))
-        for part, look in (("train", tables.need), ("test", tables.find))
+        for part, look in (("train", table_files.need), ("test", table_files.find))
         if (path := look(folder, f"{part}_labels.txt"))
     ]
     tables_of_facts = [
         _read_relation(path, folder, relation, tails, items, notes)
         for file, (relation, tails) in _RELATIONS.items()
-        if (path := tables.find(folder, f"{file}.txt"))
+        if (path := table_files.find(folder, f"{file}.txt"))
     ]
     facts = pl.concat(tables_of_facts) if tables_of_facts else NO_FACTS
     for tails in ("related_product", "brand", "category"):
-        if path := tables.find(folder, f"{tails}.txt"):
+        if path := table_files.find(folder, f"{tails}.txt"):
             _note_idle(path, _read_names(path)["text"], facts, notes)
     unread = sorted(
         p.name for p in folder.glob("*_p_*.txt*") if p.name.split(".")[0] not in _RELATIONS
@@ -60,7 +60,9 @@ def read(folder: Path, *, positive_from: float | None = None, name: str | None =
         interaction="purchase",
         users=users["text"],
         items=items["text"],
-        labels={"item": tables.read_short_names(tables.find(folder, "item_short_names.txt"))},
+        labels={
+            "item": table_files.read_short_names(table_files.find(folder, "item_short_names.txt"))
+        },
         positive_from=positive_from,
         notes=notes,
         path=folder,
@@ -70,23 +72,23 @@ def read(folder: Path, *, positive_from: float | None = None, name: str | None =
 
 def _read_names(path: Path, *, unique: bool = False) -> pl.DataFrame:
     """One name per line; where names identify users or items, each just once and not blank."""
-    names = tables.read_lines(path).with_columns(pl.col("text").str.strip_chars())
+    names = table_files.read_lines(path).with_columns(pl.col("text").str.strip_chars())
     bad = names.filter((pl.col("text") == "") | ~pl.col("text").is_first_distinct())
     if unique:
         remedy = "give each line a name of its own; ids are line numbers"
-        tables.refuse(bad, "a name is blank or appears twice", path, "text", remedy=remedy)
+        table_files.refuse(bad, "a name is blank or appears twice", path, "text", remedy=remedy)
     return names
 
 
 def _read_labels(path: Path, users: pl.DataFrame, items: pl.DataFrame) -> pl.DataFrame:
     """The interactions of lines of a user number and item numbers."""
-    cells = tables.read_lists(path)
+    cells = table_files.read_lists(path)
     owner = cells.filter(pl.col("place") == 0).rename({"value": "user"})
-    owner = tables.number(
+    owner = table_files.number(
         owner, "user", pl.Int64, path, below=len(users), remedy=_points_into("users")
     )
     rows = cells.filter(pl.col("place") > 0).rename({"value": "item"})
-    rows = tables.number(
+    rows = table_files.number(
         rows, "item", pl.Int64, path, below=len(items), remedy=_points_into("product")
     )
     rows = rows.join(owner.select("line", "user"), on="line", maintain_order="left")
@@ -101,9 +103,9 @@ def _read_relation(
     path: Path, folder: Path, relation: str, kind: str, items: pl.DataFrame, notes: list[Note]
 ) -> pl.DataFrame:
     """The facts of a file whose line i has the tails of product i."""
-    names = _read_names(tables.need(folder, f"{kind}.txt"))
-    cells = tables.number(
-        tables.read_lists(path),
+    names = _read_names(table_files.need(folder, f"{kind}.txt"))
+    cells = table_files.number(
+        table_files.read_lists(path),
         "value",
         pl.Int64,
         path,

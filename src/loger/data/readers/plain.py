@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from loger.data import headers, tables
+from loger.data import headers, table_files
 from loger.data.assemble import NO_FACTS, assemble
 from loger.data.dataset import Dataset, Note
 from loger.data.frames import polars_frame
@@ -186,7 +186,7 @@ def _path(source: Path | Frame) -> Path:
 
 def locate(folder: Path, *stems: str, endings: tuple[str, ...] = ENDINGS) -> Path | None:
     """The one table in a folder with one of these names; two of them are an error."""
-    matches = [p for s in stems for e in endings if (p := tables.find(folder, s + e))]
+    matches = [p for s in stems for e in endings if (p := table_files.find(folder, s + e))]
     if len(matches) > 1:
         raise DataError(
             f"both {matches[0].name} and {matches[1].name} exist",
@@ -202,14 +202,14 @@ def read_interactions(source: Path | Frame, notes: list[Note]) -> pl.DataFrame:
     frame, path = read_columns(source, INTERACTIONS, notes), _path(source)
     for column in ("rating", "strength", "count"):
         if column in frame.columns:
-            frame = tables.number(frame, column, pl.Float64, path)
+            frame = table_files.number(frame, column, pl.Float64, path)
     if "time" in frame.columns:
         frame = seconds(frame, "time", path)
     if "part" in frame.columns:
         parts = {word: part for part, words in _PARTS.items() for word in words}
         part = pl.col("part").str.to_lowercase().replace_strict(parts, default=None)
         bad = frame.filter(part.is_null())
-        tables.refuse(
+        table_files.refuse(
             bad, "is not the name of a part", path, "part", remedy="write train, validation or test"
         )
         frame = frame.with_columns(part)
@@ -272,13 +272,13 @@ def read_columns(
         if lost is not None:
             lost[path] = unread
     frame = frame.select("line", *(pl.col(theirs).alias(ours) for ours, theirs in chosen.items()))
-    frame = tables.filled(frame, columns.needed, path)
+    frame = table_files.filled(frame, columns.needed, path)
     for column in chosen:
         if column not in headers.NUMBERS:
             frame = _as_text(frame, column, path)
         elif frame.schema[column].is_nested() or frame.schema[column] == pl.Object:
             raise _wrong_kind(frame, column, path, "numbers")
-    return tables.filled(frame, columns.needed, path)  # as text a cell may be empty, too
+    return table_files.filled(frame, columns.needed, path)  # as text a cell may be empty, too
 
 
 def read_whole(
@@ -290,12 +290,12 @@ def read_whole(
             raise DataError("has no rows", path=source.path, remedy="leave it out, or add rows")
         return source.table
     if source.name.endswith(".parquet"):
-        return tables.read_parquet(source)
+        return table_files.read_parquet(source)
     ending = next((e for e in _SEPARATORS if e in source.suffixes), "")
-    return tables.read_table(
+    return table_files.read_table(
         source,
         columns.order,
-        separator=_SEPARATORS.get(ending, tables.shown_separator),
+        separator=_SEPARATORS.get(ending, table_files.shown_separator),
         optional=columns.optional,
         is_header=columns.are_named_by,
         headless=lambda table: columns.doubt(table, source, notes, seen),

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import polars as pl
 
-from loger.data import headers, tables
+from loger.data import headers, table_files
 from loger.data.assemble import OTHER, assemble
 from loger.data.dataset import Dataset, Note
 from loger.data.headers import Columns
@@ -46,7 +46,10 @@ def read(folder: Path, *, positive_from: float | None = None, name: str | None =
         )
     interactions = read_interactions(path, notes)
     files = [
-        p for e in ENDINGS for c in tables.COMPRESSIONS for p in sorted(folder.glob(f"*{e}{c}"))
+        p
+        for e in ENDINGS
+        for c in table_files.COMPRESSIONS
+        for p in sorted(folder.glob(f"*{e}{c}"))
     ]
     if not files:
         raise DataError("there is no RDF file", path=folder, remedy="add a .nt or .ttl file")
@@ -80,7 +83,7 @@ def _read_statements(path: Path) -> pl.DataFrame:
         raise LogerError("reading RDF needs pyoxigraph; pip install 'loger-rec[rdf]'") from None
     turtle = ".ttl" in path.suffixes
     form = ox.RdfFormat.TURTLE if turtle else ox.RdfFormat.N_TRIPLES
-    text = tables.read_text(path)
+    text = table_files.read_text(path)
     rows = []
     try:
         for s, p, o, _ in ox.parse(text.encode(), format=form):

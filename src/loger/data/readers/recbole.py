@@ -29,7 +29,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from loger.data import tables
+from loger.data import table_files
 from loger.data.assemble import NO_FACTS, OTHER, assemble
 from loger.data.dataset import PARTS, Dataset, Note
 from loger.data.times import seconds
@@ -47,14 +47,14 @@ def read(folder: Path, *, positive_from: float | None = None, name: str | None =
     """The data set that the atomic files of a folder hold."""
     stem, notes = _stem(folder), list[Note]()
     interactions, path = _read_interactions(folder, stem, notes)
-    facts, labels, names, kg = [], {}, {}, tables.find(folder, f"{stem}.kg")
+    facts, labels, names, kg = [], {}, {}, table_files.find(folder, f"{stem}.kg")
     links = pl.DataFrame(schema={"item": pl.String, "entity": pl.String})
     if kg is not None:
-        links = _read_links(tables.need(folder, f"{stem}.link"))
+        links = _read_links(table_files.need(folder, f"{stem}.link"))
         facts.append(_read_graph(kg, links))
     for kind in ("item", "user"):
         names[kind], labels[kind] = pl.Series([], dtype=pl.String), dict[str, str]()
-        source = tables.find(folder, f"{stem}.{kind}")
+        source = table_files.find(folder, f"{stem}.{kind}")
         if source is not None:
             some, names[kind], labels[kind] = _read_features(source, kind, notes)
             facts.append(some)
@@ -76,7 +76,9 @@ def _stem(folder: Path) -> str:
     """The name of the data set: what its interaction files have before the first dot-part."""
     stems = set()
     for path in folder.iterdir():
-        plain = path.name.removesuffix(path.suffix if path.suffix in tables.COMPRESSIONS else "")
+        plain = path.name.removesuffix(
+            path.suffix if path.suffix in table_files.COMPRESSIONS else ""
+        )
         if plain.endswith(".inter"):
             stem = plain.removesuffix(".inter")
             stems.add(next((stem.removesuffix(s) for s in _SPLIT if stem.endswith(s)), stem))
@@ -94,13 +96,13 @@ def _stem(folder: Path) -> str:
 
 def _read_interactions(folder: Path, stem: str, notes: list[Note]) -> tuple[pl.DataFrame, Path]:
     split = {
-        p: part for s, part in _SPLIT.items() if (p := tables.find(folder, f"{stem}{s}.inter"))
+        p: part for s, part in _SPLIT.items() if (p := table_files.find(folder, f"{stem}{s}.inter"))
     }
-    whole = tables.find(folder, f"{stem}.inter")
+    whole = table_files.find(folder, f"{stem}.inter")
     if whole and split:
         notes.append(Note("files not read, as the split files say the same", 1, whole.name))
     frames = []
-    for path in split or [tables.need(folder, f"{stem}.inter")]:
+    for path in split or [table_files.need(folder, f"{stem}.inter")]:
         frame, types = _read_atomic(path)
         tokens = [c for c, t in types.items() if t == "token"]
         user, item = _two_tokens(path, tokens)
@@ -110,10 +112,10 @@ def _read_interactions(folder: Path, stem: str, notes: list[Note]) -> tuple[pl.D
         if unread:
             notes.append(Note(f"columns of {path.name} that are not read", len(unread), unread[0]))
         frame = frame.select("line", *(pl.col(t).alias(o) for o, t in columns.items()))
-        frame = tables.filled(frame, ["user", "item"], path)
+        frame = table_files.filled(frame, ["user", "item"], path)
         for column in ("rating", "strength"):
             if column in columns:
-                frame = tables.number(frame, column, pl.Float64, path)
+                frame = table_files.number(frame, column, pl.Float64, path)
         if "time" in columns:
             frame = seconds(frame, "time", path)
         if split:
@@ -148,10 +150,10 @@ def _read_links(path: Path) -> pl.DataFrame:
     """Which entity each item is; an entity of two items, or an item of two entities, is refused."""
     frame, _ = _read_atomic(path)
     frame = frame.select("line", pl.nth(1).alias("item"), pl.nth(2).alias("entity"))
-    tables.filled(frame, ["item", "entity"], path)
+    table_files.filled(frame, ["item", "entity"], path)
     for column in ("item", "entity"):
         again = frame.filter(~pl.col(column).is_first_distinct())
-        tables.refuse(
+        table_files.refuse(
             again,
             f"the {column} is linked twice",
             path,
@@ -170,7 +172,7 @@ def _read_graph(path: Path, links: pl.DataFrame) -> pl.DataFrame:
         )
     columns = ("head", "relation", "tail")
     frame = frame.rename(dict(zip(types, columns, strict=True)))
-    tables.filled(frame, columns, path)
+    table_files.filled(frame, columns, path)
     for side in ("head", "tail"):
         item = links.rename({"item": "linked", "entity": side})
         frame = frame.join(item, on=side, how="left", maintain_order="left")
@@ -187,7 +189,7 @@ def _read_features(
     """Facts, names and labels from a table with one row per item or user."""
     frame, types = _read_atomic(path)
     key, *rest = types
-    frame = tables.filled(frame, [key], path)
+    frame = table_files.filled(frame, [key], path)
     labels, facts, unread = dict[str, str](), [], []
     for column in rest:
         filled = frame.filter(pl.col(column).fill_null("") != "").select(
@@ -212,7 +214,7 @@ def _read_features(
 
 def _read_atomic(path: Path) -> tuple[pl.DataFrame, dict[str, str]]:
     """A table and the types of its columns, from a header of ``name:type``."""
-    frame = tables.read_table(path, separator="\t")
+    frame = table_files.read_table(path, separator="\t")
     types = dict[str, str]()
     for column in frame.columns[1:]:
         name, _, kind = column.rpartition(":")

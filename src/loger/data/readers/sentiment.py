@@ -15,7 +15,7 @@ from pathlib import Path
 
 import polars as pl
 
-from loger.data import tables
+from loger.data import table_files
 from loger.data.assemble import assemble
 from loger.data.dataset import Dataset, Note
 from loger.data.times import seconds
@@ -26,11 +26,13 @@ _RELATIONS = ("also_viewed", "bought_together")
 def read(folder: Path, *, positive_from: float | None = None, name: str | None = None) -> Dataset:
     """The data set of a folder in this layout."""
     notes = list[Note]()
-    path = tables.need(folder, "rating.txt")
-    interactions = tables.read_table(path, ("user", "item", "rating", "time"))
-    interactions = tables.filled(interactions, ("user", "item"), path)
-    interactions = seconds(tables.number(interactions, "rating", pl.Float64, path), "time", path)
-    mentions = read_mentions(tables.need(folder, "sentiment.txt"), interactions, notes)
+    path = table_files.need(folder, "rating.txt")
+    interactions = table_files.read_table(path, ("user", "item", "rating", "time"))
+    interactions = table_files.filled(interactions, ("user", "item"), path)
+    interactions = seconds(
+        table_files.number(interactions, "rating", pl.Float64, path), "time", path
+    )
+    mentions = read_mentions(table_files.need(folder, "sentiment.txt"), interactions, notes)
     facts = [
         mentions.select(
             "line", "file", "feature", "source", pl.col(kind).alias("head")
@@ -44,7 +46,7 @@ def read(folder: Path, *, positive_from: float | None = None, name: str | None =
     facts += [
         _read_related(related, relation, items)
         for relation in _RELATIONS
-        if (related := tables.find(folder, f"{relation}.txt"))
+        if (related := table_files.find(folder, f"{relation}.txt"))
     ]
     features = mentions.select("feature", "label").unique("feature", maintain_order=True)
     return assemble(
@@ -53,7 +55,7 @@ def read(folder: Path, *, positive_from: float | None = None, name: str | None =
         pl.concat(facts, how="diagonal"),
         interaction="purchase",
         labels={
-            "item": tables.read_short_names(tables.find(folder, "item_short_names.txt")),
+            "item": table_files.read_short_names(table_files.find(folder, "item_short_names.txt")),
             "feature": dict(features.iter_rows()),
         },
         positive_from=positive_from,
@@ -65,13 +67,13 @@ def read(folder: Path, *, positive_from: float | None = None, name: str | None =
 
 def read_mentions(path: Path, interactions: pl.DataFrame, notes: list[Note]) -> pl.DataFrame:
     """One row per mention: line, user, item, feature, its label, and the row of the rating."""
-    cells = tables.read_lists(path, ",")
+    cells = table_files.read_lists(path, ",")
     heads = [
         cells.filter(pl.col("place") == k).select("line", pl.col("value").alias(column))
         for k, column in enumerate(("user", "item"))
     ]
     short = heads[0].filter(~pl.col("line").is_in(heads[1]["line"].implode()))
-    tables.refuse(
+    table_files.refuse(
         short,
         "should be user,item,aspect:opinion:polarity,…",
         path,
@@ -96,7 +98,7 @@ def _with_features(mentions: pl.DataFrame, path: Path) -> pl.DataFrame:
     parts = mentions["value"].str.extract_groups(r"^([^:]+):([^:]+):([+-]?[01])$").struct
     aspect, opinion, polarity = (parts.field(str(k)) for k in (1, 2, 3))
     bad = mentions.filter(polarity.is_null())
-    tables.refuse(
+    table_files.refuse(
         bad,
         "a mention should be aspect:opinion:polarity with a polarity of -1, 0 or 1",
         path,
@@ -113,7 +115,7 @@ def _with_features(mentions: pl.DataFrame, path: Path) -> pl.DataFrame:
 
 def _read_related(path: Path, relation: str, items: pl.Series) -> pl.DataFrame:
     """Facts between products, from lines of a head and its tails."""
-    cells = tables.read_lists(path, ",")
+    cells = table_files.read_lists(path, ",")
     heads = cells.filter(pl.col("place") == 0).select("line", pl.col("value").alias("head"))
     facts = cells.filter(pl.col("place") > 0).select("line", pl.col("value").alias("tail"))
     facts = facts.join(heads, on="line", maintain_order="left")
