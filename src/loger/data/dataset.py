@@ -44,9 +44,9 @@ class Interactions:
     parts: NDArray[np.int8] | None = None
     """The split that the data brings: TRAIN, VALIDATION or TEST per row."""
     strengths: NDArray[np.float64] | None = None
-    """How much of it there was: plays, pieces, seconds; added up where a pair has several rows."""
+    """How much of it there was: plays, pieces, seconds; summed where a pair has several rows."""
     counted: bool = False
-    """Whether strengths say how often it was: plays, or rows of the pair."""
+    """Whether strengths count how often it happened: plays, or rows of the pair."""
 
     @property
     def known_strengths(self) -> NDArray[np.floating] | None:
@@ -90,7 +90,7 @@ class Dataset:
     mapping: object = None
     """What ``loger.from_tables`` took each column for; print it. Not saved."""
     catalogue: Catalogue = NOTHING
-    """What tables say of items beside the graph: values to filter by, pictures."""
+    """What tables know of items besides the graph: values to filter by, pictures."""
 
     @property
     def n_users(self) -> int:
@@ -103,7 +103,7 @@ class Dataset:
         return len(self.vocabulary.span("item"))
 
     def graph(self, rows: NDArray[np.integer]) -> KnowledgeGraph:
-        """The knowledge graph that knows just these interactions (METHOD L1).
+        """The knowledge graph that knows only these interactions (METHOD L1).
 
         A fact with sources stays if one of them is among the rows; one that is left with a
         single source carries it as its origin (METHOD L3).

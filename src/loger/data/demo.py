@@ -5,7 +5,7 @@ the next is the end of random walks along that rule through what is known at tha
 with probability ``noise``, just something popular. Random walks prefer few and specific links
 to many vague ones, as the ``walk`` feature of METHOD §5 does.
 
-Variants make the true reasons harder to tell (``Variant``). In the plain shop
+Variants make the true reasons harder to find (``Variant``). In the plain shop
 the catalogue keeps the rules apart: brands, categories, features and links are drawn apart
 from each other and, as in real catalogues, are not known for every item. The rule (purchase,
 purchase⁻¹, purchase) is not planted: with ten purchases per user it reaches three quarters of
@@ -110,7 +110,7 @@ def shop(
     """Invent a shop and a year of purchases in it; the same seed gives the same bytes.
 
     ``noise`` is the share of later purchases without a rule; dead ends add one in a hundred.
-    ``variant`` makes the causes harder to tell.
+    ``variant`` makes the causes harder to find.
 
     >>> shop(users=60, items=100).planted[2]
     ('purchase', 'also_bought')
@@ -211,7 +211,7 @@ def _following(town: _Town, rng: np.random.Generator) -> None:
 
 
 def _distractors(town: _Town, rng: np.random.Generator) -> None:
-    """Facts that cause nothing: most say what a true one says, the others anything."""
+    """Facts that cause nothing: most repeat what a true one states, the others are random."""
     brands = sorted({tail for _, relation, tail, _ in town.facts if relation == "has_brand"})
     for head, relation, tail, _ in tuple(town.facts):
         alike = rng.random() < _ALIKE
@@ -226,7 +226,7 @@ def _distractors(town: _Town, rng: np.random.Generator) -> None:
 
 def _year(town: _Town, rng: np.random.Generator, noise: float) -> None:
     """Purchases of all users in the order of time, each with its review."""
-    # Main items are dear and sell less, but accessories are bought for them.
+    # Main items are expensive and sell less, but accessories are bought for them.
     sells = [0.5 if town.links[v, "also_bought"] else 1.0 for v in town.items]
     popular = rng.lognormal(sigma=0.7, size=len(town.items)) * sells
     seeding = _seeding(town, popular)
@@ -321,7 +321,7 @@ def _drawn(town: _Town, rng: np.random.Generator, weights: NDArray[np.float64], 
 def _review(
     town: _Town, rng: np.random.Generator, user: str, item: str, keen: bool, interest: Sequence[str]
 ) -> None:
-    """Perhaps a review, with one or two of the item's features; what it tells has a source."""
+    """Sometimes a review with one or two of the item's features; it is the source of its facts."""
     if rng.random() >= (_KEEN if keen else _TALK):
         return
     traits = town.traits[item]

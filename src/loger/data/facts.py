@@ -36,7 +36,7 @@ _ENDS = ("head", "tail")
 
 
 def _type_named_by(relation: str, side: str) -> str:
-    """The type of entities that only a relation tells of: ``has_brand`` leads to a brand,
+    """The type of entities that are known from one relation only: ``has_brand`` leads to a brand,
     ``made_by_director`` to a director."""
     return _TYPE_IN_RELATION.sub("", relation) + ("_head" if side == "head" else "")
 

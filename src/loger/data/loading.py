@@ -42,9 +42,9 @@ def load(
 ) -> Dataset:
     """The data set in a folder, or in one table of interactions.
 
-    The format is recognised by the names of the files; ``format`` says it where a folder
-    fits several. ``positive_from`` keeps only interactions rated at least so. What was
-    corrected on the way is in ``Dataset.notes``.
+    The format is recognised by the names of the files; ``format`` names it where a folder
+    fits several. ``positive_from`` keeps only interactions with at least this rating. Corrections
+    are listed in ``Dataset.notes``.
     """
     if not isinstance(path, str | PathLike):
         frames = "a frame is read by loger.data.from_frames(interactions, triples)"

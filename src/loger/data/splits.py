@@ -167,8 +167,8 @@ def _why(how: How, asked_for: bool, test: float, validation: float) -> str:
 
 
 def _moments_torn(interactions: Interactions, tested: NDArray[np.bool_]) -> str:
-    """How many test items are of the moment of one that stays, such as the rest of an order: a
-    model that knows the rest foresees them more easily than what comes later. Said from 1 % on."""
+    """The share of test items with the same time as one that stays, such as the rest of an order: a
+    model that knows the rest predicts them more easily than later ones. Reported from 1% on."""
     assert interactions.times is not None
     users, times = interactions.users, interactions.times
     latest = np.full(int(users.max(initial=-1)) + 1, np.iinfo(np.int64).min)  # that stays

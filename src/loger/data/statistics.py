@@ -80,7 +80,7 @@ def _relation(graph: KnowledgeGraph, relation: int) -> dict[str, Any]:
 
 
 def dataset_html(dataset: Dataset) -> str:
-    """What a data set holds, its relations, and the notes of whoever read it."""
+    """What a data set holds, its relations, and the reader's notes."""
     counts = np.bincount(dataset.facts.relations, minlength=len(dataset.relations))
     counts[0] = len(dataset.interactions)  # relation 0, which no fact has
     relations = [

@@ -1,4 +1,4 @@
-"""What updates brought to a model since its fit: a bundle keeps counts, never names."""
+"""The log of a model's updates since its fit: a bundle keeps counts, never names."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Update:
     """What one update brought, and what it took away."""
 
     when: str | None = None
-    """When it was, as its caller says."""
+    """When it was, as given by the caller."""
     interactions: int = 0
     """New ones."""
     unseen: int = 0
@@ -46,7 +46,7 @@ class Update:
     events: bool = False
     """Whether it brought events; all those of one day are one update."""
     notes: tuple[Note, ...] = ()
-    """What of the tables was left out or read otherwise than it may look."""
+    """What of the tables was left out, or read in a way that may surprise."""
 
     def plus(self, later: Update) -> Update:
         """Both as one."""

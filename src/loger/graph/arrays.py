@@ -2,11 +2,11 @@
 
 ``gather``, ``pair_keys``, ``run_starts`` and ``checked_ids`` are small functions that many parts
 need. ``Rows`` are facts by their heads, as a graph and the view of a user are read. ``Pairs`` are
-users and items known beside a graph.
+users and items that are known but not in a graph.
 
 Strengths say how strong each interaction was: play counts, quantities, ratings. Amounts of one pair
 add up, of its ratings the highest counts; so the order in which they come does not matter. What is
-not above 0 says nothing, and counts like the user's others.
+not above 0 is unknown, and counts like the user's others.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What tables say of items beside the graph: no rule walks over it, and filters and pages read it.
+"""What tables know of items besides the graph: filters and pages use it, no rule walks over it.
 
 A value that most items have, such as "in stock: yes", would lead from everything to everything,
 and one that a single item has leads nowhere: neither is in the graph. ``in_stock=yes`` is a filter
@@ -105,7 +105,7 @@ def _sorted(column: FilterOnlyColumn, rows: NDArray[np.integer]) -> FilterOnlyCo
 
 @dataclass(frozen=True, eq=False)
 class Catalogue:
-    """What is known of items beside the graph."""
+    """What is known of items besides the graph."""
 
     filter_only: tuple[FilterOnlyColumn, ...] = ()
     images: Mapping[int, str] = field(default_factory=dict)

@@ -1,8 +1,8 @@
 """Whether the arrays of a graph are those of a graph, before compiled code follows them.
 
-Compiled code does not look whether a place exists. So a graph that comes from disk, whoever wrote
-it, is looked through once: every offset leads into its array, every relation and entity exists and
-is of the type that the relation asks for, every row is sorted.
+Compiled code does not look whether a place exists. So a graph that comes from disk is checked
+once, no matter who wrote it: every offset leads into its array, every relation and entity exists
+and is of the type that the relation asks for, every row is sorted.
 """
 
 from __future__ import annotations

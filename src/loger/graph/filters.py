@@ -207,12 +207,12 @@ def item_mask(
 def _items_of(
     graph: KnowledgeGraph, name: str, value: str, catalogue: Catalogue
 ) -> NDArray[np.int64]:
-    """The items that one fact fits, of the graph or beside it."""
-    beside = catalogue.called(name)
-    found = [column for column in beside if column.has_value(value)]
+    """The items that one fact fits, by the graph or the catalogue."""
+    columns = catalogue.called(name)
+    found = [column for column in columns if column.has_value(value)]
     if found:
         return np.concatenate([column.having(value) for column in found])
-    for column in beside:
+    for column in columns:
         walked = column.type in graph.vocabulary.types
         known = graph.vocabulary.ids(column.type) if walked else {}
         if value not in known:
@@ -252,7 +252,7 @@ def fact_relations(graph: KnowledgeGraph, name: str, catalogue: Catalogue = NOTH
 
 
 def fact_names(graph: KnowledgeGraph, catalogue: Catalogue = NOTHING) -> list[str]:
-    """The relations and types that filters may name, beside ``item`` and ``mask``."""
+    """The relations and types that filters may name, besides ``item`` and ``mask``."""
     out: dict[str, None] = {}
     for r in item_relations(graph):
         out[graph.relations[r % len(graph.relations)].name] = None

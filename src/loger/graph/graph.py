@@ -144,7 +144,7 @@ class KnowledgeGraph:
 
     @property
     def given(self) -> KnowledgeGraph:
-        """The graph less its derived relations: what the data say."""
+        """The graph without its derived relations, as the data have it."""
         return edits.given(self)
 
     # ── looking ─────────────────────────────────────────────────────────────────────────
@@ -300,8 +300,7 @@ class KnowledgeGraph:
 
     @property
     def default_strength(self) -> float:
-        """How strong an interaction is of which nobody said it: one more, or a rating that is not
-        known."""
+        """The strength of an interaction that came without one: 1, or an unknown rating."""
         return 0.0 if self.rated else 1.0
 
     def relative_strengths(self, power: float) -> NDArray[np.float64] | None:
@@ -359,7 +358,7 @@ def _edge_origins(h: Ints, t: Ints, users: ArrayLike, items: ArrayLike) -> NDArr
 def _check_triples(
     vocabulary: Vocabulary, relations: Sequence[Relation], h: Ints, r: Ints, t: Ints
 ) -> None:
-    """Refuse triples that break the data model; readers have mended what can be mended."""
+    """Refuse triples that break the data model; readers have fixed what can be fixed."""
     if not len(h) == len(r) == len(t):
         raise LogerError(f"heads, relations, tails differ in length: {len(h)}, {len(r)}, {len(t)}")
     if (relations[INTERACTION].head_type, relations[INTERACTION].tail_type) != ("user", "item"):

@@ -69,8 +69,8 @@ class Vocabulary:
 
     @cached_property
     def shown(self) -> list[str]:
-        """The labels of all entities, with its name beside that of an item where another item has
-        the same label: The Last Road [T00066]."""
+        """The labels of all entities; an item that shares its label with another is followed by its
+        name: The Last Road [T00066]."""
         items = self.span("item")
         labels = self.labels[items.start : items.stop]
         if len(set(labels)) == len(labels):

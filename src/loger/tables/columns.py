@@ -152,7 +152,7 @@ def add_entities(work: Work, entities: EntityTable, table: pl.DataFrame, kind: s
 
 
 def _add(work: Work, column: Column, pairs: pl.DataFrame, kind: str) -> None:
-    """Facts of one column, from the names of items (users) and the cells beside them."""
+    """Facts of one column, from the names of items (users) and their cells."""
     tail_type = column.entity_type
     if column.take == "leave out":
         return

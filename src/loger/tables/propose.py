@@ -158,7 +158,7 @@ def _interactions(frame: pl.DataFrame, user: str, item: str, time: str | None) -
 
 
 def _role(column: str, values: pl.Series) -> str:
-    """What a column of the interactions may be beside user and item, if anything."""
+    """What a column of the interactions may be besides user and item, if anything."""
     if are_dates(values):
         return "time"
     if named(column, _TIME) and nearly_all_are(as_moments(values), values):

@@ -93,8 +93,8 @@ def build(
     pandas), else the files that the mapping names.
 
     Rows without a user or an item, and with ratings or times that are none, are left out and
-    noted; with ``strict`` they are errors. What is told in a row of the interactions has this
-    row as its source.
+    noted; with ``strict`` they are errors. Facts from a row of the interactions have this
+    row as their source.
     """
     files = (mapping.interactions, mapping.items, mapping.users)
     tables = [
@@ -151,7 +151,7 @@ def _build(
 
 
 def _catalogue(work: Work, dataset: Dataset) -> Catalogue:
-    """What the tables say beside the graph, and how they were read."""
+    """What the tables know besides the graph, and how they were read."""
     ids, first = dataset.vocabulary.ids("item"), dataset.n_users
     filter_only = [
         FilterOnlyColumn.of(
@@ -265,7 +265,7 @@ def _interactions(work: Work, table: pl.DataFrame) -> tuple[pl.DataFrame, pl.Dat
 
 
 def _repeated(table: pl.DataFrame, names: InteractionTable) -> pl.Series:
-    """Which rows say again, in every column, what an earlier one says: an export that went wrong.
+    """Which rows repeat an earlier one in every column: an export that went wrong.
 
     Where there is nothing but who, what and when, none is: one may play a song twice a day. Nor
     where nothing says when.

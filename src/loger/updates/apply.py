@@ -1,9 +1,9 @@
-"""A fitted model that takes in what came after its fit, or lets go of what has to go.
+"""Apply updates and removals to a fitted model.
 
 Nothing is trained. The logic part is exactly that of the same weights on a graph that had
 everything from the start, whatever the order of the updates; vectors of what is new are made of
 what it is linked to (``loger.encoder.cold_start``). Relations that the fit derived from
-interactions stay as it made them: they are made anew by the next fit.
+interactions stay as it made them: the next fit makes them again.
 """
 
 from __future__ import annotations
@@ -249,7 +249,7 @@ def _mined(mined: Mined, before: KnowledgeGraph, graph: KnowledgeGraph) -> Mined
 
 
 def _moved_pairs(pairs: Pairs, before: KnowledgeGraph, moved: Renumbered) -> Pairs:
-    """Held-out pairs that are still there and that the graph does not say itself."""
+    """Held-out pairs that still exist and are not in the graph."""
     users = moved.entities[pairs.users]
     items = moved.entities[pairs.items.astype(np.int64) + before.n_users]
     there = (users >= 0) & (items >= 0)

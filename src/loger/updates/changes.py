@@ -38,13 +38,13 @@ class Changes:
     """Named rows to take in, or to let go of, each checked by itself."""
 
     interactions: pl.DataFrame = field(default_factory=lambda: NO_INTERACTIONS)
-    """user, item and perhaps time, rating, strength or count."""
+    """user, item and optionally time, rating, strength or count."""
     facts: pl.DataFrame = field(default_factory=lambda: NO_FACTS)
-    """head, relation, tail and perhaps head_type, tail_type."""
+    """head, relation, tail and optionally head_type, tail_type."""
     items: Names = field(default_factory=dict)
     users: Names = field(default_factory=dict)
     columns: pl.DataFrame = field(default_factory=lambda: NO_COLUMNS)
-    """kind, head, column, value: what tables of items and users say beside id and label."""
+    """kind, head, column, value: what tables of items and users have besides id and label."""
     notes: tuple[Note, ...] = ()
     images: Mapping[str, str] = field(default_factory=dict)
     """The picture's file of an item by name."""
@@ -164,9 +164,9 @@ def _names(
     kind: str,
     columns: Columns,
     notes: list[Note],
-    beside: list[pl.DataFrame],
+    others: list[pl.DataFrame],
 ) -> Names:
-    """The names and labels of a table; its other columns go to ``beside``."""
+    """The names and labels of a table; its other columns are added to ``others``."""
     if source is None:
         return {}
     nobody = pl.Series([], dtype=pl.String)
@@ -181,7 +181,7 @@ def _names(
             pl.lit(kind).alias("kind"), frame["name"].alias("head"),
             pl.lit(name).alias("column"), pl.col(name).cast(pl.String).alias("value"),
         )  # fmt: skip
-        beside.append(cells.filter(pl.col("value").fill_null("").str.strip_chars() != ""))
+        others.append(cells.filter(pl.col("value").fill_null("").str.strip_chars() != ""))
     labels = frame["label"].to_list() if "label" in frame.columns else [None] * len(frame)
     return {name: label or None for name, label in zip(frame["name"], labels, strict=True)}
 
@@ -231,7 +231,7 @@ def _records(rows: list[object], what: str, order: tuple[str, ...]) -> pl.DataFr
         ) from None
 
 
-# ── beside a graph ──────────────────────────────────────────────────────────────────────
+# ── next to a graph ─────────────────────────────────────────────────────────────────────
 
 
 def placed(changes: Changes, graph: KnowledgeGraph) -> Placed:

@@ -63,7 +63,7 @@ def read(folder: Path, *, positive_from: float | None = None, name: str | None =
 
 
 def _read_list(path: Path | None) -> pl.Series | None:
-    """Names by number, from lines of a name, its number, and perhaps more."""
+    """Names by number, from lines of a name, its number, and optionally more."""
     if path is None:
         return None
     lines = table_files.read_lines(path).filter(pl.col("text").str.strip_chars() != "")
@@ -128,7 +128,7 @@ def _read_graph(
         entities = _numbers("e", path, pl.concat([frame["head"], frame["tail"].rename("head")]))
     if relations is None:
         relations = _numbers("r", path, frame["relation"])
-    # Of a relation that is named by an address, the last part says it all to a person.
+    # Of a relation that is named by an address, people need only the last part.
     short = relations.str.extract(r"([^/#]+)[/#]*$")
     unclear = short.null_count() or short.n_unique() < len(relations)
     titles = relations if unclear else short

@@ -103,11 +103,11 @@ def from_frames(
     """The data set of frames of polars or pandas: the tables of the plain format, with the same
     names of columns, checks and notes.
 
-    ``interactions`` has user, item and perhaps rating, strength (a quantity, seconds) or count
-    (plays), time, part; ``triples`` head, relation, tail and perhaps head_type, tail_type;
-    ``items`` and ``users`` id and perhaps label. Messages count rows from 1. ``positive_from``
-    keeps only interactions rated at least so; ``interaction`` is the name of the relation that they
-    become.
+    ``interactions`` has user, item and optionally rating, strength (a quantity, seconds) or count
+    (plays), time, part; ``triples`` has head, relation, tail and optionally head_type, tail_type;
+    ``items`` and ``users`` have id and optionally label. Messages count rows from 1.
+    ``positive_from`` keeps only interactions with at least this rating; ``interaction`` is the name
+    of the relation that they become.
     """
     check_not_forked("reading frames")
     table = Frame.of(interactions, "interactions")

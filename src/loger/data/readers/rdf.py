@@ -1,7 +1,7 @@
-"""A knowledge graph in RDF (N-Triples or Turtle) beside a table of interactions.
+"""A knowledge graph in RDF (N-Triples or Turtle) next to a table of interactions.
 
 The folder holds ``interactions`` as in ``loger.data.readers.plain``, one or more ``.nt`` or
-``.ttl`` files, also compressed, and perhaps ``links`` (.csv, .tsv, .txt, .parquet) with the columns
+``.ttl`` files, also compressed, and optionally ``links`` (.csv, .tsv, .txt, .parquet) with the columns
 item and iri. Without links an item or user is the resource whose IRI, or whose last part
 of the IRI, is its name. Reading needs pyoxigraph: ``pip install 'loger-rec[rdf]'``.
 

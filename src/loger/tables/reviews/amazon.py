@@ -283,7 +283,7 @@ def preset(name: str) -> Preset:
 
 
 def count(dataset: Dataset) -> Statistics:
-    """The statistics of a data set; a fact that several reviews tell counts once."""
+    """The statistics of a data set; a fact that several reviews state counts once."""
     facts = dataset.facts
     triples = pl.DataFrame({"h": facts.heads, "r": facts.relations, "t": facts.tails})
     return Statistics(

@@ -153,7 +153,7 @@ def _worked(
         )
     except BrokenProcessPool:
         raise LogerError(
-            "a process that was mining has died, perhaps for want of memory; the same command goes "
+            "a process that was mining has died, maybe for lack of memory; the same command goes "
             'on where it was, with fewer workers (a script needs `if __name__ == "__main__":`)'
         ) from None
 

@@ -14,18 +14,18 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 class Event:
     """What happened, by name.
 
-    An ``interaction`` has user, item and perhaps time, rating and strength; an ``item`` and a
-    ``user`` have that name and perhaps a label and facts, as relation → names; a ``fact`` has
-    head, relation and tail and perhaps head_type and tail_type; a ``delete`` has a user, an
+    An ``interaction`` has user, item and optionally time, rating and strength; an ``item`` and a
+    ``user`` have that name and optionally a label and facts, as relation → names; a ``fact`` has
+    head, relation and tail and optionally head_type and tail_type; a ``delete`` has a user, an
     item, both (their interaction) or head, relation and tail; an ``impression`` has a
-    recommendation_id and perhaps the items that were seen, a ``click`` a recommendation_id and
+    recommendation_id and optionally the items that were seen, a ``click`` a recommendation_id and
     an item.
     """
 
     kind: Kind
     body: Mapping[str, Any] = field(default_factory=dict)
     key: str | None = None
-    """Of two events with one key the first counts."""
+    """Events that repeat a key are ignored."""
     at: float = 0.0
     """When it was received, in seconds since 1970."""
     seq: int = 0

@@ -1,9 +1,11 @@
-"""What events amount to: their net effect beside a graph that does not hold them yet.
+"""The net effect of events that a graph does not hold yet, and folding them into a bundle.
 
-Of everything the last word counts, so any number of events is one removal and one update; what was
-said of something new and taken back before a fold leaves not even its name. The
-same object answers for a single user at once (``person``) and makes the ``Fold`` that a bundle
-takes in.
+The last event about a thing counts, so any number of events is one removal and one update; what was
+stated about something new and deleted before a fold leaves not even its name. The same object
+answers for a single user at once (``person``) and makes the ``Fold`` that a bundle takes in.
+
+``fold`` replaces the bundle in one step, and how far it holds the events is in its manifest: killed
+at any moment, it holds each event once or not yet.
 """
 
 from __future__ import annotations
@@ -290,7 +292,7 @@ def folded_seq(bundle: Path | str, store: str) -> int:
 
 
 def pending_of(model: LOGER, seq: int = 0) -> Pending:
-    """A place for the events after a number, beside a model."""
+    """An empty ``Pending`` for a model, for the events after a number."""
     floor = (model.record_ or {}).get("positive_from")
     return Pending(whole(model.graph_), seq, floor)
 
