@@ -33,7 +33,7 @@ from loger.learning.pools import Pool
 from loger.learning.tune import tuned
 from loger.logic.mln import features, log_popularity
 from loger.metrics import ranking
-from loger.metrics.significance import resampled_means, sign_flip
+from loger.metrics.report import resampled_means, sign_flip
 from loger.model import LOGER
 
 SETS = ("amazon-beauty", "amazon-cellphones", "amazon-toys", "ml1m")

@@ -27,8 +27,8 @@ from loger import baselines
 from loger.data import load, split
 from loger.data.splits import Split
 from loger.evaluation.evaluate import evaluate
+from loger.metrics.grid_search import Tuned, search, tune
 from loger.metrics.report import METRICS, Report
-from loger.metrics.tuning import Tuned, search, tune
 from loger.recommender import fit_for
 
 SETS = ("amazon-beauty", "amazon-cellphones", "amazon-toys", "ml1m")

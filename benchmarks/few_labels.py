@@ -35,7 +35,7 @@ from loger.grounding import Walk
 from loger.learning.fit import Fit
 from loger.logic.config import DerivedConfig, EMConfig
 from loger.metrics import ranking
-from loger.metrics.significance import resampled_means
+from loger.metrics.report import resampled_means
 from loger.model import LOGERConfig
 from tables import COMMIT
 

@@ -30,7 +30,7 @@ from loger.data.splits import Split
 from loger.engine import LocalEngine
 from loger.evaluation.compare import Compared, Result, compare
 from loger.evaluation.methods import METHODS
-from loger.metrics.significance import sign_flip
+from loger.metrics.report import sign_flip
 from packaged import PACKAGED
 from tables import COMMIT, TABLES
 from worlds import WORLDS, made

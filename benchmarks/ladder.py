@@ -38,7 +38,7 @@ from loger.learning.em import EM
 from loger.logic.config import EMConfig
 from loger.logic.mining import MiningConfig, mine
 from loger.metrics import ranking
-from loger.metrics.significance import resampled_means
+from loger.metrics.report import resampled_means
 from loger.ranking.ranker import sampled
 from loger_quality import HeteroVectors
 from tables import COMMIT

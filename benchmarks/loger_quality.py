@@ -35,7 +35,7 @@ from loger.evaluation.evaluate import Protocol, evaluate
 from loger.graph import KnowledgeGraph
 from loger.logic.config import DerivedConfig, EMConfig, FollowedByConfig
 from loger.logic.mining import MiningConfig
-from loger.metrics.significance import resampled_means, sign_flip
+from loger.metrics.report import resampled_means, sign_flip
 from loger.model import LOGER, LOGERConfig
 from tables import COMMIT, METRICS, TABLES, markdown
 

@@ -24,7 +24,7 @@ import polars as pl
 from loger.data import load, split
 from loger.data.dataset import Dataset, Facts
 from loger.evaluation.evaluate import evaluate
-from loger.metrics.significance import resampled_means, sign_flip
+from loger.metrics.report import resampled_means, sign_flip
 from loger.model import LOGER, LOGERConfig
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "amazon-toys"

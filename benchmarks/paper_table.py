@@ -30,7 +30,7 @@ import polars as pl
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
-from loger.metrics.significance import resampled_means, sign_flip
+from loger.metrics.report import resampled_means, sign_flip
 from tables import COMMIT, METRICS, cell, markdown, store
 
 SETS = ("amazon-beauty", "amazon-cellphones", "amazon-toys", "ml1m")

@@ -62,7 +62,7 @@ TESTS = {
     "src/loger/metrics/faithfulness.py": ["tests/evaluation/test_faithfulness.py"],
     "src/loger/metrics/ranking.py": ["tests/evaluation/test_ranking.py"],
     "src/loger/metrics/report.py": ["tests/evaluation/test_report.py"],
-    "src/loger/metrics/significance.py": ["tests/evaluation/test_significance.py"],
+    "src/loger/metrics/report.py": ["tests/evaluation/test_significance.py"],
 }
 """What is mutated, and the quick tests that should notice (tests/test_reasons.py fits models)."""
 

@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse as sp
 
 from loger.baselines import LinearIALS
-from loger.baselines.recency import ordered_events
+from loger.baselines._shared import ordered_events
 from loger.baselines.slim import LocalSLIM, shortened
 from loger.config import LOGERConfig
 from loger.data import from_frames

@@ -25,7 +25,7 @@ from loger.learning.pseudo import calibration_pairs, hidden_pairs, pseudo_users
 from loger.learning.tune import tuned
 from loger.logic.config import EMConfig
 from loger.logic.mln import Logic, features, listwise, pseudo_likelihood, typical_strengths
-from loger.metrics.significance import resampled_means
+from loger.metrics.report import resampled_means
 from loger.ranking.ranker import Fusion
 from loger.rules import RuleSet
 from small import Table, held_out_pairs, problem, small_graph, some_rules, table

@@ -14,7 +14,7 @@ from graphs import graphs
 from loger.engine.kernels import kernel
 from loger.errors import UnknownNameError
 from loger.grounding import Groundings, Walk, ground, reach, reach_sizes
-from loger.grounding.logarithm import log_from_1
+from loger.grounding.steps import log_from_1
 from loger.logic.mln import (
     FEATURES,
     Logic,

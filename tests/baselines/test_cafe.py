@@ -10,6 +10,7 @@ import torch
 
 from loger.baselines import CAFE
 from loger.baselines._walks import best_tails
+from loger.baselines.cafe import NEGATIVES
 from loger.data import split
 from loger.data.demo import shop
 from loger.encoder import TransEConfig
@@ -18,7 +19,7 @@ from loger.grounding.layout import layout
 from loger.logic.mining import MiningConfig
 
 SMALL = {
-    "encoder": TransEConfig(dimension=8, epochs=2), "hidden": 16, "sample": 60,
+    "encoder": TransEConfig(dimension=8, epochs=2), "hidden": 16,
     "rules": MiningConfig(max_rules=5, min_support=5),
 }  # fmt: skip
 
@@ -46,11 +47,11 @@ def test_the_loss_falls_and_is_that_of_its_formula(model):
     for t, relation in enumerate(rule.relations, start=1):
         h = model.modules_(model._place[relation], u[None], h[None])[0]
         kind = span(rule.types[t])
-        others = rng.integers(kind.start, kind.stop, size=model.config.negatives)
+        others = rng.integers(kind.start, kind.stop, size=NEGATIVES)
         right = 8 * float(h @ model._tensor[paths[0, t]])
         wrong = [8 * float(h @ model._tensor[o]) for o in others if o != paths[0, t]]
         slow -= right - np.log(np.exp([right, *wrong]).sum())
-    drawn = others[rng.integers(model.config.negatives, size=(2, 1))].ravel()
+    drawn = others[rng.integers(NEGATIVES, size=(2, 1))].ravel()
     for o in drawn:
         gap = right - 8 * float(h @ model._tensor[o])
         slow += np.log1p(np.exp(-gap)) / 2

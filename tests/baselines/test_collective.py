@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from loger.baselines import EASE, CollectiveEASE
-from loger.baselines.collective import fact_rows
+from loger.baselines.ease import fact_rows
 from loger.data import split
 from loger.data.demo import shop
 from loger.errors import LogerError

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from loger.baselines import LightGCN
+from loger.baselines import LightGCN, lightgcn
 from loger.baselines.lightgcn import flowed, normalized, softmax_loss
 from loger.data import split
 from loger.data.demo import shop
 from loger.errors import LogerError
-from loger.metrics.tuning import _on_validation
+from loger.metrics.grid_search import _on_validation
 from loger.recommender import part_matrix
 
 PARTS = split(shop(users=40, items=60).dataset)
@@ -65,9 +65,10 @@ def test_the_loss_equals_its_formula():
     assert float(got) == pytest.approx(slow_loss(x, USERS, ITEMS, DRAWN), rel=1e-4)
 
 
-def test_the_slope_is_that_of_the_loss():
+def test_the_slope_is_that_of_the_loss(monkeypatch):
+    monkeypatch.setattr(lightgcn, "NEGATIVES", 5)
     x = np.random.default_rng(2).standard_normal((N, 2)).astype(np.float32)
-    model = LightGCN(dimension=2, layers=2, temperature=0.3, negatives=5, l2=0.01)
+    model = LightGCN(dimension=2, layers=2, temperature=0.3, l2=0.01)
     drawn = np.random.default_rng(3).integers(PAIRS.shape[1], size=5)
     slope = model._slope(
         torch.from_numpy(x),
@@ -94,8 +95,9 @@ def test_the_slope_is_that_of_the_loss():
             assert float(slope[row, column]) == pytest.approx(slow, rel=1e-2, abs=1e-5)
 
 
-def test_it_learns():
-    settings = {"dimension": 16, "negatives": 50, "batch": 256}
+def test_it_learns(monkeypatch):
+    monkeypatch.setattr(lightgcn, "NEGATIVES", 50)
+    settings = {"dimension": 16, "batch": 256}
     parts = split(shop(users=150, items=80).dataset)
     one, more = (LightGCN(epochs=n, **settings).fit(parts) for n in (1, 20))
     before, after = (_on_validation(m, parts, 10, "ndcg", None) for m in (one, more))

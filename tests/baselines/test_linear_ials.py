@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from loger.baselines import LinearIALS
+from loger.baselines._shared import pair_ages
 from loger.baselines.ials import IALS
-from loger.baselines.recency import pair_ages
 from loger.data import split
 from loger.data.demo import shop
 from loger.errors import LogerError

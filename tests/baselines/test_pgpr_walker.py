@@ -185,9 +185,8 @@ def test_reasons_list_the_same_items_as_scores():
         assert [x.item for x in items] == order
 
 
-@pytest.mark.parametrize("own", [0.0, 1.0])
-def test_reward_is_for_known_patterns_that_end_at_items(own):
-    model = fitted(own=own)
+def test_reward_is_for_known_patterns_that_end_at_items():
+    model = fitted()
     scores = model.encoder_.score_items(USERS)
     pattern = mined_three_hops(model)
     known = part_matrix(PARTS, "train").toarray() > 0
@@ -198,7 +197,7 @@ def test_reward_is_for_known_patterns_that_end_at_items(own):
     good = np.tile(np.array(pattern, dtype=np.int32), (len(cases), 1))
     reward = model._reward(USERS[:3], owners, scores[:3].copy(), visited, good)
     for (u, v), got in zip(cases, reward, strict=True):
-        slow = own if known[u, v] else max(scores[u, v], 0) / scores[u].max()
+        slow = 1.0 if known[u, v] else max(scores[u, v], 0) / scores[u].max()
         assert got == pytest.approx(slow, rel=1e-5)
     stay = np.full_like(good, LOOP)
     assert not model._reward(USERS[:3], owners, scores[:3].copy(), visited, stay).any()

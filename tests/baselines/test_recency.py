@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from loger.baselines import EASE, ItemKNN, RP3beta, SequenceRules
-from loger.baselines.recency import decayed, ordered_events, pair_ages
+from loger.baselines._shared import decayed, ordered_events, pair_ages
 from loger.data import load, split
 from loger.data.demo import shop
 from loger.errors import LogerError

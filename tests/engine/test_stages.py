@@ -14,7 +14,7 @@ from loger.data.demo import shop
 from loger.encoder import TransEConfig, calibration
 from loger.engine import LocalEngine, ProcessEngine
 from loger.evaluation.faithfulness import FaithfulnessConfig, faithfulness_report
-from loger.evaluation.faithfulness.probing import loger_probes
+from loger.evaluation.faithfulness.measuring import loger_probes
 from loger.explain import frames
 from loger.grounding import Walk, ground, reach
 from loger.learning import estep, pools
@@ -150,7 +150,7 @@ def test_calibration(same, parts, model, monkeypatch):
 
 
 def test_faithfulness(same, parts, model):
-    config = FaithfulnessConfig(k=3, users=4, probed=3, paths=1, emitted=3)
+    config = FaithfulnessConfig(k=3, users=4, probed=3, paths=1)
     same(
         lambda engine: (
             faithfulness_report(

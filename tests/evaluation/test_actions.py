@@ -11,12 +11,10 @@ from hypothesis import strategies as st
 
 from loger.engine import LocalEngine
 from loger.evaluation.faithfulness import Contributions, RandomReasons
-from loger.evaluation.faithfulness.actions import by_actions
+from loger.evaluation.faithfulness.actions import Scenes, by_actions, robust_fidelity, shown_actions
 from loger.evaluation.faithfulness.report import LINES, FaithfulnessConfig, FaithfulnessReport
-from loger.evaluation.faithfulness.robust import robust_fidelity
-from loger.evaluation.faithfulness.scenes import Scenes, shown_actions
 from loger.explain.questions import above, fewest_removals
-from loger.metrics import actions as measures
+from loger.metrics import faithfulness as measures
 
 # ── by hand ──────────────────────────────────────────────────────────────────────────────
 

@@ -22,7 +22,7 @@ from loger.errors import LogerError, UnknownNameError
 from loger.evaluation.compare import compare, fingerprint
 from loger.evaluation.evaluate import evaluate
 from loger.evaluation.methods import METHODS, Method
-from loger.metrics.tuning import tune
+from loger.metrics.grid_search import tune
 
 RAN: list[str] = []
 

@@ -15,8 +15,8 @@ from loger.data import Split, split
 from loger.data.demo import shop
 from loger.errors import DataError, LogerError, UnknownNameError
 from loger.evaluation.evaluate import evaluate, sampled_candidates
+from loger.metrics.grid_search import tune
 from loger.metrics.report import METRICS
-from loger.metrics.tuning import tune
 from loger.recommender import Recommender
 
 

@@ -13,8 +13,7 @@ import pytest
 from scipy import stats
 
 from loger.errors import LogerError, UnknownNameError
-from loger.metrics.report import METRICS, PLAIN, SHOWN, Report
-from loger.metrics.significance import resampled_means, sign_flip
+from loger.metrics.report import METRICS, PLAIN, SHOWN, Report, resampled_means, sign_flip
 
 USERS, SAMPLES, SEED = 30, 40, 3
 FIRST, SECOND, THIRD = "MostPop", "R&D_α^2", "EASE"

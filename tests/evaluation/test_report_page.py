@@ -11,7 +11,7 @@ import pytest
 
 from loger.evaluation.faithfulness.report import FaithfulnessConfig, FaithfulnessReport
 from loger.evaluation.report import Contents, page, plots
-from loger.evaluation.report.verdict import verdict
+from loger.evaluation.report.page import verdict
 from loger.learning.fitted import Round
 from loger.metrics.report import METRICS, Report
 

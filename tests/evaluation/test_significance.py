@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from loger.metrics import significance
-from loger.metrics.significance import resampled_means, sign_flip, wilcoxon
+from loger.metrics import report as significance
+from loger.metrics.report import resampled_means, sign_flip, wilcoxon
 
 
 def test_resampled_means_equal_means_of_the_drawn_users():

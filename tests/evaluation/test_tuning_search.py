@@ -11,7 +11,7 @@ from loger.baselines import EASE, SequenceRules
 from loger.data import split
 from loger.data.demo import shop
 from loger.errors import LogerError
-from loger.metrics.tuning import search, tune
+from loger.metrics.grid_search import search, tune
 from loger.recommender import part_matrix
 
 PARTS = split(shop(users=80, items=60).dataset)

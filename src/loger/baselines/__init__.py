@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from loger.baselines.cafe import CAFE
     from loger.baselines.cke import CKE
-    from loger.baselines.collective import CollectiveEASE
-    from loger.baselines.ease import EASE
+    from loger.baselines.ease import EASE, CollectiveEASE
     from loger.baselines.heteroembed import HeteroEmbed
-    from loger.baselines.ials import IALS
+    from loger.baselines.ials import IALS, LinearIALS
     from loger.baselines.itemknn import ItemKNN
     from loger.baselines.kgat import KGAT
     from loger.baselines.lightgcn import LightGCN
-    from loger.baselines.linear_ials import LinearIALS
     from loger.baselines.mostpop import MostPop
     from loger.baselines.p3alpha import P3alpha, RP3beta
     from loger.baselines.pgpr import PGPR
@@ -48,14 +46,14 @@ __all__ = [
 _HOMES = {
     "CAFE": "cafe",
     "CKE": "cke",
-    "CollectiveEASE": "collective",
+    "CollectiveEASE": "ease",
     "EASE": "ease",
     "HeteroEmbed": "heteroembed",
     "IALS": "ials",
     "ItemKNN": "itemknn",
     "KGAT": "kgat",
     "LightGCN": "lightgcn",
-    "LinearIALS": "linear_ials",
+    "LinearIALS": "ials",
     "LocalSLIM": "slim",
     "MostPop": "mostpop",
     "P3alpha": "p3alpha",

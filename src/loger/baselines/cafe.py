@@ -16,6 +16,7 @@ from loger.baselines._walks import best_tails
 from loger.data.splits import Split
 from loger.encoder import Encoder, TransE, TransEConfig
 from loger.encoder.folding import vectors
+from loger.encoder.training.config import TrainerConfig
 from loger.engine import Progress, silent
 from loger.engine.settings import overridden
 from loger.engine.threads import one_thread
@@ -33,8 +34,14 @@ _SHARPNESS = 8.0
 """Scale of the product of a module's answer with unit vectors, as for PGPR."""
 
 
+NEGATIVES = 512
+"""Entities of the type sought that the true one is to be told from."""
+SAMPLE = 1000
+"""Items among which a user's own are to stand out for a pattern to be prominent."""
+
+
 @dataclass(frozen=True, slots=True)
-class CAFEConfig:
+class CAFEConfig(TrainerConfig):
     """Settings of CAFE; paths and their share a pattern are from a search on validation of Beauty,
     in which epochs, rate, beam and ranking were varied too (docs/results.md)."""
 
@@ -46,21 +53,14 @@ class CAFEConfig:
     """Units of a module, as in the original."""
     epochs: int = 4
     batch: int = 256
-    negatives: int = 512
-    """Entities of the type sought that the true one is to be told from."""
-    ranking: float = 1.0
-    """Weight of the ranking loss at a path's end beside the likelihood of the path."""
     rate: float = 1e-3
+    final_rate: float = 1e-3
     paths: int = 960
     """Paths of a user in all …"""
     pattern_paths: int = 60
     """… and of each pattern at most: the coarse stage fills them in the order of prominence."""
     beam: int = 20
     """Partial paths that are followed from each node of the layout tree."""
-    sample: int = 1000
-    """Items among which a user's own are to stand out for a pattern to be prominent."""
-    seed: int = 0
-    device: str | None = None
 
 
 class _Node(NamedTuple):
@@ -117,7 +117,7 @@ class CAFE(Recommender):
     Every relation r has a module φ_r(u, h) that says, as a vector, where a step by r leads a user.
     Along a pattern π = (r₁ … r_k) they are composed, h_t = φ_{r_t}(u, h_{t-1}) with h₀ = u, and
 
-        P(e_t | u, π) ∝ exp⟨h_t, e_t⟩,   L = −Σ_t log P(e_t) − λ log σ(⟨h_k, v⁺⟩ − ⟨h_k, v⁻⟩)
+        P(e_t | u, π) ∝ exp⟨h_t, e_t⟩,   L = −Σ_t log P(e_t) − log σ(⟨h_k, v⁺⟩ − ⟨h_k, v⁻⟩)
 
     over paths of observed pairs. Coarse: a pattern is prominent for a user as far as it makes the
     user's own items likely, and quotas of paths go to patterns in that order. Fine: one walk over
@@ -142,11 +142,10 @@ class CAFE(Recommender):
     def __init__(self, **settings: Any) -> None:
         self.config = overridden(CAFEConfig(), settings)
         c = self.config
-        least = min(c.batch, c.negatives, c.paths, c.pattern_paths, c.beam, c.sample)
-        if least < 1 or c.epochs < 0:
+        if min(c.batch, c.paths, c.pattern_paths, c.beam) < 1 or c.epochs < 0:
             raise LogerError(
-                "batch, negatives, paths, pattern_paths, beam and sample must be at least 1, "
-                f"epochs at least 0; got {least!r} as the least of them and {c.epochs!r} epochs"
+                "batch, paths, pattern_paths and beam must be at least 1, epochs at least 0; "
+                f"got {c!r}"
             )
 
     # ── fitting ─────────────────────────────────────────────────────────────────────────
@@ -176,7 +175,7 @@ class CAFE(Recommender):
         self._place = {r: k for k, r in enumerate(used)}
         self._tree = _layout_tree(patterns)
         rng = np.random.default_rng([config.seed, 0xCAFE])
-        self._sample = rng.integers(graph.n_items, size=config.sample)
+        self._sample = rng.integers(graph.n_items, size=SAMPLE)
         modules = _Modules(len(used), unit.shape[1], config.hidden)
         self.modules_ = modules.start(rng)
         drawn = ReasonerConfig(paths_per_pair=1, paths_per_user=40, seed=config.seed)
@@ -205,6 +204,9 @@ class CAFE(Recommender):
             for k, place in enumerate(rng.permutation(len(batches))):
                 done = epoch * len(batches) + k
                 progress("training the modules", done, config.epochs * len(batches))
+                step.param_groups[0]["lr"] = config.rate_after(
+                    done / (config.epochs * len(batches))
+                )
                 rows = batches[place]
                 loss = self._loss(paths.entities[rows], int(paths.rules[rows[0]]), rng)
                 step.zero_grad()
@@ -217,7 +219,7 @@ class CAFE(Recommender):
 
     def _loss(self, entities: Ints, pattern: int, rng: np.random.Generator) -> Tensor:
         """The mean loss of paths of one pattern, given as entities [paths, hops + 1]."""
-        rule, n = self.patterns_[pattern], self.config.negatives
+        rule, n = self.patterns_[pattern], NEGATIVES
         users = self._tensor[torch.from_numpy(entities[:, 0])]
         h, loss = users, torch.zeros(())
         for t, relation in enumerate(rule.relations, start=1):
@@ -231,7 +233,7 @@ class CAFE(Recommender):
             logits = torch.cat([right, wrong.masked_fill(same, -torch.inf)], 1)
             loss = loss + cross_entropy(logits, torch.zeros(len(h), dtype=torch.int64))
         against = wrong.gather(1, torch.from_numpy(rng.integers(n, size=(len(h), 1))))
-        return loss - self.config.ranking * logsigmoid(right - against).mean()
+        return loss - logsigmoid(right - against).mean()
 
     # ── coarse: which patterns suit a user ──────────────────────────────────────────────
 

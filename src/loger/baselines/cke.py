@@ -12,8 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 from torch.nn.functional import embedding, logsigmoid
 
-from loger.baselines.sampling import Unseen, relation_batches
+from loger.baselines._shared import Unseen, relation_batches
 from loger.data.splits import Split
+from loger.encoder.training.config import TrainerConfig
 from loger.encoder.training.loop import Parameters, chosen_device, entity_ids
 from loger.engine import Progress, silent
 from loger.engine.settings import overridden
@@ -25,26 +26,21 @@ from loger.recommender import Floats, Recommender, part_matrix
 Ids = NDArray[np.int64]
 
 
+NEGATIVES = 4
+"""Items that a user does not have, drawn for each it has."""
+FACTS_PER_INTERACTION = 4.0
+"""Facts per epoch, as a multiple of the interactions, shared among relations ∝ √size."""
+
+
 @dataclass(frozen=True, slots=True)
-class CKEConfig:
+class CKEConfig(TrainerConfig):
     """Settings of CKE; defaults without a source: validation of Beauty."""
 
     dimension: int = 64
     """Of all vectors, those of relations too."""
-    negatives: int = 4
-    """Items that a user does not have, drawn for each it has."""
-    facts_per_interaction: float = 4.0
-    """Facts per epoch, as a multiple of the interactions, shared among relations ∝ √size."""
     l2: float = 0.2
     """λ of the vectors in a batch."""
     epochs: int = 15
-    batch: int = 1024
-    rate: float = 1e-2
-    final_rate: float = 1e-3
-    """The learning rate falls linearly from the one to the other."""
-    seed: int = 0
-    device: str | None = None
-    """Where to train; None takes a GPU if there is one."""
 
 
 class CKE(Recommender):
@@ -69,10 +65,9 @@ class CKE(Recommender):
     def __init__(self, **settings: Any) -> None:
         self.config = overridden(CKEConfig(), settings)
         c = self.config
-        if min(c.dimension, c.epochs, c.batch, c.negatives) < 1 or c.l2 < 0:
+        if min(c.dimension, c.epochs, c.batch) < 1 or c.l2 < 0:
             raise LogerError(
-                "dimension, epochs, batch and negatives must be at least 1 and l2 at least 0; "
-                f"got {c!r}"
+                f"dimension, epochs and batch must be at least 1 and l2 at least 0; got {c!r}"
             )
         self.device = chosen_device(c.device)
 
@@ -87,12 +82,12 @@ class CKE(Recommender):
             for epoch in range(c.epochs):
                 rng = np.random.default_rng([c.seed, 0xC4E, epoch])
                 sizes = [len(x.heads) for x in triples]
-                batches = relation_batches(sizes, c.batch, c.facts_per_interaction, rng)
+                batches = relation_batches(sizes, c.batch, FACTS_PER_INTERACTION, rng)
                 for k, (r, rows) in enumerate(batches):
                     progress(self.name, epoch * len(batches) + k, c.epochs * len(batches))
                     done = (epoch + k / len(batches)) / c.epochs
                     self._loss(r, triples[r], rows, unseen, rng).backward()  # type: ignore[no-untyped-call]
-                    parameters.step(c.rate + done * (c.final_rate - c.rate))
+                    parameters.step(c.rate_after(done))
         progress(self.name, 1, 1)
         return self
 
@@ -102,7 +97,7 @@ class CKE(Recommender):
         """The mean loss of a batch of one relation, with its share of λ."""
         heads, tails = triples.heads[rows], triples.tails[rows]
         if r == INTERACTION:
-            others = unseen.draw(np.repeat(heads, self.config.negatives), rng)
+            others = unseen.draw(np.repeat(heads, NEGATIVES), rng)
             loss, size = self.vectors_.pairs(*self._ids(heads, tails, others))
         else:
             others = rng.integers(triples.first, triples.stop, size=len(rows))

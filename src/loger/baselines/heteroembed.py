@@ -11,9 +11,10 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from loger.baselines._shared import Noise, relation_batches
 from loger.baselines.matching import PathMatcher
-from loger.baselines.sampling import Noise, relation_batches
 from loger.data.splits import Split
+from loger.encoder.training.config import TrainerConfig
 from loger.encoder.training.loop import RowAdam, chosen_device, entity_ids
 from loger.engine import Progress, silent
 from loger.engine.settings import overridden
@@ -25,32 +26,25 @@ from loger.recommender import ExplainedItem, Floats, Recommender, part_matrix
 Ids = NDArray[np.int64]
 
 
+NOISE = 5.0
+"""k, what the negatives of one positive weigh together, as in the paper."""
+NEGATIVES = 512
+"""Drawn for a batch, and shared by it: k is spread over all of them."""
+POWER = 0.75
+"""Negatives are drawn ∝ frequency^power, for each relation apart (as in the paper)."""
+FACTS_PER_INTERACTION = 3.0
+"""Facts per epoch, as a multiple of the interactions, shared among relations ∝ √size."""
+
+
 @dataclass(frozen=True, slots=True)
-class HeteroEmbedConfig:
+class HeteroEmbedConfig(TrainerConfig):
     """Settings of HeteroEmbed; defaults without a source: validation of Beauty."""
 
     dimension: int = 100
     """As in PGPR, which starts from these vectors."""
-    noise: float = 5.0
-    """k, what the negatives of one positive weigh together (5 in the paper)."""
-    negatives: int = 512
-    """Drawn for a batch, and shared by it: k is spread over all of them."""
-    power: float = 0.75
-    """Negatives are drawn ∝ frequency^power, for each relation apart (as in the paper)."""
-    correction: float = 1.0
-    """1: noise-contrastive estimation; 0: negative sampling as in word2vec."""
-    facts_per_interaction: float = 3.0
-    """Facts per epoch, as a multiple of the interactions, shared among relations ∝ √size."""
     l2: float = 0.05
     """Pull of the vectors in a step towards 0."""
     epochs: int = 20
-    batch: int = 1024
-    rate: float = 1e-2
-    final_rate: float = 1e-3
-    """The learning rate falls linearly from the one to the other."""
-    seed: int = 0
-    device: str | None = None
-    """Where to train; None takes a GPU if there is one."""
 
 
 class _Relation(NamedTuple):
@@ -73,10 +67,10 @@ class HeteroEmbed(Recommender):
         −log σ(s(h,r,t) − log k P_r(t)) − Σ_t' log σ(−(s(h,r,t') − log k P_r(t'))),
 
     noise-contrastive estimation, under which s estimates log P(t | h, r); the paper leaves the
-    logarithms out (``correction=0``), and what it then ranks by is no probability of an item but
+    logarithms out, and what it then ranks by is no probability of an item but
     a ratio to its noise. Users are ranked items by ⟨u + r_ui, v⟩ + b_v.
 
-    ExplainedItem are found after the fact, as in the paper: of all simple paths of up to three hops
+    Reasons are found after the fact, as in the paper: of all simple paths of up to three hops
     from user to item, those of the largest Π σ(s) over their facts.
     """
 
@@ -91,10 +85,9 @@ class HeteroEmbed(Recommender):
     def __init__(self, **settings: Any) -> None:
         self.config = overridden(HeteroEmbedConfig(), settings)
         c = self.config
-        if min(c.dimension, c.epochs, c.batch, c.negatives) < 1 or c.noise <= 0 or c.l2 < 0:
+        if min(c.dimension, c.epochs, c.batch) < 1 or c.l2 < 0:
             raise LogerError(
-                "dimension, epochs, batch and negatives must be at least 1, noise above 0 and l2 "
-                f"at least 0; got {c!r}"
+                f"dimension, epochs and batch must be at least 1 and l2 at least 0; got {c!r}"
             )
         self.device = chosen_device(c.device)
 
@@ -123,7 +116,7 @@ class HeteroEmbed(Recommender):
         for r in range(len(graph.relations)):
             h, t = heads[relations == r], tails[relations == r]
             span = graph.vocabulary.span(graph.signature(r)[1])
-            noise = Noise(np.bincount(t - span.start, minlength=len(span)), self.config.power)
+            noise = Noise(np.bincount(t - span.start, minlength=len(span)), POWER)
             learned.append(_Relation(h, t, span.start, sum(map(len, logs)), noise))
             least = noise.shares[noise.shares > 0].min()
             logs.append(np.log(np.maximum(noise.shares, least)))
@@ -132,7 +125,7 @@ class HeteroEmbed(Recommender):
         vectors = rng.standard_normal(shape, dtype=np.float32) * np.float32(0.1)
         shifts = rng.standard_normal((len(learned), shape[1]), dtype=np.float32) * np.float32(0.1)
         # b_rt starts at what explains all of the noise: every s begins as log P_r(t).
-        biases = (self.config.correction * np.concatenate(logs)).astype(np.float32)[:, None]
+        biases = np.concatenate(logs).astype(np.float32)[:, None]
         self.entities_, self.relations_, self.biases_ = (
             RowAdam(torch.from_numpy(x).to(self.device)) for x in (vectors, shifts, biases)
         )
@@ -144,12 +137,12 @@ class HeteroEmbed(Recommender):
         c = self.config
         rng = np.random.default_rng([c.seed, 0xEC4, epoch])
         sizes = [len(x.heads) for x in learned]
-        batches = relation_batches(sizes, c.batch, c.facts_per_interaction, rng)
+        batches = relation_batches(sizes, c.batch, FACTS_PER_INTERACTION, rng)
         for k, (r, rows) in enumerate(batches):
             progress(self.name, epoch * len(batches) + k, c.epochs * len(batches))
             done = (epoch + k / len(batches)) / c.epochs
-            noise = learned[r].noise.draw(c.negatives, rng)
-            self._step(r, learned[r], rows, noise, c.rate + done * (c.final_rate - c.rate))
+            noise = learned[r].noise.draw(NEGATIVES, rng)
+            self._step(r, learned[r], rows, noise, c.rate_after(done))
 
     def _step(self, r: int, learned: _Relation, rows: Ids, noise: Ids, rate: float) -> None:
         """One update of all rows that a batch touches, down the gradient of the mean loss."""
@@ -164,7 +157,7 @@ class HeteroEmbed(Recommender):
         bad = x @ z.mT + self.biases_.table[theirs, 0]  # [triples, negatives]
         good -= self._shift(learned, places)
         bad -= self._shift(learned, noise)
-        each = c.noise / len(noise)
+        each = NOISE / len(noise)
         slope = torch.sigmoid(-good).div_(-len(rows)).unsqueeze(1)  # of the loss, [triples, 1]
         slopes = torch.sigmoid(bad).mul_(each / len(rows))  # [triples, negatives]
         gx = slope * y + slopes @ z
@@ -183,8 +176,8 @@ class HeteroEmbed(Recommender):
 
     def _shift(self, learned: _Relation, places: Ids) -> Tensor:
         """correction · log k P_r(t) of tails by their place."""
-        logs = np.log(self.config.noise * learned.noise.shares[places])
-        shifts = (self.config.correction * logs).astype(np.float32)
+        logs = np.log(NOISE * learned.noise.shares[places])
+        shifts = logs.astype(np.float32)
         return torch.from_numpy(shifts).to(self.device)
 
     # ── scoring ─────────────────────────────────────────────────────────────────────────

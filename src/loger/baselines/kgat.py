@@ -5,29 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, embedding, leaky_relu, logsigmoid, normalize
 
+from loger.baselines._shared import relation_batches
 from loger.baselines.cke import CKE
 from loger.baselines.matching import PathMatcher
-from loger.baselines.propagation import (
-    Edges,
-    Flow,
-    Neighbourhood,
-    all_edges,
-    edge_keys,
-    flow_matrix,
-    row_softmax,
-    some_edges,
-    without_pairs,
-)
-from loger.baselines.sampling import relation_batches
 from loger.data.splits import Split
+from loger.encoder.training.config import TrainerConfig
 from loger.encoder.training.loop import Parameters, chosen_device, entity_ids
 from loger.engine import Progress, silent
 from loger.engine.settings import overridden
@@ -39,8 +30,147 @@ from loger.recommender import ExplainedItem, Floats, PairMatrix, Recommender, pa
 Ids = NDArray[np.int64]
 
 
+# ── vectors that flow along the edges of a graph: which edges, how much, and to whom ──
+
+
+class Edges(NamedTuple):
+    """Directed edges, sorted by head."""
+
+    indptr: Ids  # [entities + 1]
+    relations: Ids  # inverse ones too
+    tails: Ids
+
+    @property
+    def heads(self) -> Ids:
+        """Where each edge begins."""
+        return np.repeat(np.arange(len(self.indptr) - 1), np.diff(self.indptr))
+
+
+def all_edges(graph: KnowledgeGraph) -> Edges:
+    """Every edge of a graph and its inverse."""
+    relations = np.repeat(graph.segment_relations, np.diff(graph.segment_starts))
+    return Edges(graph.indptr, relations.astype(np.int64), graph.tails.astype(np.int64))
+
+
+def some_edges(edges: Edges, most: int, rng: np.random.Generator) -> Edges:
+    """At most so many edges of each head, drawn uniformly and without repetition."""
+    heads = edges.heads
+    order = np.argsort(heads + rng.random(len(heads)))
+    place = np.arange(len(heads)) - edges.indptr[heads]  # in the shuffled row
+    kept = np.sort(order[place < most])
+    sizes = np.minimum(np.diff(edges.indptr), most)
+    indptr = np.concatenate([[0], np.cumsum(sizes)])
+    return Edges(indptr, edges.relations[kept], edges.tails[kept])
+
+
+def flow_matrix(edges: Edges, attention: Floats) -> PairMatrix:
+    """What flows over edges, those between the same two entities added up; [entities, entities]."""
+    n = len(edges.indptr) - 1
+    out = sp.csr_array((attention.copy(), edges.tails.copy(), edges.indptr.copy()), shape=(n, n))
+    out.sum_duplicates()
+    return out
+
+
+def edge_keys(flow: PairMatrix) -> Ids:
+    """One ascending number for each entry of a flow, head · entities + tail."""
+    n = flow.shape[0]
+    heads = np.repeat(np.arange(n, dtype=np.int64), np.diff(flow.indptr))
+    return heads * n + flow.indices
+
+
+def without_pairs(flow: PairMatrix, keys: Ids, users: Ids, items: Ids) -> PairMatrix:
+    """A flow as if these pairs had no edge, either way; what else flows into them makes up for it.
+
+    ``keys`` are those of ``edge_keys``. An entity that had no other edge gets nothing.
+    """
+    n = flow.shape[0]
+    wanted = np.concatenate([users * n + items, items * n + users])
+    found = np.minimum(np.searchsorted(keys, wanted), max(len(keys) - 1, 0))
+    gone = np.unique(found[keys[found] == wanted]) if len(keys) else found[:0]
+    left = np.ones(n, dtype=np.float64)
+    np.subtract.at(left, keys[gone] // n, flow.data[gone].astype(np.float64))
+    scale = np.where(left > 1e-4, 1 / np.maximum(left, 1e-4), 0).astype(np.float32)
+    data = flow.data * np.repeat(scale, np.diff(flow.indptr))
+    data[gone] = 0
+    return sp.csr_array((data, flow.indices, flow.indptr), shape=flow.shape)
+
+
+class Neighbourhood:
+    """The entities that each layer needs so that the last one has those asked for.
+
+    ``rows[k]`` are the entities after layer k, ascending, ``rows[-1]`` those asked for;
+    ``flows[k]`` leads from ``rows[k]`` to ``rows[k + 1]``.
+    """
+
+    def __init__(self, flow: PairMatrix, asked: Ids, layers: int) -> None:
+        self.rows = [asked]
+        self.flows: list[PairMatrix] = []
+        place = np.empty(flow.shape[0], dtype=np.int64)
+        for _ in range(layers):
+            after = self.rows[0]
+            part = flow if len(after) == flow.shape[0] else sp.csr_array(flow[after])
+            needed = np.zeros(flow.shape[0], dtype=bool)
+            needed[after] = True
+            needed[part.indices] = True
+            before = np.flatnonzero(needed)
+            place[before] = np.arange(len(before))
+            shape = (len(after), len(before))
+            local = sp.csr_array((part.data, place[part.indices], part.indptr), shape=shape)
+            self.rows.insert(0, before)
+            self.flows.insert(0, local)
+
+
+class Flow(torch.autograd.Function):
+    """A sparse matrix times a dense one; the matrix stands still."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, matrix: PairMatrix) -> Tensor:
+        """The product."""
+        ctx.matrix = matrix
+        return _product(matrix, x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        """The transposed matrix times the gradient."""
+        return _product(sp.csr_array(ctx.matrix.T), gradients[0]), None
+
+
+def _product(matrix: PairMatrix, x: Tensor) -> Tensor:
+    """On the CPU by SciPy, which is twice as fast there as PyTorch with one core."""
+    if x.device.type == "cpu":
+        return torch.from_numpy(matrix @ x.detach().contiguous().numpy())
+    own = matrix.tocoo()
+    places = torch.from_numpy(np.stack(own.coords).astype(np.int64))
+    whole = torch.sparse_coo_tensor(places, torch.from_numpy(own.data), own.shape)
+    out: Tensor = torch.sparse.mm(whole.to(x.device), x)
+    return out
+
+
+def row_softmax(scores: Floats, indptr: Ids) -> Floats:
+    """Softmax of the entries of each row of a compressed matrix."""
+    sizes = np.diff(indptr)
+    starts = indptr[:-1][sizes > 0]
+    if not len(starts):
+        return scores
+    sizes = sizes[sizes > 0]
+    exponentials = np.exp(scores - np.repeat(np.maximum.reduceat(scores, starts), sizes))
+    totals = np.add.reduceat(exponentials, starts)
+    out: Floats = exponentials / np.repeat(totals, sizes)
+    return out
+
+
+TEMPERATURE = 0.2
+"""Of the softmax over the items of a batch; what is of unit length needs one."""
+GROUP = 512
+"""So many pairs of a batch are each other's negatives."""
+FACTS_PER_INTERACTION = 4.0
+"""Facts per epoch, as a multiple of the interactions, shared among relations ∝ √size."""
+LAYER_RATE = 0.1
+"""Rate of the layers' weights, as a multiple of that of the vectors."""
+
+
 @dataclass(frozen=True, slots=True)
-class KGATConfig:
+class KGATConfig(TrainerConfig):
     """Settings of KGAT; λ, epochs, neighbours, facts, pretraining, temperature and the rate of the
     layers are from a search on validation of Beauty (docs/results.md), the rest was not varied."""
 
@@ -53,26 +183,9 @@ class KGATConfig:
     takes all of them, at several times the cost. After training all of them count."""
     pretraining: int = 15
     """Epochs of CKE from which the vectors start; the paper starts from BPR-MF. 0: at random."""
-    temperature: float = 0.2
-    """Of the softmax over the items of a batch; what is of unit length needs one."""
-    group: int = 512
-    """So many pairs of a batch are each other's negatives."""
-    dropout: float = 0.0
-    """Share of what comes out of a layer that is dropped in training (0.1 in the paper)."""
-    facts_per_interaction: float = 4.0
-    """Facts per epoch, as a multiple of the interactions, shared among relations ∝ √size."""
     l2: float = 0.5
     """λ of the vectors in a batch."""
-    epochs: int = 10
     batch: int = 2048
-    rate: float = 1e-2
-    final_rate: float = 1e-3
-    """The learning rate falls linearly from the one to the other."""
-    layer_rate: float = 0.1
-    """Rate of the layers' weights, as a multiple of that of the vectors."""
-    seed: int = 0
-    device: str | None = None
-    """Where to train; None takes a GPU if there is one."""
 
 
 class KGAT(Recommender):
@@ -88,7 +201,7 @@ class KGAT(Recommender):
         e' = LeakyReLU(W₁(e + e_N) + b₁) + LeakyReLU(W₂(e ⊙ e_N) + b₂),
 
     and score(u, v) is the product of what u and v are in all layers, one beside the other, each
-    but the first of unit length. FittedLogic in turn, epoch by epoch, are pairs, through which the
+    but the first of unit length. Learned in turn, epoch by epoch, are pairs, through which the
     attention stands still, and TransR, −log σ(d(h, r, t') − d(h, r, t)) with
     d(h, r, t) = ‖W_r e_h + e_r − W_r e_t‖²; then attention is worked out anew.
 
@@ -99,7 +212,7 @@ class KGAT(Recommender):
     entities it needs, and in training over a few neighbours of each, drawn anew for each epoch
     (``neighbours``); two layers, not three; vectors start at random, or from CKE
     (``pretraining``).
-    ExplainedItem are the simple paths of up to three hops with the largest product of attentions.
+    Reasons are the simple paths of up to three hops with the largest product of attentions.
     """
 
     name = "KGAT"
@@ -113,13 +226,13 @@ class KGAT(Recommender):
         self.config = overridden(KGATConfig(), settings)
         c = self.config
         drawn = 1 if c.neighbours is None else c.neighbours
-        least = min(c.dimension, c.epochs, c.batch, c.group, drawn, *c.layers)
-        above = min(c.temperature, c.layer_rate) > 0
-        if least < 1 or not above or min(c.l2, c.pretraining) < 0 or not 0 <= c.dropout < 1:
+        if (
+            min(c.dimension, c.epochs, c.batch, drawn, *c.layers) < 1
+            or min(c.l2, c.pretraining) < 0
+        ):
             raise LogerError(
-                "dimension, layers, neighbours, epochs, batch and group must be at least 1, "
-                "temperature and layer_rate above 0, l2 and pretraining at least 0 and dropout in "
-                f"[0, 1); got {c!r}"
+                "dimension, layers, neighbours, epochs and batch must be at least 1, l2 and "
+                f"pretraining at least 0; got {c!r}"
             )
         self.device = chosen_device(c.device)
 
@@ -139,14 +252,14 @@ class KGAT(Recommender):
         parameters = Parameters(network)
         for name in parameters.sizes:
             if name.startswith(("sums", "products")):
-                parameters.sizes[name] = c.layer_rate
+                parameters.sizes[name] = LAYER_RATE
         with one_thread():
             for epoch in range(c.epochs):
                 rng = np.random.default_rng([c.seed, 0x4A7, epoch])
                 progress(self.name, epoch, c.epochs)
                 drawn = edges if c.neighbours is None else some_edges(edges, c.neighbours, rng)
                 flow = flow_matrix(drawn, network.attention(graph, drawn))
-                rate = c.rate + epoch / c.epochs * (c.final_rate - c.rate)
+                rate = c.rate_after(epoch / c.epochs)
                 self._learn_pairs(network, parameters, flow, rate, rng)
                 self._learn_facts(network, parameters, rate, rng)
             self.attention_ = network.attention(graph, edges)
@@ -175,11 +288,11 @@ class KGAT(Recommender):
             open_flow = without_pairs(flow, keys, users, items)
             asked, places = np.unique(np.concatenate([users, items]), return_inverse=True)
             around = Neighbourhood(open_flow, asked, len(c.layers))
-            x = network(around, c.dropout, rng)
+            x = network(around)
             u, v = places[: len(rows)], places[len(rows) :]
             loss = torch.zeros((), device=self.device)
-            for k in range(0, len(rows), c.group):
-                loss = loss + self._softmax(x, asked, u[k : k + c.group], v[k : k + c.group])
+            for k in range(0, len(rows), GROUP):
+                loss = loss + self._softmax(x, asked, u[k : k + GROUP], v[k : k + GROUP])
             (loss / len(rows)).backward()  # type: ignore[no-untyped-call]
             parameters.step(rate)
 
@@ -189,7 +302,7 @@ class KGAT(Recommender):
         c = self.config
         distinct, true = np.unique(items, return_inverse=True)
         u, v = (embedding(entity_ids(rows, self.device), x) for rows in (users, distinct))
-        logits = u @ v.mT / c.temperature - self._log_inclusion(asked[distinct], len(users))
+        logits = u @ v.mT / TEMPERATURE - self._log_inclusion(asked[distinct], len(users))
         answers = entity_ids(true, self.device)
         size = u[:, : c.dimension].square().sum()
         size = size + embedding(answers, v[:, : c.dimension]).square().sum()
@@ -210,7 +323,7 @@ class KGAT(Recommender):
         heads, relations, tails = (x.astype(np.int64) for x in graph.triples())
         places = [np.flatnonzero(relations == r) for r in range(count)]
         sizes = [len(x) for x in places]
-        for r, rows in relation_batches(sizes, c.batch, c.facts_per_interaction, rng):
+        for r, rows in relation_batches(sizes, c.batch, FACTS_PER_INTERACTION, rng):
             mine = places[r][rows]
             h, t, way = heads[mine], tails[mine], r
             if rng.random() < 0.5:
@@ -283,9 +396,7 @@ class _Network(nn.Module):
         self.relations.weight[count:] = -own.relations.weight
         self.projections.weight.copy_(own.projections.weight.repeat(2, 1))
 
-    def forward(
-        self, around: Neighbourhood, dropout: float = 0.0, rng: np.random.Generator | None = None
-    ) -> Tensor:
+    def forward(self, around: Neighbourhood) -> Tensor:
         """The vectors of all layers of the entities asked for; [asked, dimension + widths]."""
         device = self.vectors.weight.device
         x = self.vectors(entity_ids(around.rows[0], device))
@@ -295,9 +406,6 @@ class _Network(nn.Module):
             near: Tensor = Flow.apply(x, flow)  # type: ignore[no-untyped-call]
             own = embedding(after, x)
             x = leaky_relu(self.sums[k](own + near)) + leaky_relu(self.products[k](own * near))
-            if dropout and rng is not None:
-                kept = rng.random(x.shape, dtype=np.float32) >= dropout
-                x = x * torch.from_numpy(kept).to(device) / (1 - dropout)
             outs = [embedding(after, out) for out in outs] + [normalize(x)]
         return torch.cat(outs, dim=1)
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
 from loger.data.splits import Split
+from loger.encoder.training.config import TrainerConfig
 from loger.engine import Progress, silent
 from loger.engine.settings import overridden
 from loger.engine.threads import one_thread
@@ -23,8 +24,12 @@ from loger.recommender import Floats, PairMatrix, Recommender, part_matrix
 Ids = NDArray[np.int64]
 
 
+NEGATIVES = 1024
+"""Items drawn uniformly that a batch shares; all of them where the catalogue is no larger."""
+
+
 @dataclass(frozen=True, slots=True)
-class LightGCNConfig:
+class LightGCNConfig(TrainerConfig):
     """Settings of LightGCN; size and layers are those of the papers, the rest is what made a few
     epochs converge and was not searched for: tune it on the data at hand."""
 
@@ -33,17 +38,13 @@ class LightGCNConfig:
     """How far vectors flow (2 to 4 in the paper)."""
     temperature: float = 0.15
     """Of the softmax; what is of unit length needs one."""
-    negatives: int = 1024
-    """Items drawn uniformly that a batch shares; all of them where the catalogue is no larger."""
     batch: int = 8192
     """Pairs between two flows over the whole graph."""
     epochs: int = 30
     rate: float = 2e-2
     final_rate: float = 2e-3
-    """Adam's rate falls linearly from the one to the other."""
     l2: float = 1e-4
     """λ: weight of the squared first vectors of a batch, per pair."""
-    seed: int = 0
 
 
 class LightGCN(Recommender):
@@ -72,10 +73,12 @@ class LightGCN(Recommender):
 
     def __init__(self, **settings: Any) -> None:
         self.config = c = overridden(LightGCNConfig(), settings)
-        least = min(c.dimension, c.negatives, c.batch, c.epochs)
+        least = min(c.dimension, c.batch, c.epochs)
+        if c.device not in (None, "cpu"):
+            raise LogerError(f"{self.name} trains on the CPU, got device {c.device!r}")
         if least < 1 or c.temperature <= 0 or min(c.layers, c.l2) < 0:
             raise LogerError(
-                "dimension, negatives, batch and epochs must be at least 1, temperature "
+                "dimension, batch and epochs must be at least 1, temperature "
                 f"above 0, layers and l2 at least 0; got {c!r}"
             )
 
@@ -91,7 +94,7 @@ class LightGCN(Recommender):
         with one_thread():
             for epoch in range(c.epochs):
                 progress(self.name, epoch, c.epochs)
-                adam.param_groups[0]["lr"] = c.rate + epoch / c.epochs * (c.final_rate - c.rate)
+                adam.param_groups[0]["lr"] = c.rate_after(epoch / c.epochs)
                 order = rng.permutation(len(own[0]))
                 for k in range(0, len(order), c.batch):
                     rows = order[k : k + c.batch]
@@ -119,8 +122,8 @@ class LightGCN(Recommender):
         """The slope of a batch's loss in E^(0); items are numbered from 0."""
         c, n_items = self.config, flow.shape[0] - n_users
         drawn = np.arange(n_items)
-        if n_items > c.negatives:
-            drawn = rng.integers(n_items, size=c.negatives)
+        if n_items > NEGATIVES:
+            drawn = rng.integers(n_items, size=NEGATIVES)
         whole = torch.from_numpy(flowed(flow, first.detach().numpy(), c.layers)).requires_grad_()
         softmax_loss(whole, n_users, users, items, drawn, c.temperature).backward()  # type: ignore[no-untyped-call]
         assert whole.grad is not None

@@ -16,6 +16,7 @@ from loger.baselines._walks import best_steps, find_steps, step_products, step_s
 from loger.data.splits import Split
 from loger.encoder import Encoder, TransE, TransEConfig
 from loger.encoder.folding import vectors
+from loger.encoder.training.config import TrainerConfig
 from loger.encoder.training.loop import chosen_device
 from loger.engine import Progress, silent
 from loger.engine.settings import overridden
@@ -35,8 +36,12 @@ _STATES = 4096
 """States that a beam looks from at a time: 8 MiB of steps."""
 
 
+DISCOUNT = 0.99
+"""As in the original."""
+
+
 @dataclass(frozen=True, slots=True)
-class PGPRConfig:
+class PGPRConfig(TrainerConfig):
     """Settings of PGPR; defaults without a source were chosen on validation."""
 
     encoder: TransEConfig = field(default_factory=TransEConfig)
@@ -58,16 +63,10 @@ class PGPRConfig:
     walks: int = 4
     """… and how often each of them does."""
     rate: float = 1e-3
+    final_rate: float = 1e-3
     entropy: float = 0.06
     """Weight of the policy's entropy in the loss; 0.001 in the original, where dropout does part
     of the work."""
-    discount: float = 0.99
-    """As in the original."""
-    own: float = 1.0
-    """Reward of an item that the user already has."""
-    seed: int = 0
-    device: str | None = None
-    """Where to train; None takes a GPU if there is one."""
 
 
 class _Policy(nn.Module):
@@ -149,7 +148,7 @@ class PGPR(Recommender):
 
     Differences: the original's actor has one output for each place in the list of steps, ours
     looks at the step itself; patterns are mined, not listed by hand; what a user has earns
-    ``own`` = 1 instead of f(u, v), which says little of items that the user's vector is made of;
+    1 instead of f(u, v), which says little of items that the user's vector is made of;
     no dropout but more entropy; pruning is by the user's own vector alone. No walk meets an
     entity twice, so no pair explains itself (METHOD L2).
     """
@@ -208,6 +207,7 @@ class PGPR(Recommender):
                 order, sums = rng.permutation(walkers), 0.0
                 for lo in range(0, len(order), config.batch):
                     progress("training the walker", done, total)
+                    step.param_groups[0]["lr"] = config.rate_after(done / total)
                     sums += self._learn(order[lo : lo + config.batch], step, rng)
                     done += 1
                 means.append(sums / max(1, config.walks * len(order)))
@@ -250,7 +250,7 @@ class PGPR(Recommender):
         returns = torch.from_numpy(reward).to(self.device)
         loss = torch.zeros((), device=self.device)
         for hop in range(hops):
-            earned = returns * config.discount ** (hops - 1 - hop)
+            earned = returns * DISCOUNT ** (hops - 1 - hop)
             gain = earned - values[hop].detach()
             loss = loss - (logs[hop] * gain + config.entropy * entropies[hop]).mean()
             loss = loss + smooth_l1_loss(values[hop], earned)
@@ -273,7 +273,7 @@ class PGPR(Recommender):
         valid &= np.isin(_key(taken, self.loop_), self._patterns)
         most = scores.max(1)
         rows, had = history(self.graph_, users)
-        scores[rows, had] = self.config.own * most[rows]
+        scores[rows, had] = most[rows]
         worth = scores[owners, np.where(valid, items, 0)] / np.maximum(most[owners], 1e-9)
         return np.where(valid, np.maximum(worth, 0), 0).astype(np.float32)
 

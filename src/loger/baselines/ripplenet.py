@@ -12,9 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 from torch.nn.functional import cross_entropy, embedding
 
+from loger.baselines._shared import Noise
 from loger.baselines._walks import ripple_sets
-from loger.baselines.sampling import Noise
 from loger.data.splits import Split
+from loger.encoder.training.config import TrainerConfig
 from loger.encoder.training.loop import RowAdam, chosen_device
 from loger.engine import Progress, silent
 from loger.engine.settings import overridden
@@ -31,8 +32,15 @@ _FAR = -1e9
 """Logit of a memory that does not count."""
 
 
+KGE_WEIGHT = 0.01
+"""λ₁, weight of the knowledge-graph term, as in the original."""
+NEGATIVES = 128
+"""Items drawn for a batch and shared by it, in proportion to their frequency; 1 unseen item for
+each interaction in the original."""
+
+
 @dataclass(frozen=True, slots=True)
-class RippleNetConfig:
+class RippleNetConfig(TrainerConfig):
     """Settings of RippleNet; λ, epochs and dimension are from a search on validation of Beauty
     (docs/results.md), what else has no source was not varied."""
 
@@ -41,23 +49,10 @@ class RippleNetConfig:
     """As in the original."""
     memories: int = 32
     """Facts for each user and hop, as in the original."""
-    kge: float = 0.01
-    """Weight of the knowledge-graph term, as in the original."""
     l2: float = 1e-3
     """Weight of ‖vectors‖² of the rows of a batch."""
-    negatives: int = 128
-    """Items drawn for a batch and shared by it; 1 unseen item for each interaction in the
-    original."""
-    power: float = 1.0
-    """Negatives are drawn ∝ frequency^power."""
     epochs: int = 4
     batch: int = 512
-    rate: float = 1e-2
-    final_rate: float = 1e-3
-    """The learning rate falls linearly from the one to the other."""
-    seed: int = 0
-    device: str | None = None
-    """Where to train; None takes a GPU if there is one."""
 
 
 class Ripples(NamedTuple):
@@ -103,11 +98,10 @@ class RippleNet(Recommender):
     def __init__(self, **settings: Any) -> None:
         self.config = overridden(RippleNetConfig(), settings)
         c = self.config
-        counts = (c.dimension, c.hops, c.memories, c.negatives, c.batch)
-        if min(counts) < 1 or c.epochs < 0 or min(c.kge, c.l2) < 0:
+        if min(c.dimension, c.hops, c.memories, c.batch) < 1 or min(c.epochs, c.l2) < 0:
             raise LogerError(
-                "dimension, hops, memories, negatives and batch must be at least 1, epochs, kge "
-                f"and l2 at least 0; got {counts!r}, {c.epochs!r}, {c.kge!r}, {c.l2!r}"
+                "dimension, hops, memories and batch must be at least 1, epochs and l2 at least 0; "
+                f"got {c!r}"
             )
         self.device = chosen_device(c.device)
 
@@ -120,7 +114,7 @@ class RippleNet(Recommender):
         self.ripples_ = ripples(graph, config.hops, config.memories, config.seed)
         rng = np.random.default_rng([config.seed, 0x71BB])
         users, items = (x.astype(np.int64) for x in split.pairs("train"))
-        self._noise = Noise(np.bincount(items, minlength=graph.n_items), config.power)
+        self._noise = Noise(np.bincount(items, minlength=graph.n_items), power=1.0)
         self._start(rng)
         matrices = torch.optim.Adam([self.relations_.requires_grad_()], lr=config.rate)
         total = config.epochs * -(-len(users) // config.batch)
@@ -130,9 +124,9 @@ class RippleNet(Recommender):
                 order = rng.permutation(len(users))
                 for lo in range(0, len(order), config.batch):
                     progress("training RippleNet", done, total)
-                    rate = config.rate + done / total * (config.final_rate - config.rate)
+                    rate = config.rate_after(done / total)
                     rows = order[lo : lo + config.batch]
-                    drawn = self._noise.draw(config.negatives, rng)  # shared by the batch
+                    drawn = self._noise.draw(NEGATIVES, rng)  # shared by the batch
                     shared = np.broadcast_to(drawn, (len(rows), len(drawn)))
                     asked = np.hstack([items[rows, None], shared])  # the true one first
                     self._learn(users[rows], asked, rate, matrices)
@@ -180,7 +174,7 @@ class RippleNet(Recommender):
         loss = cross_entropy(logits - self._shift(asked), true)
         loss = loss + self.config.l2 * own.square().sum() / len(users)
         if len(facts):
-            loss = loss - self.config.kge * facts.mean()
+            loss = loss - KGE_WEIGHT * facts.mean()
         matrices.param_groups[0]["lr"] = rate
         matrices.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
@@ -195,7 +189,7 @@ class RippleNet(Recommender):
         """log of how often an item is expected among the negatives; ∞ for one that is the true
         item of its row, which is no negative."""
         shares = np.maximum(self._noise.shares[asked], 1e-9)
-        shifts = np.log(self.config.negatives * shares).astype(np.float32)
+        shifts = np.log(NEGATIVES * shares).astype(np.float32)
         shifts[:, 1:][asked[:, 1:] == asked[:, :1]] = np.inf
         return torch.from_numpy(shifts).to(self.device)
 

@@ -12,8 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, dropout, scaled_dot_product_attention
 
-from loger.baselines.recency import ordered_events
+from loger.baselines._shared import ordered_events
 from loger.data.splits import Split
+from loger.encoder.training.config import TrainerConfig
 from loger.engine import Progress, silent
 from loger.engine.settings import overridden
 from loger.engine.threads import one_thread
@@ -23,8 +24,12 @@ from loger.recommender import Floats, Recommender
 Ids = NDArray[np.int64]
 
 
+NEGATIVES = 1024
+"""Items drawn uniformly that a batch shares; all of them where the catalogue is no larger."""
+
+
 @dataclass(frozen=True, slots=True)
-class SASRecConfig:
+class SASRecConfig(TrainerConfig):
     """Settings of SASRec; size, blocks and heads are near those of the papers, the rest makes a
     fit of ml1m take ten minutes of one core and was not searched for."""
 
@@ -34,15 +39,11 @@ class SASRecConfig:
     length: int = 100
     """Interactions that are read at a time; of a longer history, the last ones."""
     dropout: float = 0.2
-    negatives: int = 1024
-    """Items drawn uniformly that a batch shares; all of them where the catalogue is no larger."""
     batch: int = 64
     """Pieces of histories per step."""
     epochs: int = 20
     rate: float = 2e-3
     final_rate: float = 1e-4
-    """Adam's rate falls linearly from the one to the other."""
-    seed: int = 0
 
 
 class SASRec(Recommender):
@@ -70,7 +71,9 @@ class SASRec(Recommender):
 
     def __init__(self, **settings: Any) -> None:
         self.config = c = overridden(SASRecConfig(), settings)
-        least = min(c.dimension, c.blocks, c.heads, c.length, c.negatives, c.batch, c.epochs)
+        least = min(c.dimension, c.blocks, c.heads, c.length, c.batch, c.epochs)
+        if c.device not in (None, "cpu"):
+            raise LogerError(f"{self.name} trains on the CPU, got device {c.device!r}")
         if least < 1 or c.dimension % c.heads or not 0 <= c.dropout < 1:
             raise LogerError(
                 "dimension, blocks, heads, length, negatives, batch and epochs must be at least "
@@ -112,11 +115,11 @@ class SASRec(Recommender):
             for k, rows in enumerate(batches):
                 progress(self.name, epoch * len(batches) + k, c.epochs * len(batches))
                 done = (epoch + k / len(batches)) / c.epochs
-                adam.param_groups[0]["lr"] = c.rate + done * (c.final_rate - c.rate)
+                adam.param_groups[0]["lr"] = c.rate_after(done)
                 read = padded(items, cut.starts[rows], cut.stops[rows], n_items)
                 drawn = np.arange(n_items)
-                if n_items > c.negatives:
-                    drawn = rng.integers(n_items, size=c.negatives)
+                if n_items > NEGATIVES:
+                    drawn = rng.integers(n_items, size=NEGATIVES)
                 loss = next_item_loss(network, read, drawn, c.dropout)
                 adam.zero_grad()
                 loss.backward()  # type: ignore[no-untyped-call]

@@ -9,8 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from loger.baselines.neighbours import item_matrix
-from loger.baselines.recency import check_exponents, decayed, ordered_events, pair_ages
+from loger.baselines._shared import check_exponents, decayed, item_matrix, ordered_events, pair_ages
 from loger.data.splits import Split
 from loger.engine import Progress, silent
 from loger.engine.kernels import kernel

@@ -9,8 +9,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
+from loger.baselines._shared import check_exponents, decayed, pair_ages
 from loger.baselines.ease import item_counts, solved
-from loger.baselines.recency import check_exponents, decayed, pair_ages
 from loger.data.splits import Split
 from loger.engine import Progress, silent
 from loger.engine.kernels import kernel

@@ -28,7 +28,7 @@ from loger.evaluation.faithfulness import (
 )
 from loger.evaluation.methods import METHODS
 from loger.evaluation.report import Contents, page
-from loger.evaluation.report.origin import origin
+from loger.evaluation.report.page import origin
 from loger.explain.attribution import explain
 from loger.learning.em import ablate_hidden
 from loger.metrics.report import Report

@@ -32,9 +32,9 @@ from loger.engine.files import atomic_file, write_text
 from loger.errors import LogerError, UnknownNameError
 from loger.evaluation.evaluate import Protocol, evaluate, sampled_candidates
 from loger.evaluation.methods import METHODS, Method
+from loger.metrics.grid_search import search as search_on_validation
+from loger.metrics.grid_search import tune as tune_on_validation
 from loger.metrics.report import METRICS, Format, Report, Values
-from loger.metrics.tuning import search as search_on_validation
-from loger.metrics.tuning import tune as tune_on_validation
 from loger.recommender import EvaluatedPart, Recommender, check_part, fit_for
 
 log = logging.getLogger(__name__)

@@ -100,9 +100,9 @@ METHODS: Mapping[str, Method] = {
         "loger.baselines.sequence:SequenceRules", seeded=False, quick=True, searched=True
     ),
     "collective": Method(
-        "loger.baselines.collective:CollectiveEASE", seeded=False, quick=True, searched=True
+        "loger.baselines.ease:CollectiveEASE", seeded=False, quick=True, searched=True
     ),
-    "collective-recency": _fading("loger.baselines.collective:CollectiveEASE"),
+    "collective-recency": _fading("loger.baselines.ease:CollectiveEASE"),
     "ials": Method("loger.baselines.ials:IALS", quick=True),
     "lightgcn": Method("loger.baselines.lightgcn:LightGCN"),
     "sasrec": Method("loger.baselines.sasrec:SASRec"),

@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 from loger.encoder.protocol import EncoderParts
 from loger.engine.logistic import expit
 from loger.graph import Graph
-from loger.grounding.actions import by_first_hop
-from loger.grounding.mass import given_to_all
+from loger.grounding.actions import by_first_hop, given_to_all
 from loger.ranking.ranker import Parts, Ranker, Scores
 
 Doubles = NDArray[np.float64]

@@ -10,9 +10,9 @@ from loger.grounding.api import (
     reweighed,
 )
 from loger.grounding.groundings import Groundings, concat, take
+from loger.grounding.layout import Walk
 from loger.grounding.listing import count_paths, nth_paths, paths, sample_paths, strongest_paths
 from loger.grounding.reaching import COUNT, LOGWALK, MULTISET, SET, WALK, Formula
-from loger.grounding.walk import Walk
 
 __all__ = [
     "COUNT",

@@ -21,11 +21,10 @@ from loger.errors import LogerError
 from loger.graph import INTERACTION, Graph, checked_ids, checked_users
 from loger.grounding import choosing, pairs, reaching
 from loger.grounding.groundings import Cells, Groundings, concat, joined, reordered
-from loger.grounding.layout import Layout, layout, read_only
+from loger.grounding.layout import Layout, Walk, layout, read_only, weights_of
 from loger.grounding.plans import Plan, Trie, compiled
 from loger.grounding.reaching import Formula
 from loger.grounding.steps import Weights
-from loger.grounding.walk import Walk, weights_of
 from loger.rules import RuleSet
 
 PAIRS_PER_BLOCK = 1024

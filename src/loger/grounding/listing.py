@@ -11,12 +11,11 @@ from numpy.typing import ArrayLike, NDArray
 from loger.errors import LogerError
 from loger.graph import Graph, checked_ids
 from loger.grounding.api import checked_pairs
-from loger.grounding.layout import layout
+from loger.grounding.layout import Walk, layout, weights_of
 from loger.grounding.paths import each_path
 from loger.grounding.paths import nth_paths as _nth_paths
 from loger.grounding.paths import strongest_paths as _strongest_paths
 from loger.grounding.plans import compiled
-from loger.grounding.walk import Walk, weights_of
 from loger.rules import Rule, RuleSet
 
 

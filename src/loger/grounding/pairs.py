@@ -25,7 +25,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loger.engine.kernels import kernel
-from loger.grounding.bits import is_set, lowest, popcount, set_bit
 from loger.grounding.steps import (
     arriving,
     fact,
@@ -33,8 +32,12 @@ from loger.grounding.steps import (
     first_hop,
     interacts,
     inverse,
+    is_set,
     leave,
+    lowest,
     next_common,
+    popcount,
+    set_bit,
 )
 
 

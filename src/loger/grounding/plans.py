@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from loger.errors import LogerError
 from loger.graph import Graph, Relation
-from loger.grounding.layout import read_only
-from loger.grounding.walk import fade_classes
+from loger.grounding.layout import fade_classes, read_only
 from loger.rules import MAX_HOPS, Rule, RuleSet
 
 

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loger.engine.kernels import kernel
-from loger.grounding.logarithm import log_from_1
-from loger.grounding.steps import arriving, fetch, first_hop, inverse, leave, segment
+from loger.grounding.steps import arriving, fetch, first_hop, inverse, leave, log_from_1, segment
 
 
 class Front(NamedTuple):

@@ -23,14 +23,14 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from loger.baselines.recency import ordered_events
+from loger.baselines._shared import ordered_events
 from loger.baselines.sequence import SequenceRules, people_behind
 from loger.baselines.slim import CANDIDATES, MOST, LinearItems, LocalSLIM, largest_rows
 from loger.data.splits import Split
 from loger.engine import Engine, Progress, silent
 from loger.graph import INTERACTION, Derived, KnowledgeGraph, Relation
 from loger.logic.config import DerivedConfig, FollowedByConfig, GoesWithConfig, Tried
-from loger.metrics.tuning import Tuned, search
+from loger.metrics.grid_search import Tuned, search
 from loger.recommender import PairMatrix, Recommender, part_matrix
 from loger.rules import RuleSet, make_rule
 
@@ -157,7 +157,7 @@ def _linear(config: GoesWithConfig, n_items: int) -> LinearItems:
         "neighbours": min(config.facts, max(FEWEST_LINEAR, ENOUGH_LINEAR // max(n_items, 1))),
     }
     if config.factors:
-        from loger.baselines.linear_ials import LinearIALS  # imports PyTorch
+        from loger.baselines.ials import LinearIALS  # imports PyTorch
 
         return LinearIALS(dimensions=config.factors, unobserved=config.unobserved, **settings)
     return LocalSLIM(**settings, candidates=n_items if n_items <= WHOLE else CANDIDATES)

@@ -48,7 +48,7 @@ from loger.learning.pseudo import (
 from loger.logic.config import EMConfig
 from loger.logic.mln import Floats, blank_logic, log_popularity
 from loger.metrics import ranking
-from loger.metrics.significance import resampled_means
+from loger.metrics.report import resampled_means
 from loger.ranking.ranker import Fusion, Ranker
 from loger.rules import RuleSet
 

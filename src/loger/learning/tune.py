@@ -16,7 +16,7 @@ from loger.learning.em import EM
 from loger.learning.fitted import FittedLogic, Round
 from loger.logic.config import EMConfig, Tried
 from loger.logic.mln import Floats
-from loger.metrics.significance import resampled_means
+from loger.metrics.report import resampled_means
 
 RECENCIES = (0.0, 0.5, 1.0)
 """What a fit tries where the data have times, unless told otherwise, …"""

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import chi2, rankdata
 
 from loger.errors import LogerError
-from loger.metrics.significance import resampled_means
+from loger.metrics.report import resampled_means
 from loger.study.store import Study, Task
 
 SIMULATED = "simulated "

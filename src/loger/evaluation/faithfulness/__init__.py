@@ -1,18 +1,22 @@
 """How faithful reasons are: one report for any recommender that shows paths, and a control."""
 
 from loger.evaluation.faithfulness.actions import (
+    Acts,
+    Contributions,
     LogerActions,
     NamedReason,
     RandomReasons,
     by_actions,
 )
-from loger.evaluation.faithfulness.control import RandomPaths
-from loger.evaluation.faithfulness.deletion import actions_of
-from loger.evaluation.faithfulness.measuring import Probes, faithfulness_report
+from loger.evaluation.faithfulness.deletion import RandomPaths, actions_of
+from loger.evaluation.faithfulness.measuring import (
+    Probes,
+    faithfulness_report,
+    loger_probes,
+    permuted,
+)
 from loger.evaluation.faithfulness.planted import planted_cases
-from loger.evaluation.faithfulness.probing import loger_probes, permuted
 from loger.evaluation.faithfulness.report import FaithfulnessConfig, FaithfulnessReport, Mean
-from loger.evaluation.faithfulness.scenes import Acts, Contributions
 
 __all__ = [
     "Acts",

@@ -19,16 +19,133 @@ from numpy.typing import NDArray
 
 from loger.engine import Engine
 from loger.evaluation.faithfulness.report import LENGTHS, FaithfulnessConfig
-from loger.evaluation.faithfulness.robust import robust_fidelity
-from loger.evaluation.faithfulness.scenes import Acts, Contributions, Ids, Scenes, shown_actions
 from loger.explain.attribution import explain
-from loger.explain.by_action import MAX_SHOWN
+from loger.explain.by_action import ENOUGH, MAX_SHOWN
 from loger.explain.questions import RIVALS, above, fewest_removals
 from loger.graph import history
-from loger.metrics import actions as measures
-from loger.metrics.faithfulness import Values, mean_of_known
+from loger.metrics import faithfulness as measures
+from loger.metrics.faithfulness import Values, lead, mean_of_known, rank
 from loger.ranking.ranker import Ranker
 
+Ids = NDArray[np.integer]
+"""Users or items, one of each pair."""
+
+
+# ── a user's list with some actions and without them ──────────────────────────────────
+
+
+@dataclass(frozen=True, eq=False)
+class Contributions:
+    """What a user's actions are said to give some items."""
+
+    leads: Values  # [items]
+    actions: Values  # [interactions, items], in the order of the history
+    facts: Values  # [facts, items]: facts about the user that no interaction takes with it
+
+
+@runtime_checkable
+class Acts(Protocol):
+    """A recommender that says what actions give, and scores without some of them."""
+
+    def history(self, user: int) -> NDArray[np.int64]:
+        """The items that a user has."""
+        ...
+
+    def contributions(self, user: int, items: Sequence[int]) -> Contributions:
+        """What each of the user's actions gives each item."""
+        ...
+
+    def rescore(self, user: int, removed: Sequence[int]) -> Values:
+        """Scores of all items as if the user did not have some items, all else as learned."""
+        ...
+
+
+class Scenes:
+    """Scores of all items for one user without some actions, each made once."""
+
+    def __init__(self, acts: Acts, user: int) -> None:
+        self.acts, self.user, self.owned = acts, user, acts.history(user)
+        self._scores: dict[frozenset[int], Values] = {}
+
+    def scores(self, gone: frozenset[int]) -> Values:
+        """The scores without actions, by place in the history."""
+        if gone not in self._scores:
+            removed = self.owned[sorted(gone)].tolist()
+            self._scores[gone] = np.asarray(self.acts.rescore(self.user, removed))
+        return self._scores[gone]
+
+    def lead(self, item: int, gone: frozenset[int]) -> float:
+        """An item's lead without actions."""
+        return lead(self.scores(gone), item, self.owned)
+
+    def flips(self, item: int, gone: frozenset[int], k: int) -> float:
+        """1 if an item leaves the list of length k without actions, else 0."""
+        return float(rank(self.scores(gone), item, self.owned) >= k)
+
+    def best(self, gone: frozenset[int], k: int) -> list[int]:
+        """The list without actions."""
+        s = self.scores(gone).copy()
+        s[self.owned] = -np.inf
+        order = np.argsort(-s, kind="stable")[:k]
+        return [int(v) for v in order if s[v] > -np.inf]
+
+
+def shown_actions(given: Values) -> list[int]:
+    """The actions that are shown as reasons, by place: until they carry 80 % of what actions give,
+    at most five, and none that speaks against the item."""
+    order = [a for a in measures.by_contribution(given) if given[a] > 0][:MAX_SHOWN]
+    enough = np.flatnonzero(np.cumsum(given[order]) >= ENOUGH * given.sum())
+    return order[: enough[0] + 1] if len(enough) else order
+
+
+DRAWS = 5
+"""Random parts of each item's actions."""
+
+
+def robust_fidelity(
+    scenes: Scenes, told: Contributions, items: Sequence[int], rng: np.random.Generator
+) -> dict[str, float]:
+    """Fid₊, its control and Fid₋, the mean over items that have actions of both kinds."""
+    rows = [
+        _of_item(scenes, item, shown_actions(given), rng)
+        for item, given in zip(items, told.actions.T, strict=False)
+    ]
+    plus, others, minus = (mean_of_known([row[k] for row in rows]) for k in range(3))
+    return {
+        "fid_plus": plus,
+        "fid_plus_others": others,
+        "fid_plus_difference": plus - others,
+        "fid_minus": minus,
+    }
+
+
+def _of_item(
+    scenes: Scenes, item: int, shown: Sequence[int], rng: np.random.Generator
+) -> tuple[float, float, float]:
+    """The share of an item's lead that is lost without a part of the shown actions, without
+    equally many others, and without any part of the others."""
+    others = [a for a in range(len(scenes.owned)) if a not in shown]
+    before = scenes.lead(item, frozenset())
+    if not shown or not others or before <= 0:
+        return np.nan, np.nan, np.nan
+
+    def lost(among: Sequence[int], n: int) -> float:
+        gone = rng.choice(among, size=n, replace=False).tolist()
+        return 1 - scenes.lead(item, frozenset(gone)) / before
+
+    draws = []
+    for _ in range(DRAWS):
+        n = int(rng.integers(1, min(len(shown), len(others)) + 1))
+        any_number = int(rng.integers(1, len(others) + 1))
+        draws.append((lost(shown, n), lost(others, n), lost(others, any_number)))
+    plus, control, minus = np.mean(draws, axis=0).tolist()
+    return plus, control, minus
+
+
+SUBSETS = 16
+"""Random sets of actions that are removed from each probed user."""
+ROBUST = 3
+"""Items of each probed user that random parts of the reasons are removed for."""
 DECIDABLE = 0.02
 """Of the lead: by how much the oracle must do better than chance for a pair to be decidable."""
 ORDERS = 10
@@ -151,7 +268,7 @@ def _of_user(shared: _Shared, user: int) -> dict[str, float]:
     out |= _flips(scenes, told, items, config)
     out |= _curves(scenes, told, items[: config.curves], rng)
     out |= _first_reasons(scenes, told, items, config, rng)
-    out |= robust_fidelity(scenes, told, items[: config.robust], rng)
+    out |= robust_fidelity(scenes, told, items[:ROBUST], rng)
     if config.counterfactuals:
         out |= _counterfactuals(scenes, told, rivals, config)
     return out
@@ -180,7 +297,7 @@ def _fidelity(
     n = len(scenes.owned)
     if n < 2:
         return {}
-    subsets = np.zeros((config.subsets, n), dtype=bool)
+    subsets = np.zeros((SUBSETS, n), dtype=bool)
     for row in subsets:
         size = rng.integers(1, min(MAX_SHOWN, n - 1) + 1)
         row[rng.choice(n, size=size, replace=False)] = True

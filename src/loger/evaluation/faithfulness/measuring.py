@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -18,15 +19,17 @@ from loger.data.demo import Demo
 from loger.data.splits import Split
 from loger.engine import Engine, LocalEngine, Progress, silent
 from loger.errors import LogerError
-from loger.evaluation.faithfulness.actions import by_actions
+from loger.evaluation.faithfulness.actions import Acts, Ids, LogerActions, by_actions
 from loger.evaluation.faithfulness.deletion import Rescore, deletions
 from loger.evaluation.faithfulness.planted import recovered
 from loger.evaluation.faithfulness.report import FaithfulnessConfig, FaithfulnessReport
-from loger.evaluation.faithfulness.scenes import Acts, Ids
-from loger.graph import KnowledgeGraph, Path
+from loger.explain.attribution import explain
+from loger.graph import KnowledgeGraph, Path, whole
 from loger.grounding import ground
 from loger.metrics import faithfulness as measures
-from loger.metrics.faithfulness import Values
+from loger.metrics.faithfulness import Edge, Values
+from loger.model import LOGER
+from loger.ranking.ranker import Ranker
 from loger.recommender import ExplainedItem, Explains
 from loger.rules import Rule, RuleSet
 
@@ -97,10 +100,8 @@ def faithfulness_report(
         engine = engine.with_progress(progress)
     progress("measuring faithfulness", 0, len(users) + 1)
     counts = _history(graph, rules, split, users, engine)
-    lists = recommender.explained(users, max(config.k, config.emitted), config.paths)
-    values = _divergences(
-        counts, _emitted(recommender, users, lists, config), rules, probes, config
-    )
+    lists = recommender.explained(users, max(config.k, measures.EMITTED), config.paths)
+    values = _divergences(counts, _emitted(recommender, users, lists), rules, probes, config)
     shown = [own[: config.k] for own in lists]
     values |= _of_paths(shown, users, graph, rules, probes)
     calls = (recommender.explained(users[:5], config.k, config.paths) for _ in range(2))
@@ -161,15 +162,14 @@ def _emitted(
     recommender: Explains,
     users: NDArray[np.int64],
     lists: Sequence[list[ExplainedItem]],
-    config: FaithfulnessConfig,
 ) -> list[list[tuple[Path, float]]]:
     """Each user's paths that Q_f is made of; who has too few is asked for a longer list."""
-    out = [measures.emitted(own, config.emitted) for own in lists]
-    short = [row for row, own in enumerate(out) if len(own) < config.emitted]
+    out = [measures.emitted(own) for own in lists]
+    short = [row for row, own in enumerate(out) if len(own) < measures.EMITTED]
     if short:
-        longer = recommender.explained(users[short], 3 * config.emitted, 1)
+        longer = recommender.explained(users[short], 3 * measures.EMITTED, 1)
         for row, own in zip(short, longer, strict=True):
-            out[row] = measures.emitted(own, config.emitted)
+            out[row] = measures.emitted(own)
     return out
 
 
@@ -187,7 +187,7 @@ def _divergences(
     floor, even, sample = (np.random.default_rng([config.seed, 0x15, k]) for k in range(3))
     strays = np.zeros((len(counts), 1), dtype=np.int64)
     whole = np.concatenate([counts, strays], axis=1)  # history never strays from the rules
-    history, n = measures.shares(whole), config.emitted
+    history, n = measures.shares(whole), measures.EMITTED
     q_f = measures.shares(measures.rule_masses(emitted, rules))
     if probes.weights is None:
         q_w = measures.shares(measures.rule_masses(emitted, rules, weighted=True))
@@ -231,3 +231,47 @@ def _of_paths(
         "coverage": measures.coverage(shown),
         "decomposition_error": np.array([max(e, default=np.nan) for e in errors]),
     }
+
+
+# ── what LOGER offers beyond its reasons: scores without facts, parts, other weights ──
+
+
+def loger_probes(model: LOGER, demo: Demo | None = None, seed: int = 0) -> Probes:
+    """All probes of a fitted LOGER; ``demo`` if it was fitted on planted data.
+
+    Scores anew are those of the same encoder and weights on the graph without the facts: users
+    are folded in anew, paths counted anew. ``seed`` permutes the rule weights.
+    """
+
+    ranker = model.ranker_
+
+    def decompose(user: int, items: Sequence[int]) -> list[tuple[ArrayLike, float]]:
+        records = explain(ranker, np.full(len(items), user), np.array(items, dtype=np.int64), 1)
+        return [
+            ([r.prior, r.popularity, *(part.contribution for part in r.rules)], r.logit)
+            for r in records
+        ]
+
+    def paths(users: Ids, items: Ids, n: int) -> list[tuple[Path, ...]]:
+        return [record.explained().paths for record in explain(ranker, users, items, n)]
+
+    return Probes(
+        weights=weights_of(model),
+        rescore=partial(_rescore, ranker),
+        acts=LogerActions(ranker),
+        decompose=decompose,
+        permuted=permuted(model, seed),
+        explain=paths,
+        demo=demo,
+        graph=whole(ranker.graph),
+    )
+
+
+def _rescore(ranker: Ranker, user: int, removed: Sequence[Edge]) -> ArrayLike:
+    return np.asarray(ranker.without(removed).scores([user]).total[0])
+
+
+def permuted(model: LOGER, seed: int = 0) -> LOGER:
+    """The same model with its rule weights in another order."""
+    order = np.random.default_rng([seed, 0x9E53]).permutation(len(model.weights_))
+    return model.with_ranker(model.ranker_.with_weights(model.weights_[order]))

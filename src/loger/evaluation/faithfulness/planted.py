@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from loger.data.demo import Demo
 from loger.data.splits import Part, Split
-from loger.evaluation.faithfulness.actions import NamedReason, NamesReasons
-from loger.evaluation.faithfulness.scenes import Acts, Ids
+from loger.evaluation.faithfulness.actions import Acts, Ids, NamedReason, NamesReasons
 from loger.graph import KnowledgeGraph, Path
 from loger.grounding import paths
 from loger.metrics import faithfulness as measures

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from loger.errors import UnknownNameError
-from loger.metrics.actions import Foretold
-from loger.metrics.faithfulness import EMITTED, Values
-from loger.metrics.significance import resampled_means
+from loger.metrics.faithfulness import Foretold, Values
+from loger.metrics.report import resampled_means
 
 LINES: dict[str, str] = {
     "carried_1": "share of the lead that the first reason carries",
@@ -88,6 +87,10 @@ _FORETOLD = {
 """Lines made of sums over users: which sums, and whether a factor is allowed for."""
 
 
+SAMPLES, LEVEL = 1000, 0.95
+"""Bootstrap samples, and the level of the intervals made of them."""
+
+
 @dataclass(frozen=True, slots=True)
 class FaithfulnessConfig:
     """How much is measured."""
@@ -102,17 +105,9 @@ class FaithfulnessConfig:
     """Of these, users whose scores are made anew; None: all."""
     counterfactuals: int = 1
     """Items of each probed user that the fewest decisive actions are sought for."""
-    subsets: int = 16
-    """Random sets of actions that are removed from each probed user."""
     curves: int = 3
     """Items of each probed user that actions are removed and added one by one for."""
-    robust: int = 3
-    """Items of each probed user that random parts of the reasons are removed for."""
-    emitted: int = EMITTED
     seed: int = 0
-    samples: int = 1000
-    """Bootstrap samples."""
-    level: float = 0.95
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +144,7 @@ class FaithfulnessReport:
         if line == "decomposition_error":
             worst = float(values.max())
             return Mean(worst, worst, worst, len(values))
-        resampled = resampled_means(values[:, None], self.config.samples, self.config.seed)
+        resampled = resampled_means(values[:, None], SAMPLES, self.config.seed)
         return self._interval(float(values.mean()), resampled, len(values))
 
     def _foretold(self, line: str, scaled: bool) -> Mean | None:
@@ -159,14 +154,14 @@ class FaithfulnessReport:
         sums = sums[~np.isnan(sums).any(axis=1)]
         if not sums[:, 1].sum() > 0:  # nobody's scores depend on actions
             return None
-        means = resampled_means(sums, self.config.samples, self.config.seed)
+        means = resampled_means(sums, SAMPLES, self.config.seed)
         means = np.concatenate([sums.mean(axis=0)[None], means[means[:, 1] > 0]])
         error, variance, told, covariance = means.T
         r2 = covariance**2 / (variance * told) if scaled else 1 - error / variance
         return self._interval(float(r2[0]), r2[1:], len(sums))
 
     def _interval(self, mean: float, resampled: Values, users: int) -> Mean:
-        tail = (1 - self.config.level) / 2
+        tail = (1 - LEVEL) / 2
         low, high = np.quantile(resampled, [tail, 1 - tail])
         return Mean(mean, float(low), float(high), users)
 
