@@ -26,8 +26,8 @@ from loger.explain.reasons import Reason
 from loger.explain.record import SCHEMA
 from loger.explain.render import rows, shown_rows
 from loger.graph import history
-from loger.grounding import Walk, ground, paths
-from loger.grounding.actions import by_first_hop, strongest_through
+from loger.grounding import Walk, ground, paths, strongest_paths
+from loger.grounding.actions import by_first_hop
 from loger.logic.config import DerivedConfig
 from loger.model import LOGER, LOGERConfig
 from loger.rules import Rule, candidates
@@ -102,8 +102,8 @@ def test_the_strongest_paths_through_an_action_begin_with_it_and_are_the_stronge
         every = paths(graph, rules[place], u, int(items[pair[cell]]))
         for first in np.unique(every[:, 1]):
             cells = (np.array([place]), np.array([u]), items[pair[cell] : pair[cell] + 1])
-            nodes, strengths = strongest_through(
-                graph, rules, *cells, np.array([first]), 500, model.logic_.walk
+            nodes, strengths = strongest_paths(
+                graph, rules, *cells, 500, model.logic_.walk, np.array([first])
             )
             mine = every[every[:, 1] == first][:, 1:-1]
             n = int((strengths[0] > 0).sum())

@@ -20,7 +20,7 @@ from loger.errors import LogerError
 from loger.graph import INTERACTION, Derived, Relation
 from loger.grounding import Walk, ground, logits, nth_paths, paths, reach, strongest_paths
 from loger.grounding import layout as layouts
-from loger.grounding.actions import by_first_hop, strongest_through
+from loger.grounding.actions import by_first_hop
 from loger.grounding.reaching import WALK, Formula
 from loger.rules import RuleSet, candidates
 from test_grounding import WALKS, all_pairs, with_times
@@ -121,7 +121,7 @@ def test_paths_and_first_hops_have_the_strengths_of_their_cell(graph, random):
     begin = graph.indptr[users[row]]
     which = np.repeat(places, np.diff(hops.starts))
     firsts = graph.tails[begin + hops.edges]
-    _, through = strongest_through(graph, rules, which, u[which], v[which], firsts, 60, TIMED)
+    _, through = strongest_paths(graph, rules, which, u[which], v[which], 60, TIMED, firsts)
     assert through.sum(axis=1) == pytest.approx(hops.strengths, rel=1e-6, abs=1e-9)
 
 
@@ -138,7 +138,7 @@ def test_cells_that_are_asked_together_are_those_asked_one_by_one_to_the_last_bi
     nodes, strengths = strongest_paths(graph, rules, places, u, v, 3, TIMED)
     firsts = graph.tails[graph.indptr[u[cells_of(together)]] + together.edges]
     which = cells_of(together)
-    through = strongest_through(graph, rules, places[which], u[which], v[which], firsts, 2, TIMED)
+    through = strongest_paths(graph, rules, places[which], u[which], v[which], 2, TIMED, firsts)
     at = 0
     for i in range(len(places)):
         own = places[i : i + 1], u[i : i + 1], v[i : i + 1]
@@ -150,7 +150,7 @@ def test_cells_that_are_asked_together_are_those_asked_one_by_one_to_the_last_bi
         assert np.array_equal(strengths[i], best[1][0])
         assert np.array_equal(nodes[i], best[0][0])
         for first in firsts[span]:
-            one = strongest_through(graph, rules, *own, np.array([first]), 2, TIMED)
+            one = strongest_paths(graph, rules, *own, 2, TIMED, np.array([first]))
             assert np.array_equal(through[1][at], one[1][0])
             assert np.array_equal(through[0][at], one[0][0])
             at += 1

@@ -23,7 +23,7 @@ def graph():
 
 def test_a_fit_by_operations_of_every_device_is_the_compiled_one(graph, monkeypatch):
     compiled = TransE(SMALL).fit(graph)
-    monkeypatch.setattr(RowAdam, "_update_fused", RowAdam._update_anywhere)
+    monkeypatch.setattr(RowAdam, "_step_fused", RowAdam._step_anywhere)
     plain = TransE(SMALL).fit(graph)
     users = np.arange(graph.n_users)
     np.testing.assert_allclose(plain.score_items(users), compiled.score_items(users), atol=0.02)

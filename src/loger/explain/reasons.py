@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from loger.explain.by_action import Attribution
 from loger.graph import INTERACTION, Graph, Path, UserView
-from loger.grounding.actions import strongest_through
+from loger.grounding import strongest_paths
 from loger.ranking.ranker import Ranker
 from loger.rules import Rule
 from loger.rules.sentences import action_sentence, evidence_sentence, is_company, path_sentence
@@ -198,9 +198,9 @@ def strongest(
     whole = np.concatenate([part.strengths[cells] for part, cells in own])
     owners, first = users[pair], rows.segment_starts[rows.row_segments[users[pair]]]
     firsts = rows.tails[first + edge]
-    nodes, strengths = strongest_through(
-        ranker.logic_graph, logic.rules, place, owners, items[pair], firsts, EVIDENCE_PATHS,
-        logic.walk,
+    nodes, strengths = strongest_paths(
+        ranker.logic_graph, logic.rules, place, owners, items[pair], EVIDENCE_PATHS,
+        logic.walk, firsts,
     )  # fmt: skip
     group = pair * (edge.max() + 1) + edge
     leads = leading(group, worth, lambda tied: ranker.counts_of(owners[tied], place[tied]))

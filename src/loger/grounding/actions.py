@@ -13,10 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loger.engine.kernels import kernel
-from loger.errors import LogerError
-from loger.graph import Graph, KnowledgeGraph, UserView, checked_ids
+from loger.graph import Graph, KnowledgeGraph, UserView
 from loger.grounding.layout import Walk, layout, weights_of
-from loger.grounding.listing import in_runs, masks_of, queries, strongest
+from loger.grounding.listing import in_runs, masks_of, queries
 from loger.grounding.paths import add_up_together, run_end, walks_together
 from loger.grounding.steps import (
     arriving,
@@ -66,24 +65,6 @@ def by_first_hop(
     starts = np.concatenate([[0], np.cumsum(sizes)])
     kept = np.arange(starts[-1]) + np.repeat(room[:-1] - starts[:-1], sizes)
     return FirstHops(starts, edges[kept], strengths[kept], counts[kept])
-
-
-def strongest_through(
-    graph: Graph,
-    rules: RuleSet,
-    places: NDArray[np.integer],
-    users: NDArray[np.integer],
-    items: NDArray[np.integer],
-    firsts: NDArray[np.integer],
-    n: int,
-    walk: Walk | None = None,
-) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-    """As ``strongest_paths``, of paths whose first hop leads to the entity ``firsts[i]``."""
-    u, v, relations = queries(graph, rules, places, users, items)
-    through = checked_ids(firsts, graph.n_entities, "entity")
-    if len(through) != len(u):
-        raise LogerError(f"a first entity is needed for each of {len(u)} pairs, got {len(through)}")
-    return strongest(graph, u, v, relations, through, n, walk)
 
 
 @kernel

@@ -69,33 +69,27 @@ def strongest_paths(
     items: ArrayLike,
     n: int,
     walk: Walk | None = None,
+    firsts: ArrayLike | None = None,
 ) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
     """The n strongest groundings of the rule at ``places[i]`` for the pair (users[i], items[i]).
 
-    Returns the entities between the ends, [pairs, n, 2] with -1 for none, and the strengths,
-    [pairs, n], strongest first, 0 where there are fewer. Without a walk all are of strength 1.
-    Of equal strengths those come first that ``paths`` lists first.
+    With ``firsts`` only those whose first hop leads to the entity ``firsts[i]``. Returns the
+    entities between the ends, [pairs, n, 2] with -1 for none, and the strengths, [pairs, n],
+    strongest first, 0 where there are fewer. Without a walk all are of strength 1. Among equal
+    strengths, those come first that ``paths`` lists first.
     """
     u, v, relations = queries(graph, rules, places, users, items)
-    return strongest(graph, u, v, relations, np.empty(0, dtype=np.int64), n, walk)
-
-
-def strongest(
-    graph: Graph,
-    users: NDArray[np.int64],
-    items: NDArray[np.int64],
-    relations: NDArray[np.int64],
-    firsts: NDArray[np.integer],
-    n: int,
-    walk: Walk | None,
-) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-    """The n strongest groundings of each cell of ``queries``; with ``firsts`` those that lead over
-    the cell's first entity."""
-    nodes = np.full((len(users), max(n, 0), 2), -1, dtype=np.int32)
-    strengths = np.zeros((len(users), max(n, 0)))
+    through = np.empty(0, dtype=np.int64)
+    if firsts is not None:
+        through = checked_ids(firsts, graph.n_entities, "entity").astype(np.int64)
+        if len(through) != len(u):
+            got = len(through)
+            raise LogerError(f"a first entity is needed for each of {len(u)} pairs, got {got}")
+    nodes = np.full((len(u), max(n, 0), 2), -1, dtype=np.int32)
+    strengths = np.zeros((len(u), max(n, 0)))
     if n > 0:
         weights = weights_of(graph, walk or Walk.uniform(0.0))
-        order, cells = in_runs(users, relations), (users, items, relations, firsts.astype(np.int64))
+        order, cells = in_runs(u, relations), (u, v, relations, through)
         with masks_of(graph) as masks:
             _strongest_paths(layout(graph), weights, *cells, order, masks, nodes, strengths)
     return nodes, strengths

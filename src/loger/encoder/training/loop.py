@@ -36,6 +36,16 @@ BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
 # ── row-wise Adam ───────────────────────────────────────────────────────────────────────
 
 
+class _RowStep(NamedTuple):
+    """What ``RowAdam.update`` was given; the rate is that of the step, with Adam's correction."""
+
+    rows: Tensor
+    gradient: Tensor
+    rate: float
+    owners: Tensor | None
+    weights: Tensor | None
+
+
 class RowAdam:
     """A table of vectors with its moments; each step reads and writes only some rows.
 
@@ -73,18 +83,12 @@ class RowAdam:
         t = int(self.steps)
         rate = rate * (1 - BETA_2**t) ** 0.5 / (1 - BETA_1**t)
         on_cpu = self.table.device.type == "cpu"
-        update = self._update_fused if on_cpu else self._update_anywhere
-        update(rows, gradient, rate, owners, weights)
+        step = self._step_fused if on_cpu else self._step_anywhere
+        step(_RowStep(rows, gradient, rate, owners, weights))
 
-    def _update_anywhere(
-        self,
-        rows: Tensor,
-        gradient: Tensor,
-        rate: float,
-        owners: Tensor | None,
-        weights: Tensor | None,
-    ) -> None:
+    def _step_anywhere(self, step: _RowStep) -> None:
         """By operations that every device has."""
+        rows, gradient, rate, owners, weights = step
         if owners is not None:
             gradient = gradient[owners]
         if weights is not None:
@@ -97,17 +101,11 @@ class RowAdam:
         self.first[distinct], self.second[distinct] = first, second
         self.table[distinct] -= rate * first / (second.sqrt() + EPSILON).unsqueeze(1)
 
-    def _update_fused(
-        self,
-        rows: Tensor,
-        gradient: Tensor,
-        rate: float,
-        owners: Tensor | None,
-        weights: Tensor | None,
-    ) -> None:
+    def _step_fused(self, step: _RowStep) -> None:
         """The same in one pass over the rows, for the CPU."""
         from loger.encoder.training.adam import adam_rows, order_of
 
+        rows, gradient, rate, owners, weights = step
         ids, of_row = rows.numpy(), None if owners is None else owners.numpy()
         own = np.array([0, len(ids) - 1]) if of_row is None else of_row
         if len(ids) and not (

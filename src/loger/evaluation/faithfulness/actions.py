@@ -264,7 +264,7 @@ def _of_user(shared: _Shared, user: int) -> dict[str, float]:
     told = acts.contributions(user, rivals)  # the list, and what may come instead
     rng = np.random.default_rng([config.seed, 0xAC75, user])
     out = _shares(told, len(items))
-    out |= _fidelity(scenes, told, items, config, rng)
+    out |= _fidelity(scenes, told, items, rng)
     out |= _flips(scenes, told, items, config)
     out |= _curves(scenes, told, items[: config.curves], rng)
     out |= _first_reasons(scenes, told, items, config, rng)
@@ -290,7 +290,6 @@ def _fidelity(
     scenes: Scenes,
     told: Contributions,
     items: Sequence[int],
-    config: FaithfulnessConfig,
     rng: np.random.Generator,
 ) -> dict[str, float]:
     """Contributions of random sets of actions against what their removal really costs."""
