@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
-from loger.engine.settings import merged, overridden, parsed, read_toml
+from loger.encoder import TransEConfig
+from loger.engine.settings import from_names, merged, overridden, parsed, read_toml
 from loger.errors import DataError, LogerError, UnknownNameError
 from loger.model import LOGERConfig
 
@@ -97,3 +99,11 @@ def test_settings_that_are_nested_without_end_are_refused(tmp_path):
     with pytest.raises(LogerError, match=r"deep.toml: is nested too deeply"):
         read_toml(tmp_path / "deep.toml")
     assert parsed([f"em.rounds={deep}"]) == {"em": {"rounds": deep}}
+
+
+def test_a_setting_of_a_former_version_may_only_have_the_value_that_it_always_has_now() -> None:
+    now = TransEConfig(dimension=8)
+    saved = asdict(now) | dict(TransEConfig.FORMER)
+    assert from_names(TransEConfig, saved) == now
+    with pytest.raises(LogerError, match=r"a.max_history is no longer a setting.*fit again"):
+        from_names(TransEConfig, saved | {"max_history": 3}, "a")

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -46,6 +46,8 @@ CELLS_PER_BLOCK = 8 << 20
 @dataclass(frozen=True, slots=True)
 class KGEConfig(TrainerConfig):
     """Settings of an adapted model."""
+
+    FORMER: ClassVar[Mapping[str, Any]] = {"facts_per_interaction": 1.0, "head_share": 0.5}
 
     model: str = "RotatE"
     """The name of a PyKEEN model, in any spelling that PyKEEN takes."""

@@ -19,9 +19,9 @@ itself. Only rows that were drawn are updated; scoring propagates over all edges
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -47,6 +47,10 @@ from loger.graph import INTERACTION, KnowledgeGraph
 @dataclass(frozen=True, slots=True)
 class GNNConfig(TrainerConfig):
     """Settings of the graph neural network."""
+
+    FORMER: ClassVar[Mapping[str, Any]] = {
+        "facts_per_interaction": 1.0, "head_share": 0.5, "users": "history", "gamma": 8.0,
+    }  # fmt: skip
 
     dimension: int = 64
     draws: Sequence[int] = (8, 4)

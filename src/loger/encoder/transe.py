@@ -26,7 +26,7 @@ from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -51,6 +51,12 @@ NO_GAIN: Floats = np.array([[1.0, 0.0]], dtype=np.float32)
 @dataclass(frozen=True, slots=True)
 class TransEConfig(TrainerConfig):
     """Settings of TransE; the defaults are those that validation chose on the Amazon sets."""
+
+    FORMER: ClassVar[Mapping[str, Any]] = {
+        "fact_gamma": 10.0, "max_history": 16, "temperature": 1.0, "refit_epochs": 0,
+        "refit_rate": 3e-3, "facts_per_interaction": 2.0, "max_visits": 2.0, "head_share": 0.5,
+    }  # fmt: skip
+    """Settings of earlier versions that are constants now: old bundles still name them."""
 
     dimension: int = 100
     """As in the paper."""

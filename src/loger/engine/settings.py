@@ -66,8 +66,13 @@ def _check_complete(base: Any, values: Mapping[str, Any], where: str) -> None:
 
 
 def overridden(base: Config, values: Mapping[str, Any], where: str = "") -> Config:
-    """The config with some settings changed; a nested config takes a mapping of its own."""
+    """The config with some settings changed; a nested config takes a mapping of its own.
+
+    A config class may name settings of former versions in ``FORMER``, each with the value that is
+    now a constant: saved settings may still have them, with that value.
+    """
     kind: Any = type(base)
+    values = _without_former(getattr(kind, "FORMER", {}), values, where)
     hints = _type_hints(kind)
     known = [f.name for f in fields(base)]  # type: ignore[arg-type]
     changed = {}
@@ -84,6 +89,20 @@ def overridden(base: Config, values: Mapping[str, Any], where: str = "") -> Conf
         else:
             changed[name] = value if is_dataclass(now) else _checked(hints[name], value, at)
     return replace(base, **changed)  # type: ignore[type-var]
+
+
+def _without_former(
+    former: Mapping[str, Any], values: Mapping[str, Any], where: str
+) -> Mapping[str, Any]:
+    """Values without settings of former versions, which must equal today's constants."""
+    for name in former.keys() & values.keys():
+        if values[name] != former[name]:
+            at = f"{where}.{name}" if where else name
+            raise LogerError(
+                f"{at} is no longer a setting: it is always {former[name]!r}, and this has "
+                f"{values[name]!r}; fit again"
+            )
+    return {name: value for name, value in values.items() if name not in former}
 
 
 @cache
