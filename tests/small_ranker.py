@@ -9,7 +9,7 @@ import numpy as np
 
 from graphs import brute_paths, brute_strengths
 from loger.encoder import Calibration
-from loger.encoder.protocol import AdditiveEncoder, EncoderParts
+from loger.encoder.protocol import EncoderParts
 from loger.graph import history
 from loger.grounding import ground
 from loger.logic.config import WALK
@@ -24,10 +24,16 @@ SCALES = np.array([0.05, 0.1, 0.2, 0.1, 0.05, 0.3])
 USERS = np.arange(12)
 
 
-class Sums(Table, AdditiveEncoder):
+class Sums(Table):
     """An encoder whose scores are sums: of the item's own, and of one for each interaction."""
 
     attributable = folds_in = True
+
+    def unused(self, *arguments):
+        raise NotImplementedError
+
+    sums = own_parts = shifts = self_products = score_triples = unused
+    grown = as_new = fact_shares = with_gains = unused
 
     def __init__(self) -> None:
         rng = np.random.default_rng(8)

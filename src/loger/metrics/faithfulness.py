@@ -216,7 +216,7 @@ def reason_recovery(shown: Sequence[Sequence[Path]], causes: Sequence[Path]) -> 
     return Recovery(first(rule), some(rule), first(same), some(same))
 
 
-def reliability(told: Sequence[float], right: Sequence[float], bins: int = 10) -> Values:
+def reliability(stated: Sequence[float], right: Sequence[float], bins: int = 10) -> Values:
     """Of reasons in bins of equal width, by how likely they are said to be right: how many, how
     likely on average, and which part of them is right; [bins, 3], NaN where there is none.
 
@@ -224,7 +224,7 @@ def reliability(told: Sequence[float], right: Sequence[float], bins: int = 10) -
     array([[2.  , 0.25, 0.5 ],
            [1.  , 0.9 , 1.  ]])
     """
-    likely, true = np.asarray(told, dtype=np.float64), np.asarray(right, dtype=np.float64)
+    likely, true = np.asarray(stated, dtype=np.float64), np.asarray(right, dtype=np.float64)
     place = np.clip((likely * bins).astype(np.int64), 0, bins - 1)
     n = np.bincount(place, minlength=bins).astype(np.float64)
     sums = [np.bincount(place, x, bins) for x in (likely, true)]
@@ -232,12 +232,12 @@ def reliability(told: Sequence[float], right: Sequence[float], bins: int = 10) -
     return np.stack([n, *means], axis=1)
 
 
-def reliability_error(told: Sequence[float], right: Sequence[float], bins: int = 10) -> float:
+def reliability_error(stated: Sequence[float], right: Sequence[float], bins: int = 10) -> float:
     """How far what is said is from how often it is right: the mean over reasons, in bins of equal
     width, of |mean of what is said − part that is right|; 0 if "41 %" is right in 41 of 100."""
-    if not len(told):
+    if not len(stated):
         return np.nan
-    n, likely, true = reliability(told, right, bins).T
+    n, likely, true = reliability(stated, right, bins).T
     return float(np.nansum(n * np.abs(likely - true)) / n.sum())
 
 
@@ -260,8 +260,8 @@ def carried(contributions: Values, whole: float, n: int) -> float:
     return float(largest[largest > 0].sum() / whole) if whole > 0 else np.nan
 
 
-class Foretold(NamedTuple):
-    """Losses foretold by contributions beside real ones; added up over items."""
+class Prediction(NamedTuple):
+    """Losses predicted by contributions compared with real ones; added up over items."""
 
     error: float
     """E[(Σ c − Δ)²]."""
@@ -272,17 +272,17 @@ class Foretold(NamedTuple):
     covariance: float
 
 
-def infidelity(contributions: Values, subsets: NDArray[np.bool_], lost: Values) -> Foretold:
+def infidelity(contributions: Values, subsets: NDArray[np.bool_], lost: Values) -> Prediction:
     """How far Σ c of random subsets of actions is from Δ, what their removal really costs.
 
     ``contributions`` is [actions, items], ``subsets`` [subsets, actions], ``lost`` [subsets,
     items]: by how much the lead of each item really falls. Variances are those within one item.
     """
-    told = subsets.astype(np.float64) @ contributions
-    error = ((told - lost) ** 2).mean(axis=0)
-    covariance = ((told - told.mean(axis=0)) * (lost - lost.mean(axis=0))).mean(axis=0)
-    parts = (error, lost.var(axis=0), told.var(axis=0), covariance)
-    return Foretold(*(float(part.sum()) for part in parts))
+    predicted = subsets.astype(np.float64) @ contributions
+    error = ((predicted - lost) ** 2).mean(axis=0)
+    covariance = ((predicted - predicted.mean(axis=0)) * (lost - lost.mean(axis=0))).mean(axis=0)
+    parts = (error, lost.var(axis=0), predicted.var(axis=0), covariance)
+    return Prediction(*(float(part.sum()) for part in parts))
 
 
 def by_contribution(contributions: Values) -> list[int]:

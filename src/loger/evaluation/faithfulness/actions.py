@@ -103,12 +103,12 @@ DRAWS = 5
 
 
 def robust_fidelity(
-    scenes: Scenes, told: Contributions, items: Sequence[int], rng: np.random.Generator
+    scenes: Scenes, claimed: Contributions, items: Sequence[int], rng: np.random.Generator
 ) -> dict[str, float]:
     """Fid₊, its control and Fid₋, the mean over items that have actions of both kinds."""
     rows = [
         _of_item(scenes, item, shown_actions(given), rng)
-        for item, given in zip(items, told.actions.T, strict=False)
+        for item, given in zip(items, claimed.actions.T, strict=False)
     ]
     plus, others, minus = (mean_of_known([row[k] for row in rows]) for k in range(3))
     return {
@@ -192,12 +192,12 @@ class LogerActions:
         actions, facts = given[:n].copy(), given[n:]
         if not len(rows.origins):
             return Contributions(leads, actions, facts)
-        # The tail's partner of an edge that one interaction told is that interaction's item.
+        # The tail's partner of an edge known from one interaction is that interaction's item.
         origins = rows.origins[first + n : first + len(given)]
         owned = rows.tails[first : first + n]
-        told = np.flatnonzero(np.isin(origins, owned))
-        np.add.at(actions, np.searchsorted(owned, origins[told]), facts[told])
-        return Contributions(leads, actions, np.delete(facts, told, axis=0))
+        from_actions = np.flatnonzero(np.isin(origins, owned))
+        np.add.at(actions, np.searchsorted(owned, origins[from_actions]), facts[from_actions])
+        return Contributions(leads, actions, np.delete(facts, from_actions, axis=0))
 
     def reasons(self, users: Ids, items: Ids) -> list[list[NamedReason]]:
         """All reasons of each pair."""
@@ -261,25 +261,27 @@ def _of_user(shared: _Shared, user: int) -> dict[str, float]:
     if not len(scenes.owned) or not items:
         return {}
     rivals = scenes.best(frozenset(), config.k + RIVALS)
-    told = acts.contributions(user, rivals)  # the list, and what may come instead
+    claimed = acts.contributions(user, rivals)  # the list, and what may come instead
     rng = np.random.default_rng([config.seed, 0xAC75, user])
-    out = _shares(told, len(items))
-    out |= _fidelity(scenes, told, items, rng)
-    out |= _flips(scenes, told, items, config)
-    out |= _curves(scenes, told, items[: config.curves], rng)
-    out |= _first_reasons(scenes, told, items, config, rng)
-    out |= robust_fidelity(scenes, told, items[:ROBUST], rng)
+    out = _shares(claimed, len(items))
+    out |= _fidelity(scenes, claimed, items, rng)
+    out |= _flips(scenes, claimed, items, config)
+    out |= _curves(scenes, claimed, items[: config.curves], rng)
+    out |= _first_reasons(scenes, claimed, items, config, rng)
+    out |= robust_fidelity(scenes, claimed, items[:ROBUST], rng)
     if config.counterfactuals:
-        out |= _counterfactuals(scenes, told, rivals, config)
+        out |= _counterfactuals(scenes, claimed, rivals, config)
     return out
 
 
-def _shares(told: Contributions, n: int) -> dict[str, float]:
+def _shares(claimed: Contributions, n: int) -> dict[str, float]:
     """What the first 1, 3, 5 reasons carry, of the lead and of what all reasons give."""
-    given = np.concatenate([told.actions, told.facts])[:, :n]
+    given = np.concatenate([claimed.actions, claimed.facts])[:, :n]
     out = {}
     for most in (1, 3, 5):
-        of_lead = [measures.carried(c, w, most) for c, w in zip(given.T, told.leads, strict=False)]
+        of_lead = [
+            measures.carried(c, w, most) for c, w in zip(given.T, claimed.leads, strict=False)
+        ]
         of_all = [measures.carried(c, float(c.sum()), most) for c in given.T]
         out[f"carried_{most}"] = mean_of_known(of_lead)
         out[f"carried_of_actions_{most}"] = mean_of_known(of_all)
@@ -288,7 +290,7 @@ def _shares(told: Contributions, n: int) -> dict[str, float]:
 
 def _fidelity(
     scenes: Scenes,
-    told: Contributions,
+    claimed: Contributions,
     items: Sequence[int],
     rng: np.random.Generator,
 ) -> dict[str, float]:
@@ -303,25 +305,25 @@ def _fidelity(
     before = np.array([scenes.lead(v, frozenset()) for v in items])
     sets = [frozenset(np.flatnonzero(row).tolist()) for row in subsets]
     lost = np.array([before - [scenes.lead(v, gone) for v in items] for gone in sets])
-    own = told.actions[:, : len(items)]
+    own = claimed.actions[:, : len(items)]
     true = measures.infidelity(own, subsets, lost)
     dealt = np.stack([rng.permutation(c) for c in own.T], axis=1)
     control = measures.infidelity(dealt, subsets, lost)
     return {
         f"{line}:{part}": value
-        for line, foretold in (("r2", true), ("r2_permuted", control))
-        for part, value in foretold._asdict().items()
+        for line, prediction in (("r2", true), ("r2_permuted", control))
+        for part, value in prediction._asdict().items()
     }
 
 
 def _flips(
-    scenes: Scenes, told: Contributions, items: Sequence[int], config: FaithfulnessConfig
+    scenes: Scenes, claimed: Contributions, items: Sequence[int], config: FaithfulnessConfig
 ) -> dict[str, float]:
     """Items that leave the list without their weightiest action, and without any one action."""
     best, any_one = [], []
     for column, item in enumerate(items):
         flips = [scenes.flips(item, frozenset([a]), config.k) for a in range(len(scenes.owned))]
-        best.append(flips[measures.by_contribution(told.actions[:, column])[0]])
+        best.append(flips[measures.by_contribution(claimed.actions[:, column])[0]])
         any_one.append(np.mean(flips))
     flip, chance = float(np.mean(best)), float(np.mean(any_one))
     return {
@@ -332,7 +334,7 @@ def _flips(
 
 
 def _curves(
-    scenes: Scenes, told: Contributions, items: Sequence[int], rng: np.random.Generator
+    scenes: Scenes, claimed: Contributions, items: Sequence[int], rng: np.random.Generator
 ) -> dict[str, float]:
     """Deletion and insertion, from chance (0) to the greedy oracle (1), and what is undecidable."""
     if not items:
@@ -342,8 +344,8 @@ def _curves(
     orders = [rng.permutation(n).tolist() for _ in range(ORDERS)]
     deletion, insertion = [], []
     for column, item in enumerate(items):
-        method = measures.by_contribution(told.actions[:, column])
-        least = DECIDABLE * abs(float(told.leads[column]))
+        method = measures.by_contribution(claimed.actions[:, column])
+        least = DECIDABLE * abs(float(claimed.leads[column]))
         left, gained = partial(scenes.lead, item), partial(_unled, scenes, item, every)
         deletion.append(_placed(method, orders, steps, left, least))
         insertion.append(_placed(method, orders, steps, gained, least))
@@ -373,13 +375,13 @@ def _placed(
 
 def _first_reasons(
     scenes: Scenes,
-    told: Contributions,
+    claimed: Contributions,
     items: Sequence[int],
     config: FaithfulnessConfig,
     rng: np.random.Generator,
 ) -> dict[str, float]:
     """How much of the list changes when the shown reasons of its first item go (PN-R@k)."""
-    n, shown = len(scenes.owned), shown_actions(told.actions[:, 0])
+    n, shown = len(scenes.owned), shown_actions(claimed.actions[:, 0])
     if not shown:
         return {}
 
@@ -399,7 +401,7 @@ def _first_reasons(
 
 
 def _counterfactuals(
-    scenes: Scenes, told: Contributions, rivals: Sequence[int], config: FaithfulnessConfig
+    scenes: Scenes, claimed: Contributions, rivals: Sequence[int], config: FaithfulnessConfig
 ) -> dict[str, float]:
     """How few actions carry the first items."""
     found: list[float] = []
@@ -411,7 +413,7 @@ def _counterfactuals(
         def gap(gone: tuple[int, ...], item: int = item) -> float:
             return above(scenes.scores(frozenset(gone)), item, scenes.owned, config.k)
 
-        removal = fewest_removals(gap, told.leads[order], told.actions[:, order], config.k)
+        removal = fewest_removals(gap, claimed.leads[order], claimed.actions[:, order], config.k)
         found.append(float(bool(removal.actions)))
         sizes += [float(len(removal.actions))] if removal.actions else []
     return {

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from loger.errors import UnknownNameError
-from loger.metrics.faithfulness import Foretold, Values
+from loger.metrics.faithfulness import Prediction, Values
 from loger.metrics.report import resampled_means
 
 LINES: dict[str, str] = {
@@ -78,7 +78,7 @@ the deletion of paths, which saturates where users have few interactions."""
 LENGTHS: dict[str, float] = {"short": 4, "middle": 9, "long": np.inf}
 """Histories by how many interactions they have at most."""
 
-_FORETOLD = {
+_PREDICTED = {
     "r2": ("r2", False),
     "r2_permuted": ("r2_permuted", False),
     "r2_scaled": ("r2", True),
@@ -135,8 +135,8 @@ class FaithfulnessReport:
         """One measure; None if the recommender could not be asked."""
         if line not in LINES:
             raise UnknownNameError("line of a faithfulness report", line, LINES)
-        if line in _FORETOLD:
-            return self._foretold(*_FORETOLD[line])
+        if line in _PREDICTED:
+            return self._predicted(*_PREDICTED[line])
         values = self.values.get(line, np.empty(0))
         values = values[~np.isnan(values)]
         if not len(values):
@@ -147,17 +147,17 @@ class FaithfulnessReport:
         resampled = resampled_means(values[:, None], SAMPLES, self.config.seed)
         return self._interval(float(values.mean()), resampled, len(values))
 
-    def _foretold(self, line: str, scaled: bool) -> Mean | None:
+    def _predicted(self, line: str, scaled: bool) -> Mean | None:
         """R² of sums over users; users are drawn with all of theirs."""
-        parts = [self.values.get(f"{line}:{part}", np.empty(0)) for part in Foretold._fields]
+        parts = [self.values.get(f"{line}:{part}", np.empty(0)) for part in Prediction._fields]
         sums = np.stack(parts, axis=1)
         sums = sums[~np.isnan(sums).any(axis=1)]
         if not sums[:, 1].sum() > 0:  # nobody's scores depend on actions
             return None
         means = resampled_means(sums, SAMPLES, self.config.seed)
         means = np.concatenate([sums.mean(axis=0)[None], means[means[:, 1] > 0]])
-        error, variance, told, covariance = means.T
-        r2 = covariance**2 / (variance * told) if scaled else 1 - error / variance
+        error, variance, predicted, covariance = means.T
+        r2 = covariance**2 / (variance * predicted) if scaled else 1 - error / variance
         return self._interval(float(r2[0]), r2[1:], len(sums))
 
     def _interval(self, mean: float, resampled: Values, users: int) -> Mean:
