@@ -158,6 +158,13 @@ def _fill_one(g, weights, u, v, relations, n, edges, strengths, counts):  # type
     return n
 
 
+# ── what a user's actions give all items together ─────────────────────────────────────
+# The mean item gets its part of every action's paths. To know how much of it each action gives
+# (METHOD 11), no item need be looked at by itself: the strength that comes to all items over the
+# rest of a rule is a number of the entity that a first hop leads to, the same for all users but for
+# the few paths that a user may not take. So these numbers divide up a sum that is known exactly.
+
+
 Doubles = NDArray[np.float64]
 _known: WeakKeyDictionary[KnowledgeGraph, dict[tuple[Walk, tuple[int, ...]], Doubles]] = (
     WeakKeyDictionary()

@@ -134,6 +134,9 @@ def segment_bitmaps(
     return starts, words
 
 
+# ── how strong a path is: powers of degrees and ages ──────────────────────────────────
+
+
 @dataclass(frozen=True, slots=True)
 class Walk:
     """How a path's strength falls with degrees and age (METHOD 5, ``walk``).

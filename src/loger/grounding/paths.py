@@ -22,6 +22,13 @@ from loger.grounding.steps import (
     supports_itself,
 )
 
+# ── several items of one user at once, for rules of three hops ────────────────────────
+# To look for the paths u → a → b → v of one item after another, N(a) is met with N(v) for each of
+# them. Where ten items of a list are explained, N(a) is gone through once instead: every b has a
+# mask that says, bit by bit, to which of the items it leads. Sums are added up in the same order
+# and are the same to the last bit.
+
+
 MOST = 62
 """Cells that share a mask: the bits of a signed number but for two."""
 FEWEST = 3

@@ -144,6 +144,10 @@ def segment(g, entity, relation):  # type: ignore[no-untyped-def]
     return np.int64(0), np.int64(0)
 
 
+# ── bitmaps of entities ───────────────────────────────────────────────────────────────
+# Entity e is bit e & 63 of word e >> 6.
+
+
 @intrinsic
 def popcount(typing_context, word):  # type: ignore[no-untyped-def]
     """How many bits are set."""
@@ -175,6 +179,11 @@ def is_set(bits, entity):  # type: ignore[no-untyped-def]
     """Whether an entity is in."""
     return (bits[entity >> 6] >> np.uint64(entity & 63)) & np.uint64(1) != np.uint64(0)
 
+
+# ── the logarithm ─────────────────────────────────────────────────────────────────────
+# numba calls the C library for each number. This one is arithmetic alone, so that a loop over
+# numbers in a row takes four at a time, in less than half the time; the loop must be compiled with
+# error_model="numpy", for a division that may raise is taken one by one.
 
 # fdlibm's constants (e_log.c): log 2 in two parts, and the polynomial of log((1 + s) / (1 - s)).
 LN2_HIGH, LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10

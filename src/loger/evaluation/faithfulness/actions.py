@@ -98,6 +98,13 @@ def shown_actions(given: Values) -> list[int]:
     return order[: enough[0] + 1] if len(enough) else order
 
 
+# ── robust fidelity: what random parts of the shown reasons carry ─────────────────────
+# To remove all of an explanation asks for scores of a user who is like no other; to remove a random
+# part of it does not (Zheng et al., Towards Robust Fidelity, ICLR 2024). Fid₊ is the share of an
+# item's lead that goes with a random part of the actions that are shown as reasons, next to equally
+# many that are not; Fid₋ what goes with a random part of those that are not shown.
+
+
 DRAWS = 5
 """Random parts of each item's actions."""
 
