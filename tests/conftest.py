@@ -10,6 +10,7 @@ from __future__ import annotations
 import gzip
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -67,6 +68,14 @@ def real_data() -> Path:
 
 def pytest_sessionfinish() -> None:
     measured.write()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what was skipped: one line for each reason, with its number of tests."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in skipped)
+    for reason, n in reasons.most_common():
+        terminalreporter.write_line(f"skipped {n}: {reason}")
 
 
 # ── made once per run ───────────────────────────────────────────────────────────────────

@@ -10,7 +10,7 @@ import pytest
 from loger.data import Dataset, load, split
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
-pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason=f"the real data are not at {DATA}")
+pytestmark = pytest.mark.usefixtures("real_data")
 
 
 @cache

@@ -27,13 +27,7 @@ from loger.web.config import ServeConfig
 from web_shop import HOSTILE
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-pytestmark = [
-    pytest.mark.long,
-    pytest.mark.skipif(
-        not (CHROMIUM and DRIVER),
-        reason="needs a browser: apt-get install chromium chromium-driver",
-    ),
-]
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("chromium")]
 VIEWS = ("/", "/#new=yes", "/#view=rules", "/#view=compare", "/docs")
 COUNTED = """
 window.underway = 0;
@@ -49,6 +43,12 @@ FLAGS = (
     "headless", "no-sandbox", "disable-gpu", "disable-quic", "no-first-run", "disable-sync",
     "disable-background-networking", "disable-component-update", "disable-dev-shm-usage",
 )  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def chromium() -> None:
+    if not (CHROMIUM and DRIVER):
+        pytest.skip("needs a browser: apt-get install chromium chromium-driver")
 
 
 @contextmanager
