@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import shutil
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -94,6 +95,7 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
         with FileLock(f"{folder}.lock"):
             if not folder.exists():
                 part = folder.with_suffix(".part")
+                shutil.rmtree(part, ignore_errors=True)  # of a worker that failed
                 fill(part)
                 part.rename(folder)
         return folder
