@@ -184,9 +184,7 @@ def _rank_query(user: User, item: Item, k: Annotated[s.K, Query()] = 10) -> s.As
 
 
 @router.get("/explain", tags=["explaining"])
-def explain_known(
-    request: Request, ask: Annotated[s.AskItem, Depends(_item_query)]
-) -> ShownRecord:
+def explain_known(request: Request, ask: Annotated[s.AskItem, Depends(_item_query)]) -> ShownRecord:
     """Why an item has its score for a known user: reasons, the rest, rules and paths."""
     return explain_for(request, ask)
 

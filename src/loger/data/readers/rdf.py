@@ -1,8 +1,8 @@
 """A knowledge graph in RDF (N-Triples or Turtle) next to a table of interactions.
 
 The folder holds ``interactions`` as in ``loger.data.readers.plain``, one or more ``.nt`` or
-``.ttl`` files, also compressed, and optionally ``links`` (.csv, .tsv, .txt, .parquet) with the columns
-item and iri. Without links an item or user is the resource whose IRI, or whose last part
+``.ttl`` files, also compressed, and optionally ``links`` (.csv, .tsv, .txt, .parquet) with the
+columns item and iri. Without links an item or user is the resource whose IRI, or whose last part
 of the IRI, is its name. Reading needs pyoxigraph: ``pip install 'loger-rec[rdf]'``.
 
 ``rdfs:label`` gives labels, ``rdf:type`` the type of an entity that is neither user nor
