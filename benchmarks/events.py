@@ -35,8 +35,8 @@ import numpy as np
 
 from loger.model import LOGER
 from loger.updates.events.event import Event
-from loger.updates.events.pending import fold
-from loger.updates.events.store import EventStore, beside
+from loger.updates.events.store import EventStore, events_path
+from loger.web.folding import fold
 
 Told = dict[str, Any]
 """An event as it is sent."""
@@ -216,7 +216,7 @@ def cost(bundle: Path, names: tuple[list[str], list[str]], args: argparse.Namesp
 
 def kills(bundle: Path, names: tuple[list[str], list[str]], args: argparse.Namespace) -> dict:
     """What is left of acknowledged events after kills under load, in store and bundle."""
-    store = EventStore(beside(bundle))
+    store = EventStore(events_path(bundle))
     fold(bundle, store.path, now=time.time(), when="before")
     before, begun = LOGER.load(bundle), store.last
     acknowledged, unanswered, chance = list[Told](), list[Told](), random.Random(0)

@@ -25,8 +25,8 @@ from loger.graph import whole
 from loger.model import LOGER, LOGERConfig
 from loger.store.bundle import MODEL
 from loger.updates.events.event import Event
-from loger.updates.events.pending import fold, folded_seq, pending_of
 from loger.updates.events.store import EventStore, events_path
+from loger.web.folding import fold, folded_seq, pending_of
 
 WHEN = "2026-11-17T08:00:00+00:00"
 

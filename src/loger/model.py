@@ -51,7 +51,7 @@ if TYPE_CHECKING:  # what only scores does without the modules that read tables 
     from loger.data.splits import Split
     from loger.learning.em import EM
     from loger.learning.fit import Fit
-    from loger.updates.changes import Fold
+    from loger.tables.changes import Fold
 
 log = logging.getLogger(__name__)
 
@@ -516,8 +516,8 @@ class LOGER(Recommender):
         users together: rule weights and vectors of items. ``interactions`` and ``facts`` are
         tables as ``update`` takes them.
         """
+        from loger.tables.changes import read
         from loger.updates.apply import removed
-        from loger.updates.changes import read
 
         changes = read(interactions, facts=facts)
         gone = as_names(users), as_names(items)

@@ -29,10 +29,10 @@ from loger.data.splits import split
 from loger.encoder import TransEConfig
 from loger.graph import whole
 from loger.model import LOGER, LOGERConfig
-from loger.updates.events.pending import fold
 from loger.updates.events.store import events_path
 from loger.web.app import create_app
 from loger.web.config import ServeConfig
+from loger.web.folding import fold
 
 ODD = [
     " ", "\u2028", "a\u2028b", "\ud800", "\0", "x" * 300, "x" * 3000, "=1+1", "\x1b[31m", "a\nb",

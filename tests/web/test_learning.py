@@ -24,12 +24,12 @@ from loger.cli import app as cli
 from loger.data.splits import Split
 from loger.errors import LogerError
 from loger.model import LOGER
-from loger.updates.events.pending import folded_seq
 from loger.updates.events.store import EventStore, events_path
 from loger.updates.feedback.report import report
 from loger.updates.feedback.shown import Traffic
 from loger.web.app import create_app
 from loger.web.config import ServeConfig
+from loger.web.folding import folded_seq
 from loger.web.live import Events
 from web_shop import SMALL
 
@@ -353,7 +353,7 @@ def test_kills_under_load_lose_nothing_acknowledged_and_apply_nothing_twice(plac
     store = EventStore(events_path(place))
     kept = [e.body["user"] for e in store.after(0)]
     assert len(kept) == len(set(kept)) and {f"p{key}" for key in acknowledged} <= set(kept)
-    from loger.updates.events.pending import fold
+    from loger.web.folding import fold
 
     fold(place, store.path, now=time.time(), when="2026-11-17")
     users = [u for u in LOGER.load(place).users if u.startswith("p") and u[1:].isdigit()]

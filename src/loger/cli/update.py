@@ -94,7 +94,7 @@ def fold_events(
     from loger.cli import show
     from loger.errors import DataError
     from loger.store.bundle import check_target
-    from loger.updates.events.pending import fold
+    from loger.web.folding import fold
 
     if not events.is_file():
         raise DataError("there is no such file", path=events, remedy="give what loger serve kept")

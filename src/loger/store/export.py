@@ -13,7 +13,7 @@ from hashlib import sha256
 from io import BytesIO
 from pathlib import Path
 from shutil import rmtree
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import polars as pl
@@ -36,7 +36,6 @@ from loger.errors import DataError, LogerError
 from loger.explain.frames import lists_table
 from loger.explain.lists import ListRequest
 from loger.graph import whole
-from loger.model import LOGER
 from loger.ranking.ranker import Ranker, blocks
 from loger.ranking.selection import Selection
 from loger.rules.wording import ENGLISH, Wording
@@ -50,6 +49,13 @@ FOLDER = Kind("lists", "folder of lists", 1, "delete it and export again")
 PLAN = "plan.json"
 Work = tuple[Ranker, ListRequest]
 """What the blocks of an export have in common."""
+
+
+class FittedModel(Protocol):
+    """What an export needs of a model; ``LOGER`` has it."""
+
+    ranker_: Ranker
+    engine: Engine
 
 
 class Exported(NamedTuple):
@@ -70,7 +76,7 @@ def check_format(path: Path) -> None:
 
 
 def export_lists(
-    model: LOGER,
+    model: FittedModel,
     users: Sequence[str],
     path: Path | str,
     k: int = 10,
@@ -92,7 +98,9 @@ def export_lists(
     engine does the work.
     """
     path = Path(path)
-    ids = np.array([model.graph_.vocabulary.id("user", name) for name in users], dtype=np.int64)
+    ids = np.array(
+        [model.ranker_.graph.vocabulary.id("user", name) for name in users], dtype=np.int64
+    )
     work = model.ranker_, ListRequest(k, selection or Selection(), explain, words=words)
     engine = model.engine.with_progress(progress)
     if not path.suffix:

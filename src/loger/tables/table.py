@@ -28,6 +28,8 @@ from loger.engine.forks import check_not_forked
 from loger.errors import DataError
 from loger.graph import KnowledgeGraph
 from loger.graph.catalogue import Catalogue, FilterOnlyColumn
+from loger.tables import changes
+from loger.tables.changes import Changes
 from loger.tables.columns import Work, add_entities, add_of_interactions
 from loger.tables.joining import check_column
 from loger.tables.mapping import EntityTable, InteractionTable, TableMapping
@@ -35,8 +37,6 @@ from loger.tables.propose import propose
 from loger.tables.reviews.aspects import Extractor, mentions
 from loger.tables.reviews.review_facts import FACTS
 from loger.tables.values import as_numbers, as_ratings, cells, moments, zero_width
-from loger.updates import changes
-from loger.updates.changes import Changes
 
 _PARTS = {"train": "train", "training": "train", "validation": "validation", "valid": "validation",
           "val": "validation", "dev": "validation", "test": "test", "testing": "test"}  # fmt: skip

@@ -37,7 +37,7 @@ from loger.logic.mining import Mined
 from loger.metrics.ranking import hits, ndcg
 from loger.ranking.ranker import Ranker
 from loger.rules import Rule, RuleSet
-from loger.updates.changes import Changes, Fold, Placed, placed
+from loger.tables.changes import Changes, Fold, Placed, placed
 from loger.updates.newcomers import with_newcomers
 
 Ints = NDArray[np.int64]

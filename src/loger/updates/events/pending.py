@@ -1,32 +1,22 @@
-"""The net effect of events that a graph does not hold yet, and folding them into a bundle.
+"""The net effect of events that a graph does not hold yet.
 
 The last event about a thing counts, so any number of events is one removal and one update; what was
 stated about something new and deleted before a fold leaves not even its name. The same object
 answers for a single user at once (``person``) and makes the ``Fold`` that a bundle takes in.
-
-``fold`` replaces the bundle in one step, and how far it holds the events is in its manifest: killed
-at any moment, it holds each event once or not yet.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import NamedTuple
 
 import polars as pl
 
 from loger.data.facts import Names, acceptable
-from loger.engine.files import claim, read_manifest
-from loger.graph import INTERACTION, KnowledgeGraph, whole
+from loger.graph import INTERACTION, KnowledgeGraph
 from loger.graph.arrays import as_strengths
-from loger.model import LOGER
-from loger.store.bundle import MODEL
-from loger.updates.changes import Changes, Fold
+from loger.tables.changes import Changes, Fold
 from loger.updates.events.event import Event
-from loger.updates.events.store import EventStore
 
 Fact = tuple[str, str, str]
 """Head, relation, tail."""
@@ -267,72 +257,3 @@ def _without(person: Person, item: str) -> Person:
 def _facts(rows: list[tuple[Fact, Ends]]) -> pl.DataFrame:
     flat = [(*fact, *ends) for fact, ends in rows]
     return pl.DataFrame(flat, schema=dict.fromkeys(_COLUMNS, pl.String), orient="row")
-
-
-KEEP_DAYS = 30.0
-"""How long a store keeps events that all its bundles hold, and with them their keys."""
-log = logging.getLogger("loger.updates.events")
-
-
-class Folded(NamedTuple):
-    """What a fold did."""
-
-    model: LOGER | None
-    """The new model; None if there was nothing to fold."""
-    seq: int
-    """The last event that the bundle holds, or that changes nothing in it."""
-    refused: list[str]
-    """Facts that the model cannot take in, and why."""
-
-
-def folded_seq(bundle: Path | str, store: str) -> int:
-    """The last event of a store that a bundle holds, by its manifest; 0 if none."""
-    updates = read_manifest(bundle, MODEL).about.get("updates") or {}
-    return int(updates.get("folded", {}).get(store, 0))
-
-
-def pending_of(model: LOGER, seq: int = 0) -> Pending:
-    """An empty ``Pending`` for a model, for the events after a number."""
-    floor = (model.record_ or {}).get("positive_from")
-    return Pending(whole(model.graph_), seq, floor)
-
-
-def fold(
-    bundle: Path,
-    events: Path,
-    target: Path | None = None,
-    *,
-    now: float,
-    when: str,
-    measure: int = 0,
-    keep_days: float = KEEP_DAYS,
-) -> Folded:
-    """Fold the events of a file into a bundle, in place unless a target is named."""
-    place, store = target or bundle, EventStore(events)
-    try:
-        with claim(place, "update"):
-            since = folded_seq(bundle, store.id)
-            done = _fold(bundle, place, store, since, when, measure)
-        store.folded_into(place, done.seq)
-        store.clean(keep_days, now)
-    finally:
-        store.close()
-    return done
-
-
-def _fold(
-    bundle: Path, place: Path, store: EventStore, since: int, when: str, measure: int
-) -> Folded:
-    if store.last <= since:
-        return Folded(None, since, [])
-    model = LOGER.load(bundle)
-    pending = pending_of(model, since)
-    pending.add(store.after(since))
-    if not pending.events:
-        return Folded(None, pending.seq, [])
-    changes, refused = pending.fold(store.id)
-    for why in refused:
-        log.warning("a fact was not taken in: %s", why)
-    model = model.fold(changes, when, measure)
-    model.save(place)
-    return Folded(model, pending.seq, refused)
