@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 
 import pytest
 from typer.testing import CliRunner
@@ -46,3 +48,17 @@ def test_that_kernels_are_compiled_is_said_once() -> None:
     finally:
         app.registered_commands.pop()
     assert said.stderr.count(COMPILING) == 1
+
+
+LEAN = """
+import sys
+from loger.cli.precompile import EXTRAS, start_numba
+start_numba()
+import numba
+assert not {"scipy.linalg", *EXTRAS} & set(sys.modules)
+import scipy.linalg.cython_blas  # for whoever needs it
+"""
+
+
+def test_a_command_that_answers_starts_numba_without_its_extras() -> None:
+    subprocess.run([sys.executable, "-c", LEAN], check=True)

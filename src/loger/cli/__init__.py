@@ -129,6 +129,8 @@ def main() -> None:
     if named and named[0] in ANSWERING:
         gc.set_threshold(100_000)  # what is imported and read stays, so there is little to collect
         atexit.register(_leave, code)  # before all others, so it runs after them
+        if not {"--help", "-h"} & set(sys.argv):
+            precompile.start_numba()
     try:
         (command_line(named) if alone else app)(prog_name="loger")
     except SystemExit as ended:

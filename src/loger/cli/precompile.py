@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +34,29 @@ class _Told(logging.Handler):
         if not self.silent and not self.names:
             typer.echo(COMPILING, err=True)
         self.names.append(record.getMessage())
+
+
+EXTRAS = ("scipy.linalg.cython_blas", "cffi", "coverage", "yaml")
+"""Packages that numba imports if they are there: for products of matrices and solvers in kernels,
+calls of C, coverage of compiled code, and a file of settings."""
+
+
+def start_numba() -> None:
+    """Make numba ready without its extras, in a process that only answers a question.
+
+    No kernel that answers needs them, and to import them takes a third of the whole command. In
+    this process no kernel with products of matrices can be compiled afterwards, so a fit does
+    without this.
+    """
+    absent = [name for name in EXTRAS if name not in sys.modules]
+    sys.modules.update(dict.fromkeys(absent))  # type: ignore[arg-type]  # None: there is no such one
+    try:
+        from loger.engine.kernels import nothing
+
+        nothing()
+    finally:
+        for name in absent:
+            del sys.modules[name]
 
 
 def tell() -> None:

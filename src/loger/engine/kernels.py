@@ -173,3 +173,8 @@ class _Report(event.Listener):  # type: ignore[misc]
 
 
 event.register("numba:compile", _Report())
+
+
+@kernel
+def nothing():  # type: ignore[no-untyped-def]
+    """Do nothing. The first kernel that is called makes numba ready for all others."""
