@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numba
 import pytest
 
 from loger.engine import kernels as compiled
@@ -149,7 +150,7 @@ def test_kernels_on_a_read_only_disk_are_used(
         raise OSError(30, "Read-only file system")
 
     monkeypatch.setattr(compiled, "TemporaryFile", refused)
-    monkeypatch.setattr(compiled.config, "CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("NUMBA_CACHE_DIR", "")
     kept = tmp_path / compiled.FOLDER
     kept.mkdir(mode=0o700)

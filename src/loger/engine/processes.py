@@ -18,14 +18,13 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from io import BytesIO
+from mmap import ACCESS_READ, mmap
 from multiprocessing import get_context, parent_process
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import RLock, Thread
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary, finalize
-
-import numpy as np
 
 from loger.engine.protocol import Block, Progress, Result, Shared, silent
 from loger.engine.threads import LocalEngine, cores, in_order, on_one_thread, one_by_one
@@ -120,7 +119,8 @@ class Sent(NamedTuple):
 
     def read(self) -> Any:
         """The object, its arrays mapped; no such file if the work is off."""
-        whole = memoryview(np.memmap(self.path, np.uint8, "r"))
+        with self.path.open("rb") as file:
+            whole = memoryview(mmap(file.fileno(), 0, access=ACCESS_READ))
         first, *arrays = (whole[lo:hi] for lo, hi in self.spans)
         return pickle.loads(first, buffers=arrays)
 

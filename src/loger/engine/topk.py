@@ -114,38 +114,10 @@ def _offer(scores, first, k, values, columns, sizes, bars):  # type: ignore[no-u
 
 
 @kernel
-def _kth_largest(values, k):  # type: ignore[no-untyped-def]
-    """The k-th largest of some values, which are moved about: Hoare's selection.
-
-    Not ``np.partition``: with it numba would import SciPy's linear algebra to load this from disk.
-    """
-    lo, hi, place = 0, len(values) - 1, k - 1
-    while lo < hi:
-        pivot = values[(lo + hi) >> 1]
-        i, j = lo, hi
-        while i <= j:
-            while values[i] > pivot:
-                i += 1
-            while values[j] < pivot:
-                j -= 1
-            if i <= j:
-                values[i], values[j] = values[j], values[i]
-                i += 1
-                j -= 1
-        if place <= j:
-            hi = j
-        elif place >= i:
-            lo = i
-        else:
-            break
-    return values[place]
-
-
-@kernel
 def _cut_down(values, columns, k):  # type: ignore[no-untyped-def]
     """Move the k best to the front, in the order of their columns; the least of them."""
     n = len(values)
-    bar = _kth_largest(values.copy(), k)
+    bar = np.partition(values, n - k)[n - k]
     equal = k  # so many that equal the bar have a place: the first ones
     for x in values:
         equal -= x > bar
@@ -174,7 +146,7 @@ def _places(row, columns, known):  # type: ignore[no-untyped-def]
     """One more than the scores that are higher, or as high and before; those known left out."""
     out, n, bars = np.ones(len(columns), dtype=np.int64), len(row), row[columns]
     least = np.float32(np.inf)
-    for bar in bars:  # not ``min``: see ``_kth_largest``
+    for bar in bars:  # of which there may be none
         least = min(least, bar)
     for start in range(0, n, STRETCH):
         stop = start + STRETCH
