@@ -175,6 +175,8 @@ class _Report(event.Listener):  # type: ignore[misc]
 event.register("numba:compile", _Report())
 
 
-@kernel
-def nothing():  # type: ignore[no-untyped-def]
+def _nothing() -> None:
     """Do nothing. The first kernel that is called makes numba ready for all others."""
+
+
+nothing = kernel(_nothing)
