@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from loger.cli.options import AsJson, PositiveFrom
+from loger.cli.options import AsJson, PositiveFrom, setting
 from loger.errors import DataError
 
 if TYPE_CHECKING:
@@ -23,19 +23,9 @@ Out = Annotated[Path, typer.Option(metavar="FOLDER", help="The folder to write."
 Force = Annotated[bool, typer.Option("--force", help="Replace the data set at FOLDER.")]
 Fit = Annotated[
     Path | None,
-    typer.Option(
-        "--fit",
-        metavar="BUNDLE",
-        help="Then fit LOGER on it, with all defaults.",
-        show_default=False,
-    ),
+    setting("Then fit LOGER on it, with all defaults.", "--fit", metavar="BUNDLE"),
 ]
-Name = Annotated[str | None, typer.Option(help="A name for the data set.", show_default=False)]
-
-
-def setting(help: str, **more: Any) -> Any:
-    """An option that is not set unless given; the defaults are the library's."""
-    return typer.Option(help=help, show_default=False, **more)
+Name = Annotated[str | None, setting("A name for the data set.")]
 
 
 @app.command()

@@ -22,6 +22,7 @@ from loger.cli.options import (
     listed,
     opened,
     read,
+    setting,
 )
 from loger.errors import LogerError, UnknownNameError
 
@@ -47,7 +48,7 @@ def evaluate(
     path: Source,
     report: Annotated[
         Path | None,
-        typer.Option(metavar="HTML", help="Write a report to this file.", show_default=False),
+        setting("Write a report to this file.", metavar="HTML"),
     ] = None,
     against: Annotated[
         str,
@@ -55,10 +56,9 @@ def evaluate(
     ] = CONTROLS,
     faithful: Annotated[
         bool | None,
-        typer.Option(
+        setting(
+            "Measure how faithful reasons are. Default: only with --report.",
             "--faithfulness/--no-faithfulness",
-            help="Measure how faithful reasons are. Default: only with --report.",
-            show_default=False,
         ),
     ] = None,
     users: Annotated[int, typer.Option(min=1, help="Users to measure faithfulness on.")] = 50,
@@ -158,12 +158,10 @@ def draw_report(report: Report, protocol: str) -> None:
 
 def compare(
     path: Source,
-    methods: Annotated[
-        str, typer.Option(help=f"Names, separated by commas: {KNOWN}.", show_default=False)
-    ],
+    methods: Annotated[str, setting(f"Names, separated by commas: {KNOWN}.")],
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder for tables and results (compare-NAME).", show_default=False),
+        setting("Folder for tables and results (compare-NAME)."),
     ] = None,
     part: Annotated[str, typer.Option(help="What to evaluate on: test or validation.")] = "test",
     protocol: Annotated[
@@ -175,10 +173,9 @@ def compare(
     ] = [],  # noqa: B006
     tune: Annotated[
         bool | None,
-        typer.Option(
-            help="Tune all methods on validation, or none. Default: those whose grid takes "
-            "minutes; for the others see docs/compare.md.",
-            show_default=False,
+        setting(
+            "Tune all methods on validation, or none. Default: those whose grid takes "
+            "minutes; for the others see docs/compare.md."
         ),
     ] = None,
     k: Length = 10,

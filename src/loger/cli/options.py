@@ -6,13 +6,19 @@ import os
 from collections.abc import Callable, Container
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
     from loger.data import Dataset
     from loger.model import LOGER
+
+
+def setting(help: str, *names: str, **more: Any) -> Any:
+    """An option without a default to show: either it has none, or its help says it."""
+    return typer.Option(*names, help=help, show_default=False, **more)
+
 
 Source = Annotated[
     Path,
@@ -23,10 +29,9 @@ Source = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Format = Annotated[
     str | None,
-    typer.Option(
-        help="The format, if a folder fits several: saved, plain, rdf, recbole, pgpr, kgat, "
-        "dbpedia or sentiment.",
-        show_default=False,
+    setting(
+        "The format, if a folder fits several: saved, plain, rdf, recbole, pgpr, kgat, "
+        "dbpedia or sentiment."
     ),
 ]
 Bundle = Annotated[
@@ -34,13 +39,11 @@ Bundle = Annotated[
 ]
 Language = Annotated[
     str | None,
-    typer.Option(help="Language of the reasons: en, de or es.", show_default=False),
+    setting("Language of the reasons: en, de or es."),
 ]
 WordingFile = Annotated[
     Path | None,
-    typer.Option(
-        "--wording", metavar="FILE", help="A TOML file of your own words.", show_default=False
-    ),
+    setting("A TOML file of your own words.", "--wording", metavar="FILE"),
 ]
 Length = Annotated[int, typer.Option("-k", min=1, help="How many items a list has.")]
 How = Annotated[
@@ -54,7 +57,7 @@ ValidationShare = Annotated[
 ]
 PositiveFrom = Annotated[
     float | None,
-    typer.Option(help="Keep only interactions with at least this rating.", show_default=False),
+    setting("Keep only interactions with at least this rating."),
 ]
 
 Samples = Annotated[int, typer.Option(min=10, help="Number of bootstrap samples.")]

@@ -17,6 +17,7 @@ from loger.cli.options import (
     named,
     opened,
     read,
+    setting,
 )
 from loger.errors import LogerError
 
@@ -29,19 +30,11 @@ def rules(
     max_hops: Annotated[int, typer.Option(min=1, max=3, help="The most hops of a rule.")] = 3,
     min_support: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            help="Drop rules that reach fewer observed pairs (50; fewer in small data).",
-            show_default=False,
-        ),
+        setting("Drop rules that reach fewer observed pairs (50; fewer in small data).", min=1),
     ] = None,
     min_lift: Annotated[
         float | None,
-        typer.Option(
-            min=0,
-            help="Drop rules whose lift over chance is below this (2; 1 in small data).",
-            show_default=False,
-        ),
+        setting("Drop rules whose lift over chance is below this (2; 1 in small data).", min=0),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed for the split and for sampling.")] = 0,
     every: Annotated[bool, typer.Option("--all", help="Show dropped rules too, and why.")] = False,
@@ -49,7 +42,7 @@ def rules(
     positive_from: PositiveFrom = None,
     user: Annotated[
         str | None,
-        typer.Option(help="Of a bundle: how important each rule is to a user.", show_default=False),
+        setting("Of a bundle: how important each rule is to a user."),
     ] = None,
     language: Language = None,
     wording: WordingFile = None,

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from loger.cli.options import AsJson, Host, Port, WordingFile
+from loger.cli.options import AsJson, Host, Port, WordingFile, setting
 
 CLICKED = "See which reasons work, by what people clicked."
 feedback_app = typer.Typer(no_args_is_help=True, help=CLICKED)
@@ -28,10 +28,8 @@ def serve(
     port: Port = 8000,
     traffic: Annotated[
         str | None,
-        typer.Option(
-            metavar="SHARES",
-            help="With several bundles, which share of users each gets, such as 90:10.",
-            show_default=False,
+        setting(
+            "With several bundles, which share of users each gets, such as 90:10.", metavar="SHARES"
         ),
     ] = None,
     workers: Annotated[
@@ -39,10 +37,8 @@ def serve(
     ] = 1,
     api_key: Annotated[
         str | None,
-        typer.Option(
-            envvar="LOGER_API_KEY",
-            help="Require this key with every request, in the header X-API-Key.",
-            show_default=False,
+        setting(
+            "Require this key with every request, in the header X-API-Key.", envvar="LOGER_API_KEY"
         ),
     ] = None,
     watch: Annotated[
@@ -51,19 +47,16 @@ def serve(
     ] = 2.0,
     masks: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Keep uploaded masks here, NAME.txt with an item in a line; else they are kept "
+        setting(
+            "Keep uploaded masks here, NAME.txt with an item in a line; else they are kept "
             "as long as the server runs.",
-            show_default=False,
+            metavar="FOLDER",
         ),
     ] = None,
     events: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Keep events here; else in BUNDLE.events.sqlite beside the bundle.",
-            show_default=False,
+        setting(
+            "Keep events here; else in BUNDLE.events.sqlite beside the bundle.", metavar="FILE"
         ),
     ] = None,
     learn: Annotated[
@@ -75,10 +68,9 @@ def serve(
     ] = 300.0,
     images: Annotated[
         Path | None,
-        typer.Option(
+        setting(
+            "Show the pictures that an image column of the items named, from this folder.",
             metavar="FOLDER",
-            help="Show the pictures that an image column of the items named, from this folder.",
-            show_default=False,
         ),
     ] = None,
     wording: WordingFile = None,

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from loger.cli.options import AsJson, Format, Host, Port, PositiveFrom, listed
+from loger.cli.options import AsJson, Format, Host, Port, PositiveFrom, listed, setting
 from loger.errors import LogerError
 
 app = typer.Typer(no_args_is_help=True, help="Let people rank the reasons of methods, blindly.")
@@ -30,11 +30,7 @@ def make(
     ] = "random",
     data: Annotated[
         Path | None,
-        typer.Option(
-            metavar="PATH",
-            help="The data of the bundles; needed for methods other than random.",
-            show_default=False,
-        ),
+        setting("The data of the bundles; needed for methods other than random.", metavar="PATH"),
     ] = None,
     tasks: Annotated[int, typer.Option(min=1, help="How many users to ask about.")] = 20,
     paths: Annotated[int, typer.Option(min=1, help="How many paths of each method to show.")] = 10,

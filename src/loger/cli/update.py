@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from loger.cli.options import AsJson, Bundle, opened
+from loger.cli.options import AsJson, Bundle, opened, setting
 
 if TYPE_CHECKING:
     from loger.model import LOGER
 
 
 def _table(what: str) -> Any:
-    return typer.Option(metavar="FILE", help=what, show_default=False)
+    return setting(what, metavar="FILE")
 
 
 def _names(what: str) -> Any:
-    return typer.Option(metavar="NAME", help=what, show_default=False)
+    return setting(what, metavar="NAME")
 
 
 def update(
@@ -38,9 +38,7 @@ def update(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out", "-o", metavar="BUNDLE", help="Write here, not in place.", show_default=False
-        ),
+        setting("Write here, not in place.", "--out", "-o", metavar="BUNDLE"),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the bundle at --out.")] = False,
     measure: Annotated[
