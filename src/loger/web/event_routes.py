@@ -1,4 +1,4 @@
-"""The path that takes events."""
+"""The path that takes events, and what they may contain."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ RecommendationId = Annotated[
 class _Event(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
     key: Name | None = Field(
-        default=None, description="Of two events with one key the first counts: send again at will."
+        default=None, description="Events that repeat a key are ignored: send again at will."
     )
     time: Time = None
 

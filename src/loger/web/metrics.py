@@ -38,7 +38,7 @@ class Metrics:
             registry=self.registry,
         )
         self.reloads = count("loger_reloads", "Reloads of the bundle.", ("result",))
-        self.costly = count("loger_costly", "Costly questions, by who answered.", ("by",))
+        self.costly = count("loger_costly", "Expensive questions, by who answered.", ("by",))
         self.lists = count("loger_lists", "Lists recommended.", ("variant",))
         self.events = count(
             "loger_events",

@@ -59,7 +59,7 @@ def answer(
 
 
 def _clean(text: str) -> str:
-    """The text without what UTF-8 cannot hold, which a request may have smuggled in."""
+    """The text without characters that UTF-8 cannot hold, which a request may contain."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
@@ -145,7 +145,7 @@ _ENOUGH = (
     *("missing", "union_tag_not_found", "union_tag_invalid", "json_invalid"),
     *("too_long", "string_too_long"),
 )
-"""Problems that are told without the value."""
+"""Problems that are reported without the value."""
 _SHOWN = 60  # characters of a value
 
 
@@ -162,7 +162,7 @@ def place(parts: Sequence[str | int]) -> str:
 
 
 def problem(error: Mapping[str, Any], known: Sequence[str] = ()) -> str:
-    """What pydantic found, as we say it; ``known`` are the names that a body may have."""
+    """What pydantic found, in plain words; ``known`` are the names that a body may have."""
     kind, context = str(error["type"]), error.get("ctx", {})
     if kind == "extra_forbidden":
         inside = len(error["loc"]) > 2  # in something that the body has, whose names are others

@@ -1,4 +1,9 @@
-"""The bundle in use, and its exchange for a newer one while requests go on."""
+"""The bundles that are served, who gets which, and how a newer one replaces one while requests go
+on.
+
+A server maps a private copy of each bundle, because a mapped file that is overwritten or cut in
+place takes the process down (SIGBUS). All workers map the same copy, so its memory is shared.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +36,7 @@ from loger.web.served import Served
 
 log = logging.getLogger("loger.web")
 LONGEST_WAIT = 32
-"""After failures the next look comes later, up to so many times the usual wait."""
+"""After failures the wait for the next look doubles, up to this many times the usual one."""
 
 
 class Service:
@@ -68,7 +73,7 @@ class Service:
         return new
 
     def _take(self, new: Served) -> None:
-        """Exchange what is served; the new one has the events that its bundle does not hold."""
+        """Serve a new bundle, together with the events that it does not hold yet."""
         if self._store is not None:
             _catch_up(new, self._store)
         with self._following:  # nothing may be followed into the old one from here on
@@ -87,8 +92,10 @@ class Service:
         return self._words[best_language(accepted)]
 
     def refresh(self) -> bool:
-        """Load the bundle if it has changed; whether it had. A bad one is an error, and what
-        was served before goes on being served."""
+        """Load the bundle if it has changed, and return whether it had.
+
+        A bundle that cannot be loaded is an error, and the old one stays in service.
+        """
         with self._lock:
             try:
                 if bundle.stamp(self.folder) == self.served.stamp:
@@ -108,7 +115,7 @@ class Service:
             return True
 
     def _tell(self, error: Exception | None) -> None:
-        """Let health and metrics say whether the newest bundle is served."""
+        """Let health and metrics report whether the newest bundle is served."""
         plain = isinstance(error, LogerError)
         self.problem = None if error is None else (str(error) if plain else repr(error))[:500]
         self.metrics.tell_degraded(str(self.folder), error is not None)
@@ -145,8 +152,8 @@ def _catch_up(served: Served, store: EventStore) -> None:
 
 
 def _settle() -> None:
-    """Keep what is here to stay out of garbage collection: to look through a bundle, PyTorch and
-    the rest takes 150 ms or more, in the midst of requests."""
+    """Keep what stays out of garbage collection: looking through a bundle, PyTorch and the rest
+    takes 150 ms or more, in the middle of requests."""
     gc.unfreeze()
     gc.collect()
     gc.freeze()
@@ -159,7 +166,8 @@ PREFIX = "loger-serve-"
 
 
 def scratch_prefix() -> str:
-    """How the name of a server's temporary folder begins: with the process it belongs to."""
+    """How the name of a server's temporary folder begins: with its process, so that what a killed
+    server left can be told apart."""
     return f"{PREFIX}{os.getpid()}-"
 
 
@@ -227,11 +235,11 @@ class Variants:
             service.masks = self.services[0].masks
 
     def of(self, who: Who) -> Variant:
-        """What somebody gets: by name, or a new user by the history."""
+        """The variant that somebody gets: by name, or for a new user by the history."""
         return self.of_name(who.user if who.user is not None else "\n".join(who.history or ()))
 
     def of_name(self, name: str) -> Variant:
-        """What a user gets."""
+        """The variant that a user gets."""
         number = self.traffic.variant(name)
         return Variant(number, self.services[number], self.traffic.shares[number])
 
