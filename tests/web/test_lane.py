@@ -80,7 +80,8 @@ def answered(client: TestClient) -> tuple[int, int]:
 
 
 def lane_of(client: TestClient) -> Lane:
-    return next(m.kwargs["lane"] for m in client.app.user_middleware if m.cls is Guard)
+    app: Any = client.app
+    return next(m.kwargs["lane"] for m in app.user_middleware if m.cls is Guard)
 
 
 EXPENSIVE: dict[str, Callable[[LOGER], tuple[str, str, Any]]] = {
@@ -165,7 +166,8 @@ def test_the_lane_is_never_behind_the_bundle_of_its_worker_and_is_asked_only_wit
         (tmp_path / "other").rename(tmp_path / "shop")
         asked = {"history": other.items[:5], "k": 100}
         old = worker.post("/v1/what-if", json=asked).content
-        assert worker.app.state.service.refresh()
+        app: Any = worker.app
+        assert app.state.service.refresh()
         new = worker.post("/v1/what-if", json=asked).content
         assert answered(worker) == (before[0] + 2, before[1]) and new != old
         worker.headers["X-API-Key"] = "wrong"

@@ -82,7 +82,8 @@ class Lane:
         answer = await asyncio.to_thread(self._ask, (request, body, bundles))
         if answer is None:
             return None
-        path, messages = answer
+        path: str | None = answer[0]
+        messages: list[Message] = answer[1]
         scope["route"] = SimpleNamespace(path=path)
         return messages
 
