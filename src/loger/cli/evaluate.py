@@ -228,8 +228,8 @@ def compare(
         reports = {name: loads(report.to_json()) for name, report in compared.reports.items()}
         show.as_json({"failures": dict(compared.failures), "reports": reports})
     else:
-        for protocol, report in compared.reports.items():
-            draw_report(report, protocol)
+        for ranking, report in compared.reports.items():
+            draw_report(report, ranking)
             typer.echo()
         typer.echo(f"written to {folder}")
     for name, error in compared.failures.items():
