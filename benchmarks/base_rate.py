@@ -80,7 +80,7 @@ def main() -> None:
     found = {}
     for negatives in (1.0, 10.0, 50.0, float(graph.n_items)):
         em.config = replace(config.em, negatives=negatives)
-        q: Calibration = em._calibrated(one).fusion.calibration
+        q: Calibration = em.calibrated(one).fusion.calibration
         found[negatives] = q
         judge(f"q against {negatives:,.0f}", q(s) + config.em.alpha * expit(logit))
     rate = float(np.log(graph.n_items))

@@ -29,6 +29,7 @@ from loger.engine.topk import top_k
 from loger.learning.em import EM
 from loger.learning.fit import Fit, started
 from loger.learning.fitted import FittedLogic
+from loger.learning.mstep import candidate_pool
 from loger.learning.pools import Pool
 from loger.learning.tune import tuned
 from loger.logic.mln import features, log_popularity
@@ -101,7 +102,7 @@ def run(name: str, checkpoints: Path | None, scratch: Path, seed: int = 0) -> di
     em, fitted, _ = tuned(fit.problem(parts), model.config.em, fit.grid(parts), start)
     # The encoder's scores as the fitted model has them, items' own parts included.
     fitting, judging = (
-        em.pool(fitted.logic.rules, users).scored(em.ranker(fitted), em.engine)
+        candidate_pool(em, fitted.logic.rules, users).scored(em.ranker(fitted), em.engine)
         for users in (em.fit_users, em.dev_users)
     )
     ranker = trees(evidence(em, fitted, fitting), fitting)

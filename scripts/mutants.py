@@ -53,7 +53,9 @@ TARGET = 0.85
 TESTS = {
     "src/loger/logic/mln.py": ["tests/test_logic.py"],
     "src/loger/learning/em.py": ["tests/test_em_steps.py"],
+    "src/loger/learning/listwise.py": ["tests/test_teaching.py", "tests/test_em_steps.py"],
     "src/loger/learning/mstep.py": ["tests/test_em_steps.py"],
+    "src/loger/learning/problem.py": ["tests/test_em_steps.py"],
     "src/loger/explain/attribution.py": ["tests/test_attribution.py", "tests/test_explain.py"],
     "src/loger/explain/lists.py": ["tests/test_attribution.py"],
     "src/loger/explain/questions.py": ["tests/test_explain.py"],

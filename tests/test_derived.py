@@ -21,7 +21,7 @@ from loger.grounding import Walk, logits
 from loger.grounding.reaching import WALK, Formula
 from loger.learning.derived import _people_with, choose, derive, derived_rules
 from loger.learning.fitted import FittedLogic, Round
-from loger.learning.tune import with_or_without
+from loger.learning.tune import drop_derived_rules_if_harmful
 from loger.logic.config import DerivedConfig, EMConfig, FollowedByConfig, GoesWithConfig
 from loger.model import LOGER
 from loger.rules import RuleSet, make_rule
@@ -306,7 +306,7 @@ def test_they_are_left_out_only_where_that_is_better_by_more_than_chance(
             ndcg = np.full(100, 0.3) if with_them else 0.3 + gain + noise
             return ndcg, ndcg
 
-    chosen, tried = with_or_without(Problem(), first)
+    chosen, tried = drop_derived_rules_if_harmful(Problem(), first)
     assert any(rule.derived for rule in chosen.logic.rules) is used
     assert tried == [("derived", True, 0.3), ("derived", False, pytest.approx(0.3 + gain))]
 
@@ -349,7 +349,9 @@ def test_explanations_name_the_people_behind_a_fact(graph):
 
 
 def test_what_the_latest_action_leads_to_is_said_of_the_last(parts, monkeypatch):
-    monkeypatch.setattr("loger.learning.fit.with_or_without", lambda em, first: (first, []))
+    monkeypatch.setattr(
+        "loger.learning.fit.drop_derived_rules_if_harmful", lambda em, first: (first, [])
+    )
     model = LOGER(SMALL).fit(parts)
     ranker = model.ranker_
     places = [k for k, rule in enumerate(model.rules_) if "followed_by" in rule.names]

@@ -20,7 +20,8 @@ from loger.grounding import ground
 from loger.learning.em import EM, ablate_hidden
 from loger.learning.estep import propose_hidden
 from loger.learning.fitted import Round, kept_rounds
-from loger.learning.tune import Opacity, least_opaque, opacity_curve
+from loger.learning.mstep import candidate_pool
+from loger.learning.tune import Opacity, opacity_curve, smallest_encoder_share
 from loger.logic.config import EMConfig
 from loger.logic.mining import mine
 from loger.logic.mln import FEATURES
@@ -53,7 +54,7 @@ def problem(parts, encoder, rules, **settings):
 
 def test_a_pool_has_no_observed_item_and_the_right_groundings_and_hits(parts, encoder, rules):
     em = problem(parts, encoder, rules)
-    pool = em.pool(rules, em.fit_users[:20])
+    pool = candidate_pool(em, rules, em.fit_users[:20])
     found, graph = pool.found, parts.graph
     assert (np.diff(pool.starts) > 0).all() and pool.starts[-1] == len(found)
     again = ground(graph, rules, found.users, found.items, walk=em.config.walk)
@@ -71,7 +72,7 @@ def test_a_pool_has_no_observed_item_and_the_right_groundings_and_hits(parts, en
 def test_a_pool_has_each_rules_best_items(parts, encoder, rules):
     em = problem(parts, encoder, rules, rule_candidates=2, main_candidates=1)
     users = em.fit_users[:10]
-    pool = em.pool(rules, users)
+    pool = candidate_pool(em, rules, users)
     pooled = set(zip(pool.found.users.tolist(), pool.found.items.tolist(), strict=True))
     items = np.arange(parts.graph.n_items)
     for u in users.tolist():
@@ -126,7 +127,7 @@ def test_a_round_that_does_not_help_is_taken_back(parts, rules):
     em = problem(parts, encoder, rules, rounds=1)
     values = iter([np.full((2, 1), 0.5), np.full((2, 1), 0.4)])  # the second round is worse
     em.dev_metrics = lambda _: next(values)
-    em._promising = lambda _: True
+    em.promising = lambda _: True
     learned = em.run()
     assert len(learned.trace) == 2
     assert kept_rounds(learned.trace, True) == 0
@@ -264,18 +265,18 @@ def able(parts):
 def test_a_limit_on_opacity_is_kept_and_is_used_up(parts, able, weak):
     rules, encoder = weak, able
     free = problem(parts, encoder, rules, rounds=0)
-    opacity = free.opacity(free.start())
+    opacity = free.encoder_share(free.start())
     assert opacity > 0.15
     limited = problem(parts, encoder, rules, rounds=0, opacity=opacity / 2)
-    reached = limited.opacity(limited.start())
+    reached = limited.encoder_share(limited.start())
     assert opacity / 4 < reached <= opacity / 2 + 1e-9
     sums = problem(parts, encoder, rules, rounds=0)
-    free_sums = sums.opacity(sums.start())
+    free_sums = sums.encoder_share(sums.start())
     less = problem(parts, encoder, rules, rounds=0, opacity=free_sums / 2)
-    assert free_sums / 4 < less.opacity(less.start()) <= free_sums / 2 + 1e-9
+    assert free_sums / 4 < less.encoder_share(less.start()) <= free_sums / 2 + 1e-9
     logical = problem(parts, encoder, rules, rounds=0, opacity=0.0).start()
     assert logical.fusion.encoder_weight == 0
-    assert problem(parts, encoder, rules, rounds=0, opacity=0.0).opacity(logical) == 0
+    assert problem(parts, encoder, rules, rounds=0, opacity=0.0).encoder_share(logical) == 0
 
 
 def test_of_an_additive_model_an_action_gives_what_its_removal_costs(parts, able, weak):
@@ -330,15 +331,15 @@ def test_the_opacity_curve_compares_each_weight_of_the_encoder_with_the_best(par
 
 def test_the_least_opacity_is_chosen_that_costs_nothing(parts, able, weak):
     em = problem(parts, able, weak, rounds=0)
-    limited, fitted, tried = least_opaque(em, em.start())
+    limited, fitted, tried = smallest_encoder_share(em, em.start())
     rows = opacity_curve(em)[:-1]
     assert [name for name, _, _ in tried] == ["opacity"] * len(rows)
     free = [row for row in rows if row.free]
     assert limited.config.opacity == (free[0].opacity if free else 1.0)
-    assert limited.opacity(fitted) <= limited.config.opacity + 1e-9
-    assert limited.opacity(limited.final(fitted)) <= limited.config.opacity + 0.02
+    assert limited.encoder_share(fitted) <= limited.config.opacity + 1e-9
+    assert limited.encoder_share(limited.final(fitted)) <= limited.config.opacity + 0.02
     given = problem(parts, able, weak, rounds=0, opacity=0.4)
-    assert least_opaque(given, fitted) == (given, fitted, [])
+    assert smallest_encoder_share(given, fitted) == (given, fitted, [])
 
 
 def test_a_few_users_do_not_take_the_encoder_away(parts, able, weak):
@@ -348,7 +349,7 @@ def test_a_few_users_do_not_take_the_encoder_away(parts, able, weak):
     assert em.few and not len(em.dev_users)
     first = em.start()
     assert first.fusion.encoder_weight > 0
-    assert least_opaque(em, first) == (em, first, [])
+    assert smallest_encoder_share(em, first) == (em, first, [])
 
 
 @pytest.mark.parametrize(

@@ -15,14 +15,15 @@ from loger.engine import LocalEngine
 from loger.errors import LogerError
 from loger.graph import history
 from loger.learning import em as em_module
-from loger.learning import pools, pseudo
+from loger.learning import mstep, pools, pseudo
 from loger.learning.em import EM, ablate_hidden
 from loger.learning.estep import propose_hidden, surplus
-from loger.learning.fitted import FittedLogic, Round
-from loger.learning.mstep import SPREAD, Asked
+from loger.learning.fitted import FittedLogic, MStep, Round
+from loger.learning.listwise import SPREAD, ListwiseSettings
+from loger.learning.mstep import best_weights, candidate_pool, listwise_of, solve
 from loger.learning.pools import pair_scores, uniform_items
-from loger.learning.pseudo import calibration_pairs, hidden_pairs, pseudo_users
-from loger.learning.tune import tuned
+from loger.learning.pseudo import hidden_pairs, pseudo_users
+from loger.learning.tune import encoder_lowered, tuned
 from loger.logic.config import EMConfig
 from loger.logic.mln import Logic, features, listwise, pseudo_likelihood, typical_strengths
 from loger.metrics.report import resampled_means
@@ -124,7 +125,7 @@ def test_a_pool_is_the_best_of_each_rule_and_of_the_encoder(feature, monkeypatch
     monkeypatch.setattr(pools, "BLOCK", 3)
     em = problem(feature=feature, rule_candidates=2, main_candidates=4)
     users = em.fit_users[:8]
-    pool = em.pool(RULES, users)
+    pool = candidate_pool(em, RULES, users)
     assert pool.starts[0] == 0
     assert pool.starts[-1] == len(pool.found) == len(pool.encoder)
     assert len(pool.starts) == len(users) + 1
@@ -171,8 +172,8 @@ def slow_columns(em: EM, pool, scales, popularity=True, encoder=True) -> np.ndar
 )
 def test_the_listwise_m_step_is_at_the_optimum_of_its_objective(settings, popularity, encoder):
     em = problem(l2=0.01, **settings)
-    pool = em.pool(RULES, em.fit_users)
-    model, before, after = em._listwise(RULES, em.pool(RULES, em.fit_users), None)
+    pool = candidate_pool(em, RULES, em.fit_users)
+    model, before, after = best_weights(em, candidate_pool(em, RULES, em.fit_users), None)
     scales = None
     if em.config.feature == "logwalk":
         scales = em.config.saturation * typical_strengths(pool.found)
@@ -206,9 +207,9 @@ def test_the_listwise_m_step_is_at_the_optimum_of_its_objective(settings, popula
 def test_a_warm_m_step_begins_with_the_weights_and_keeps_the_scales():
     em = problem(l2=0.01)
     start = fitted(em, np.arange(1.0, 1 + len(RULES)))
-    model, before, _ = em._listwise(RULES, em.pool(RULES, em.fit_users), start)
+    model, before, _ = best_weights(em, candidate_pool(em, RULES, em.fit_users), start)
     assert (model.logic.scales == start.logic.scales).all()
-    pool = em.pool(RULES, em.fit_users)
+    pool = candidate_pool(em, RULES, em.fit_users)
     columns = slow_columns(em, pool, start.logic.scales)
     w = np.array([*start.logic.weights, start.logic.popularity, start.fusion.encoder_weight])
     assert before == pytest.approx(listwise(w, columns, pool.starts, pool.hits, 0.01)[0])
@@ -222,15 +223,17 @@ def test_popularity_may_count_against_an_item():
     rare = {u: min(free(u), key=lambda v: count[v]) for u in range(26)}
     pairs = np.array(list(rare.items()), dtype=np.int32).T
     em = EM(graph, lonely, RULES, (pairs[0], pairs[1]), em.config, engine=LocalEngine(1))
-    assert em._listwise(RULES, em.pool(RULES, em.fit_users), None)[0].logic.popularity < -0.1
+    assert (
+        best_weights(em, candidate_pool(em, RULES, em.fit_users), None)[0].logic.popularity < -0.1
+    )
 
 
 def test_nothing_held_out_among_the_candidates_is_an_error():
     em = problem(rule_candidates=1, main_candidates=1)
-    pool = replace(em.pool(RULES, em.fit_users[:2]), hits=np.empty(0, dtype=np.int64))
-    blank = em._blank(RULES).logic
+    pool = replace(candidate_pool(em, RULES, em.fit_users[:2]), hits=np.empty(0, dtype=np.int64))
+    blank = em.blank(RULES).logic
     with pytest.raises(LogerError, match="no held-out interaction is among the candidates, so"):
-        Asked(blank, None, with_encoder=True, l2=0.0).question(pool)
+        ListwiseSettings(blank, None, with_encoder=True, l2=0.0).objective(pool)
 
 
 def test_rules_of_no_weight_are_left_out_but_for_one():
@@ -247,16 +250,15 @@ def test_rules_of_no_weight_are_left_out_but_for_one():
     assert counts.without_idle_rules().logic.scales is None
 
 
-def test_all_rules_are_tried_on_a_few_users_first_where_there_are_many():
+def test_all_rules_are_tried_on_a_few_users_first_where_there_are_many(monkeypatch):
     em = problem(screen_users=5)
     asked = []
-    whole = em.pool
 
-    def noted(rules, users):
+    def noted(em, rules, users):
         asked.append((len(rules), users.tolist()))
-        return whole(rules, users)
+        return candidate_pool(em, rules, users)
 
-    em.pool = noted
+    monkeypatch.setattr(mstep, "candidate_pool", noted)
     model = em.start()
     assert asked[0] == (len(RULES), em.fit_users[::3].tolist())  # 16 users, every third
     kept, users = asked[1]
@@ -267,19 +269,19 @@ def test_all_rules_are_tried_on_a_few_users_first_where_there_are_many():
     em.m_step(model)
     assert asked == []  # candidates are gathered once
     em = problem(screen_users=16)
-    em.pool = noted
     em.start()
     assert [len(users) for _, users in asked] == [16]
 
 
 def test_candidates_stay_while_encoder_walk_and_rules_change():
     em = problem()
-    first = em.candidates()
+    first = em.candidates.present(em)
     em.encoder.scores = em.encoder.scores[::-1].copy()
     walks = [replace(em.config.walk, popular=0.75, arrive=0.0), replace(em.config.walk, item=1.0)]
     for walk in walks:
         fewer = RULES.chosen([0, 2, 5])
-        pool = em.with_walk(walk).candidates(fewer)
+        other = em.with_walk(walk)
+        pool = other.candidates.present(other, fewer)
         pairs = list(zip(pool.found.users.tolist(), pool.found.items.tolist(), strict=True))
         assert pool.found.users.tolist() == first.found.users.tolist()
         assert pool.found.items.tolist() == first.found.items.tolist()
@@ -292,13 +294,13 @@ def test_candidates_stay_while_encoder_walk_and_rules_change():
 
 
 def test_walks_are_tried_on_the_same_candidates(monkeypatch):
-    made, gathered, pool_of = [], [], EM.pool
+    made, gathered = [], []
 
     def pool(em, *given):
         gathered.append(em.config.walk.popular)
-        return pool_of(em, *given)
+        return candidate_pool(em, *given)
 
-    monkeypatch.setattr(EM, "pool", pool)
+    monkeypatch.setattr(mstep, "candidate_pool", pool)
 
     def make(config):
         held_out, engine = held_out_pairs(GRAPH), LocalEngine(1)
@@ -308,7 +310,7 @@ def test_walks_are_tried_on_the_same_candidates(monkeypatch):
     judged = {0.0: 0.1, 0.5: 0.3, 1.0: 0.2}
 
     def start(em):
-        em.candidates()
+        em.candidates.present(em)
         ndcg = judged[em.config.walk.popular] + (em.config.l2 == 0.5)
         return FittedLogic(fitted(em).logic, Fusion(), (Round(0, -2.0, -1.0, 0, 0, ndcg, 0.5),))
 
@@ -334,14 +336,15 @@ def test_walks_chosen_after_another_weigh_the_candidates_of_the_first(monkeypatc
     one = em.with_walk(replace(em.config.walk, item=1.0))
     two = one.with_walk(replace(one.config.walk, popular=0.75))
     assert two.walks == (em.config.walk, one.config.walk, two.config.walk)
-    found, direct = two.candidates().found, em.with_walk(two.config.walk).candidates().found
-    assert found.items.tolist() == em.candidates().found.items.tolist()
+    straight = em.with_walk(two.config.walk)
+    found, direct, first = (x.candidates.present(x).found for x in (two, straight, em))
+    assert found.items.tolist() == first.items.tolist()
     assert found.strengths == pytest.approx(direct.strengths)
 
 
 def test_users_without_a_hit_do_not_matter_to_the_weights():
     em = problem()
-    pool = em.candidates()
+    pool = em.candidates.present(em)
     owner = np.searchsorted(pool.starts, pool.hits, side="right") - 1
     lost = replace(pool, hits=pool.hits[owner != owner[0]])
     some = lost.of_hits()
@@ -366,10 +369,10 @@ def test_probabilities_of_very_many_pairs_are_of_a_part_of_them(monkeypatch):
     em = problem()
     model, pairs = (
         em.start(),
-        len(calibration_pairs(em.held_out, em.fit_users, em.config.seed)[0]),
+        len(em.calibration_pairs()[0]),
     )
-    monkeypatch.setattr("loger.learning.pseudo.ENOUGH_PAIRS", pairs // 2)
-    users, items = calibration_pairs(em.held_out, em.fit_users, em.config.seed)
+    monkeypatch.setattr("loger.learning.problem.ENOUGH_PAIRS", pairs // 2)
+    users, items = em.calibration_pairs()
     assert len(users) == pairs // 2 and np.asarray(em.held_out[users, items]).all()
     fewer = em.start()
     ratio = fewer.logic.weights / model.logic.weights
@@ -397,10 +400,10 @@ def slow_teaching(em: EM, pool, w, scales) -> float:
 
 def test_what_the_encoder_expects_counts_as_much_as_so_many_users_with_one_label():
     em = problem(l2=0.01, teacher=4.0, taught_users=7)
-    pool = em.pool(RULES, em.fit_users)
+    pool = candidate_pool(em, RULES, em.fit_users)
     assert set(pool.taught.found.users) == set(em.taught_users)
     assert len(em.taught_users) == 7
-    model, _, after = em._listwise(RULES, pool, None)
+    model, _, after = best_weights(em, pool)
     columns = slow_columns(em, pool, model.logic.scales, True, True)
     n = sum(np.sqrt(np.unique(pool.found.users[pool.hits], return_counts=True)[1]))
 
@@ -427,20 +430,20 @@ def test_the_more_it_teaches_the_nearer_lists_are_to_the_encoders():
 
 def test_with_many_labels_the_encoder_does_not_teach():
     em = problem(teacher=None)
-    assert em.pool(RULES, em.fit_users).taught is not None
+    assert candidate_pool(em, RULES, em.fit_users).taught is not None
     many = problem(teacher=None, many_labels=16)
-    assert len(many.dev_users) and many.pool(RULES, many.fit_users).taught is None
+    assert len(many.dev_users) and candidate_pool(many, RULES, many.fit_users).taught is None
     assert many.start().logic.weights.tolist() == problem().start().logic.weights.tolist()
 
 
 def test_what_is_taught_by_keeps_up_with_rules_walk_and_encoder():
     em = problem(teacher=5.0)
-    pool = em.pool(RULES, em.fit_users)
+    pool = candidate_pool(em, RULES, em.fit_users)
     fewer = RULES.chosen([0, 2])
     walk = replace(em.config.walk, user=1.0)
     other = em.with_walk(walk)
     other.encoder = Table(2 * em.encoder.scores)
-    told = pool.with_rules(fewer).scored(other.ranker(other._blank(fewer)), LocalEngine(1)).taught
+    told = pool.with_rules(fewer).scored(other.ranker(other.blank(fewer)), LocalEngine(1)).taught
     users, items = told.found.users, told.found.items
     assert told.encoder == pytest.approx(2 * em.encoder.scores[users, items], rel=1e-6)
     slow = [brute_strengths(GRAPH, fewer, u, v, walk) for u, v in zip(users, items, strict=True)]
@@ -452,7 +455,7 @@ def test_what_is_taught_by_keeps_up_with_rules_walk_and_encoder():
 
 def test_hidden_pairs_are_proposed_by_the_encoder_and_at_random():
     em = problem(hidden=3, seed=2)
-    model, scores = em._calibrated(fitted(em)), em.encoder.scores
+    model, scores = em.calibrated(fitted(em)), em.encoder.scores
     users, items, q = hidden_pairs(em.ranker(model), em.config, em.engine)
     pairs = list(zip(users.tolist(), items.tolist(), strict=True))
     best = [
@@ -476,7 +479,7 @@ def test_the_pseudo_m_step_is_that_of_observed_and_hidden_pairs(feature, steps):
     em = problem(
         likelihood="pseudo", feature=feature, hidden=3, l2=0.1, steps=steps, rate=1e-3, fusion="sum"
     )
-    draft = em._calibrated(em._blank(RULES))
+    draft = em.calibrated(em.blank(RULES))
     model, before, after = em.m_step(None)
     observed = [(int(u), v) for u in EVERYONE for v in sorted(owned(u))]
     users, items, q = hidden_pairs(em.ranker(draft), em.config, em.engine)
@@ -519,7 +522,7 @@ def test_some_users_may_stand_for_all_in_the_pseudo_likelihood():
     some = pseudo_users(GRAPH, em.config)
     assert len(some) == 12 and (np.diff(some) > 0).all()
     assert pseudo_users(GRAPH, whole.config).tolist() == EVERYONE.tolist()
-    draft = em._calibrated(em._blank(RULES))
+    draft = em.calibrated(em.blank(RULES))
     users, items, q = hidden_pairs(em.ranker(draft), em.config, em.engine)
     assert set(users) == set(some)
     pairs = [(int(u), v) for u in some for v in sorted(owned(u))]
@@ -536,12 +539,12 @@ def test_some_users_may_stand_for_all_in_the_pseudo_likelihood():
 
 def test_without_any_hit_the_model_is_what_the_encoder_teaches():
     em = problem(teacher=5.0)
-    pool = replace(em.pool(RULES, em.fit_users), hits=np.empty(0, dtype=np.int64))
-    model = em._listwise(RULES, pool, None)[0]
+    pool = replace(candidate_pool(em, RULES, em.fit_users), hits=np.empty(0, dtype=np.int64))
+    model = best_weights(em, pool)[0]
     assert model.fusion.encoder_weight > 0.9
     assert model.logic.weights.max() < 0.05
     with pytest.raises(LogerError, match="no held-out interaction is among the candidates"):
-        em._listwise(RULES, replace(pool, taught=None), None)
+        best_weights(em, replace(pool, taught=None))
 
 
 # ── probabilities ───────────────────────────────────────────────────────────────────────
@@ -550,7 +553,7 @@ def test_without_any_hit_the_model_is_what_the_encoder_teaches():
 def test_p_and_q_are_calibrated_on_held_out_pairs_against_uniform_ones():
     em = problem(seed=1)
     model = fitted(em)
-    out = em._calibrated(model)
+    out = em.calibrated(model)
     held = pseudo.calibration_pairs(em.held_out, em.fit_users, em.config.seed)
     (users, items), labels, _ = pseudo.labelled(em.ranker(model), held, em.config.seed, em.engine)
     pairs = list(zip(users.tolist(), items.tolist(), strict=True))
@@ -573,7 +576,7 @@ def test_p_and_q_are_calibrated_on_held_out_pairs_against_uniform_ones():
 
 def test_weights_that_speak_against_what_is_held_out_are_not_turned_around():
     em = problem()
-    both = [em._calibrated(fitted(em, sign * np.ones(6))) for sign in (1, -1)]
+    both = [em.calibrated(fitted(em, sign * np.ones(6))) for sign in (1, -1)]
     slopes = [model.logic.weights[0] / sign for model, sign in zip(both, (1, -1), strict=True)]
     assert all(slope > 0 for slope in slopes)
     assert 1.0 in slopes  # one of the two has a negative slope, and stays as it is
@@ -587,7 +590,7 @@ def test_only_q_is_calibrated_where_p_is_a_probability_already(settings):
     if feature == "set":
         logic = Logic(RULES, model.logic.weights, "set", None, None)
         model = replace(model, logic=logic)
-    out = em._calibrated(model)
+    out = em.calibrated(model)
     assert out.logic is model.logic
     assert out.fusion.encoder_weight == model.fusion.encoder_weight
     assert out.fusion.calibration != model.fusion.calibration
@@ -718,7 +721,7 @@ def test_a_round_is_an_e_step_on_what_was_selected_and_a_warm_m_step():
 
 def test_rounds_that_help_are_kept_and_the_first_that_does_not_ends_them():
     em = problem(rounds=5, tau=0.4)
-    em._promising = lambda _: True
+    em.promising = lambda _: True
     scores = iter([0.1, 0.2, 0.1, 0.9, 0.9])
     em.dev_metrics = lambda _: (np.full(3, next(scores)), np.full(3, 0.5))
     bounds = iter([-5.0, -4.0, -3.0, -2.0, -1.0])
@@ -726,7 +729,7 @@ def test_rounds_that_help_are_kept_and_the_first_that_does_not_ends_them():
 
     def m_step(start):
         models.append(inner(start)[0])
-        return models[-1], -9.0, next(bounds)
+        return MStep(models[-1], -9.0, next(bounds))
 
     em.m_step = m_step
     states = []
@@ -759,8 +762,8 @@ def test_the_last_weights_are_learned_from_all_held_out_users():
     em = problem()
     model = em.start()
     last = em.final(model)
-    again = em._listwise(model.logic.rules, em.pool(model.logic.rules, em.all_users), model)[0]
-    expected = em._calibrated(again.without_idle_rules())
+    again = best_weights(em, candidate_pool(em, model.logic.rules, em.all_users), model).fitted
+    expected = em.calibrated(again.without_idle_rules())
     assert last.logic.weights.tolist() == expected.logic.weights.tolist()
     assert last.fusion == expected.fusion
     assert last.trace == model.trace
@@ -866,15 +869,15 @@ def test_the_dial_solves_each_share_to_its_optimum_whatever_was_solved_before():
     shares = (0.0, 0.5, 1.0)
     em, fresh = problem(l2=0.01), problem(l2=0.01)
     em.start()  # whose weights the dial begins from
-    for one, other in zip(em.with_encoder(shares), fresh.with_encoder(shares), strict=True):
+    for one, other in zip(encoder_lowered(em, shares), encoder_lowered(fresh, shares), strict=True):
         assert one.logic.weights == pytest.approx(other.logic.weights, rel=1e-6)
         assert one.fusion.encoder_weight == pytest.approx(other.fusion.encoder_weight, rel=1e-6)
-    pool = em.candidates()
-    free = em._solved(pool.rules, pool, None)[0]
-    half = em._answer(em._question(pool.rules, pool, free), free, free.fusion.encoder_weight / 2)[0]
-    at_half = em.with_encoder((0.5,))[0]
+    pool = em.candidates.present(em)
+    free = best_weights(em, pool).fitted
+    half = solve(em, listwise_of(em, pool, free), free, free.fusion.encoder_weight / 2).fitted
+    at_half = encoder_lowered(em, (0.5,))[0]
     kept = half.without_idle_rules().logic.weights
     ratio = at_half.logic.weights / kept
     assert ratio == pytest.approx(ratio[0], rel=1e-3)
-    bounds = [row.trace[0].bound for row in em.with_encoder(shares)]
+    bounds = [row.trace[0].bound for row in encoder_lowered(em, shares)]
     assert bounds == sorted(bounds) and bounds[0] < bounds[-1]

@@ -17,6 +17,7 @@ from loger.encoder import TransEConfig
 from loger.engine import LocalEngine
 from loger.engine.files import MANIFEST
 from loger.learning import em, fit
+from loger.learning.fitted import logic_of, logic_parts
 from loger.logic.config import DerivedConfig, EMConfig
 from loger.model import LOGER
 
@@ -121,7 +122,8 @@ def test_what_was_fitted_comes_back_from_json_to_the_last_bit(parts) -> None:
     model = LOGER(replace(CONFIG, em=EMConfig(many_labels=0))).fit(parts)
     problem = model.em(parts)
     fitted = problem.start()
-    text = json.dumps(fit.logic_values(fitted))
-    back = fit.logic_of(problem, json.loads(text))
+    values, arrays = logic_parts(fitted)
+    kept = json.loads(json.dumps(values))
+    back = logic_of(problem.graph, problem.encoder, problem.config, kept, arrays)
     assert back.logic.weights.tobytes() == fitted.logic.weights.tobytes()
     assert (back.fusion, back.trace) == (fitted.fusion, fitted.trace)

@@ -12,10 +12,18 @@ from scipy.sparse import csr_array
 from loger.engine import LocalEngine
 from loger.graph import history
 from loger.grounding import ground
-from loger.learning import mstep
+from loger.learning import listwise
 from loger.learning.em import EM
-from loger.learning.mstep import SPREAD, UNTOLD, Lists, best_strength, left_out, temperature
-from loger.learning.tune import tuned, with_or_without
+from loger.learning.listwise import (
+    DEFAULT_TEACHER_WEIGHT,
+    SPREAD,
+    Lists,
+    best_teacher_weight,
+    left_out,
+    temperature,
+)
+from loger.learning.mstep import candidate_pool, listwise_settings
+from loger.learning.tune import drop_derived_rules_if_harmful, left_out_ndcg, tuned
 from loger.logic.mln import hit_weights
 from small import Table, held_out_pairs, problem, small_graph, some_rules
 
@@ -25,8 +33,8 @@ RULES = some_rules(GRAPH)
 
 def asked(em: EM) -> tuple:
     """The question of the fitting users, and what the encoder expects of some."""
-    pool = em.pool(em.rules, em.fit_users)
-    how = em._asked(em.rules, pool, None)[0]
+    pool = candidate_pool(em, em.rules, em.fit_users)
+    how = listwise_settings(em, pool, None)[0]
     return how._labels(pool), how._taught(pool), pool
 
 
@@ -73,12 +81,12 @@ def slow_weights(known, lessons, strength, l2):
 
 
 def test_users_are_left_out_of_what_they_are_to_tell(monkeypatch):
-    monkeypatch.setattr(mstep, "FOLDS", 3)
+    monkeypatch.setattr(listwise, "FOLDS", 3)
     question, taught, _ = asked(problem(teacher=None, l2=0.05, taught_users=5))
     labels, n = question.lists, len(question.lists)
     lessons, told = (
         parts(taught, np.ones(len(taught))),
-        left_out(question, taught, (300.0, 3.0), Lists.of_each),
+        left_out(question, taught, (300.0, 3.0), Lists.per_user_log_likelihood),
     )
     for k in range(3):
         new = np.arange(n) % 3 == k
@@ -100,8 +108,8 @@ def test_users_are_left_out_of_what_they_are_to_tell(monkeypatch):
 def test_strengths_count_as_much_as_they_make_labels_left_out_likely(monkeypatch, told, chosen):
     question, taught, _ = asked(problem(teacher=None))
     three = question.lists.of_users(np.arange(len(question.lists)) < 3)
-    monkeypatch.setattr(mstep, "left_out", lambda *_: np.array(told, dtype=float))
-    found = best_strength(replace(question, lists=three), taught)
+    monkeypatch.setattr(listwise, "left_out", lambda *_: np.array(told, dtype=float))
+    found = best_teacher_weight(replace(question, lists=three), taught)
     assert found == pytest.approx(chosen, abs=0.01)
 
 
@@ -124,35 +132,35 @@ def test_where_a_rule_says_it_all_the_encoder_says_little_and_where_labels_canno
     for scores, pairs in ((noise, by_rule), (knows, at_random)):
         config = problem(teacher=None).config
         em = EM(GRAPH, Table(scores), RULES, pairs, config, engine=LocalEngine(1))
-        strengths.append(em.pool(RULES, em.fit_users).teacher)
+        strengths.append(candidate_pool(em, RULES, em.fit_users).teacher)
     assert strengths[0] < 11 and strengths[1] > 40
 
 
 def test_without_two_users_with_labels_nothing_says_how_much_it_may_teach():
     question, taught, _ = asked(problem(teacher=None))
     one = question.lists.of_users(np.arange(len(question.lists)) == 1)
-    assert best_strength(replace(question, lists=one), taught) == UNTOLD
+    assert best_teacher_weight(replace(question, lists=one), taught) == DEFAULT_TEACHER_WEIGHT
     none = replace(question.lists, hits=np.empty(0, dtype=np.int64), weights=np.empty(0))
-    assert best_strength(replace(question, lists=none), taught) == UNTOLD
+    assert best_teacher_weight(replace(question, lists=none), taught) == DEFAULT_TEACHER_WEIGHT
 
 
 def test_a_strength_that_is_given_is_taken():
     em = problem(teacher=7.0)
-    assert em.pool(em.rules, em.fit_users).teacher == 7.0
+    assert candidate_pool(em, em.rules, em.fit_users).teacher == 7.0
 
 
 def test_enough_users_with_labels_are_asked_and_they_come_from_everywhere(monkeypatch):
     question, taught, _ = asked(problem(teacher=None))
     lists, sizes = question.lists, []
-    monkeypatch.setattr(mstep, "ENOUGH_USERS", 4)
-    monkeypatch.setattr(mstep, "ENOUGH_TAUGHT", 3)
+    monkeypatch.setattr(listwise, "ENOUGH_USERS", 4)
+    monkeypatch.setattr(listwise, "ENOUGH_TAUGHT", 3)
 
     def seen(question, taught, strengths, judged):
         sizes.append((len(question.lists), len(taught), question.lists.columns.shape[0]))
         return np.zeros((4, 4))
 
-    monkeypatch.setattr(mstep, "left_out", seen)
-    best_strength(question, taught)
+    monkeypatch.setattr(listwise, "left_out", seen)
+    best_teacher_weight(question, taught)
     places = np.arange(4) * len(lists) // 4
     assert sizes == [(4, 3, np.diff(lists.starts)[places].sum())]
 
@@ -169,7 +177,7 @@ def test_the_temperature_is_that_of_training_unless_labels_say_otherwise():
 
 def test_what_items_have_of_their_own_counts_in_lessons_as_in_labels():
     em = problem(teacher=50.0)
-    pool, beside = em.pool(em.rules, em.fit_users), np.arange(em.graph.n_items) / 7
+    pool, beside = candidate_pool(em, em.rules, em.fit_users), np.arange(em.graph.n_items) / 7
     more = pool.with_own(beside)
     for before, after in ((pool, more), (pool.taught, more.taught)):
         assert after.encoder - before.encoder == pytest.approx(beside[before.found.items], abs=1e-5)
@@ -185,7 +193,7 @@ def test_where_labels_are_few_all_users_teach_and_those_left_out_choose():
     assert em.few and len(em.fit_users) == 26 and not len(em.dev_users)
     chosen, first, tried = tuned(few, config, {"popular": (0.0, 0.5)})
     plain, discounted = (
-        em.with_walk(replace(config.walk, popular=x)).left_out() for x in (0.0, 0.5)
+        left_out_ndcg(em.with_walk(replace(config.walk, popular=x))) for x in (0.0, 0.5)
     )
     rng = np.random.default_rng(7)
     draws = rng.integers(len(plain), size=(4000, len(plain)))
@@ -196,7 +204,7 @@ def test_where_labels_are_few_all_users_teach_and_those_left_out_choose():
     assert [row[2] for row in tried] == pytest.approx([1 - share, share], abs=0.05)
     share = tried[1][2]
     assert chosen.config.walk.popular == pytest.approx(0.5 * share, abs=0.005)
-    assert with_or_without(chosen, first) == (first, [])  # no relation is derived
+    assert drop_derived_rules_if_harmful(chosen, first) == (first, [])  # no relation is derived
     other, _, tried = tuned(few, config, {"feature": ("walk", "logwalk")})
     best = max(tried, key=lambda row: row[2])[1]
     assert other.config.feature == best and sum(row[2] for row in tried) == pytest.approx(1)
@@ -226,7 +234,7 @@ def test_a_user_with_four_labels_counts_as_two_with_one_and_a_teacher_likewise()
         hit_weights(np.array([0, 6, 9]), np.array([0, 1, 2, 3, 8])),
     )  # fmt: skip
     assert lists.labels == 3
-    both = lists.and_also(replace(lists, weights=np.full(5, 0.2)), 6.0)
+    both = lists.concatenate(replace(lists, weights=np.full(5, 0.2)), 6.0)
     assert both.weights[:5].sum() == pytest.approx(1 / 3)
     assert both.weights[:5] == pytest.approx(np.array([1, 1, 1, 1, 2]) / 18)
 
@@ -236,10 +244,10 @@ def test_lists_of_some_users_are_their_rows_and_hits():
     chosen = np.arange(len(lists)) % 3 == 1
     some, w = lists.of_users(chosen), np.linspace(0.1, 1, lists.columns.shape[1] + 2)
     assert some.weights.sum() == pytest.approx(1)
-    whole = lists.of_each(w)
+    whole = lists.per_user_log_likelihood(w)
     assert whole.sum() == pytest.approx(lists.likelihood(w)[0])
     share = lists.weights[
         np.isin(lists.hits, np.flatnonzero(np.repeat(chosen, np.diff(lists.starts))))
     ]
-    assert some.of_each(w) * share.sum() == pytest.approx(whole[chosen])
+    assert some.per_user_log_likelihood(w) * share.sum() == pytest.approx(whole[chosen])
     assert not len(lists.of_users(np.zeros(len(lists), dtype=bool)).hits)

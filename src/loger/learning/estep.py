@@ -1,8 +1,14 @@
-"""The E-step (METHOD 5): the encoder proposes hidden pairs, the rules select among them."""
+"""The E-step (section 3.2 of the paper, METHOD 5): the encoder proposes hidden pairs, the rules
+select among them.
+
+The fixed point asks that q ≈ p on the hidden pairs, so the encoder is then trained on G ∪ H⁺ (Eq. 2
+of the paper). It differs from the paper in that pairs of H⁺ weigh what p says, not 1, and that only
+pairs count for which a rule fires: without one, p is the base rate.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +25,14 @@ from loger.ranking.ranker import Ranker, blocks
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
+
+
+class Selected(NamedTuple):
+    """H⁺ of an E-step."""
+
+    pairs: HiddenPairs
+    n_hidden: int
+    """Size of H, which it was selected from."""
 
 
 def propose_hidden(
@@ -57,15 +71,15 @@ def select_hidden(
     tau: float,
     engine: Engine,
     *,
-    says: Calibration,
+    calibration: Calibration,
     users: NDArray[np.integer] | None = None,
-) -> tuple[HiddenPairs, int]:
-    """H⁺ = {i ∈ H : a rule fires, p_i ≥ τ}, weighted by p, and how many were proposed.
+) -> Selected:
+    """H⁺ = {i ∈ H : a rule fires, p_i ≥ τ}, weighted by p.
 
     H are the ``hidden`` items of highest q of each user, of which ``max_hidden`` are looked at.
-    Weights are what the logits of p ``say`` over H: at the true base rate a pair weighs as much as
-    it is likely, and together they weigh as much as there are hits among them. They never weigh
-    more than the real interactions.
+    Weights are what ``calibration`` makes of the logits of p over H: at the true base rate a pair
+    weighs as much as it is likely, and together they weigh as much as there are hits among them.
+    They never weigh more than the real interactions.
     """
     owners, items, _ = propose_hidden(ranker, hidden, engine, users)
     n_hidden = len(owners)
@@ -74,10 +88,10 @@ def select_hidden(
     groundings = ranker.logic.ground(ranker.logic_graph, owners, items, engine)
     logits = ranker.logic.pair_logits(ranker.logic_graph, groundings)
     good = (np.diff(groundings.indptr) > 0) & (expit(logits) >= tau)
-    weights = says(logits[good]).astype(np.float32)
+    weights = calibration(logits[good]).astype(np.float32)
     real = len(whole(ranker.graph).interactions[0])
     weights *= np.float32(min(1.0, real / max(float(weights.sum()), 1e-9)))
-    return HiddenPairs(owners[good], items[good], weights), n_hidden
+    return Selected(HiddenPairs(owners[good], items[good], weights), n_hidden)
 
 
 def surplus(

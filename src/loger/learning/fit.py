@@ -35,22 +35,28 @@ from loger.errors import LogerError
 from loger.explain.reasoned import PathReasoner
 from loger.graph import INTERACTION, KnowledgeGraph, Pairs, whole
 from loger.learning.derived import choose, derive, derived_rules
-from loger.learning.em import EM, OnceRound
+from loger.learning.em import EM, CachedRound
 from loger.learning.estep import select_hidden
-from loger.learning.fitted import Fitted, FittedLogic, Round, kept_rounds
+from loger.learning.fitted import (
+    Fitted,
+    FittedLogic,
+    kept_rounds,
+    logic_of,
+    logic_parts,
+    mined_on,
+)
 from loger.learning.tune import (
-    POPULARITIES,
-    RECENCIES,
-    STRENGTHS,
-    least_opaque,
+    POPULARITY_EXPONENTS,
+    RECENCY_EXPONENTS,
+    STRENGTH_EXPONENTS,
+    drop_derived_rules_if_harmful,
+    smallest_encoder_share,
     tuned,
-    with_or_without,
 )
 from loger.logic.config import DerivedConfig, EMConfig, Tried
 from loger.logic.mining import Mined, mine
-from loger.logic.mln import Logic
-from loger.ranking.ranker import Fusion, Ranker, sampled
-from loger.rules import RuleSet, make_rule, named_rules
+from loger.ranking.ranker import Ranker, sampled
+from loger.rules import RuleSet, named_rules
 
 log = logging.getLogger(__name__)
 
@@ -109,8 +115,8 @@ class Fit:
         what was tried."""
         stages = self.stages
         em, first, more = tuned(problem, self.config.em, grid, partial(started, stages=stages))
-        first, worth = with_or_without(em, first)
-        em, first, dial = least_opaque(em, first)
+        first, worth = drop_derived_rules_if_harmful(em, first)
+        em, first, dial = smallest_encoder_share(em, first)
         fitted = final(em, em.run(first, rounds_of(em, stages)), stages)
         return em, fitted, more + worth + dial
 
@@ -121,10 +127,10 @@ class Fit:
         walks = self.config.em.active_walk is not None
         weighs_histories = walks or self.config.encoder.users == "history"
         if graph.times is not None and weighs_histories:
-            out["recency"] = RECENCIES
+            out["recency"] = RECENCY_EXPONENTS
         if graph.strengths is not None and weighs_histories:
-            out["strength"] = STRENGTHS
-        return {**out, "popular": POPULARITIES} if walks else out
+            out["strength"] = STRENGTH_EXPONENTS
+        return {**out, "popular": POPULARITY_EXPONENTS} if walks else out
 
     def warm(self, split: Split, before: Fitted) -> Fitted:
         """Learn from train and validation, beginning from a model of an earlier state of the data.
@@ -147,7 +153,7 @@ class Fit:
         logic, fusion = replace(logic, rules=rules), before.ranker.fusion
         ranker = Ranker.of(graph, encoder, logic, fusion, walk, sample)
         ranker = replace(ranker, held_out=Pairs.sorted(*split.pairs("test")))
-        mined = _mined_on(before.mined, graph.given)
+        mined = mined_on(before.mined, graph.given)
         fit = replace(self, config=before.config)
         learned = before.config, before.trace, before.tried, mined, fit._reasoner(ranker)
         return Fitted(ranker, *learned, catalogue=split.dataset.catalogue)
@@ -236,11 +242,10 @@ class Fit:
         logic = replace(fitted.logic, rules=rules)
         ranker, em = Ranker.of(graph, encoder, logic, fitted.fusion, walk, sample), config.em
         rounds = kept_rounds(fitted.trace, em.early_stop)
-        says = first.over_hidden(fitted)[0] if rounds else Calibration()
+        calibration = first.over_hidden(fitted).by_logic if rounds else Calibration()
         for number in range(rounds):
-            hidden, _ = select_hidden(
-                ranker, em.hidden, em.max_hidden, em.tau, self.engine, says=says
-            )
+            sizes = em.hidden, em.max_hidden, em.tau
+            hidden = select_hidden(ranker, *sizes, self.engine, calibration=calibration).pairs
             encoder.fit(
                 graph.given,
                 hidden=hidden,
@@ -281,15 +286,6 @@ class Fit:
     def stages(self) -> Stages:
         """What was done before, if there is a checkpoint."""
         return Stages(self._folder("stages"))
-
-
-def _mined_on(mined: Mined, graph: KnowledgeGraph) -> Mined:
-    """Rules that were tried on another graph of the same relations."""
-    rules = {m.rule.names: m.rule for m in mined.measures}
-    moved = dict(zip(rules, named_rules(graph, rules), strict=True))
-    measures = tuple(replace(m, rule=moved[m.rule.names]) for m in mined.measures)
-    kept = RuleSet(tuple(m.rule for m in measures if m.kept))
-    return replace(mined, rules=kept, measures=measures)
 
 
 def _check_test_is_new(split: Split, ranker: Ranker) -> None:
@@ -393,28 +389,40 @@ def started(em: EM, stages: Stages) -> FittedLogic:
 
 def final(em: EM, fitted: FittedLogic, stages: Stages) -> FittedLogic:
     """The weights once more from all held-out users."""
-    return _logic_once(em, stages, "final", (logic_values(fitted),), lambda: em.final(fitted))
+    return _logic_once(em, stages, "final", (logic_parts(fitted),), lambda: em.final(fitted))
 
 
-def rounds_of(em: EM, stages: Stages) -> OnceRound:
+def rounds_of(em: EM, stages: Stages) -> CachedRound:
     """The rounds of a problem, each kept with the encoder as it leaves it."""
 
-    def once(
+    def cached_round(
         number: int, previous: FittedLogic, compute: Callable[[], FittedLogic | None]
     ) -> FittedLogic | None:
         def unpack(values: dict[str, Any], arrays: Arrays) -> FittedLogic | None:
             if not values:
                 return None
-            em.encoder.load_state(em.graph.given, arrays)
-            return logic_of(em, values)
+            logic, encoder = (_named(arrays, part) for part in ("logic", "encoder"))
+            em.encoder.load_state(em.graph.given, encoder)
+            return logic_of(em.graph, em.encoder, em.config, values, logic)
 
         def pack(fitted: FittedLogic | None) -> Kept:
-            return ({}, {}) if fitted is None else (logic_values(fitted), em.encoder.state())
+            if fitted is None:
+                return {}, {}
+            values, logic = logic_parts(fitted)
+            parts = {"logic": logic, "encoder": em.encoder.state()}
+            return values, {
+                f"{part} {k}": v for part, named in parts.items() for k, v in named.items()
+            }
 
-        run = (*_problem(em), logic_values(previous)) if stages.folder else ()
+        run = (*_problem(em), logic_parts(previous)) if stages.folder else ()
         return stages.once(f"round-{number}", run, compute, pack, unpack)
 
-    return once
+    return cached_round
+
+
+def _named(arrays: Arrays, part: str) -> Arrays:
+    """The arrays of one part, by their names in it."""
+    return {k.removeprefix(f"{part} "): v for k, v in arrays.items() if k.startswith(f"{part} ")}
 
 
 def _logic_once(
@@ -424,8 +432,8 @@ def _logic_once(
         name,
         (*_problem(em), *run) if stages.folder else (),
         compute,
-        lambda fitted: (logic_values(fitted), {}),
-        lambda values, _: logic_of(em, values),
+        logic_parts,
+        lambda values, arrays: logic_of(em.graph, em.encoder, em.config, values, arrays),
     )
 
 
@@ -435,39 +443,3 @@ def _problem(em: EM) -> tuple[object, ...]:
     held_out = em.held_out.indptr, em.held_out.indices
     graphs = em.graph.fingerprint, whole(em.logic_graph).fingerprint
     return graphs, em.config, rules, held_out, em.encoder.state()
-
-
-# ── the logic model as plain values ─────────────────────────────────────────────────────
-
-
-def logic_values(fitted: FittedLogic) -> dict[str, Any]:
-    """What was fitted, as values that JSON keeps to the last bit."""
-    logic, fusion = fitted.logic, fitted.fusion
-    return {
-        "rules": [list(rule.relations) for rule in logic.rules],
-        "weights": logic.weights.tolist(),
-        "scales": None if logic.scales is None else logic.scales.tolist(),
-        "numbers": [logic.prior, logic.popularity, fusion.encoder_weight],
-        "own": None if fusion.own is None else list(fusion.own),
-        "calibration": asdict(fusion.calibration),
-        "trace": [asdict(row) for row in fitted.trace],
-    }
-
-
-def logic_of(em: EM, values: Mapping[str, Any]) -> FittedLogic:
-    """What ``logic_values`` took apart, of a problem."""
-    config, scales = em.config, values["scales"]
-    prior, popularity, encoder_weight = values["numbers"]
-    logic = Logic(
-        RuleSet(tuple(make_rule(em.graph, rule) for rule in values["rules"])),
-        np.array(values["weights"], dtype=np.float64),
-        config.feature,
-        config.active_walk,
-        None if scales is None else np.array(scales, dtype=np.float64),
-        prior,
-        popularity,
-    )
-    calibration = Calibration(**values["calibration"])
-    own = None if values["own"] is None else (values["own"][0], values["own"][1])
-    fusion = Fusion(config.fusion, encoder_weight, calibration, config.alpha, own)
-    return FittedLogic(logic, fusion, tuple(Round(**row) for row in values["trace"]))

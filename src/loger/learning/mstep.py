@@ -1,339 +1,226 @@
-"""The M-step (METHOD 5): weights of rules, popularity and encoder, from pools of candidates.
+"""The M-step (section 3.2 of the paper, METHOD 5): the best weights, the encoder standing still.
 
-``pseudo`` has the paper's M-step, over observed and hidden pairs.
+``listwise_m_step`` is the default: held-out interactions are to stand out among their users'
+candidates. The paper's own, by the pseudo-likelihood over observed and hidden pairs, is
+``pseudo.pseudo_m_step``. Every function here takes a problem and returns a result.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loger.encoder.protocol import Own
-from loger.errors import LogerError
-from loger.learning.pools import Pool
-from loger.logic.mln import (
-    Floats,
-    Logic,
-    features,
-    listwise,
-    maximise,
-    typical_strengths,
-    uses_strength,
-)
-from loger.metrics import ranking
+from loger.encoder.folding import Summable
+from loger.grounding import Walk
+from loger.learning.fitted import FittedLogic, MStep
+from loger.learning.listwise import Listwise, ListwiseSettings
+from loger.learning.pools import Pool, gather
+from loger.learning.problem import Problem
+from loger.logic.mln import log_popularity
+from loger.ranking.ranker import Fusion
+from loger.rules import RuleSet
 
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
-
-STRENGTHS = (300.0, 100.0, 30.0, 10.0)
-"""What the encoder's expectation may count, in users with one label. Ten labels cannot tell weaker
-teachers apart."""
-UNTOLD = 30.0
-"""What it counts where there are no two users with labels to learn that from."""
-SPREAD = 0.25
-"""How far from 0 the logarithm of the temperature is expected to be; -0.33 to 0.02 on four sets."""
-FOLDS = 5
-ENOUGH_USERS = 100
-"""Users with labels by whom strengths are compared, …"""
-ENOUGH_TAUGHT = 50
-"""… and users taught about meanwhile: one number needs no more."""
+SHARE_STEPS = 5
+"""Halvings by which the encoder's weight is lowered to its share."""
 
 
-@dataclass(frozen=True, slots=True)
-class Solved:
-    """What an M-step came to: the logic, the encoder's weight, the objective before and after."""
+def listwise_m_step(problem: Problem, candidates: Candidates, start: FittedLogic | None) -> MStep:
+    """The weights of rules, popularity and encoder that make the held-out interactions among the
+    candidates most likely, from nothing or from those of a start.
 
-    logic: Logic
-    encoder_weight: float
-    own: Own | None
-    """What items' own parts count beside the encoder's sums, if that was to be learned."""
-    before: float
-    after: float
-
-
-@dataclass(frozen=True, eq=False)
-class Lists:
-    """Candidates with their features, and how likely each is to be: what a softmax is fitted to."""
-
-    columns: csr_array  # [rows, rules]
-    beside: Floats  # [parameters that are not of rules, rows]
-    starts: NDArray[np.int64]  # [users + 1]
-    hits: NDArray[np.int64]  # rows
-    weights: Floats  # [hits], adding up to 1
-    beliefs: Floats | None = None  # [rows]: the encoder's own scores, where it is to teach
-
-    def __len__(self) -> int:
-        return len(self.starts) - 1
-
-    def of_users(self, chosen: NDArray[np.bool_]) -> Lists:
-        """Those of some users."""
-        sizes = np.diff(self.starts)
-        rows = np.repeat(chosen, sizes)
-        kept = rows[self.hits]
-        weights = self.weights[kept]
-        return Lists(
-            self.columns[np.flatnonzero(rows)],
-            self.beside[:, rows],
-            np.concatenate([[0], np.cumsum(sizes[chosen])]),
-            np.cumsum(rows)[self.hits[kept]] - 1,
-            weights / weights.sum() if len(weights) else weights,
-            None if self.beliefs is None else self.beliefs[rows],
-        )
-
-    @property
-    def labels(self) -> float:
-        """What all hits count together, in users with one: a user with m hits counts √m."""
-        _, m = np.unique(np.searchsorted(self.starts, self.hits, side="right"), return_counts=True)
-        return float(np.sqrt(m).sum())
-
-    def and_also(self, others: Lists, labels: float) -> Lists:
-        """Both, the others counting as much as so many users with one hit."""
-        from scipy.sparse import csr_array, vstack
-
-        share = self.labels / (self.labels + labels)
-        return Lists(
-            csr_array(vstack([self.columns, others.columns], format="csr")),
-            np.concatenate([self.beside, others.beside], axis=1),
-            np.concatenate([self.starts, self.starts[-1] + others.starts[1:]]),
-            np.concatenate([self.hits, self.starts[-1] + others.hits]),
-            np.concatenate([share * self.weights, (1 - share) * others.weights]),
-        )
-
-    def likelihood(self, w: Floats, l2: float = 0.0) -> tuple[float, Floats]:
-        """The mean log-likelihood of the hits less ½λ‖w‖², and its gradient."""
-        return listwise(w, self.columns, self.starts, self.hits, l2, self.weights, self.beside)
-
-    def scores(self, w: Floats) -> Floats:
-        """What weights make of the candidates; [rows]."""
-        width = len(w) - len(self.beside)
-        z: Floats = self.columns @ w[:width] + w[width:] @ self.beside
-        return z
-
-    def of_each(self, w: Floats) -> Floats:
-        """What each user's hits add to the mean log-likelihood; [users]."""
-        z = self.scores(w)
-        totals = np.logaddexp.reduceat(z, self.starts[:-1])
-        users = np.searchsorted(self.starts, self.hits, side="right") - 1
-        values = self.weights * (z[self.hits] - totals[users])
-        out: Floats = np.bincount(users, weights=values, minlength=len(self)).astype(np.float64)
-        return out
-
-    def ndcg(self, w: Floats, depth: int = 10) -> Floats:
-        """NDCG of each user's hits among the candidates; [users]."""
-        z, taken = self.scores(w), np.zeros(len(self.columns.indptr) - 1, dtype=bool)
-        taken[self.hits] = True
-        found = np.zeros((len(self), depth), dtype=bool)
-        for row, (first, end) in enumerate(pairwise(self.starts)):
-            best = first + np.argsort(-z[first:end], kind="stable")[:depth]
-            found[row, : len(best)] = taken[best]
-        return ranking.ndcg(found, np.add.reduceat(taken, self.starts[:-1], dtype=np.int64))
-
-
-@dataclass(frozen=True, eq=False)
-class Listwise:
-    """Which weights of rules, popularity and encoder make the hits of a pool most likely: asked
-    once for each limit of the encoder's, on columns that are made once."""
-
-    logic: Logic
-    """Which rules, by which feature at which scales."""
-    lists: Lists
-    unit: float
-    """What the encoder's scores are measured in."""
-    l2: float
-
-    def objective(self, w: Floats) -> tuple[float, Floats]:
-        """The likelihood of weights of rules, popularity, encoder and, if they are learned, items'
-        own parts; and its gradient."""
-        return self.lists.likelihood(w, self.l2)
-
-    def solved(self, start: tuple[Logic, float] | None, max_encoder: float | None = None) -> Solved:
-        """The best weights, found from those of a logic of the same rules and of the encoder, whose
-        weight rises to ``max_encoder`` at most."""
-        width, rest, first = len(self.logic.rules), len(self.lists.beside), self.zero
-        if start is not None:
-            first[:width] = start[0].weights
-            first[width : width + 2] = start[0].popularity, start[1] * self.unit
-        most = np.inf if max_encoder is None else max_encoder * self.unit
-        first[width + 1] = min(first[width + 1], most)
-        w = self.best(first, most)
-        weight = float(w[width + 1]) / self.unit
-        own = None
-        if rest > 2:
-            own = (w[-2] / weight, w[-1] / weight) if weight > 0 else (0.0, 0.0)
-        logic = replace(self.logic, weights=w[:width], popularity=float(w[width]))
-        return Solved(logic, weight, own, self.objective(first)[0], self.objective(w)[0])
-
-    def best(self, first: Floats, max_encoder: float = np.inf) -> Floats:
-        """The parameters at the maximum, found from some, the encoder's at most ``max_encoder``."""
-        width = len(self.logic.rules)
-        positive = np.ones(len(first), dtype=bool)
-        positive[width] = False  # what is popular may count against,
-        positive[width + 2 :] = False  # and so may what the encoder knows of the item alone
-        most = np.full(len(first), np.inf)
-        most[width + 1] = max_encoder
-        return maximise(self.objective, first, positive, most)
-
-    @property
-    def zero(self) -> Floats:
-        """Parameters that say nothing."""
-        return np.zeros(len(self.logic.rules) + len(self.lists.beside))
-
-
-# ── the encoder as a teacher (docs/adr/0015) ──────────────────────────────────────────────────
-
-
-def temperature(labels: Lists) -> float:
-    """The c by which softmax(c·s) of the encoder's own scores suits the hits best; 1, as it was
-    trained, unless they say otherwise: log c has a prior, normal around 0."""
-    assert labels.beliefs is not None
-    if not len(labels.hits):
-        return 1.0
-    none, s = np.empty((len(labels.beliefs), 0)), labels.beliefs[None, :]
-    users = len(np.unique(np.searchsorted(labels.starts, labels.hits, side="right")))
-    precision = 1 / (users * SPREAD**2)  # the likelihood is a mean over users
-
-    def by_encoder(x: Floats) -> tuple[float, Floats]:
-        c = np.exp(x)
-        value, slope = listwise(c, none, labels.starts, labels.hits, 0.0, labels.weights, s)
-        return value - 0.5 * precision * float(x @ x), c * slope - precision * x
-
-    return float(np.exp(maximise(by_encoder, np.zeros(1))[0]))
-
-
-def expected(taught: Lists, c: float) -> Lists:
-    """What the encoder expects of users: every candidate a hit of weight softmax(c·s), the soft
-    targets of Eq. 3; each user counts the same."""
-    assert taught.beliefs is not None
-    z, starts = c * taught.beliefs, taught.starts
-    owner = np.repeat(np.arange(len(taught)), np.diff(starts))
-    highest = np.full(len(taught), -np.inf)
-    np.maximum.at(highest, owner, z)
-    t = np.exp(z - highest[owner])
-    t /= len(np.unique(owner)) * np.bincount(owner, t)[owner]
-    return replace(taught, hits=np.arange(len(z)), weights=t)
-
-
-def best_strength(question: Listwise, taught: Lists) -> float:
-    """How much the encoder may say: the geometric mean of the strengths, each as often as it makes
-    the labels of users who are left out likely.
-
-    A few labels tell little, and then it is a middle strength; many tell which is best.
+    The bound is the penalised mean log-likelihood. It replaces the paper's pseudo-likelihood:
+    ranking is what the weights are for, and neither the graph nor the encoder knows the held-out
+    interactions, so what a rule is worth to them is what it is worth to new ones.
     """
-    labels = _some(question.lists, ENOUGH_USERS)
-    if len(labels) < 2 or not len(labels.hits):
-        return UNTOLD
-    asked = replace(question, lists=labels)
-    told = left_out(asked, _some(taught, ENOUGH_TAUGHT), STRENGTHS, _likely)
-    likely = told.sum(1)
-    shares = np.exp(likely - likely.max())
-    return float(np.exp(shares @ np.log(STRENGTHS) / shares.sum()))
+    pool = candidates.present(problem, None if start is None else start.logic.rules)
+    if start is None:
+        return _finished(problem, pool, candidates.best_weights(problem, pool))
+    return _finished(problem, pool, best_weights(problem, pool, start))
 
 
-def left_out(
-    question: Listwise,
-    taught: Lists | None,
-    strengths: Sequence[float],
-    judged: Callable[[Lists, Floats], Floats],
-) -> Floats:
-    """How each user's labels are judged by what the others' teach, and the encoder with each
-    strength, in folds of users; [strengths, users]."""
-    labels = question.lists
-    fold, out = np.arange(len(labels)) % FOLDS, np.zeros((len(strengths), len(labels)))
-    for k in range(min(FOLDS, len(labels))):
-        known, new = labels.of_users(fold != k), labels.of_users(fold == k)
-        lesson, w = taught and expected(taught, temperature(known)), question.zero
-        for row, strength in zip(out, strengths, strict=True):
-            lists = known.and_also(lesson, strength) if lesson and strength else known
-            w = replace(question, lists=lists).best(w)
-            row[fold == k] = judged(new, w)
-    return out
+def final_m_step(problem: Problem, fitted: FittedLogic) -> FittedLogic:
+    """The weights once more, from all held-out users, when nothing is left to choose."""
+    same = np.array_equal(problem.all_users, problem.fit_users)
+    if problem.config.likelihood == "pseudo" or same:
+        return fitted
+    pool = candidate_pool(problem, fitted.logic.rules, problem.all_users)
+    step = _finished(problem, pool, best_weights(problem, pool, fitted))
+    return replace(step.fitted, trace=fitted.trace)
 
 
-def _likely(lists: Lists, w: Floats) -> Floats:
-    """The log-likelihood of each user's labels."""
-    return lists.labels * lists.of_each(w)
+def _finished(problem: Problem, pool: Pool, best: MStep) -> MStep:
+    """The encoder's share limited, rules of no weight dropped, and p and q made probabilities."""
+    fitted, before, bound = limit_encoder_share(problem, pool, best)
+    return MStep(problem.calibrated(fitted.without_idle_rules()), before, bound)
 
 
-def _some(lists: Lists, most: int) -> Lists:
-    """Those of so many users at most, evenly from all."""
-    if len(lists) <= most:
-        return lists
-    some = np.zeros(len(lists), dtype=bool)
-    some[np.arange(most) * len(lists) // most] = True
-    return lists.of_users(some)
+def best_weights(
+    problem: Problem,
+    pool: Pool,
+    start: FittedLogic | None = None,
+    max_encoder: float | None = None,
+) -> MStep:
+    """The best weights for the hits of a pool, found from a start, the encoder's at most
+    ``max_encoder``."""
+    return solve(problem, listwise_of(problem, pool, start), start, max_encoder)
 
 
-# ── what is asked of a pool ───────────────────────────────────────────────────────────────────
+def solve(
+    problem: Problem,
+    objective: Listwise,
+    start: FittedLogic | None,
+    max_encoder: float | None = None,
+) -> MStep:
+    """The weights at the maximum of an objective, as a model beside the encoder."""
+    begun = None if start is None else (start.logic, start.fusion.encoder_weight)
+    solved = objective.solved(begun, max_encoder)
+    own = solved.own
+    if own is None and start is not None:
+        own = start.fusion.own
+    config = problem.config
+    fusion = Fusion(config.fusion, solved.encoder_weight, alpha=config.alpha, own=own)
+    return MStep(FittedLogic(solved.logic, fusion), solved.bound_before, solved.bound)
 
 
-@dataclass(frozen=True, eq=False)
-class Asked:
-    """How weights are asked for: which rules by which feature, and what stands beside them."""
+def limit_encoder_share(problem: Problem, pool: Pool, best: MStep) -> MStep:
+    """The best weights, the encoder's lowered until it carries no more than ``opacity`` allows; the
+    others are learned again beside it."""
+    limit = problem.config.opacity
+    if limit is None or limit >= 1 or problem.config.fusion != "logit":
+        return best
+    if problem.encoder_share(best.fitted) <= limit:
+        return best
+    low, high = 0.0, best.fitted.fusion.encoder_weight
+    objective = listwise_of(problem, pool, best.fitted)
+    best = tried = solve(problem, objective, best.fitted, low)
+    # Bisection: the share rises with the weight, but by no formula.
+    for _ in range(SHARE_STEPS if limit > 0 else 0):
+        tried = solve(problem, objective, tried.fitted, (low + high) / 2)
+        if problem.encoder_share(tried.fitted) <= limit:
+            best, low = tried, (low + high) / 2
+        else:
+            high = (low + high) / 2
+    return best
 
-    logic: Logic
-    popularity: Floats | None
-    """log(1 + interactions) [items]; None leaves it out."""
-    with_encoder: bool
-    l2: float
-    scales: Floats | None = None
-    """Of strengths; None: those of the pool."""
-    saturation: float = 1.0
-    """The scale of ``logwalk`` in median strengths."""
-    unit: float = 1.0
-    own_parts: NDArray[np.floating] | None = None
-    """What items have beside the encoder's sums [2, items], if what it counts is learned too."""
 
-    def question(self, pool: Pool) -> Listwise:
-        """The question for the weights that suit a pool's hits, and what the encoder expects of the
-        users of ``pool.taught``, as much as the pool says."""
-        labels, taught = self._labels(pool), self._taught(pool)
-        if taught is None or not pool.teacher:
-            return labels
-        lesson = expected(taught, temperature(labels.lists))
-        return replace(labels, lists=labels.lists.and_also(lesson, pool.teacher))
+def listwise_of(problem: Problem, pool: Pool, start: FittedLogic | None) -> Listwise:
+    """The objective that weights for the hits of a pool maximise: at the scales of a start, and
+    with what items' own parts count there beside the encoder's sums; without a start that is
+    learned too."""
+    settings, pool = listwise_settings(problem, pool, start)
+    return settings.objective(pool)
 
-    def teacher(self, pool: Pool) -> float:
-        """How much the encoder should have to say: what users with labels say who are left out."""
-        taught = self._taught(pool)
-        return 0.0 if taught is None else best_strength(self._labels(pool), taught)
 
-    def left_out(self, pool: Pool) -> Floats:
-        """NDCG of each user with a hit among the candidates, by the weights that others' teach."""
-        labels, taught = self._labels(pool), self._taught(pool)
-        each: Floats = left_out(labels, taught, (pool.teacher,), Lists.ndcg)[0]
-        return each
+def listwise_settings(
+    problem: Problem, pool: Pool, start: FittedLogic | None
+) -> tuple[ListwiseSettings, Pool]:
+    """How the likelihood of a pool's hits is made, and the pool with items' own parts as the start
+    has them."""
+    config, parts, unit = problem.config, None, 1.0
+    own = None if start is None else start.fusion.own
+    if problem.sums and isinstance(problem.encoder, Summable):
+        parts = problem.encoder.own_parts
+        # Sums grow with histories: in units of their own size they are no worse to climb.
+        unit = float(pool.encoder.std(dtype=np.float64)) or 1.0
+    if own is not None and parts is not None:
+        pool = pool.with_own(np.array(own, dtype=np.float32) @ parts)
+    settings = ListwiseSettings(
+        problem.blank(pool.rules).logic,
+        log_popularity(problem.graph) if config.popularity else None,
+        with_encoder=config.fusion != "logic",
+        l2=config.l2,
+        scales=None if start is None else start.logic.scales,
+        saturation=config.saturation,
+        unit=unit,
+        own_parts=parts if own is None else None,
+    )
+    return settings, pool
 
-    def _labels(self, pool: Pool) -> Listwise:
-        """The question for the weights that suit the hits alone."""
-        if not len(pool.hits) and pool.taught is None:
-            raise LogerError(
-                "no held-out interaction is among the candidates, so nothing can be learned "
-                "from them; is the graph connected to the items of validation?"
-            )
-        scales = self._scales(pool)
-        lists = self._lists(pool.of_hits(), scales)
-        return Listwise(replace(self.logic, scales=scales), lists, self.unit, self.l2)
 
-    def _taught(self, pool: Pool) -> Lists | None:
-        taught = pool.taught
-        return None if taught is None else self._lists(taught, self._scales(pool))
+# ── candidates ──────────────────────────────────────────────────────────────────────────
 
-    def _scales(self, pool: Pool) -> Floats | None:
-        feature = self.logic.feature
-        if self.scales is not None or not uses_strength(feature):
-            return self.scales
-        return typical_strengths(pool.found) * (self.saturation if feature == "logwalk" else 1)
 
-    def _lists(self, pool: Pool, scales: Floats | None) -> Lists:
-        items = pool.found.items
-        popular = np.zeros(len(items)) if self.popularity is None else self.popularity[items]
-        own = [] if self.own_parts is None else list(self.own_parts[:, items])
-        beside = np.stack([popular, pool.encoder * (self.with_encoder / self.unit), *own])
-        columns = features(pool.found, self.logic.feature, scales)
-        beliefs = None if pool.beliefs is None else pool.beliefs.astype(np.float64)
-        return Lists(columns, beside, pool.starts, pool.hits, pool.hit_weights, beliefs)
+def candidate_pool(problem: Problem, rules: RuleSet, users: NDArray[np.int64]) -> Pool:
+    """The candidates of users, with the present encoder; see ``pools.gather``. If the users are
+    few, also those of users that the encoder teaches by, and how much that counts."""
+    ranker, config = problem.ranker(problem.blank(rules)), problem.config
+    few = config.teacher != 0 and len(users) < config.many_labels
+    settings = replace(config.pools, beliefs=few)
+    pool = gather(ranker, users, problem.held_out, settings, problem.engine)
+    if not few:
+        return pool
+    taught = gather(ranker, problem.taught_users, problem.held_out, settings, problem.engine)
+    pool, weight = replace(pool, taught=taught), config.teacher
+    if weight is None:
+        weight = listwise_settings(problem, pool, None)[0].teacher_weight(pool)
+    return replace(pool, teacher=weight)
+
+
+def screened_rules(problem: Problem) -> RuleSet:
+    """The rules less those that get no weight on a few users."""
+    config, users = problem.config, problem.fit_users
+    # As small a part of the interactions that are enough as of the users.
+    pairs = config.fit_pairs * config.screen_users // config.fit_users
+    most = min(config.screen_users, problem.enough(users, pairs))
+    if len(users) <= most:
+        return problem.rules
+    few = users[:: max(1, len(users) // most)]
+    screened = best_weights(problem, candidate_pool(problem, problem.rules, few))
+    return screened.fitted.without_idle_rules().logic.rules
+
+
+class Candidates:
+    """The candidates of a problem's fitting users, by the rules that get weight on a few of them.
+
+    They are gathered once, when they are first asked for, so that the bounds of all rounds are over
+    the same items. A problem that differs from another only in its walk takes over that one's
+    (``base``) and weighs them by its own.
+    """
+
+    def __init__(self, base: tuple[Problem, Candidates] | None = None) -> None:
+        self._base = base
+        self._gathered: Pool | None = None
+        self._best: tuple[Pool, MStep] | None = None
+
+    def walks(self, problem: Problem) -> tuple[Walk, ...]:
+        """The problem's walk, after those by which its candidates were gathered and then weighed.
+
+        Strengths that are weighed again and again are not to the last bit those weighed once, so
+        what was tried before is part of what determines a result.
+        """
+        before = () if self._base is None else self._base[1].walks(self._base[0])
+        return (*before, problem.config.walk)
+
+    def gathered(self, problem: Problem) -> Pool:
+        """The candidates as the encoder and the walk saw them when they were first asked for."""
+        if self._gathered is None and self._base is not None:
+            before, candidates = self._base
+            self._gathered = _scored(problem, candidates.gathered(before))
+        elif self._gathered is None:
+            self._gathered = candidate_pool(problem, screened_rules(problem), problem.fit_users)
+        return self._gathered
+
+    def present(self, problem: Problem, rules: RuleSet | None = None) -> Pool:
+        """The candidates as the present encoder sees them, by some of the rules; None: by all."""
+        new, gathered = self._gathered is None, self.gathered(problem)
+        pool = gathered.with_rules(rules or gathered.rules)
+        return pool if new else _scored(problem, pool)  # an E-step may have trained the encoder
+
+    def best_weights(self, problem: Problem, pool: Pool) -> MStep:
+        """The best weights for a pool, from nothing and with no limit on the encoder's.
+
+        They are found once: the first M-step and the choice of the encoder's share begin there.
+        """
+        if self._best is not None:
+            known, best = self._best
+            if known.rules == pool.rules and np.array_equal(known.encoder, pool.encoder):
+                return best
+        self._best = pool, best_weights(problem, pool)
+        return self._best[1]
+
+
+def _scored(problem: Problem, pool: Pool) -> Pool:
+    """The same candidates by the problem's walk and present encoder."""
+    return pool.scored(problem.ranker(problem.blank(pool.rules)), problem.engine)

@@ -1,21 +1,20 @@
-"""The M-step as in the paper: the pseudo-likelihood over observed and hidden pairs (Eq. 2, 3)."""
+"""The M-step as section 3.2 of the paper has it: the pseudo-likelihood over G ∪ H."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loger.encoder.calibration import fit_calibration
 from loger.engine import Engine
-from loger.graph import Graph, KnowledgeGraph, history, whole
+from loger.graph import KnowledgeGraph, history, whole
 from loger.grounding import Groundings
 from loger.learning.estep import propose_hidden
-from loger.learning.fitted import FittedLogic
+from loger.learning.fitted import FittedLogic, MStep
 from loger.learning.pools import pair_scores, uniform_items
+from loger.learning.problem import Problem
 from loger.logic.config import EMConfig
 from loger.logic.mln import (
     Floats,
@@ -31,31 +30,19 @@ from loger.logic.mln import (
 from loger.ranking.ranker import Ranker
 
 if TYPE_CHECKING:
-    from scipy.sparse import csr_array
-
-Pairs = tuple[NDArray[np.int32], NDArray[np.int32]]
-Labelled = tuple[Pairs, NDArray[np.bool_], Floats]
-"""Pairs, which of them are held out, and their scores."""
-ENOUGH_PAIRS = 10_000
-"""Held-out pairs by which p and q are made probabilities: two numbers each need no more."""
+    pass
 
 
-def pseudo_m_step(
-    ranker: Callable[[FittedLogic], Ranker],
-    calibrated: Callable[[FittedLogic], FittedLogic],
-    start: FittedLogic,
-    config: EMConfig,
-    engine: Engine,
-    *,
-    rescale: bool,
-) -> tuple[FittedLogic, float, float]:
-    """Σ_O log p + Σ_H [q log p + (1 − q) log(1 − p)] − ½λ‖w‖², by w.
+def pseudo_m_step(problem: Problem, start: FittedLogic | None) -> MStep:
+    """Maximise Σ_G log p + Σ_H [q log p + (1 − q) log(1 − p)] − ½λ‖w‖² by w; Eq. 3 is its gradient.
 
-    ``ranker`` puts what is fitted beside the present encoder, ``calibrated`` makes its p and q
-    probabilities.
+    It differs from the paper in the penalty λ (0 in the preset ``paper``), in that q is calibrated,
+    and in that where users are very many some stand for all. The bound has the entropy of q added,
+    which makes it the evidence lower bound.
     """
-    draft = calibrated(start)  # q of the present encoder
-    present = ranker(draft)
+    config, engine = problem.config, problem.engine
+    draft = problem.calibrated(start or problem.blank(problem.rules))  # q of the present encoder
+    present = problem.ranker(draft)
     graph = whole(present.graph)
     some = pseudo_users(graph, config)
     each = graph.n_users / len(some)  # for how many users one stands
@@ -70,12 +57,13 @@ def pseudo_m_step(
         l2=config.l2 / each,
         rate=config.rate * each,
         steps=config.steps,
-        rescale=rescale,
+        rescale=start is None,
     )
     entropy = -_sum_x_log_x(q) - _sum_x_log_x(1 - q)
-    fitted = calibrated(FittedLogic(logic, draft.fusion))
+    fitted = problem.calibrated(FittedLogic(logic, draft.fusion))
     fusion = replace(fitted.fusion, encoder_weight=fitted.fusion.calibration.slope)
-    return replace(fitted, fusion=fusion), each * (before + entropy), each * (after + entropy)
+    fitted = replace(fitted, fusion=fusion)
+    return MStep(fitted, each * (before + entropy), each * (after + entropy))
 
 
 def pseudo_users(graph: KnowledgeGraph, config: EMConfig) -> NDArray[np.int64]:
@@ -138,55 +126,3 @@ def solve_pseudo(
         popularity=0.0,
     )
     return solved, objective(first)[0], objective(w)[0]
-
-
-# ── p and q as probabilities: of held-out pairs against uniform unobserved ones ───────────────
-
-
-def calibration_pairs(held_out: csr_array, users: NDArray[np.int64], seed: int) -> Pairs:
-    """Held-out pairs of users; where they are very many, some."""
-    part = held_out[users]
-    owners = np.repeat(users, np.diff(part.indptr)).astype(np.int32)
-    items = part.indices.astype(np.int32)
-    if len(owners) <= ENOUGH_PAIRS:
-        return owners, items
-    rng = np.random.default_rng([seed, 0xCA1B])
-    some = np.sort(rng.choice(len(owners), size=ENOUGH_PAIRS, replace=False))
-    return owners[some], items[some]
-
-
-def labelled(ranker: Ranker, pairs: Pairs, seed: int, engine: Engine) -> Labelled:
-    """Held-out pairs and uniform unobserved ones, as many: which are held out, and the encoder's
-    scores as the model has them."""
-    users, items = pairs
-    others = uniform_items(whole(ranker.graph), users, 1, np.random.default_rng([seed, 0xCA1]))[1]
-    labels = np.repeat([True, False], [len(users), len(others[others >= 0])])
-    u = np.concatenate([users, users[others >= 0]])
-    v = np.concatenate([items, others[others >= 0]])
-    return (u, v), labels, pair_scores(ranker, u, v, engine)
-
-
-def calibrated(
-    fitted: FittedLogic, logic_graph: Graph, pairs: Labelled, config: EMConfig, engine: Engine
-) -> FittedLogic:
-    """The model with weights scaled, and a prior, so that p and q are probabilities.
-
-    That is, of held-out pairs against uniform unobserved ones, ``negatives`` for each.
-    """
-    (u, v), labels, s = pairs
-    groundings = fitted.logic.ground(logic_graph, u, v, engine)
-    weights = np.where(labels, 1.0, config.negatives)  # for how many pairs one stands
-    fusion = replace(fitted.fusion, calibration=fit_calibration(s, labels, weights))
-    if not additive(config.feature) or config.likelihood == "pseudo":
-        return replace(fitted, fusion=fusion)
-    logits = fitted.logic.pair_logits(logic_graph, groundings)
-    p = fit_calibration(logits, labels, weights)
-    scale = p.slope if p.slope > 0 else 1.0
-    logic = replace(
-        fitted.logic,
-        weights=fitted.logic.weights * scale,
-        popularity=fitted.logic.popularity * scale,
-        prior=p.intercept,
-    )
-    fusion = replace(fusion, encoder_weight=fusion.encoder_weight * scale)
-    return replace(fitted, logic=logic, fusion=fusion)

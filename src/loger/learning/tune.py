@@ -14,15 +14,18 @@ import numpy as np
 from loger.config import with_setting
 from loger.learning.em import EM
 from loger.learning.fitted import FittedLogic, Round
+from loger.learning.mstep import listwise_of, listwise_settings, solve
+from loger.learning.pools import Pool
 from loger.logic.config import EMConfig, Tried
 from loger.logic.mln import Floats
 from loger.metrics.report import resampled_means
+from loger.rules import RuleSet
 
-RECENCIES = (0.0, 0.5, 1.0)
+RECENCY_EXPONENTS = (0.0, 0.5, 1.0)
 """What a fit tries where the data have times, unless told otherwise, …"""
-STRENGTHS = (0.0, 0.5, 1.0)
+STRENGTH_EXPONENTS = (0.0, 0.5, 1.0)
 """… where they have strengths of interactions: not at all, by the root, in proportion …"""
-POPULARITIES = (0.0, 0.75)
+POPULARITY_EXPONENTS = (0.0, 0.75)
 """… and then of the exponent by which popular items are discounted: dense data want it."""
 
 
@@ -56,7 +59,7 @@ def tuned(
     """
     best, tried = problem(config), list[Tried]()
     if best.few:
-        return _likely(problem, best, tune, start)
+        return _tuned_by_folds(problem, best, tune, start)
     first = start(best)
     for name, values in tune.items():
         results: list[tuple[float, EM, FittedLogic]] = []
@@ -69,7 +72,7 @@ def tuned(
     return best, first, tried
 
 
-def _likely(
+def _tuned_by_folds(
     problem: Callable[[EMConfig], EM], best: EM, tune: Mapping[str, Sequence[Any]], start: Start
 ) -> tuple[EM, FittedLogic, list[Tried]]:
     """The problem whose settings are best for labels that are left out. Exponents of a walk are
@@ -78,7 +81,7 @@ def _likely(
     tried = list[Tried]()
     for name, values in tune.items():
         others = [_other(problem, best, with_setting(best.config, name, v)) for v in values]
-        shares = _shares([em.left_out() for em in others])
+        shares = _shares([left_out_ndcg(em) for em in others])
         tried += [(name, v, float(share)) for v, share in zip(values, shares, strict=True)]
         likeliest = others[int(shares.argmax())]
         if all(replace(em.config, walk=best.config.walk) == best.config for em in others):
@@ -88,30 +91,30 @@ def _likely(
     return best, start(best), tried
 
 
-def _shares(told: Sequence[Floats]) -> Floats:
+def _shares(values: Sequence[Floats]) -> Floats:
     """How often each is best in the mean over users, if these are drawn again and again."""
-    if not len(told[0]):
-        return np.full(len(told), 1 / len(told))
-    means = resampled_means(np.stack(told, axis=1), 1000, 0)
+    if not len(values[0]):
+        return np.full(len(values), 1 / len(values))
+    means = resampled_means(np.stack(values, axis=1), 1000, 0)
     best = means >= means.max(1, keepdims=True) - 1e-12
     out: Floats = (best / best.sum(1, keepdims=True)).mean(0)
     return out
 
 
-def with_or_without(em: EM, first: FittedLogic) -> tuple[FittedLogic, list[Tried]]:
+def drop_derived_rules_if_harmful(em: EM, first: FittedLogic) -> tuple[FittedLogic, list[Tried]]:
     """The first M-step with rules over derived relations, or without where these are better without
     on development users by more than chance (one standard error), and what each came to."""
     derived = np.array([rule.derived for rule in first.logic.rules])
     if not derived.any() or derived.all() or not (em.few or len(em.dev_users)):
         return first, []
-    worth = _shares([em.left_out(), em.left_out(derived=False)]) if em.few else None
+    worth = _shares([left_out_ndcg(em), left_out_ndcg(em, derived=False)]) if em.few else None
     if worth is not None and worth[0] >= worth[1]:
         return first, _of_derived(*worth.tolist())
     logic = replace(first.logic, weights=np.where(derived, 0.0, first.logic.weights))
     fewer = replace(first, logic=logic).without_idle_rules()
-    plain, before, after = em.m_step(fewer)
+    plain, before, bound = em.m_step(fewer)
     if worth is not None:
-        row = replace(first.trace[0], bound_before=before, bound=after)
+        row = replace(first.trace[0], bound_before=before, bound=bound)
         return replace(plain, trace=(row,)), _of_derived(*worth.tolist())
     used, _ = em.dev_metrics(first)
     unused, recalls = em.dev_metrics(plain)
@@ -119,7 +122,20 @@ def with_or_without(em: EM, first: FittedLogic) -> tuple[FittedLogic, list[Tried
     tried = _of_derived(first.trace[0].ndcg, ndcg)
     if gain.mean() <= gain.std() / np.sqrt(len(gain)):
         return first, tried
-    return replace(plain, trace=(Round(0, before, after, 0, 0, ndcg, recall),)), tried
+    return replace(plain, trace=(Round(0, before, bound, 0, 0, ndcg, recall),)), tried
+
+
+def left_out_ndcg(em: EM, derived: bool = True) -> Floats:
+    """NDCG of users with labels by what those of others teach, with or without rules over derived
+    relations: where labels are few, settings are compared by it; [users with hits]."""
+    pool = _pool(em, derived)
+    return listwise_settings(em, pool, None)[0].left_out(pool)
+
+
+def _pool(em: EM, derived: bool) -> Pool:
+    """The present candidates, by all rules or by those over given relations alone."""
+    rules = tuple(r for r in em.candidates.gathered(em).rules if derived or not r.derived)
+    return em.candidates.present(em, RuleSet(rules))
 
 
 def _of_derived(used: float, unused: float) -> list[Tried]:
@@ -170,7 +186,7 @@ def opacity_curve(em: EM, shares: Sequence[float] = (*SHARES, 1.0)) -> list[Opac
     return [row for row, _ in _tried(em, shares, derived=True)]
 
 
-def least_opaque(em: EM, first: FittedLogic) -> tuple[EM, FittedLogic, list[Tried]]:
+def smallest_encoder_share(em: EM, first: FittedLogic) -> tuple[EM, FittedLogic, list[Tried]]:
     """The first M-step with the least opacity that is free, the problem with that limit, and what
     was tried; as they were where a limit was given or there is nothing to lower."""
     config = em.config
@@ -187,8 +203,29 @@ def least_opaque(em: EM, first: FittedLogic) -> tuple[EM, FittedLogic, list[Trie
     return em.with_opacity(1.0), first, tried
 
 
+def encoder_lowered(em: EM, shares: Sequence[float], derived: bool = True) -> list[FittedLogic]:
+    """The first M-step with the encoder's weight lowered to some shares of what is best, with or
+    without rules over derived relations."""
+    pool = _pool(em, derived)
+    free = em.candidates.best_weights(em, pool)
+    objective = listwise_of(em, pool, free.fitted)
+    steps, nearest = {1.0: free}, free.fitted
+    for share in sorted({*shares} - {1.0}, reverse=True):  # each from its neighbour
+        most = share * free.fitted.fusion.encoder_weight
+        steps[share] = solve(em, objective, nearest, most)
+        nearest = steps[share].fitted
+    out, pairs = [], em.labelled_pairs(free.fitted)
+    for share in shares:
+        step = steps[share]
+        fitted = em.calibrated(step.fitted.without_idle_rules(), pairs)
+        nothing = float("nan")  # nobody has been ranked yet
+        row = Round(0, step.bound_before, step.bound, 0, 0, nothing, nothing)
+        out.append(replace(fitted, trace=(row,)))
+    return out
+
+
 def _tried(em: EM, shares: Sequence[float], derived: bool) -> list[tuple[Opacity, FittedLogic]]:
-    *fitted, best = em.with_encoder((*shares, 1.0), derived)
+    *fitted, best = encoder_lowered(em, (*shares, 1.0), derived)
     free = em.dev_metrics(best, USERS)[0]
     out = []
     for share, one in zip(shares, fitted, strict=True):
@@ -197,6 +234,6 @@ def _tried(em: EM, shares: Sequence[float], derived: bool) -> list[tuple[Opacity
         low, high = (float(x) for x in np.quantile(means, [0.025, 0.975]))
         mean, difference = float(ndcg.mean()), float((ndcg - free).mean())
         row = replace(one.trace[0], ndcg=mean, recall=float(recall.mean()))
-        told = Opacity(share, em.opacity(one), mean, difference, low, high)
-        out.append((told, replace(one, trace=(row,))))
+        opacity = Opacity(share, em.encoder_share(one), mean, difference, low, high)
+        out.append((opacity, replace(one, trace=(row,))))
     return out

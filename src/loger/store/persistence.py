@@ -14,40 +14,27 @@ from numpy.typing import NDArray
 from loger import __version__
 from loger.config import LOGERConfig
 from loger.data.update_log import Updates
-from loger.encoder import Calibration, Encoder, TransE, TransEConfig
-from loger.encoder.folding import has_sums, vectors
-from loger.encoder.protocol import Own
+from loger.encoder import Encoder, TransE, TransEConfig
 from loger.engine.settings import from_names
 from loger.errors import LogerError, UnknownNameError
-from loger.explain.reasoned import PathReasoner
 from loger.graph import KnowledgeGraph, Pairs, checked_ids, whole
 from loger.graph.catalogue import NOTHING, Catalogue, FilterOnlyColumn
-from loger.grounding.plans import compiled
-from loger.learning.fitted import Fitted, Round
-from loger.logic.config import EMConfig
+from loger.learning.fitted import LARGEST, Fitted, FittedLogic, logic_of, logic_parts, reasoner_of
 from loger.logic.mining import Mined
-from loger.logic.mln import Logic, uses_strength
-from loger.ranking.ranker import Fusion, Ranker
-from loger.rules import MAX_HOPS, RuleSet, make_rule
+from loger.ranking.ranker import Ranker
 from loger.store import bundle as storage
-
-MAX_RULES = 5_000
-"""The most rules of a bundle; tables of compiled rules grow with their square."""
-LARGEST = 1e15
-"""The largest weight, in absolute value: sums of such weights are finite in single precision."""
 
 
 def save(folder: Path | str, name: str, fitted: Fitted) -> None:
     """Write a fitted model, with the record of how it was made: a manifest and safetensors."""
     ranker = fitted.ranker
-    graph, logic, fusion = whole(ranker.graph), ranker.logic, ranker.fusion
+    graph = whole(ranker.graph)
     if getattr(ranker.encoder, "n_users_", graph.n_users) != graph.n_users:
         raise LogerError(
             "the encoder has no vectors of users who were only tried; "
             "take them in with update(users=…), then save"
         )
-    if len(logic.rules) > MAX_RULES:
-        raise LogerError(f"a bundle holds up to {MAX_RULES:,} rules, got {len(logic.rules):,}")
+    learned, logic_arrays = logic_parts(FittedLogic(ranker.logic, ranker.fusion, fitted.trace))
     graph_about, graph_arrays = storage.graph_parts(graph)
     about = {
         **graph_about,
@@ -57,12 +44,7 @@ def save(folder: Path | str, name: str, fitted: Fitted) -> None:
         "encoder_config": asdict(ranker.encoder.config),  # type: ignore[attr-defined]
         "fingerprint": graph.fingerprint,
         "learned": {
-            "prior": logic.prior,
-            "popularity": logic.popularity,
-            "encoder_weight": fusion.encoder_weight,
-            "own": None if fusion.own is None else list(fusion.own),
-            "calibration": asdict(fusion.calibration),
-            "trace": [asdict(row) for row in fitted.trace],
+            **learned,
             "tried": [list(row) for row in fitted.tried],
             "mined": fitted.mined.record(),
         },
@@ -73,7 +55,7 @@ def save(folder: Path | str, name: str, fitted: Fitted) -> None:
         **({} if fitted.updates is None else {"updates": fitted.updates.record()}),
         **({"catalogue": _catalogue_about(fitted.catalogue)} if fitted.catalogue else {}),
     }
-    arrays = {"logic": _logic_arrays(logic), "encoder": ranker.encoder.state(), **graph_arrays}
+    arrays = {"logic": logic_arrays, "encoder": ranker.encoder.state(), **graph_arrays}
     if fitted.catalogue.filter_only or fitted.catalogue.images:
         arrays["catalogue"] = _catalogue_arrays(fitted.catalogue)
     if len(ranker.held_out):
@@ -99,28 +81,20 @@ def _parsed(bundle: storage.Bundle) -> tuple[str, Fitted, Callable[[], Encoder]]
     given = _given(graph, about["encoder"])
     encoder = make_encoder().load_state(given, arrays["encoder"])
     learned = about["learned"]
-    for name in ("prior", "popularity", "encoder_weight"):
-        _finite(learned[name], name)
-    logic = _logic(graph, config.em, learned, arrays["logic"])
-    calibration = Calibration(**learned["calibration"])
-    _finite(calibration.slope, "slope")
-    _finite(calibration.intercept, "intercept")
-    own = _own(encoder, learned["own"])
-    weight = learned["encoder_weight"]
-    fusion = Fusion(config.em.fusion, weight, calibration, config.em.alpha, own)
-    ranker = Ranker.of(graph, encoder, logic, fusion, config.em.walk, config.sample)
+    model = logic_of(graph, encoder, config.em, learned, arrays["logic"])
+    walk, sample = config.em.walk, config.sample
+    ranker = Ranker.of(graph, encoder, model.logic, model.fusion, walk, sample)
     if "held_out" in arrays:
         ranker = replace(ranker, held_out=_held_out(graph, arrays["held_out"]))
-    trace = tuple(Round(**row) for row in learned["trace"])
     tried = [(name, value, ndcg) for name, value, ndcg in learned["tried"]]
     mined = Mined.of_record(given, learned["mined"])
-    reasoner = _reasoner(ranker, config, arrays["reasoner"]) if "reasoner" in arrays else None
+    reasoner = reasoner_of(ranker, config, arrays["reasoner"]) if "reasoner" in arrays else None
     updates = _updates(graph, about["updates"]) if "updates" in about else None
     catalogue = NOTHING
     if "catalogue" in about:
         catalogue = _catalogue(graph, about["catalogue"], arrays.get("catalogue", {}))
     beside = updates, about.get("fit"), catalogue
-    fitted = Fitted(ranker, config, trace, tried, mined, reasoner, *beside)
+    fitted = Fitted(ranker, config, model.trace, tried, mined, reasoner, *beside)
     return about["name"], fitted, make_encoder
 
 
@@ -182,26 +156,6 @@ def _updates(graph: KnowledgeGraph, record: Mapping[str, Any]) -> Updates:
     return updates
 
 
-def _own(encoder: Encoder, own: Any) -> Own | None:
-    """What items' own parts count beside the encoder's sums, if it has any."""
-    if own is None:
-        return None
-    if not has_sums(encoder) or len(own) != 2:
-        raise LogerError("own parts of items are saved, and the encoder has none")
-    for value in own:
-        _finite(value, "own")
-    return float(own[0]), float(own[1])
-
-
-def _reasoner(ranker: Ranker, config: LOGERConfig, state: storage.Arrays) -> PathReasoner:
-    """φ as it was saved, among the encoder's vectors."""
-    from loger.reasoner.walker import Reasoner
-
-    tables = vectors(ranker.encoder, whole(ranker.graph))
-    walker = Reasoner(config.reasoner).load_state(whole(ranker.logic_graph), *tables, state)
-    return PathReasoner(walker, config.search)
-
-
 def _held_out(graph: KnowledgeGraph, arrays: storage.Arrays) -> Pairs:
     """Known pairs of the graph's users and items."""
     users = checked_ids(arrays["users"], graph.n_users, "user")
@@ -209,53 +163,6 @@ def _held_out(graph: KnowledgeGraph, arrays: storage.Arrays) -> Pairs:
     if len(users) != len(items):
         raise LogerError(f"held out are {len(users)} users and {len(items)} items, not pairs")
     return Pairs.sorted(users, items)
-
-
-def _logic_arrays(logic: Logic) -> dict[str, NDArray[np.generic]]:
-    """Rules as relation numbers, -1 after the end of each, and what belongs to them."""
-    longest = max(len(rule) for rule in logic.rules)
-    relations = np.full((len(logic.rules), longest), -1, dtype=np.int64)
-    for row, rule in zip(relations, logic.rules, strict=True):
-        row[: len(rule)] = rule.relations
-    arrays: dict[str, NDArray[np.generic]] = {"rules": relations, "weights": logic.weights}
-    if logic.scales is not None:
-        arrays["scales"] = logic.scales
-    return arrays
-
-
-def _logic(
-    graph: KnowledgeGraph, config: EMConfig, learned: Mapping[str, Any], arrays: storage.Arrays
-) -> Logic:
-    """What ``_logic_arrays`` took apart."""
-    table = arrays["rules"]
-    if table.ndim != 2 or table.dtype != np.int64 or not 1 <= len(table) <= MAX_RULES:
-        raise LogerError(f"rules must be 1 to {MAX_RULES:,} rows, got {table.dtype} {table.shape}")
-    rows = [[int(r) for r in row if r >= 0] for row in table[:, : MAX_HOPS + 1]]
-    rules = RuleSet(tuple(make_rule(graph, row) for row in rows))
-    compiled(graph, rules)  # refuses a rule that is there twice
-    weights, scales = _of_rules(arrays, "weights", rules), None
-    if uses_strength(config.feature):
-        scales = _of_rules(arrays, "scales", rules)
-        if not bool((scales > 0).all()):
-            raise LogerError("the scales of rules must be above 0")
-    numbers = learned["prior"], learned["popularity"]
-    return Logic(rules, weights, config.feature, config.active_walk, scales, *numbers)
-
-
-def _of_rules(arrays: storage.Arrays, name: str, rules: RuleSet) -> NDArray[np.float64]:
-    """An array with a finite number for each rule."""
-    array = arrays[name]
-    if array.dtype != np.float64 or array.shape != (len(rules),):
-        raise LogerError(f"{name} must be a number for each of {len(rules)} rules")
-    values = np.array(array, dtype=np.float64)
-    if not bool((np.abs(values) <= LARGEST).all()):  # nor is NaN
-        raise LogerError(f"{name} must be finite and at most {LARGEST:g}")
-    return values
-
-
-def _finite(value: Any, name: str) -> None:
-    if type(value) not in (int, float) or not abs(value) <= LARGEST:
-        raise LogerError(f"{name} must be a finite number up to {LARGEST:g}, got {value!r:.50}")
 
 
 def _check_encoder(

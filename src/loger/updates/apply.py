@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from loger.data.update_log import Update, Updates
 from loger.encoder.cold_start import Moved
-from loger.encoder.folding import vectors
 from loger.encoder.protocol import AdditiveEncoder, Encoder
 from loger.errors import LogerError, UnknownNameError
 from loger.explain.reasoned import PathReasoner
@@ -32,7 +31,7 @@ from loger.graph.edits import (
     without_entities,
     without_facts,
 )
-from loger.learning.fitted import Fitted
+from loger.learning.fitted import Fitted, mined_on, reasoner_of
 from loger.logic.mining import Mined
 from loger.metrics.ranking import hits, ndcg
 from loger.ranking.ranker import Ranker
@@ -240,12 +239,7 @@ def _renamed(rule: Rule, relations: Ints) -> Rule:
 def _mined(mined: Mined, before: KnowledgeGraph, graph: KnowledgeGraph) -> Mined:
     """The rules that were tried, which are those of the graph less its derived relations."""
     old, new = (sum(not r.derived for r in g.relations) for g in (before, graph))
-    if old == new:
-        return mined
-    numbers = np.concatenate([np.arange(old), np.arange(old) + new])
-    measures = tuple(replace(m, rule=_renamed(m.rule, numbers)) for m in mined.measures)
-    rules = RuleSet(tuple(_renamed(rule, numbers) for rule in mined.rules))
-    return replace(mined, rules=rules, measures=measures)
+    return mined if old == new else mined_on(mined, graph.given)
 
 
 def _moved_pairs(pairs: Pairs, before: KnowledgeGraph, moved: Renumbered) -> Pairs:
@@ -264,18 +258,12 @@ def _reasoner(
     """φ among the vectors as they are now."""
     if reasoner is None:
         return None
-    from loger.reasoner.walker import Reasoner
-
-    graph = whole(ranker.graph)
-    if len(graph.relations) != relations:
+    if len(ranker.graph.relations) != relations:
         raise LogerError(
             "a path reasoner walks along the relations of its fit alone; leave out the facts of "
             "new relations, or fit again"
         )
-    tables = vectors(ranker.encoder, graph)
-    config, state = fitted.config, reasoner.walker.state()
-    walker = Reasoner(config.reasoner).load_state(whole(ranker.logic_graph), *tables, state)
-    return PathReasoner(walker, config.search)
+    return reasoner_of(ranker, fitted.config, reasoner.walker.state())
 
 
 # ── the log ─────────────────────────────────────────────────────────────────────────────
