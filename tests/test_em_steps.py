@@ -251,7 +251,8 @@ def test_rules_of_no_weight_are_left_out_but_for_one():
 
 
 def test_all_rules_are_tried_on_a_few_users_first_where_there_are_many(monkeypatch):
-    em = problem(screen_users=5)
+    monkeypatch.setattr(mstep, "SCREEN_USERS", 5)
+    em = problem()
     asked = []
 
     def noted(em, rules, users):
@@ -268,7 +269,8 @@ def test_all_rules_are_tried_on_a_few_users_first_where_there_are_many(monkeypat
     asked.clear()
     em.m_step(model)
     assert asked == []  # candidates are gathered once
-    em = problem(screen_users=16)
+    monkeypatch.setattr(mstep, "SCREEN_USERS", 16)
+    em = problem()
     em.start()
     assert [len(users) for _, users in asked] == [16]
 
@@ -356,13 +358,16 @@ def test_users_without_a_hit_do_not_matter_to_the_weights():
     assert np.array_equal(np.diff(some.starts), np.unique(some.found.users, return_counts=True)[1])
 
 
-def test_many_held_out_interactions_need_fewer_users():
-    em, few = problem(), problem(fit_pairs=5)
+def test_many_held_out_interactions_need_fewer_users(monkeypatch):
+    em = problem()
+    monkeypatch.setattr("loger.learning.problem.FIT_PAIRS", 5)
+    few = problem()
     held = np.diff(em.held_out.indptr)
     assert set(few.fit_users) < set(em.fit_users) and (few.dev_users == em.dev_users).all()
     assert held[few.fit_users].sum() >= 5 > held[few.fit_users].sum() - held[few.fit_users].max()
     assert (few.all_users == few.fit_users).all()
-    assert len(problem(fit_pairs=10**6).fit_users) == len(em.fit_users)
+    monkeypatch.setattr("loger.learning.problem.FIT_PAIRS", 10**6)
+    assert len(problem().fit_users) == len(em.fit_users)
 
 
 def test_probabilities_of_very_many_pairs_are_of_a_part_of_them(monkeypatch):
@@ -398,8 +403,9 @@ def slow_teaching(em: EM, pool, w, scales) -> float:
     return total / (len(taught.starts) - 1)
 
 
-def test_what_the_encoder_expects_counts_as_much_as_so_many_users_with_one_label():
-    em = problem(l2=0.01, teacher=4.0, taught_users=7)
+def test_what_the_encoder_expects_counts_as_much_as_so_many_users_with_one_label(monkeypatch):
+    monkeypatch.setattr("loger.learning.problem.TAUGHT_USERS", 7)
+    em = problem(l2=0.01, teacher=4.0)
     pool = candidate_pool(em, RULES, em.fit_users)
     assert set(pool.taught.found.users) == set(em.taught_users)
     assert len(em.taught_users) == 7

@@ -82,7 +82,8 @@ def slow_weights(known, lessons, strength, l2):
 
 def test_users_are_left_out_of_what_they_are_to_tell(monkeypatch):
     monkeypatch.setattr(listwise, "FOLDS", 3)
-    question, taught, _ = asked(problem(teacher=None, l2=0.05, taught_users=5))
+    monkeypatch.setattr("loger.learning.problem.TAUGHT_USERS", 5)
+    question, taught, _ = asked(problem(teacher=None, l2=0.05))
     labels, n = question.lists, len(question.lists)
     lessons, told = (
         parts(taught, np.ones(len(taught))),

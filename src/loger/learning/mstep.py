@@ -17,11 +17,13 @@ from loger.grounding import Walk
 from loger.learning.fitted import FittedLogic, MStep
 from loger.learning.listwise import Listwise, ListwiseSettings
 from loger.learning.pools import Pool, gather
-from loger.learning.problem import Problem
+from loger.learning.problem import FIT_PAIRS, Problem
 from loger.logic.mln import log_popularity
 from loger.ranking.ranker import Fusion
 from loger.rules import RuleSet
 
+SCREEN_USERS = 1500
+"""Users on whom all rules are tried; those of no weight are not looked at again."""
 SHARE_STEPS = 5
 """Halvings by which the encoder's weight is lowered to its share."""
 
@@ -162,8 +164,8 @@ def screened_rules(problem: Problem) -> RuleSet:
     """The rules less those that get no weight on a few users."""
     config, users = problem.config, problem.fit_users
     # As small a part of the interactions that are enough as of the users.
-    pairs = config.fit_pairs * config.screen_users // config.fit_users
-    most = min(config.screen_users, problem.enough(users, pairs))
+    pairs = FIT_PAIRS * SCREEN_USERS // config.fit_users
+    most = min(SCREEN_USERS, problem.enough(users, pairs))
     if len(users) <= most:
         return problem.rules
     few = users[:: max(1, len(users) // most)]

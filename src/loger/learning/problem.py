@@ -32,6 +32,11 @@ if TYPE_CHECKING:
     pass
 
 Pairs = tuple[NDArray[np.int32], NDArray[np.int32]]
+FIT_PAIRS = 50_000
+"""Held-out interactions that are enough to learn from: where so many are of fewer users than
+``fit_users``, fewer teach."""
+TAUGHT_USERS = 200
+"""Users by whose candidates the encoder teaches the rules."""
 DEPTH = 10
 """Length of the lists by which rounds and settings are compared."""
 SHARE_USERS = 300
@@ -108,7 +113,7 @@ class Problem:
         """Whether users with labels are too few to keep any of them apart for comparing: all teach,
         and those left out of folds choose."""
         cut = min(config.fit_users, int(np.ceil((1.0 if self.few else 0.6) * len(order))))
-        enough = self.enough(order, config.fit_pairs)
+        enough = self.enough(order, FIT_PAIRS)
         self.fit_users = np.sort(order[: min(cut, enough)])
         """Users whose held-out interactions teach the weights, …"""
         self.dev_users = np.sort(order[cut : cut + config.dev_users])
@@ -126,7 +131,7 @@ class Problem:
         """Users that the encoder teaches the rules by, whatever is held out of them."""
         known = np.unique(self.graph.interactions[1]).astype(np.int64)
         rng = np.random.default_rng([self.config.seed, 0x7EAC])
-        return np.sort(rng.permutation(known)[: self.config.taught_users])
+        return np.sort(rng.permutation(known)[:TAUGHT_USERS])
 
     # ── what is fitted, beside the present encoder ──────────────────────────────────────
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from loger.grounding import Walk
 from loger.logic.mln import Feature, uses_strength
@@ -53,8 +54,6 @@ class EMConfig:
     """What the encoder expects counts as much as so many users with one label each (one with m
     counts √m): it teaches the rules where labels are few (``listwise`` only); 0: it does not; None:
     as much as makes users with labels who are left out most likely (docs/adr/0015)."""
-    taught_users: int = 200
-    """Users whose candidates it teaches by."""
     many_labels: int = 300
     """From so many users with labels on the encoder does not teach, and settings are compared on
     users of whom nothing is learned; with fewer all teach, and those left out of folds choose."""
@@ -83,20 +82,19 @@ class EMConfig:
     """Steps of gradient ascent at that rate, as published; 0 solves to the optimum."""
     fit_users: int = 6000
     """Users whose held-out interactions the listwise likelihood is of …"""
-    fit_pairs: int = 50_000
-    """… fewer if these have so many …"""
     dev_users: int = 4000
     """… and others on whom rounds and settings are compared."""
     pseudo_users: int = 4000
     """Users whose pairs the pseudo-likelihood is of, standing for all: it has few weights to learn
     and a hundred pairs of each user."""
-    screen_users: int = 1500
-    """Users on whom all rules are tried; those of no weight are not looked at again."""
     rule_candidates: int = 40
     """Each rule's best items are candidates in the listwise likelihood, …"""
     main_candidates: int = 100
     """… and so many of the encoder and of rules over other users."""
     seed: int = 0
+    FORMER: ClassVar[Mapping[str, Any]] = {
+        "taught_users": 200, "fit_pairs": 50_000, "screen_users": 1500,
+    }  # fmt: skip
 
     @property
     def active_walk(self) -> Walk | None:

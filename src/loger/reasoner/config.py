@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, ClassVar, Literal
+
+MARGIN = 0.2
+"""By which the true hop is to win."""
+NEIGHBOURS = 8
+"""Other neighbours of the node that the true entity is held against …"""
+STRANGERS = 8
+"""… and entities of its type from anywhere."""
+FINAL_RATE = 3e-4
+"""The learning rate at the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,22 +26,19 @@ class ReasonerConfig:
     """Whether the gates see where the walk began."""
     likeness: Literal["cosine", "dot"] = "cosine"
     """Cosine after a projection, or (the paper) the plain product."""
-    margin: float = 0.2
-    """By which the true hop is to win."""
     paths_per_pair: int = 2
     """Training paths drawn for an observed pair …"""
     paths_per_user: int = 20
     """… and for all pairs of a user at most."""
-    neighbours: int = 8
-    """Other neighbours of the node that the true entity is held against …"""
-    strangers: int = 8
-    """… and entities of its type from anywhere."""
     epochs: int = 6
     batch: int = 512
     rate: float = 3e-3
-    final_rate: float = 3e-4
-    """The learning rate falls linearly from the one to the other."""
+    """The learning rate at first; it falls linearly to ``FINAL_RATE``."""
     seed: int = 0
+    FORMER: ClassVar[Mapping[str, Any]] = {
+        "margin": MARGIN, "neighbours": NEIGHBOURS, "strangers": STRANGERS,
+        "final_rate": FINAL_RATE,
+    }  # fmt: skip
 
 
 PAPER = ReasonerConfig(attention="sigmoid", sees_user=False, likeness="dot")

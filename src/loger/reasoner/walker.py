@@ -40,7 +40,7 @@ from loger.errors import LogerError
 from loger.graph import INTERACTION, KnowledgeGraph, gather
 from loger.grounding import ground, nth_paths
 from loger.grounding.plans import compiled
-from loger.reasoner.config import ReasonerConfig
+from loger.reasoner.config import FINAL_RATE, MARGIN, NEIGHBOURS, STRANGERS, ReasonerConfig
 from loger.rules import MAX_HOPS, RuleSet
 
 Ints = NDArray[np.int64]
@@ -186,7 +186,7 @@ class Reasoner:
             loss.backward()  # type: ignore[no-untyped-call]
             losses.append(loss.item())
             done = (epoch + k / len(starts)) / config.epochs
-            parameters.step(config.rate + done * (config.final_rate - config.rate))
+            parameters.step(config.rate + done * (FINAL_RATE - config.rate))
             progress("training the reasoner", epoch * len(starts) + k, config.epochs * len(starts))
         self.losses_.append(float(np.mean(losses)) if losses else 0.0)
 
@@ -211,7 +211,7 @@ class Reasoner:
         others = np.concatenate([self._neighbours(here, rng), self._strangers(there, rng)], axis=1)
         ids = np.concatenate([there[:, None], others], axis=1)
         scores = torch.bmm(self._answers[ids], memory.entity.unsqueeze(2)).squeeze(2)
-        short = (self.config.margin - scores[:, :1] + scores[:, 1:]).clamp(min=0)
+        short = (MARGIN - scores[:, :1] + scores[:, 1:]).clamp(min=0)
         counted = torch.from_numpy((others != there[:, None]).astype(np.float32))
         return ((short * counted).sum(1) / counted.sum(1).clamp(min=1)).sum()
 
@@ -221,14 +221,14 @@ class Reasoner:
         counted = self._leaving(here).float()
         counted[rows, torch.from_numpy(way)] = 0
         true = memory.relations[rows, torch.from_numpy(way)].unsqueeze(1)
-        short = (self.config.margin - true + memory.relations).clamp(min=0)
+        short = (MARGIN - true + memory.relations).clamp(min=0)
         return ((short * counted).sum(1) / counted.sum(1).clamp(min=1)).sum()
 
     def _neighbours(self, entities: Ints, rng: np.random.Generator) -> Ints:
         """Neighbours of each entity, drawn evenly; [entities, neighbours]."""
         first = self.graph_.indptr[entities][:, None]
         sizes = self.graph_.indptr[entities + 1][:, None] - first
-        drawn = first + (rng.random((len(entities), self.config.neighbours)) * sizes).astype(int)
+        drawn = first + (rng.random((len(entities), NEIGHBOURS)) * sizes).astype(int)
         return np.asarray(self.graph_.tails[drawn], dtype=np.int64)
 
     def _strangers(self, entities: Ints, rng: np.random.Generator) -> Ints:
@@ -236,7 +236,7 @@ class Reasoner:
         offsets = self.graph_.vocabulary.offsets
         kind = np.searchsorted(offsets, entities, side="right") - 1
         first, sizes = offsets[kind][:, None], np.diff(offsets)[kind][:, None]
-        drawn = rng.random((len(entities), self.config.strangers)) * sizes
+        drawn = rng.random((len(entities), STRANGERS)) * sizes
         return np.asarray(first + drawn.astype(np.int64), dtype=np.int64)
 
     # ── walking ─────────────────────────────────────────────────────────────────────────
