@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -15,8 +16,10 @@ from loger.data import split
 from loger.data.demo import shop
 from loger.encoder import TransE, TransEConfig
 from loger.encoder.folding import vectors
+from loger.engine.settings import from_names
 from loger.errors import LogerError
 from loger.grounding import count_paths, paths
+from loger.logic.config import EMConfig
 from loger.logic.mining import mine
 from loger.reasoner.config import PAPER, ReasonerConfig
 from loger.reasoner.walker import Reasoner, training_paths
@@ -307,3 +310,12 @@ def test_vectors_of_other_encoders_fit_the_graph_or_are_refused(small_shop):
 
     with pytest.raises(LogerError, match="no tables of vectors"):
         vectors(Other(), graph)
+
+
+@pytest.mark.parametrize("kind", [ReasonerConfig, EMConfig])
+def test_a_setting_that_became_a_constant_is_read_if_it_had_its_value(kind) -> None:
+    stored = asdict(kind()) | kind.FORMER
+    assert from_names(kind, stored) == kind()
+    for name, value in kind.FORMER.items():
+        with pytest.raises(LogerError, match=rf"{name} is no longer a setting.*fit again"):
+            from_names(kind, stored | {name: value + 1})
