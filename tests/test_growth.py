@@ -76,7 +76,7 @@ def test_a_grown_graph_is_the_one_that_its_facts_make_in_whatever_order(graph, s
                     ids = [grown.vocabulary.id(*end) for end in ends]
                     rows.append((ids[0], r, ids[1], when))
         h, r, t, when = np.array(rows, dtype=np.int64).reshape(-1, 4).T
-        return h, r, t, (when if grown.times is not None else None)
+        return (h, r, t), (when if grown.times is not None else None)
 
     grown = after([0, 1, 2])
     assert_same(grown, scratch(grown.vocabulary, grown.relations, named(grown)))
@@ -135,7 +135,7 @@ def test_facts_go_alone_and_interactions_with_what_is_known_from_them(graph, see
     graph = clean(graph)
     h, r, t = (x.astype(np.int64) for x in graph.triples())
     chosen = rng.random(len(h)) < 0.3
-    less = without_facts(graph, Learned.all_of(graph), h[chosen], r[chosen], t[chosen]).graph
+    less = without_facts(graph, Learned.all_of(graph), (h[chosen], r[chosen], t[chosen])).graph
     words = graph.vocabulary
     of = [(words.type_of(e), words.names[e]) for e in range(graph.n_entities)]
     gone = {
@@ -173,9 +173,9 @@ def test_derived_facts_stay_with_their_items():
 def test_times_and_absent_facts_are_told():
     graph = KnowledgeGraph.from_triples(vocabulary(2, 2, 1, 1), RELATIONS, [0], [0], [2])
     with pytest.raises(LogerError, match="need times"):
-        with_facts(graph, np.array([0]), np.array([0]), np.array([3]), np.array([5]))
+        with_facts(graph, (np.array([0]), np.array([0]), np.array([3])), np.array([5]))
     with pytest.raises(LogerError, match=r"no fact \('user1', purchase, 'item0'\)"):
-        without_facts(graph, Learned.all_of(graph), np.array([1]), np.array([0]), np.array([2]))
+        without_facts(graph, Learned.all_of(graph), (np.array([1]), np.array([0]), np.array([2])))
     assert edge_places(graph, np.array([0, 1]), np.array([0, 0]), np.array([2, 2])).tolist() == [
         0,
         -1,

@@ -196,7 +196,7 @@ def test_what_comes_later_adds_up_in_any_order(graph, seed, rated):
         grown = graph
         for some in np.array_split(order, parts):
             ends = users[some], np.zeros(len(some), np.int64), items[some] + graph.n_users
-            grown = with_facts(grown, *ends, strengths=strong[some])
+            grown = with_facts(grown, ends, strengths=strong[some])
         return grown
 
     whole = after(np.arange(n), 1)

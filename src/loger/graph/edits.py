@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
+Triples = tuple[Ints, Ints, Ints]
+"""Heads, relations and tails of facts, by number."""
 _Array = TypeVar("_Array", bound="NDArray[Any] | None")
 PEOPLE_AND_ITEMS = ("user", "item")
 FEW = 16
@@ -474,9 +476,7 @@ def _by_name(relation: Relation) -> tuple[str, str, str]:
 
 def with_facts(
     graph: KnowledgeGraph,
-    heads: Ints,
-    relations: Ints,
-    tails: Ints,
+    triples: Triples,
     times: Ints | None = None,
     strengths: Floats | None = None,
 ) -> KnowledgeGraph:
@@ -487,9 +487,9 @@ def with_facts(
     one interaction alone is known by itself from now on, but what links a user and an item that
     interact says no more than their interaction (METHOD L3).
     """
-    if (times is None) != (graph.times is None) and (np.asarray(relations) == INTERACTION).any():
+    h, r, t = (np.asarray(x, dtype=np.int64) for x in triples)
+    if (times is None) != (graph.times is None) and (r == INTERACTION).any():
         raise LogerError("interactions need times where the graph knows times, and only there")
-    h, r, t = (np.asarray(x, dtype=np.int64) for x in (heads, relations, tails))
     when = np.zeros(len(h), np.int64) if times is None else np.where(r == INTERACTION, times, 0)
     stated = np.full(len(h), graph.default_strength) if strengths is None else strengths
     strong = np.where(r == INTERACTION, as_strengths(stated), 0.0)
@@ -571,13 +571,11 @@ def without_entities(graph: KnowledgeGraph, learned: Learned, gone: Ints) -> Ren
     return _less_entities(left, learned, lost)
 
 
-def without_facts(
-    graph: KnowledgeGraph, learned: Learned, heads: Ints, relations: Ints, tails: Ints
-) -> Renumbered:
+def without_facts(graph: KnowledgeGraph, learned: Learned, triples: Triples) -> Renumbered:
     """The graph less some facts, interactions among them; with an interaction all goes that is
     known from it alone, and entities, other than users and items, that were linked to nothing
     else."""
-    h, r, t = (np.asarray(x, dtype=np.int64) for x in (heads, relations, tails))
+    h, r, t = (np.asarray(x, dtype=np.int64) for x in triples)
     taken = r == INTERACTION
     places = fact_places(graph, h, r, t)
     left = without_edges(graph, np.concatenate([places, known_from(graph, h[taken], t[taken])]))

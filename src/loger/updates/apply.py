@@ -62,7 +62,7 @@ def updated(
     moved = with_entities(before, updates.learned, new.entities, new.relations)
     heads, relations, tails, times, strengths = new.numbered(moved.graph)
     when = None if before.times is None else times
-    graph = with_facts(moved.graph, heads, relations, tails, when, strengths)
+    graph = with_facts(moved.graph, (heads, relations, tails), when, strengths)
     moved = moved._replace(graph=graph)
     row = _count_added(before, moved, new, replace(entry or Update(), notes=changes.notes))
     log = (*updates.log, _with_ndcg(fitted.ranker, new, row, measure))
@@ -85,7 +85,7 @@ def removed(
     changes, filter_facts = _split_off_filter_only(changes, fitted.catalogue)
     fitted = replace(fitted, catalogue=_catalogue_after(fitted, filter_facts, {}, gone=True))
     held_out, facts = _to_remove(fitted.ranker, changes)
-    first = without_facts(before, updates.learned, *facts)
+    first = without_facts(before, updates.learned, facts)
     there = first.entities[np.array(gone, dtype=np.int64)]
     second = without_entities(first.graph, first.learned, there)
     entities = np.where(first.entities >= 0, second.entities[first.entities], -1)
@@ -115,9 +115,9 @@ def _present_interactions(ranker: Ranker, less: Changes) -> Changes:
     words, rows = whole(ranker.graph).vocabulary, less.interactions
     users, items = words.ids("user"), words.ids("item")
     asked = {users[u]: None for u in rows["user"]}
-    owners, owned = ranker.known(list(asked))
+    owners, had = ranker.known(list(asked))
     have = set(
-        zip(np.array(list(asked), dtype=np.int64)[owners].tolist(), owned.tolist(), strict=True)
+        zip(np.array(list(asked), dtype=np.int64)[owners].tolist(), had.tolist(), strict=True)
     )
     there = [
         (users[u], items[v] - len(users)) in have

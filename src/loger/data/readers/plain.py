@@ -72,13 +72,7 @@ def read(
             return None if named is None else Path(named)
         return locate(folder, *stems)
 
-    path = place(interactions, "interactions")
-    if path is None:
-        raise DataError(
-            "interactions are missing",
-            path=folder,
-            remedy="add interactions.csv, .tsv, .txt or .parquet",
-        )
+    path = needed(place(interactions, "interactions"), folder)
     return _dataset(
         path,
         place(triples, "triples", "kg"),
@@ -194,6 +188,14 @@ def locate(folder: Path, *stems: str, endings: tuple[str, ...] = ENDINGS) -> Pat
             remedy="keep one of them",
         )
     return matches[0] if matches else None
+
+
+def needed(interactions: Path | None, folder: Path | None) -> Path:
+    """The table of interactions; that there is none is an error."""
+    if interactions is None:
+        remedy = "add interactions.csv, .tsv, .txt or .parquet"
+        raise DataError("interactions are missing", path=folder, remedy=remedy)
+    return interactions
 
 
 def read_interactions(source: Path | Frame, notes: list[Note]) -> pl.DataFrame:

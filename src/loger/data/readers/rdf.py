@@ -21,7 +21,7 @@ from loger.data import headers, table_files
 from loger.data.assemble import OTHER, assemble
 from loger.data.dataset import Dataset, Note
 from loger.data.headers import Columns
-from loger.data.readers.plain import locate, read_columns, read_interactions
+from loger.data.readers.plain import locate, needed, read_columns, read_interactions
 from loger.errors import DataError, LogerError
 
 ENDINGS = (".nt", ".ttl")
@@ -37,13 +37,7 @@ _LAST_PART = r"([^/#:]+)[/#]*$"
 def read(folder: Path, *, positive_from: float | None = None, name: str | None = None) -> Dataset:
     """The data set of a folder with RDF files and interactions."""
     notes = list[Note]()
-    path = locate(folder, "interactions")
-    if path is None:
-        raise DataError(
-            "interactions are missing",
-            path=folder,
-            remedy="add interactions.csv, .tsv, .txt or .parquet",
-        )
+    path = needed(locate(folder, "interactions"), folder)
     interactions = read_interactions(path, notes)
     files = [
         p
