@@ -7,7 +7,6 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import typer
@@ -83,6 +82,8 @@ def compile_kernels() -> None:
 
 def _use_everything() -> None:
     """Do what people do, once and on little: kernels are compiled for the types that they meet."""
+    from tempfile import TemporaryDirectory
+
     from loger.baselines.slim import LocalSLIM
     from loger.config import LOGERConfig
     from loger.data.demo import shop
