@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from loger.config import LOGERConfig
 from loger.data.update_log import Updates
 from loger.encoder.calibration import Calibration
-from loger.encoder.folding import Own, has_sums
-from loger.encoder.protocol import Encoder
-from loger.encoder.folding import vectors
+from loger.encoder.folding import has_sums, vectors
+from loger.encoder.protocol import Encoder, Own
 from loger.errors import LogerError
 from loger.explain.reasoned import PathReasoner
 from loger.graph import KnowledgeGraph, whole

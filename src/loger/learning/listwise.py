@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from loger.encoder.folding import Own
+from loger.encoder.protocol import Own
 from loger.errors import LogerError
 from loger.learning.pools import Pool
 from loger.logic.mln import (

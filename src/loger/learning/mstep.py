@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from loger.encoder.folding import Summable
+from loger.encoder.protocol import AdditiveEncoder
 from loger.grounding import Walk
 from loger.learning.fitted import FittedLogic, MStep
 from loger.learning.listwise import Listwise, ListwiseSettings
@@ -122,7 +122,7 @@ def listwise_settings(
     has them."""
     config, parts, unit = problem.config, None, 1.0
     own = None if start is None else start.fusion.own
-    if problem.sums and isinstance(problem.encoder, Summable):
+    if problem.sums and isinstance(problem.encoder, AdditiveEncoder):
         parts = problem.encoder.own_parts
         # Sums grow with histories: in units of their own size they are no worse to climb.
         unit = float(pool.encoder.std(dtype=np.float64)) or 1.0
