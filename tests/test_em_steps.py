@@ -15,7 +15,7 @@ from loger.engine import LocalEngine
 from loger.errors import LogerError
 from loger.graph import history
 from loger.learning import em as em_module
-from loger.learning import mstep, pools, pseudo
+from loger.learning import mstep, pools
 from loger.learning.em import EM, ablate_hidden
 from loger.learning.estep import propose_hidden, surplus
 from loger.learning.fitted import FittedLogic, MStep, Round
@@ -560,8 +560,7 @@ def test_p_and_q_are_calibrated_on_held_out_pairs_against_uniform_ones():
     em = problem(seed=1)
     model = fitted(em)
     out = em.calibrated(model)
-    held = pseudo.calibration_pairs(em.held_out, em.fit_users, em.config.seed)
-    (users, items), labels, _ = pseudo.labelled(em.ranker(model), held, em.config.seed, em.engine)
+    users, items, labels, _ = em.labelled_pairs(model)
     pairs = list(zip(users.tolist(), items.tolist(), strict=True))
     assert set(pairs[: labels.sum()]) == {pair for pair in HELD_OUT if pair[0] in em.fit_users}
     others = pairs[labels.sum() :]

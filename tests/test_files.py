@@ -180,7 +180,7 @@ def test_writers_at_the_same_time_leave_one_whole_folder(tmp_path: Path) -> None
 HOLDS = """
 import sys, time
 from pathlib import Path
-from loger.files import claim
+from loger.engine.files import claim
 with claim(Path(sys.argv[1]), "fit"):
     print("claimed", flush=True)
     time.sleep(60)
@@ -247,7 +247,7 @@ from pathlib import Path
 import numpy as np, polars as pl
 from safetensors.numpy import save_file
 from loger.errors import DataError
-from loger.files import Kind, atomic_folder
+from loger.engine.files import Kind, atomic_folder
 box, how = Kind("box", "box of words", 3, "pack again"), sys.argv[2]
 resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))
 values = np.random.default_rng(0).random(5000)

@@ -48,7 +48,7 @@ def test_a_wheel_built_twice_has_equal_bytes_and_all_that_runs(tmp_path: Path) -
     assert first.name == second.name == f"loger_rec-{__version__}-py3-none-any.whl"
     assert first.read_bytes() == second.read_bytes()
     names = zipfile.ZipFile(first).namelist()
-    for needed in ("loger/py.typed", "loger/web/static/app.js", "loger/tables/english.txt"):
+    for needed in ("loger/py.typed", "loger/web/static/app.js", "loger/tables/reviews/english.txt"):
         assert needed in names
     assert not [n for n in names if n.startswith(("tests", "docs")) or "__pycache__" in n]
 

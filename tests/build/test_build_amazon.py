@@ -608,7 +608,7 @@ def test_clearing_takes_only_what_the_build_put_there(tmp_path: Path) -> None:
 
 KILLER = """
 import os, signal
-from loger.build.aspects import mentions
+from loger.tables.reviews.aspects import mentions
 calls = 0
 def extract(text):
     global calls

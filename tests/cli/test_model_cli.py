@@ -165,7 +165,7 @@ def test_fit_replaces_a_bundle_that_python_saved_if_forced(
 
 
 def test_settings_of_compared_methods_are_read_as_those_of_fit() -> None:
-    texts = ["loger.early_stop=false", "loger.learning.em.walk.recency=0.5", "ease.l2=30"]
+    texts = ["loger.early_stop=false", "loger.em.walk.recency=0.5", "ease.l2=30"]
     assert method_settings(texts) == {
         "loger": {"early_stop": False, "em": {"walk": {"recency": 0.5}}},
         "ease": {"l2": 30},

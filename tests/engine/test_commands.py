@@ -6,12 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from loger.data.demo import shop
 
 
-@pytest.mark.slow
 def test_a_default_fit_is_the_same_in_threads_and_in_processes(tmp_path: Path) -> None:
     """In a fit the encoder's thread imports PyTorch while blocks are sent to workers."""
     shop(users=120, items=80).dataset.save(tmp_path / "shop")

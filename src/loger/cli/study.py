@@ -41,7 +41,7 @@ def make(
     positive_from: PositiveFrom = None,
     json: AsJson = False,
 ) -> None:
-    """Make a study that compares the reasons of models with those of others.
+    """Make a study that compares the reasons of several methods.
 
     Each question shows 50 paths of a user's past and 10 of each method, as in the paper, shuffled
     and without names. Methods other than random are fitted first, on the data of the bundles.

@@ -18,7 +18,7 @@ _PLACES = {
     "Format": "loading",
     "Note": "dataset",
     "Split": "splits",
-    "from_frames": "plain",
+    "from_frames": "readers.plain",
     "load": "loading",
     "split": "splits",
 }
