@@ -130,3 +130,24 @@ def test_commands_and_routes_parse_call_and_show() -> None:
                 if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                     where = f"{file.relative_to(SOURCE)}:{node.name}"
                     assert body_lines(node) <= 40, f"{where} has {body_lines(node)} lines"
+
+
+def private(name: str) -> bool:
+    return name.startswith("_") and not name.endswith("__")
+
+
+def test_no_private_name_of_a_dependency_is_used() -> None:
+    for file in SOURCE.rglob("*.py"):
+        tree, theirs = ast.parse(file.read_text(encoding="utf-8")), set[str]()
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                home = node.module or "" if isinstance(node, ast.ImportFrom) else ""
+                for alias in node.names:
+                    path = f"{home}.{alias.name}".strip(".").split(".")
+                    if path[0] != "loger" and path[0] not in sys.stdlib_module_names:
+                        assert not any(map(private, path)), f"{file.name} imports {'.'.join(path)}"
+                        theirs.add((alias.asname or alias.name).split(".")[0])
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and private(node.attr):
+                whole = ast.unparse(node.value).split(".")[0].split("(")[0]
+                assert whole not in theirs, f"{file.name} uses {ast.unparse(node)}"
