@@ -136,7 +136,7 @@ def test_an_error_says_in_which_block_and_in_whose_list_it_is(model, tmp_path, m
 
 SCRIPT = """
 import sys, time
-from loger import export
+from loger.store import export
 from loger.cli import app
 
 export.USERS = 10
