@@ -34,7 +34,7 @@ from loger.explain.questions import Counterfactual, WhatIf, WhyNot
 from loger.explain.reasoned import PathReasoner, Reasoned
 from loger.graph import Graph, history, whole
 from loger.graph.catalogue import Catalogue
-from loger.learning.fitted import Fitted, Round
+from loger.learning.fitted import Fitted, Measured, Round
 from loger.logic.config import Tried
 from loger.logic.mining import Mined
 from loger.logic.mln import Logic
@@ -48,6 +48,7 @@ from loger.store import persistence
 if TYPE_CHECKING:  # what only scores does without the modules that read tables and fit
     import polars as pl
 
+    from loger.data.dataset import Dataset
     from loger.data.splits import Split
     from loger.learning.em import EM
     from loger.learning.fit import Fit
@@ -86,6 +87,9 @@ class LOGER(Recommender):
     """How ``loger fit`` made the model, if it did."""
     catalogue_: Catalogue
     """What is known of items beside the graph: values to filter by, pictures."""
+    measured_: Measured | None
+    """How good the fit was on held-out interactions, before it learned from them too if it is for
+    use; None where none were held out."""
 
     def __init__(
         self,
@@ -109,7 +113,9 @@ class LOGER(Recommender):
     def __getattr__(self, name: str) -> Any:
         """Say of what only a fitted model has that it has not been fitted."""
         if name.endswith("_") and not name.startswith("_") and not self.is_fitted:
-            raise NotFittedError("this model has not been fitted; call fit(split) or load(folder)")
+            raise NotFittedError(
+                "this model has not been fitted; call fit(dataset) or load(folder)"
+            )
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __repr__(self) -> str:
@@ -154,14 +160,22 @@ class LOGER(Recommender):
 
     def fit(
         self,
-        split: Split,
+        data: Dataset | Split,
         *,
+        hold_out: bool | None = None,
         tune: Mapping[str, Sequence[Any]] | None = None,
         warm_from: LOGER | None = None,
         checkpoint: Path | None = None,
         progress: Progress | bool | None = None,
     ) -> Self:
-        """Learn from train, choose on validation, then learn from both.
+        """Learn a model to use from a data set, or one to test from a split.
+
+        Of a data set, each user's latest interactions are held out first: the settings, the rules
+        and their weights are learned from the others and measured (``measured_``). Then the model
+        learns from everything. Of a split, the test part stays unknown, for research: lists may
+        have it, and say that they come from such a model. ``hold_out`` says otherwise: a split is
+        measured and then learned as a whole with False, a data set is left with its test part
+        held out with True.
 
         ``tune`` maps settings of ``EMConfig`` or its ``Walk`` to values to try, one setting after
         another; the default tries recencies, where the data have times, and popularities. The best
@@ -172,17 +186,23 @@ class LOGER(Recommender):
         and trains its encoder on: that takes a fraction of the time, but finds no new rules.
         Progress is drawn in a terminal or a notebook; ``progress=False`` shows nothing.
         """
+        from loger.data.dataset import Dataset
         from loger.data.splits import Split
+        from loger.data.splits import split as parts_of
 
-        if not isinstance(split, Split):
-            raise LogerError(f"fit takes a split, fit(split(dataset)); got {type(split).__name__}")
+        if not isinstance(data, Split | Dataset):
+            raise LogerError(
+                f"fit takes a data set, or a split of one to test on; got {type(data).__name__}"
+            )
+        held = isinstance(data, Split) if hold_out is None else hold_out
+        split = data if isinstance(data, Split) else parts_of(data)
         check_not_forked("fitting")
         with resolved(progress) as report:
             fit = self._fit(checkpoint, report)
             if warm_from is None:
-                self._take(fit.run(split, tune))
+                self._take(fit.run(split, tune, hold_out=held))
             else:
-                self._take(fit.warm(split, warm_from._fitted))
+                self._take(fit.warm(split, warm_from._fitted, hold_out=held))
         return self
 
     def em(
@@ -206,18 +226,19 @@ class LOGER(Recommender):
         self.trace_, self.tried_, self.mined_ = fitted.trace, fitted.tried, fitted.mined
         self.reasoner_, self.updates_ = fitted.reasoner, fitted.updates
         self.record_, self.catalogue_ = fitted.record, fitted.catalogue
+        self.measured_ = fitted.measured
 
     @property
     def _fitted(self) -> Fitted:
         learned = self.trace_, self.tried_, self.mined_, self.reasoner_
-        beside = self.updates_, self.record_, self.catalogue_
+        beside = self.updates_, self.record_, self.catalogue_, self.measured_
         return Fitted(self.ranker_, self.config_, *learned, *beside)
 
     # ── what was learned ────────────────────────────────────────────────────────────────
 
     @property
     def graph_(self) -> Graph:
-        """All that is known, validation included."""
+        """All that is known: every interaction but those that were held out to test on."""
         return self.ranker_.graph
 
     @property
@@ -258,8 +279,7 @@ class LOGER(Recommender):
         return frames.history_table(self.graph_, self._user(user))
 
     def owned(self, user: Name) -> list[str]:
-        """The names of all that a user is known to have, also what was held out to test on: none
-        of it is ever recommended."""
+        """The names of all that a user is known to have: none of it is ever recommended."""
         names, first = self.graph_.vocabulary.names, self.graph_.n_users
         return [names[first + v] for v in np.unique(self.ranker_.known([self._user(user)])[1])]
 
@@ -300,7 +320,9 @@ class LOGER(Recommender):
         wording: Words = None,
     ) -> pl.DataFrame:
         """The k best new items of users by name (of all, if none are named), best first. What a
-        user has is never among them, also where it was held out to test on.
+        user has is never among them, unless it was held out to test on: the lists of a model that
+        knows less than its data have a column ``held_out``, which says of each item whether the
+        user has it.
 
         With ``explain`` a column ``because`` says the first reason of each, ``reasons`` lists those
         that are shown, and ``carried`` is their share of the item's lead.
@@ -413,9 +435,8 @@ class LOGER(Recommender):
 
     def explained(self, users: ArrayLike, k: int, paths: int = 1) -> list[list[ExplainedItem]]:
         """Recommendations with their best paths, by number, for measuring (see ``Explains``): those
-        of the reasoner, if the settings explain by it. What was held out to test on may be among
-        them."""
-        ranker = self.ranker_.without_held_out()
+        of the reasoner, if the settings explain by it."""
+        ranker = self.ranker_
         if self.reasoner_ is not None:
             return self.reasoner_.explained_items(ranker, users, k, paths, self.engine)
         return explained_items(ranker, users, k, paths, self.engine)
@@ -570,10 +591,6 @@ class LOGER(Recommender):
     def without_rules(self, places: Iterable[int]) -> LOGER:
         """The model in which some rules, by their place, weigh nothing."""
         return self.with_ranker(self.ranker_.without_rules(places))
-
-    def without_held_out(self) -> LOGER:
-        """The model as a test must see it: what was held out is unknown, so it is recommended."""
-        return self.with_ranker(self.ranker_.without_held_out())
 
     def with_ranker(self, ranker: Ranker) -> LOGER:
         """The same model with another ranker, such as ``model.ranker_.on(graph)``."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
@@ -31,7 +31,8 @@ def demo(
 
     The true rules of the shop are known. The demo fits a model on the earlier purchases, evaluates
     it on the latest against five controls, and shows the strongest rules, three people with what
-    is recommended to them and why, and what would change without one purchase.
+    is recommended to them and why, and what would change without one purchase. The model that it
+    writes has then learned from the latest purchases too.
 
     \b
     Examples:
@@ -61,9 +62,10 @@ def demo(
     with show.engine() as engine:
         model = LOGER().fit(parts, progress=engine.progress)
         story = tell(made, parts, model, engine)
+        ready = LOGER().fit(parts, hold_out=False, warm_from=model, progress=engine.progress)
     made.dataset.save(data)
     how = FitRecord(str(data), name=made.dataset.name, split={"how": "time"}, tried=model.tried_)
-    model.save(bundle, record=asdict(how))
+    ready.save(bundle, record=asdict(replace(how, hold_out=False)))
     story.assessment.write(report, tried=model.tried_, command=f"loger demo --seed {seed}")
     files = {name: str(out / file) for name, file in FILES.items()}
     show.result(story.content | {"files": files}, draw, json)
@@ -81,7 +83,8 @@ def draw(story: dict[str, Any]) -> None:
     parts = ", ".join(f"{n:,} {part}" for part, n in story["split"].items())
     to.print(
         f"\n[bold]Split[/bold] by time, each user's latest purchases held out: {parts}.\n"
-        "The model learns from train and validation; it never sees the test part."
+        "All that follows is of a model that never saw the test part; the one that is written for "
+        "use has then learned from it too."
     )
     to.print(
         "\n[bold]Three people[/bold], each the first of their kind who later bought one of their "
@@ -192,7 +195,7 @@ def _next(story: dict[str, Any], files: dict[str, str]) -> str:
     return f"""
 Report for a browser: {files["report"]}   model: {files["bundle"]}   data: {files["data"]}
 
-Next (lists leave out all that people have, also what they bought later, marked ✓ above)
+Next (this model knows what people bought later, marked ✓ above, so its lists differ)
   loger recommend {bundle} --user {user} --explain
   loger explain {bundle} {user} {item}
   loger serve {bundle}

@@ -64,6 +64,14 @@ def fit(
     test: TestShare = 0.2,
     validation: ValidationShare = 0.1,
     split_seed: Annotated[int, typer.Option(help="Seed of a random split.")] = 0,
+    hold_out: Annotated[
+        bool,
+        typer.Option(
+            "--hold-out",
+            help="Keep the test part unknown to the model, for research: loger evaluate measures "
+            "on it. Without this, the model is measured and then learns from everything.",
+        ),
+    ] = False,
     warm_from: Annotated[
         Path | None,
         typer.Option(
@@ -80,9 +88,11 @@ def fit(
 ) -> None:
     """Fit LOGER on a data set and write it as a bundle.
 
-    Rules are mined and the encoder is trained on train, rule weights are learned from validation,
-    then the encoder learns from both. The test part is not looked at. To resume an interrupted
-    fit, give the same command again. Flags win over --set, and --set wins over the file.
+    Each user's latest items are held out: rules, their weights and all settings are learned from
+    the others, and what that model foresees of the held-out items is printed. Then the model learns
+    from everything, and is written. With --hold-out it is written before it does. To resume an
+    interrupted fit, give the same command again. Flags win over --set, and --set wins over the
+    file.
 
     \b
     Examples:
@@ -90,6 +100,7 @@ def fit(
       loger fit my-shop -o paper.bundle --preset paper --set em.rounds=2
       loger fit my-shop -o my-shop.bundle --config settings.toml --seed 7
       loger fit my-shop -o my-shop.bundle --force --warm-from my-shop.bundle
+      loger fit my-shop -o research.bundle --hold-out
       torchrun --nproc-per-node 4 -m loger fit my-shop -o my-shop.bundle
     """
     from loger.engine import engine_named
@@ -113,7 +124,8 @@ def fit(
     typer.echo(f"split: {parts.why}", err=True)
     begun = None if warm_from is None else str(warm_from)
     told = FitRecord(str(path), format, positive_from, dataset.name, preset, options)
-    model = written(parts, chosen, out, replace(told, warm_from=begun), works_on)
+    told = replace(told, warm_from=begun, hold_out=hold_out)
+    model = written(parts, chosen, out, told, works_on)
     show.result(fit_summary(model, out) | {"split": parts.why}, draw, json)
 
 
@@ -139,7 +151,8 @@ def written(
     with claim(out, "fit"):
         checkpoint = out.with_name(out.name + ".unfinished")
         name = "LOGER" if record.preset == "default" else f"LOGER ({record.preset})"
-        model = fitted(split, config, checkpoint, name, works_on, record.warm_from)
+        how = {"hold_out": record.hold_out, "warm_from": record.warm_from}
+        model = fitted(split, config, checkpoint, name, works_on, **how)
         from loger.encoder.training.distributed import current
 
         record = replace(record, tried=model.tried_, ranks=current().size)
@@ -154,6 +167,8 @@ def fitted(
     checkpoint: Path,
     name: str,
     works_on: Engine,
+    *,
+    hold_out: bool,
     warm_from: str | None = None,
 ) -> LOGER:
     """A fitted model; an interrupt keeps what is done so far, and says how to resume."""
@@ -167,7 +182,8 @@ def fitted(
             before = None if warm_from is None else LOGER.load(warm_from)
             chosen = config if before is None else before.config_
             model, drawn = LOGER(chosen, name=name, engine=engine), engine.progress
-            return model.fit(split, warm_from=before, checkpoint=checkpoint, progress=drawn)
+            how: dict[str, Any] = {"hold_out": hold_out, "warm_from": before}
+            return model.fit(split, **how, checkpoint=checkpoint, progress=drawn)
     except KeyboardInterrupt:
         kept = f"what is done is kept in {checkpoint}; " if checkpoint.is_dir() else ""
         typer.echo(f"interrupted; {kept}to resume, give the same command again", err=True)
@@ -199,6 +215,7 @@ def draw(summary: dict[str, Any]) -> None:
     of += f", and {made} over relations made from the interactions" if made else ""
     to.print(f"{of}; {weight}", soft_wrap=True)
     to.print(summary["mining"], markup=False, soft_wrap=True)
+    to.print(summary["story"], markup=False, soft_wrap=True)
     out = quote(summary["bundle"])
     lines = [
         f"\nwritten to {summary['bundle']} ({summary['size'] / 1e6:.1f} MB); next:",

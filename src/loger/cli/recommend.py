@@ -374,7 +374,7 @@ def _list(
         "user": user,
         "label": _label(model, "user", user),
         "history": [_item(model, name) for name in has],
-        "held_out": [_item(model, name) for name in model.owned(user) if name not in set(has)],
+        "held_out": [_item(model, model.items[v]) for v in model.ranker_.held_out.of([number])[1]],
         "items": explanations if explained else rows,
         "left_out": left_out,
     }
@@ -405,6 +405,7 @@ def _draw(model: LOGER, one: dict[str, Any], explained: bool, words: Wording) ->
     if not explained:
         to.print(title)
         to.print(show.list_table(items))
+        show.testing(to, model, words)
         show.left_out(to, left_out)
         return
     tree = Tree(f"{title} [dim]({escape(words.text('compared'))})[/dim]")
@@ -415,6 +416,7 @@ def _draw(model: LOGER, one: dict[str, Any], explained: bool, words: Wording) ->
         show.add_reasons(branch, row, words)
         show.add_paths(branch, row)
     to.print(tree)
+    show.testing(to, model, words)
     show.left_out(to, left_out)
 
 
@@ -451,7 +453,9 @@ def _export(
         typer.echo(f"interrupted with {kept} parts in {out}; to resume, give the same command")
         raise typer.Exit(INTERRUPTED) from None
     if json:
-        show.as_json({"out": str(out), "users": len(users), **done._asdict()})
+        held_out = len(model.ranker_.held_out)
+        show.as_json({"out": str(out), "users": len(users), "held_out": held_out, **done._asdict()})
         return
     resumed = f" ({done.kept} of {done.parts} parts were there)" if done.kept else ""
     typer.echo(f"{done.rows:,} recommendations to {len(users):,} users in {out}{resumed}")
+    show.testing(show.console(), model, words)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from json import dumps
-from typing import Any, TextIO, cast
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import typer
 from rich.console import Console
@@ -20,6 +20,9 @@ from loger.engine.progress import shown
 from loger.explain.render import carried_text, heading, likely_text, shown_rows
 from loger.rules.sentences import arrows
 from loger.rules.wording import ENGLISH, Wording
+
+if TYPE_CHECKING:
+    from loger.model import LOGER
 
 _NUMBER = re.compile(r"[+-]?[\d,.]+%?|–")
 PIPED_WIDTH = 110
@@ -162,6 +165,12 @@ def left_out(to: Console, rows: Sequence[dict[str, Any]]) -> None:
         to.print(f"[dim]{escape(said)}[/dim]", soft_wrap=True)
 
 
+def testing(to: Console, model: LOGER, words: Wording = ENGLISH) -> None:
+    """Say of a model with a test part that it is one."""
+    if n := len(model.ranker_.held_out):
+        to.print(f"[yellow]{escape(words.testing(n))}[/yellow]", soft_wrap=True)
+
+
 def explanation(record: dict[str, Any], user: str = "", words: Wording = ENGLISH) -> Tree:
     """An explanation as a tree: its reasons and what else its lead is made of and, where there are
     paths, the same score by rules and paths."""
@@ -171,6 +180,8 @@ def explanation(record: dict[str, Any], user: str = "", words: Wording = ENGLISH
     add_reasons(tree, record, words)
     if likely := likely_text(record, words):
         tree.add(f"[dim]{escape(likely)}[/dim]")
+    if record["held_out"]:
+        tree.add(f"[yellow]{escape(words.testing(record['held_out']))}[/yellow]")
     if record["paths"]:
         _add_rules(tree, record)
         add_paths(tree.add("the strongest paths"), record)
@@ -186,6 +197,8 @@ def reasoned(record: dict[str, Any], user: str) -> Tree:
         tree.add(path_line(path))
     if not record["paths"]:
         tree.add(escape(record["because"]))
+    if record["held_out"]:
+        tree.add(f"[yellow]{escape(ENGLISH.testing(record['held_out']))}[/yellow]")
     rules = tree.add("[dim]the rules it followed, by their importance to the user[/dim]")
     for rule in record["followed"]:
         rules.add(f"[dim]{rule['importance']:+.3f}  {escape(rule['sentence'])}[/dim]")

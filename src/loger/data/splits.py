@@ -66,6 +66,12 @@ class Split:
         both = np.sort(np.concatenate([self.train, self.validation]))
         return Split(self.dataset, both, self.validation[:0], self.test, self.why)
 
+    def whole(self) -> Split:
+        """The split for a model that is to be used, when it has been measured: all is train."""
+        none = self.test[:0]
+        every = np.arange(len(self.dataset.interactions), dtype=self.train.dtype)
+        return Split(self.dataset, every, none, none, self.why)
+
     def unobserved(self, users: NDArray[np.integer], n: int, seed: int) -> NDArray[np.int32]:
         """For each user n items, drawn uniformly and without repetition, that the user has
         in no part at all (METHOD L4); [users, n]."""

@@ -38,7 +38,6 @@ class Story:
 
 def tell(demo: Demo, split: Split, model: LOGER, engine: LocalEngine) -> Story:
     """Find out everything that the demo shows about a shop and a model fitted on it."""
-    model = model.without_held_out()  # the future that the story tells of
     assessment = assess(
         model,
         split,

@@ -6,7 +6,7 @@ The record is an aid to commands: a bundle without one, as ``LOGER.save`` writes
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from math import isnan
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,8 @@ class FitRecord:
     """(setting, value, held-out NDCG) of what tuning tried."""
     warm_from: str | None = None
     """The bundle that the fit began from."""
+    hold_out: bool = True
+    """Whether the test part was kept from the model; bundles of before this was noted did so."""
     ranks: int = 1
     """How many processes trained the encoder: its last bits depend on it."""
 
@@ -57,6 +59,12 @@ class FitRecord:
                 f"{bundle} was updated after its fit, so it may know the test part; "
                 "evaluate a bundle as it was fitted"
             )
+        if not len(model.ranker_.held_out):
+            told = f" (measured before that: {model.measured_})" if model.measured_ else ""
+            raise LogerError(
+                f"{bundle} has learned from all interactions, so there is nothing left to test it "
+                f"on{told}; to evaluate and compare, fit with --hold-out"
+            )
         parts = split(dataset, **self.split)
         if parts.refit().graph.fingerprint != whole(model.graph_).given.fingerprint:
             data = f"; it was fitted on {self.data}" if self.data else ""
@@ -65,6 +73,18 @@ class FitRecord:
                 f"test part{data}; give that data, unchanged, or fit again"
             )
         return parts
+
+
+def fit_story(model: LOGER) -> str:
+    """What the model knows, and how good it was on what it did not, as a sentence."""
+    if n := len(model.ranker_.held_out):
+        told = "" if model.measured_ is None else f" ({model.measured_})"
+        return (
+            f"for testing: {n:,} interactions are held out, and the model does not know them{told}"
+        )
+    if model.measured_ is None:
+        return "for use: it has learned from all interactions; nothing was held out to measure on"
+    return f"measured: {model.measured_}; then it has learned from all interactions, for use"
 
 
 def fit_summary(model: LOGER, bundle: Path | str) -> dict[str, Any]:
@@ -81,6 +101,10 @@ def fit_summary(model: LOGER, bundle: Path | str) -> dict[str, Any]:
         "mining": model.mined_.story(),
         "encoder_weight": model.ranker_.fusion.encoder_weight,
         "rounds": last.number,
+        "fitted_for": "testing" if len(model.ranker_.held_out) else "use",
+        "held_out": len(model.ranker_.held_out),
+        "measured": None if model.measured_ is None else asdict(model.measured_),
+        "story": fit_story(model),
         "held_out_ndcg": None if isnan(last.ndcg) else last.ndcg,
         "tried": [{"setting": s, "value": v, "ndcg": x} for s, v, x in model.tried_],
         "size": sum(file.stat().st_size for file in Path(bundle).iterdir()),

@@ -167,6 +167,11 @@ class Explanation:
         """The graph that the paths are in."""
         return self.ranker.graph
 
+    @property
+    def held_out(self) -> int:
+        """How many interactions were held out to test on, of which the model knows nothing."""
+        return len(self.ranker.held_out)
+
     # ── by action ───────────────────────────────────────────────────────────────────────
 
     @property

@@ -29,6 +29,10 @@ LIST_COLUMNS: Columns = {
 VARIETY_COLUMNS: Columns = {"rank_by_score": pl.Int32, "cost": pl.Float32}
 """What lists also have if variety may change places: the place by score alone, and how much higher
 the score is that would be at this place."""
+HELD_OUT_COLUMN: Columns = {"held_out": pl.Boolean}
+"""What lists of a model with a test part also have: whether the item is held out, which is to say
+that the user has it and the model does not know. So lists can be measured, and nobody takes them
+for those of a model for use."""
 REASON_COLUMNS: Columns = {
     "because": pl.String,
     "reasons": pl.List(
@@ -51,13 +55,14 @@ def lists_table(
     ranker: Ranker, users: NDArray[np.int64], request: ListRequest, engine: Engine
 ) -> pl.DataFrame:
     """The lists of users, by number, with a row per item: user, rank, item, label, score; where
-    variety may change places, ``rank_by_score`` and ``cost``; and where reasons are asked for,
-    ``because``, ``reasons`` and ``carried``."""
+    interactions were held out, ``held_out``; where variety may change places, ``rank_by_score``
+    and ``cost``; and where reasons are asked for, ``because``, ``reasons`` and ``carried``."""
     if not request.explain:
         lists = ranker.choose(users, request.k, request.selection, engine)
-        return _table(ranker.graph, users, lists, request.selection.varies)
+        return _table(ranker, users, lists, request.selection.varies)
+    held_out = HELD_OUT_COLUMN if len(ranker.held_out) else {}
     varied = VARIETY_COLUMNS if request.selection.varies else {}
-    none = pl.DataFrame(schema={**LIST_COLUMNS, **varied, **REASON_COLUMNS})
+    none = pl.DataFrame(schema={**LIST_COLUMNS, **held_out, **varied, **REASON_COLUMNS})
     shared = ranker, request
     return pl.concat([none, *engine.map("explaining", _explained, blocks(users, BLOCK), shared)])
 
@@ -67,12 +72,13 @@ def _explained(shared: tuple[Ranker, ListRequest], users: NDArray[np.int64]) -> 
     ranker, request = shared
     _, lists, explanations = recommend_block(ranker, users, request)
     reasons = pl.DataFrame([reasons_in_short(e) for e in explanations], schema=REASON_COLUMNS)
-    return _table(ranker.graph, users, lists, request.selection.varies).hstack(reasons)
+    return _table(ranker, users, lists, request.selection.varies).hstack(reasons)
 
 
-def _table(graph: Graph, users: NDArray[np.int64], lists: Chosen, varied: bool) -> pl.DataFrame:
+def _table(ranker: Ranker, users: NDArray[np.int64], lists: Chosen, varied: bool) -> pl.DataFrame:
     """Lists as a table, a row per item, without reasons."""
-    words, items = graph.vocabulary, lists.items
+    graph, items = ranker.graph, lists.items
+    words = graph.vocabulary
     k = items.shape[1]
     present = items.ravel() >= 0
     entities = (items.ravel()[present] + graph.n_users).tolist()
@@ -86,6 +92,11 @@ def _table(graph: Graph, users: NDArray[np.int64], lists: Chosen, varied: bool) 
         },
         schema=LIST_COLUMNS,
     )
+    if len(ranker.held_out):
+        owners, owned = ranker.held_out.of(users)
+        keys = np.arange(len(users))[:, None] * graph.n_items + items
+        held = np.isin(keys, owners * graph.n_items + owned).ravel()[present]
+        table = table.hstack(pl.DataFrame({"held_out": held}, schema=HELD_OUT_COLUMN))
     if not varied:
         return table
     changed = {"rank_by_score": lists.ranks, "cost": lists.costs}

@@ -102,6 +102,11 @@ class Reasoned:
         weights = tuple(p.part.contribution for p in self.paths)
         return ExplainedItem(self.item, self.score, paths, weights)
 
+    @property
+    def held_out(self) -> int:
+        """How many interactions were held out to test on, of which the model knows nothing."""
+        return len(self.ranker.held_out)
+
     def as_dict(self) -> dict[str, Any]:
         """The explanation for machines, names for numbers: a ``record.ReasonedRecord``."""
         return reasoned_record(self)
@@ -114,7 +119,11 @@ class Reasoned:
             f"  {p.score:+.3f}  {text}"
             for p, text in zip(self.paths, self.sentences(), strict=True)
         ]
-        return "\n".join(lines if self.paths else [*lines, f"  {self.because()}"])
+        if not self.paths:
+            lines.append(f"  {self.because()}")
+        if self.held_out:
+            lines.append(f"  {self.words.testing(self.held_out)}")
+        return "\n".join(lines)
 
     def __repr__(self) -> str:
         words, item = self.graph.vocabulary, self.item + self.graph.n_users

@@ -197,6 +197,9 @@ class ExplanationRecord(_Record):
     """All rules that fire, the largest contribution first."""
     paths: list[PathRecord]
     """The strongest paths."""
+    held_out: Annotated[int, Between(0)]
+    """How many interactions were held out to test on, of which the model knows nothing; 0 in a
+    model for use."""
 
 
 @dataclass(frozen=True)
@@ -262,6 +265,9 @@ class ReasonedRecord(_Record):
     """The user's best rules, the most important first."""
     paths: list[WalkedRecord]
     """The reasoner's favourite first."""
+    held_out: Annotated[int, Between(0)]
+    """How many interactions were held out to test on, of which the model knows nothing; 0 in a
+    model for use."""
 
 
 # ── from explanations to records ────────────────────────────────────────────────────────

@@ -110,6 +110,7 @@ def explanation_text(e: Explanation) -> str:
     lines = [heading(record, labels[e.item + e.graph.n_users], labels[e.user], words)[0]]
     lines += [f"  {r.contribution:+.3f}  {r.label}" for r in shown_rows(record, words)]
     more = ["" if e.shown else e.because(), likely_text(record, words), e.counterfactual or ""]
+    more.append(words.testing(e.held_out) if e.held_out else "")
     return "\n".join([*lines, *(f"  {text}" for text in more if text)])
 
 
@@ -127,10 +128,10 @@ def explanation_html(e: Explanation) -> str:
         for row in shown_rows(record, words)
     )
     best = [path for reason in e.shown for path in reason.paths[:2]][:SHOWN_PATHS]
-    likely = likely_text(record, words)
-    likely = f"<p>{escape(likely)}</p>" if likely else ""
+    notes = [likely_text(record, words), words.testing(e.held_out) if e.held_out else ""]
+    below = "".join(f"<p>{escape(note)}</p>" for note in notes if note)
     head = f"<p>{head} ({escape(scores)})</p>"
-    return f"<div>{head}<table>{lines}</table>{likely}{_picture(best)}</div>"
+    return f"<div>{head}<table>{lines}</table>{below}{_picture(best)}</div>"
 
 
 def reasoned_html(e: Reasoned) -> str:

@@ -90,6 +90,33 @@ def kept_rounds(trace: tuple[Round, ...], early_stop: bool) -> int:
     return len(trace) - 1 - taken_back
 
 
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """How good the lists of a fit were on interactions that it did not know."""
+
+    ndcg: float
+    """NDCG@10, the mean over users."""
+    recall: float
+    """Recall@10, the mean over users."""
+    users: int
+    """Those who were asked: all with held-out interactions, or some if there are very many."""
+    interactions: int
+    """How many were held out."""
+
+    @classmethod
+    def of(cls, figures: Mapping[str, Any]) -> Measured:
+        """The figures as a bundle stores them, checked: a bundle may come from anyone."""
+        for name, value in figures.items():
+            _finite(value, name)
+        return cls(**figures)
+
+    def __str__(self) -> str:
+        return (
+            f"NDCG@10 {self.ndcg:.4f}, Recall@10 {self.recall:.4f} "
+            f"on {self.interactions:,} held-out interactions of {self.users:,} users"
+        )
+
+
 @dataclass(frozen=True, eq=False)
 class Fitted:
     """What a fit comes to."""
@@ -109,6 +136,9 @@ class Fitted:
     """How it was fitted, as ``loger fit`` notes it in the bundle."""
     catalogue: Catalogue = NOTHING
     """What is known of items beside the graph: values to filter by, pictures."""
+    measured: Measured | None = None
+    """How good it was on held-out interactions, before it learned from them too if it is for use;
+    None where none were held out."""
 
 
 # ── stored ──────────────────────────────────────────────────────────────────────────────

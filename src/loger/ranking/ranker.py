@@ -123,17 +123,15 @@ class Scores:
     """S; [users, items]."""
     encoder: Floats
     """The encoder's own scores s; [users, items]."""
-    held_out: Pairs = field(default_factory=Pairs)
-    """As of ``Ranker.held_out``."""
 
     def best(self, k: int) -> TopItems:
         """The k best items that a user does not have."""
-        return top_k(self.total.copy(), k, known_items(self.graph, self.held_out, self.users))
+        return top_k(self.total.copy(), k, history(self.graph, self.users))
 
     def chosen(self, k: int, selection: Selection) -> Chosen:
         """The lists of k items that a user does not have, as a selection makes them."""
         scores = self.total.copy()
-        scores[known_items(self.graph, self.held_out, self.users)] = -np.inf
+        scores[history(self.graph, self.users)] = -np.inf
         return selection.best(self.graph, scores, k)
 
     def mean(self, row: int) -> float:
@@ -159,7 +157,7 @@ class Scores:
         out = np.empty((2, len(rows)), dtype=np.int64)
         for row in np.unique(rows):
             asked = np.flatnonzero(rows == row)
-            _, known = known_items(self.graph, self.held_out, self.users[row : row + 1])
+            _, known = history(self.graph, self.users[row : row + 1])
             for by, scores in zip(out, (self.total, self.encoder), strict=True):
                 by[asked] = places(scores[row], items[asked], np.unique(known))
         return out[0], out[1]
@@ -184,8 +182,8 @@ class Ranker:
     sample: tuple[int, int] | None = None
     """Neighbours sampled per entity and relation, and the seed; None: the whole graph."""
     held_out: Pairs = field(default_factory=Pairs)
-    """What users have that is not in the graph because it was held out to test on. It is never
-    recommended, and no score depends on it."""
+    """What was held out to test on: neither the graph nor any score knows of it, so that lists
+    may have it. None in a model that is for use, which has learned from everything."""
 
     @classmethod
     def of(
@@ -207,10 +205,7 @@ class Ranker:
         return score_users(self.encoder, self.graph, users, self.walk, self.fusion.own)
 
     def score(self, users: ArrayLike) -> Floats:
-        """S of all items for a block of users, -inf for what is in their histories; [users, items].
-
-        Held-out items keep their scores, because these are what a test ranks.
-        """
+        """S of all items for a block of users, -inf for what they have; [users, items]."""
         block = np.asarray(users, dtype=np.int64)
         total = self.logic.logits(self.logic_graph, block, observed=False)
         if self.fusion.uses_encoder:
@@ -227,7 +222,7 @@ class Ranker:
         block = np.asarray(users, dtype=np.int64)
         s = self.encoder_scores(block)
         logit = self.logic.logits(self.logic_graph, block, observed=observed)
-        return Scores(self.graph, block, self.fusion.total(logit, s), s, self.held_out)
+        return Scores(self.graph, block, self.fusion.total(logit, s), s)
 
     def parts(self, users: NDArray[np.int64], items: NDArray[np.int64], s: Doubles) -> Parts:
         """What S of pairs is made of; ``s`` are the encoder's scores of the pairs."""
@@ -270,8 +265,8 @@ class Ranker:
         return float(shares.mean()) if len(shares) else 0.0
 
     def known(self, users: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """What users have, held out or not, as (place among them, item): never recommended."""
-        return known_items(self.graph, self.held_out, users)
+        """What users have, as (place among them, item): never recommended."""
+        return history(self.graph, users)
 
     def rule_counts(self, user: int) -> NDArray[np.int64]:
         """n_l(u): how many paths of each rule lead from a user to what they have; [rules]. Those of
@@ -304,10 +299,6 @@ class Ranker:
         return self.logic.weights * (n / max(int(n.sum()), 1))
 
     # ── the same elsewhere ──────────────────────────────────────────────────────────────
-
-    def without_held_out(self) -> Ranker:
-        """The ranker as a test must see it: what was held out is unknown."""
-        return replace(self, held_out=Pairs())
 
     def on(self, graph: Graph) -> Ranker:
         """What was learned, on another graph of the same items."""
@@ -366,18 +357,7 @@ def sampled(graph: Graph, sample: tuple[int, int] | None) -> Graph:
 
 def _choose(shared: tuple[Ranker, int, Selection], users: NDArray[np.int64]) -> Chosen:
     ranker, k, selection = shared
-    scores = ranker.score(users)
-    scores[ranker.held_out.of(users)] = -np.inf
-    return selection.best(ranker.graph, scores, k)
-
-
-def known_items(
-    graph: Graph, held_out: Pairs, users: ArrayLike
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The histories of users and what was held out of them, as (place among them, item)."""
-    parts = zip(history(graph, users), held_out.of(users), strict=True)
-    rows, items = (np.concatenate(both) for both in parts)
-    return rows, items
+    return selection.best(ranker.graph, ranker.score(users), k)
 
 
 def _shares(shared: tuple[Ranker, int], users: NDArray[np.int64]) -> Doubles:

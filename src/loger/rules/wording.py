@@ -82,6 +82,10 @@ class Wording:
         n = round(100 * confidence)
         return self.text("likely", n=n) if n else ""
 
+    def testing(self, held_out: int) -> str:
+        """What a model with a test part says of itself."""
+        return self.text("testing", n=self.number(held_out))
+
     def share(self, value: float) -> str:
         """A share in percent."""
         return str(self.table["percent"]).format(n=f"{100 * value:.0f}")

@@ -19,7 +19,15 @@ from loger.engine.settings import from_names
 from loger.errors import LogerError, UnknownNameError
 from loger.graph import KnowledgeGraph, Pairs, checked_ids, whole
 from loger.graph.catalogue import NOTHING, Catalogue, FilterOnlyColumn
-from loger.learning.fitted import LARGEST, Fitted, FittedLogic, logic_of, logic_parts, reasoner_of
+from loger.learning.fitted import (
+    LARGEST,
+    Fitted,
+    FittedLogic,
+    Measured,
+    logic_of,
+    logic_parts,
+    reasoner_of,
+)
 from loger.logic.mining import Mined
 from loger.ranking.ranker import Ranker
 from loger.store import bundle as storage
@@ -51,6 +59,8 @@ def save(folder: Path | str, name: str, fitted: Fitted) -> None:
         "libraries": {"loger": __version__}
         | {name: version(name) for name in ("numpy", "torch", "polars")},
         "seed": fitted.config.seed,
+        "fitted_for": "testing" if len(ranker.held_out) else "use",
+        "measured": None if fitted.measured is None else asdict(fitted.measured),
         **({} if fitted.record is None else {"fit": dict(fitted.record)}),
         **({} if fitted.updates is None else {"updates": fitted.updates.record()}),
         **({"catalogue": _catalogue_about(fitted.catalogue)} if fitted.catalogue else {}),
@@ -93,7 +103,9 @@ def _parsed(bundle: storage.Bundle) -> tuple[str, Fitted, Callable[[], Encoder]]
     catalogue = NOTHING
     if "catalogue" in about:
         catalogue = _catalogue(graph, about["catalogue"], arrays.get("catalogue", {}))
-    beside = updates, about.get("fit"), catalogue
+    figures = about.get("measured")  # which older bundles do not have
+    measured = None if figures is None else Measured.of(figures)
+    beside = updates, about.get("fit"), catalogue, measured
     fitted = Fitted(ranker, config, model.trace, tried, mined, reasoner, *beside)
     return about["name"], fitted, make_encoder
 

@@ -115,7 +115,9 @@ def _present_interactions(ranker: Ranker, less: Changes) -> Changes:
     words, rows = whole(ranker.graph).vocabulary, less.interactions
     users, items = words.ids("user"), words.ids("item")
     asked = {users[u]: None for u in rows["user"]}
-    owners, had = ranker.known(list(asked))
+    # What was held out to test on is not in the graph, and goes all the same.
+    parts = zip(ranker.known(list(asked)), ranker.held_out.of(list(asked)), strict=True)
+    owners, had = (np.concatenate(both) for both in parts)
     have = set(
         zip(np.array(list(asked), dtype=np.int64)[owners].tolist(), had.tolist(), strict=True)
     )
@@ -318,7 +320,7 @@ def _with_ndcg(ranker: Ranker, new: Placed, row: Update, most: int) -> Update:
     there = np.isin(u, chosen)
     if not there.any():
         return row
-    lists, _ = ranker.without_held_out().top(chosen, 10)
+    lists, _ = ranker.top(chosen, 10)
     found = hits(lists, rows[there], v[there] - graph.n_users)
     values = ndcg(found, np.bincount(rows[there], minlength=len(chosen)))
     return replace(row, ndcg=float(values.mean()), ndcg_users=len(chosen))

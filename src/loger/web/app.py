@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import asdict
 from pathlib import Path
 
 from anyio import to_thread
@@ -146,6 +147,7 @@ def about(request: Request) -> s.About:
     events: Events = request.app.state.events
     served, graph = service.served, service.served.graph
     beside = [column.type for column in served.model.catalogue_.filter_only]
+    measured, held_out = served.model.measured_, len(served.model.ranker_.held_out)
     return s.About(
         version=__version__,
         fingerprint=served.fingerprint,
@@ -165,6 +167,9 @@ def about(request: Request) -> s.About:
         most_paths=s.MOST_PATHS,
         most_history=s.MOST_HISTORY,
         staleness=events.staleness(service, time.time()),
+        fitted_for="testing" if held_out else "use",
+        held_out=held_out,
+        measured=None if measured is None else s.Measured(**asdict(measured)),
     )
 
 

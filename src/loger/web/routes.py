@@ -84,7 +84,8 @@ def _recommend(
     items, left_out = recommendations_of(model.ranker_, user, request)
     for row in items:
         _called(row["explanation"], name)
-    return {"user": name, "items": items, "left_out": left_out}
+    held_out = len(model.ranker_.held_out)
+    return {"user": name, "items": items, "left_out": left_out, "held_out": held_out}
 
 
 def _called(record: dict[str, Any] | None, name: str) -> dict[str, Any] | None:

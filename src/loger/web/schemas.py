@@ -241,6 +241,10 @@ class Recommendations(BaseModel):
     left_out: list[LeftOut] = Field(
         description="What would be in the list by score alone, but for diversity and limits."
     )
+    held_out: int = Field(
+        description="How many interactions were held out to test on, of which the model knows "
+        "nothing; 0 in a model for use."
+    )
 
 
 class MaskInfo(BaseModel):
@@ -400,6 +404,15 @@ class Staleness(BaseModel):
     oldest_not_folded: float = Field(description="Seconds that the first of them has waited.")
 
 
+class Measured(BaseModel):
+    """How good a fit was on interactions that it did not know."""
+
+    ndcg: float = Field(description="NDCG@10, the mean over users.")
+    recall: float = Field(description="Recall@10, the mean over users.")
+    users: int
+    interactions: int
+
+
 class About(BaseModel):
     """The model and the data behind it."""
 
@@ -423,6 +436,13 @@ class About(BaseModel):
     most_paths: int
     most_history: int
     staleness: Staleness
+    fitted_for: Literal["use", "testing"] = Field(
+        description="`testing`: interactions were held out, and the model does not know them."
+    )
+    held_out: int = Field(description="How many interactions were held out.")
+    measured: Measured | None = Field(
+        description="How good the fit was on held-out interactions, if it was measured."
+    )
 
 
 class Reloaded(BaseModel):

@@ -3,7 +3,7 @@
 import { get, post, speak } from "/static/api.js";
 import { byId, h, plural, show, signed, words } from "/static/dom.js";
 import { picker } from "/static/picker.js";
-import { reasons } from "/static/reasons.js";
+import { reasons, testing } from "/static/reasons.js";
 import { drawCompare, drawRules } from "/static/rules.js";
 
 const PATHS = 8;
@@ -380,6 +380,8 @@ async function begin() {
   state.about = await get("about");
   const { users, items, facts } = state.about;
   byId("about").textContent = `${plural(users, "user")} · ${plural(items, "item")} · ${plural(facts, "fact")}`;
+  byId("testing").hidden = !state.about.held_out;
+  byId("testing").textContent = testing(state.about.held_out);
   if (["en", "de", "es"].includes(where.get("language"))) state.language = where.get("language");
   speak(state.language);
   await loadRules();

@@ -196,6 +196,10 @@ function photograph(record) {
   return shown;
 }
 
+// What a model with a test part says of itself.
+export const testing = (n) =>
+  `A model for testing, not for use: ${number(n, 0)} interactions were held out, and it does not know them.`;
+
 export function reasons(place, record, { ruleIds, off, toggle, why = null, known: about = { facts: [] }, without = null, remove, id = null }) {
   const width = Math.max(300, Math.floor(place.clientWidth - 34));
   const drawn = picture(record, width);
@@ -207,6 +211,7 @@ export function reasons(place, record, { ruleIds, off, toggle, why = null, known
     why && whyNot(why),
     waterfall(record),
     carried(record),
+    record.held_out ? h("p", { class: "banner" }, testing(record.held_out)) : null,
     without && counterfactual(without, remove),
     drawn,
     drawn && h("p", { class: "quiet" }, "The wider a line, the more its paths give."),
