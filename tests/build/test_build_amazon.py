@@ -450,7 +450,7 @@ def test_repeated_reviews_and_products_count_once_and_are_told(made: Any, notes_
     assert "First" in dataset.vocabulary.names
     assert "Second" not in dataset.vocabulary.names
     told = notes_of(dataset)
-    assert told["repeated interactions of one user and item merged, with the earliest time"] == 2
+    assert told["repeated interactions of one user and item merged, with the latest time"] == 2
     assert told["products listed twice in the catalogue, the first kept"] == 1
 
 

@@ -83,7 +83,8 @@ def assemble(
 def _kept_interactions(
     table: pl.DataFrame, positive_from: float | None, notes: list[Note], path: Path | None
 ) -> pl.DataFrame:
-    """Interactions, one per pair: the earliest part, then the earliest time, stays."""
+    """Interactions, one per pair: the earliest part stays and, of its rows, the latest time, so
+    that what a user is said to have done last is what the tables say."""
     interactions = table.with_row_index("row")
     if "part" in interactions.columns:
         codes = pl.DataFrame({"part": PARTS, "code": [0, 1, 2]}, schema_overrides={"code": pl.Int8})
@@ -103,7 +104,7 @@ def _kept_interactions(
     first = interactions.sort(order, maintain_order=True).unique(
         ["user", "item"], keep="first", maintain_order=True
     )
-    first = _with_strengths(first.sort("row"), interactions)
+    first = _with_latest_times(_with_strengths(first.sort("row"), interactions), interactions)
     if len(first) < len(interactions):
         again = interactions.join(first.select("row"), on="row", how="anti")
         if "part" in interactions.columns:
@@ -114,8 +115,8 @@ def _kept_interactions(
                 notes, "held-out pairs that are also in an earlier part, kept there", later, *PAIR
             )
             again = again.filter(pl.col("part") == pl.col("kept"))
-        earliest = ", with the earliest time" if "time" in interactions.columns else ""
-        what = f"repeated interactions of one user and item merged{earliest}"
+        latest = ", with the latest time" if "time" in interactions.columns else ""
+        what = f"repeated interactions of one user and item merged{latest}"
         _note(notes, what, again, *PAIR)
     if not len(first):
         why = "; ".join(str(n) for n in notes if n.what.startswith(("rows", "interactions")))
@@ -143,6 +144,17 @@ def _with_strengths(first: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
         strengths = rows.group_by(by).agg(pl.len().cast(pl.Float64).alias("strength"))
     known = first.drop(strengths.columns[-1], strict=False)
     return known.join(strengths, on=by, how="left", maintain_order="left")
+
+
+def _with_latest_times(first: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
+    """One row of each pair with the latest of its times. Rows of a later part are not known to an
+    earlier one."""
+    if "time" not in rows.columns or len(first) == len(rows):
+        return first
+    by = [*PAIR, "part"] if "part" in rows.columns else list(PAIR)
+    latest = rows.group_by(by).agg(pl.col("time").max().alias("latest"))
+    told = first.join(latest, on=by, how="left", maintain_order="left")
+    return told.with_columns(time=pl.col("latest")).drop("latest")
 
 
 def note_unused(entities: pl.Series, facts: pl.DataFrame, notes: list[Note]) -> None:

@@ -482,7 +482,7 @@ def with_facts(
 ) -> KnowledgeGraph:
     """The graph with facts of base relations more, interactions among them.
 
-    ``times`` are those of interactions; of several of one pair the earliest stays, as readers have
+    ``times`` are those of interactions; of several of one pair the latest stays, as readers have
     it. ``strengths`` of one pair add up, of ratings the highest counts. A fact that was known from
     one interaction alone is known by itself from now on, but what links a user and an item that
     interact says no more than their interaction (METHOD L3).
@@ -493,7 +493,7 @@ def with_facts(
     when = np.zeros(len(h), np.int64) if times is None else np.where(r == INTERACTION, times, 0)
     stated = np.full(len(h), graph.default_strength) if strengths is None else strengths
     strong = np.where(r == INTERACTION, as_strengths(stated), 0.0)
-    order = np.lexsort((when, t, r, h))
+    order = np.lexsort((-when, t, r, h))
     h, r, t, when = h[order], r[order], t[order], when[order]
     first = np.ones(len(h), dtype=bool)
     first[1:] = (h[1:] != h[:-1]) | (r[1:] != r[:-1]) | (t[1:] != t[:-1])
@@ -510,13 +510,13 @@ def with_facts(
 def _repeated(
     graph: KnowledgeGraph, places: Ints, r: Ints, when: Ints, strong: Floats
 ) -> KnowledgeGraph:
-    """The graph in which interactions that are there already have the earlier of two times, and
+    """The graph in which interactions that are there already have the later of two times, and
     both strengths."""
     again = (places >= 0) & (r == INTERACTION)
     at, times, strengths = places[again], graph.times, graph.strengths
     if times is not None and len(at):
         times = times.copy()
-        times[at] = np.minimum(times[at], when[again])
+        times[at] = np.maximum(times[at], when[again])
     if strengths is not None and len(at):
         strengths = strengths.copy()
         strengths[at] = merged(strengths[at], strong[again], graph.rated)
