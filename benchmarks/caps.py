@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 
 from loger.engine.topk import top_k
+from loger.graph import history
 from loger.model import LOGER
-from loger.ranking.ranker import Ranker, blocks, known_items, sampled
+from loger.ranking.ranker import Ranker, blocks, sampled
 from scale import about, kept
 
 K = 10
@@ -39,7 +40,7 @@ def among_retrieved(ranker: Ranker, users: np.ndarray, n: int) -> np.ndarray:
     out = []
     for block in blocks(users):
         scores = ranker.scores(block)
-        known = known_items(ranker.graph, ranker.held_out, block)
+        known = history(ranker.graph, block)
         retrieved = top_k(scores.encoder.copy(), n, known)[0]
         total = np.full_like(scores.total, -np.inf)
         rows = np.arange(len(block))[:, None]

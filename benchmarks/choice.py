@@ -1,6 +1,6 @@
 """What may be told first: how near to history paths are by how much less they may give.
 
-loger fit ../shared/data/amazon-beauty -o beauty.bundle
+loger fit ../shared/data/amazon-beauty -o beauty.bundle --hold-out
 python benchmarks/choice.py amazon-beauty=beauty.bundle --users 500
 
 JS_f compares the rules of the first paths of twenty items with those of the user's history, over

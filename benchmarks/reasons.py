@@ -1,6 +1,6 @@
 """How much of an item's lead the shown reasons carry, and what it costs to find them.
 
-loger fit ../shared/data/amazon-beauty -o beauty.bundle
+loger fit ../shared/data/amazon-beauty -o beauty.bundle --hold-out
 python benchmarks/reasons.py beauty.bundle --users 300      # the ten best items of each
 
 Times are processor time of one thread: other work on the machine is not ours.

@@ -55,7 +55,7 @@ def ndcg(model: LOGER, whole: Split, n: int) -> float:
     asked = asked[:: max(1, len(asked) // n)]
     ours = np.isin(users, asked)
     rows = np.searchsorted(asked, users[ours])
-    lists = model.without_held_out().top(asked, 10)[0]
+    lists = model.top(asked, 10)[0]
     hits = ranking.hits(lists, rows, items[ours])
     return float(ranking.ndcg(hits, np.bincount(rows, minlength=len(asked))).mean())
 

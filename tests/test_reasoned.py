@@ -47,7 +47,7 @@ def model(paper_model):
 
 @pytest.fixture(scope="module")
 def tops(model):
-    return model.reasoner_.tops(model.ranker_.without_held_out(), np.arange(40), 10, 3)
+    return model.reasoner_.tops(model.ranker_, np.arange(40), 10, 3)
 
 
 # ── what is found ───────────────────────────────────────────────────────────────────────

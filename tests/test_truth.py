@@ -99,10 +99,11 @@ class Tables:
         claims.append(("new", item in has, False))
         if last:
             claims.append(("last", has[one], max(has.values())))
-        for n in re.findall(r"(\d+) (?:people|person) bought both it and this", text):
-            claims.append(("both", int(n), self.both(one, item)))
-        for n in re.findall(r"(\d+) (?:people|person) bought this with or after it", text):
-            claims.append(("after", int(n), self.soon_after(one, item)))
+        people = r"(\d+) (?:people|person) bought"
+        both = re.findall(people + " both it and this", text)
+        after = re.findall(people + " this with or after it", text)
+        claims += [("both", int(n), self.both(one, item)) for n in both]
+        claims += [("after", int(n), self.soon_after(one, item)) for n in after]
         for column, value in re.findall(r"same (brand|category) ([^;(]+?)(?=;|$)", text):
             values = {self.items[one][column], self.items[item][column]}
             claims.append((column, {value}, values))

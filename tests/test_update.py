@@ -519,7 +519,7 @@ def test_refitting_is_due_when_much_is_new_or_the_model_foresees_less(model):
 
 
 def test_how_well_the_model_foresaw_an_update_is_measured_before_it(model):
-    lists = model.without_held_out().recommend(model.users[:60], 10)
+    lists = model.recommend(model.users[:60], 10)
     best = lists.group_by("user", maintain_order=True).first()
     time = int(model.graph_.times.max()) + 1
     right = [(u, v, 5, time) for u, v in best.select("user", "item").iter_rows()]

@@ -71,8 +71,8 @@ Kept = tuple[dict[str, Any], Arrays]
 """What is written of a stage: plain values and arrays."""
 Result = TypeVar("Result")
 
-MEASURED_USERS = 20_000
-"""The most users that a fit is measured on: the figure's error is then far below 0.01, and it
+MEASURED_USERS = 5_000
+"""The most users that a fit is measured on: the standard error is then below 0.005, and it
 takes no longer than a small part of the fit."""
 
 
