@@ -328,8 +328,9 @@ class LOGER(Recommender):
         that are shown, and ``carried`` is their share of the item's lead.
 
         ``include`` and ``exclude`` say which items may be recommended: a filter such as
-        ``"genre=jazz AND NOT brand=Acme"`` (``loger.graph.filters``) or a list of filters, of
-        which one must fit; items by name in a set, series, array or frame with a column ``item``;
+        ``"genre=jazz AND price<10"`` (``loger.graph.filters``) or a list of filters, which must
+        all fit, but of values of one column one (to exclude: none may fit); items by name in a
+        set, series, array or frame with a column ``item``;
         a mask; or a function of an item's name. ``masks`` gives such sets names, for
         ``"mask=in-stock AND genre=jazz"``. ``at_most={"has_brand": 2}`` takes no third item of a
         brand, and ``diversity`` (0 … 1) prefers items that share few facts with those above them;

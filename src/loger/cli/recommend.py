@@ -61,7 +61,9 @@ def recommend(
     include: Annotated[
         list[str],
         typer.Option(
-            metavar="FILTER", help="Only items that fit, such as genre=jazz; several: one of them."
+            metavar="FILTER",
+            help="Only items that fit, such as genre=jazz or price<10; several: all of them, but "
+            "of values of one column one.",
         ),
     ] = [],  # noqa: B006
     exclude: Annotated[

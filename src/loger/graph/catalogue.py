@@ -72,6 +72,13 @@ class FilterOnlyColumn:
         more = np.array([(self._place[value], item) for value, item in pairs]).reshape(-1, 2)
         return _sorted(self, np.concatenate([np.stack([self.places, self.items], axis=1), more]))
 
+    def renewed(self, pairs: Sequence[tuple[str, int]]) -> FilterOnlyColumn:
+        """The same where items have other values instead of those they had, perhaps new ones."""
+        values = tuple(dict.fromkeys([*self.values, *(value for value, _ in pairs)]))
+        stay = ~np.isin(self.items, [item for _, item in pairs])
+        kept = {"places": self.places[stay], "items": self.items[stay]}
+        return replace(self, values=values, **kept).plus(pairs)
+
     def minus(self, pairs: Sequence[tuple[str, int]]) -> FilterOnlyColumn:
         """The same less what items have."""
         gone = {(self._place[value], item) for value, item in pairs}

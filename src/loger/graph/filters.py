@@ -4,18 +4,23 @@
     any      = all { "OR" all }
     all      = one { "AND" one }
     one      = "NOT" one | "(" any ")" | name ("=" | "!=") value
+             | name ("<" | "<=" | ">" | ">=") number
 
 A name is that of a relation (``has_brand``, also without its ``has_``), of a type of entities
 (``brand``: whatever relation links it to an item), ``item``, or ``mask`` for a set of items that
 was given a name. A value is the name or label of an entity; it may have spaces, and ends where
 ``AND``, ``OR``, ``NOT`` or a closing bracket that it did not open stands. In quotes it may be
-anything; a name may be quoted as well, and ``\\"`` is a quote within quotes.
+anything; a name may be quoted as well, and ``\\"`` is a quote within quotes. ``price<10`` and
+``year>=2019`` compare values that are numbers; an item that has none does not fit.
+
+Of several filters, all must fit; of those that only give values of one column, one must:
+``genre=jazz``, ``genre=blues`` and ``price<10`` are cheap jazz and cheap blues.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,8 +35,8 @@ Mask = NDArray[np.bool_]
 MAX_DEPTH = 50
 """Brackets within brackets."""
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
-_NAME = re.compile(r'[^\s=!()"]+')
-_SIGN = re.compile(r"\s*(!?=)\s*")
+_NAME = re.compile(r'[^\s=!<>()"]+')
+_SIGN = re.compile(r"\s*(!?=|[<>]=?)\s*")
 _END = re.compile(r"\s+(?:AND|OR|NOT)(?=[\s(]|$)|\s*$")
 _WORD = re.compile(r"\s*(AND|OR|NOT)(?=[\s(]|$)")
 
@@ -42,6 +47,24 @@ class Fact:
 
     name: str
     value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Items whose value is a number below or above another."""
+
+    name: str
+    sign: str
+    number: float
+
+    def fits(self, values: Sequence[str]) -> NDArray[np.bool_]:
+        """Which values are such numbers, or an error if none is a number at all."""
+        numbers = np.array([_number(value) for value in values], dtype=np.float64)
+        if np.isnan(numbers).all():
+            raise LogerError(
+                f"{self.name}{self.sign}{self.number:g} compares numbers, and no {self.name} is one"
+            )
+        return _ORDER[self.sign](numbers, self.number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +88,10 @@ class Either:
     parts: tuple[Filter, ...]
 
 
-Filter = Fact | Not | Both | Either
+Filter = Fact | Compared | Not | Both | Either
+_ORDER: dict[str, Callable[[NDArray[np.float64], float], NDArray[np.bool_]]] = {
+    "<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal
+}  # fmt: skip
 
 
 def parse(text: str) -> Filter:
@@ -113,15 +139,16 @@ class _Reader:
         name = quoted or self._match(_NAME)
         if not name:
             raise self.error("expected a fact such as genre=jazz")
-        if not quoted and (order := re.search("[<>]", name)):
-            ranged = f"{name[: order.start()].removesuffix('_range')}_range=…"
-            raise self.error(f"there are only = and !=; numbers are in ranges: write {ranged}")
-        sign = self._match(_SIGN)
-        if sign is None:
+        sign = (self._match(_SIGN) or "").strip()
+        if not sign:
             hint = f"; write {name.replace(':', '=', 1)}" if ":" in name else ""
             raise self.error(f"expected = after {name!r}{hint}")
-        fact = Fact(name, self._value(name))
-        return Not(fact) if sign.strip() == "!=" else fact
+        value = self._value(name)
+        if sign in _ORDER:
+            if np.isnan(number := _number(value)):
+                raise self.error(f"expected a number after {name}{sign}, got {value!r}")
+            return Compared(name, sign, number)
+        return Not(Fact(name, value)) if sign == "!=" else Fact(name, value)
 
     def end(self) -> None:
         if self.text[self.at :].strip():
@@ -195,6 +222,8 @@ def item_mask(
         for part in filter.parts[1:]:
             add(out, item_mask(graph, part, masks, catalogue), out=out)
         return out
+    if isinstance(filter, Compared):
+        return _compared(graph, filter, catalogue)
     if filter.name == "mask":
         if filter.value not in masks:
             raise UnknownNameError("mask", filter.value, list(masks))
@@ -202,6 +231,53 @@ def item_mask(
     out = np.zeros(graph.n_items, dtype=bool)
     out[_items_of(graph, filter.name, filter.value, catalogue)] = True
     return out
+
+
+def column_of(graph: KnowledgeGraph, filter: Filter, catalogue: Catalogue) -> str | None:
+    """The one column that a filter gives values of, however it calls it; None if it says more."""
+    if isinstance(filter, Either):
+        columns = {column_of(graph, part, catalogue) for part in filter.parts}
+        return columns.pop() if len(columns) == 1 else None
+    if not isinstance(filter, Fact):
+        return None
+    if filter.name in ("item", "mask"):
+        return filter.name
+    beside = [column.relation for column in catalogue.called(filter.name)]
+    return beside[0] if beside else str(fact_relations(graph, filter.name, catalogue))
+
+
+def _compared(graph: KnowledgeGraph, filter: Compared, catalogue: Catalogue) -> Mask:
+    """The items that have a number below or above another, in the graph or beside it."""
+    values, items = list[str](), list[NDArray[np.int64]]()
+    beside = catalogue.called(filter.name)
+    for column in beside:
+        values += column.values
+        items += [column.having(value) for value in column.values]
+    # A column may be in the graph but for the values that hardly any item has.
+    walked = fact_relations(graph, filter.name, catalogue) if _walked(graph, filter.name) else []
+    if not walked and not beside:
+        fact_relations(graph, filter.name, catalogue)  # says what there is instead
+    for relation in map(graph.inverse, walked):
+        for entity in graph.vocabulary.span(graph.signature(relation)[0]):
+            values.append(graph.vocabulary.labels[entity])
+            items.append(graph.neighbours(entity, relation).astype(np.int64) - graph.n_users)
+    out = np.zeros(graph.n_items, dtype=bool)
+    for place in np.flatnonzero(filter.fits(values)):
+        out[items[place]] = True
+    return out
+
+
+def _walked(graph: KnowledgeGraph, name: str) -> bool:
+    """Whether the graph knows a fact of that name."""
+    return {name, f"has_{name}"} & set(fact_names(graph)) != set()
+
+
+def _number(text: str) -> float:
+    """A value as a number; NaN if it is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return float("nan")
 
 
 def _items_of(

@@ -26,7 +26,7 @@ from loger.engine.topk import top_k
 from loger.errors import LogerError
 from loger.graph import Graph, KnowledgeGraph, UserView, gather
 from loger.graph.catalogue import NOTHING, Catalogue
-from loger.graph.filters import Mask, fact_relations, item_mask, item_relations
+from loger.graph.filters import Mask, column_of, fact_relations, item_mask, item_relations, parse
 
 Floats = NDArray[np.float32]
 Items = NDArray[np.int64]
@@ -147,7 +147,7 @@ def select(
     """
     base = graph.base if isinstance(graph, UserView) else graph
     named = _Masks(base, masks or {}, catalogue)
-    within = _fitting(base, include, named, catalogue)
+    within = _fitting(base, include, named, catalogue, all_of=True)
     without = _fitting(base, exclude, named, catalogue)
     if without is not None:
         within = ~without if within is None else within & ~without
@@ -200,16 +200,27 @@ def limits_of(texts: Iterable[str]) -> dict[str, int]:
 
 
 def _fitting(
-    graph: KnowledgeGraph, given: Given, masks: Mapping[str, Mask], catalogue: Catalogue
+    graph: KnowledgeGraph,
+    given: Given,
+    masks: Mapping[str, Mask],
+    catalogue: Catalogue,
+    *,
+    all_of: bool = False,
 ) -> Mask | None:
-    """The items that fit what was given; None if nothing was."""
+    """The items that fit what was given; None if nothing was. Of a list, one must fit or, with
+    ``all_of``, all must but for values of one column."""
     if given is None or (isinstance(given, list | tuple) and not given):
         return None
     if isinstance(given, str):
         return item_mask(graph, given, masks, catalogue)
     if isinstance(given, list | tuple):
-        fits: Mask = np.any([_one_of(graph, part, masks, catalogue) for part in given], axis=0)
-        return fits
+        fits = [_one_of(graph, part, masks, catalogue) for part in given]
+        groups: dict[object, list[Mask]] = {}
+        for k, part in enumerate(given):
+            column = _column(graph, part, catalogue) if all_of else "any"
+            groups.setdefault(k if column is None else column, []).append(fits[k])
+        every: Mask = np.all([np.any(group, axis=0) for group in groups.values()], axis=0)
+        return every
     if callable(given):
         return _asked(graph, given)
     if isinstance(given, np.ndarray) and given.dtype == np.bool_:
@@ -218,6 +229,11 @@ def _fitting(
                              f"{given.shape}")  # fmt: skip
         return given
     return named_items(graph, given)[0]
+
+
+def _column(graph: KnowledgeGraph, part: object, catalogue: Catalogue) -> str | None:
+    """The one column that a part of a list gives values of; sets of items are of one, the item."""
+    return column_of(graph, parse(part), catalogue) if isinstance(part, str) else "item"
 
 
 def _one_of(

@@ -48,6 +48,8 @@ class Changes:
     notes: tuple[Note, ...] = ()
     images: Mapping[str, str] = field(default_factory=dict)
     """The picture's file of an item by name."""
+    numbers: Mapping[str, pl.DataFrame] = field(default_factory=dict)
+    """Of columns that were cut into ranges, the numbers themselves: head, tail."""
 
     def plus(self, other: Changes) -> Changes:
         """These and others."""
@@ -59,6 +61,7 @@ class Changes:
             pl.concat([self.columns, other.columns]),
             (*self.notes, *other.notes),
             {**self.images, **other.images},
+            {**self.numbers, **other.numbers},
         )
 
 

@@ -403,6 +403,7 @@ def _mapped(
         named["user"],
         notes=tuple(work.notes),
         images=work.images,
+        numbers={name: pairs for name, _, pairs in work.filter_only},
     )
 
 

@@ -67,7 +67,8 @@ def updated(
     row = _count_added(before, moved, new, replace(entry or Update(), notes=changes.notes))
     log = (*updates.log, _with_ndcg(fitted.ranker, new, row, measure))
     after = _rebuilt(fitted, before, moved, log)
-    return replace(after, catalogue=_catalogue_after(after, filter_facts, changes.images))
+    beside = filter_facts, changes.images, changes.numbers
+    return replace(after, catalogue=_catalogue_after(after, *beside))
 
 
 def removed(
@@ -206,16 +207,21 @@ def _catalogue_after(
     fitted: Fitted,
     filter_facts: Sequence[pl.DataFrame],
     images: Mapping[str, str],
+    numbers: Mapping[str, pl.DataFrame] | None = None,
     *,
     gone: bool = False,
 ) -> Catalogue:
-    """The catalogue with values of items more, or less, and with pictures."""
+    """The catalogue with values of items more, or less, with numbers instead of those that items
+    had, and with pictures."""
     graph, catalogue = whole(fitted.ranker.graph), fitted.catalogue
     ids, first = graph.vocabulary.ids("item"), graph.n_users
     columns = []
     for column, rows in zip(catalogue.filter_only, filter_facts, strict=True):
         pairs = [(value, ids[head] - first) for head, value in rows.iter_rows() if head in ids]
-        columns.append(column.minus(pairs) if gone else column.plus(pairs))
+        column = column.minus(pairs) if gone else column.plus(pairs)
+        stated = (numbers or {}).get(column.relation, rows[:0])
+        again = [(value, ids[head] - first) for head, value in stated.iter_rows() if head in ids]
+        columns.append(column.renewed(again) if again else column)
     pictures = {ids[head] - first: file for head, file in images.items() if head in ids}
     pictures = {**catalogue.images, **pictures}
     return replace(catalogue, filter_only=tuple(columns), images=pictures)

@@ -48,7 +48,7 @@ Filter = Annotated[
     Field(
         min_length=1,
         max_length=MOST_FILTER,
-        description="Such as `category=lamps AND NOT brand=Acme`, `item=NAME` for one item, or "
+        description="Such as `category=lamps AND price<10`, `item=NAME` for one item, or "
         "`mask=NAME` for an uploaded set of items.",
     ),
 ]
@@ -129,7 +129,11 @@ class Wishes(BaseModel):
     k: K = 10
     paths: Paths = 3
     explain: bool = Field(default=True, description="Whether each item comes with its explanation.")
-    include: Filters = Field(default=[], description="Only items that match one of these filters.")
+    include: Filters = Field(
+        default=[],
+        description="Only items that match all of these filters, but of those that give values of "
+        "one column, such as `brand=A` and `brand=B`, one.",
+    )
     exclude: Filters = Field(default=[], description="No items that match one of these filters.")
     diversity: Diversity = 0.0
     at_most: AtMost = {}

@@ -1,0 +1,109 @@
+"""Several filters: values of one column are alternatives, all else must fit; and numbers."""
+
+from __future__ import annotations
+
+import json
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from loger.cli import app
+from loger.config import LOGERConfig
+from loger.encoder import TransEConfig
+from loger.errors import LogerError
+from loger.model import LOGER
+from loger.tables.table import from_tables
+from test_truth import invent
+
+SMALL = LOGERConfig(encoder=TransEConfig(dimension=8, epochs=1))
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("filters")
+    invent(folder)
+    items = pl.read_csv(folder / "items.csv").with_row_index("k")
+    # Prices are cut into ranges; years are few enough to be kinds.
+    items = items.with_columns(price=(pl.col("k") * 7 % 50) / 2 + 1, year=2015 + pl.col("k") % 8)
+    return pl.read_csv(folder / "orders.csv"), items.drop("k")
+
+
+@pytest.fixture(scope="module")
+def model(tables):
+    orders, items = tables
+    return LOGER(SMALL).fit(from_tables(orders, items))
+
+
+def fitting(model, tables, *include, **more):
+    """What lists as long as the catalogue have, as rows of the table of items."""
+    lists = model.recommend(model.users[:40], 60, include=list(include), **more)
+    assert lists.height
+    return tables[1].filter(pl.col("item_id").is_in(lists["item"].unique().implode()))
+
+
+def test_values_of_one_column_are_alternatives_and_other_columns_must_fit_too(model, tables):
+    found = fitting(model, tables, "brand=Acme", "has_brand=Ewe", "category=lamp")
+    assert set(found["brand"]) == {"Acme", "Ewe"} and set(found["category"]) == {"lamp"}
+    found = fitting(model, tables, "brand=Acme OR brand=Ewe", "brand=Crème", "category=lamp")
+    assert set(found["brand"]) == {"Acme", "Ewe", "Crème"} and set(found["category"]) == {"lamp"}
+    found = fitting(model, tables, "brand!=Acme", "brand!=Ewe")
+    assert not {"Acme", "Ewe"} & set(found["brand"])
+
+
+def test_no_item_fits_any_of_the_filters_to_exclude(model, tables):
+    found = fitting(model, tables, exclude=["brand=Acme", "category=lamp"])
+    assert "Acme" not in found["brand"] and "lamp" not in found["category"]
+
+
+def test_sets_of_items_are_values_of_the_column_item(model, tables):
+    found = fitting(model, tables, {"P001", "P002"}, "item=P003")
+    assert set(found["item_id"]) == {"P001", "P002", "P003"}
+
+
+def test_numbers_are_compared(model, tables):
+    assert fitting(model, tables, "price<10")["price"].max() < 10
+    assert fitting(model, tables, "price<=10", "price >= 4")["price"].is_between(4, 10).all()
+    assert set(fitting(model, tables, "year>=2020")["year"]) == {2020, 2021, 2022}
+    both = fitting(model, tables, "price<10 AND NOT year>2016", "category=mug", "category=lamp")
+    kind = pl.col("category").is_in(["mug", "lamp"])
+    cheap = tables[1].filter((pl.col("price") < 10) & (pl.col("year") <= 2016) & kind)
+    assert both.equals(cheap) and len(cheap)
+
+
+def test_what_is_no_number_is_said(model):
+    with pytest.raises(LogerError, match="expected a number after price<, got 'cheap'"):
+        model.recommend("u1", include="price<cheap")
+    with pytest.raises(LogerError, match="compares numbers, and no brand is one"):
+        model.recommend("u1", include="brand<10")
+    with pytest.raises(LogerError, match="did you mean 'price'"):
+        model.recommend("u1", include="prize<10")
+
+
+def test_numbers_of_new_items_and_new_numbers_are_compared_too(model, tables):
+    items = tables[1]
+    new = items[:1].with_columns(item_id=pl.lit("N1"), title=pl.lit("new"), price=pl.lit(0.25))
+    changed = items[1:2].with_columns(price=pl.lit(0.5))
+    later = model.update(items=pl.concat([new, changed]))
+    found = later.recommend(later.users[:40], 60, include="price<0.75")["item"]
+    assert set(found) == {"N1", changed["item_id"][0]}
+
+
+def test_the_command_and_the_server_read_lists_of_filters_alike(model, tables, tmp_path):
+    from fastapi.testclient import TestClient
+
+    from loger.web.app import create_app
+    from loger.web.config import ServeConfig
+
+    model.save(tmp_path / "b")
+    wishes = ["brand=Acme", "brand=Ewe", "category=lamp", "price<20"]
+    asked = model.recommend("u1", 20, include=wishes)["item"].to_list()
+    assert asked
+    options = [x for wish in wishes for x in ("--include", wish)]
+    command = ["recommend", str(tmp_path / "b"), "--user", "u1", "-k", "20", *options, "--json"]
+    (one,) = json.loads(CliRunner().invoke(app, command).stdout)
+    assert [row["item"] for row in one["items"]] == asked
+    config = ServeConfig(str(tmp_path / "b"), learn=False)
+    with TestClient(create_app(config), base_url="http://localhost") as client:
+        told = client.get("/v1/recommendations", params={"user": "u1", "k": 20, "include": wishes})
+        assert [row["item"] for row in told.json()["items"]] == asked
