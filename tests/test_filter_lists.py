@@ -14,6 +14,7 @@ from loger.encoder import TransEConfig
 from loger.errors import LogerError
 from loger.model import LOGER
 from loger.tables.table import from_tables
+from loger.tables.values import as_numbers
 from test_truth import invent
 
 SMALL = LOGERConfig(encoder=TransEConfig(dimension=8, epochs=1))
@@ -107,3 +108,42 @@ def test_the_command_and_the_server_read_lists_of_filters_alike(model, tables, t
     with TestClient(create_app(config), base_url="http://localhost") as client:
         told = client.get("/v1/recommendations", params={"user": "u1", "k": 20, "include": wishes})
         assert [row["item"] for row in told.json()["items"]] == asked
+
+
+PRICES = ("€12.50", "12.50 EUR", "EUR 12.50", "12,50 €", "free", "1.299,00 €", "€ 7.-", "8 €")
+
+
+def test_prices_in_mixed_notation_are_numbers(tables):
+    orders, items = tables
+    shown = pl.Series("price", [PRICES[k % len(PRICES)] for k in range(len(items))])
+    dataset = from_tables(orders, items.drop("price").hstack([shown]))
+    (price,) = (column for column in dataset.catalogue.unwalked if column.relation == "price")
+    assert set(price.values) == {"12.5", "0", "1299", "7", "8"}
+    assert len(price.items) == len(items)
+    assert not any("price" in note.what for note in dataset.notes)
+    mixed = shown.str.replace("8 €", "$8", literal=True)
+    told = from_tables(orders, items.drop("price").hstack([mixed])).notes
+    assert any("amounts in EUR, USD are compared as numbers" in note.what for note in told)
+
+
+def test_free_is_a_number_only_beside_money():
+    assert as_numbers(pl.Series(["free", "busy", "3"])).to_list() == [None, None, 3.0]
+    assert as_numbers(pl.Series(["free", "CHF 1'250.50", "3"])).to_list() == [0.0, 1250.5, 3.0]
+
+
+def test_rules_over_relations_made_from_interactions_matter_too(model):
+    """How often what a user has led to another thing the user has, where others have both."""
+    graph, counted = model.graph_, 0
+    derived = [(k, r) for k, r in enumerate(model.rules_) if r.derived and model.weights_[k] > 0]
+    assert derived
+    for user in model.users[:30]:
+        table = model.importance(user)
+        has = [graph.vocabulary.id("item", v) for v in model.owned(user)]
+        for _, rule in derived:
+            by = rule.relations[1]
+            n = sum(graph.people(a, by, b) > 1 for a in has for b in has)
+            row = table.row(by_predicate=pl.col("rule") == str(rule), named=True)
+            assert row["n"] == n
+            assert (row["importance"] > 0) == (n > 0)
+            counted += n
+    assert counted > 100

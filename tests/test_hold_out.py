@@ -22,7 +22,7 @@ from loger.engine.files import read_manifest
 from loger.errors import LogerError
 from loger.evaluation.evaluate import evaluate
 from loger.evaluation.fit_record import FitRecord
-from loger.explain.records import recommendations
+from loger.explain.lists import ListRequest, recommendations
 from loger.learning.derived import derive
 from loger.metrics import ranking
 from loger.model import LOGER
@@ -99,7 +99,7 @@ def test_no_list_has_anything_that_the_data_say_a_user_has(model, parts):
         assert lists.height and "held_out" not in lists.columns
         assert not set(lists.select("user", "item").iter_rows()) & owned
     for user in range(0, 150, 15):
-        rows, _ = recommendations(model.ranker_, user, 10)
+        rows, _ = recommendations(model.ranker_, user, ListRequest(10, explain=True, paths=3))
         assert not {(model.users[user], row["item"]) for row in rows} & owned
         assert [row["explanation"]["rank"] for row in rows] == [row["rank"] for row in rows]
         assert {row["explanation"]["held_out"] for row in rows} == {0}

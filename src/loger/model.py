@@ -510,7 +510,8 @@ class LOGER(Recommender):
         Nothing is trained: rules need only the facts, and the encoder makes vectors of what is new
         from what it is linked to. ``updates_.log`` says what each update brought, and rows that
         were left out (which are also logged as warnings);
-        ``positive_from`` leaves out interactions rated lower, ``when`` is noted in the log, as is,
+        ``positive_from`` leaves out interactions rated lower (else those below
+        ``lowest_positive``), ``when`` is noted in the log, as is,
         on up to ``measure`` users, how well the model foresaw what they took.
         """
         from loger.tables.table import read_changes
@@ -519,6 +520,8 @@ class LOGER(Recommender):
         tables = {"interactions": interactions, "items": items, "users": users}
         mapping, graph = self.catalogue_.mapping, whole(self.graph_)
         changes = read_changes(mapping, graph, tables, facts, positive_from)
+        if positive_from is None:
+            changes = changes.without_low_ratings(self.lowest_positive)
         for note in changes.notes:
             log.warning("%s", note)
         return self._with(updated(self._fitted, changes, Update(when), measure))
@@ -551,6 +554,20 @@ class LOGER(Recommender):
         from loger.updates.apply import folded
 
         return self._with(folded(self._fitted, fold, when, measure))
+
+    @property
+    def lowest_positive(self) -> float:
+        """The rating from which on what comes after the fit counts for an item: as the fit was
+        told, else the middle of the ratings that it learned from, else 3, of 1 to 5 stars."""
+        told = (self.record_ or {}).get("positive_from")
+        if told is None:
+            told = (self.catalogue_.mapping or {}).get("positive_from")
+        graph = whole(self.graph_)
+        if told is not None or not graph.rated or graph.strengths is None:
+            return 3.0 if told is None else float(told)
+        known = graph.strengths[graph.strengths > 0]
+        low, high = (float(known.min()), float(known.max())) if len(known) else (1.0, 5.0)
+        return (low + high) / 2 if low < high else min(low, 3.0)
 
     def refit_due(self) -> list[str]:
         """Why the model should be fitted again, judged by its updates; nothing, if it need not."""

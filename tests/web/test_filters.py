@@ -150,9 +150,8 @@ def test_a_filter_that_cannot_be_read_says_where_and_what_to_write(model):
     for text, said in (
         ("brand", "at character 6: expected = after 'brand'"),
         ("brand:x", "write brand=x"),
-        ("year>=2000", "there are only = and !=; numbers are in ranges: write year_range=…"),
-        ("year<2000", "write year_range=…"),
-        ("year_range<2000", "write year_range=…"),
+        ("year>=", "expected a value after year"),
+        ("year<new", "expected a number after year<, got 'new'"),
         ("brand=", "expected a value after brand="),
         (f"brand={brand} AND", "expected a fact such as genre=jazz"),
         (f"(brand={brand}", "a closing bracket is missing"),

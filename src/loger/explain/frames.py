@@ -143,7 +143,7 @@ def importance_table(ranker: Ranker, user: int) -> pl.DataFrame:
         {
             "rule": [str(rule) for rule in logic.rules],
             "weight": logic.weights,
-            "n": ranker.rule_counts(user),
+            "n": ranker.own_paths(user),
             "importance": ranker.importance(user),
         }
     ).sort("importance", descending=True, maintain_order=True)

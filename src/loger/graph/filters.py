@@ -240,8 +240,8 @@ def column_of(graph: KnowledgeGraph, filter: Filter, catalogue: Catalogue) -> st
         return columns.pop() if len(columns) == 1 else None
     if not isinstance(filter, Fact):
         return None
-    if filter.name in ("item", "mask"):
-        return filter.name
+    if filter.name in ("item", "mask"):  # a mask is a set of items
+        return "item"
     beside = [column.relation for column in catalogue.called(filter.name)]
     return beside[0] if beside else str(fact_relations(graph, filter.name, catalogue))
 

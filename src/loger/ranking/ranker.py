@@ -293,9 +293,23 @@ class Ranker:
     def _counted(self) -> dict[int, NDArray[np.int64]]:
         return {}
 
+    def own_paths(self, user: int) -> NDArray[np.int64]:
+        """n_l(u) also of rules over derived relations: how often one thing that a user has leads to
+        another, where others than the user have both. (Grounding leaves such rules out of observed
+        pairs, which the derived facts are made of; so ``rule_counts`` has none.) [rules]"""
+        n, graph = self.rule_counts(user).copy(), self.logic_graph
+        has = history(self.graph, np.array([user]))[1] + graph.n_users
+        for place, rule in enumerate(self.logic.rules):
+            if rule.derived:
+                by = rule.relations[1]
+                for one in has.tolist():
+                    others = np.intersect1d(graph.neighbours(one, by), has).tolist()
+                    n[place] += sum(graph.people(one, by, other) > 1 for other in others)
+        return n
+
     def importance(self, user: int) -> Doubles:
         """y_{u,l} = w_l n_l(u) / Σ n(u), the personal importance of each rule; [rules]."""
-        n = self.rule_counts(user)
+        n = self.own_paths(user)
         return self.logic.weights * (n / max(int(n.sum()), 1))
 
     # ── the same elsewhere ──────────────────────────────────────────────────────────────

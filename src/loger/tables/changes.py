@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 
@@ -50,6 +50,19 @@ class Changes:
     """The picture's file of an item by name."""
     numbers: Mapping[str, pl.DataFrame] = field(default_factory=dict)
     """Of columns that were cut into ranges, the numbers themselves: head, tail."""
+
+    def without_low_ratings(self, floor: float) -> Changes:
+        """These without interactions that are rated lower: who dislikes a thing is no reason to
+        recommend more like it. What has no rating stays."""
+        rows = self.interactions
+        if "rating" not in rows.columns:
+            return self
+        low = (pl.col("rating") < floor).fill_null(False)
+        n = len(rows.filter(low))
+        if not n:
+            return self
+        notes = (*self.notes, Note(f"interactions rated below {floor:g} left out", n))
+        return replace(self, interactions=rows.filter(~low), notes=notes)
 
     def plus(self, other: Changes) -> Changes:
         """These and others."""

@@ -26,6 +26,7 @@ from loger.tables.reviews.review_facts import feature_labels
 from loger.tables.values import (
     as_numbers,
     cells,
+    currencies_of,
     split_cells,
     unit_of,
     unit_within,
@@ -147,6 +148,10 @@ def add_entities(work: Work, entities: EntityTable, table: pl.DataFrame, kind: s
                 "tail",
             )
             pairs = pairs.select("head", numbers)
+            money = currencies_of(values)
+            if len(money) > 1:
+                what = f"{column.column}: amounts in {', '.join(money)} are compared as numbers"
+                work.notes.append(Note(what, len(pairs.drop_nulls()), money[1]))
             if kind == "item":
                 # Rules walk over ranges; filters such as price<10 need the number itself.
                 name = "_".join(unit_of(column.column)[0].split())

@@ -111,12 +111,23 @@ def propose(
     check_column(interactions, time, paths[0])
     table = _interactions(interactions, user, item, time)
     return TableMapping(
+        positive_from=_middle(as_ratings(interactions[table.rating])) if table.rating else None,
         name=name,
         interaction=_action(paths[0], columns_of(interactions)),
         interactions=replace(table, file=str(paths[0] or "")),
         items=None if items is None else _entities(items, item_id, "items", ids, paths[1]),
         users=None if users is None else _entities(users, user_id, "users", ids, paths[2]),
     )
+
+
+def _middle(ratings: pl.Series) -> float | None:
+    """The middle of the scale of ratings, if any are below it but not most: a low rating is no
+    reason to recommend more of the kind. A few that are off the scale do not move it."""
+    low, high = (ratings.quantile(share, "nearest") for share in (0.01, 0.99))
+    if low is None or high is None or low == high:
+        return None
+    middle = (low + high) / 2
+    return middle if 0 < mean(ratings.drop_nulls() < middle) <= 0.5 else None
 
 
 def _action(path: Path | None, columns: Sequence[str]) -> str:

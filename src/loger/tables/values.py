@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import polars as pl
 
 from loger.data.times import DateOrder, Moments, dates, epoch
@@ -22,6 +24,17 @@ _DAY_NUMBER = r"^(19|20)\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])$"
 _MONEY = r"^[$€£]?\s*([+-]?\d[\d,]*\.?\d*(?:[eE][+-]?\d+)?)\s*[$€£%]?$"
 _DECIMAL_COMMA = r"^[$€£]?\s*[+-]?(\d{1,3}(\.\d{3})+|\d+)?,(\d{1,2}|\d{4,})\s*[$€£%]?$"
 _DECIMAL_POINT = r",.*\.|\.\d\d?\D*$"
+_CURRENCIES = {"€": "EUR", "euro": "EUR", "euros": "EUR", "$": "USD", "us$": "USD", "£": "GBP",
+               "¥": "JPY", "₹": "INR", "zł": "PLN", "sfr": "CHF", "fr": "CHF"} | {
+    code: code.upper() for code in ("eur", "usd", "gbp", "chf", "jpy", "inr", "sek", "nok", "dkk",
+                                    "pln", "czk", "aud", "cad", "brl", "mxn")
+}  # fmt: skip
+"""Signs and words of currencies, as codes."""
+_COIN = "(" + "|".join(re.escape(c) for c in sorted(_CURRENCIES, key=len, reverse=True)) + r")\.?"
+_COIN_FIRST = rf"(?i)^{_COIN}\s*([+-]?[\d.,].*)$"
+_COIN_LAST = rf"(?i)^(.*[\d.,–-])\s*{_COIN}$"
+_NOTHING = r"(?i)^(free|free of charge|for free|gratis|kostenlos|umsonst|gratuit|gratuito)$"
+"""What people write for a price of 0."""
 _WHOLE_FLOAT = r"^[+-]?\d+\.0$"
 _SOME_DATE = r"^((19|20)\d\d[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](\d\d|\d{4}))\b"
 _ADDRESS = r"^(.*[^\s<>].*?)\s*<[^<>\s]+@[^<>\s]+>$"
@@ -110,7 +123,8 @@ def zero_width(ours: pl.Series, theirs: pl.Series) -> int:
 def as_numbers(values: pl.Series) -> pl.Series:
     """The cells as numbers, null where they are none; "$1,299.00" is a number, and "1.299,00 €"
     too where cells of the column have a decimal comma and none has a decimal point. So is "45 min"
-    where nearly all cells have that unit."""
+    where nearly all cells have that unit. Where some are money, "EUR 12.50", "12,50 €" and "12.–"
+    are alike, and "free" is 0."""
     if values.dtype.is_numeric():
         numbers = values.cast(pl.Float64)
         return numbers.set(~numbers.is_finite(), None)
@@ -119,13 +133,42 @@ def as_numbers(values: pl.Series) -> pl.Series:
     text = values.str.strip_chars()
     if unit := unit_within(values):
         text = text.str.replace(rf"(?i)\s*{unit}\.?$", "")
-    if (
-        text.str.contains(_DECIMAL_COMMA).any()
-        and not text.str.contains(r",.*\.|\.\d\d?\D*$").any()
-    ):
-        text = text.str.replace_all(".", "", literal=True).str.replace(",", ".", literal=True)
+    money = bool(currencies_of(values))
+    if money:
+        text = _without_coins(text)
+    commas = text.str.contains(_DECIMAL_COMMA).fill_null(False)
+    # One decimal sign for the column; only money from several hands has 12,50 beside 12.50.
+    if commas.any() and (money or not text.str.contains(_DECIMAL_POINT).any()):
+        mixed = bool(text.str.contains(_DECIMAL_POINT).any())
+        plain = text.str.replace_all(".", "", literal=True).str.replace(",", ".", literal=True)
+        text = plain.zip_with(commas, text) if mixed else plain
     bare = text.str.extract(_MONEY).str.replace_all(",", "", literal=True)
     return bare.cast(pl.Float64, strict=False)
+
+
+def currencies_of(values: pl.Series) -> list[str]:
+    """The currencies that amounts of a column are in, the most frequent first.
+
+    >>> currencies_of(pl.Series(["€12.50", "3 EUR", "$4", "free", "7", "a EUR"]))
+    ['EUR', 'USD']
+    """
+    if values.dtype != pl.String:
+        return []
+    text = values.str.strip_chars()
+    named = text.str.extract(_COIN_FIRST, 1)
+    named = named.zip_with(named.is_not_null(), text.str.extract(_COIN_LAST, 2))
+    named = named.filter(_without_coins(text).str.contains(r"^[+-]?\d").fill_null(False))
+    codes = named.str.to_lowercase().drop_nulls().replace_strict(_CURRENCIES, default=None)
+    return [str(code) for code in codes.drop_nulls().value_counts(sort=True)[:, 0]]
+
+
+def _without_coins(text: pl.Series) -> pl.Series:
+    """Amounts without their currency and the signs between their thousands; what is free is 0."""
+    bare = text.str.replace(_COIN_FIRST, "$2").str.replace(_COIN_LAST, "$1")
+    bare = bare.str.replace(r"[.,][–-]+$", "")
+    for _ in range(2):  # 1 234 567: a digit that was matched is not matched again
+        bare = bare.str.replace_all(r"(\d)['’\s](\d{3})", "$1$2")
+    return bare.str.replace(_NOTHING, "0")
 
 
 def as_ratings(values: pl.Series) -> pl.Series:

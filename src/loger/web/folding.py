@@ -41,8 +41,7 @@ def folded_seq(bundle: Path | str, store: str) -> int:
 
 def pending_of(model: LOGER, seq: int = 0) -> Pending:
     """An empty ``Pending`` for a model, for the events after a number."""
-    floor = (model.record_ or {}).get("positive_from")
-    return Pending(whole(model.graph_), seq, floor)
+    return Pending(whole(model.graph_), seq, model.lowest_positive)
 
 
 def fold(

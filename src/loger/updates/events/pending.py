@@ -90,7 +90,7 @@ class Pending:
             return
         person = self._of(user)
         when = event.when if event.body.get("time") is not None else max(event.when, self._last)
-        added = {**person.added, item: min(when, person.added.get(item, when))}
+        added = {**person.added, item: max(when, person.added.get(item, when))}
         strengths = {**person.strengths, item: self._strength(event, person.strengths.get(item))}
         self.people[user] = replace(person, there=True, added=added, strengths=strengths)
         if item not in self._known or item in self.gone_items:
