@@ -11,13 +11,12 @@ from pathlib import Path
 import polars as pl
 
 from loger.data.demo import shop
-from loger.data.splits import split
 from loger.model import LOGER
 
 
 def main() -> None:
     """Fit once, write everybody's list, then fold in a newcomer without training."""
-    model = LOGER().fit(split(shop(users=200, items=150).dataset))
+    model = LOGER().fit(shop(users=200, items=150).dataset)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "lists.parquet"
         model.recommend(k=5).write_parquet(path)

@@ -18,7 +18,6 @@ from urllib.parse import quote
 from urllib.request import Request, urlopen
 
 from loger.data.demo import shop
-from loger.data.splits import split
 from loger.model import LOGER
 
 
@@ -45,7 +44,7 @@ def wait_for(url: str, seconds: float = 60) -> None:
 
 def main() -> None:
     """Fit, save, serve, ask, stop."""
-    model = LOGER().fit(split(shop(users=200, items=150).dataset))
+    model = LOGER().fit(shop(users=200, items=150).dataset)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -16,10 +16,11 @@ from loger.model import LOGER
 
 def main() -> None:
     """Fit a model and ask it everything."""
-    parts = split(shop(users=200, items=150).dataset)
-    model = LOGER().fit(parts)
+    dataset = shop(users=200, items=150).dataset
+    model = LOGER().fit(dataset)
+    print(model.measured_)
     print(model.rule_table())
-    print(evaluate([model, MostPop(), EASE()], parts))
+    print(evaluate([LOGER(), MostPop(), EASE()], split(dataset)))
     user = model.graph_.vocabulary.names[0]
     best = model.recommend(user, k=3, explain=True)
     print(best)

@@ -111,6 +111,11 @@ def test_a_warm_fit_learns_everything_and_keeps_the_figure(testing, parts):
     assert warm.measured_ == testing.measured_ and not len(warm.ranker_.held_out)
 
 
+def test_a_model_for_use_is_not_tested_on_what_it_has_learned(model, parts):
+    with pytest.raises(LogerError, match="learned from what it is to be tested on"):
+        evaluate([model], parts)
+
+
 # ── for testing ─────────────────────────────────────────────────────────────────────────
 
 

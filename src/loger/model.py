@@ -32,7 +32,7 @@ from loger.explain.attribution import explain as explain_pairs
 from loger.explain.lists import ListRequest, explained_items
 from loger.explain.questions import Counterfactual, WhatIf, WhyNot
 from loger.explain.reasoned import PathReasoner, Reasoned
-from loger.graph import Graph, history, whole
+from loger.graph import INTERACTION, Graph, history, whole
 from loger.graph.catalogue import Catalogue
 from loger.learning.fitted import Fitted, Measured, Round
 from loger.logic.config import Tried
@@ -55,6 +55,8 @@ if TYPE_CHECKING:  # what only scores does without the modules that read tables 
     from loger.tables.changes import Fold
 
 log = logging.getLogger(__name__)
+SOME_PAIRS = 1_000
+"""So many pairs of a test part are looked up to see whether a model knows them."""
 
 
 class LOGER(Recommender):
@@ -204,6 +206,20 @@ class LOGER(Recommender):
             else:
                 self._take(fit.warm(split, warm_from._fitted, hold_out=held))
         return self
+
+    def check_unseen(self, users: NDArray[np.integer], items: NDArray[np.integer]) -> None:
+        """Refuse to be tested on interactions, by number, that the model has learned from."""
+        graph = whole(self.graph_)
+        known = sum(
+            graph.has(int(u), INTERACTION, int(v) + graph.n_users)
+            for u, v in zip(users[:SOME_PAIRS], items[:SOME_PAIRS], strict=True)
+            if u < graph.n_users and v < graph.n_items
+        )
+        if known:
+            raise LogerError(
+                "this model has learned from what it is to be tested on, as models for use do; fit "
+                "one on the split, fit(split), or with loger fit --hold-out"
+            )
 
     def em(
         self, split: Split, *, checkpoint: Path | None = None, progress: Progress = silent

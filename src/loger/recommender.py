@@ -8,7 +8,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from inspect import get_annotations
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, Self, TypeAlias, TypeVar
+from typing import (
+    TYPE_CHECKING,
+    ClassVar,
+    Literal,
+    Protocol,
+    Self,
+    TypeAlias,
+    TypeVar,
+    runtime_checkable,
+)
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -94,6 +103,15 @@ class Explains(Protocol):
 
 
 Fits = TypeVar("Fits", bound=Recommender)
+
+
+@runtime_checkable
+class ChecksUnseen(Protocol):
+    """A recommender that can say whether it knows what it is to be tested on."""
+
+    def check_unseen(self, users: NDArray[np.integer], items: NDArray[np.integer]) -> None:
+        """Refuse pairs that were learned from: a test on them says nothing."""
+        ...
 
 
 def pair_matrix(users: ArrayLike, items: ArrayLike, shape: tuple[int, int]) -> PairMatrix:

@@ -22,6 +22,7 @@ from loger.graph import pair_keys
 from loger.metrics import beyond, ranking
 from loger.metrics.report import Report
 from loger.recommender import (
+    ChecksUnseen,
     EvaluatedPart,
     PairMatrix,
     Recommender,
@@ -65,6 +66,9 @@ def evaluate(
     owners, items = split.pairs(part)
     if not len(owners):
         raise LogerError(f"{split.dataset.name} has no {part} pairs to evaluate on")
+    for recommender in recommenders:
+        if recommender.is_fitted and isinstance(recommender, ChecksUnseen):
+            recommender.check_unseen(owners, items)
     users, rows, n_relevant = np.unique(owners, return_inverse=True, return_counts=True)
     before: tuple[Part, ...] = ("train", "validation") if part == "test" else ("train",)
     known = part_matrix(split, *before)
