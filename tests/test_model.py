@@ -127,8 +127,8 @@ def test_a_model_that_was_not_fitted_says_so():
 
 
 def test_plain_mistakes_are_told_as_what_they_are(model, demo, few):
-    with pytest.raises(LogerError, match=r"fit\(split\(dataset\)\); got Dataset"):
-        LOGER().fit(demo.dataset)
+    with pytest.raises(LogerError, match=r"fit takes a data set, or a split .* got Demo"):
+        LOGER().fit(demo)
     with pytest.raises(LogerError, match=r"got 1\.5"):
         model.recommend(1.5)
     with pytest.raises(LogerError, match="got True"):

@@ -221,7 +221,7 @@ def test_fit_passes_on_what_reading_noted_and_logs_its_steps(data: Path, tmp_pat
 def test_fit_says_when_no_rule_got_any_weight(capsys: pytest.CaptureFixture[str]) -> None:
     told = {"rules": [{"weight": 0.0, "sentence": "s"}], "encoder_weight": 0.0, "bundle": "b",
             "size": 1, "example_user": "u", "kept": 1, "made": 0,
-            "mining": "1 rule tried"}  # fmt: skip
+            "mining": "1 rule tried", "story": "for use"}  # fmt: skip
     draw(told)
     out = capsys.readouterr().out
     assert "No rule got any weight" in out
@@ -460,12 +460,19 @@ def test_questions_that_cannot_be_answered_are_refused(
 # ── evaluate ────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.fixture(scope="module")
+def research(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("research") / "shop.bundle"
+    parsed("fit", data, "-o", place, *SMALL, "--hold-out")
+    return place
+
+
 def test_evaluate_measures_beside_controls_and_writes_a_report(
-    bundle: Path, data: Path, tmp_path: Path
+    research: Path, data: Path, tmp_path: Path
 ) -> None:
     page = tmp_path / "out" / "report.html"
     told = parsed(
-        "evaluate", bundle, data, "--report", page, "--ablation",
+        "evaluate", research, data, "--report", page, "--ablation",
         "--users", 5, "--samples", 100,
     )  # fmt: skip
     assert list(told["models"]) == ["LOGER", "MostPop", "ItemKNN", "EASE^R"]
@@ -482,19 +489,19 @@ def test_evaluate_measures_beside_controls_and_writes_a_report(
         "facts",
     ):
         assert part in text, part
-    shown = run("evaluate", bundle, data, "--against", "none")
+    shown = run("evaluate", research, data, "--against", "none")
     assert "NDCG@10" in shown.stdout
     assert "tuned" not in shown.stdout
 
 
 def test_evaluate_refuses_what_the_model_was_not_fitted_on(
-    bundle: Path, data: Path, tmp_path: Path
+    research: Path, data: Path, tmp_path: Path
 ) -> None:
     shop(seed=1, users=200, items=150).dataset.save(tmp_path / "other")
-    refuses(("evaluate", bundle, tmp_path / "other"), "was not fitted on this split")
+    refuses(("evaluate", research, tmp_path / "other"), "was not fitted on this split")
     parsed("data", "split", data, tmp_path / "split", "--split", "random")
-    refuses(("evaluate", bundle, tmp_path / "split"), "was not fitted on this split")
-    refuses(("evaluate", bundle, data, "--against", "eas"), "did you mean 'ease'")
+    refuses(("evaluate", research, tmp_path / "split"), "was not fitted on this split")
+    refuses(("evaluate", research, data, "--against", "eas"), "did you mean 'ease'")
 
 
 def test_a_split_data_set_is_split_so_for_all(data: Path, tmp_path: Path) -> None:

@@ -76,8 +76,8 @@ class FilterOnlyColumn:
         """The same where items have other values instead of those they had, perhaps new ones."""
         values = tuple(dict.fromkeys([*self.values, *(value for value, _ in pairs)]))
         stay = ~np.isin(self.items, [item for _, item in pairs])
-        kept = {"places": self.places[stay], "items": self.items[stay]}
-        return replace(self, values=values, **kept).plus(pairs)
+        kept = replace(self, values=values, places=self.places[stay], items=self.items[stay])
+        return kept.plus(pairs)
 
     def minus(self, pairs: Sequence[tuple[str, int]]) -> FilterOnlyColumn:
         """The same less what items have."""
