@@ -18,7 +18,7 @@ from typing import Any
 
 from loger.config import with_setting
 from loger.data import load, split
-from loger.evaluation.report import plots
+from loger.evaluation import plots
 from loger.learning.em import ablate_hidden
 from loger.logic.config import EMConfig
 from loger.model import LOGER, LOGERConfig

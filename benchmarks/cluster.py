@@ -44,7 +44,7 @@ from loger.data import Split, load, split
 from loger.data.dataset import Interactions
 from loger.data.demo import shop
 from loger.encoder import TransE, TransEConfig
-from loger.encoder.training.distributed import Ranks, joined
+from loger.encoder.distributed import Ranks, joined
 from loger.engine import LocalEngine, ProcessEngine, RayEngine
 from loger.engine.settings import overridden, parsed
 from loger.evaluation.evaluate import evaluate
@@ -273,7 +273,7 @@ def main() -> None:
         with joined() as ranks:
             learn(options, ranks) if ranks.leads else ranks.help()
     else:
-        from loger.encoder.training.distributed import current
+        from loger.encoder.distributed import current
 
         learn(options, current())
 

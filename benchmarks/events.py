@@ -34,8 +34,7 @@ from urllib.parse import quote, urlsplit
 import numpy as np
 
 from loger.model import LOGER
-from loger.updates.events.event import Event
-from loger.updates.events.store import EventStore, events_path
+from loger.updates.events import Event, EventStore, events_path
 from loger.web.folding import fold
 
 Told = dict[str, Any]

@@ -31,12 +31,13 @@ from loger.graph import KnowledgeGraph
 from loger.grounding import Walk, ground, reach
 from loger.logic.mining import mine
 from loger.logic.mln import Logic, typical_strengths
-from loger.reasoner.config import PAPER, ReasonerConfig
 from loger.reasoner.search import (
     ALGORITHM_1,
     EXHAUSTIVE,
+    PAPER,
     Found,
     PathSearch,
+    ReasonerConfig,
     SearchConfig,
     path_strengths,
 )

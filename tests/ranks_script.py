@@ -15,7 +15,7 @@ from safetensors.numpy import save_file
 from loger.data import split
 from loger.data.demo import shop
 from loger.encoder import TransE, TransEConfig
-from loger.encoder.training.distributed import Ranks, joined
+from loger.encoder.distributed import Ranks, joined
 
 CONFIG = TransEConfig(dimension=8, epochs=3, batch=64)
 

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from graphs import RELATIONS, build, graphs, hub_graph, vocabulary
 from loger.baselines.matching import PathMatcher
 from loger.baselines.ripplenet import ripples
-from loger.encoder.training.loop import RowAdam
+from loger.encoder.training import RowAdam
 from loger.engine.topk import RunningBest, top_k
 from loger.errors import LogerError
 from loger.graph import KnowledgeGraph, UserView, history

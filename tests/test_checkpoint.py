@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from loger.encoder.training.loop import FILE, FOLDER, Checkpoint
+from loger.encoder.training import FILE, FOLDER, Checkpoint
 from loger.engine.files import MANIFEST, checksum, manifest_digest
 
 

@@ -11,7 +11,7 @@ from loger.data.demo import shop
 from loger.data.splits import split
 from loger.encoder import Calibration, TransE, TransEConfig
 from loger.encoder.folding import score_users
-from loger.encoder.training.config import HiddenPairs
+from loger.encoder.protocol import HiddenPairs
 from loger.encoder.transe_training import Training
 from loger.errors import LogerError
 from loger.evaluation.faithfulness import LogerActions

@@ -20,9 +20,15 @@ from loger.learning.em import EM, ablate_hidden
 from loger.learning.estep import propose_hidden, surplus
 from loger.learning.fitted import FittedLogic, MStep, Round
 from loger.learning.listwise import SPREAD, ListwiseSettings
-from loger.learning.mstep import best_weights, candidate_pool, listwise_of, solve
+from loger.learning.mstep import (
+    best_weights,
+    candidate_pool,
+    hidden_pairs,
+    listwise_of,
+    pseudo_users,
+    solve,
+)
 from loger.learning.pools import pair_scores, uniform_items
-from loger.learning.pseudo import hidden_pairs, pseudo_users
 from loger.learning.tune import encoder_lowered, tuned
 from loger.logic.config import EMConfig
 from loger.logic.mln import Logic, features, listwise, pseudo_likelihood, typical_strengths

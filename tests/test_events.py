@@ -24,8 +24,7 @@ from loger.errors import DataError, LogerError
 from loger.graph import whole
 from loger.model import LOGER, LOGERConfig
 from loger.store.bundle import MODEL
-from loger.updates.events.event import Event
-from loger.updates.events.store import EventStore, events_path
+from loger.updates.events import Event, EventStore, events_path
 from loger.web.folding import fold, folded_seq, pending_of
 
 WHEN = "2026-11-17T08:00:00+00:00"

@@ -11,10 +11,17 @@ from typer.testing import CliRunner
 
 from loger.cli import app
 from loger.errors import LogerError
-from loger.updates.events.event import Event
-from loger.updates.events.store import EventStore, events_path
-from loger.updates.feedback.report import difference, estimate, ratio_at_same_places, report, wilson
-from loger.updates.feedback.shown import Traffic, new_id, variant_of
+from loger.updates.events import Event, EventStore, events_path
+from loger.updates.feedback import (
+    Traffic,
+    difference,
+    estimate,
+    new_id,
+    ratio_at_same_places,
+    report,
+    variant_of,
+    wilson,
+)
 
 # ── rates ───────────────────────────────────────────────────────────────────────────────
 

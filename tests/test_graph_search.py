@@ -12,7 +12,7 @@ from loger.data.demo import shop
 from loger.data.splits import split
 from loger.errors import LogerError, UnknownNameError, nearest
 from loger.graph import Vocabulary
-from loger.graph.filters import item_mask
+from loger.graph.catalogue import item_mask
 from loger.graph.vocabulary import Names
 from loger.ranking.selection import select
 

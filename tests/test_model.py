@@ -27,8 +27,7 @@ from loger.graph import history
 from loger.logic.config import DerivedConfig, EMConfig
 from loger.model import LOGER, LOGERConfig
 from loger.ranking.selection import Selection
-from loger.reasoner.config import PAPER
-from loger.reasoner.search import ALGORITHM_1
+from loger.reasoner.search import ALGORITHM_1, PAPER
 from loger.rules.wording import ENGLISH
 
 SMALL = LOGERConfig(encoder=TransEConfig(dimension=16, epochs=3))

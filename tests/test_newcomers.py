@@ -12,9 +12,9 @@ from loger.data.demo import shop
 from loger.data.splits import split
 from loger.encoder import TransEConfig
 from loger.encoder.folding import score_unowned
-from loger.engine.logistic import expit
 from loger.errors import LogerError
 from loger.graph import Pairs
+from loger.graph.arrays import expit
 from loger.logic.config import DerivedConfig
 from loger.model import LOGER, LOGERConfig
 from loger.updates.newcomers import fitted_scale, without_interactions

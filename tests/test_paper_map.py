@@ -22,7 +22,7 @@ from loger.evaluation.faithfulness import FaithfulnessConfig, RandomPaths, faith
 from loger.evaluation.methods import METHODS
 from loger.model import LOGER, LOGERConfig
 from loger.study import make_tasks, results
-from loger.study.ranks import simulated_answers
+from loger.study.store import simulated_answers
 from small_paper import small_paper
 from test_docs import paper_map, resolve
 

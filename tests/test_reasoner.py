@@ -21,7 +21,7 @@ from loger.errors import LogerError
 from loger.grounding import count_paths, paths
 from loger.logic.config import EMConfig
 from loger.logic.mining import mine
-from loger.reasoner.config import PAPER, ReasonerConfig
+from loger.reasoner.search import PAPER, ReasonerConfig
 from loger.reasoner.walker import Reasoner, training_paths
 from loger.rules import candidates
 

@@ -20,7 +20,7 @@ from graphs import built, graphs
 from loger.cli import show
 from loger.encoder import TransEConfig
 from loger.encoder.folding import attribute_user, score_users
-from loger.evaluation.report.page import _examples
+from loger.evaluation.report import _examples
 from loger.explain.attribution import explain
 from loger.explain.reasons import Reason
 from loger.explain.record import SCHEMA

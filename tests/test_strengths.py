@@ -26,8 +26,8 @@ from loger.grounding import Walk, ground
 from loger.model import LOGER, LOGERConfig
 from loger.rules import candidates
 from loger.tables.table import from_tables
-from loger.updates.events.event import Event
-from loger.updates.events.pending import Pending
+from loger.updates.events import Event
+from loger.updates.pending import Pending
 
 WALKS = (Walk(strength=1.0), Walk(0.5, 0.25, popular=0.5, recency=0.75, strength=0.5))
 

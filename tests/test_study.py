@@ -25,7 +25,7 @@ from loger.cli import app
 from loger.errors import DataError, LogerError
 from loger.model import LOGER
 from loger.study import Study, Task, friedman, kendall_w, make_tasks, results
-from loger.study.ranks import simulate, simulated_answers
+from loger.study.store import simulate, simulated_answers
 from loger.study.tasks import fitted_methods, of_bundles
 from loger.web.study import create_study_app
 

@@ -22,7 +22,7 @@ from loger.data.update_log import Update, Updates, due
 from loger.encoder import TransEConfig
 from loger.encoder.cold_start import RIDGE, Moved
 from loger.errors import DataError, LogerError, UnknownNameError
-from loger.evaluation.fit_record import FitRecord
+from loger.evaluation.evaluate import FitRecord
 from loger.graph import Derived, KnowledgeGraph, Vocabulary
 from loger.graph.edits import Learned
 from loger.learning.derived import derive

@@ -10,8 +10,7 @@ from loger.errors import LogerError, UnknownNameError
 from loger.grounding import Walk
 from loger.logic.config import DerivedConfig, EMConfig
 from loger.logic.mining import MiningConfig
-from loger.reasoner.config import PAPER, ReasonerConfig
-from loger.reasoner.search import ALGORITHM_1, SearchConfig
+from loger.reasoner.search import ALGORITHM_1, PAPER, ReasonerConfig, SearchConfig
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,10 +22,11 @@ from loger.data.dataset import Name, as_name, as_names
 from loger.data.update_log import Update, Updates, due
 from loger.encoder import Encoder, TransE
 from loger.encoder.folding import folds_in
-from loger.engine import Engine, LocalEngine, Progress, engine_named, html, silent
-from loger.engine.forks import check_not_forked
+from loger.engine import Engine, LocalEngine, Progress, engine_named, silent
 from loger.engine.progress import resolved
+from loger.engine.progress import table as html_table
 from loger.engine.settings import flat, nested, overridden
+from loger.engine.threads import check_not_forked
 from loger.errors import LogerError, NotFittedError, UnknownNameError
 from loger.explain.attribution import Explanation
 from loger.explain.attribution import explain as explain_pairs
@@ -128,9 +129,9 @@ class LOGER(Recommender):
 
     def _repr_html_(self) -> str:
         if not self.is_fitted:
-            return html.table([self.name], [["not fitted"]])
+            return html_table([self.name], [["not fitted"]])
         rows = self.rule_table().head(5).select("weight", "sentence").rows()
-        rules = html.table(["weight", "strongest rules"], [(f"{w:.2f}", s) for w, s in rows])
+        rules = html_table(["weight", "strongest rules"], [(f"{w:.2f}", s) for w, s in rows])
         return f"<div><b>{escape(repr(self))}</b>{rules}</div>"
 
     @property
@@ -344,7 +345,7 @@ class LOGER(Recommender):
         that are shown, and ``carried`` is their share of the item's lead.
 
         ``include`` and ``exclude`` say which items may be recommended: a filter such as
-        ``"genre=jazz AND price<10"`` (``loger.graph.filters``) or a list of filters, which must
+        ``"genre=jazz AND price<10"`` (``loger.graph.catalogue``) or a list of filters, which must
         all fit, but of values of one column one (to exclude: none may fit); items by name in a
         set, series, array or frame with a column ``item``;
         a mask; or a function of an item's name. ``masks`` gives such sets names, for

@@ -23,7 +23,7 @@ from loger.data.demo import shop
 from loger.engine import engine_named
 from loger.engine.files import claim
 from loger.errors import BUSY_EXIT, LogerError
-from loger.evaluation.fit_record import FitRecord
+from loger.evaluation.evaluate import FitRecord
 from loger.explain.questions import history_names
 from loger.explain.render import carried_text, rows
 from loger.model import LOGER

@@ -6,7 +6,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from loger.data import headers, load, split
+from loger.data import columns as headers
+from loger.data import load, split
 from loger.data.readers import plain
 from loger.errors import DataError
 from loger.graph import Relation

@@ -17,7 +17,7 @@ from loger.data.demo import shop
 from loger.encoder import Encoder, HiddenPairs, TransE, TransEConfig
 from loger.encoder.kge import KGE
 from loger.encoder.network import GNN, draw_neighbours
-from loger.encoder.training.loop import Triples
+from loger.encoder.training import Triples
 from loger.engine.topk import top_k
 from loger.errors import LogerError, UnknownNameError
 from loger.graph import INTERACTION, KnowledgeGraph, history

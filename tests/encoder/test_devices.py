@@ -11,7 +11,7 @@ import torch
 from loger.data.demo import shop
 from loger.data.splits import split
 from loger.encoder import TransE, TransEConfig
-from loger.encoder.training.loop import RowAdam
+from loger.encoder.training import RowAdam
 
 SMALL = TransEConfig(dimension=16, epochs=2, batch=128, device="cpu")
 

@@ -16,10 +16,9 @@ from safetensors.numpy import load_file
 from loger.cli.options import on_ranks
 from loger.data import split
 from loger.data.demo import shop
-from loger.encoder import TransE, TransEConfig
-from loger.encoder.training import distributed
-from loger.encoder.training.config import HiddenPairs
-from loger.encoder.training.distributed import Ranks, current, joined
+from loger.encoder import TransE, TransEConfig, distributed
+from loger.encoder.distributed import Ranks, current, joined
+from loger.encoder.protocol import HiddenPairs
 from loger.encoder.transe_training import Training
 from loger.errors import LogerError
 

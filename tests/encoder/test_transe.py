@@ -16,7 +16,7 @@ from loger.data.splits import split
 from loger.encoder import HiddenPairs, TransE, TransEConfig
 from loger.encoder.folding import score_users
 from loger.encoder.protocol import WeightedItems
-from loger.encoder.training.loop import RowAdam
+from loger.encoder.training import RowAdam
 from loger.encoder.transe import FACT_GAMMA
 from loger.encoder.transe_training import Histories, Training, _Batch, _stream, scores_of
 from loger.errors import LogerError

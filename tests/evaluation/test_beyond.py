@@ -7,8 +7,13 @@ import pytest
 import scipy.sparse as sp
 
 from loger.data.demo import shop
-from loger.metrics.beyond import calibration, diversity, item_kinds, popularity_lift
-from loger.metrics.ranking import reciprocal_rank
+from loger.metrics.ranking import (
+    calibration,
+    diversity,
+    item_kinds,
+    popularity_lift,
+    reciprocal_rank,
+)
 
 USERS, ITEMS, K = 30, 25, 5
 COLUMNS = ("heads", "relations", "tails", "sources")

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from loger.evaluation import plots
 from loger.evaluation.faithfulness.report import FaithfulnessConfig, FaithfulnessReport
-from loger.evaluation.report import Contents, page, plots
-from loger.evaluation.report.page import verdict
+from loger.evaluation.report import Contents, page, verdict
 from loger.learning.fitted import Round
 from loger.metrics.report import METRICS, Report
 

@@ -29,7 +29,7 @@ from loger.data.splits import split
 from loger.encoder import TransEConfig
 from loger.graph import whole
 from loger.model import LOGER, LOGERConfig
-from loger.updates.events.store import events_path
+from loger.updates.events import events_path
 from loger.web.app import create_app
 from loger.web.config import ServeConfig
 from loger.web.folding import fold

@@ -36,7 +36,7 @@ from loger.data import load
 from loger.data.demo import shop
 from loger.data.splits import split
 from loger.encoder import TransEConfig
-from loger.encoder.training.loop import FOLDER, Checkpoint
+from loger.encoder.training import FOLDER, Checkpoint
 from loger.engine.files import MANIFEST, manifest_digest
 from loger.errors import LogerError
 from loger.learning.fit import Stages

@@ -50,8 +50,7 @@ from loger.data.splits import split
 from loger.encoder import TransEConfig
 from loger.errors import LogerError
 from loger.model import LOGER, LOGERConfig
-from loger.updates.events.event import Event
-from loger.updates.events.store import EventStore
+from loger.updates.events import Event, EventStore
 
 SMALL = [
     "--set",

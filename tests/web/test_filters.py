@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from loger.cli import app as commands
 from loger.errors import LogerError
-from loger.graph.filters import parse
+from loger.graph.catalogue import parse
 from loger.ranking.selection import select
 from loger.web.app import create_app
 from loger.web.config import ServeConfig

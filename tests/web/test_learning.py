@@ -24,9 +24,8 @@ from loger.cli import app as cli
 from loger.data.splits import Split
 from loger.errors import LogerError
 from loger.model import LOGER
-from loger.updates.events.store import EventStore, events_path
-from loger.updates.feedback.report import report
-from loger.updates.feedback.shown import Traffic
+from loger.updates.events import EventStore, events_path
+from loger.updates.feedback import Traffic, report
 from loger.web.app import create_app
 from loger.web.config import ServeConfig
 from loger.web.folding import folded_seq

@@ -1,4 +1,4 @@
-"""Methods to compare with: one file each, all of them a ``Recommender``."""
+"""Methods to compare with, all of them a ``Recommender``."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from loger.baselines.cafe import CAFE
     from loger.baselines.cke import CKE
+    from loger.baselines.counting import ItemKNN, MostPop, P3alpha, RP3beta
     from loger.baselines.ease import EASE, CollectiveEASE
     from loger.baselines.heteroembed import HeteroEmbed
     from loger.baselines.ials import IALS, LinearIALS
-    from loger.baselines.itemknn import ItemKNN
     from loger.baselines.kgat import KGAT
     from loger.baselines.lightgcn import LightGCN
-    from loger.baselines.mostpop import MostPop
-    from loger.baselines.p3alpha import P3alpha, RP3beta
     from loger.baselines.pgpr import PGPR
     from loger.baselines.ripplenet import RippleNet
     from loger.baselines.sasrec import SASRec
@@ -50,15 +48,15 @@ _HOMES = {
     "EASE": "ease",
     "HeteroEmbed": "heteroembed",
     "IALS": "ials",
-    "ItemKNN": "itemknn",
+    "ItemKNN": "counting",
     "KGAT": "kgat",
     "LightGCN": "lightgcn",
     "LinearIALS": "ials",
     "LocalSLIM": "slim",
-    "MostPop": "mostpop",
-    "P3alpha": "p3alpha",
+    "MostPop": "counting",
+    "P3alpha": "counting",
     "PGPR": "pgpr",
-    "RP3beta": "p3alpha",
+    "RP3beta": "counting",
     "RippleNet": "ripplenet",
     "SASRec": "sasrec",
     "SequenceRules": "sequence",

@@ -16,7 +16,7 @@ from loger.baselines._walks import best_tails
 from loger.data.splits import Split
 from loger.encoder import Encoder, TransE, TransEConfig
 from loger.encoder.folding import vectors
-from loger.encoder.training.config import TrainerConfig
+from loger.encoder.protocol import TrainerConfig
 from loger.engine import Progress, silent
 from loger.engine.settings import overridden
 from loger.engine.threads import one_thread
@@ -24,7 +24,7 @@ from loger.errors import LogerError
 from loger.graph import KnowledgeGraph, Path, checked_ids, history
 from loger.grounding.layout import layout
 from loger.logic.mining import MiningConfig, mine
-from loger.reasoner.config import ReasonerConfig
+from loger.reasoner.search import ReasonerConfig
 from loger.reasoner.walker import TrainingPaths, training_paths
 from loger.recommender import ExplainedItem, Floats, Recommender
 from loger.rules import RuleSet

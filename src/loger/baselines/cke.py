@@ -14,8 +14,8 @@ from torch.nn.functional import embedding, logsigmoid
 
 from loger.baselines._shared import Unseen, relation_batches
 from loger.data.splits import Split
-from loger.encoder.training.config import TrainerConfig
-from loger.encoder.training.loop import Parameters, chosen_device, entity_ids
+from loger.encoder.protocol import TrainerConfig
+from loger.encoder.training import Parameters, chosen_device, entity_ids
 from loger.engine import Progress, silent
 from loger.engine.settings import overridden
 from loger.engine.threads import one_thread

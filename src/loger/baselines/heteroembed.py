@@ -14,8 +14,8 @@ from torch import Tensor
 from loger.baselines._shared import Noise, relation_batches
 from loger.baselines.matching import PathMatcher
 from loger.data.splits import Split
-from loger.encoder.training.config import TrainerConfig
-from loger.encoder.training.loop import RowAdam, chosen_device, entity_ids
+from loger.encoder.protocol import TrainerConfig
+from loger.encoder.training import RowAdam, chosen_device, entity_ids
 from loger.engine import Progress, silent
 from loger.engine.settings import overridden
 from loger.engine.threads import one_thread

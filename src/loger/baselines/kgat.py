@@ -18,8 +18,8 @@ from loger.baselines._shared import relation_batches
 from loger.baselines.cke import CKE
 from loger.baselines.matching import PathMatcher
 from loger.data.splits import Split
-from loger.encoder.training.config import TrainerConfig
-from loger.encoder.training.loop import Parameters, chosen_device, entity_ids
+from loger.encoder.protocol import TrainerConfig
+from loger.encoder.training import Parameters, chosen_device, entity_ids
 from loger.engine import Progress, silent
 from loger.engine.settings import overridden
 from loger.engine.threads import one_thread

@@ -16,8 +16,8 @@ from loger.baselines._walks import best_steps, find_steps, step_products, step_s
 from loger.data.splits import Split
 from loger.encoder import Encoder, TransE, TransEConfig
 from loger.encoder.folding import vectors
-from loger.encoder.training.config import TrainerConfig
-from loger.encoder.training.loop import chosen_device
+from loger.encoder.protocol import TrainerConfig
+from loger.encoder.training import chosen_device
 from loger.engine import Progress, silent
 from loger.engine.settings import overridden
 from loger.engine.threads import one_thread

@@ -15,8 +15,8 @@ from torch.nn.functional import cross_entropy, embedding
 from loger.baselines._shared import Noise
 from loger.baselines._walks import ripple_sets
 from loger.data.splits import Split
-from loger.encoder.training.config import TrainerConfig
-from loger.encoder.training.loop import RowAdam, chosen_device
+from loger.encoder.protocol import TrainerConfig
+from loger.encoder.training import RowAdam, chosen_device
 from loger.engine import Progress, silent
 from loger.engine.settings import overridden
 from loger.engine.threads import one_thread

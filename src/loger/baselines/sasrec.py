@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy, dropout, scaled_dot_product_atten
 
 from loger.baselines._shared import ordered_events
 from loger.data.splits import Split
-from loger.encoder.training.config import TrainerConfig
+from loger.encoder.protocol import TrainerConfig
 from loger.engine import Progress, silent
 from loger.engine.settings import overridden
 from loger.engine.threads import one_thread

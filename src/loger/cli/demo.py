@@ -51,8 +51,8 @@ def demo(
     from loger.cli import show
     from loger.data import split
     from loger.data.demo import shop
-    from loger.evaluation.demo_story import tell
-    from loger.evaluation.fit_record import FitRecord
+    from loger.evaluation.assess import tell
+    from loger.evaluation.evaluate import FitRecord
     from loger.model import LOGER
 
     data, bundle, report = (out / name for name in FILES.values())

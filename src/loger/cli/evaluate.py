@@ -29,7 +29,7 @@ from loger.errors import LogerError, UnknownNameError
 if TYPE_CHECKING:
     from loger.data import Split
     from loger.evaluation.assess import Assessment
-    from loger.evaluation.fit_record import FitRecord
+    from loger.evaluation.evaluate import FitRecord
     from loger.metrics.report import Report
     from loger.model import LOGER
 
@@ -124,7 +124,7 @@ def held_out(
     model: LOGER, bundle: Path, path: Path, format: str | None, positive_from: float | None
 ) -> tuple[Split, FitRecord]:
     """The split that a bundle was fitted on, from its data, and the record of that fit."""
-    from loger.evaluation.fit_record import FitRecord
+    from loger.evaluation.evaluate import FitRecord
 
     record = FitRecord.read(bundle)
     dataset = read(path, format or record.format, positive_from or record.positive_from)

@@ -27,7 +27,7 @@ from loger.cli.options import (
 if TYPE_CHECKING:
     from loger.data import Split
     from loger.engine import Engine
-    from loger.evaluation.fit_record import FitRecord
+    from loger.evaluation.evaluate import FitRecord
     from loger.model import LOGER, LOGERConfig
 
 
@@ -114,7 +114,7 @@ def fit(
     dataset = read(path, format, positive_from)
     from loger.cli import show
     from loger.data import split
-    from loger.evaluation.fit_record import FitRecord, fit_summary
+    from loger.evaluation.evaluate import FitRecord, fit_summary
 
     options = {"how": how, "test": test, "validation": validation, "seed": split_seed}
     parts = split(dataset, **options)  # type: ignore[arg-type]
@@ -153,7 +153,7 @@ def written(
         name = "LOGER" if record.preset == "default" else f"LOGER ({record.preset})"
         how = {"hold_out": record.hold_out, "warm_from": record.warm_from}
         model = fitted(split, config, checkpoint, name, works_on, **how)
-        from loger.encoder.training.distributed import current
+        from loger.encoder.distributed import current
 
         record = replace(record, tried=model.tried_, ranks=current().size)
         model.save(out, record=asdict(record))

@@ -124,7 +124,7 @@ def on_ranks(command: Callable[..., None]) -> Callable[..., None]:
         if int(os.environ.get("WORLD_SIZE", "1")) <= 1 or "RANK" not in os.environ:
             command(*arguments, **options)
             return
-        from loger.encoder.training.distributed import joined
+        from loger.encoder.distributed import joined
 
         with joined(int(os.environ.get("LOCAL_RANK", "0"))) as ranks:
             if ranks.leads:

@@ -106,7 +106,7 @@ def serve(
     from loger.engine.files import read_manifest
     from loger.rules.wording import wording_of
     from loger.store.bundle import MODEL
-    from loger.updates.feedback.shown import Traffic
+    from loger.updates.feedback import Traffic
 
     for bundle in bundles:
         read_manifest(bundle, MODEL)
@@ -163,8 +163,8 @@ def report(
     """
     from loger.cli import show
     from loger.errors import DataError
-    from loger.updates.events.store import EventStore, events_path
-    from loger.updates.feedback.report import report as made
+    from loger.updates.events import EventStore, events_path
+    from loger.updates.feedback import report as made
 
     path = events_path(source) if source.is_dir() else source
     if not path.is_file():

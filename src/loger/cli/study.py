@@ -169,7 +169,7 @@ def simulate(
       loger study simulate copy-of-study.sqlite --raters 12 --quality LOGER=1
     """
     from loger.study import Study
-    from loger.study.ranks import simulate as run
+    from loger.study.store import simulate as run
 
     study = Study(file)
     run(study, raters, _qualities(quality, study.tasks[0].methods), seed)

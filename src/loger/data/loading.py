@@ -13,7 +13,7 @@ from loger.data.dataset import Dataset, is_frame
 from loger.data.readers import plain
 from loger.data.readers.plain import ENDINGS
 from loger.engine.files import MANIFEST, kind_of
-from loger.engine.forks import check_not_forked
+from loger.engine.threads import check_not_forked
 from loger.errors import DataError, UnknownNameError
 
 Format = Literal["saved", "plain", "rdf", "recbole", "pgpr", "kgat", "dbpedia", "sentiment"]

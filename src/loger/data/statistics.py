@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from loger.data.dataset import PARTS, Dataset
 from loger.data.splits import Part, Split
-from loger.engine.html import table
+from loger.engine.progress import table
 from loger.graph import KnowledgeGraph
 
 

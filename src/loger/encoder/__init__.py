@@ -1,8 +1,7 @@
 """KG encoders: f_θ of the paper, and adapters to the models of other libraries."""
 
 from loger.encoder.calibration import Calibration, calibrate
-from loger.encoder.protocol import AdditiveEncoder, Encoder
-from loger.encoder.training.config import HiddenPairs
+from loger.encoder.protocol import AdditiveEncoder, Encoder, HiddenPairs
 from loger.encoder.transe import TransE, TransEConfig
 
 __all__ = [

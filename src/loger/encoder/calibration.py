@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from loger.encoder.protocol import Encoder
 from loger.engine import Engine, LocalEngine
-from loger.engine.logistic import expit
 from loger.errors import LogerError
+from loger.graph.arrays import expit
 
 if TYPE_CHECKING:
     from loger.data.splits import Split

@@ -26,9 +26,8 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from loger.encoder.protocol import Floats
-from loger.encoder.training.config import TrainerConfig
-from loger.encoder.training.loop import (
+from loger.encoder.protocol import Floats, TrainerConfig
+from loger.encoder.training import (
     Batch,
     TrainedEncoder,
     chosen_device,

@@ -30,9 +30,8 @@ from scipy.sparse import csr_array
 from torch import Tensor, nn
 from torch.nn.functional import embedding, embedding_bag, normalize
 
-from loger.encoder.protocol import Floats
-from loger.encoder.training.config import TrainerConfig
-from loger.encoder.training.loop import (
+from loger.encoder.protocol import Floats, TrainerConfig
+from loger.encoder.training import (
     Batch,
     Ids,
     TrainedEncoder,

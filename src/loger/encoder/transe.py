@@ -32,8 +32,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from loger.encoder.cold_start import Expected, Moved, fact_shares, grown_state
-from loger.encoder.protocol import EncoderParts, Floats, Own, WeightedItems
-from loger.encoder.training.config import HiddenPairs, TrainerConfig
+from loger.encoder.protocol import (
+    EncoderParts,
+    Floats,
+    HiddenPairs,
+    Own,
+    TrainerConfig,
+    WeightedItems,
+)
 from loger.engine import Progress, silent
 from loger.errors import LogerError
 from loger.graph import INTERACTION, KnowledgeGraph

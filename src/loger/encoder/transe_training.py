@@ -28,9 +28,9 @@ from loger.encoder._kernels import (
     group_gradients,
     group_scores,
 )
-from loger.encoder.training.config import HiddenPairs
-from loger.encoder.training.distributed import current
-from loger.encoder.training.loop import HEAD_SHARE, Checkpoint, RowAdam, chosen_device
+from loger.encoder.distributed import current
+from loger.encoder.protocol import HiddenPairs
+from loger.encoder.training import HEAD_SHARE, Checkpoint, RowAdam, chosen_device
 from loger.encoder.transe import FACT_GAMMA, Distance, State, TransEConfig
 from loger.engine import Progress, silent
 from loger.engine.threads import one_thread

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from loger.engine.protocol import Engine, Progress, silent
-from loger.engine.threads import LocalEngine
+from loger.engine.threads import Engine, LocalEngine, Progress, silent
 from loger.errors import LogerError, UnknownNameError
 
 if TYPE_CHECKING:

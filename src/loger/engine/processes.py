@@ -26,8 +26,18 @@ from threading import RLock, Thread
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary, finalize
 
-from loger.engine.protocol import Block, Progress, Result, Shared, silent
-from loger.engine.threads import LocalEngine, cores, in_order, on_one_thread, one_by_one
+from loger.engine.threads import (
+    Block,
+    LocalEngine,
+    Progress,
+    Result,
+    Shared,
+    cores,
+    in_order,
+    on_one_thread,
+    one_by_one,
+    silent,
+)
 from loger.errors import LogerError
 
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "POLARS_MAX_THREADS")

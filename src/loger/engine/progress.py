@@ -1,18 +1,19 @@
-"""Progress of long work, drawn by rich where a person is watching: in a terminal or a notebook.
+"""What people see of work: progress drawn by rich, and small pieces of HTML for notebooks.
 
-Library code reports to a callback ``progress(what, done, total)`` and draws nothing itself. This
-is the callback that draws.
+Library code reports to a callback ``progress(what, done, total)`` and draws nothing itself. The
+callbacks that draw are here, for where a person is watching: in a terminal or a notebook.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from html import escape
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from loger.engine.protocol import Progress, silent
+from loger.engine.threads import Progress, silent
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -93,3 +94,26 @@ def _lines(before: str) -> Progress:
     if before:
         progress(before, 0, 0)
     return progress
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table.
+
+    >>> table(["item"], [["<mug>"]])
+    '<table><tr><th>item</th></tr><tr><td>&lt;mug&gt;</td></tr></table>'
+    """
+    lines = [_row("th", head), *(_row("td", row) for row in rows)]
+    return f"<table>{''.join(lines)}</table>"
+
+
+def bar(share: float, width: int = 120) -> str:
+    """A bar as long as a share of the width; what counts against is drawn in another colour."""
+    length = round(min(abs(share), 1.0) * width)
+    colour = "#4a7dbd" if share >= 0 else "#c0504d"
+    style = f"display:inline-block;height:0.7em;width:{length}px;background:{colour}"
+    return f'<span style="{style}"></span>'
+
+
+def _row(tag: str, cells: Sequence[str]) -> str:
+    inside = "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells)
+    return f"<tr>{inside}</tr>"

@@ -30,8 +30,18 @@ from numpy.typing import NDArray
 from loger import __version__
 from loger.engine.kernels import compiling_alone
 from loger.engine.processes import KEPT, Kept, not_sendable, pickled, sendable
-from loger.engine.protocol import Block, Progress, Result, Shared, silent
-from loger.engine.threads import LocalEngine, cores, naming, on_one_thread, one_by_one
+from loger.engine.threads import (
+    Block,
+    LocalEngine,
+    Progress,
+    Result,
+    Shared,
+    cores,
+    naming,
+    on_one_thread,
+    one_by_one,
+    silent,
+)
 from loger.errors import LogerError
 
 log = logging.getLogger(__name__)

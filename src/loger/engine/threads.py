@@ -1,12 +1,15 @@
-"""The engine of one machine: threads, because the compiled kernels release the GIL.
+"""What an engine promises, and the engine of one machine: threads, because the compiled kernels
+release the GIL.
 
-After it comes what a fit does in the background, and then what every engine needs: results in the
-order of their blocks, and matrix products on one core at a time.
+After it comes what a fit does in the background, then what every engine needs: results in the
+order of their blocks, and matrix products on one core at a time. Last comes the check that this
+process was not forked from one whose polars had threads.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import reprlib
 import sys
 from collections import deque
@@ -15,10 +18,46 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from contextlib import contextmanager
 from functools import cache, partial
+from pathlib import Path
 from threading import Event, Lock
-from typing import Any, Self
+from typing import Any, Protocol, Self, TypeVar
 
-from loger.engine.protocol import Block, Engine, Progress, Result, Shared, silent
+from loger.errors import LogerError
+
+Shared = TypeVar("Shared")
+Block = TypeVar("Block")
+Result = TypeVar("Result")
+
+Progress = Callable[[str, int, int], None]
+"""Called with (what is being done, blocks done, blocks in all)."""
+
+
+def silent(what: str, done: int, total: int) -> None:
+    """Show no progress."""
+
+
+class Engine(Protocol):
+    """Maps a function over blocks; results come in the order of the blocks."""
+
+    def with_progress(self, progress: Progress) -> Engine:
+        """The same engine, reporting to another callback."""
+        ...
+
+    def map(
+        self,
+        what: str,
+        fn: Callable[[Shared, Block], Result],
+        blocks: Sequence[Block],
+        shared: Shared,
+    ) -> Iterator[Result]:
+        """Yield ``fn(shared, block)`` for each block, in order, a few blocks ahead at most.
+
+        ``fn`` is a function of a module, not a closure: it may run in another process. It reads
+        ``shared``, which all blocks have in common, and never writes into it or into the block;
+        all that it finds is in what it returns. Products run on one thread per worker.
+        """
+        ...
+
 
 SECONDS = 0.2
 """How often anyone who waits for work in the background is shown how far it is."""
@@ -270,3 +309,54 @@ def _libraries(with_scipy: bool) -> tuple[Any, ...]:
     places = {library.filepath for library in known}
     found = ThreadpoolController().select(user_api="blas").lib_controllers
     return known + tuple(library for library in found if library.filepath not in places)
+
+
+# ── forked processes ─────────────────────────────────────────────────────────────────────────
+# A fork copies the locks of threads but not the threads, so that the next query of polars waits
+# for ever. A loaded model needs no query to recommend and explain: it may be used, or loaded, in a
+# forked child (gunicorn, DataLoader, multiprocessing). Reading data and fitting do, and are
+# refused there.
+
+_has_threads = False
+"""Whether polars had threads here, or further up, when this process last forked."""
+_deadlocks = False
+"""Whether polars had threads in a process that this one was forked from."""
+
+
+def _polars_has_threads() -> bool:
+    if "polars" not in sys.modules:
+        return False
+    tasks = Path("/proc/self/task")
+    if not tasks.is_dir():
+        return True  # no way to know
+    names = []
+    for task in tasks.iterdir():
+        try:
+            names.append((task / "comm").read_text())
+        except OSError:  # ended meanwhile
+            continue
+    return any(re.match(r"polars-\d|async-executor", name) for name in names)
+
+
+def _before_fork() -> None:
+    global _has_threads
+    _has_threads = _deadlocks or _polars_has_threads()
+
+
+def _in_child() -> None:
+    global _deadlocks
+    _deadlocks = _has_threads  # of the parent: here its threads are gone
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_child=_in_child)
+
+
+def check_not_forked(what: str) -> None:
+    """Refuse what needs polars' threads in a process where it would wait for ever."""
+    if _deadlocks:
+        raise LogerError(
+            f"{what} would deadlock: this process was forked from one in which polars had threads; "
+            f"use the 'spawn' start method (multiprocessing.get_context('spawn')), or do this in "
+            f"the parent"
+        )

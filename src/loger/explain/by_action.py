@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loger.encoder.protocol import EncoderParts
-from loger.engine.logistic import expit
 from loger.graph import Graph
+from loger.graph.arrays import expit
 from loger.grounding.actions import by_first_hop, given_to_all
 from loger.ranking.ranker import Parts, Ranker, Scores
 

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from loger.engine import Engine
 from loger.explain.attribution import BLOCK, Explanation, explain
 from loger.graph import KnowledgeGraph, UserView
-from loger.graph.filters import item_relations
+from loger.graph.catalogue import item_relations
 from loger.ranking.ranker import Ranker, Scores, blocks
 from loger.ranking.selection import Chosen, Limit, Selection, item_facts, similarity
 from loger.recommender import ExplainedItem

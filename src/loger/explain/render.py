@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from loger.engine.html import bar, table
+from loger.engine.progress import bar, table
 from loger.explain.reasons import PathPart
 from loger.graph import INVERSE_MARK
 from loger.rules.wording import ENGLISH, Wording

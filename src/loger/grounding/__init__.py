@@ -1,6 +1,8 @@
 """Exact groundings of rules: counts, strengths, and the paths themselves."""
 
 from loger.grounding.api import (
+    Groundings,
+    concat,
     ground,
     logits,
     near_items,
@@ -8,8 +10,8 @@ from loger.grounding.api import (
     reach_best,
     reach_sizes,
     reweighed,
+    take,
 )
-from loger.grounding.groundings import Groundings, concat, take
 from loger.grounding.layout import Walk
 from loger.grounding.listing import count_paths, nth_paths, paths, sample_paths, strongest_paths
 from loger.grounding.reaching import COUNT, LOGWALK, MULTISET, SET, WALK, Formula

@@ -24,14 +24,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from loger.encoder.training.config import HiddenPairs
+from loger.encoder.protocol import HiddenPairs
 from loger.errors import LogerError
 from loger.grounding import Walk
 from loger.learning.estep import Selected, select_hidden, surplus
 from loger.learning.fitted import FittedLogic, MStep, Round
-from loger.learning.mstep import Candidates, final_m_step, listwise_m_step
+from loger.learning.mstep import Candidates, final_m_step, listwise_m_step, pseudo_m_step
 from loger.learning.problem import TRIAL_USERS, Problem
-from loger.learning.pseudo import pseudo_m_step
 from loger.logic.config import EMConfig
 from loger.metrics.report import resampled_means
 

@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loger.encoder.calibration import Calibration
-from loger.encoder.training.config import HiddenPairs
+from loger.encoder.protocol import HiddenPairs
 from loger.engine import Engine
-from loger.engine.logistic import expit
 from loger.engine.topk import top_k
 from loger.graph import history, whole
+from loger.graph.arrays import expit
 from loger.learning.pools import BLOCK
 from loger.logic.mln import Floats
 from loger.ranking.ranker import Ranker, blocks

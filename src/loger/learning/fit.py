@@ -27,8 +27,7 @@ from loger.data.splits import Split
 from loger.encoder.calibration import Calibration
 from loger.encoder.cold_start import Moved
 from loger.encoder.folding import vectors
-from loger.encoder.protocol import AdditiveEncoder, Encoder
-from loger.encoder.training.config import digest
+from loger.encoder.protocol import AdditiveEncoder, Encoder, digest
 from loger.engine import Engine, Progress
 from loger.engine.files import Kind, atomic_folder, check_files, kind_of, read_manifest
 from loger.engine.settings import from_names

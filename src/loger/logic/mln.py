@@ -28,10 +28,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from loger.engine import Engine, LocalEngine
-from loger.engine.logistic import expit
 from loger.engine.threads import numpy_on_one_thread
 from loger.errors import UnknownNameError
 from loger.graph import Graph
+from loger.graph.arrays import expit
 from loger.grounding import Formula, Groundings, Walk, ground, logits, near_items
 from loger.logic._softmax import softmax_lists
 from loger.rules import RuleSet

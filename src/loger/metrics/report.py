@@ -15,8 +15,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from loger.engine import html
 from loger.engine.files import atomic_file
+from loger.engine.progress import table
 from loger.errors import LogerError, UnknownNameError
 
 Values = NDArray[np.float64]
@@ -180,7 +180,7 @@ class Report:
     def _repr_html_(self) -> str:
         head, *rows = self._cells(SHOWN, "text")
         what = f"{self.dataset}, {self.part}, {self.protocol}, {len(self.users):,} users"
-        return f"<div><b>{escape(what)}</b>{html.table(head, rows)}</div>"
+        return f"<div><b>{escape(what)}</b>{table(head, rows)}</div>"
 
     # ── for people and files ────────────────────────────────────────────────────────────
 

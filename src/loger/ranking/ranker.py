@@ -21,10 +21,10 @@ from loger.encoder.calibration import Calibration
 from loger.encoder.folding import score_users
 from loger.encoder.protocol import Encoder, Own
 from loger.engine import Engine, LocalEngine
-from loger.engine.logistic import expit
 from loger.engine.topk import places, top_k
 from loger.errors import LogerError
 from loger.graph import Graph, KnowledgeGraph, Pairs, history, whole
+from loger.graph.arrays import expit
 from loger.grounding import Groundings, Walk, ground
 from loger.logic.config import FusionKind
 from loger.logic.mln import Logic, log_popularity

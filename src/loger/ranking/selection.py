@@ -25,8 +25,16 @@ from loger.data.dataset import as_name, is_frame
 from loger.engine.topk import top_k
 from loger.errors import LogerError
 from loger.graph import Graph, KnowledgeGraph, UserView, gather
-from loger.graph.catalogue import NOTHING, Catalogue
-from loger.graph.filters import Mask, column_of, fact_relations, item_mask, item_relations, parse
+from loger.graph.catalogue import (
+    NOTHING,
+    Catalogue,
+    Mask,
+    column_of,
+    fact_relations,
+    item_mask,
+    item_relations,
+    parse,
+)
 
 Floats = NDArray[np.float32]
 Items = NDArray[np.int64]

@@ -9,10 +9,10 @@ path of the graph, along a rule, that the pair itself is no witness of.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -35,6 +35,45 @@ from loger.grounding.layout import layout
 from loger.grounding.paths import continuations, leads, sets_out
 from loger.grounding.plans import Tree, compiled
 from loger.rules import MAX_HOPS, RuleSet
+
+MARGIN = 0.2
+"""By which the true hop is to win."""
+NEIGHBOURS = 8
+"""Other neighbours of the node that the true entity is held against …"""
+STRANGERS = 8
+"""… and entities of its type from anywhere."""
+FINAL_RATE = 3e-4
+"""The learning rate at the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReasonerConfig:
+    """Settings of the reasoner; see ``PAPER`` for those of the paper."""
+
+    attention: Literal["softmax", "sigmoid"] = "softmax"
+    """Over the relations that leave the node, or (the paper) over all."""
+    sees_user: bool = True
+    """Whether the gates see where the walk began."""
+    likeness: Literal["cosine", "dot"] = "cosine"
+    """Cosine after a projection, or (the paper) the plain product."""
+    paths_per_pair: int = 2
+    """Training paths drawn for an observed pair …"""
+    paths_per_user: int = 20
+    """… and for all pairs of a user at most."""
+    epochs: int = 6
+    batch: int = 512
+    rate: float = 3e-3
+    """The learning rate at first; it falls linearly to ``FINAL_RATE``."""
+    seed: int = 0
+    FORMER: ClassVar[Mapping[str, Any]] = {
+        "margin": MARGIN, "neighbours": NEIGHBOURS, "strangers": STRANGERS,
+        "final_rate": FINAL_RATE,
+    }  # fmt: skip
+
+
+PAPER = ReasonerConfig(attention="sigmoid", sees_user=False, likeness="dot")
+"""The cell as the paper has it."""
+
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.floating[Any]]

@@ -33,14 +33,14 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from loger.encoder.training.loop import Checkpoint, Parameters, load_arrays, module_arrays
+from loger.encoder.training import Checkpoint, Parameters, load_arrays, module_arrays
 from loger.engine import Engine, Progress, silent
 from loger.engine.threads import one_thread
 from loger.errors import LogerError
 from loger.graph import INTERACTION, KnowledgeGraph, gather
 from loger.grounding import ground, nth_paths
 from loger.grounding.plans import compiled
-from loger.reasoner.config import FINAL_RATE, MARGIN, NEIGHBOURS, STRANGERS, ReasonerConfig
+from loger.reasoner.search import FINAL_RATE, MARGIN, NEIGHBOURS, STRANGERS, ReasonerConfig
 from loger.rules import MAX_HOPS, RuleSet
 
 Ints = NDArray[np.int64]

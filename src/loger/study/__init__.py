@@ -6,8 +6,7 @@ reasons fit the history. Answers are kept in SQLite; ``results`` gives average r
 test and how far raters agree.
 """
 
-from loger.study.ranks import Results, friedman, kendall_w, results
-from loger.study.store import Study, Task
+from loger.study.store import Results, Study, Task, friedman, kendall_w, results
 from loger.study.tasks import make_tasks
 
 __all__ = ["Results", "Study", "Task", "friedman", "kendall_w", "make_tasks", "results"]

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from loger.data import table_files
 from loger.data.assemble import NO_FACTS
+from loger.data.columns import Columns
 from loger.data.dataset import Note, as_name, is_frame
 from loger.data.facts import Names, is_known, typed
-from loger.data.headers import Columns
 from loger.data.readers import plain
 from loger.data.readers.plain import Frame
 from loger.errors import DataError

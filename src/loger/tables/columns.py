@@ -15,8 +15,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from loger.data.columns import DateOrder
 from loger.data.dataset import Note
-from loger.data.times import DateOrder
 from loger.errors import DataError
 from loger.tables.joining import check_column
 from loger.tables.mapping import Column, EntityTable, TableMapping

@@ -11,9 +11,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
-from loger.data.times import DateOrder
-from loger.engine import html
+from loger.data.columns import DateOrder
 from loger.engine.files import write_text
+from loger.engine.progress import table as html_table
 from loger.errors import DataError, UnknownNameError
 
 Kind = Literal[
@@ -236,7 +236,7 @@ class TableMapping:
         return _parsed(given, path)
 
     def _repr_html_(self) -> str:
-        return html.table(["table", "column", "taken as", "relation", "why"], self.rows())
+        return html_table(["table", "column", "taken as", "relation", "why"], self.rows())
 
     def __str__(self) -> str:
         lines = [("table", "column", "taken as", "relation", "why"), *self.rows()]

@@ -20,11 +20,11 @@ import polars as pl
 
 from loger.data import frames
 from loger.data.assemble import assemble, core
+from loger.data.columns import DateOrder
 from loger.data.dataset import Dataset, Note, is_frame
 from loger.data.facts import Names
 from loger.data.readers.plain import INTERACTIONS
-from loger.data.times import DateOrder
-from loger.engine.forks import check_not_forked
+from loger.engine.threads import check_not_forked
 from loger.errors import DataError
 from loger.graph import KnowledgeGraph
 from loger.graph.catalogue import Catalogue, FilterOnlyColumn

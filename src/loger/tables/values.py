@@ -6,7 +6,7 @@ import re
 
 import polars as pl
 
-from loger.data.times import DateOrder, Moments, dates, epoch
+from loger.data.columns import DateOrder, Moments, dates, epoch
 
 FEW = 12
 """Numbers of so many values or fewer are kinds rather than amounts."""

@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 from loger.encoder.folding import score_unowned
 from loger.encoder.protocol import AdditiveEncoder, Encoder
-from loger.engine.logistic import expit
 from loger.graph import INTERACTION, KnowledgeGraph, history, whole
+from loger.graph.arrays import expit
 from loger.logic.mln import Logic
 from loger.ranking.ranker import Ranker
 from loger.rules import RuleSet

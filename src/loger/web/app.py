@@ -15,7 +15,7 @@ from starlette.responses import FileResponse, Response
 from starlette.staticfiles import StaticFiles
 
 from loger import __version__
-from loger.graph.filters import fact_names
+from loger.graph.catalogue import fact_names
 from loger.web import event_routes, problems, routes
 from loger.web import schemas as s
 from loger.web.config import VARIABLE, ServeConfig

@@ -10,7 +10,7 @@ from anyio import CapacityLimiter, to_thread
 from fastapi import APIRouter, Depends, Header, Request
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from loger.updates.events.event import Event
+from loger.updates.events import Event
 from loger.web.live import Events
 from loger.web.problems import ProblemError, known_parameters
 from loger.web.routes import ERRORS

@@ -14,8 +14,8 @@ from loger.engine.files import claim, read_manifest
 from loger.graph import whole
 from loger.model import LOGER
 from loger.store.bundle import MODEL
-from loger.updates.events.pending import Pending
-from loger.updates.events.store import EventStore
+from loger.updates.events import EventStore
+from loger.updates.pending import Pending
 
 KEEP_DAYS = 30.0
 """How long a store keeps events that all its bundles hold, and with them their keys."""

@@ -19,10 +19,9 @@ from pathlib import Path
 
 from loger.engine.files import claim
 from loger.errors import BUSY_EXIT, BusyError, LogerError
-from loger.updates.events.event import Event
-from loger.updates.events.pending import Pending
-from loger.updates.events.store import Answer, Appended, EventStore, events_path
-from loger.updates.feedback.shown import LETTERS, variant_of
+from loger.updates.events import Answer, Appended, Event, EventStore, events_path
+from loger.updates.feedback import LETTERS, variant_of
+from loger.updates.pending import Pending
 from loger.web.config import ServeConfig
 from loger.web.folding import folded_seq
 from loger.web.metrics import Metrics

@@ -15,7 +15,7 @@ from pathlib import Path
 from loger.engine.files import atomic_file
 from loger.errors import UnknownNameError
 from loger.graph import KnowledgeGraph
-from loger.graph.filters import Mask
+from loger.graph.catalogue import Mask
 from loger.ranking.selection import named_items
 from loger.web.problems import ProblemError
 

@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import BaseRoute, Match
 
 from loger.errors import LogerError, UnknownNameError, nearest
-from loger.updates.events.event import KINDS
+from loger.updates.events import KINDS
 
 log = logging.getLogger("loger.web")
 CODES = {

@@ -21,7 +21,7 @@ from loger.explain.record import ReasonedRecord, ShownRecord
 from loger.explain.render import rows
 from loger.ranking.selection import Selection, limits_of
 from loger.rules import Wording
-from loger.updates.feedback.shown import new_id, shown
+from loger.updates.feedback import new_id, shown
 from loger.web import schemas as s
 from loger.web.live import Events
 from loger.web.masks import Masks

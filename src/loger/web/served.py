@@ -23,7 +23,7 @@ from loger.model import LOGER
 from loger.ranking.selection import Selection, select
 from loger.rules import Rule, Wording
 from loger.store import bundle
-from loger.updates.events.pending import Pending, Person
+from loger.updates.pending import Pending, Person
 from loger.web.masks import Masks
 from loger.web.problems import ProblemError
 from loger.web.schemas import Who, Wishes

@@ -25,8 +25,8 @@ from loger.errors import LogerError
 from loger.rules.wording import LANGUAGES, Wording, best_language, wording_of
 from loger.store import bundle
 from loger.store.bundle import MODEL
-from loger.updates.events.store import EventStore
-from loger.updates.feedback.shown import LETTERS, Traffic
+from loger.updates.events import EventStore
+from loger.updates.feedback import LETTERS, Traffic
 from loger.web.config import ServeConfig
 from loger.web.folding import pending_of
 from loger.web.masks import Masks

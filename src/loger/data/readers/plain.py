@@ -4,7 +4,7 @@ A folder holds ``interactions`` and, if there are facts, ``triples`` (or ``kg``)
 .csv, .tsv, .txt or .parquet, text also compressed; ``items`` and ``users`` may name those
 without interactions and give labels. A first row that holds known column names (user,
 item, rating, strength, time, part; head, relation, tail, head_type, tail_type; id, label; and those
-that ``loger.data.headers`` takes for the same) is the header, columns may then come in any
+that ``loger.data.columns`` takes for the same) is the header, columns may then come in any
 order; otherwise they are user, item[, rating[, time]], head, relation, tail, and id[, label].
 Columns that are not known are noted, not read.
 In Parquet files and frames the "line" of a message is the number of the row.
@@ -19,13 +19,13 @@ from typing import NamedTuple
 
 import polars as pl
 
-from loger.data import headers, table_files
+from loger.data import columns as headers
+from loger.data import table_files
 from loger.data.assemble import NO_FACTS, assemble
+from loger.data.columns import Columns, seconds
 from loger.data.dataset import Dataset, Note
 from loger.data.frames import polars_frame
-from loger.data.headers import Columns
-from loger.data.times import seconds
-from loger.engine.forks import check_not_forked
+from loger.engine.threads import check_not_forked
 from loger.errors import DataError
 
 ENDINGS = (".csv", ".tsv", ".txt", ".parquet")

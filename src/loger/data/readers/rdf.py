@@ -17,10 +17,11 @@ from pathlib import Path
 
 import polars as pl
 
-from loger.data import headers, table_files
+from loger.data import columns as headers
+from loger.data import table_files
 from loger.data.assemble import OTHER, assemble
+from loger.data.columns import Columns
 from loger.data.dataset import Dataset, Note
-from loger.data.headers import Columns
 from loger.data.readers.plain import locate, needed, read_columns, read_interactions
 from loger.errors import DataError, LogerError
 

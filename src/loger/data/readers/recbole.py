@@ -31,8 +31,8 @@ from numpy.typing import NDArray
 
 from loger.data import table_files
 from loger.data.assemble import NO_FACTS, OTHER, assemble
+from loger.data.columns import seconds
 from loger.data.dataset import PARTS, Dataset, Note
-from loger.data.times import seconds
 from loger.engine.files import atomic_file
 from loger.errors import DataError
 from loger.graph import INTERACTION

@@ -17,8 +17,8 @@ import polars as pl
 
 from loger.data import table_files
 from loger.data.assemble import assemble
+from loger.data.columns import seconds
 from loger.data.dataset import Dataset, Note
-from loger.data.times import seconds
 
 _RELATIONS = ("also_viewed", "bought_together")
 

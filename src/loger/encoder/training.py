@@ -24,7 +24,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from loger.encoder.training.config import HiddenPairs, TrainerConfig, digest
+from loger.encoder.protocol import HiddenPairs, TrainerConfig, digest
 from loger.engine import Progress, silent
 from loger.engine.files import Kind, atomic_folder, check_files, kind_of, read_manifest
 from loger.errors import DataError, LogerError
@@ -103,7 +103,7 @@ class RowAdam:
 
     def _step_fused(self, step: _RowStep) -> None:
         """The same in one pass over the rows, for the CPU."""
-        from loger.encoder.training.adam import adam_rows, order_of
+        from loger.encoder._kernels import adam_rows, order_of
 
         rows, gradient, rate, owners, weights = step
         ids, of_row = rows.numpy(), None if owners is None else owners.numpy()

@@ -1,4 +1,7 @@
-"""The page: metrics, EM trace, rules, ablation, faithfulness, data, settings."""
+"""One self-contained HTML file with the results of an evaluation; no script, no network.
+
+The page shows metrics, EM trace, rules, ablation, faithfulness, data and settings.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from loger import __version__
+from loger.evaluation import plots
 from loger.evaluation.faithfulness.report import LINES, FaithfulnessReport, Mean
-from loger.evaluation.report import plots
 from loger.explain.render import carried_text, shown_rows
 from loger.learning.fitted import Round
 from loger.metrics.report import PLAIN, SHOWN, Report

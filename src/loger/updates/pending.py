@@ -16,7 +16,7 @@ from loger.data.facts import Names, acceptable
 from loger.graph import INTERACTION, KnowledgeGraph
 from loger.graph.arrays import as_strengths
 from loger.tables.changes import Changes, Fold
-from loger.updates.events.event import Event
+from loger.updates.events import Event
 
 Fact = tuple[str, str, str]
 """Head, relation, tail."""

@@ -1,8 +1,8 @@
-"""Events in one SQLite file, durable before they are acknowledged.
+"""What happens while a model is served: events, kept in one SQLite file.
 
 The file is in WAL mode with ``synchronous=FULL``: a transaction is on disk when it ends, and a
 process that is killed leaves either all of it or nothing. SQLite lets one writer in at a time and
-numbers events inside the transaction, so whoever follows the numbers misses none.
+numbers events inside the transaction, so anyone who follows the numbers misses none.
 """
 
 from __future__ import annotations
@@ -10,16 +10,48 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 from secrets import token_hex
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 from zlib import compress, decompress
 
 from loger.errors import DataError, LogerError
-from loger.updates.events.event import Event
+
+Kind = Literal["interaction", "item", "user", "fact", "delete", "impression", "click"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What happened, by name.
+
+    An ``interaction`` has user, item and optionally time, rating and strength; an ``item`` and a
+    ``user`` have that name and optionally a label and facts, as relation → names; a ``fact`` has
+    head, relation and tail and optionally head_type and tail_type; a ``delete`` has a user, an
+    item, both (their interaction) or head, relation and tail; an ``impression`` has a
+    recommendation_id and optionally the items that were seen, a ``click`` a recommendation_id and
+    an item.
+    """
+
+    kind: Kind
+    body: Mapping[str, Any] = field(default_factory=dict)
+    key: str | None = None
+    """Events that repeat a key are ignored."""
+    at: float = 0.0
+    """When it was received, in seconds since 1970."""
+    seq: int = 0
+    """Its place in the store, from 1."""
+
+    @property
+    def when(self) -> int:
+        """When it happened, in seconds since 1970: as it says, or else when it was received."""
+        time = self.body.get("time")
+        return int(self.at) if time is None else int(time)
+
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS about (key TEXT PRIMARY KEY, value TEXT NOT NULL);

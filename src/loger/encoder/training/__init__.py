@@ -1,1 +1,0 @@
-"""What encoders, the reasoner and baselines train with."""

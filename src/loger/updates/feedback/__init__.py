@@ -1,1 +1,0 @@
-"""Which reasons work: what was shown beside what was clicked."""
