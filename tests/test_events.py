@@ -124,8 +124,7 @@ def test_on_a_full_disk_nothing_is_acknowledged_and_later_all_goes_on(tmp_path: 
 
 KILLED = """
 import sys
-from loger.updates.events.event import Event
-from loger.updates.events.store import EventStore
+from loger.updates.events import Event, EventStore
 store = EventStore(sys.argv[1])
 for n in range(100_000):
     key = f"{sys.argv[2]} {n}"

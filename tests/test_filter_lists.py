@@ -117,7 +117,7 @@ def test_prices_in_mixed_notation_are_numbers(tables):
     orders, items = tables
     shown = pl.Series("price", [PRICES[k % len(PRICES)] for k in range(len(items))])
     dataset = from_tables(orders, items.drop("price").hstack([shown]))
-    (price,) = (column for column in dataset.catalogue.unwalked if column.relation == "price")
+    (price,) = (column for column in dataset.catalogue.filter_only if column.relation == "price")
     assert set(price.values) == {"12.5", "0", "1299", "7", "8"}
     assert len(price.items) == len(items)
     assert not any("price" in note.what for note in dataset.notes)

@@ -20,8 +20,7 @@ from loger.data.splits import split
 from loger.encoder import TransEConfig
 from loger.engine.files import read_manifest
 from loger.errors import LogerError
-from loger.evaluation.evaluate import evaluate
-from loger.evaluation.fit_record import FitRecord
+from loger.evaluation.evaluate import FitRecord, evaluate
 from loger.explain.lists import ListRequest, recommendations
 from loger.learning.derived import derive
 from loger.metrics import ranking

@@ -151,8 +151,15 @@ def written(
     with claim(out, "fit"):
         checkpoint = out.with_name(out.name + ".unfinished")
         name = "LOGER" if record.preset == "default" else f"LOGER ({record.preset})"
-        how = {"hold_out": record.hold_out, "warm_from": record.warm_from}
-        model = fitted(split, config, checkpoint, name, works_on, **how)
+        model = fitted(
+            split,
+            config,
+            checkpoint,
+            name,
+            works_on,
+            hold_out=record.hold_out,
+            warm_from=record.warm_from,
+        )
         from loger.encoder.distributed import current
 
         record = replace(record, tried=model.tried_, ranks=current().size)

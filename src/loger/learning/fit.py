@@ -121,15 +121,14 @@ class Fit:
         mining = self.config.mining.for_pairs(len(split.train))
         config = replace(self.config, derived=derived, em=em.config, mining=mining)
         ranker = self._on_all(both, last(self.progress), em, fitted, config, "last")
-        every, going_on = split.whole(), None
+        every, for_use = split.whole(), None
         if not hold_out:
-            work = partial(self._encoder, every.graph, "whole", first=ranker.encoder)
-            going_on = beside.start(work)
+            for_use = beside.start(partial(self._encoder, every.graph, "whole"))
         measured = measure(ranker, split, self.engine) if len(split.test) else None
-        if going_on is None:
+        if for_use is None:
             ranker = replace(ranker, held_out=Pairs.sorted(*split.pairs("test")))
         else:
-            ranker = self._on_all(every, going_on(self.progress), em, fitted, config, "whole")
+            ranker = self._on_all(every, for_use(self.progress), em, fitted, config, "whole")
         learned = config, fitted.trace, tried, mined, self._reasoner(ranker)
         catalogue = split.dataset.catalogue
         return Fitted(ranker, *learned, catalogue=catalogue, measured=measured)
@@ -333,8 +332,8 @@ def measure(ranker: Ranker, split: Split, engine: Engine) -> Measured:
     rows = np.searchsorted(users, owners[there])
     lists, _ = ranker.top(users, 10, engine)
     found, n = ranking.hits(lists, rows, items[there]), np.bincount(rows, minlength=len(users))
-    means = (float(part(found, n).mean()) for part in (ranking.ndcg, ranking.recall))
-    return Measured(*means, users=len(users), interactions=len(owners))
+    ndcg, recall = (float(part(found, n).mean()) for part in (ranking.ndcg, ranking.recall))
+    return Measured(ndcg, recall, users=len(users), interactions=len(owners))
 
 
 def _check_test_is_new(split: Split, ranker: Ranker) -> None:
