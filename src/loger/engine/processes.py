@@ -28,9 +28,9 @@ from weakref import WeakKeyDictionary, finalize
 
 from loger.engine.threads import (
     Block,
-    LocalEngine,
     Progress,
     Result,
+    SeparateEngine,
     Shared,
     cores,
     in_order,
@@ -50,29 +50,17 @@ KEPT = 4
 """Objects that a worker holds on to, of those that are sent once."""
 
 
-class ProcessEngine:
+class ProcessEngine(SeparateEngine):
     """Runs blocks in processes of their own on this machine.
 
     They start with the first work and end with ``close``, or with this process. A script that
     uses it needs ``if __name__ == "__main__":``, as with every use of spawned processes.
     """
 
-    separate = True  # a whole fit can run in a worker, and another one beside it
-
     def __init__(self, workers: int | None = None, progress: Progress = silent) -> None:
         self.workers = workers or cores()
         self.progress = progress
         self._pool = _Pool(self.workers)
-
-    def __reduce__(self) -> tuple[type[LocalEngine], tuple[int]]:
-        """In a worker an engine works alone."""
-        return LocalEngine, (1,)
-
-    def __enter__(self) -> ProcessEngine:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """End the workers; they start again if there is more to do."""

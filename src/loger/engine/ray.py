@@ -32,9 +32,9 @@ from loger.engine.kernels import compiling_alone
 from loger.engine.processes import KEPT, Kept, not_sendable, pickled, sendable
 from loger.engine.threads import (
     Block,
-    LocalEngine,
     Progress,
     Result,
+    SeparateEngine,
     Shared,
     cores,
     naming,
@@ -72,7 +72,7 @@ class Stage:
         return f"{self.blocks:,} blocks{again}, {moved}, {self.seconds:,.1f} s"
 
 
-class RayEngine:
+class RayEngine(SeparateEngine):
     """Runs blocks as tasks of Ray.
 
     It uses the cluster that this program is connected to, or the one at ``address`` (as
@@ -80,8 +80,6 @@ class RayEngine:
     address ``local``, it starts one here, with ``workers`` cores, which ends with ``close`` or
     with this process. No other cluster is ever stopped. Results are those of every engine.
     """
-
-    separate = True  # a whole fit can run in a worker, and another one beside it
 
     def __init__(
         self,
@@ -91,16 +89,6 @@ class RayEngine:
     ) -> None:
         self.progress = progress
         self._cluster = _Cluster(address, workers)
-
-    def __reduce__(self) -> tuple[type[LocalEngine], tuple[int]]:
-        """In a worker an engine works alone."""
-        return LocalEngine, (1,)
-
-    def __enter__(self) -> RayEngine:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Leave the cluster; end it if it was started here. The next work connects again."""

@@ -103,6 +103,26 @@ class LocalEngine:
             pool.shutdown(wait=True, cancel_futures=True)
 
 
+class SeparateEngine:
+    """What engines have in common whose workers are other processes, here or on a cluster."""
+
+    separate = True  # a whole fit can run in a worker, and another one beside it
+
+    def __reduce__(self) -> tuple[type[LocalEngine], tuple[int]]:
+        """In a worker an engine works alone."""
+        return LocalEngine, (1,)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End or leave the workers; more work starts or finds them again."""
+        raise NotImplementedError
+
+
 def cores() -> int:
     """How many cores this process may use."""
     try:

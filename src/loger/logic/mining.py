@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import isnan, log, nan
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,9 @@ FEW = 2000
 JOINED = "kept though its lift is low, as few rules pass"
 MIN_LIFT = 1e-9
 """Lift is taken to be at least this in scores, whose logarithm it is."""
+SAMPLE_PAIRS = 75_000
+"""Support is counted on so many observed pairs (drawn by the seed), or on all if there are fewer;
+support counted on a part is scaled up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +56,8 @@ class MiningConfig:
     """… and of those that lift speaks for at most so many, the best by support · log(lift)."""
     sample_users: int = 1000
     """Measure what a rule reaches on so many users (drawn by the seed), or on all if fewer."""
-    sample_pairs: int = 75_000
-    """Count support on so many observed pairs (drawn by the seed), or on all if fewer; of a part
-    it is scaled up."""
     seed: int = 0
+    FORMER: ClassVar[Mapping[str, Any]] = {"sample_pairs": SAMPLE_PAIRS}
 
     def for_pairs(self, n: int) -> MiningConfig:
         """The settings with the support and lift that n observed pairs call for, where none are
@@ -296,8 +297,8 @@ def _sampled_pairs(
     users: NDArray[np.int32], items: NDArray[np.int32], config: MiningConfig
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """The observed pairs on which support is counted, in their order."""
-    if len(users) <= config.sample_pairs:
+    if len(users) <= SAMPLE_PAIRS:
         return users, items
     rng = np.random.default_rng([config.seed, 0x5A2E])
-    some = np.sort(rng.choice(len(users), size=config.sample_pairs, replace=False))
+    some = np.sort(rng.choice(len(users), size=SAMPLE_PAIRS, replace=False))
     return users[some], items[some]
