@@ -81,9 +81,9 @@ def strengths(dataset: Any) -> list[float]:
 
 
 def test_values_that_differ_in_capitals_only_are_noted() -> None:
-    branches = [("Central" if k % 9 else "CENTRAL", "Harbour")[k % 2] for k in range(N_PLAYS)]
-    notes = from_tables(plays(branch=branches), tracks()).notes
-    what = "branch: values that differ in capitals only, taken as different"
+    labels = [("Central" if k % 9 else "CENTRAL", "Harbour")[k % 2] for k in range(N_TRACKS)]
+    notes = from_tables(plays(), tracks(studio=labels)).notes
+    what = "studio: values that differ in capitals only, taken as different"
     assert [(n.count, n.example) for n in notes if n.what == what] == [(2, "CENTRAL")]
 
 
@@ -91,6 +91,17 @@ def test_times_of_day_are_no_facts() -> None:
     clock = [f"{k % 24}:{k % 60:02d}:07" for k in range(N_PLAYS)]
     found = {c.column: (c.take, c.why) for _, c in mapped(plays(clock=clock), tracks()).columns()}
     assert found["clock"] == ("leave out", "times of day")
+
+
+def test_few_values_that_differ_within_items_are_context_and_no_facts() -> None:
+    gates = [("desk", "gate", "app")[k // 7 % 3] for k in range(N_PLAYS)]
+    halls = [f"hall {(k * k) % N_TRACKS % 3}" for k in range(N_PLAYS)]  # settled by the item
+    dataset: Any = from_tables(plays(gate=gates, hall=halls), tracks())
+    found = {c.column: c for _, c in dataset.mapping.columns()}
+    assert found["gate"].take == "leave out"
+    assert found["gate"].why.startswith("3 values that differ between interactions")
+    assert found["hall"].take == "entity"
+    assert not any("gate" in r.name for r in dataset.relations)
 
 
 def test_ids_that_do_not_match_are_shown_side_by_side(tmp_path: Path) -> None:
@@ -466,7 +477,7 @@ def test_ids_with_something_in_brackets_and_alternatives_point_to_items() -> Non
 
 def test_uploads_are_uploaded_and_what_came_with_them_is_not_liked(tmp_path: Path) -> None:
     uploads = plays().rename({"user_id": "uploader", "played_at": "uploaded"})
-    suites = pl.Series("suite", [f"suite {k % 3}" for k in range(N_PLAYS)])
+    suites = pl.Series("suite", [f"suite {k % 30}" for k in range(N_PLAYS)])
     uploads.with_columns(suites).write_csv(tmp_path / "uploads.csv")
     dataset: Any = from_tables(tmp_path / "uploads.csv", tracks())
     assert (dataset.mapping.interaction, dataset.mapping.interactions.user) == (

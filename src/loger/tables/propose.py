@@ -164,7 +164,9 @@ def _interactions(frame: pl.DataFrame, user: str, item: str, time: str | None) -
             chosen[role] = column
     rest = [c for c in free if c not in chosen.values()]
     guesses = [lost.get(c) or _guess(frame, c, pl.Series(dtype=pl.String)) for c in rest]
-    columns = tuple(_of_interaction(column, frame[column.column]) for column in guesses)
+    columns = tuple(
+        _of_interaction(column, frame[column.column], frame[item]) for column in guesses
+    )
     return InteractionTable(user, item, columns=columns, **chosen)  # type: ignore[arg-type]
 
 
@@ -186,9 +188,9 @@ def _parts(values: pl.Series) -> bool:
     return set(cells(values).drop_nulls().str.to_lowercase()) <= known
 
 
-def _of_interaction(column: Column, values: pl.Series) -> Column:
-    """What a column of the interactions becomes: texts are reviews; numbers are left out, for
-    a quantity or a total says little of the item."""
+def _of_interaction(column: Column, values: pl.Series, items: pl.Series) -> Column:
+    """What a column of the interactions becomes: texts are reviews; numbers are left out, because
+    a quantity or a total says little about the item, and so is the context of an interaction."""
     if column.take == "leave out":
         return column
     if named(column.column, _RATING) == 2:  # a liking for stars is none for items
@@ -198,7 +200,23 @@ def _of_interaction(column: Column, values: pl.Series) -> Column:
         return Column(column.column, "aspects", why="texts, so reviews")
     if column.take in ("bins", "items") or all_are(as_numbers(values), values):
         return Column(column.column, "leave out", why="numbers of single interactions")
+    if _is_context(values, items):
+        n = cells(values).drop_nulls().n_unique()
+        why = f"{n} values that differ between interactions with the same item: context, no fact"
+        return Column(column.column, "leave out", why=why)
     return column
+
+
+def _is_context(values: pl.Series, items: pl.Series) -> bool:
+    """Whether a column has few values and the item doesn't settle which: desk, gate or app. Nearly
+    all items have all of them, so sharing one means nothing."""
+    rows = pl.DataFrame({"item": cells(items), "value": cells(values)}).drop_nulls()
+    if rows["value"].n_unique() > FEW:
+        return False
+    counts = rows.group_by("item", "value").len()
+    most = counts.group_by("item").agg(pl.col("len").max(), pl.col("len").sum().alias("all"))
+    several = most.filter(pl.col("all") > 1)
+    return bool(several["len"].sum() < MOSTLY_NUMBERS * several["all"].sum())
 
 
 def _entities(
