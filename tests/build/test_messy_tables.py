@@ -104,6 +104,21 @@ def test_few_values_that_differ_within_items_are_context_and_no_facts() -> None:
     assert not any("gate" in r.name for r in dataset.relations)
 
 
+def test_of_several_behaviours_the_strongest_counts_and_the_notes_say_so() -> None:
+    did = [("viewed", "attended", "booked")[k // 7 % 3] for k in range(N_PLAYS)]
+    dataset: Any = from_tables(plays(action=did), tracks())
+    table = dataset.mapping.interactions
+    assert (table.behaviour, table.target) == ("action", "attended")
+    assert "only 'attended' counts" in str(dataset.mapping)
+    (note,) = [n for n in dataset.notes if "only 'attended' counts" in n.what]
+    assert note.count == N_PLAYS - did.count("attended")
+    attended = plays().filter(pl.Series(did) == "attended").select("user_id", "track_id")
+    assert len(dataset.interactions) == attended.n_unique()
+    changed = replace(dataset.mapping, interactions=replace(table, target="bought"))
+    with pytest.raises(DataError, match="attended, booked, viewed"):
+        from_tables(plays(action=did), tracks(), mapping=changed)
+
+
 def test_ids_that_do_not_match_are_shown_side_by_side(tmp_path: Path) -> None:
     bare = plays(track_id=[str((k * k) % N_TRACKS) for k in range(N_PLAYS)])
     said = r"0% of {}\.track_id occur in {}\.track_id, e\.g\. '1' against 't0001'"

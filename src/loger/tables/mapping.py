@@ -67,6 +67,8 @@ _MEANINGS = {
     "time": "the column of times",
     "date_order": 'in dates like 03/04/2024: "day first" or "month first"',
     "part": "the column that says train, validation or test",
+    "behaviour": "the column that says what the user did: viewed, carted, bought",
+    "target": "the one of its values that counts as an interaction; other rows are left out",
     "id": "the column with the ids by which interactions name them",
     "label": "the column with names for people",
 }
@@ -121,6 +123,10 @@ class InteractionTable:
     """How to read dates like 03/04/2024; by how most of the column can be read if not given."""
     part: str = ""
     """train, validation or test, where the data brings a split."""
+    behaviour: str = ""
+    """What the user did: viewed, carted, bought."""
+    target: str = ""
+    """The behaviour that counts as an interaction; rows with another are left out."""
     columns: tuple[Column, ...] = field(default=())
 
 
@@ -173,13 +179,17 @@ class TableMapping:
 
     def rows(self) -> list[tuple[str, str, str, str, str]]:
         """Table, column, what it is taken as, its relation, and why; for every column."""
-        roles = ("user", "item", "rating", "strength", "time", "part")
+        roles = ("user", "item", "rating", "strength", "time", "part", "behaviour")
         rows = [("interactions", getattr(self.interactions, role), role) for role in roles]
         for table in ("items", "users"):
             part: EntityTable | None = getattr(self, table)
             if part is not None:
                 rows += [(table, part.id, "id"), (table, part.label, "label")]
-        named = [(*row, "", "") for row in rows if row[1]]
+        target = (
+            f"only {self.interactions.target!r} counts as an interaction; target = … changes it"
+        )
+        whys = {"behaviour": target}
+        named = [(*row, "", whys.get(row[2], "")) for row in rows if row[1]]
         named += [(t, c.column, c.take, c.relation_made, c.why) for t, c in self.columns()]
         return sorted(named, key=lambda row: ("interactions", "items", "users").index(row[0]))
 

@@ -67,6 +67,14 @@ _ACTIONS = {
     "prestamo": "borrowed", "valoracion": "rate", "valoración": "rate", "reseña": "reviewed",
 }  # fmt: skip
 """What users did, by how a word in the name of the file, or of a column, begins."""
+_BEHAVIOURS = (
+    ("impression", "seen", "view", "click", "open", "brows"),
+    ("like", "wish", "favo", "save", "bookmark"),
+    ("add", "cart", "basket"),
+    ("book", "reserv", "start"),
+    ("bought", "buy", "purchas", "order", "paid", "attend", "visit", "complet", "finish"),
+)
+"""How the words for what users do begin, from the weakest behaviour to the strongest."""
 _ENDING_IN_S = UNCHANGED | {
     "lens",
     "gas",
@@ -162,6 +170,11 @@ def _interactions(frame: pl.DataFrame, user: str, item: str, time: str | None) -
             lost[column] = Column(column, "leave out", why=why)
         else:
             chosen[role] = column
+    for column in free:
+        target = "" if column in chosen.values() else _target(frame[column])
+        if target:
+            chosen |= {"behaviour": column, "target": target}
+            break
     rest = [c for c in free if c not in chosen.values()]
     guesses = [lost.get(c) or _guess(frame, c, pl.Series(dtype=pl.String)) for c in rest]
     columns = tuple(
@@ -181,6 +194,30 @@ def _role(column: str, values: pl.Series) -> str:
     if named(column, _STRENGTH) == 2 and nearly_all_are(as_numbers(values), values):
         return "strength"
     return "part" if named(column, _PART) == 2 and _parts(values) else ""
+
+
+def _target(values: pl.Series) -> str:
+    """The strongest behaviour that a column names, if all of its values are behaviours of which
+    some are stronger than others."""
+    found = cells(values).drop_nulls().value_counts(sort=True)
+    names = found.to_series().to_list()
+    if not 2 <= len(names) <= FEW:
+        return ""
+    levels = [_level(name) for name in names]
+    if min(levels) < 0 or min(levels) == max(levels):
+        return ""
+    return str(names[levels.index(max(levels))])
+
+
+def _level(behaviour: str) -> int:
+    """How strong a behaviour is; -1 if the word isn't one."""
+    words = words_of(behaviour)
+    fits = [
+        level
+        for level, begins in enumerate(_BEHAVIOURS)
+        if any(word.startswith(begins) for word in words)
+    ]
+    return max(fits, default=-1)
 
 
 def _parts(values: pl.Series) -> bool:

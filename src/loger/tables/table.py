@@ -116,9 +116,11 @@ def _build(
     work = Work(mapping, extractor, strict)
     columns, table = mapping.interactions, tables[0]
     assert table is not None
-    roles = (columns.rating, columns.strength, columns.time, columns.part)
+    roles = (columns.rating, columns.strength, columns.time, columns.part, columns.behaviour)
     for column in (columns.user, columns.item, *roles):
         check_column(table, column, columns.file)
+    if columns.behaviour:
+        _check_target(table, columns)
     _match_zeros(work, tables)
     interactions, table = _interactions(work, table)
     work.known_items = interactions["item"].unique(maintain_order=True)
@@ -222,6 +224,8 @@ def _table(table: object, file: str, what: str) -> pl.DataFrame:
 def _interactions(work: Work, table: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The interactions that stay under our names, and the same rows of the table."""
     names = work.mapping.interactions
+    if names.behaviour:
+        table = _with_target(work, table)
     columns = {
         "line": table["line"],
         "user": work.ids("user", table[names.user]),
@@ -262,6 +266,32 @@ def _interactions(work: Work, table: pl.DataFrame) -> tuple[pl.DataFrame, pl.Dat
     stay = pl.Series(core(codes[0], codes[1], work.mapping.user_core, work.mapping.item_core))
     work.note("interactions outside the core left out", interactions.filter(~stay), "user")
     return interactions.filter(stay), table.filter(stay)
+
+
+def _check_target(table: pl.DataFrame, names: InteractionTable) -> None:
+    """Refuse a target that no row has."""
+    found = cells(table[names.behaviour]).drop_nulls().unique().sort().to_list()
+    if names.target not in found:
+        raise DataError(
+            f"no row of column {names.behaviour!r} has the target {names.target!r}",
+            path=names.file or None,
+            remedy=f"write target = one of {', '.join(found[:10])}",
+        )
+
+
+def _with_target(work: Work, table: pl.DataFrame) -> pl.DataFrame:
+    """The rows with the behaviour that counts: a view must not hide an item like a purchase."""
+    names = work.mapping.interactions
+    did = cells(table[names.behaviour])
+    counts = (did == names.target).fill_null(False)
+    others = ", ".join(did.filter(~counts).drop_nulls().unique(maintain_order=True)[:5])
+    what = (
+        f"rows left out: column {names.behaviour} says what users did, and only {names.target!r} "
+        "counts as an interaction (target = … in the mapping)"
+    )
+    if not counts.all():
+        work.notes.append(Note(what, int((~counts).sum()), others))
+    return table.filter(counts)
 
 
 def _repeated(table: pl.DataFrame, names: InteractionTable) -> pl.Series:
@@ -433,7 +463,9 @@ def _write_ids_alike(work: Work, graph: KnowledgeGraph, tables: Mapping[str, pl.
 def _taken(work: Work, table: pl.DataFrame, floor: float | None) -> pl.DataFrame:
     """The interactions of a table, without those that are rated too low."""
     names = work.mapping.interactions
-    missing = [c for c in (names.rating, names.time) if c and c not in table.columns]
+    missing = [
+        c for c in (names.rating, names.time, names.behaviour) if c and c not in table.columns
+    ]
     if missing:
         raise DataError(
             f"there is no column {missing[0]!r}, which the model was built with",
