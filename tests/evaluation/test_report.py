@@ -228,3 +228,11 @@ def test_unknown_names_and_empty_reports_are_refused():
         one.table("markdwn")
     with pytest.raises(LogerError, match="nobody has test items in a shop"):
         replace(one, users=one.users[:0]).mean(FIRST, "ndcg")
+
+
+def test_the_frame_has_a_row_for_each_model_with_its_means() -> None:
+    made = report()
+    frame = made.to_frame(["ndcg"])
+    assert frame["model"].to_list() == list(made.models)
+    assert frame["ndcg"].to_list() == [made.mean(m, "ndcg") for m in made.models]
+    assert frame.columns == ["model", "ndcg", "ndcg_low", "ndcg_high", "p", "coverage"]

@@ -227,6 +227,20 @@ class Report:
         whole = {**facts, "models": models, "best": best, "best_against": others}
         return json.dumps(whole, indent=2, ensure_ascii=False)
 
+    def to_frame(self, metrics: Sequence[str] = METRICS) -> pl.DataFrame:
+        """A row for each model: the mean of each metric with the ends of its interval, p of the
+        first metric's difference from the best model in it, and coverage."""
+        best = self.best(metrics[0])
+        rows = []
+        for model in self.models:
+            row: dict[str, str | float | None] = {"model": model}
+            for m in metrics:
+                low, high = self.interval(model, m)
+                row |= {m: self.mean(model, m), f"{m}_low": low, f"{m}_high": high}
+            row["p"] = None if model == best else self.compare(best, model, metrics[0]).p
+            rows.append(row | {"coverage": self.coverage[model]})
+        return pl.DataFrame(rows, infer_schema_length=None)
+
     def write_users(self, path: Path | str) -> None:
         """Every value of every user as Parquet: model, user, and a column per metric."""
         whole = pl.concat(
@@ -298,15 +312,6 @@ class Report:
         return [*row, p, share]
 
     def _csv(self, metrics: Sequence[str]) -> str:
-        best = self.best(metrics[0])
-        rows = []
-        for model in self.models:
-            row: dict[str, str | float | None] = {"model": model}
-            for m in metrics:
-                low, high = self.interval(model, m)
-                row |= {m: self.mean(model, m), f"{m}_low": low, f"{m}_high": high}
-            row["p"] = None if model == best else self.compare(best, model, metrics[0]).p
-            rows.append(row | {"coverage": self.coverage[model]})
         out = io.BytesIO()
-        pl.DataFrame(rows, infer_schema_length=None).write_csv(out)
+        self.to_frame(metrics).write_csv(out)
         return out.getvalue().decode()
