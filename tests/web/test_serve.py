@@ -83,7 +83,7 @@ def test_a_missing_extra_is_one_line_with_a_remedy(bundle, monkeypatch):
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     result = CliRunner().invoke(command, ["serve", str(bundle)])
     assert result.exit_code == 2
-    assert "pip install 'loger-rec[serve]'" in result.output
+    assert "pip install '.[serve]' in the clone" in result.output
     assert result.output.count("\n") == 1
 
 

@@ -207,7 +207,7 @@ def _pykeen(part: str) -> Any:
         if error.name != "pykeen":
             raise
         raise LogerError(
-            "this encoder needs PyKEEN, which is not installed; pip install 'loger-rec[kge]'"
+            "this encoder needs PyKEEN, which is not installed; pip install '.[kge]' in the clone"
         ) from None
 
 

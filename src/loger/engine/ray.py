@@ -354,7 +354,7 @@ def _installed() -> Any:
         import ray.exceptions
     except ModuleNotFoundError:
         raise LogerError(
-            "this engine needs Ray, which is not installed; pip install 'loger-rec[ray]'"
+            "this engine needs Ray, which is not installed; pip install '.[ray]' in the clone"
         ) from None
     return ray
 

@@ -77,7 +77,7 @@ def check_installed() -> None:
         if find_spec(name) is None:
             raise LogerError(
                 f"serving needs {name}, which is not installed; run "
-                "pip install 'loger-rec[serve]', in a clone pip install '.[serve]'"
+                "pip install '.[serve]' in the clone"
             )
 
 

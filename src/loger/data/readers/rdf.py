@@ -3,7 +3,7 @@
 The folder holds ``interactions`` as in ``loger.data.readers.plain``, one or more ``.nt`` or
 ``.ttl`` files, also compressed, and optionally ``links`` (.csv, .tsv, .txt, .parquet) with the
 columns item and iri. Without links an item or user is the resource whose IRI, or whose last part
-of the IRI, is its name. Reading needs pyoxigraph: ``pip install 'loger-rec[rdf]'``.
+of the IRI, is its name. Reading needs pyoxigraph: ``pip install '.[rdf]'`` in the clone.
 
 ``rdfs:label`` gives labels, ``rdf:type`` the type of an entity that is neither user nor
 item (the first one stated; what else it is remains unsaid, and is noted). Other statements
@@ -75,7 +75,7 @@ def _read_statements(path: Path) -> pl.DataFrame:
     try:
         import pyoxigraph as ox
     except ImportError:
-        raise LogerError("reading RDF needs pyoxigraph; pip install 'loger-rec[rdf]'") from None
+        raise LogerError("RDF needs pyoxigraph; pip install '.[rdf]' in the clone") from None
     turtle = ".ttl" in path.suffixes
     form = ox.RdfFormat.TURTLE if turtle else ox.RdfFormat.N_TRIPLES
     text = table_files.read_text(path)
