@@ -36,6 +36,9 @@ class Relation:
     recency: float | None = None
     """How fast the user's interactions fade for rules that go on over it, in place of what holds
     for all rules: (1 + later interactions)^-recency."""
+    window: int | None = None
+    """At most how many places apart in a history the two interactions behind a derived fact are;
+    None if they may be any."""
 
 
 class Vocabulary:

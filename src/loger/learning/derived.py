@@ -195,7 +195,8 @@ def _followed_by(split: Split, config: FollowedByConfig, progress: Progress) -> 
     strongest = largest_rows(counts, most)
     users, items, _ = ordered_events(split)
     people = people_behind(strongest.indptr, strongest.indices, users, items, config.window)
-    return _facts("followed_by", config.recency, strongest, people)
+    relation = Relation("followed_by", "item", "item", True, config.recency, config.window)
+    return _facts(relation, strongest, people)
 
 
 def _goes_with(split: Split, config: GoesWithConfig, progress: Progress) -> Derived:
@@ -206,7 +207,9 @@ def _goes_with(split: Split, config: GoesWithConfig, progress: Progress) -> Deri
     rows = np.repeat(np.arange(weights.shape[0]), np.diff(weights.indptr))
     people = _people_with(part_matrix(split, "train"), rows, weights.indices)
     timed = split.dataset.interactions.times is not None
-    return _facts("goes_with", config.recency if timed else None, weights, people)
+    recency = config.recency if timed else None
+    relation = Relation("goes_with", "item", "item", True, recency)
+    return _facts(relation, weights, people)
 
 
 def _people_with(
@@ -227,14 +230,11 @@ def _people_with(
     return people
 
 
-def _facts(
-    name: str, recency: float | None, weights: PairMatrix, people: NDArray[np.int64]
-) -> Derived:
+def _facts(relation: Relation, weights: PairMatrix, people: NDArray[np.int64]) -> Derived:
     """The entries of a matrix as facts, in units of the largest."""
     heads = np.repeat(np.arange(weights.shape[0]), np.diff(weights.indptr))
     values = weights.data / weights.data.max(initial=1e-300)
     kept = values > 0
-    relation = Relation(name, "item", "item", True, recency)
     return Derived(relation, heads[kept], weights.indices[kept], values[kept], people[kept])
 
 

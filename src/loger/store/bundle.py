@@ -214,7 +214,8 @@ def graph_parts(graph: KnowledgeGraph) -> tuple[dict[str, Any], dict[str, Arrays
     about = {
         "types": dict(zip(words.types, np.diff(words.offsets).tolist(), strict=True)),
         "relations": [
-            (r.name, r.head_type, r.tail_type, r.derived, r.recency) for r in graph.relations
+            (r.name, r.head_type, r.tail_type, r.derived, r.recency, r.window)
+            for r in graph.relations
         ],
         **{name: True for name in ("rated", "counted") if getattr(graph, name)},
     }
@@ -244,7 +245,9 @@ def graph_of(bundle: Bundle) -> KnowledgeGraph:
     return KnowledgeGraph(words, relations, **arrays, rated=rated, counted=counted)
 
 
-def _relation(name: Any, head_type: Any, tail_type: Any, derived: Any, recency: Any) -> Relation:
+def _relation(
+    name: Any, head_type: Any, tail_type: Any, derived: Any, recency: Any, window: Any = None
+) -> Relation:
     for text in (name, head_type, tail_type):
         if type(text) is not str:
             raise LogerError(f"a relation has a name and two types, got {text!r}")
@@ -253,4 +256,6 @@ def _relation(name: Any, head_type: Any, tail_type: Any, derived: Any, recency: 
         raise LogerError(
             f"{name} is derived or not, and fades or not, got {derived!r}, {recency!r}"
         )
-    return Relation(name, head_type, tail_type, derived, recency)
+    if window is not None and (type(window) is not int or window < 1):
+        raise LogerError(f"the window of {name} is a number of places, got {window!r}")
+    return Relation(name, head_type, tail_type, derived, recency, window)
