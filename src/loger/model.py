@@ -335,6 +335,7 @@ class LOGER(Recommender):
         masks: Mapping[str, Given] | None = None,
         language: str | None = None,
         wording: Words = None,
+        style: str | None = None,
     ) -> pl.DataFrame:
         """The k best new items of users by name (of all, if none are named), best first. What a
         user has is never among them, unless it was held out to test on: the lists of a model that
@@ -354,12 +355,13 @@ class LOGER(Recommender):
         scores stay, and ``rank_by_score`` and ``cost`` say what became of places.
 
         ``language`` ("en", "de", "es") and ``wording``, a TOML file or its tables, say in which
-        words reasons are told (``loger.rules.wording``).
+        words reasons are told (``loger.rules.wording``); ``style`` ("tile", "sentence" or "debug")
+        says how much they tell.
         """
         wishes = {"diversity": diversity, "at_most": at_most, "masks": masks}
         beside = self.catalogue_
         selection = select(self.graph_, include, exclude, catalogue=beside, **wishes)  # type: ignore[arg-type]
-        words = wording_of(language, wording)
+        words = wording_of(language, wording, style)
         return self.selected(users, k, selection, explain=explain, words=words)
 
     def selected(

@@ -28,6 +28,10 @@ User = Annotated[str, typer.Argument(help="The user's name or label.", show_defa
 Item = Annotated[str, typer.Argument(help="The item's name or label.", show_default=False)]
 Names = Annotated[list[str], typer.Option(metavar="ITEM", help="May be repeated.")]
 Paths = Annotated[int, typer.Option(min=0, metavar="N", help="Also show the strongest N paths.")]
+Style = Annotated[
+    Literal["tile", "sentence", "debug"],
+    typer.Option(help="How much reasons say: a few words, plain sentences, or every number."),
+]
 MANY = 1000
 """Users from which on it pays to start processes that explain their lists."""
 SHOWN_HISTORY = 8
@@ -85,6 +89,7 @@ def recommend(
     ] = [],  # noqa: B006
     language: Language = None,
     wording: WordingFile = None,
+    style: Style = "sentence",
     engine: Annotated[
         str | None,
         typer.Option(
@@ -130,7 +135,7 @@ def recommend(
         from loger.store.export import check_format
 
         check_format(out)
-    words = _words(language, wording)
+    words = _words(language, wording, style)
     model = opened(bundle, engine or "threads")
     selection = _selection(model, include, exclude, mask, diversity, at_most)
     if has:
@@ -179,6 +184,7 @@ def explain(
     ] = None,
     language: Language = None,
     wording: WordingFile = None,
+    style: Style = "sentence",
     counterfactual: Annotated[
         bool,
         typer.Option(
@@ -200,7 +206,7 @@ def explain(
       loger explain my-shop.bundle ann torch --paths 3 --counterfactual
       loger explain paper.bundle ann torch --by reasoner
     """
-    words = _words(language, wording)
+    words = _words(language, wording, style)
     model = opened(bundle)
     from loger.cli import show
 
@@ -321,10 +327,10 @@ def _titled(model: LOGER, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [row | {"label": _label(model, "item", row["item"])} for row in rows]
 
 
-def _words(language: str | None, wording: Path | None) -> Wording:
+def _words(language: str | None, wording: Path | None, style: str | None = None) -> Wording:
     from loger.rules.wording import wording_of
 
-    return wording_of(language, wording)
+    return wording_of(language, wording, style)
 
 
 def _selection(

@@ -17,7 +17,7 @@ from rich.tree import Tree
 
 from loger.engine import Engine, engine_named
 from loger.engine.progress import shown
-from loger.explain.render import carried_text, heading, likely_text, shown_rows
+from loger.explain.render import carried_text, heading, shown_rows
 from loger.rules.sentences import arrows
 from loger.rules.wording import ENGLISH, Wording
 
@@ -178,8 +178,6 @@ def explanation(record: dict[str, Any], user: str = "", words: Wording = ENGLISH
     head, scores = heading(record, item, whose, words)
     tree = Tree(f"{head} [dim]({scores})[/dim]")
     add_reasons(tree, record, words)
-    if likely := likely_text(record, words):
-        tree.add(f"[dim]{escape(likely)}[/dim]")
     if record["held_out"]:
         tree.add(f"[yellow]{escape(words.testing(record['held_out']))}[/yellow]")
     if record["paths"]:

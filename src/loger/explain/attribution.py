@@ -227,7 +227,7 @@ class Explanation:
             out[say("opaque")] = self.opaque
         names = self.graph.vocabulary.names
         for reason in self.reasons:
-            known = reason.action in out
+            known = reason.action in out and self.graph.vocabulary.type_of(reason.entity) != "user"
             key = f"{reason.action} ({names[reason.entity]})" if known else reason.action
             out[key if key not in out else f"{key} {len(out)}"] = reason.total
         return out
@@ -268,12 +268,21 @@ class Explanation:
         return [path_sentence(self.graph, part.path, self.words) for part in self.paths]
 
     def because(self) -> str:
-        """The first reason as a sentence, or that there is none."""
+        """The first reason in the style of the words, or that there is none."""
+        words = self.words
         if self.shown:
-            return self.words.text("because", reason=self.shown[0].text)
+            return words.text("because", reason=self.shown[0].text())
         opaque = self.opaque is not None and self.opaque > 0
+        if words.style == "tile":
+            return words.tile("opaque" if opaque or self.appeal <= 0 else "appeal")
         own = "no_reason" if self.lead > 0 else "nothing_for_it"
-        return self.words.text("opaque" if opaque else own)
+        return words.line(words.text("opaque" if opaque else own))
+
+    def text(self, style: str | None = None) -> str:
+        """The explanation in a style (that of its words by default): "tile" is a line of at most 60
+        characters, "sentence" all reasons in plain words, "debug" these with every number."""
+        e = self if style is None else self.said(self.words.styled(style))
+        return e.because() if e.words.style == "tile" else explanation_text(e)
 
     def said(self, words: Wording) -> Explanation:
         """The same explanation in other words."""
@@ -299,7 +308,7 @@ class Explanation:
         return explanation_html(self)
 
     def __str__(self) -> str:
-        return explanation_text(self)
+        return self.text()
 
 
 def explain(

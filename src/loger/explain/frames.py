@@ -41,7 +41,6 @@ REASON_COLUMNS: Columns = {
                 "action": pl.String,
                 "total": pl.Float64,
                 "share": pl.Float64,
-                "confidence": pl.Float64,
                 "text": pl.String,
             }
         )

@@ -393,11 +393,18 @@ def rule_examples(
     return [
         {
             "sentence": path_sentence(graph, path, words),
-            "entities": [entity_record(graph.vocabulary, e) for e in path.entities],
+            "entities": [_entity(graph, e, words) for e in path.entities],
             "relations": list(rule.names),
         }
         for path in paths
     ]
+
+
+def _entity(graph: KnowledgeGraph, entity: int, words: Wording) -> dict[str, str]:
+    """An entity of an example, which names nobody."""
+    if graph.vocabulary.type_of(entity) == "user":
+        return {"name": "", "label": words.pronoun("someone"), "type": "user"}
+    return entity_record(graph.vocabulary, entity)
 
 
 def _strongest_pairs(

@@ -7,7 +7,7 @@ the order in which people read them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
@@ -20,8 +20,19 @@ from loger.graph import INTERACTION, Graph, Path, UserView
 from loger.grounding import strongest_paths
 from loger.ranking.ranker import Ranker
 from loger.rules import Rule
-from loger.rules.sentences import action_sentence, evidence_sentence, is_company, path_sentence
-from loger.rules.wording import ENGLISH, Wording
+from loger.rules.sentences import (
+    BRIEF,
+    TILE,
+    about,
+    action_sentence,
+    evidence_sentence,
+    is_company,
+    opening,
+    path_sentence,
+    shortened,
+    tile,
+)
+from loger.rules.wording import ENGLISH, FEW, Wording
 
 Doubles = NDArray[np.float64]
 EVIDENCE_PATHS = 3
@@ -79,10 +90,40 @@ class Evidence:
     @cached_property
     def text(self) -> str:
         """How the action leads to the item; "it" is the action's entity, "this" the item."""
-        before = len(self.rule) - 2  # the place of the entity that the item is reached from
+        return evidence_sentence(self.graph, self._path(0), self.n, self._others, self.words)
+
+    @property
+    def people(self) -> int:
+        """How many people a relation made from interactions counts; 0 for any other evidence."""
+        return self.graph.people(*self._path(0).edges[1]) if self.rule.derived else 0
+
+    @property
+    def window(self) -> int:
+        """At most how many places apart in their histories these people have the two items; 0 if
+        that does not matter."""
+        if not self.rule.derived:
+            return 0
+        relation = self.graph.relations[self.rule.relations[1] % len(self.graph.relations)]
+        return relation.window or 0
+
+    def said(self, words: Wording) -> Evidence:
+        """The same in other words."""
+        return replace(self, words=words)
+
+    def opening(self, name: str) -> str | None:
+        """The evidence, naming what the action was about; None if the action has to be told."""
+        return opening(self.graph, self._path(0), self.n, self._others, name, self.words)
+
+    def tile(self, brief: str) -> str | None:
+        """The evidence in a few words; None if only the action can be told."""
+        return tile(self.graph, self._path(0), self.n, brief, self.words)
+
+    @property
+    def _others(self) -> list[int]:
+        """The entities before the item on all but the strongest path."""
+        before = len(self.rule) - 2
         others = zip(self.between[1:], self.shares[1:], strict=True)
-        named = [entities[before] for entities, share in others if share > 0]
-        return evidence_sentence(self.graph, self._path(0), self.n, named, self.words)
+        return [entities[before] for entities, share in others if share > 0]
 
     def _path(self, k: int) -> Path:
         (user, item), relations = self.ends, self.rule.relations
@@ -111,27 +152,62 @@ class Reason:
     """By rule, the largest contribution first; among those within 10% of the largest, the one whose
     rule the user's history has most paths of. total = Σ of it + encoder − mean."""
     words: Wording = field(default=ENGLISH, repr=False, compare=False)
+    about: str = ""
+    """What the action was about, as a sentence calls it: your ink; empty if it isn't an item …"""
+    brief: str = ""
+    """… and as a tile does."""
 
-    @property
-    def text(self) -> str:
-        """The reason as a sentence, with its share of the lead."""
-        told, share = self.evidence_text, self.words.share(self.share)
+    def text(self, style: str | None = None) -> str:
+        """The reason in a style ("tile", "sentence" or "debug"; that of its words by default)."""
+        words = self.words if style is None else self.words.styled(style)
+        if words.style == "tile":
+            return shortened(words.line(self._tile(words)), TILE)
+        told = [self._clause(e, words) for e in self._told]
+        opened = None if words.debug or not self._told else self._opening(words)
+        if opened is not None:
+            return words.line("; ".join([opened, *told[1:]]))
+        fits = 0 <= self.share <= 1  # else others count against the item, and no share says much
         key = "reason_told" if told else "reason"
-        return self.words.text(key, action=self.action, share=share, told=told)
+        share = words.share(self.share) if fits else words.text("others_against")
+        text = words.text(key, action=self.action, share=share, told="; ".join(told))
+        return words.line(text)
 
     @property
     def evidence_text(self) -> str:
         """The evidence in words, in its order, without what hardly counts."""
+        return "; ".join(self._clause(e, self.words) for e in self._told)
+
+    def _clause(self, evidence: Evidence | None, words: Wording) -> str:
+        return words.text("close") if evidence is None else evidence.said(words).text
+
+    def _opening(self, words: Wording) -> str | None:
+        """What opens the reason without telling the action; None if that has to be told."""
+        first = self._told[0]
+        if first is not None:
+            return first.said(words).opening(self.about)
+        return words.text("close_as", about=self.about) if self.about else None
+
+    def _tile(self, words: Wording) -> str:
+        first = self._told[0] if self._told else None
+        if first is not None:
+            short = first.said(words).tile(self.brief)
+        else:
+            short = words.tile("close", about=self.brief) if self._told and self.brief else None
+        return short or words.tile("action", action=self.action)
+
+    @property
+    def _told(self) -> list[Evidence | None]:
+        """The evidence that is told, in its order, without what hardly counts; None is the
+        encoder."""
         least, told, company = SMALL * abs(self.total), list[Evidence](), False
         for e in self.evidence:
             if e.contribution >= least and not (company and is_company(e.rule)):
                 told.append(e)
                 company |= is_company(e.rule)  # who took both need not be counted twice
-        texts = [e.text for e in told]
+        out: list[Evidence | None] = [*told]
         if self.encoder >= least and self.encoder > 0:
-            place = sum(e.contribution >= self.encoder for e in told)
-            texts.insert(place, self.words.text("close"))
-        return "; ".join(texts)
+            out.insert(sum(e.contribution >= self.encoder for e in told), None)
+        return out
 
     @property
     def paths(self) -> tuple[PathPart, ...]:
@@ -241,7 +317,7 @@ def reasons(
         if _counts_as_last(graph, first + edge, relation, told):
             action = words.text("last", action=action)
         times = _times(graph, first + edge, relation)
-        if times > 1:
+        if times >= (2 if words.debug else FEW):
             action = words.text("times", action=action, n=words.number(times))
         yield Reason(
             action=action,
@@ -254,6 +330,8 @@ def reasons(
             mean=float(parts.mean_rules[edge]),
             evidence=told,
             words=words,
+            about=about(graph, relation, entity, words),
+            brief=about(graph, relation, entity, words, BRIEF),
         )
 
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
-from loger.graph import INVERSE_MARK, KnowledgeGraph, Vocabulary
+from loger.graph import INVERSE_MARK, Graph, KnowledgeGraph, Path, Vocabulary
 from loger.graph.catalogue import NOTHING, Catalogue
 from loger.rules import Rule, Wording
-from loger.rules.sentences import path_sentence
+from loger.rules.sentences import hidden, path_sentence
 
 if TYPE_CHECKING:
     from loger.explain.attribution import Explanation
@@ -114,6 +114,12 @@ class EvidenceRecord(_Record):
     """What the action gives by this rule."""
     n: Annotated[int, Between(1)]
     """How many paths of the rule begin with the action."""
+    people: Annotated[int, Between(0)]
+    """How many people have both items, for goes_with, or the item soon after the action's, for
+    followed_by; 0 for any other evidence."""
+    window: Annotated[int, Between(0)]
+    """At most how many places apart in their histories these people have the two items, for
+    followed_by; 0 if that does not matter."""
     text: str
     """In plain English; "it" is what the action was about, "this" the item."""
     paths: list[PathRecord]
@@ -138,7 +144,7 @@ class ReasonRecord(_Record):
     encoder: float
     """What of it the encoder gives."""
     text: str
-    """The reason as a sentence, with its share."""
+    """The reason in words, in the style that was asked for."""
     mean: float
     """What the rules give the mean item by it, which does not count for this one."""
     evidence: list[EvidenceRecord]
@@ -330,10 +336,12 @@ def reasoned_record(e: Reasoned) -> dict[str, Any]:
 def reasons_in_short(e: Explanation) -> dict[str, Any]:
     """The part of an explanation's record that tables of many lists have: the same values, without
     looking up paths that nobody asked for."""
-    fields_of_reason = "action", "total", "share", "confidence", "text"
+    numbers = "action", "total", "share"
     return {
         "because": e.because(),
-        "reasons": [{name: getattr(r, name) for name in fields_of_reason} for r in e.shown],
+        "reasons": [
+            {**{name: getattr(r, name) for name in numbers}, "text": r.text()} for r in e.shown
+        ],
         "carried": e.carried,
     }
 
@@ -348,7 +356,8 @@ def _reason_record(e: Explanation, reason: Reason) -> dict[str, Any]:
     return record(
         ReasonRecord,
         reason,
-        entity=entity_record(e.graph.vocabulary, reason.entity),
+        text=reason.text(),
+        entity=_entities(e.graph, Path((e.user, reason.entity), (reason.relation,)), e.words)[1],
         relation=e.graph.relation_name(reason.relation),
         evidence=[
             record(
@@ -369,10 +378,19 @@ def _path_record(kind: type, part: PathPart, words: Wording, **more: Any) -> dic
         part,
         rule=_in_words(part.rule, words)["rule"],
         sentence=path_sentence(graph, part.path, words),
-        entities=[entity_record(graph.vocabulary, e) for e in part.path.entities],
+        entities=_entities(graph, part.path, words),
         relations=[graph.relation_name(r) for r in part.path.relations],
         **more,
     )
+
+
+def _entities(graph: Graph, path: Path, words: Wording) -> list[dict[str, str]]:
+    """The entities of a path from a user, without the names of other people."""
+    someone = {"name": "", "label": words.pronoun("someone"), "type": "user"}
+    return [
+        someone if hidden(graph, path, k, words) else entity_record(graph.vocabulary, entity)
+        for k, entity in enumerate(path.entities)
+    ]
 
 
 @lru_cache(maxsize=1024)

@@ -52,14 +52,16 @@ def rows(record: Mapping[str, Any], words: Wording = ENGLISH) -> list[Row]:
     ``Explanation.as_dict`` returns, and ``words`` the language of the labels.
     """
     reasons = [("reason", part["text"], part["total"]) for part in record["reasons"]]
-    ends = [("appeal", words.text("appeal"), record["appeal"])]
+    say = words.text
+    ends = [("appeal", words.line(say("appeal")), record["appeal"])]
     if record["opaque"]:
-        ends.append(("opaque", words.text("opaque"), record["opaque"]))
+        ends.append(("opaque", words.line(say("opaque")), record["opaque"]))
     lead = record["lead"]
     rest = lead - sum(value for *_, value in [*reasons, *ends])
     others = []
     if abs(rest) > ROUNDING:
-        others = [("others", words.text("others" if reasons else "all_actions"), rest)]
+        key = "all_actions" if not reasons else "others" if rest > 0 else "others_against"
+        others = [("others", words.line(say(key)), rest)]
     parts = [*reasons, *others, *ends]
     return [Row(kind, text, value, value / lead if lead else 0.0) for kind, text, value in parts]
 
@@ -88,20 +90,15 @@ def carried_text(record: Mapping[str, Any], words: Wording = ENGLISH) -> str:
     if not n:
         return str(record["because"])
     if record["lead"] <= 0:  # a share of nothing says nothing
-        return words.text("behind")
+        return words.line(words.text("behind"))
     share, part = words.share(record["carried"]), words.share(record["carried_of_actions"])
-    key = "carried_one" if n == 1 else "carried_many"
-    if record["carried_of_actions"] > 1:  # more than all give, because others take away
-        key = "carried_against_one" if n == 1 else "carried_against_many"
-    return words.text(key, n=n, share=share, of_actions=part)
-
-
-def likely_text(record: Mapping[str, Any], words: Wording = ENGLISH) -> str:
-    """How likely the first reason is the cause, in words; empty if that would say nothing."""
-    added = abs(record["logic"] - record["logit"]) < 1e-9  # else scores are no logarithms of rates
-    if not record["reasons"] or record["lead"] <= 0 or not added:
-        return ""
-    return words.likely(record["reasons"][0]["confidence"])
+    key = "carried"
+    if record["carried"] > 1:  # no share says more than "all"
+        key = "carried_all"
+    elif record["carried_of_actions"] > 1:  # more than all give, because others take away
+        key = "carried_against"
+    key += "_one" if n == 1 else "_many"
+    return words.line(words.text(key, n=n, share=share, of_actions=part))
 
 
 def explanation_text(e: Explanation) -> str:
@@ -109,7 +106,7 @@ def explanation_text(e: Explanation) -> str:
     record, labels, words = e.as_dict(), e.graph.vocabulary.shown, e.words
     lines = [heading(record, labels[e.item + e.graph.n_users], labels[e.user], words)[0]]
     lines += [f"  {r.contribution:+.3f}  {r.label}" for r in shown_rows(record, words)]
-    more = ["" if e.shown else e.because(), likely_text(record, words), e.counterfactual or ""]
+    more = ["" if e.shown else e.because(), e.counterfactual or ""]
     more.append(words.testing(e.held_out) if e.held_out else "")
     return "\n".join([*lines, *(f"  {text}" for text in more if text)])
 
@@ -128,8 +125,7 @@ def explanation_html(e: Explanation) -> str:
         for row in shown_rows(record, words)
     )
     best = [path for reason in e.shown for path in reason.paths[:2]][:SHOWN_PATHS]
-    notes = [likely_text(record, words), words.testing(e.held_out) if e.held_out else ""]
-    below = "".join(f"<p>{escape(note)}</p>" for note in notes if note)
+    below = f"<p>{escape(words.testing(e.held_out))}</p>" if e.held_out else ""
     head = f"<p>{head} ({escape(scores)})</p>"
     return f"<div>{head}<table>{lines}</table>{below}{_picture(best)}</div>"
 

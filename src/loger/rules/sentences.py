@@ -9,22 +9,35 @@
 >>> path_sentence(graph, Path((0, 2, 4, 3), (0, 1, 3)))
 'you bought ink, which has brand Acme, and so does pen'
 >>> path_sentence(graph, Path((0, 2, 1, 3), (0, 2, 0)))
-'you bought ink; ben bought it too, and also bought pen'
+'you bought ink; someone bought it too, and also bought pen'
 >>> path_sentence(graph, Path((0, 2, 1, 3), (0, 2, 0)), wording_of("de"))
-'du hast ink gekauft; ben hat das auch gekauft und hat auch pen gekauft'
+'du hast ink gekauft; jemand hat das auch gekauft und hat auch pen gekauft'
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from loger.graph import INTERACTION, INVERSE_MARK, Graph, Path
 from loger.rules.rule import Rule
-from loger.rules.wording import ENGLISH, Forms, Wording
+from loger.rules.wording import ENGLISH, FEW, Forms, Wording
 
 SHOWN = 3
 """Entities that two things share that are named."""
+TILE, BRIEF = 60, 24
+"""The most characters of a tile, and of a label in it."""
+MAKERS = (
+    "brand",
+    "artist",
+    "author",
+    "director",
+    "writer",
+    "composer",
+    "publisher",
+    "manufacturer",
+)
+"""What something is by: also by Acme."""
 
 
 class Hop(NamedTuple):
@@ -66,10 +79,21 @@ def path_sentence(graph: Graph, path: Path, words: Wording = ENGLISH) -> str:
     labels = graph.vocabulary.shown
     hops = []
     for k, (head, relation, tail) in enumerate(path.edges):
-        here = words.pronoun("it", "acc") if k == 1 else labels[head]
-        told = _people(graph, (head, relation, tail), here, labels[tail], words)
-        hops.append(_hop(graph, relation, labels[head], labels[tail], words, told))
+        case = _forms(graph, relation, words).case if relation < len(graph.relations) else "nom"
+        start = words.text("that_person") if hidden(graph, path, k, words) else labels[head]
+        end = words.pronoun("someone", case) if hidden(graph, path, k + 1, words) else labels[tail]
+        here = words.pronoun("it", "acc") if k == 1 else start
+        told = _people(graph, (head, relation, tail), here, end, words)
+        hops.append(_hop(graph, relation, start, end, words, told))
     return _said(hops, words)
+
+
+def hidden(graph: Graph, path: Path, k: int, words: Wording) -> bool:
+    """Whether the k-th entity of a path from a user is another person whom reasons may not name."""
+    if k == 0 or graph.vocabulary.type_of(path.entities[k]) != "user":
+        return False
+    followed = k == 1 and path.relations[0] < len(graph.relations)
+    return not (followed and words.names == "followed")
 
 
 def arrows(labels: Sequence[str], relations: Sequence[str]) -> str:
@@ -120,8 +144,33 @@ def _first(hop: Hop, words: Wording) -> str:
 
 
 def action_sentence(graph: Graph, relation: int, entity: int, words: Wording = ENGLISH) -> str:
-    """What a user did, or a fact about the user: you bought ink; ben follows you."""
-    return _first(_hop(graph, relation, "", graph.vocabulary.shown[entity], words), words)
+    """What a user did, or a fact about the user: you bought ink; someone follows you."""
+    label = graph.vocabulary.shown[entity]
+    if hidden(graph, Path((-1, entity), (relation,)), 1, words):
+        forward = relation < len(graph.relations)
+        label = words.pronoun("someone", _forms(graph, relation, words).case if forward else "nom")
+    return _first(_hop(graph, relation, "", label, words), words)
+
+
+def about(graph: Graph, relation: int, entity: int, words: Wording, most: int = 10**6) -> str:
+    """What an action was about, as a reason calls it: your desk lamp; empty if it isn't an item."""
+    if relation != INTERACTION:
+        return ""
+    label = shortened(graph.vocabulary.shown[entity], most)
+    return words.text("your_x", x=label) if _forms(graph, relation, words).owned else label
+
+
+def shortened(text: str, most: int) -> str:
+    """A text of at most so many characters, cut between words where that loses little.
+
+    >>> shortened("Cream nursery rack with hooks", 24)
+    'Cream nursery rack with…'
+    """
+    if len(text) <= most:
+        return text
+    cut = text[: most - 1]
+    before = cut if text[most - 1] == " " else cut.rpartition(" ")[0]
+    return (before if len(before) >= most // 2 else cut).rstrip(" ,;:–-") + "…"
 
 
 def evidence_sentence(
@@ -140,12 +189,85 @@ def evidence_sentence(
     person = graph.vocabulary.type_of(middle) == "user"
     if path.relations[1] == graph.inverse(last) and not person:  # there and back
         return _shared(graph, path.relations[1], [middle, *others], n, words)
-    if len(path) == 3 and person and path.relations[1] >= len(graph.relations) > last:
+    if _over_people(graph, path):
         return _company(graph, path, n, words)
-    rest = Path(path.entities[1:], path.relations[1:])
-    more = "" if n == 1 else words.text(
+    more = "" if n == 1 or not words.debug else words.text(
         "more_one" if n == 2 else "more_many", n=words.number(n - 1))  # fmt: skip
-    return _chain(graph, rest, words) + more
+    return _chain(graph, path, words) + more
+
+
+def opening(
+    graph: Graph, path: Path, n: int, others: Sequence[int], name: str, words: Wording
+) -> str | None:
+    """Evidence that opens a reason because it names what the action was about: same brand as your
+    lamp (Acme). ``name`` is what that is called (``about``); None if the action has to be told."""
+    middle, (first, *_) = path.entities[1], path.relations
+    if len(path) == 2 and graph.vocabulary.type_of(middle) == "user":
+        rule = _rule_hops(graph, path, words)
+        return _rule_someone(rule, words) if hidden(graph, path, 1, words) else None
+    if len(path) == 2 and first != INTERACTION and path.relations[1] >= len(graph.relations):
+        own, link = _forms(graph, first, words), _forms(graph, path.relations[1], words)
+        something, word = own.patterns["something"], words.text("something")
+        if not something or word not in something or first >= len(graph.relations):
+            return None
+        x = words.text("x_you", x=something.replace(word, graph.vocabulary.shown[middle]))
+        return words.text("has_as", **link.with_object(x))
+    if not name:
+        if not _over_people(graph, path) or graph.vocabulary.type_of(middle) in ("user", "item"):
+            return None
+        return _company(graph, path, n, words, graph.vocabulary.shown[middle])
+    if len(path) == 2:
+        return _people(graph, path.edges[1], name, words.pronoun("this"), words, name)
+    if _over_people(graph, path):
+        return _company(graph, path, n, words, name)
+    if _shares(graph, path):
+        return _shared(graph, path.relations[1], [path.entities[-2], *others], n, words, name)
+    return None
+
+
+def tile(graph: Graph, path: Path, n: int, brief: str, words: Wording) -> str | None:
+    """Evidence in a few words: also by Acme; None if only the action can be told. ``brief`` is what
+    the action was about, in short."""
+    did = _forms(graph, INTERACTION, words)
+    if len(path) == 2 and graph.vocabulary.type_of(path.entities[1]) == "user":
+        return _rule_someone(_rule_hops(graph, path, words), words)
+    if _shares(graph, path):
+        kind, label = (f(path.entities[-2]) for f in (graph.vocabulary.type_of, _labels(graph)))
+        key = "by" if kind in MAKERS else "same"
+        label = shortened(_without_kind(kind, label), BRIEF)
+        return words.tile(key, same=words.same(kind), x=label)
+    derived = len(path) == 2 and graph.relations[path.relations[1] % len(graph.relations)].derived
+    if not brief or not (derived or _over_people(graph, path)):
+        return opening(graph, path, n, [], "", words) if not brief else None
+    after = derived and not graph.relation_name(path.relations[1]).startswith("goes_with")
+    people = graph.people(*path.edges[1]) if derived else n
+    forward = path.relations[1] < len(graph.relations)
+    key = "goes_with" if people < FEW else "after" if after and forward else "with"
+    if "{done}" in words.table["tile"][key] and did.done is None:
+        key = "goes_with"
+    return words.tile(key, about=brief, done=did.done)
+
+
+def _labels(graph: Graph) -> Callable[[int], str]:
+    return graph.vocabulary.shown.__getitem__
+
+
+def _shares(graph: Graph, path: Path) -> bool:
+    """Whether a path goes there and back over a fact that two items have in common."""
+    if len(path) != 3 or path.relations[1] != graph.inverse(path.relations[2]):
+        return False
+    return graph.vocabulary.type_of(path.entities[2]) not in ("user", "item")
+
+
+def _over_people(graph: Graph, path: Path) -> bool:
+    """Whether a path leads over people who did the same, or have the same, and took the item."""
+    if len(path) != 3 or graph.vocabulary.type_of(path.entities[2]) != "user":
+        return False
+    return path.relations[1] >= len(graph.relations) > path.relations[2]
+
+
+def _rule_hops(graph: Graph, path: Path, words: Wording) -> list[Hop]:
+    return [_hop(graph, relation, "", "", words) for relation in path.relations]
 
 
 def is_company(rule: Rule) -> bool:
@@ -156,22 +278,44 @@ def is_company(rule: Rule) -> bool:
     return there_and_back and rule.types[2] == "user"
 
 
-def _company(graph: Graph, path: Path, n: int, words: Wording) -> str:
-    """People who did the same, or have the same, and took this: counted, never named."""
+def _company(graph: Graph, path: Path, n: int, words: Wording, name: str = "") -> str:
+    """People who did the same, or have the same, and took this: counted, never named. ``name`` is
+    what they have in common with the user; without it, that is "it"."""
     shared, did = (_forms(graph, relation, words) for relation in path.relations[1:])
-    person = graph.vocabulary.type_of(path.entities[1]) == "user"
-    of_it = shared.with_object(words.pronoun("them" if person else "it", shared.case))
+    both = path.relations[1] == graph.inverse(path.relations[2])
+    if both and not words.debug:
+        return _both(n, did, name, words)
+    kind = graph.vocabulary.type_of(path.entities[1])
+    x = words.pronoun("them" if kind == "user" else "it", shared.case)
+    if name:
+        x = named(words, kind, name) if shared.has else name
+    of_it = shared.with_object(x)
     of_this = did.with_object(words.text("company_x", x=words.pronoun("this", did.case)))
     clauses = {"that": of_it["that"], "those": of_it["those"]}
     clauses |= {"one": of_this["one"], "many": of_this["many"]}
-    return words.text("company_one" if n == 1 else "company_many", n=words.number(n), **clauses)
+    key = "company_one" if n == 1 else "company_many"
+    key = "company_few" if n < FEW and not words.debug else key
+    return words.text(key, n=words.number(n), **clauses)
+
+
+def _both(n: int, did: Forms, name: str, words: Wording) -> str:
+    """16 people bought both; with a name: both this and your lamp."""
+    x = words.text("with_about", about=name) if name else words.text("with_both")
+    return _counted(n, did, x, words)
+
+
+def _counted(n: int, did: Forms, x: str, words: Wording) -> str:
+    """How many people did something to x; no number if they are few, unless for debugging."""
+    key = "person_did" if n == 1 else "people_did"
+    key = "people_few" if n < FEW and not words.debug else key
+    return words.text(key, n=words.number(n), **did.with_object(x))
 
 
 def _direct(graph: Graph, path: Path, words: Wording) -> str:
     """One hop from the action's entity to the item."""
     entity, relation, _ = path.edges[1]
     it, this = words.pronoun("it"), words.pronoun("this")
-    told = _people(graph, path.edges[1], it, this, words)
+    told = _people(graph, path.edges[1], it, this, words, "")
     if told is not None:
         return told
     person, forms = graph.vocabulary.type_of(entity) == "user", _forms(graph, relation, words)
@@ -183,9 +327,18 @@ def _direct(graph: Graph, path: Path, words: Wording) -> str:
 
 
 def _people(
-    graph: Graph, edge: tuple[int, int, int], here: str, there: str, words: Wording
+    graph: Graph,
+    edge: tuple[int, int, int],
+    here: str,
+    there: str,
+    words: Wording,
+    name: str | None = None,
 ) -> str | None:
-    """A derived fact by the people it was made of: 38 people watched this after it."""
+    """A derived fact by the people it was made of: 38 people watched this with it or soon after.
+
+    ``name`` is given where the two things are the user's and the item: what the former is called,
+    or nothing if it has been told already.
+    """
     _, relation, _ = edge
     if not graph.relations[relation % len(graph.relations)].derived:
         return None
@@ -193,12 +346,15 @@ def _people(
     together = graph.relation_name(relation).startswith("goes_with")
     if relation >= len(graph.relations) and not together:
         here, there = there, here
+    if together and name is not None and not words.debug:
+        return _both(n, forms, name, words)
     x = words.text("with_x" if together else "after_x", here=here, there=there)
-    key = "person_did" if n == 1 else "people_did"
-    return words.text(key, n=words.number(n), **forms.with_object(x))
+    return _counted(n, forms, x, words)
 
 
-def _shared(graph: Graph, relation: int, middles: Sequence[int], n: int, words: Wording) -> str:
+def _shared(
+    graph: Graph, relation: int, middles: Sequence[int], n: int, words: Wording, name: str = ""
+) -> str:
     """What the action's entity and the item have in common: same brand Acme; of other items, both
     depend on libc6."""
     kind = graph.vocabulary.type_of(middles[0])
@@ -206,8 +362,9 @@ def _shared(graph: Graph, relation: int, middles: Sequence[int], n: int, words: 
     more = ", …" if n > len(labels) else ""
     several = {"n": words.number(n), "kinds": words.kinds(kind), "x": ", ".join(labels) + more}
     if kind != "item":
-        one = n == 1
-        return _same_as(words, kind, labels[0]) if one else words.text("shared_many", **several)
+        if n == 1:
+            return _same_as(words, kind, labels[0], name)
+        return words.text("shared_many_as" if name else "shared_many", about=name, **several)
     forms, x = _forms(graph, relation, words), labels[0]
     x = x if n == 1 else words.text("several", **several)
     if relation < len(graph.relations):
@@ -216,28 +373,36 @@ def _shared(graph: Graph, relation: int, middles: Sequence[int], n: int, words: 
     return words.text("do_both_one" if n == 1 else "do_both_many", who=x, **said)
 
 
-def _same_as(words: Wording, entity_type: str, label: str) -> str:
-    """same brand Acme; same tempo range 69–98 bpm, where the label says tempo itself."""
-    same = words.same(entity_type)
+def _same_as(words: Wording, entity_type: str, label: str, name: str = "") -> str:
+    """same brand as your lamp (Acme); same tempo range (69–98 bpm), where the label says tempo."""
+    same, x = words.same(entity_type), _without_kind(entity_type, label)
+    return words.text("shared_one_as" if name else "shared_one", same=same, x=x, about=name)
+
+
+def _without_kind(entity_type: str, label: str) -> str:
+    """A label without its kind, where it begins with that."""
     for kind in _said_kinds(entity_type):
         if label.casefold().startswith(kind + " "):
             label = label[len(kind) + 1 :]
-    return words.text("shared_one", same=same, x=label)
+    return label
 
 
 def _chain(graph: Graph, path: Path, words: Wording) -> str:
-    """The rest of a path: it is viewed along with X, which is bought along with this."""
-    text, labels = "", graph.vocabulary.shown
-    for k, (head, relation, tail) in enumerate(path.edges):
-        forms, last = _forms(graph, relation, words), k == len(path) - 1
-        here = words.pronoun("it") if k == 0 else labels[head]
-        there = words.pronoun("this") if last else labels[tail]
+    """A path after its action: it is viewed along with X, which is bought along with this."""
+    text, labels = "", list(map(_labels(graph), path.entities))
+    for k in range(len(labels)):
+        if hidden(graph, path, k, words):
+            labels[k] = words.pronoun("someone")
+    for k, (head, relation, tail) in enumerate(path.edges[1:]):
+        forms, last = _forms(graph, relation, words), k == len(path) - 2
+        here = words.pronoun("it") if k == 0 else labels[k + 1]
+        there = words.pronoun("this") if last else labels[k + 2]
         told = _people(graph, (head, relation, tail), here, there, words)
         forward = relation < len(graph.relations)
         if told is not None:
             text += ("; " if k else "") + told
             continue
-        x = labels[tail] if forward else labels[head]
+        x = labels[k + 2] if forward else labels[k + 1]
         entity = tail if forward else head
         x = named(words, graph.vocabulary.type_of(entity), x) if forms.has else x
         if forward and last:
@@ -246,7 +411,9 @@ def _chain(graph: Graph, path: Path, words: Wording) -> str:
             x = words.pronoun("it", forms.case)
         said = forms.with_object(x)
         if k == 0:
-            text = words.text("chain", who=here if forward else there, **said)
+            person = forward and graph.vocabulary.type_of(head) == "user"
+            key = "direct_person" if person else "chain"
+            text = words.text(key, who=here if forward else there, **said)
         else:
             key = "which_did" if forward else "plain"
             text += words.text(key, here=here, who=there, **said)

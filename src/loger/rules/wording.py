@@ -12,14 +12,16 @@ each language, with only what is to be said otherwise:
     [es.types]
     brand = ["casa", "casas", "misma casa"]
     [en.texts]
-    because = "since {reason}"
+    others = "everything else you did"
+    [explain]
+    names = "followed"                    # reasons may name people whom the user follows
 """
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from importlib.resources import files
 from pathlib import Path
@@ -33,8 +35,16 @@ CASES = ("nom", "acc", "dat")
 FORMS = ("you", "one", "many", "that", "those", "something", "someone", "so")
 """How a relation is said: to you, of one, of several; in a clause after who, of one, of several;
 what you did it to; and that another does so too."""
-_OPTIONAL = ("same", "case", "to_you")
-_SECTIONS = ("verbs", "relations", "types", "texts", "pronouns", "verb_forms")
+_OPTIONAL = ("same", "case", "to_you", "done")
+_SECTIONS = ("verbs", "relations", "types", "texts", "tile", "debug", "pronouns", "verb_forms")
+STYLES = ("tile", "sentence", "debug")
+"""How much a reason says: a few words, whole sentences, or sentences with every number."""
+NAMES = ("nobody", "followed")
+"""Whom reasons may name besides the user who asks: nobody, or people whom that user follows."""
+FEW = 3
+"""Counts of people below this are shown only in the style debug."""
+_OWNED = {"purchase", "order", "install", "download", "save", "upload"}
+"""What one did this to is one's own: your desk lamp, but not your The Matrix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +60,10 @@ class Forms:
     """What two heads of one tail have in common, where the type does not say it."""
     to_you: str | None
     """What one does to you, where it is not as to anybody: te sigue."""
+    done: str | None
+    """A participle, where a tile can use it: often bought."""
+    owned: bool
+    """Whether the tail is the head's own from then on: your desk lamp."""
 
     def with_object(self, x: str, ends: str = "") -> dict[str, str]:
         """The forms of clauses, with their object; ``ends`` is the comma behind an object that is
@@ -67,20 +81,47 @@ class Wording:
 
     language: str
     table: Mapping[str, Any]
+    style: str = "sentence"
+    """One of ``STYLES``."""
+    names: str = "nobody"
+    """One of ``NAMES``."""
 
     def text(self, key: str, **slots: object) -> str:
-        """A text with its slots filled in."""
-        pattern: str = self.table["texts"][key]
+        """A text of the style with its slots filled in."""
+        other: Mapping[str, str] = self.table["debug"] if self.debug else {}
+        pattern: str = other.get(key) or self.table["texts"][key]
         return pattern.format(**slots)
+
+    def tile(self, key: str, **slots: object) -> str:
+        """A text of tiles with its slots filled in."""
+        return str(self.table["tile"][key]).format(**slots)
+
+    @property
+    def debug(self) -> bool:
+        """Whether every number is shown."""
+        return self.style == "debug"
+
+    def line(self, text: str) -> str:
+        """A text that stands alone: with a capital letter, unless it is for debugging."""
+        return text if self.debug else text[:1].upper() + text[1:]
+
+    def styled(self, style: str) -> Wording:
+        """The same words in another style."""
+        if style not in STYLES:
+            raise UnknownNameError("style", style, STYLES, near=list(STYLES))
+        if style == self.style:
+            return self
+        if style not in self._styles:
+            self._styles[style] = replace(self, style=style)
+        return self._styles[style]
+
+    @cached_property
+    def _styles(self) -> dict[str, Wording]:
+        return {}
 
     def number(self, n: int) -> str:
         """A count, with the language's sign between thousands."""
         return f"{n:,}".replace(",", self.table["thousands"])
-
-    def likely(self, confidence: float) -> str:
-        """How likely the first reason is the cause; empty if hardly at all."""
-        n = round(100 * confidence)
-        return self.text("likely", n=n) if n else ""
 
     def testing(self, held_out: int) -> str:
         """What a model with a test part says of itself."""
@@ -91,7 +132,7 @@ class Wording:
         return str(self.table["percent"]).format(n=f"{100 * value:.0f}")
 
     def pronoun(self, word: str, case: str = "nom") -> str:
-        """it, this, them or you, in a case."""
+        """it, this, them, you or someone, in a case."""
         return str(self.table["pronouns"][case][word])
 
     def kind(self, entity_type: str) -> str:
@@ -159,7 +200,13 @@ class Wording:
         one = patterns.get("one", "{x}")
         own = {form: patterns.get(form, self._usual(form, one, patterns)) for form in FORMS}
         return Forms(
-            own, patterns.get("case", "acc"), has, patterns.get("same"), patterns.get("to_you")
+            own,
+            patterns.get("case", "acc"),
+            has,
+            patterns.get("same"),
+            patterns.get("to_you"),
+            patterns.get("done"),
+            spoken in _OWNED,
         )
 
     def _usual(self, form: str, one: str, patterns: Mapping[str, str]) -> str:
@@ -181,6 +228,8 @@ class Wording:
             for k, part in enumerate(parts):
                 pattern = pattern.replace(f"{{{k}}}", part)
             out[form] = pattern
+        if self.language == "en" and (" " in parts[0] or parts[0] != parts[1]):
+            del out["done"]  # listened to, follow: no participles
         return out
 
 
@@ -188,27 +237,36 @@ Words = Wording | Mapping[str, Any] | Path | str | None
 """What may be given as wording."""
 
 
-def wording_of(language: str | None = None, wording: Words = None) -> Wording:
+def wording_of(
+    language: str | None = None, wording: Words = None, style: str | None = None
+) -> Wording:
     """The words of a language, English unless said otherwise, with one's own in place of some.
 
-    ``wording`` is a TOML file, or what it would hold: a table for each language.
+    ``wording`` is a TOML file, or what it would hold: a table for each language, and optionally
+    ``explain.names``. ``style`` is one of "tile", "sentence" (the default) and "debug".
 
     >>> wording_of("de").text("because", reason="du hast Tinte gekauft")
-    'weil: du hast Tinte gekauft'
+    'du hast Tinte gekauft'
     """
+    found = _wording_of(language, wording)
+    return found if style is None else found.styled(style)
+
+
+def _wording_of(language: str | None, wording: Words) -> Wording:
     if isinstance(wording, Wording):
         return wording
     if wording is None:
         return _shipped(language or "en")
-    own, place = _read(wording)
+    own, names, place = _read(wording)
     if language is None:
         language = next(iter(own)) if len(own) == 1 else "en"
     if language not in own:
-        return _shipped(language)
+        shipped = _shipped(language)
+        return shipped if names == shipped.names else replace(shipped, names=names)
     if language not in LANGUAGES:
-        return _checked(Wording(language, own[language]), place)
+        return _checked(Wording(language, own[language], names=names), place)
     table = _merged(_shipped(language).table, own[language], f"{place}, [{language}]")
-    return _checked(Wording(language, table), place)
+    return _checked(Wording(language, table, names=names), place)
 
 
 def best_language(accepted: str, known: Iterable[str] = LANGUAGES) -> str:
@@ -238,8 +296,8 @@ def _shipped(language: str) -> Wording:
     return Wording(language, tomllib.loads(text))
 
 
-def _read(wording: Mapping[str, Any] | Path | str) -> tuple[Mapping[str, Any], str]:
-    """A user's tables by language, and what to call them in messages."""
+def _read(wording: Mapping[str, Any] | Path | str) -> tuple[Mapping[str, Any], str, str]:
+    """A user's tables by language, whom reasons may name, and what to call it all in messages."""
     if isinstance(wording, Mapping):
         own, place = wording, "wording"
     else:
@@ -248,13 +306,21 @@ def _read(wording: Mapping[str, Any] | Path | str) -> tuple[Mapping[str, Any], s
             own = tomllib.loads(Path(wording).read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             raise LogerError(f"{place}: cannot be read as TOML ({error})") from None
+    explain = own.get("explain", {})
+    names = explain.get("names", NAMES[0]) if isinstance(explain, Mapping) else None
+    if names not in NAMES or set(explain) - {"names"}:
+        raise LogerError(
+            f"{place}: [explain] has one setting, names, either 'nobody' or 'followed', "
+            f"got {explain!r}"
+        )
+    own = {language: table for language, table in own.items() if language != "explain"}
     for language, table in own.items():
         if len(language) != 2 or not isinstance(table, Mapping):
             raise LogerError(
                 f"{place}: {language!r} is not a language; write a table for each language, such "
                 "as [en.verbs] or [de.relations.has_brand]"
             )
-    return own, place
+    return own, names, place
 
 
 def _merged(table: Mapping[str, Any], own: Mapping[str, Any], place: str) -> dict[str, Any]:
@@ -266,10 +332,11 @@ def _merged(table: Mapping[str, Any], own: Mapping[str, Any], place: str) -> dic
         if not isinstance(words, Mapping):
             out[section] = words
             continue
-        if section in ("texts", "verb_forms", "pronouns"):
+        if section in ("texts", "tile", "debug", "verb_forms", "pronouns"):
+            known = table["texts" if section == "debug" else section]
             for key in words:
-                if key not in table[section]:
-                    raise LogerError(f"{place}: {UnknownNameError('text', key, table[section])}")
+                if key not in known:
+                    raise LogerError(f"{place}: {UnknownNameError('text', key, known)}")
         out[section] = {**table[section], **words}
     return out
 
@@ -280,11 +347,13 @@ def _checked(wording: Wording, place: str) -> Wording:
     for key in ("thousands", "percent", *_SECTIONS):
         if key not in wording.table:
             raise LogerError(f"{where}: {key!r} is missing; see words/de.toml for all there is")
-    for key in complete["texts"]:
-        if key not in wording.table["texts"]:
-            raise LogerError(f"{where}: the text {key!r} is missing")
-        allowed = {slot for w in LANGUAGES for slot in _slots(_shipped(w).table["texts"][key])}
-        _check_slots(f"{where}, texts.{key}", wording.table["texts"][key], allowed | {*FORMS, "x"})
+    for section in ("texts", "tile"):
+        for key in complete[section]:
+            if key not in wording.table[section]:
+                raise LogerError(f"{where}: the text {section}.{key} is missing")
+    for section in ("texts", "tile", "debug"):
+        for key, pattern in wording.table[section].items():
+            _check_slots(f"{where}, {section}.{key}", pattern, _allowed(section, key))
     for name, forms in wording.table["relations"].items():
         _check_forms(f"{where}, relations.{name}", forms)
     for name, nouns in wording.table["types"].items():
@@ -292,6 +361,13 @@ def _checked(wording: Wording, place: str) -> Wording:
             usual = ["brand", "brands", "same brand"]
             raise LogerError(f"{where}, types.{name} must be like {usual}, got {nouns!r}")
     return wording
+
+
+def _allowed(section: str, key: str) -> set[str]:
+    """The slots that a text may have: those of any shipped language, in any style."""
+    sections = (section,) if section == "tile" else ("texts", "debug")
+    tables = [_shipped(language).table[s] for language in LANGUAGES for s in sections]
+    return {slot for t in tables if key in t for slot in _slots(t[key])} | {*FORMS, "x"}
 
 
 def _check_forms(where: str, forms: Mapping[str, str]) -> None:

@@ -55,10 +55,10 @@ def _served_to(request: Request, who: s.Who) -> Served:
 # ── recommending ────────────────────────────────────────────────────────────────────────
 
 
-def _words(request: Request) -> Wording:
+def _words(request: Request, style: str = "sentence") -> Wording:
     """What sentences are said in, by the request's Accept-Language."""
     service: Service = request.app.state.service
-    return service.words(request.headers.get("accept-language", ""))
+    return service.words(request.headers.get("accept-language", "")).styled(style)
 
 
 def _listed(request: Request, ask: s.AskList, chosen: _Chosen) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def _listed(request: Request, ask: s.AskList, chosen: _Chosen) -> dict[str, Any]
     events: Events = request.app.state.events
     variant = variants.of(ask)
     served = variant.service.served
-    told = _recommend(served, ask, chosen(served, ask), _words(request))
+    told = _recommend(served, ask, chosen(served, ask), _words(request, ask.style))
     name, id_ = variant.name, new_id(variant.number)
     who = None if ask.user is None else told["user"]
     kept = shown(told["items"], served.fingerprint, variant.propensity)
@@ -151,7 +151,7 @@ def recommendations_batch(request: Request, ask: s.AskLists) -> s.Lists:
 @router.post("/what-if", tags=["recommending"])
 def what_if(request: Request, ask: s.AskList) -> s.WhatIf:
     """The list with other items in the history or fewer rules, beside the list as it is."""
-    served, words = _served_to(request, ask), _words(request)
+    served, words = _served_to(request, ask), _words(request, ask.style)
     selection = _chosen(request)(served, ask)
     after = _recommend(served, ask, selection, words)
     unchanged = {"remove": [], "add": [], "without_rules": [], "explain": False}
@@ -176,8 +176,9 @@ def _item_query(
     item: Item,
     paths: Annotated[s.Paths, Query()] = 3,
     reasons: Annotated[s.Reasons, Query()] = "shown",
+    style: Annotated[s.Style, Query()] = "sentence",
 ) -> s.AskItem:
-    return s.AskItem(user=user, item=item, paths=paths, reasons=reasons)
+    return s.AskItem(user=user, item=item, paths=paths, reasons=reasons, style=style)
 
 
 def _rank_query(user: User, item: Item, k: Annotated[s.K, Query()] = 10) -> s.AskWhyNot:
@@ -195,7 +196,7 @@ def explain_for(request: Request, ask: s.AskItem) -> ShownRecord:
     """Why an item has its score for a user, a new user, or either with changes."""
     _, (model, user, name), item = _about(request, ask)
     users, items = np.array([user]), np.array([item])
-    words = _words(request)
+    words = _words(request, ask.style)
     found = explain(model.ranker_, users, items, ask.paths, words=words)[0]
     record = found.as_dict(every=ask.reasons == "all") | {"user": name}
     return record | {"rows": [row._asdict() for row in rows(record, words)]}  # type: ignore[return-value]

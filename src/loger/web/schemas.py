@@ -53,6 +53,13 @@ Filter = Annotated[
     ),
 ]
 Filters = Annotated[list[Filter], Field(max_length=MOST)]
+Style = Annotated[
+    Literal["tile", "sentence", "debug"],
+    Field(
+        description="How reasons are worded. `tile`: at most 60 characters; `sentence`: plain "
+        "sentences; `debug`: with every number."
+    ),
+]
 Diversity = Annotated[
     float,
     Field(
@@ -129,6 +136,7 @@ class Wishes(BaseModel):
     k: K = 10
     paths: Paths = 3
     explain: bool = Field(default=True, description="Whether each item comes with its explanation.")
+    style: Style = "sentence"
     include: Filters = Field(
         default=[],
         description="Only items that match all of these filters, but of those that give values of "
@@ -156,6 +164,7 @@ class AskItem(Who):
     item: Name
     paths: Paths = 3
     reasons: Reasons = "shown"
+    style: Style = "sentence"
 
 
 class AskWhyNot(Who):

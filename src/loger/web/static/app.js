@@ -52,7 +52,7 @@ async function refresh() {
   if (state.missing) return null;
   if (nobody()) return drawNobody();
   const mine = ++asked;
-  const body = { ...who(), ...filters(), k: state.k, paths: 0 };
+  const body = { ...who(), ...filters(), k: state.k, paths: 0, style: "tile" };
   const answer = changed() ? await post("what-if", body) : await post("recommendations", body);
   if (mine !== asked) return;
   state.list = answer.after ?? answer.items;

@@ -58,7 +58,7 @@ function bar(from, to, low, high, className) {
 function evidence(reason) {
   const rows = reason.evidence.map((part) => ({ value: part.contribution, text: part.text, paths: part.paths }));
   if (reason.encoder) {
-    rows.push({ value: reason.encoder, text: "similar to it overall, though no single path shows it", paths: [] });
+    rows.push({ value: reason.encoder, text: "similar overall (learned; no single fact behind it)", paths: [] });
   }
   rows.sort((a, b) => b.value - a.value);
   if (reason.mean) rows.push({ value: -reason.mean, text: "what its paths give the average item", paths: [] });
@@ -67,24 +67,17 @@ function evidence(reason) {
     h("span", {}, row.text, row.paths.map((path) => h("small", {}, path.sentence))))));
 }
 
-// How likely the action is the cause, where scores are logarithms of rates.
-function likely(record, reason) {
-  const n = Math.round(100 * reason.confidence);
-  if (!n || record.lead <= 0 || Math.abs(record.logic - record.logit) > 1e-9) return null;
-  return h("p", { class: "quiet likely" }, `If the item is taken, then in about ${n} of 100 cases because of this.`);
-}
-
-function action(step, record, low, high, open) {
+function action(step, low, high, open) {
   const { reason, number } = step;
   const id = `evidence-${number}`;
-  const told = h("div", { id, hidden: !open }, evidence(reason), likely(record, reason));
+  const told = h("div", { id, hidden: !open }, evidence(reason));
   const toggle = (event) => {
     told.hidden = !told.hidden;
     event.currentTarget.setAttribute("aria-expanded", String(!told.hidden));
   };
   return h("li", { "data-reasons": String(number), "data-value": step.value },
     h("button", { type: "button", "aria-expanded": String(open), "aria-controls": id, onclick: toggle },
-      h("span", { class: "what" }, `${step.name} `, h("small", {}, percent(reason.share))),
+      h("span", { class: "what" }, `${step.name} `, reason.share >= 0 && reason.share <= 1 ? h("small", {}, percent(reason.share)) : null),
       h("span", { class: "number" }, signed(step.value)),
       bar(step.from, step.to, low, high, step.value < 0 ? "against" : "for")),
     told);
@@ -100,7 +93,7 @@ function waterfall(record) {
   return h("ol", { class: "waterfall", "aria-label": "What the score is made of" },
     still("the average item", record.mean, 0, 0, "end", number(record.mean)),
     all.map((step) => (step.reason
-      ? action(step, record, low, high, step.number === 0)
+      ? action(step, low, high, step.number === 0)
       : still(step.name, step.value, step.from, step.to, null, signed(step.value)))),
     still("score", record.score, 0, record.lead, "end", number(record.score)));
 }
@@ -109,10 +102,11 @@ const percent = (share) => `${number(100 * share, 0)}\u00a0%`;
 
 function carried(record) {
   if (!record.reasons.some((reason) => reason.total > 0)) return h("p", {}, record.because);
-  if (record.lead <= 0) return h("p", { class: "quiet" }, "For all that, it is below the average item.");
-  const against = record.carried_of_actions > 1;  // more than all give
-  const of = against ? "others take some of it away" : `${percent(record.carried_of_actions)} of what all actions give`;
-  return h("p", { class: "quiet" }, `The strongest actions carry ${percent(record.carried)} of the lead over the average item, ${of}.`);
+  if (record.lead <= 0) return h("p", { class: "quiet" }, "Even so, it's below the average item.");
+  const part = record.carried > 1 ? "the whole lead" : `${percent(record.carried)} of the lead`;
+  const against = record.carried > 1 || record.carried_of_actions > 1;  // more than all give
+  return h("p", { class: "quiet" }, `The strongest actions explain ${part} over the average item${
+    against ? "; the rest of the history counts against it" : ""}.`);
 }
 
 function sentences(record) {

@@ -8,7 +8,7 @@ async function open(details, id) {
   if (!details.open || details.dataset.filled) return;
   details.dataset.filled = "yes";
   const { examples } = await get(`rules/${id}`);
-  const lines = examples.map((example) => h("li", {}, h("b", {}, `${example.entities[0].label}: `), example.sentence));
+  const lines = examples.map((example) => h("li", {}, example.sentence));
   details.append(h("ul", { class: "examples" },
     lines.length ? lines : h("li", {}, "No path of this rule leads to an item of the sampled people.")));
 }
