@@ -44,7 +44,6 @@ MEAN_ITEM = ENGLISH.text("mean_item")
 NO_REASON = ENGLISH.text("no_reason")
 NOTHING = ENGLISH.text("nothing_for_it")
 OPAQUE = ENGLISH.text("opaque")
-CLOSE = ENGLISH.text("close")
 
 # ── by action ───────────────────────────────────────────────────────────────────────────
 
@@ -283,13 +282,14 @@ def test_paths_sentences_and_the_item_for_any_recommender_say_the_same():
 
 
 NAMES = ("purchase", "viewed", "similar", "follows")
-VERBS = wording_of("en", {"en": {"verbs": dict.fromkeys(NAMES, "eats")}})
+VERBS = wording_of("en", {"en": {"verbs": dict.fromkeys(NAMES, "eats")}}, "debug")
+DEBUG = wording_of(style="debug")
 
 
 def test_the_first_reason_is_a_sentence_with_the_given_verbs():
-    e = explained()
+    e = explained().said(DEBUG)
     first = e.shown[0]
-    assert e.because() == f"because {first.text}"
+    assert e.because() == f"because {first.text()}"
     assert first.action in e.because()
     other = e.said(VERBS).because()
     assert other.startswith(f"because {action_sentence(GRAPH, *reason_key(first), VERBS)} (")
@@ -305,21 +305,18 @@ def test_an_explanation_reads_as_a_sum_of_lines():
         lines = [
             f"item{e.item} for user{e.user}: rank {e.rank}, "
             f"{e.lead:+.3f} compared with the average item",
-            *(f"  {r.total:+.3f}  {r.text}" for r in e.shown),
+            *(f"  {r.total:+.3f}  {r.text()}" for r in e.shown),
         ]
         rest = sum(r.total for r in e.reasons) - sum(r.total for r in e.shown)
         if abs(rest) >= 0.0005:
-            lines.append(f"  {rest:+.3f}  all {'other ' if e.shown else ''}actions")
-        lines.append(f"  {e.appeal:+.3f}  {APPEAL}")
+            label = "others_against" if rest < 0 else "others"
+            label = ENGLISH.text(label if e.shown else "all_actions")
+            lines.append(f"  {rest:+.3f}  {ENGLISH.line(label)}")
+        lines.append(f"  {e.appeal:+.3f}  {ENGLISH.line(APPEAL)}")
         if e.opaque is not None:
-            lines.append(f"  {e.opaque:+.3f}  {OPAQUE}")
+            lines.append(f"  {e.opaque:+.3f}  {ENGLISH.line(OPAQUE)}")
         if not e.shown:
             lines.append(f"  {e.because()}")
-        if e.shown and e.lead > 0 and round(100 * e.shown[0].confidence):
-            n = f"{100 * e.shown[0].confidence:.0f}"
-            lines.append(
-                f"  if you take it, then in about {n} of 100 cases because of the first reason"
-            )
         assert str(e).split("\n") == lines
     assert repr(e) == (
         f"<Explanation of 'item{e.item}' for 'user{e.user}': "
@@ -332,11 +329,11 @@ def test_without_a_reason_it_is_the_appeal_or_the_opaque_encoder():
     assert silent
     assert {e.because() for e in silent} == {e.as_dict()["because"] for e in silent}
     for ahead, said in ((True, NO_REASON), (False, NOTHING)):
-        assert {e.because() for e in silent if (e.lead > 0) == ahead} == {said}
+        assert {e.because() for e in silent if (e.lead > 0) == ahead} == {ENGLISH.line(said)}
     opaque = [e for e in explain(ranker(), *grid()) if not e.shown]
-    assert {e.because() for e in opaque if e.opaque > 0} == {OPAQUE}
-    plain = [e.said(VERBS) for e in opaque if e.opaque <= 0]
-    assert {e.because() for e in plain} <= {NO_REASON, NOTHING}
+    assert {e.because() for e in opaque if e.opaque > 0} == {ENGLISH.line(OPAQUE)}
+    plain = [e.said(DEBUG) for e in opaque if e.opaque <= 0]
+    assert {e.because() for e in plain} <= {DEBUG.text("no_reason"), DEBUG.text("nothing_for_it")}
     assert all(e.rules or e.logic_share == 0 for e in opaque)
 
 
@@ -365,10 +362,11 @@ def test_a_record_has_names_for_numbers():
         assert told == {
             "action": reason.action, "total": reason.total, "share": reason.share,
             "confidence": reason.confidence, "encoder": reason.encoder, "mean": reason.mean,
-            "text": reason.text,
-            "entity": entity(reason.entity), "relation": GRAPH.relation_name(reason.relation),
+            "text": reason.text(),
+            "entity": entity(reason.entity, 1), "relation": GRAPH.relation_name(reason.relation),
             "evidence": [
                 {"rule": str(part.rule), "contribution": part.contribution, "n": part.n,
+                 "people": 0, "window": 0,
                  "text": part.text, "paths": [path_record(p) for p in part.paths]}
                 for part in reason.evidence
             ],
@@ -381,8 +379,10 @@ def test_a_record_has_names_for_numbers():
     assert path == path_record(e.shown[0].evidence[0].paths[0], VERBS)
 
 
-def entity(x: int) -> dict[str, str]:
+def entity(x: int, place: int) -> dict[str, str]:
     words = GRAPH.vocabulary
+    if place and words.type_of(x) == "user":
+        return {"name": "", "label": "someone", "type": "user"}
     return {"name": words.names[x], "label": words.labels[x], "type": words.type_of(x)}
 
 
@@ -390,15 +390,16 @@ def path_record(part, verbs=ENGLISH) -> dict:
     return {
         "rule": str(part.rule), "contribution": part.contribution, "share": part.share,
         "sentence": path_sentence(GRAPH, part.path, verbs), "relations": list(part.rule.names),
-        "entities": [entity(x) for x in part.path.entities],
+        "entities": [entity(x, k) for k, x in enumerate(part.path.entities)],
     }  # fmt: skip
 
 
 def test_parts_have_readable_names():
     e = explained()
-    assert list(e.parts.items()) == [
-        (MEAN_ITEM, e.mean), (APPEAL, e.appeal), *((r.action, r.total) for r in e.reasons)
-    ]  # fmt: skip
+    assert list(e.parts.values()) == [e.mean, e.appeal, *(r.total for r in e.reasons)]
+    assert list(e.parts)[:2] == [MEAN_ITEM, APPEAL]
+    for name, reason in zip(list(e.parts)[2:], e.reasons, strict=True):
+        assert name.startswith(reason.action)
     opaque = explain(ranker(), *pairs())[0]
     assert list(opaque.parts.items())[:3] == [
         (MEAN_ITEM, opaque.mean), (APPEAL, opaque.appeal), (OPAQUE, opaque.opaque)
@@ -477,8 +478,7 @@ def test_lists_by_blocks_are_those_of_each_user(monkeypatch):
                 "action": r.action,
                 "total": r.total,
                 "share": r.share,
-                "confidence": r.confidence,
-                "text": r.text,
+                "text": r.text(),
             }
             for r in e.shown
         ]
@@ -488,12 +488,17 @@ def test_lists_by_blocks_are_those_of_each_user(monkeypatch):
 def test_evidence_is_put_into_words_weightiest_first_and_trifles_are_left_out():
     plain = next(rule for rule in RULES if not is_company(rule))
 
-    def of(total, encoder, *worths):
-        parts = tuple(SimpleNamespace(rule=plain, contribution=x, text=f"by {x}") for x in worths)
-        return Reason("you did it", 0, 1, total, 0.125, 0.5, encoder, 0.0, parts)
+    def said(x):
+        return lambda words: SimpleNamespace(text=f"by {x}")
 
-    assert of(4.0, 1.0, 2.0, 0.5, 0.1).text == f"you did it (12%): by 2.0; {CLOSE}; by 0.5"
-    assert of(4.0, 0.2, 0.2).evidence_text == f"by 0.2; {CLOSE}"
-    assert of(-4.0, -4.2, 0.2, 0.19).text == "you did it (12%): by 0.2"
-    assert of(1.0, 0.04).text == "you did it (12%)"
-    assert of(0.0, 0.0).text == "you did it (12%)"
+    close = DEBUG.text("close")
+
+    def of(total, encoder, *worths):
+        parts = tuple(SimpleNamespace(rule=plain, contribution=x, said=said(x)) for x in worths)
+        return Reason("you did it", 0, 1, total, 0.125, 0.5, encoder, 0.0, parts, DEBUG)
+
+    assert of(4.0, 1.0, 2.0, 0.5, 0.1).text() == f"you did it (12%): by 2.0; {close}; by 0.5"
+    assert of(4.0, 0.2, 0.2).evidence_text == f"by 0.2; {close}"
+    assert of(-4.0, -4.2, 0.2, 0.19).text() == "you did it (12%): by 0.2"
+    assert of(1.0, 0.04).text() == "you did it (12%)"
+    assert of(0.0, 0.0).text() == "you did it (12%)"

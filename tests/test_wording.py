@@ -37,7 +37,9 @@ def test_every_language_has_every_word(language):
     english, own = wording_of("en").table, wording_of(language).table
     assert own.keys() == english.keys()
     assert own["texts"].keys() == english["texts"].keys()
-    assert english["verb_forms"].keys() == set(FORMS)
+    assert english["verb_forms"].keys() == {*FORMS, "done"}
+    assert own["tile"].keys() == english["tile"].keys()
+    assert own["debug"].keys() <= own["texts"].keys()
     assert own["verb_forms"].keys() >= set(FORMS)
     assert all(own["pronouns"][c].keys() == english["pronouns"][c].keys() for c in CASES)
     said = own["verbs"].keys() | own["relations"].keys()
@@ -142,11 +144,11 @@ def test_people_who_share_a_fact_with_the_user_are_counted_not_named(language, o
     words = Vocabulary({"user": ["0012", "0345"], "item": ["ink"], "group": ["Junior"]})
     relations = [Relation("borrowed", "user", "item"), Relation("has_group", "user", "group")]
     graph = KnowledgeGraph.from_triples(words, relations, [1, 0, 1], [0, 1, 1], [2, 3, 3])
-    path, said = Path((0, 3, 1, 2), (1, 3, 0)), wording_of(language)
+    path, said = Path((0, 3, 1, 2), (1, 3, 0)), wording_of(language, style="debug")
     assert evidence_sentence(graph, path, 1, [], said) == one
     assert evidence_sentence(graph, path, 45, [], said) == many
     assert path_sentence(graph, path) == (
-        "you have group Junior; 0345 has group Junior, and also borrowed ink"
+        "you have group Junior; someone has group Junior, and also borrowed ink"
     )
 
 
@@ -195,9 +197,9 @@ def model():
 
 @pytest.mark.parametrize(
     ("language", "begins", "people"),
-    [("en", "because you ", "people who bought it also bought this"),
-     ("de", "weil: du hast ", "Leute, die es gekauft haben, haben auch dies gekauft"),
-     ("es", "porque compraste ", "personas que compraron eso también compraron esto")],
+    [("en", "Same ", "people bought both"),
+     ("de", "Gleiche ", "Leute haben beides gekauft"),
+     ("es", "Misma ", "personas compraron ambas cosas")],
 )  # fmt: skip
 def test_a_model_speaks_each_language_and_means_the_same(model, language, begins, people):
     texts, starts = "", []
@@ -224,13 +226,14 @@ def test_words_of_ones_own_come_from_a_file_for_each_language(model, tmp_path):
     file = tmp_path / "words.toml"
     file.write_text(
         '[en.verbs]\npurchase = "picked"\n[de.verbs]\npurchase = "ausgesucht"\n'
-        '[de.texts]\nbecause = "denn {reason}"\n[es.types]\n'
+        '[de.debug]\nbecause = "denn {reason}"\n[es.types]\n'
         'brand = ["casa", "casas", "misma casa"]\n'
     )
     user = model.users[0]
-    item = model.recommend(user, 1)["item"][0]
-    assert "you picked " in model.explain(user, item, wording=file).because()
-    german = model.explain(user, item, language="de", wording=file).because()
+    debug = {"wording": file, "style": "debug"}
+    told = model.recommend(user, 1, explain=True, **debug)["because"][0]
+    assert "you picked " in told
+    german = model.recommend(user, 1, explain=True, language="de", **debug)["because"][0]
     assert german.startswith("denn ") and "ausgesucht" in german
     assert wording_of("es", file).same("brand") == "misma casa"
     assert wording_of("de", {"en": {"verbs": {}}}) is wording_of("de")
@@ -289,16 +292,95 @@ def test_commands_and_http_speak_the_language_asked_for(model, tmp_path):
                     ["why-not", bundle, user, model.items[-1], "-k", "2"]):  # fmt: skip
         out = CliRunner().invoke(app, [*map(str, command), "--language", "de"])
         assert out.exit_code == 0, out.output
-        assert re.search(r"du .* hast|hast .* gekauft", " ".join(out.stdout.split())), out.stdout
+        assert re.search(r"durchschnittlichen|hast", " ".join(out.stdout.split())), out.stdout
     client = TestClient(create_app(ServeConfig(str(bundle))), base_url="http://localhost")
     speak = {"Accept-Language": "de-DE,de;q=0.9"}
     told = client.get("/v1/explain", params={"user": user, "item": item}, headers=speak).json()
     assert told["because"] == german.because()
     rows = client.get("/v1/recommendations", params={"user": user}, headers=speak).json()["items"]
-    assert rows[0]["explanation"]["because"].startswith("weil: ")
+    assert rows[0]["explanation"]["because"] == german.because()
     rules = client.get("/v1/rules", headers=speak).json()["rules"]
     assert rules[0]["sentence"] in model.rule_table(language="de")["sentence"].to_list()
     assert "du" in client.get("/v1/rules/0", headers=speak).json()["examples"][0]["sentence"]
     plain = client.get("/v1/explain", params={"user": user, "item": item}).json()
     assert plain["because"] == model.explain(user, item).because()
     assert np.isclose(plain["score"], told["score"])
+
+
+def test_a_tile_is_short_and_nobody_else_is_named(model):
+    graph = model.graph_
+    people = {graph.vocabulary.labels[u] for u in range(graph.n_users)}
+    followed = 0
+    for user in model.users[:25]:
+        others = people - {graph.vocabulary.labels[graph.vocabulary.id("user", user)]}
+        for item in model.recommend(user, 5)["item"]:
+            e = model.explain(user, item)
+            for language in LANGUAGES:
+                tile = e.said(wording_of(language)).text("tile")
+                assert 0 < len(tile) <= 60 and "%" not in tile and not re.search(r"\d", tile)
+                assert all(len(r.text("tile")) <= 60 for r in e.shown)
+            shown = [e.text("debug"), e.text(), e._repr_html_().partition("</p>")[2]]
+            record = e.as_dict(every=True) | {"user": "", "paths": []}
+            texts = "\n".join([*shown[:2]]).partition("\n")[2] + shown[2]
+            assert not [name for name in others if name in texts]
+            entities = [
+                x
+                for r in record["reasons"]
+                for x in [
+                    r["entity"],
+                    *(
+                        y
+                        for part in r["evidence"]
+                        for p in part["paths"]
+                        for y in p["entities"][1:]
+                    ),
+                ]
+            ]
+            assert not any(x["name"] for x in entities if x["type"] == "user")
+            assert not re.search(r"\b[12] (person|people)\b", e.text())
+            named = model.explain(user, item, wording={"explain": {"names": "followed"}})
+            for reason in named.reasons:
+                name = graph.vocabulary.names[reason.entity]
+                if graph.relation_name(reason.relation) == "follows":
+                    followed += graph.vocabulary.shown[reason.entity] in reason.action
+                    assert followed and name
+    assert followed
+
+
+def test_whom_reasons_may_name_is_nobody_or_followed():
+    with pytest.raises(LogerError, match="either 'nobody' or 'followed'"):
+        wording_of("en", {"explain": {"names": "everybody"}})
+    with pytest.raises(LogerError, match="no style 'brief'"):
+        wording_of("en", style="brief")
+
+
+def test_every_count_can_be_recomputed_from_the_interactions():
+    parts = split(shop(seed=2, users=120, items=100).dataset)
+    fitted = LOGER(SMALL).fit(parts)
+    dataset, known = parts.dataset, parts.refit()
+    rows = known.train
+    events = dataset.interactions
+    histories = {}
+    for row in rows[np.lexsort((rows, events.times[rows]))]:
+        histories.setdefault(int(events.users[row]), []).append(int(events.items[row]))
+    tried = set()
+    for user in fitted.users[:30]:
+        for item in fitted.recommend(user, 4)["item"]:
+            e = fitted.explain(user, item)
+            for reason in e.shown:
+                one = reason.entity - dataset.n_users
+                for part in reason.evidence:
+                    if not part.rule.derived:
+                        continue
+                    near = part.window or 10**9
+                    after = "followed_by" in part.rule.names[1]
+                    assert (part.window > 0) == after
+                    n = sum(
+                        any(x == one and e.item in (h[k + 1 : k + 1 + near] if after else h)
+                            for k, x in enumerate(h))
+                        for h in histories.values()
+                    )  # fmt: skip
+                    assert part.people == n
+                    assert (f"{n} " in part.text) == (n >= 3)
+                    tried.add(part.rule.names[1])
+    assert tried

@@ -99,11 +99,11 @@ def test_examples_show_reasons_with_bars_and_the_share_they_carry() -> None:
     assert "+2.000 compared with the average item" in text and "mug &lt;1&gt;" in text
     parts = re.findall(r'<td class="n">(.{6})</td><td>([^<]*)<.*?width:([0-9.]+)%', text)
     assert parts == [
-        ("+1.500", "because you bought ink (75%): same brand", "100.0"),
+        ("+1.500", "you bought ink (75%): same brand", "100.0"),
         ("+1.000", "all other actions", "66.7"),
         ("-0.500", "the item&#x27;s own appeal", "33.3"),
     ]
-    assert "This reason carries 75% of the lead, 60% of what all actions give." in text
+    assert "This reason explains 75% of its lead over the average item." in text
 
 
 def test_what_is_not_there_leaves_no_empty_part() -> None:

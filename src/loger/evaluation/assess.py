@@ -34,7 +34,7 @@ from loger.graph import Path as GraphPath
 from loger.learning.em import ablate_hidden
 from loger.metrics.report import Report
 from loger.model import LOGER
-from loger.rules.sentences import arrows
+from loger.rules.sentences import arrows, hidden
 
 CONTROLS = ("mostpop", "itemknn", "ease")
 EXAMPLES = 4
@@ -309,7 +309,11 @@ def _told(
 
 def _drawn(explanation: Explanation, path: GraphPath) -> str:
     graph = explanation.graph
-    labels = [graph.vocabulary.labels[e] for e in path.entities]
+    words = explanation.words
+    labels = [
+        words.pronoun("someone") if hidden(graph, path, k, words) else graph.vocabulary.labels[e]
+        for k, e in enumerate(path.entities)
+    ]
     return arrows(labels, [graph.relation_name(r) for r in path.relations])
 
 

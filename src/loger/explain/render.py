@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from loger.engine.progress import bar, table
 from loger.explain.reasons import PathPart
 from loger.graph import INVERSE_MARK
+from loger.rules.sentences import hidden
 from loger.rules.wording import ENGLISH, Wording
 
 if TYPE_CHECKING:
@@ -173,10 +174,17 @@ def _picture(paths: Sequence[PathPart]) -> str:
         for k, column in enumerate(columns)
         for row, entity in enumerate(column)
     }
+    called = {
+        entity: part.words.pronoun("someone")
+        for part in paths
+        for k, entity in enumerate(part.path.entities)
+        if hidden(part.graph, part.path, k, part.words)
+    }
     most = max(part.contribution for part in paths)
     lines = "".join(_line(part, place, len(columns) - 1, most) for part in paths)
+    name = {entity: called.get(entity) or words.shown[entity] for _, entity in place}
     texts = "".join(
-        f'<text x="{x}" y="{y + 4}" font-size="11">{escape(_short(words.shown[entity]))}</text>'
+        f'<text x="{x}" y="{y + 4}" font-size="11">{escape(_short(name[entity]))}</text>'
         for (_, entity), (x, y) in place.items()
     )
     width = 2 * MARGIN + len(columns) * COLUMN

@@ -253,7 +253,7 @@ def _is_context(values: pl.Series, items: pl.Series) -> bool:
     counts = rows.group_by("item", "value").len()
     most = counts.group_by("item").agg(pl.col("len").max(), pl.col("len").sum().alias("all"))
     several = most.filter(pl.col("all") > 1)
-    return bool(several["len"].sum() < MOSTLY_NUMBERS * several["all"].sum())
+    return int(several["len"].sum()) < MOSTLY_NUMBERS * int(several["all"].sum())
 
 
 def _entities(

@@ -123,11 +123,12 @@ def recommendations(
     exclude: Annotated[s.Filters, Query()] = [],  # noqa: B006
     diversity: Annotated[s.Diversity, Query()] = 0.0,
     at_most: Annotated[list[s.Limit], Query()] = [],  # noqa: B006
+    style: Annotated[s.Style, Query()] = "sentence",
 ) -> s.Recommendations:
     """The k best new items of a known user, each with its reasons."""
     ask = s.AskList(
         user=user, k=k, paths=paths, explain=explain, include=include, exclude=exclude,
-        diversity=diversity, at_most=limits_of(at_most),
+        diversity=diversity, at_most=limits_of(at_most), style=style,
     )  # fmt: skip
     return recommendations_for(request, ask)
 
