@@ -333,7 +333,7 @@ def measure(ranker: Ranker, split: Split, engine: Engine) -> Measured:
     lists, _ = ranker.top(users, 10, engine)
     found, n = ranking.hits(lists, rows, items[there]), np.bincount(rows, minlength=len(users))
     ndcg, recall = (float(part(found, n).mean()) for part in (ranking.ndcg, ranking.recall))
-    return Measured(ndcg, recall, users=len(users), interactions=len(owners))
+    return Measured(ndcg, recall, users=len(users), interactions=int(there.sum()))
 
 
 def _check_test_is_new(split: Split, ranker: Ranker) -> None:

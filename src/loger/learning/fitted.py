@@ -101,7 +101,7 @@ class Measured:
     users: int
     """Those who were asked: all with held-out interactions, or some if there are very many."""
     interactions: int
-    """How many were held out."""
+    """How many of their interactions were held out."""
 
     @classmethod
     def of(cls, figures: Mapping[str, Any]) -> Measured:
