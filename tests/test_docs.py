@@ -45,7 +45,9 @@ PROSE = {
     "docs/architecture.md",
     "docs/bundles.md",
     "docs/faithfulness.md",
+    "docs/glossary.md",
     "docs/index.md",
+    "docs/install.md",
     "docs/method.md",
     "docs/operations.md",
     "docs/scale.md",
@@ -53,6 +55,7 @@ PROSE = {
     "docs/reproduction.md",
     "docs/results.md",
     "docs/speed.md",
+    "docs/threats.md",
     *(name for name in PAGES if name.startswith("docs/adr/")),
 }
 """Pages to read, with nothing to run."""
@@ -280,6 +283,30 @@ def test_every_stored_table_says_where_it_comes_from_and_is_shown() -> None:
         assert {"command", "commit", "machine", "columns", "rows"} <= set(stored), file.name
         assert stored["commit"], file.name
         assert f"<!-- table: {file.stem} -->" in text, f"no page shows {file.name}"
+
+
+README_FIGURES = (
+    "{faithfulness-actions: infidelity R²: ml1m, 60 users: .2f} to "
+    "{faithfulness-actions: infidelity R²: amazon-cellphones, 200 users: .2f} on four",
+    "at most {faithfulness-actions: … contributions permuted: amazon-cellphones, 200 users: .2f}",
+    "R² is {rebuilt: amazon-beauty: deleted, graph rebuilt: .2f} on `amazon-beauty` and "
+    "{rebuilt: amazon-cellphones: deleted, graph rebuilt: .2f} on `amazon-cellphones`",
+    "{speed: default fit on amazon-beauty, one core, processor seconds, beside 120: ours: .0f} s",
+    "{speed: its peak memory, GiB, beside 3: ours: .1f} GiB of memory",
+    "{speed: default fit at full size, s by the clock, beside 600: ours: .0f} s on two cores, "
+    "{speed: its peak memory at full size, GiB, beside 3: ours: .1f} GiB",
+    "{generalise: ml-100k: LOGER, NDCG: .1f} against {controls-ml-100k: sequence rules: NDCG: .1f}",
+    "{generalise: filmtrust: LOGER, NDCG: .1f} against "
+    "{controls-filmtrust: collective EASE^R: NDCG: .1f}",
+    "against {generalise: sparse, useless facts: LOGER, NDCG: .1f} on invented data",
+)
+"""What the README says in prose, with its figures looked up in the stored tables."""
+
+
+@pytest.mark.parametrize("said", README_FIGURES)
+def test_a_figure_in_the_prose_of_the_readme_is_stored(said: str) -> None:
+    text = plain((ROOT / "README.md").read_text(encoding="utf-8"))
+    assert tables().cell(said, "") in text
 
 
 def test_cells_of_stored_tables_are_written_as_documented() -> None:
