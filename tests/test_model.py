@@ -284,7 +284,7 @@ def test_an_item_without_a_path_says_so(model):
     u = empty.graph_.vocabulary.id("user", "somebody")
     told = explain(empty.ranker_, np.array([u]), np.array([5]))[0]
     assert told.rules == () and told.paths == ()
-    assert told.reasons == () and told.because() == ENGLISH.text("no_reason")
+    assert told.reasons == () and told.because() == ENGLISH.line(ENGLISH.text("no_reason"))
     assert told.explained().paths == ()
     assert graph.n_users + 1 == empty.graph_.n_users
 

@@ -403,7 +403,7 @@ def test_explanations_and_questions_show_themselves_in_a_notebook(model, parts):
     tree = fromstring(page)
     assert len(tree.findall(".//tr")) == len(shown_rows(e.as_dict()))
     assert len(tree.findall(".//line")) >= 1
-    assert e.shown[0].action in "".join(tree.itertext())
+    assert e.shown[0].text() in "".join(tree.itertext())
     own = model.history(user)["item"][0]
     for thing in (
         model.why_not(user, model.items[-1], k=2),
