@@ -12,7 +12,7 @@ from loger.cli import app
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SAYS = {
-    "own_tables.py": "ann: cup, because you interacted with",
+    "own_tables.py": "ann: cup, Similar overall to ",
     "tour.py": "True",
     "batch_export.py": "200 users, 1000 rows",
     "serving.py": "a new user: ",

@@ -30,7 +30,7 @@ from loger.model import LOGER
 from loger.rules.wording import ENGLISH
 from loger.store import export
 
-OPAQUE = ENGLISH.text("opaque")
+OPAQUE = ENGLISH.line(ENGLISH.text("opaque"))
 SMALL = "--set", "encoder.dimension=16", "--set", "encoder.epochs=3"
 
 
@@ -195,7 +195,7 @@ def test_interactions_alone_are_enough_to_explain_by_what_others_took(tmp_path: 
     assert "split: at random, because there are no times" in result.stderr
     assert "1 rule tried, 1 kept" in result.stdout
     told = run("recommend", tmp_path / "b", "--user", "u1", "--explain")
-    assert "people interacted with both it and this" in told.stdout
+    assert "people interacted with both" in told.stdout
 
 
 def test_fit_passes_on_what_reading_noted_and_logs_its_steps(data: Path, tmp_path: Path) -> None:
@@ -272,9 +272,9 @@ def test_recommend_gives_reasons_whose_parts_add_up(bundle: Path, user: str) -> 
     shown = " ".join(run("recommend", bundle, "--user", user, "--explain").stdout.split())
     shown = shown.replace("│ ", "")
     assert f"{first['label']} {first['lead']:+.3f}" in shown
-    at = [shown.index(f"{r['total']:+.3f} because {r['action']}") for r in first["reasons"]]
+    at = [shown.index(f"{r['total']:+.3f} {r['text']}") for r in first["reasons"]]
     assert at == sorted(at)
-    assert f"{first['carried']:.0%} of the lead" in shown
+    assert f"{first['carried']:.0%} of its lead" in shown
     assert "–purchase→" not in shown
 
 
@@ -298,7 +298,7 @@ def test_what_no_action_can_be_named_for_is_said_to_be_opaque(bundle: Path, user
     assert sum(parts.values()) == pytest.approx(row["lead"])
     assert carried_text(opaque) == OPAQUE
     below = {"reasons": [{}], "lead": -0.5, "carried": -1.2, "carried_of_actions": 0.9}
-    assert carried_text(below) == "for all that, it is below the average item"
+    assert carried_text(below) == "Even so, it's below the average item"
 
 
 REASON = ["action", "total", "share", "text"]
@@ -409,8 +409,8 @@ def test_explain_why_not_and_what_if_speak_of_the_same_list(bundle: Path, user: 
     assert explained["rank"] == 1
     shown = " ".join(run("explain", bundle, user, first["item"]).stdout.split())
     assert f"{explained['lead']:+.3f} compared with the average item" in shown
-    assert explained["reasons"][0]["action"] in shown.replace("│ ", "")
-    assert "own appeal" in shown
+    assert explained["reasons"][0]["text"] in shown.replace("│ ", "")
+    assert "general appeal" in shown
     by_rules = run("explain", bundle, user, first["item"], "--paths", 1).stdout
     assert "the score is the sum of" in by_rules
     last = told["items"][2]["item"]

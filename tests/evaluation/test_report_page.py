@@ -101,7 +101,7 @@ def test_examples_show_reasons_with_bars_and_the_share_they_carry() -> None:
     assert parts == [
         ("+1.500", "you bought ink (75%): same brand", "100.0"),
         ("+1.000", "The rest of your history", "66.7"),
-        ("-0.500", "the item&#x27;s own appeal", "33.3"),
+        ("-0.500", "The item&#x27;s general appeal", "33.3"),
     ]
     assert "This reason explains 75% of its lead over the average item." in text
 

@@ -17,6 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from loger.explain.record import SCHEMA
 from loger.explain.render import rows
 from loger.model import LOGER
+from loger.rules.wording import wording_of
 from loger.web import event_routes, routes
 from loger.web.app import create_app, running
 from loger.web.config import ServeConfig
@@ -220,12 +221,26 @@ def test_rules_come_with_weights_and_with_paths_that_exist(client, model):
         examples = client.get(f"/v1/rules/{row['id']}").json()["examples"]
         assert examples
         for example in examples:
-            ids = [words.id(e["type"], e["name"]) for e in example["entities"]]
+            assert not any(e["name"] for e in example["entities"] if e["type"] == "user")
+            ids = [e["name"] and words.id(e["type"], e["name"]) for e in example["entities"]]
             relations = [graph.relation_id(r) for r in example["relations"]]
             assert tuple(example["relations"]) == model.rules_[row["id"]].names
             for head, relation, tail in zip(ids, relations, ids[1:], strict=False):
-                assert graph.has(head, relation, tail)
-            assert graph.has(ids[0], 0, ids[-1]) != model.rules_[row["id"]].derived
+                assert not head or not tail or graph.has(head, relation, tail)
+
+
+def test_a_request_says_how_much_reasons_tell(client, model, user):
+    item = model.recommend(user, 1)["item"][0]
+    for style in ("tile", "sentence", "debug"):
+        wanted = model.explain(user, item).said(wording_of(style=style)).because()
+        query = {"user": user, "item": item, "style": style}
+        assert client.get("/v1/explain", params=query).json()["because"] == wanted
+        rows = client.post("/v1/recommendations", json={"user": user, "style": style}).json()
+        assert rows["items"][0]["explanation"]["because"] == wanted
+        rows = client.get("/v1/recommendations", params={"user": user, "style": style}).json()
+        assert rows["items"][0]["explanation"]["because"] == wanted
+    query = {"user": user, "item": item, "style": "brief"}
+    assert client.get("/v1/explain", params=query).status_code == 422
 
 
 def test_a_profile_is_the_importance_of_rules(client, model, user):

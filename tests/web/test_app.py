@@ -529,15 +529,6 @@ def test_ids_are_shown_where_items_share_a_title(browser, model, bundle, tmp_pat
     browser.server = before
 
 
-def test_an_action_says_how_likely_it_is_the_cause(browser, model):
-    user = shown_user(model)
-    browser.open(f"/#user={user}")
-    told = model.explain(user, browser.ranking()[0])
-    n = round(100 * told.reasons[0].confidence)
-    assert n > 0
-    assert f"in about {n} of 100 cases because of this" in browser.one("#evidence-0 .likely").text
-
-
 def test_a_picture_is_shown_where_there_is_one(browser, model):
     user = shown_user(model)
     browser.open(f"/#user={user}&item={model.items[1]}")
