@@ -117,9 +117,7 @@ def run(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
 def without_encoder(model: LOGER) -> LOGER:
     """The model whose encoder weighs nothing."""
     ranker = model.ranker_
-    return model.with_ranker(
-        replace(ranker, fusion=replace(ranker.fusion, encoder_weight=0.0))
-    )
+    return model.with_ranker(replace(ranker, fusion=replace(ranker.fusion, encoder_weight=0.0)))
 
 
 def main() -> None:
