@@ -206,6 +206,7 @@ def _plan(work: Work, users: NDArray[np.int64]) -> dict[str, Any]:
         "filter": sha256(among).hexdigest(),
         "variety": repr((wanted.limits, wanted.diversity)),
         "wording": sha256(json.dumps(request.words.table).encode()).hexdigest(),
+        "style": [request.words.style, request.words.names],
     }
 
 
