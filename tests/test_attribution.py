@@ -349,7 +349,8 @@ def test_a_record_has_names_for_numbers():
     said = (record["user"], record["item"], record["label"], record["because"])
     assert said == (f"user{e.user}", f"item{e.item}", f"item{e.item}", e.because())
     assert set(record) == plain | {
-        "user", "item", "label", "because", "rules", "paths", "opaque", "reasons"
+        "user", "item", "label", "because", "rules", "paths", "opaque", "reasons",
+        "held_out",
     }  # fmt: skip
     for told, part in zip(record["rules"], e.rules, strict=True):
         assert told == {

@@ -61,7 +61,7 @@ def test_a_counterfactual_reads_as_a_sentence_and_as_a_record(model):
     assert str(why).startswith("without ")
     a, b, c = (model.graph_.vocabulary.shown[v + first] for v in (0, 1, 2))
     for gone, said in (((0,), a), ((0, 1), f"{a} and {b}"), ((0, 1, 2), f"{a}, {b} and {c}")):
-        assert str(replace(why, actions=gone)).startswith(f"without {said} you would see ")
+        assert str(replace(why, actions=gone)).startswith(f"without {said}, you'd see ")
     assert str(why).endswith(f"instead of {model.graph_.vocabulary.labels[why.item + first]}")
     assert record["instead"] == names[why.instead + first]
     assert model.explain(user, item).counterfactual is None

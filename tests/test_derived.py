@@ -205,7 +205,7 @@ def test_settings_are_those_that_validation_prefers(parts):
 def test_replacing_every_test_interaction_leaves_the_bundle_equal_to_the_byte(
     parts, model, tmp_path
 ):
-    """But for the list of held-out pairs, which are not recommended, and its checksum."""
+    """But for the list of held-out pairs, its checksum, and what was measured on them."""
     model.save(tmp_path / "one")
     LOGER(SMALL).fit(with_other_test_items(parts)).save(tmp_path / "two")
     files = {f.name for f in (tmp_path / "one").iterdir()}
@@ -217,6 +217,8 @@ def test_replacing_every_test_interaction_leaves_the_bundle_equal_to_the_byte(
         json.loads((tmp_path / where / "manifest.json").read_text())["about"]
         for where in ("one", "two")
     ]
+    measured = [about.pop("measured") for about in learned]
+    assert measured[0]["interactions"] == measured[1]["interactions"]
     assert learned[0] == learned[1]
 
 
@@ -328,13 +330,13 @@ def test_explanations_name_the_people_behind_a_fact(graph):
     a = int(graph.neighbours(user, INTERACTION)[0])
     own = set(graph.neighbours(user, INTERACTION).tolist())
     for name, text, told in (
-        ("followed_by", "bought {v} with or after it", "bought this with or after it"),
-        ("goes_with", "bought both it and {v}", "bought both it and this"),
+        ("followed_by", "bought {v} with it or soon after", "bought this with it or soon after"),
+        ("goes_with", "bought both it and {v}", "bought both"),
     ):
         r = graph.relation_id(name)
         v = next(x for x in graph.neighbours(a, r).tolist() if x not in own)
         n = graph.people(a, r, v)
-        who = "1 person" if n == 1 else f"{n} people"
+        who = "someone" if n < 3 else f"{n} people"
         path = Path((user, a, v), (INTERACTION, r))
         label = words.labels[v]
         said = path_sentence(graph, path)
@@ -372,7 +374,7 @@ def test_what_the_latest_action_leads_to_is_said_of_the_last(parts, monkeypatch)
     for reason, explanation in last:
         edge = graph.rows.edge(explanation.user, INTERACTION, reason.entity)
         assert graph.later[edge] == 0
-        assert "with or after it" in reason.evidence_text
+        assert "with it or soon after" in reason.evidence_text
 
 
 def test_scores_are_what_the_parts_of_actions_add_up_to(model):

@@ -52,6 +52,7 @@ PROSE = {
     "docs/operations.md",
     "docs/scale.md",
     "docs/paper-map.md",
+    "docs/privacy.md",
     "docs/reproduction.md",
     "docs/results.md",
     "docs/speed.md",

@@ -62,6 +62,9 @@ def invent(folder, seed=3, users=140, items=60):
                 out.writerow([user, item, "some day"])
 
 
+SAME = r"[Ss]ame (brand|category)(?: as your [^;(]+)? \(([^)]+)\)"
+
+
 class Tables:
     """The CSV files, and what they say."""
 
@@ -99,12 +102,11 @@ class Tables:
         claims.append(("new", item in has, False))
         if last:
             claims.append(("last", has[one], max(has.values())))
-        people = r"(\d+) (?:people|person) bought"
-        both = re.findall(people + " both it and this", text)
-        after = re.findall(people + " this with or after it", text)
+        both = re.findall(r"(\d+) people bought both", text)
+        after = re.findall(r"(\d+) people bought this with it or soon after", text)
         claims += [("both", int(n), self.both(one, item)) for n in both]
         claims += [("after", int(n), self.soon_after(one, item)) for n in after]
-        for column, value in re.findall(r"same (brand|category) ([^;(]+?)(?=;|$)", text):
+        for column, value in re.findall(SAME, text):
             values = {self.items[one][column], self.items[item][column]}
             claims.append((column, {value}, values))
         kinds = [kind for kind, *_ in claims]

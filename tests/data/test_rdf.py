@@ -72,5 +72,5 @@ def test_missing_extra_is_an_error_that_says_what_to_install(write, monkeypatch)
 
     monkeypatch.setattr(builtins, "__import__", without)
     folder = write({"interactions.csv": INTERACTIONS, "kg.ttl": TURTLE})
-    with pytest.raises(LogerError, match=r"pip install 'loger-rec\[rdf\]'"):
+    with pytest.raises(LogerError, match=r"pip install '\.\[rdf\]'"):
         load(folder)

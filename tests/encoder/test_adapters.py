@@ -241,7 +241,7 @@ def test_a_model_that_needs_more_says_so(small: KnowledgeGraph) -> None:
 
 def test_without_the_extra_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pykeen", None)
-    with pytest.raises(LogerError, match=r"pip install 'loger-rec\[kge\]'"):
+    with pytest.raises(LogerError, match=r"pip install '\.\[kge\]'"):
         KGE("RotatE")
 
 

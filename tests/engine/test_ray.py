@@ -108,7 +108,7 @@ def test_engines_have_names(monkeypatch):
 
 def test_without_ray_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(LogerError, match=r"needs Ray.*pip install 'loger-rec\[ray\]'"):
+    with pytest.raises(LogerError, match=r"needs Ray.*pip install '\.\[ray\]'"):
         RayEngine()
 
 

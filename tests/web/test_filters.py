@@ -353,7 +353,7 @@ def test_variety_is_told_over_http_and_changes_no_score_and_no_reason(client, mo
     for place, row in enumerate(varied["items"]):
         told, alone = row["variety"], model.explain(user, row["item"])
         assert row["score"] == pytest.approx(alone.score, abs=1e-4)
-        assert row["explanation"]["reasons"][0]["text"] == alone.shown[0].text
+        assert row["explanation"]["reasons"][0]["text"] == alone.shown[0].text()
         assert told["rank_by_score"] == frame["rank_by_score"][place] == alone.rank
         assert told["cost"] == pytest.approx(frame["cost"][place], abs=1e-5)
         assert bool(told["because"]) == (told["rank_by_score"] != place + 1)

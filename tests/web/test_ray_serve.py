@@ -34,7 +34,7 @@ def test_without_what_it_needs_the_error_names_the_extra(monkeypatch):
     pytest.importorskip("ray")
     monkeypatch.setitem(sys.modules, "ray.serve", None)
     monkeypatch.delattr("ray.serve", raising=False)
-    with pytest.raises(LogerError, match=r"pip install 'loger-rec\[ray-serve\]'"):
+    with pytest.raises(LogerError, match=r"pip install '\.\[ray-serve\]'"):
         ray_serve()
 
 
