@@ -56,6 +56,8 @@ TESTS = {
     "src/loger/learning/listwise.py": ["tests/test_teaching.py", "tests/test_em_steps.py"],
     "src/loger/learning/mstep.py": ["tests/test_em_steps.py"],
     "src/loger/learning/problem.py": ["tests/test_em_steps.py"],
+    "src/loger/ranking/ranker.py": ["tests/test_explain.py", "tests/test_attribution.py"],
+    "src/loger/ranking/selection.py": ["tests/test_filter_lists.py"],
     "src/loger/explain/attribution.py": ["tests/test_attribution.py", "tests/test_explain.py"],
     "src/loger/explain/lists.py": ["tests/test_attribution.py"],
     "src/loger/explain/questions.py": ["tests/test_explain.py"],
@@ -63,8 +65,10 @@ TESTS = {
     "src/loger/evaluation/evaluate.py": ["tests/evaluation/test_evaluate.py"],
     "src/loger/metrics/faithfulness.py": ["tests/evaluation/test_faithfulness.py"],
     "src/loger/metrics/ranking.py": ["tests/evaluation/test_ranking.py"],
-    "src/loger/metrics/report.py": ["tests/evaluation/test_report.py"],
-    "src/loger/metrics/report.py": ["tests/evaluation/test_significance.py"],
+    "src/loger/metrics/report.py": [
+        "tests/evaluation/test_report.py",
+        "tests/evaluation/test_significance.py",
+    ],
 }
 """What is mutated, and the quick tests that should notice (tests/test_reasons.py fits models)."""
 
