@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from loger.baselines.cafe import CAFE
     from loger.baselines.cke import CKE
-    from loger.baselines.counting import ItemKNN, MostPop, P3alpha, RP3beta
     from loger.baselines.ease import EASE, CollectiveEASE
     from loger.baselines.heteroembed import HeteroEmbed
     from loger.baselines.ials import IALS, LinearIALS
+    from loger.baselines.itemknn import ItemKNN
     from loger.baselines.kgat import KGAT
     from loger.baselines.lightgcn import LightGCN
+    from loger.baselines.mostpop import MostPop
+    from loger.baselines.p3alpha import P3alpha, RP3beta
     from loger.baselines.pgpr import PGPR
     from loger.baselines.ripplenet import RippleNet
     from loger.baselines.sasrec import SASRec
@@ -48,15 +50,15 @@ _HOMES = {
     "EASE": "ease",
     "HeteroEmbed": "heteroembed",
     "IALS": "ials",
-    "ItemKNN": "counting",
+    "ItemKNN": "itemknn",
     "KGAT": "kgat",
     "LightGCN": "lightgcn",
     "LinearIALS": "ials",
     "LocalSLIM": "slim",
-    "MostPop": "counting",
-    "P3alpha": "counting",
+    "MostPop": "mostpop",
+    "P3alpha": "p3alpha",
     "PGPR": "pgpr",
-    "RP3beta": "counting",
+    "RP3beta": "p3alpha",
     "RippleNet": "ripplenet",
     "SASRec": "sasrec",
     "SequenceRules": "sequence",

@@ -86,14 +86,14 @@ def _fading(factory: str) -> Method:
 
 
 METHODS: Mapping[str, Method] = {
-    "mostpop": Method("loger.baselines.counting:MostPop", seeded=False, quick=True),
-    "itemknn": Method("loger.baselines.counting:ItemKNN", seeded=False, quick=True),
-    "p3alpha": Method("loger.baselines.counting:P3alpha", seeded=False, quick=True),
-    "rp3beta": Method("loger.baselines.counting:RP3beta", seeded=False, quick=True),
+    "mostpop": Method("loger.baselines.mostpop:MostPop", seeded=False, quick=True),
+    "itemknn": Method("loger.baselines.itemknn:ItemKNN", seeded=False, quick=True),
+    "p3alpha": Method("loger.baselines.p3alpha:P3alpha", seeded=False, quick=True),
+    "rp3beta": Method("loger.baselines.p3alpha:RP3beta", seeded=False, quick=True),
     "ease": Method("loger.baselines.ease:EASE", seeded=False, quick=True),
     "slim": Method("loger.baselines.slim:LocalSLIM", seeded=False, quick=True),
-    "itemknn-recency": _fading("loger.baselines.counting:ItemKNN"),
-    "rp3beta-recency": _fading("loger.baselines.counting:RP3beta"),
+    "itemknn-recency": _fading("loger.baselines.itemknn:ItemKNN"),
+    "rp3beta-recency": _fading("loger.baselines.p3alpha:RP3beta"),
     "ease-recency": _fading("loger.baselines.ease:EASE"),
     "slim-recency": _fading("loger.baselines.slim:LocalSLIM"),
     "sequence": Method(
