@@ -301,6 +301,18 @@ def test_what_no_action_can_be_named_for_is_said_to_be_opaque(bundle: Path, user
     assert carried_text(below) == "Even so, it's below the average item"
 
 
+def test_only_where_the_rest_of_a_history_takes_away_is_it_said_to_count_against() -> None:
+    for carried, of_actions, against in ((1.03, 1.0, False), (1.2, 1.1, True), (0.9, 1.1, True)):
+        record = {
+            "reasons": [{}],
+            "lead": 1.0,
+            "carried": carried,
+            "carried_of_actions": of_actions,
+        }
+        assert ("counts against" in carried_text(record)) == against
+        assert ("whole lead" in carried_text(record)) == (carried > 1)
+
+
 REASON = ["action", "total", "share", "text"]
 
 

@@ -93,11 +93,13 @@ def carried_text(record: Mapping[str, Any], words: Wording = ENGLISH) -> str:
     if record["lead"] <= 0:  # a share of nothing says nothing
         return words.line(words.text("behind"))
     share, part = words.share(record["carried"]), words.share(record["carried_of_actions"])
-    key = "carried"
+    # More than all actions give: the others take away. More than the lead may also be because the
+    # item's general appeal takes away, and then nothing is said of the other actions.
+    against = record["carried_of_actions"] > 1
     if record["carried"] > 1:  # no share says more than "all"
-        key = "carried_all"
-    elif record["carried_of_actions"] > 1:  # more than all give, because others take away
-        key = "carried_against"
+        key = "carried_all" if against else "carried_whole"
+    else:
+        key = "carried_against" if against else "carried"
     key += "_one" if n == 1 else "_many"
     return words.line(words.text(key, n=n, share=share, of_actions=part))
 

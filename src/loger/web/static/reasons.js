@@ -104,7 +104,7 @@ function carried(record) {
   if (!record.reasons.some((reason) => reason.total > 0)) return h("p", {}, record.because);
   if (record.lead <= 0) return h("p", { class: "quiet" }, "Even so, it's below the average item.");
   const part = record.carried > 1 ? "the whole lead" : `${percent(record.carried)} of the lead`;
-  const against = record.carried > 1 || record.carried_of_actions > 1;  // more than all give
+  const against = record.carried_of_actions > 1;  // more than all actions give
   return h("p", { class: "quiet" }, `The strongest actions explain ${part} over the average item${
     against ? "; the rest of the history counts against it" : ""}.`);
 }
