@@ -15,7 +15,7 @@ A mutant that does the same as the source cannot be noticed; scripts/equivalent_
 these with a reason, by the lines that they change, and they are left out of the score. Of a sample
 the score is given with its 95 % interval.
 
-Not mutated: explain/html.py and explain/schema.py, which only lay out what the other files of
+Not mutated: explain/render.py and explain/record.py, which only lay out what the other files of
 explain/ have computed.
 """
 

@@ -84,7 +84,7 @@ LISTING = """
     except SystemExit as ended:
         assert not ended.code
     heavy = {"polars", "scipy.linalg", "scipy.sparse", "torch"}
-    heavy |= {"loger.learning.fitting", "loger.learning.derived"}
+    heavy |= {"loger.learning.fit", "loger.learning.derived"}
     print(*sorted(heavy & set(sys.modules)))
 """
 

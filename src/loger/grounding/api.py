@@ -76,19 +76,6 @@ class Groundings:
         rows = np.repeat(np.arange(len(self)), np.diff(self.indptr))
         return np.bincount(rows, values, minlength=len(self)).astype(np.float64, copy=False)
 
-    def with_empty_rows(
-        self,
-        present: NDArray[np.bool_],
-        users: NDArray[np.integer],
-        items: NDArray[np.integer],
-    ) -> Groundings:
-        """Pairs of which those marked ``present`` are these, in order; for others no rule fires."""
-        sizes = np.zeros(len(present), dtype=np.int64)
-        sizes[present] = np.diff(self.indptr)
-        indptr = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        pairs = (users.astype(np.int32), items.astype(np.int32))
-        return replace(self, users=pairs[0], items=pairs[1], indptr=indptr)
-
     def of_rules(self, places: NDArray[np.integer]) -> Groundings:
         """The same pairs with some of the rules, ascending, numbered anew."""
         number = np.full(self.n_rules, -1, dtype=np.int32)

@@ -408,9 +408,6 @@ class Stages:
         return result
 
 
-NOTHING_KEPT = Stages(None)
-
-
 def _read(place: Path, key: str) -> tuple[dict[str, Any], Arrays] | None:
     """What was kept of the same stage of the same fit; None if nothing whole was."""
     if not place.is_dir():
