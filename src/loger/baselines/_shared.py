@@ -164,8 +164,8 @@ class Noise:
 class Unseen:
     """Draws of items that a user does not have, uniformly.
 
-    A draw that the user has is drawn anew, at most ``rounds`` times: of a user who has nearly
-    all items one of its own may come.
+    A draw that the user already has is drawn again, at most ``rounds`` times, so a user who has
+    nearly all items may still get one of their own.
     """
 
     def __init__(self, known: PairMatrix, rounds: int = 8) -> None:

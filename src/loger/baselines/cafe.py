@@ -35,7 +35,7 @@ _SHARPNESS = 8.0
 
 
 NEGATIVES = 512
-"""Entities of the type sought that the true one is to be told from."""
+"""Wrong entities of the right type that the true one must be distinguished from."""
 SAMPLE = 1000
 """Items among which a user's own are to stand out for a pattern to be prominent."""
 

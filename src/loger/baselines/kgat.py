@@ -179,7 +179,7 @@ class KGATConfig(TrainerConfig):
     layers: Sequence[int] = (64, 32)
     """Widths of what comes out of each layer (64, 32, 16 in the paper)."""
     neighbours: int | None = 20
-    """So many edges of each entity, drawn anew for each epoch, carry vectors in training; None
+    """So many edges of each entity, drawn again for each epoch, carry vectors in training; None
     takes all of them, at several times the cost. After training all of them count."""
     pretraining: int = 15
     """Epochs of CKE from which the vectors start; the paper starts from BPR-MF. 0: at random."""
@@ -209,7 +209,7 @@ class KGAT(Recommender):
     pairs, −log softmax_v(score(u, v)/τ − log P(v is in the group)), so that popular items are not
     pushed down for being negatives often; in learning (u, v) nothing flows over their own edge
     (METHOD L2), so that a purchase does not explain itself; a batch propagates only to the
-    entities it needs, and in training over a few neighbours of each, drawn anew for each epoch
+    entities it needs, and in training over a few neighbours of each, drawn again for each epoch
     (``neighbours``); two layers, not three; vectors start at random, or from CKE
     (``pretraining``).
     Reasons are the simple paths of up to three hops with the largest product of attentions.

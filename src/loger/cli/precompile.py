@@ -59,7 +59,7 @@ def start_numba() -> None:
 
 
 def tell() -> None:
-    """From now on a person is told of compiling: it takes long, and happens only once."""
+    """Report compiling to the user from now on: it takes long, and happens only once."""
     KERNELS.handlers = [_Told()]
     KERNELS.setLevel(logging.INFO)
 

@@ -160,9 +160,10 @@ def simulate(
     seed: Annotated[int, typer.Option(help="Seed for the noise.")] = 0,
     json: AsJson = False,
 ) -> None:
-    """Let simulated raters answer a copy of a study.
+    """Fill a study with the answers of simulated raters.
 
-    It shows how many people a study needs. A study that people have answered is refused.
+    Use it to find out how many people a study needs. The answers are written into FILE, so give
+    it a copy. A study that people have answered is refused.
 
     \b
     Example:

@@ -76,7 +76,7 @@ def _tuned_by_folds(
     problem: Callable[[EMConfig], EM], best: EM, tune: Mapping[str, Sequence[Any]], start: Start
 ) -> tuple[EM, FittedLogic, list[Tried]]:
     """The problem whose settings are best for labels that are left out. Exponents of a walk are
-    the mean of the values tried, each as often as it is best of users drawn anew: a few labels tell
+    the mean of the values tried, each as often as it is best for resampled users: a few labels tell
     little, and then it is a middle one."""
     tried = list[Tried]()
     for name, values in tune.items():
