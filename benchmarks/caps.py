@@ -1,4 +1,4 @@
-"""What caps would cost in accuracy, that larger data may need: docs/scale.md.
+"""What caps would cost in accuracy, that larger data may need: docs/research/scale.md.
 
     python benchmarks/caps.py BUNDLE --users 1000 --write      # docs/tables/caps.json; make tables
 
@@ -53,7 +53,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("bundle")
     parser.add_argument("--users", type=int, default=1000)
-    parser.add_argument("--write", action="store_true", help="keep the figures for docs/scale.md")
+    parser.add_argument(
+        "--write", action="store_true", help="keep the figures for docs/research/scale.md"
+    )
     options = parser.parse_args()
     ranker = LOGER.load(options.bundle).ranker_
     everyone = np.arange(ranker.graph.n_users)

@@ -1,6 +1,6 @@
 """Ranking quality of the encoder alone on the real Amazon sets: the bars of the encoder.
 
-    python benchmarks/encoder_quality.py                  # test, 3 seeds, as docs/results.md quotes
+    python benchmarks/encoder_quality.py  # test, 3 seeds, as docs/research/results.md quotes
     python benchmarks/encoder_quality.py --part validation --set distance=squared
 
 Settings were chosen with ``--part validation``. On test the model is fitted on the whole

@@ -112,7 +112,7 @@ def told(
 TUNED: dict[tuple[str, str], dict[str, Any]] = {
     ("ml1m", "pgpr"): {"epochs": 3, "own": 0.0, "entropy": 2.0, "beam": (25, 20, 4)}
 }
-"""Settings of a method on a set that validation chose there (docs/results.md); else its own."""
+"""What validation chose for a method on a set (docs/research/results.md)."""
 
 
 class Kept(Method):

@@ -1,6 +1,6 @@
 """LOGER on the real data sets: default, paper, and what each part is worth.
 
-    python benchmarks/loger_quality.py                                 # as docs/results.md quotes
+    python benchmarks/loger_quality.py  # as docs/research/results.md quotes
     python benchmarks/loger_quality.py --sets amazon-beauty --seeds 0 --variants default
 
 Every variant is fitted on train, chosen on validation, refitted on both, and measured once on

@@ -1,4 +1,4 @@
-"""What the lists of a user cost as the data grow, and a model of it: docs/scale.md.
+"""What the lists of a user cost as the data grow, and a model of it: docs/research/scale.md.
 
     python benchmarks/scale.py --sizes 1 2 4 8 --write    # docs/tables/scale.json; then make tables
     python benchmarks/scale.py --sizes 1 2 4 8 --count --write           # scale-steps.json
@@ -251,7 +251,7 @@ def steps_table(command: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def kept(name: str, found: dict[str, Any]) -> None:
-    """Keep a table for docs/scale.md."""
+    """Keep a table for docs/research/scale.md."""
     text = json.dumps(found, indent=2, ensure_ascii=False)
     (TABLES / f"{name}.json").write_text(text + "\n", encoding="utf-8")
 
@@ -260,7 +260,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sizes", type=float, nargs="+", default=[1, 2, 4, 8])
     parser.add_argument("--count", action="store_true", help="count what walks do, not its time")
-    parser.add_argument("--write", action="store_true", help="keep the figures for docs/scale.md")
+    parser.add_argument(
+        "--write", action="store_true", help="keep the figures for docs/research/scale.md"
+    )
     options = parser.parse_args()
     command = f"python benchmarks/scale.py --sizes {' '.join(f'{s:g}' for s in options.sizes)}"
     model = LOGER(LOGERConfig(encoder=CONFIG), engine=LocalEngine())

@@ -1,4 +1,4 @@
-"""Every figure of docs/speed.md's first table in one run, with the state of the machine.
+"""Every figure of docs/research/speed.md's first table in one run, with the state of the machine.
 
     make bench                                          # or: python benchmarks/speed.py
     python benchmarks/speed.py --only fit shell --write # some of it, kept in docs/tables

@@ -127,7 +127,7 @@ def store(
 
 def pages() -> list[Path]:
     """The pages that may show tables."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def main() -> None:

@@ -41,22 +41,22 @@ PAGES = {
 }
 PROSE = {
     "CONTRIBUTING.md",
-    "docs/api.md",
+    "docs/reference/python.md",
     "docs/architecture.md",
-    "docs/bundles.md",
-    "docs/faithfulness.md",
-    "docs/glossary.md",
+    "docs/reference/bundles.md",
+    "docs/concepts/faithfulness.md",
+    "docs/reference/glossary.md",
     "docs/index.md",
-    "docs/install.md",
-    "docs/method.md",
-    "docs/operations.md",
-    "docs/scale.md",
-    "docs/paper-map.md",
-    "docs/privacy.md",
-    "docs/reproduction.md",
-    "docs/results.md",
-    "docs/speed.md",
-    "docs/threats.md",
+    "docs/start/install.md",
+    "docs/research/method.md",
+    "docs/how-to/deploy.md",
+    "docs/research/scale.md",
+    "docs/research/paper-map.md",
+    "docs/how-to/privacy.md",
+    "docs/research/reproduction.md",
+    "docs/research/results.md",
+    "docs/research/speed.md",
+    "docs/concepts/threats.md",
     *(name for name in PAGES if name.startswith("docs/adr/")),
 }
 """Pages to read, with nothing to run."""
@@ -65,7 +65,7 @@ TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MUL
 ELSEWHERE = {"git", "cd", "pip", "python3", ".venv/bin/pip", ".venv/bin/pre-commit"}
 """Commands that pages may show but that are not run here."""
 METHOD = re.compile(r"METHOD ((?:L?\d+(?:, and | and |, )?)+)")
-"""A reference to sections of docs/method.md, as in "METHOD 5" or "METHOD L2, L3, and 3"."""
+"""A reference to sections of the method page, as in "METHOD 5" or "METHOD L2, L3, and 3"."""
 SOURCE = Path(loger.__file__).parent
 MODULES = {
     ".".join(("loger", *file.relative_to(SOURCE).with_suffix("").parts)).removesuffix(
@@ -193,7 +193,7 @@ def resolve(name: str) -> object:
 
 def paper_map() -> list[list[str]]:
     """The rows of the paper map: paper, functions, tests, difference."""
-    text = (DOCS / "paper-map.md").read_text(encoding="utf-8").replace(r"\|", "¦")
+    text = (DOCS / "research" / "paper-map.md").read_text(encoding="utf-8").replace(r"\|", "¦")
     lines = [line for line in text.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
 
@@ -213,7 +213,7 @@ def test_a_row_of_the_paper_map_names_functions_and_tests_that_exist(row: list[s
 
 
 def test_every_reference_to_the_method_leads_to_a_section() -> None:
-    text = (DOCS / "method.md").read_text(encoding="utf-8")
+    text = (DOCS / "research" / "method.md").read_text(encoding="utf-8")
     known = {
         *re.findall(r"^## (\d+)\. ", text, re.MULTILINE),
         *re.findall(r"\*\*(L\d)\.\*\*", text),
@@ -233,7 +233,7 @@ def test_every_reference_to_the_method_leads_to_a_section() -> None:
 
 
 def test_every_module_of_the_api_page_exists_and_is_named_once() -> None:
-    text = (DOCS / "api.md").read_text(encoding="utf-8")
+    text = (DOCS / "reference" / "python.md").read_text(encoding="utf-8")
     shown = re.findall(r"automodule:: (loger[\w.]*)", text)
     assert len(shown) == len(set(shown))
     assert set(shown) <= {*MODULES, "loger"}
@@ -321,5 +321,5 @@ def test_cells_of_stored_tables_are_written_as_documented() -> None:
 
 
 def test_a_page_with_a_changed_figure_is_out_of_date() -> None:
-    text = (DOCS / "results.md").read_text(encoding="utf-8")
+    text = (DOCS / "research" / "results.md").read_text(encoding="utf-8")
     assert tables().up_to_date(text.replace("| 10.34 |", "| 10.35 |")) == text

@@ -1,4 +1,4 @@
-"""docs/paper-map.md is true of the product: what it names is called when a model is fitted, asked
+"""Every function that docs/research/paper-map.md names is called when a model is fitted, asked
 and measured, or is a baseline that `loger compare` runs."""
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def test_every_function_of_the_paper_map_is_on_the_path_of_the_product(called: C
             else:
                 on = any(thing == value for value in constants)
             idle += [] if on else [name]
-    assert not idle, f"named in docs/paper-map.md but never called: {', '.join(idle)}"
+    assert not idle, f"named in docs/research/paper-map.md but never called: {', '.join(idle)}"
 
 
 def test_what_the_product_does_not_call_is_found_out(called: Called) -> None:

@@ -64,9 +64,9 @@ class LOGER(Recommender):
     """Recommendations with the rules and paths that make up their scores.
 
     ``LOGER()`` is the best we know, ``LOGER(LOGERConfig.paper())`` the paper. ``encoder`` makes
-    another encoder than TransE: ``LOGER(encoder=lambda: KGE("RotatE"))``. ``seed`` is short for
-    the setting of that name. ``engine`` is where the work runs (docs/engines.md), an engine or the
-    name of one, such as "ray".
+    another encoder than TransE: ``LOGER(encoder=lambda: KGE("RotatE"))``. ``seed``
+    overrides the setting of that name. ``engine`` says where the work runs: an engine, or the
+    name of one, such as "ray" (docs/how-to/scale-out.md).
     """
 
     learns_from_validation = True

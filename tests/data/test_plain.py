@@ -270,7 +270,9 @@ def test_iso_times_are_seconds_since_1970(write, times):
 
 
 def test_the_documentation_lists_every_name_that_a_column_may_have():
-    page = (Path(__file__).parents[2] / "docs" / "data-formats.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "data-formats.md").read_text(
+        encoding="utf-8"
+    )
     told = {}
     for line in page.splitlines():
         if line.startswith("| ") and line.count("|") == 3:

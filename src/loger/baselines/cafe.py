@@ -43,7 +43,7 @@ SAMPLE = 1000
 @dataclass(frozen=True, slots=True)
 class CAFEConfig(TrainerConfig):
     """Settings of CAFE; paths and their share a pattern are from a search on validation of Beauty,
-    in which epochs, rate, beam and ranking were varied too (docs/results.md)."""
+    in which epochs, rate, beam and ranking were varied too (docs/research/results.md)."""
 
     encoder: TransEConfig = field(default_factory=TransEConfig)
     """The vectors that modules learn to point at, which stay as they are."""

@@ -172,7 +172,7 @@ LAYER_RATE = 0.1
 @dataclass(frozen=True, slots=True)
 class KGATConfig(TrainerConfig):
     """Settings of KGAT; λ, epochs, neighbours, facts, pretraining, temperature and the rate of the
-    layers are from a search on validation of Beauty (docs/results.md), the rest was not varied."""
+    layers come from a search on validation (docs/research/results.md)."""
 
     dimension: int = 64
     """Of the vectors that flow (as in the paper)."""

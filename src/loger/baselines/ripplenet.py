@@ -42,7 +42,7 @@ each interaction in the original."""
 @dataclass(frozen=True, slots=True)
 class RippleNetConfig(TrainerConfig):
     """Settings of RippleNet; λ, epochs and dimension are from a search on validation of Beauty
-    (docs/results.md), what else has no source was not varied."""
+    (docs/research/results.md), what else has no source was not varied."""
 
     dimension: int = 32
     hops: int = 2

@@ -175,7 +175,7 @@ def compare(
         bool | None,
         setting(
             "Tune all methods on validation, or none. Default: those whose grid takes "
-            "minutes; for the others see docs/compare.md."
+            "minutes; for the others see docs/how-to/evaluate.md."
         ),
     ] = None,
     k: Length = 10,

@@ -16,7 +16,7 @@ Loss. All negatives are shared and of the true entity's type, so scoring is a ma
 - ``adversarial``: ½[−log σ(s⁺) − Σ_j a_j log σ(−s_j)], a = softmax(T·s), no gradient (METHOD 2).
 
 Here is what a fitted encoder answers, in NumPy; how it learns is in ``transe_training``. Every
-choice of default was made on validation; docs/results.md has the figures.
+choice of default was made on validation; docs/research/results.md has the figures.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ class Method:
     """Whether it takes a seed; the others draw nothing at random."""
     quick: bool = False
     """Whether its whole grid takes minutes: then it is tuned on the data at hand.
-    docs/compare.md says where the defaults of the others come from."""
+    docs/how-to/evaluate.md says where the defaults of the others come from."""
     grid_name: str = "GRID"
     """What its class calls the grid."""
     searched: bool = False

@@ -12,7 +12,7 @@ from loger.rules import RuleSet
 
 FusionKind = Literal["logit", "sum", "logic"]
 WALK = Walk(first=0.0, item=0.25, user=0.5, fact=0.5, arrive=0.5)
-"""Exponents that validation chose on the Amazon sets (docs/results.md)."""
+"""Exponents that validation chose on the Amazon sets (docs/research/results.md)."""
 
 
 @dataclass(frozen=True, slots=True)

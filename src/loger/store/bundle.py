@@ -29,7 +29,7 @@ from loger.graph import KnowledgeGraph, Relation, Vocabulary
 from loger.graph.checks import check_arrays
 
 MODEL = Kind("loger", "model bundle", 4, "fit again with this version")
-"""What ``LOGER.save`` writes; docs/bundles.md says which versions of loger read which format."""
+"""What ``LOGER.save`` writes; docs/reference/bundles.md lists the formats each version reads."""
 
 _TYPES = {
     "F64": np.float64,

@@ -1,8 +1,8 @@
 """Measure all that a recommender lets be measured.
 
-What each line means, and what it does not, is in docs/faithfulness.md. Everything is averaged
-per user first; intervals are bootstraps over users. What a method does not offer, such as
-scores without some facts, leaves its lines empty.
+docs/concepts/faithfulness.md explains each measure. Everything is averaged per user first;
+intervals are bootstraps over users. Measures that need something a method does not offer, such
+as scores without some facts, stay empty.
 """
 
 from __future__ import annotations
