@@ -30,7 +30,14 @@ from loger.engine.threads import check_not_forked
 from loger.errors import LogerError, NotFittedError, UnknownNameError
 from loger.explain.attribution import Explanation
 from loger.explain.attribution import explain as explain_pairs
-from loger.explain.lists import ListRequest, explained_items
+from loger.explain.lists import (
+    Kind,
+    ListRequest,
+    Member,
+    explained_items,
+    of_kind,
+    recommend_together,
+)
 from loger.explain.questions import Counterfactual, WhatIf, WhyNot
 from loger.explain.reasoned import PathReasoner, Reasoned
 from loger.graph import INTERACTION, Graph, history, whole
@@ -327,10 +334,12 @@ class LOGER(Recommender):
         users: Name | Iterable[Name] | None = None,
         k: int = 10,
         *,
+        history: Name | Iterable[Name] = (),
         explain: bool = False,
         include: Given = None,
         exclude: Given = None,
         diversity: float = 0.0,
+        popularity: float = 0.0,
         at_most: Mapping[str, int] | None = None,
         masks: Mapping[str, Given] | None = None,
         language: str | None = None,
@@ -342,6 +351,9 @@ class LOGER(Recommender):
         knows less than its data have a column ``held_out``, which says of each item whether the
         user has it.
 
+        ``history`` recommends to someone who isn't among the users, or for a basket: the items
+        they have, the latest last.
+
         With ``explain`` a column ``because`` says the first reason of each, ``reasons`` lists those
         that are shown, and ``carried`` is their share of the item's lead.
 
@@ -352,17 +364,122 @@ class LOGER(Recommender):
         a mask; or a function of an item's name. ``masks`` gives such sets names, for
         ``"mask=in-stock AND genre=jazz"``. ``at_most={"has_brand": 2}`` takes no third item of a
         brand, and ``diversity`` (0 … 1) prefers items that share few facts with those above them;
-        scores stay, and ``rank_by_score`` and ``cost`` say what became of places.
+        scores stay, and ``rank_by_score`` and ``cost`` say what became of places. ``popularity``
+        (-1 … 1) changes the scores in favour of rare or of popular items.
 
         ``language`` ("en", "de", "es") and ``wording``, a TOML file or its tables, say in which
         words reasons are told (``loger.rules.wording``); ``style`` ("tile", "sentence" or "debug")
         says how much they tell.
         """
-        wishes = {"diversity": diversity, "at_most": at_most, "masks": masks}
-        beside = self.catalogue_
-        selection = select(self.graph_, include, exclude, catalogue=beside, **wishes)  # type: ignore[arg-type]
+        selection = self.select(include, exclude, diversity, at_most, masks)
         words = wording_of(language, wording, style)
-        return self.selected(users, k, selection, explain=explain, words=words)
+        model = self.with_popularity(popularity)
+        taken = [self._item(v) for v in as_names(history)]
+        if taken:
+            if users is not None:
+                raise LogerError("give users or a history, not both")
+            ranker, guest = model.ranker_.guest(taken)
+            model, users = model.with_ranker(ranker), ranker.graph.vocabulary.names[guest]
+        return model.selected(users, k, selection, explain=explain, words=words)
+
+    def select(
+        self,
+        include: Given = None,
+        exclude: Given = None,
+        diversity: float = 0.0,
+        at_most: Mapping[str, int] | None = None,
+        masks: Mapping[str, Given] | None = None,
+    ) -> Selection:
+        """Filters and wishes for variety, as ``recommend`` takes them."""
+        return select(
+            self.graph_, include, exclude, diversity=diversity, at_most=at_most, masks=masks,
+            catalogue=self.catalogue_,
+        )  # fmt: skip
+
+    def similar(
+        self,
+        items: Name | Iterable[Name],
+        k: int = 10,
+        *,
+        kind: Kind = "similar",
+        less: Name | Iterable[Name] = (),
+        popularity: float = 0.0,
+        include: Given = None,
+        exclude: Given = None,
+        diversity: float = 0.0,
+        at_most: Mapping[str, int] | None = None,
+        masks: Mapping[str, Given] | None = None,
+        language: str | None = None,
+        wording: Words = None,
+        style: str | None = None,
+    ) -> pl.DataFrame:
+        """The k items most like one item or several, best first, each with its reasons.
+
+        The score is what the rules and the encoder say for someone who has just these items,
+        compared with the average item; the parts of ``reasons`` add up to it.
+
+        ``kind`` is "similar" (everything counts), "complements" (only what people have together
+        with these items or after them) or "substitutes" (only facts that items share). ``less``
+        are items to stay away from: what speaks for someone who has them counts against.
+        Items' general appeal doesn't count, unless ``popularity`` asks for it. That, filters and
+        words are as in ``recommend``.
+
+        Returns rank, item, label, score, because, and reasons: ``action``, ``total``, ``text``.
+        """
+        from loger.explain import frames
+
+        selection = self.select(include, exclude, diversity, at_most, masks)
+        words = wording_of(language, wording, style).about_items()
+        members = self.alike(as_names(items), as_names(less), kind, popularity)
+        request = ListRequest(k, selection, True, words=words)
+        return frames.together_table(recommend_together(members, request)).drop("members")
+
+    def alike(
+        self,
+        items: Sequence[str],
+        less: Sequence[str] = (),
+        kind: Kind = "similar",
+        popularity: float = 0.0,
+    ) -> list[Member]:
+        """Who ``similar`` asks: someone who has just these items, against someone with others."""
+        if not items:
+            raise LogerError("similar needs at least one item")
+        ranker = of_kind(self.ranker_.without_appeal().with_popularity(popularity), kind)
+        wanted = [(items, 1.0), (less, -1.0)] if less else [(items, 1.0)]
+        return [Member(*ranker.guest([self._item(v) for v in own]), sign) for own, sign in wanted]
+
+    def recommend_group(
+        self,
+        users: Iterable[Name],
+        k: int = 10,
+        *,
+        popularity: float = 0.0,
+        include: Given = None,
+        exclude: Given = None,
+        diversity: float = 0.0,
+        at_most: Mapping[str, int] | None = None,
+        masks: Mapping[str, Given] | None = None,
+        language: str | None = None,
+        wording: Words = None,
+        style: str | None = None,
+    ) -> pl.DataFrame:
+        """The k best items for several users together, best first.
+
+        The score is the sum of the item's leads: how far it is above the average item for each
+        member. What any of them has is left out. ``members`` lists for each member the lead and
+        the first reason. Everything else is as in ``recommend``.
+        """
+        from loger.explain import frames
+
+        names = as_names(users)
+        if not names:
+            raise LogerError("a group needs at least one user")
+        selection = self.select(include, exclude, diversity, at_most, masks)
+        ranker = self.ranker_.with_popularity(popularity)
+        members = [Member(ranker, self._user(name)) for name in names]
+        request = ListRequest(k, selection, True, words=wording_of(language, wording, style))
+        table = frames.together_table(recommend_together(members, request))
+        return table.drop("because", "reasons")
 
     def selected(
         self,
@@ -624,6 +741,10 @@ class LOGER(Recommender):
         """The model with some users more, who have no interactions yet."""
         graph = whole(self.graph_).with_users([as_name(name) for name in names])
         return self.with_ranker(self.ranker_.on(graph))
+
+    def with_popularity(self, dial: float) -> LOGER:
+        """The model that prefers popular items (dial up to 1) or rare ones (down to -1)."""
+        return self.with_ranker(self.ranker_.with_popularity(dial))
 
     def without_rules(self, places: Iterable[int]) -> LOGER:
         """The model in which some rules, by their place, weigh nothing."""

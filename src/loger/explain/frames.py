@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,19 @@ REASON_COLUMNS: Columns = {
 """What lists also have if they are explained (``record.reasons_in_short``)."""
 
 
+_MEMBER = {"user": pl.String, "lead": pl.Float64, "because": pl.String}
+TOGETHER_COLUMNS: Columns = {
+    "rank": pl.Int32,
+    "item": pl.String,
+    "label": pl.String,
+    "score": pl.Float64,
+    "because": pl.String,
+    "reasons": pl.List(pl.Struct({"action": pl.String, "total": pl.Float64, "text": pl.String})),
+    "members": pl.List(pl.Struct(_MEMBER)),
+}
+"""What a list for several members has (``together_table``)."""
+
+
 def lists_table(
     ranker: Ranker, users: NDArray[np.int64], request: ListRequest, engine: Engine
 ) -> pl.DataFrame:
@@ -64,6 +78,23 @@ def lists_table(
     none = pl.DataFrame(schema={**LIST_COLUMNS, **held_out, **varied, **REASON_COLUMNS})
     shared = ranker, request
     return pl.concat([none, *engine.map("explaining", _explained, blocks(users, BLOCK), shared)])
+
+
+def together_table(records: Sequence[dict[str, Any]]) -> pl.DataFrame:
+    """A list for several members (``recommend_together``), a row per item.
+
+    ``reasons`` are those of all members together, the largest first; those of a member whose taste
+    the list should avoid are negative.
+    """
+    rows = [
+        [
+            *(row[name] for name in ("rank", "item", "label", "score", "because")),
+            sorted((r for m in row["members"] for r in m["reasons"]), key=lambda r: -r["total"]),
+            [{name: m[name] for name in _MEMBER} for m in row["members"]],
+        ]
+        for row in records
+    ]
+    return pl.DataFrame(rows, schema=TOGETHER_COLUMNS, orient="row")
 
 
 def _explained(shared: tuple[Ranker, ListRequest], users: NDArray[np.int64]) -> pl.DataFrame:

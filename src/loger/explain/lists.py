@@ -11,14 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from loger.engine import Engine
+from loger.errors import LogerError, UnknownNameError
 from loger.explain.attribution import BLOCK, Explanation, explain
-from loger.graph import KnowledgeGraph, UserView
+from loger.graph import KnowledgeGraph, UserView, history
 from loger.graph.catalogue import item_relations
 from loger.ranking.ranker import Ranker, Scores, blocks
 from loger.ranking.selection import Chosen, Limit, Selection, item_facts, similarity
@@ -97,6 +98,92 @@ def recommendations(
         for place, item in enumerate(items)
     ]
     return rows, left_out
+
+
+Kind = Literal["similar", "complements", "substitutes"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+
+def of_kind(ranker: Ranker, kind: Kind) -> Ranker:
+    """The ranker by which items are alike in one way.
+
+    "complements" scores by what people have together or one after another, "substitutes" by the
+    facts that two items share, "similar" by everything.
+    """
+    if kind not in KINDS:
+        raise UnknownNameError("kind", kind, KINDS, near=list(KINDS))
+    if kind == "similar":
+        return ranker
+    rules = enumerate(ranker.logic.rules)
+    fits = [k for k, rule in rules if (rule.derived if kind == "complements" else rule.shares_fact)]
+    if not ranker.logic.weights[fits].any():
+        what = "people who had both" if kind == "complements" else "facts that items share"
+        raise LogerError(f"no rule of this model is about {what}, so it can't find {kind}")
+    return ranker.only_rules(fits)
+
+
+class Member(NamedTuple):
+    """Someone whose wishes count in a list for several."""
+
+    ranker: Ranker
+    """Their own: a guest's is the view of that guest."""
+    user: int
+    sign: float = 1.0
+    """1 for someone the list is for, -1 for tastes that it should avoid."""
+
+
+def recommend_together(members: Sequence[Member], request: ListRequest) -> list[dict[str, Any]]:
+    """The k best items for several members at once, as records.
+
+    An item's score is the sum of its leads, each with the member's sign: what the item has for a
+    member beyond the average item. What any of them has is left out. Each record has rank, item,
+    label, score, the first reason of the member with the largest lead, and for each member the
+    signed lead, the shown reasons and, if the request asks for it, the whole explanation.
+    """
+    every = [ranker.scores([user], observed=False) for ranker, user, _ in members]
+    total = np.zeros_like(every[0].total)
+    for (_, _, sign), scores in zip(members, every, strict=True):
+        total += np.float32(sign) * (scores.total - np.float32(scores.mean(0)))
+    for scores in every:
+        total[0, history(scores.graph, scores.users)[1]] = -np.inf
+    graph = members[0].ranker.graph
+    lists = request.selection.best(graph, total, min(request.k, graph.n_items))
+    items = lists.items[0][lists.items[0] >= 0].astype(np.int64)
+    found = [
+        explain(m.ranker, np.full(len(items), m.user), items, request.paths, s, request.words)
+        for m, s in zip(members, every, strict=True)
+    ]
+    names, labels = graph.vocabulary.names, graph.vocabulary.labels
+    rows = []
+    for place, item in enumerate(items.tolist()):
+        told = [
+            _part(member, of_member[place], request.explain)
+            for member, of_member in zip(members, found, strict=True)
+        ]
+        rows.append(
+            {
+                "rank": place + 1,
+                "item": names[item + graph.n_users],
+                "label": labels[item + graph.n_users],
+                "score": sum(part["lead"] for part in told),
+                "because": max(told, key=lambda part: part["lead"])["because"],
+                "members": told,
+            }
+        )
+    return rows
+
+
+def _part(member: Member, e: Explanation, whole: bool) -> dict[str, Any]:
+    """What one member adds to an item's score, and why."""
+    return {
+        "user": e.graph.vocabulary.names[member.user],
+        "lead": member.sign * e.lead,
+        "because": e.because(),
+        "reasons": [
+            {"action": r.action, "total": member.sign * r.total, "text": r.text()} for r in e.shown
+        ],
+        "explanation": e.as_dict() if whole else None,
+    }
 
 
 def explained_items(

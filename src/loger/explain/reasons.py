@@ -192,7 +192,8 @@ class Reason:
         if first is not None:
             short = first.said(words).tile(self.brief)
         else:
-            short = words.tile("close", about=self.brief) if self._told and self.brief else None
+            near = bool(self._told) or words.impersonal
+            short = words.tile("close", about=self.brief) if near and self.brief else None
         return short or words.tile("action", action=self.action)
 
     @property

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from loger.encoder.calibration import Calibration
-from loger.encoder.folding import score_users
+from loger.encoder.folding import folds_in, score_users
 from loger.encoder.protocol import Encoder, Own
 from loger.engine import Engine, LocalEngine
 from loger.engine.topk import places, top_k
@@ -38,6 +38,8 @@ BLOCK = 128
 """Users that one worker scores at a time."""
 COUNTED = 5000
 """Users whose paths by rule are kept."""
+GUEST = "you"
+"""What someone is called who isn't among the users, unless a user is called that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,6 +345,57 @@ class Ranker:
             graph = whole(self.graph).without_interactions([user] * len(remove), remove)
             return self.on(graph.plus([user] * len(add), add, times, strengths))
         return self.on(whole(self.graph).user_view(user, remove, add, times, strengths))
+
+    def guest(
+        self, items: Sequence[int], strengths: Sequence[float] | None = None
+    ) -> tuple[Ranker, int]:
+        """The ranker for someone who isn't among the users and has just these items.
+
+        ``items`` are numbers, the latest last. Returns the ranker and the number of the guest.
+        """
+        if not folds_in(self.encoder):
+            raise LogerError(
+                f"{type(self.encoder).__name__} only knows the users it was trained with; to "
+                "recommend by a history alone, fit with the default encoder"
+            )
+        user = self.graph.n_users
+        return self._guests.user_view(user, (), items, range(len(items)), strengths), user
+
+    @cached_property
+    def _guests(self) -> Ranker:
+        """The ranker with one more user, the last, who has nothing."""
+        graph, name = whole(self.graph), GUEST
+        while name in graph.vocabulary.ids("user"):
+            name += "_"
+        return self.on(graph.with_users([name]))
+
+    def with_popularity(self, dial: float) -> Ranker:
+        """The ranker that prefers popular items (dial up to 1) or rare ones (down to -1).
+
+        S is the logarithm of a rate, and this multiplies the rate by (1 + interactions)^dial: the
+        shift is part of the item's general appeal, the same for every user.
+        """
+        if isinstance(dial, bool) or not isinstance(dial, int | float) or not -1 <= dial <= 1:
+            raise LogerError(f"popularity must be a number from -1 to 1, got {dial!r}")
+        if not dial:
+            return self
+        shifted = self.logic.popularity + dial
+        return replace(self, logic=replace(self.logic, popularity=shifted))
+
+    def without_appeal(self) -> Ranker:
+        """The ranker in which items' general appeal doesn't count, as far as S separates it.
+
+        General appeal is an item's popularity and, where the encoder's score is a plain sum, the
+        encoder's own parts of the item. Other encoders mix the latter with the user's history.
+        """
+        own = None if self.fusion.own is None else (0.0, 0.0)
+        logic = replace(self.logic, popularity=0.0)
+        return replace(self, logic=logic, fusion=replace(self.fusion, own=own))
+
+    def only_rules(self, places: Iterable[int]) -> Ranker:
+        """The ranker that scores by some rules alone, by their place: no encoder, no others."""
+        others = set(range(len(self.logic.rules))) - set(places)
+        return replace(self.without_rules(others), fusion=replace(self.fusion, kind="logic"))
 
     def with_weights(self, weights: ArrayLike) -> Ranker:
         """The ranker with other weights of its rules."""

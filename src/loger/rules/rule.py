@@ -33,6 +33,14 @@ class Rule:
         hops = (f"–{n}→ {t}" for n, t in zip(self.names, self.types[1:], strict=True))
         return " ".join([self.types[0], *hops])
 
+    @property
+    def shares_fact(self) -> bool:
+        """Whether it leads over a fact that two items share, such as their brand."""
+        if len(self) != 3 or self.types[1] != "item" or self.types[2] in ("user", "item"):
+            return False
+        there, back = self.names[1:]
+        return back == there + "⁻¹" or there == back + "⁻¹"
+
     def sentence(self, words: Wording | None = None) -> str:
         """The rule as a person would say it, in English unless other words are given.
 

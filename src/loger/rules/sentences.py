@@ -139,7 +139,7 @@ def _said(hops: Sequence[Hop], words: Wording) -> str:
 
 def _first(hop: Hop, words: Wording) -> str:
     if hop.forward:
-        return words.text("action", **hop.forms.with_object(hop.object(words)))
+        return words.text("action", x=hop.tail, **hop.forms.with_object(hop.object(words)))
     return words.text("action_back", who=hop.tail, **_to_you(hop.forms, words))
 
 

@@ -36,7 +36,9 @@ FORMS = ("you", "one", "many", "that", "those", "something", "someone", "so")
 """How a relation is said: to you, of one, of several; in a clause after who, of one, of several;
 what you did it to; and that another does so too."""
 _OPTIONAL = ("same", "case", "to_you", "done")
-_SECTIONS = ("verbs", "relations", "types", "texts", "tile", "debug", "pronouns", "verb_forms")
+_SECTIONS = (
+    "verbs", "relations", "types", "texts", "tile", "debug", "items", "pronouns", "verb_forms"
+)  # fmt: skip
 STYLES = ("tile", "sentence", "debug")
 """How much a reason says: a few words, whole sentences, or sentences with every number."""
 NAMES = ("nobody", "followed")
@@ -85,11 +87,15 @@ class Wording:
     """One of ``STYLES``."""
     names: str = "nobody"
     """One of ``NAMES``."""
+    impersonal: bool = False
+    """Whether the reasons are about items, not about what somebody did: see ``about_items``."""
 
     def text(self, key: str, **slots: object) -> str:
         """A text of the style with its slots filled in."""
-        other: Mapping[str, str] = self.table["debug"] if self.debug else {}
-        pattern: str = other.get(key) or self.table["texts"][key]
+        pattern: str | None = self.table["items"].get(key) if self.impersonal else None
+        if pattern is None and self.debug:
+            pattern = self.table["debug"].get(key)
+        pattern = pattern or str(self.table["texts"][key])
         return pattern.format(**slots)
 
     def tile(self, key: str, **slots: object) -> str:
@@ -114,6 +120,10 @@ class Wording:
         if style not in self._styles:
             self._styles[style] = replace(self, style=style)
         return self._styles[style]
+
+    def about_items(self) -> Wording:
+        """The same words for reasons why items are alike: nobody's history is behind them."""
+        return replace(self, impersonal=True)
 
     @cached_property
     def _styles(self) -> dict[str, Wording]:
@@ -332,8 +342,8 @@ def _merged(table: Mapping[str, Any], own: Mapping[str, Any], place: str) -> dic
         if not isinstance(words, Mapping):
             out[section] = words
             continue
-        if section in ("texts", "tile", "debug", "verb_forms", "pronouns"):
-            known = table["texts" if section == "debug" else section]
+        if section in ("texts", "tile", "debug", "items", "verb_forms", "pronouns"):
+            known = table["texts" if section in ("debug", "items") else section]
             for key in words:
                 if key not in known:
                     raise LogerError(f"{place}: {UnknownNameError('text', key, known)}")
@@ -351,7 +361,7 @@ def _checked(wording: Wording, place: str) -> Wording:
         for key in complete[section]:
             if key not in wording.table[section]:
                 raise LogerError(f"{where}: the text {section}.{key} is missing")
-    for section in ("texts", "tile", "debug"):
+    for section in ("texts", "tile", "debug", "items"):
         for key, pattern in wording.table[section].items():
             _check_slots(f"{where}, {section}.{key}", pattern, _allowed(section, key))
     for name, forms in wording.table["relations"].items():
@@ -365,7 +375,7 @@ def _checked(wording: Wording, place: str) -> Wording:
 
 def _allowed(section: str, key: str) -> set[str]:
     """The slots that a text may have: those of any shipped language, in any style."""
-    sections = (section,) if section == "tile" else ("texts", "debug")
+    sections = (section,) if section == "tile" else ("texts", "debug", "items")
     tables = [_shipped(language).table[s] for language in LANGUAGES for s in sections]
     return {slot for t in tables if key in t for slot in _slots(t[key])} | {*FORMS, "x"}
 

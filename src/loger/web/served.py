@@ -28,9 +28,6 @@ from loger.web.masks import Masks
 from loger.web.problems import ProblemError
 from loger.web.schemas import Who, Wishes
 
-GUEST = "you"
-"""What a new user is called, unless a known one is."""
-
 
 class Subject(NamedTuple):
     """Who a question is about."""
@@ -52,10 +49,6 @@ class Served:
         self.model = LOGER.load(real)
         self.loaded = time.time()
         self.fingerprint = bundle.fingerprint(real)
-        name = GUEST
-        while name in self.graph.vocabulary.ids("user"):
-            name += "_"
-        self._guests = self.model.with_users([name])  # one user more, who has nothing yet
         self.finder = Finder(self.graph.vocabulary)
         self._examples: dict[tuple[int, Wording], list[dict[str, Any]]] = {}
         self._measures = {str(m.rule): m for m in self.model.mined_.measures}
@@ -180,13 +173,11 @@ class Served:
         """A new user who has some items, perhaps with strengths."""
         if not self.takes_new_users:
             raise ProblemError(409, "this model's encoder knows only the users it was trained with")
-        items = [self.item(v) for v in names]
-        guest = self.graph.n_users  # the last user there
         usual = self.graph.default_strength
         strong = [(told or {}).get(v, usual) for v in names]
-        view = self._guests.ranker_.user_view(guest, (), items, range(len(items)), strong)
-        called = self._guests.graph_.vocabulary.names[guest] if name is None else name
-        return Subject(self._guests.with_ranker(view), guest, called)
+        ranker, guest = self.model.ranker_.guest([self.item(v) for v in names], strong)
+        called = ranker.graph.vocabulary.names[guest] if name is None else name
+        return Subject(self.model.with_ranker(ranker), guest, called)
 
     def label(self, asked: Subject) -> str:
         """What a user is called where people read."""
