@@ -5,7 +5,6 @@ Each has a column ``line`` for messages: the line of a text file, the number of 
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -44,11 +43,7 @@ def _read_file(path: Path) -> pl.DataFrame:
             "is not a table that can be read", path=path, remedy=f"give one of {', '.join(ENDINGS)}"
         )
     if name.endswith(".parquet"):
-        frame = table_files.read_parquet(path)
-        if "line" in pl.read_parquet_schema(io.BytesIO(table_files.read_bytes(path))):
-            lines = pl.read_parquet(io.BytesIO(table_files.read_bytes(path)), columns=["line"])
-            frame = frame.with_columns(lines["line"].alias("line_"))
-        return frame
+        return table_files.read_parquet(path)
     if name.endswith((".jsonl", ".ndjson", ".json")):
         return _read_json(path)
     return _read_delimited(path)

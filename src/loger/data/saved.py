@@ -11,7 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from loger.data.dataset import PARTS, Dataset, Facts, Interactions, Note
-from loger.data.table_files import MARK, check_rows
+from loger.data.table_files import MARK, read_parquet_table
 from loger.engine import files
 from loger.engine.files import Kind, atomic_folder, check_files, read_manifest
 from loger.errors import DataError, LogerError
@@ -127,13 +127,11 @@ def read(folder: Path) -> Dataset:
 
 def _table(path: Path) -> pl.DataFrame:
     """A table of numbers, and of texts in the columns that hold such; no cell of it is empty."""
-    schema, texts = pl.read_parquet_schema(path), _TEXTS.get(path.stem, ())
-    check_rows(path, len(schema), path)
-    for name, dtype in schema.items():
+    table, texts = read_parquet_table(path), _TEXTS.get(path.stem, ())
+    for name, dtype in table.schema.items():
         if not (dtype == pl.String if name in texts else dtype.is_numeric()):
             what = f"{name} must be of {'texts' if name in texts else 'numbers'}, not {dtype}"
             raise DataError(what, path=path, remedy=SAVED.remedy)
-    table = pl.read_parquet(path)
     for column in table:
         if column.null_count():
             raise DataError(f"{column.name} has empty cells", path=path, remedy=SAVED.remedy)

@@ -20,13 +20,12 @@ from typing import Any
 
 import polars as pl
 
+from loger.data import parquet
+from loger.data.parquet import EXPANSION
 from loger.errors import DataError
 
 _PACKINGS: Mapping[str, Any] = {".gz": gzip, ".bz2": bz2, ".xz": lzma}
 COMPRESSIONS = ("", *_PACKINGS)
-EXPANSION, ALWAYS = 100, 64 * 2**20
-"""A compressed file may unpack to so many times its size, or to so many bytes: real tables shrink
-to a fifth or a tenth, and a small file that fills the memory is no table."""
 MAX_COLUMNS, MAX_LINE = 1_000, 10_000_000
 """Of a table, and bytes of a line."""
 ROWS_PER_BLOCK = 100_000
@@ -118,7 +117,7 @@ def read_bytes(path: Path) -> bytes:
 
 def _unpacked(path: Path) -> bytes:
     """What a compressed file unpacks to, unless that is far more than a table's."""
-    most = max(ALWAYS, EXPANSION * path.stat().st_size)
+    most = parquet.budget(path.stat().st_size)
     parts, size = list[bytes](), 0
     with _PACKINGS[path.suffix].open(path, "rb") as file:
         while part := file.read(2**20):
@@ -337,32 +336,33 @@ def check_width(path: Path, names: Sequence[str]) -> None:
         )
 
 
-def check_rows(source: Path | io.BytesIO, columns: int, path: Path) -> None:
-    """Refuse a Parquet table that is far larger in memory than on disk: one value a billion times
-    takes a few bytes there."""
-    rows = pl.scan_parquet(source).select(pl.len()).collect().item()
-    if 8 * rows * columns > max(ALWAYS, EXPANSION * path.stat().st_size):
+def read_parquet_table(path: Path) -> pl.DataFrame:
+    """A Parquet table, refused if it takes far more memory than its size lets expect."""
+    raw = read_bytes(path)
+    try:
+        check_width(path, list(pl.read_parquet_schema(io.BytesIO(raw))))
+        return parquet.read(raw, path.stat().st_size)
+    except parquet.TooLargeError:
+        size = path.stat().st_size
+        most = parquet.budget(size) // 2**20
         raise DataError(
-            f"has {rows:,} rows of {columns:,} columns, more than {EXPANSION} times its size",
+            f"unpacks to more than {most:,} MB, far more than {size:,} bytes should",
             path=path,
             remedy="leave out columns of one value, or write the table as text",
-        )
-
-
-def read_parquet(path: Path) -> pl.DataFrame:
-    """A Parquet table with the number of each row, from 1, as its ``line``."""
-    raw = io.BytesIO(read_bytes(path))
-    try:
-        marks, names = pl.read_parquet_metadata(raw), list(pl.read_parquet_schema(raw))
-        check_width(path, names)
-        check_rows(raw, len(names), path)
-        frame = pl.read_parquet(raw)
-    except (*_LIBRARIES, OSError) as error:
+        ) from None
+    except (*_LIBRARIES, LookupError, OSError, TypeError, ValueError) as error:
         raise DataError(
             f"cannot be read as Parquet ({(str(error).splitlines() or [''])[0][:200]})",
             path=path,
             remedy="write the file again",
         ) from None
+
+
+def read_parquet(path: Path) -> pl.DataFrame:
+    """A Parquet table with the number of each row, from 1, as its ``line``; a column of that name
+    is called ``line_``."""
+    frame = read_parquet_table(path)
+    marks = pl.read_parquet_metadata(io.BytesIO(read_bytes(path)))
     if MARK in marks:
         raise DataError(
             "is a table of a saved data set, whose numbers mean nothing without its manifest",
@@ -371,7 +371,7 @@ def read_parquet(path: Path) -> pl.DataFrame:
         )
     if not len(frame):
         raise DataError("has no rows", path=path, remedy="every file that is given must have rows")
-    return frame.drop("line", strict=False).with_row_index("line", offset=1)
+    return frame.rename({"line": "line_"}, strict=False).with_row_index("line", offset=1)
 
 
 def number(

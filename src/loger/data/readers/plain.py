@@ -292,7 +292,7 @@ def read_whole(
             raise DataError("has no rows", path=source.path, remedy="leave it out, or add rows")
         return source.table
     if source.name.endswith(".parquet"):
-        return table_files.read_parquet(source)
+        return table_files.read_parquet(source).drop("line_", strict=False)
     ending = next((e for e in _SEPARATORS if e in source.suffixes), "")
     return table_files.read_table(
         source,
