@@ -166,3 +166,28 @@ def test_every_printed_command_installs_our_distribution_with_an_extra_that_exis
 def test_the_changelog_has_this_version_with_a_date() -> None:
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     assert re.search(rf"^## \[{re.escape(__version__)}\] - \d{{4}}-\d\d-\d\d$", text, re.M)
+
+
+def test_every_file_of_the_release_names_this_version_and_one_home() -> None:
+    cited = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    recipe = (ROOT / "recipe" / "meta.yaml").read_text(encoding="utf-8")
+    assert f"\nversion: {__version__}\n" in cited
+    assert f'{{% set version = "{__version__}" %}}' in recipe
+    home = PROJECT["urls"]["Repository"]
+    files = [ROOT / "CITATION.cff", *(ROOT / ".github").rglob("*.yml"), ROOT / "pyproject.toml"]
+    for file in files:
+        for address in re.findall(r"https://github\.com/[\w-]+/loger\b", file.read_text()):
+            assert address == home, file
+
+
+def test_the_conda_recipe_needs_what_the_package_needs() -> None:
+    recipe = (ROOT / "recipe" / "meta.yaml").read_text(encoding="utf-8")
+    run = recipe.split("  run:\n")[1].split("  run_constrained:")[0]
+    listed = dict(line.split(" ", 1) for line in re.findall(r"- (\S+ \S+)", run))
+    needed = {"python": PROJECT["requires-python"]}
+    for requirement in map(Requirement, PROJECT["dependencies"]):
+        name = {"torch": "pytorch"}.get(requirement.name, requirement.name)
+        needed[name] = str(requirement.specifier)
+    assert {n: set(v.split(",")) for n, v in listed.items()} == {
+        n: set(v.split(",")) for n, v in needed.items()
+    }
