@@ -567,3 +567,54 @@ def test_all_reasons_are_every_action_and_the_shown_ones_come_first(client, mode
     assert given == pytest.approx(every["score"], abs=1e-9)
     refused = client.get("/v1/explain", params=asked | {"reasons": "some"})
     assert refused.status_code == 422
+
+
+# ── similar items, groups, popularity ───────────────────────────────────────────────────
+
+
+def test_similar_items_are_the_models_own(client, model):
+    item = item_names(model)[3]
+    answer = client.get(f"/v1/items/{item}/similar", params={"k": 4}).json()
+    expected = model.similar(item, 4)
+    assert [row["item"] for row in answer["items"]] == expected["item"].to_list()
+    assert [row["because"] for row in answer["items"]] == expected["because"].to_list()
+    for row in answer["items"]:
+        (member,) = row["members"]
+        assert member["lead"] == pytest.approx(row["score"], abs=1e-9)
+        assert math.fsum(r["total"] for r in member["reasons"]) == pytest.approx(row["score"])
+
+
+def test_more_like_these_and_less_like_those(client, model):
+    more, less = item_names(model)[3:5], item_names(model)[7:8]
+    body = {"items": more, "less": less, "k": 4, "kind": "substitutes", "explain": False}
+    answer = client.post("/v1/similar", json=body).json()
+    expected = model.similar(more, 4, less=less, kind="substitutes")
+    assert [row["item"] for row in answer["items"]] == expected["item"].to_list()
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("/v1/similar", {"items": ["no such item"]}, 404),
+        ("/v1/similar", {"items": []}, 422),
+        ("/v1/similar", {"items": ["x"], "kind": "twins"}, 422),
+        ("/v1/recommendations:group", {"users": ["nobody at all"]}, 404),
+    ],
+)
+def test_what_similar_and_group_cannot_answer_is_refused(client, path, body, status):
+    assert client.post(path, json=body).status_code == status
+
+
+def test_a_group_gets_the_models_own_answer(client, model):
+    users = model.users[:3]
+    answer = client.post("/v1/recommendations:group", json={"users": users, "k": 4}).json()
+    expected = model.recommend_group(users, 4)
+    assert [row["item"] for row in answer["items"]] == expected["item"].to_list()
+    assert [m["user"] for m in answer["items"][0]["members"]] == users
+
+
+def test_popularity_changes_the_list_as_in_the_model(client, model, user):
+    query = {"user": user, "k": 5, "popularity": -1, "explain": False}
+    answer = client.get("/v1/recommendations", params=query).json()
+    expected = model.recommend(user, 5, popularity=-1)
+    assert [row["item"] for row in answer["items"]] == expected["item"].to_list()

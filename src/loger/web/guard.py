@@ -47,7 +47,11 @@ MAX_UPLOADS = 2
 """Long bodies at a time: each may take some hundred MB while it is read."""
 RETRY_AFTER_S = 1
 """When clients that were refused for the load should come back."""
-EXPENSIVE_PATHS = ("/v1/counterfactual", "/v1/recommendations:batch")
+EXPENSIVE_PATHS = (
+    "/v1/counterfactual",
+    "/v1/recommendations:batch",
+    "/v1/recommendations:group",
+)
 WHAT_IF = "/v1/what-if"
 """Makes two lists, so half the length is expensive already."""
 CHEAP = {"k": 20, "paths": 5}

@@ -14,7 +14,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import FileResponse
 
 from loger.explain.attribution import explain
-from loger.explain.lists import ListRequest, changes
+from loger.explain.lists import ListRequest, Member, changes, recommend_together
 from loger.explain.lists import recommendations as recommendations_of
 from loger.explain.questions import Counterfactual, WhyNot
 from loger.explain.record import ReasonedRecord, ShownRecord
@@ -81,7 +81,8 @@ def _recommend(
 ) -> dict[str, Any]:
     model, user, name = served.person(ask)
     request = ListRequest(ask.k, selection, ask.explain, ask.paths, words)
-    items, left_out = recommendations_of(model.ranker_, user, request)
+    ranker = model.ranker_.with_popularity(ask.popularity)
+    items, left_out = recommendations_of(ranker, user, request)
     for row in items:
         _called(row["explanation"], name)
     held_out = len(model.ranker_.held_out)
@@ -122,13 +123,14 @@ def recommendations(
     include: Annotated[s.Filters, Query()] = [],  # noqa: B006
     exclude: Annotated[s.Filters, Query()] = [],  # noqa: B006
     diversity: Annotated[s.Diversity, Query()] = 0.0,
+    popularity: Annotated[s.Popularity, Query()] = 0.0,
     at_most: Annotated[list[s.Limit], Query()] = [],  # noqa: B006
     style: Annotated[s.Style, Query()] = "sentence",
 ) -> s.Recommendations:
     """The k best new items of a known user, each with its reasons."""
     ask = s.AskList(
         user=user, k=k, paths=paths, explain=explain, include=include, exclude=exclude,
-        diversity=diversity, at_most=limits_of(at_most), style=style,
+        diversity=diversity, popularity=popularity, at_most=limits_of(at_most), style=style,
     )  # fmt: skip
     return recommendations_for(request, ask)
 
@@ -147,6 +149,56 @@ def recommendations_batch(request: Request, ask: s.AskLists) -> s.Lists:
     return {  # type: ignore[return-value]
         "lists": [_listed(request, one, chosen) for one in asked]
     }
+
+
+@router.post("/recommendations:group", tags=["recommending"])
+def recommendations_for_group(request: Request, ask: s.AskLists) -> s.JointList:
+    """The k best items for several known users together: each item's score is the sum of how far
+    it is above the average item for each of them."""
+    served = _served(request)
+    people = [served.person(s.Who(user=user)) for user in ask.users]
+    members = [
+        Member(person.model.ranker_.with_popularity(ask.popularity), person.user)
+        for person in people
+    ]
+    rows = _together(request, served, members, ask, _words(request, ask.style))
+    for row in rows:
+        for part, person in zip(row["members"], people, strict=True):
+            part["user"] = person.name
+            _called(part["explanation"], person.name)
+    return {"items": rows}  # type: ignore[return-value]
+
+
+@router.get("/items/{item:path}/similar", tags=["recommending"])
+def similar(
+    request: Request,
+    item: Annotated[s.Name, InPath()],
+    k: Annotated[s.K, Query()] = 10,
+    kind: Annotated[s.SimilarKind, Query()] = "similar",
+    style: Annotated[s.Style, Query()] = "sentence",
+) -> s.JointList:
+    """The k items most like an item, each with its reasons."""
+    return similar_to(request, s.AskSimilar(items=[item], k=k, kind=kind, style=style))
+
+
+@router.post("/similar", tags=["recommending"])
+def similar_to(request: Request, ask: s.AskSimilar) -> s.JointList:
+    """The k items most like one or several items, or unlike others, each with its reasons."""
+    served = _served(request)
+    names = served.graph.vocabulary.names[served.graph.n_users :]
+    items, less = ([names[served.item(v)] for v in given] for given in (ask.items, ask.less))
+    members = served.model.alike(items, less, ask.kind, ask.popularity)
+    words = _words(request, ask.style).about_items()
+    return {"items": _together(request, served, members, ask, words)}  # type: ignore[return-value]
+
+
+def _together(
+    request: Request, served: Served, members: list[Member], ask: s.Wishes, words: Wording
+) -> list[dict[str, Any]]:
+    """A list for several members, as a request wishes it."""
+    selection = _chosen(request)(served, ask)
+    wanted = ListRequest(ask.k, selection, ask.explain, ask.paths, words)
+    return recommend_together(members, wanted)
 
 
 @router.post("/what-if", tags=["recommending"])

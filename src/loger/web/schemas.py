@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.json_schema import SkipJsonSchema
 
+from loger.explain.lists import Kind
 from loger.explain.record import EntityRecord, ExplanationRecord
 
 MOST = 100
@@ -69,6 +70,10 @@ Diversity = Annotated[
         "are held back.",
     ),
 ]
+Popularity = Annotated[
+    float,
+    Field(ge=-1, le=1, description="Below 0 rare items are preferred, above 0 popular ones."),
+]
 AtMost = Annotated[
     dict[Name, Annotated[int, Field(ge=1, le=2**31), WHOLE]],
     Field(
@@ -76,6 +81,13 @@ AtMost = Annotated[
     ),
 ]
 Items = Annotated[list[Name], Field(max_length=MOST_HISTORY)]
+SimilarKind = Annotated[
+    Kind,
+    Field(
+        description="`similar`: everything counts; `complements`: what people have together or "
+        "one after another; `substitutes`: the facts that items share."
+    ),
+]
 
 
 Limit = Annotated[
@@ -144,6 +156,7 @@ class Wishes(BaseModel):
     )
     exclude: Filters = Field(default=[], description="No items that match one of these filters.")
     diversity: Diversity = 0.0
+    popularity: Popularity = 0.0
     at_most: AtMost = {}
 
 
@@ -156,6 +169,15 @@ class AskLists(Wishes):
 
     model_config = ConfigDict(extra="forbid", strict=True)
     users: list[Name] = Field(min_length=1, max_length=MOST, description="Known users.")
+
+
+class AskSimilar(Wishes):
+    """For items like one or several."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    items: Items = Field(min_length=1, description="The items to find others like.")
+    less: Items = Field(default=[], description="Items to stay away from.")
+    kind: SimilarKind = "similar"
 
 
 class AskItem(Who):
@@ -232,6 +254,41 @@ class Recommendation(BaseModel):
     score: float
     variety: Variety | None = Field(description="Null unless diversity or limits were asked for.")
     explanation: ExplanationRecord | None
+
+
+class JointReason(BaseModel):
+    """What one action adds to an item's score."""
+
+    action: str
+    total: float = Field(description="Negative where it counts against the item.")
+    text: str
+
+
+class MemberPart(BaseModel):
+    """What one member adds to an item's score."""
+
+    user: str
+    lead: float = Field(description="How far the item is above the average item for them.")
+    because: str
+    reasons: list[JointReason]
+    explanation: ExplanationRecord | None
+
+
+class Joint(BaseModel):
+    """One item of a list for several."""
+
+    rank: int = Field(ge=1)
+    item: str
+    label: str
+    score: float = Field(description="The sum of the members' leads.")
+    because: str
+    members: list[MemberPart]
+
+
+class JointList(BaseModel):
+    """A list for several, the best first."""
+
+    items: list[Joint]
 
 
 class LeftOut(BaseModel):
