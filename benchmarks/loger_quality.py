@@ -299,14 +299,14 @@ def claims(out: Path) -> dict[str, object]:
     }  # fmt: skip
 
 
-def opacities(out: Path) -> dict[str, object]:
+def encoder_shares(out: Path) -> dict[str, object]:
     """What lower weights of the encoder came to on development users of seed 0."""
     rows = []
     for name in SETS:
         file = out / f"{name}.default.0.json"
         if file.exists():
             tried = json.loads(file.read_text(encoding="utf-8"))["tried"]
-            curve = [str(value) for setting, value, _ in tried if setting == "opacity"]
+            curve = [str(value) for setting, value, _ in tried if setting == "max_encoder_share"]
             rows.append([name, *(text.removeprefix("encoder carries ") for text in curve)])
     return {
         **{k: v for k, v in figures(out).items() if k in ("command", "commit", "machine")},
@@ -376,7 +376,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.write:
         made = {
-            "default": figures, "opacity": opacities, "factorial": factorial, "claims": claims,
+            "default": figures, "encoder-share": encoder_shares,
+            "factorial": factorial, "claims": claims,
         }  # fmt: skip
         for name, told in ((name, make(options.out)) for name, make in made.items()):
             if not told["rows"]:

@@ -21,7 +21,7 @@ from loger.learning.em import EM, ablate_hidden
 from loger.learning.estep import propose_hidden
 from loger.learning.fitted import Round, kept_rounds
 from loger.learning.mstep import candidate_pool
-from loger.learning.tune import Opacity, opacity_curve, smallest_encoder_share
+from loger.learning.tune import EncoderShare, encoder_share_curve, smallest_encoder_share
 from loger.logic.config import EMConfig
 from loger.logic.mining import mine
 from loger.logic.mln import FEATURES
@@ -262,21 +262,23 @@ def able(parts):
     return TransE(TransEConfig(dimension=32, epochs=30)).fit(parts.graph)
 
 
-def test_a_limit_on_opacity_is_kept_and_is_used_up(parts, able, weak):
+def test_a_limit_on_the_encoders_share_is_kept_and_is_used_up(parts, able, weak):
     rules, encoder = weak, able
     free = problem(parts, encoder, rules, rounds=0)
-    opacity = free.encoder_share(free.start())
-    assert opacity > 0.15
-    limited = problem(parts, encoder, rules, rounds=0, opacity=opacity / 2)
+    share = free.encoder_share(free.start())
+    assert share > 0.15
+    limited = problem(parts, encoder, rules, rounds=0, max_encoder_share=share / 2)
     reached = limited.encoder_share(limited.start())
-    assert opacity / 4 < reached <= opacity / 2 + 1e-9
+    assert share / 4 < reached <= share / 2 + 1e-9
     sums = problem(parts, encoder, rules, rounds=0)
     free_sums = sums.encoder_share(sums.start())
-    less = problem(parts, encoder, rules, rounds=0, opacity=free_sums / 2)
+    less = problem(parts, encoder, rules, rounds=0, max_encoder_share=free_sums / 2)
     assert free_sums / 4 < less.encoder_share(less.start()) <= free_sums / 2 + 1e-9
-    logical = problem(parts, encoder, rules, rounds=0, opacity=0.0).start()
+    logical = problem(parts, encoder, rules, rounds=0, max_encoder_share=0.0).start()
     assert logical.fusion.encoder_weight == 0
-    assert problem(parts, encoder, rules, rounds=0, opacity=0.0).encoder_share(logical) == 0
+    assert (
+        problem(parts, encoder, rules, rounds=0, max_encoder_share=0.0).encoder_share(logical) == 0
+    )
 
 
 def test_of_an_additive_model_an_action_gives_what_its_removal_costs(parts, able, weak):
@@ -303,7 +305,7 @@ def test_of_an_additive_model_an_action_gives_what_its_removal_costs(parts, able
     assert errors[0] < 0.05 < 0.2 < errors[1]
 
 
-def test_opacity_is_the_encoders_mean_share_of_the_lead(parts, able, weak):
+def test_the_encoder_share_is_its_mean_share_of_the_lead(parts, able, weak):
     em = problem(parts, able, weak, rounds=0)
     ranker = em.ranker(em.start())
     users, shares = np.array([3, 8, 20]), []
@@ -315,30 +317,30 @@ def test_opacity_is_the_encoders_mean_share_of_the_lead(parts, able, weak):
             lead = total[v] - total[free].mean()
             shares.append((part[v] - part[free].mean()) / lead)
     assert len(shares) == 15
-    assert ranker.opacity(users, 5) == pytest.approx(np.mean(shares), rel=1e-4)
+    assert ranker.encoder_share(users, 5) == pytest.approx(np.mean(shares), rel=1e-4)
 
 
-def test_the_opacity_curve_compares_each_weight_of_the_encoder_with_the_best(parts, able, weak):
+def test_the_curve_of_encoder_shares_compares_each_weight_with_the_best(parts, able, weak):
     em = problem(parts, able, weak, rounds=0)
-    none, whole = opacity_curve(em, [0.0, 1.0])
+    none, whole = encoder_share_curve(em, [0.0, 1.0])
     assert (whole.difference, whole.low, whole.high) == (0, 0, 0)
     assert whole.ndcg == pytest.approx(em.start().trace[0].ndcg, abs=0.02)
-    assert none.opacity == 0 < whole.opacity
+    assert none.share == 0 < whole.share
     assert none.low <= none.difference <= none.high
     assert none.ndcg - whole.ndcg == pytest.approx(none.difference)
     assert whole.free
 
 
-def test_the_least_opacity_is_chosen_that_costs_nothing(parts, able, weak):
+def test_the_smallest_encoder_share_is_chosen_that_costs_nothing(parts, able, weak):
     em = problem(parts, able, weak, rounds=0)
     limited, fitted, tried = smallest_encoder_share(em, em.start())
-    rows = opacity_curve(em)[:-1]
-    assert [name for name, _, _ in tried] == ["opacity"] * len(rows)
+    rows = encoder_share_curve(em)[:-1]
+    assert [name for name, _, _ in tried] == ["max_encoder_share"] * len(rows)
     free = [row for row in rows if row.free]
-    assert limited.config.opacity == (free[0].opacity if free else 1.0)
-    assert limited.encoder_share(fitted) <= limited.config.opacity + 1e-9
-    assert limited.encoder_share(limited.final(fitted)) <= limited.config.opacity + 0.02
-    given = problem(parts, able, weak, rounds=0, opacity=0.4)
+    assert limited.config.max_encoder_share == (free[0].share if free else 1.0)
+    assert limited.encoder_share(fitted) <= limited.config.max_encoder_share + 1e-9
+    assert limited.encoder_share(limited.final(fitted)) <= limited.config.max_encoder_share + 0.02
+    given = problem(parts, able, weak, rounds=0, max_encoder_share=0.4)
     assert smallest_encoder_share(given, fitted) == (given, fitted, [])
 
 
@@ -362,7 +364,7 @@ def test_a_few_users_do_not_take_the_encoder_away(parts, able, weak):
     ],
 )
 def test_a_loss_is_free_if_it_is_small_and_may_be_chance(difference, high, free):
-    assert Opacity(0.5, 0.3, 0.1 + difference, difference, -0.004, high).free == free
+    assert EncoderShare(0.5, 0.3, 0.1 + difference, difference, -0.004, high).free == free
 
 
 @pytest.mark.parametrize(
@@ -370,4 +372,4 @@ def test_a_loss_is_free_if_it_is_small_and_may_be_chance(difference, high, free)
     [(-0.0051, 0.002, False), (-0.0049, 0.002, True), (0.02, 0.029, True), (0.02, 0.031, False)],
 )
 def test_what_may_cost_much_is_not_free_where_users_are_too_few_to_tell(low, high, free):
-    assert Opacity(0.5, 0.3, 0.101, 0.001, low, high).free == free
+    assert EncoderShare(0.5, 0.3, 0.101, 0.001, low, high).free == free

@@ -10,6 +10,7 @@ import pytest
 from loger.encoder import TransEConfig
 from loger.engine.settings import from_names, merged, overridden, parsed, read_toml
 from loger.errors import DataError, LogerError, UnknownNameError
+from loger.logic.config import EMConfig
 from loger.model import LOGERConfig
 
 
@@ -107,3 +108,11 @@ def test_a_setting_of_a_former_version_may_only_have_the_value_that_it_always_ha
     assert from_names(TransEConfig, saved) == now
     with pytest.raises(LogerError, match=r"a.max_history is no longer a setting.*fit again"):
         from_names(TransEConfig, saved | {"max_history": 3}, "a")
+
+
+def test_a_setting_that_was_renamed_is_read_from_bundles_and_named_in_errors() -> None:
+    saved = asdict(LOGERConfig(em=EMConfig(max_encoder_share=0.3)))
+    saved["em"]["opacity"] = saved["em"].pop("max_encoder_share")
+    assert from_names(LOGERConfig, saved).em.max_encoder_share == 0.3
+    with pytest.raises(LogerError, match=r"^em.opacity is now called em.max_encoder_share$"):
+        overridden(LOGERConfig(), parsed(["em.opacity=0.3"]))

@@ -233,8 +233,8 @@ class LOGER(Recommender):
         self, split: Split, *, checkpoint: Path | None = None, progress: Progress = silent
     ) -> EM:
         """The EM problem of a split, with this model's settings or, once fitted, those it chose;
-        for ``ablate_hidden`` and ``opacity_curve``, so some users are kept apart to compare by, be
-        they few. Fits a new encoder, and only on train."""
+        for ``ablate_hidden`` and ``encoder_share_curve``, so some users are kept apart to compare
+        by, be they few. Fits a new encoder, and only on train."""
         settings = replace((self.config_ if self.is_fitted else self.config).em, many_labels=0)
         return self._fit(checkpoint, progress).problem(split)(settings)
 

@@ -51,8 +51,20 @@ def from_names(kind: type[Config], values: Mapping[str, Any], where: str = "") -
     loger.errors.LogerError: there is no value of mining.max_hops
     """
     base = kind()
+    values = _todays_names(base, values)
     _check_complete(base, values, where)
     return overridden(base, values, where)
+
+
+def _todays_names(base: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Saved settings under the names that they have today (``RENAMED`` of their config)."""
+    names = getattr(type(base), "RENAMED", {})
+    out = {names.get(name, name): value for name, value in values.items()}
+    for name, value in out.items():
+        now = getattr(base, name, None)
+        if is_dataclass(now) and isinstance(value, Mapping):
+            out[name] = _todays_names(now, value)
+    return out
 
 
 def _check_complete(base: Any, values: Mapping[str, Any], where: str) -> None:
@@ -69,7 +81,8 @@ def overridden(base: Config, values: Mapping[str, Any], where: str = "") -> Conf
     """The config with some settings changed; a nested config takes a mapping of its own.
 
     A config class may name settings of former versions in ``FORMER``, each with the value that is
-    now a constant: saved settings may still have them, with that value.
+    now a constant: saved settings may still have them, with that value. ``RENAMED`` says what a
+    setting is called today; under its former name only saved settings may have it.
     """
     kind: Any = type(base)
     values = _without_former(getattr(kind, "FORMER", {}), values, where)
@@ -78,6 +91,8 @@ def overridden(base: Config, values: Mapping[str, Any], where: str = "") -> Conf
     changed = {}
     for name, value in values.items():
         at = f"{where}.{name}" if where else name
+        if name in getattr(kind, "RENAMED", {}):
+            raise LogerError(f"{at} is now called {at.removesuffix(name)}{kind.RENAMED[name]}")
         if name not in known:
             near = get_close_matches(name, known)  # by the last name: the path is no likeness
             raise UnknownNameError("setting", at, [at.removesuffix(name) + k for k in near])

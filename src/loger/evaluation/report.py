@@ -496,8 +496,8 @@ def _next(report: Report, faithfulness: Sequence[FaithfulnessReport]) -> str:
     carried = faithfulness[0]["carried_3"] if faithfulness else None
     if carried is not None and carried.mean < CARRIED:
         return (
-            "much of the score has no reason that can be named; a lower em.opacity gives rules "
-            "more of it, and more facts about the items give them more to say"
+            "much of the score has no reason that can be named; a lower em.max_encoder_share gives "
+            "rules more of it, and more facts about the items give them more to say"
         )
     if len(report.users) < FEW:
         return "there are few users, so the figures are rough; measure again with more data"

@@ -174,9 +174,9 @@ class EM(Problem):
         base = (self, self.candidates)
         return self._with(replace(self.config, walk=walk), Candidates(base))
 
-    def with_opacity(self, limit: float) -> EM:
+    def with_max_encoder_share(self, limit: float) -> EM:
         """The same problem with a limit on what the encoder carries."""
-        return self._with(replace(self.config, opacity=limit), self.candidates)
+        return self._with(replace(self.config, max_encoder_share=limit), self.candidates)
 
     def _with(self, config: EMConfig, candidates: Candidates) -> EM:
         other = EM(

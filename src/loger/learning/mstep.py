@@ -106,9 +106,9 @@ def solve(
 
 
 def limit_encoder_share(problem: Problem, pool: Pool, best: MStep) -> MStep:
-    """The best weights, the encoder's lowered until it carries no more than ``opacity`` allows; the
-    others are learned again beside it."""
-    limit = problem.config.opacity
+    """The best weights, the encoder's lowered until it carries no more than ``max_encoder_share``
+    allows; the others are learned again beside it."""
+    limit = problem.config.max_encoder_share
     if limit is None or limit >= 1 or problem.config.fusion != "logit":
         return best
     if problem.encoder_share(best.fitted) <= limit:

@@ -238,7 +238,7 @@ class Problem:
         """How much of the leads of some development users' lists the encoder carries."""
         some = self.dev_users if len(self.dev_users) else self.fit_users
         some = some[:: max(1, len(some) // SHARE_USERS)]
-        return self.ranker(fitted).opacity(some, DEPTH, self.engine)
+        return self.ranker(fitted).encoder_share(some, DEPTH, self.engine)
 
     def _hits(
         self, users: NDArray[np.integer], lists: NDArray[np.int32]

@@ -32,9 +32,9 @@ POPULARITY_EXPONENTS = (0.0, 0.75)
 SHARES = (0.0, 0.25, 0.5, 0.75)
 """Of the encoder's best weight, what is tried."""
 MAX_LOSS = 0.005
-"""Of NDCG: the mean loss that a lower opacity may cost, if chance may have made it too."""
+"""Of NDCG: the mean loss that a lower encoder share may cost, if chance may have made it too."""
 USERS = 1500
-"""Development users on whom opacities are compared."""
+"""Development users on whom encoder shares are compared."""
 MAX_RISK = 0.05
 """Of NDCG: what it may cost at the lower end of the interval, which is to be no wider than twice
 that. By few users little can be told: four whose items no list has would vote for no encoder."""
@@ -154,12 +154,13 @@ def _other(problem: Callable[[EMConfig], EM], best: EM, settings: EMConfig) -> E
 # ── the encoder's share ───────────────────────────────────────────────────────────────────────
 
 
-class Opacity(NamedTuple):
+class EncoderShare(NamedTuple):
     """What one setting of the dial comes to on development users."""
 
+    weight: float
+    """As a share of the encoder's best weight."""
     share: float
-    """Of the encoder's best weight."""
-    opacity: float
+    """How much of the leads the encoder then carries."""
     ndcg: float
     difference: float
     """From the encoder's best weight, paired by user, …"""
@@ -178,29 +179,29 @@ class Opacity(NamedTuple):
     def __str__(self) -> str:
         best = max(self.ndcg - self.difference, 1e-12)
         change, low, high = (f"{x / best:+.1%}" for x in (self.difference, self.low, self.high))
-        return f"encoder carries {self.opacity:.0%}: NDCG {change} ({low} … {high})"
+        return f"encoder carries {self.share:.0%}: NDCG {change} ({low} … {high})"
 
 
-def opacity_curve(em: EM, shares: Sequence[float] = (*SHARES, 1.0)) -> list[Opacity]:
+def encoder_share_curve(em: EM, shares: Sequence[float] = (*SHARES, 1.0)) -> list[EncoderShare]:
     """What lower weights of the encoder come to, the rules' weights learned beside each."""
     return [row for row, _ in _tried(em, shares, derived=True)]
 
 
 def smallest_encoder_share(em: EM, first: FittedLogic) -> tuple[EM, FittedLogic, list[Tried]]:
-    """The first M-step with the least opacity that is free, the problem with that limit, and what
-    was tried; as they were where a limit was given or there is nothing to lower."""
+    """The first M-step with the smallest encoder share that is free, the problem with that limit,
+    and what was tried; as they were where a limit was given or there is nothing to lower."""
     config = em.config
-    settled = config.opacity is not None or not len(em.dev_users)
+    settled = config.max_encoder_share is not None or not len(em.dev_users)
     if settled or config.likelihood != "listwise" or config.fusion != "logit":
         return em, first, []
     if first.fusion.encoder_weight <= 0:
-        return em.with_opacity(0.0), first, []
+        return em.with_max_encoder_share(0.0), first, []
     found = _tried(em, SHARES, any(rule.derived for rule in first.logic.rules))
-    tried: list[Tried] = [("opacity", str(row), row.ndcg) for row, _ in found]
+    tried: list[Tried] = [("max_encoder_share", str(row), row.ndcg) for row, _ in found]
     for row, fitted in found:
         if row.free:
-            return em.with_opacity(row.opacity), fitted, tried
-    return em.with_opacity(1.0), first, tried
+            return em.with_max_encoder_share(row.share), fitted, tried
+    return em.with_max_encoder_share(1.0), first, tried
 
 
 def encoder_lowered(em: EM, shares: Sequence[float], derived: bool = True) -> list[FittedLogic]:
@@ -224,7 +225,9 @@ def encoder_lowered(em: EM, shares: Sequence[float], derived: bool = True) -> li
     return out
 
 
-def _tried(em: EM, shares: Sequence[float], derived: bool) -> list[tuple[Opacity, FittedLogic]]:
+def _tried(
+    em: EM, shares: Sequence[float], derived: bool
+) -> list[tuple[EncoderShare, FittedLogic]]:
     *fitted, best = encoder_lowered(em, (*shares, 1.0), derived)
     free = em.dev_metrics(best, USERS)[0]
     out = []
@@ -234,6 +237,6 @@ def _tried(em: EM, shares: Sequence[float], derived: bool) -> list[tuple[Opacity
         low, high = (float(x) for x in np.quantile(means, [0.025, 0.975]))
         mean, difference = float(ndcg.mean()), float((ndcg - free).mean())
         row = replace(one.trace[0], ndcg=mean, recall=float(recall.mean()))
-        opacity = Opacity(share, em.encoder_share(one), mean, difference, low, high)
-        out.append((opacity, replace(one, trace=(row,))))
+        reached = EncoderShare(share, em.encoder_share(one), mean, difference, low, high)
+        out.append((reached, replace(one, trace=(row,))))
     return out

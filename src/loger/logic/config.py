@@ -46,7 +46,7 @@ class EMConfig:
     negatives: float = 1.0
     """Unobserved items for each held-out one that p and q are calibrated against. q + α·p depends
     on it: against one, q is near 1 for all of a user's best items."""
-    opacity: float | None = None
+    max_encoder_share: float | None = None
     """The most of an item's lead that the encoder may carry, on average over the lists of
     development users; 0 is the purely logical model, 1 sets no limit; None: the least that costs
     nothing that can be told from chance (``listwise`` and ``logit`` only)."""
@@ -95,6 +95,7 @@ class EMConfig:
     FORMER: ClassVar[Mapping[str, Any]] = {
         "taught_users": 200, "fit_pairs": 50_000, "screen_users": 1500,
     }  # fmt: skip
+    RENAMED: ClassVar[Mapping[str, str]] = {"opacity": "max_encoder_share"}
 
     @property
     def active_walk(self) -> Walk | None:

@@ -253,7 +253,7 @@ class Ranker:
         none = _choose((self, k, selection), asked[:0]) if not len(asked) else None
         return Chosen(*map(np.concatenate, zip(*([none] if none else parts), strict=True)))
 
-    def opacity(self, users: ArrayLike, k: int = 10, engine: Engine | None = None) -> float:
+    def encoder_share(self, users: ArrayLike, k: int = 10, engine: Engine | None = None) -> float:
         """The mean share of the lead that the encoder carries, over the k best items of users.
 
         An item's lead is its score less the mean of all items that the user does not have; items
@@ -261,7 +261,7 @@ class Ranker:
         """
         asked = np.unique(np.asarray(users, dtype=np.int64))
         parts = (engine or LocalEngine()).map(
-            "measuring opacity", _shares, blocks(asked), (self, k)
+            "measuring the encoder's share", _shares, blocks(asked), (self, k)
         )
         shares = np.concatenate([np.empty(0), *parts])
         return float(shares.mean()) if len(shares) else 0.0
