@@ -420,10 +420,19 @@ def test_the_log_says_what_each_update_brought(model):
     assert model.updates_ is None
 
 
+def test_interactions_without_times_are_later_than_all_the_model_knows(model):
+    later = model.update([("ann", "new")])
+    (note,) = later.updates_.log[0].notes
+    assert "without a time" in note.what and note.count == 1
+    graph = later.graph_
+    edges, users = graph.interactions
+    ann = edges[users == graph.vocabulary.id("user", "ann")]
+    assert graph.times[ann].tolist() == [model.graph_.times.max() + 1]
+
+
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"interactions": [("ann", "new")]}, "have no times"),
         ({"interactions": 5}, "a file, a frame or rows"),
         ({"interactions": [{"user": "a", "item": "b"}, ("a", "b")]}, "a row is a dict or user"),
         ({"facts": [("a", "purchase", "b")]}, "the name of the interaction itself"),

@@ -64,6 +64,22 @@ class Changes:
         notes = (*self.notes, Note(f"interactions rated below {floor:g} left out", n))
         return replace(self, interactions=rows.filter(~low), notes=notes)
 
+    def timed(self, graph: KnowledgeGraph) -> Changes:
+        """These with a time for each interaction, where the graph knows times: what comes without
+        one is later than all that the graph has."""
+        rows = self.interactions
+        if graph.times is None or not len(rows):
+            return self
+        if "time" not in rows.columns:
+            rows = rows.with_columns(pl.lit(None, pl.Int64).alias("time"))
+        n = rows["time"].null_count()
+        if not n:
+            return self
+        later = int(graph.times.max(initial=0)) + 1
+        rows = rows.with_columns(pl.col("time").cast(pl.Int64).fill_null(later))
+        what = "interactions without a time, taken as later than all that the model knows"
+        return replace(self, interactions=rows, notes=(*self.notes, Note(what, n)))
+
     def plus(self, other: Changes) -> Changes:
         """These and others."""
         return Changes(
@@ -278,14 +294,8 @@ def placed(changes: Changes, graph: KnowledgeGraph) -> Placed:
 
 def _timed(rows: pl.DataFrame, graph: KnowledgeGraph) -> pl.DataFrame:
     """Interactions with times where the graph has them, 0 elsewhere, and strengths."""
-    if graph.times is not None and len(rows) and "time" not in rows.columns:
-        raise DataError(
-            "the model knows when interactions were, and the new ones have no times",
-            remedy="add a time column",
-        )
-    when = pl.col("time").cast(pl.Int64) if "time" in rows.columns else pl.lit(0, pl.Int64)
-    if graph.times is None:
-        when = pl.lit(0, pl.Int64)
+    known = graph.times is not None and len(rows)
+    when = pl.col("time").cast(pl.Int64) if known else pl.lit(0, pl.Int64)
     amount = "strength" if "strength" in rows.columns else "count"
     column, default = "rating" if graph.rated else amount, pl.lit(graph.default_strength)
     strong = pl.col(column).fill_null(default) if column in rows.columns else default

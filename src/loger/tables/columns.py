@@ -28,6 +28,7 @@ from loger.tables.values import (
     cells,
     currencies_of,
     split_cells,
+    stands_for_nothing,
     unit_of,
     unit_within,
     without_address,
@@ -84,9 +85,15 @@ class Work:
         return cells(values).str.zfill(width) if width else cells(values)
 
     def usable(
-        self, frame: pl.DataFrame, good: pl.Series, what: str, column: str, file: str
+        self,
+        frame: pl.DataFrame,
+        good: pl.Series,
+        what: str,
+        column: str,
+        file: str,
+        kept: bool = False,
     ) -> None:
-        """Note rows that cannot be used, or refuse them."""
+        """Note rows that are left out, or ``kept`` in part; with ``strict`` refuse them."""
         bad = frame.filter(~good)
         if not len(bad):
             return
@@ -104,12 +111,18 @@ class Work:
         more = ", ".join(str(n) for n in bad["line"][1:_LINES])
         more = f"; also {more}{', …' * (len(bad) > _LINES)}" if more else ""
         example = f"line {line}{shown}{more}"
-        self.notes.append(Note(f"rows{where} left out: {what}", len(bad), example))
+        out = "" if kept else " left out"
+        self.notes.append(Note(f"rows{where}{out}: {what}", len(bad), example))
 
     def note(self, what: str, rows: pl.DataFrame, column: str) -> None:
         """Note something about these rows, with the first as the example."""
         if len(rows):
             self.notes.append(Note(what, len(rows), str(rows[column][0])))
+
+    def note_missing(self, column: str, values: pl.Series) -> None:
+        """Note cells that say that nothing is known: they are not facts that items share."""
+        words = values.filter(stands_for_nothing(values))
+        self.note(f"{column}: words for a missing value, read as empty", words.to_frame("at"), "at")
 
     def note_strangers(self, kind: str, named: pl.Series, known: Iterable[str], where: str) -> None:
         """Note items (users) of the interactions that their table has not: they may be misspelt."""
@@ -132,13 +145,17 @@ def add_entities(work: Work, entities: EntityTable, table: pl.DataFrame, kind: s
     table, ids = table.filter(first), ids.filter(first)
     work.names[kind] = ids
     if entities.label:
-        titles = pl.DataFrame({"name": ids, "label": cells(table[entities.label])}).drop_nulls()
+        titles = pl.DataFrame(
+            {"name": ids, "label": cells(table[entities.label], names=True)}
+        ).drop_nulls()
         work.labels[kind] = {name: plain_text(label) for name, label in titles.iter_rows()}
     elif kind == "item" and len(ids):
         what = "items go by their ids: no column has names for people; label = … in the mapping"
         work.notes.append(Note(what, len(ids), str(ids[0])))
     for column in entities.columns:
         values = table[column.column]
+        if column.take not in ("leave out", "image"):
+            work.note_missing(column.column, values)
         pairs = pl.DataFrame({"head": ids, "tail": cells(values)})
         if column.take == "bins":
             numbers = as_numbers(values).alias("tail")
@@ -218,6 +235,7 @@ def add_of_interactions(
             remedy="take it as entity, list, series, aspects or 'leave out'",
         )
     rows = pl.int_range(len(interactions), dtype=pl.Int64, eager=True)
+    work.note_missing(column.column, table[column.column])
     values = pl.DataFrame({"head": rows, "tail": cells(table[column.column])}).drop_nulls()
     if column.take == "aspects":
         values, kind = _mined(work, values), "feature"

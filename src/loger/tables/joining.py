@@ -12,7 +12,7 @@ import polars as pl
 
 from loger.errors import DataError
 from loger.tables.reviews.aspects import singular
-from loger.tables.values import cells, mean, zero_width
+from loger.tables.values import are_dates, as_numbers, cells, mean, nearly_all_are, zero_width
 
 _HINTS = {
     "user": [
@@ -86,7 +86,10 @@ def matched(
         best = max(free, key=lambda c: (named(c, _HINTS[what]), "id" in words_of(c)), default="")
         if chosen is not None or (best and named(best, _HINTS[what])):
             return best, ""
-        raise _not_found(what, free, path)
+        guess = _by_values(what, interactions, free)
+        if not guess:
+            raise _not_found(what, free, path)
+        return guess, ""
     hints = _HINTS[what] + (
         [] if table_path is None else [*map(singular, words_of(table_path.stem))]
     )
@@ -102,6 +105,28 @@ def matched(
             what, interactions, table, max(alike, key=lambda p: p.score), path, table_path
         )
     raise _not_found(what, free, path, table, table_path)
+
+
+def _by_values(what: str, interactions: pl.DataFrame, free: Sequence[str]) -> str:
+    """The column that may name items (users) though it isn't called so, or nothing: of those with
+    texts or ids that come again, the one with most values. Users stand before items."""
+    other = _HINTS["user" if what == "item" else "item"]
+    counts = {c: _distinct_ids(interactions[c], c) for c in free}
+    found = [c for c in free if counts[c] and not named(c, other)]
+    if what == "item" and not any(named(c, other) for c in free):
+        found = found[1:]
+    return max(found, key=lambda c: counts[c], default="")
+
+
+def _distinct_ids(values: pl.Series, name: str) -> int:
+    """How many values a column has, if they come again and may be ids: texts, or whole numbers of
+    a column that is called so."""
+    text = cells(values).drop_nulls()
+    if are_dates(values) or not 1 < text.n_unique() < len(text):
+        return 0
+    numbers = nearly_all_are(as_numbers(values), values)
+    whole = bool(text.str.contains(r"^\d+$").all()) and words_of(name)[-1:] == ["id"]
+    return text.n_unique() if whole or not numbers else 0
 
 
 def check_column(frame: pl.DataFrame, column: str | None, file: Path | str | None) -> None:

@@ -221,8 +221,11 @@ def _table(table: object, file: str, what: str) -> pl.DataFrame:
     return frames.read(file if table is None else table)
 
 
-def _interactions(work: Work, table: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The interactions that stay under our names, and the same rows of the table."""
+def _interactions(
+    work: Work, table: pl.DataFrame, new: bool = False
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The interactions that stay under our names, and the same rows of the table; ``new`` ones
+    came after a fit."""
     names = work.mapping.interactions
     if names.behaviour:
         table = _with_target(work, table)
@@ -240,7 +243,6 @@ def _interactions(work: Work, table: pl.DataFrame) -> tuple[pl.DataFrame, pl.Dat
         columns[ours] = as_numbers(table[names.strength])
     if names.time:
         columns["time"] = _times(work, table)
-        needs.append(("time", names.time, "not a time"))
     if names.part:
         parts = cells(table[names.part]).str.to_lowercase()
         columns["part"] = parts.replace_strict(_PARTS, default=None, return_dtype=pl.String)
@@ -250,6 +252,8 @@ def _interactions(work: Work, table: pl.DataFrame) -> tuple[pl.DataFrame, pl.Dat
         good = interactions[ours].is_not_null()
         work.usable(table, good, what, theirs, names.file)
         interactions, table = interactions.filter(good), table.filter(good)
+    if names.time and not new:
+        interactions = _with_first_times(work, interactions, table)
     again = _repeated(table, names)
     where = f" of {Path(names.file).name}" if names.file else ""
     work.note(
@@ -330,6 +334,20 @@ def _times(work: Work, table: pl.DataFrame) -> pl.Series:
     return read.seconds
 
 
+def _with_first_times(work: Work, interactions: pl.DataFrame, table: pl.DataFrame) -> pl.DataFrame:
+    """The interactions, in which those without a readable time come first in their user's history:
+    the user has the item, but nothing says that it came after another."""
+    names, known = work.mapping.interactions, interactions["time"].is_not_null()
+    if not known.any():
+        what, remedy = "no time can be read", 'write dates such as 2024-05-31, or time = ""'
+        path, value = names.file or None, table[names.time].drop_nulls()[:1].to_list()
+        raise DataError(what, path=path, value=value, remedy=remedy)
+    what = "no time can be read; taken as the first of their user"
+    work.usable(table, known, what, names.time, names.file, kept=True)
+    first = pl.col("time").min()
+    return interactions.with_columns(pl.coalesce("time", first.over("user"), first).alias("time"))
+
+
 def _note_low_ratings(work: Work, interactions: pl.DataFrame) -> None:
     """Say that bad ratings count like good ones, and how to leave them out."""
     ratings = interactions["rating"]
@@ -371,8 +389,8 @@ def read_changes(
         given["interactions"], given["items"], facts, given["users"], positive_from=floor
     )
     if known is None or not mapped:
-        return plain
-    return _mapped(known, graph, mapped, positive_from).plus(plain)
+        return plain.timed(graph)
+    return _mapped(known, graph, mapped, positive_from).plus(plain).timed(graph)
 
 
 def _frame(table: object) -> pl.DataFrame | None:
@@ -463,17 +481,16 @@ def _write_ids_alike(work: Work, graph: KnowledgeGraph, tables: Mapping[str, pl.
 def _taken(work: Work, table: pl.DataFrame, floor: float | None) -> pl.DataFrame:
     """The interactions of a table, without those that are rated too low."""
     names = work.mapping.interactions
-    missing = [
-        c for c in (names.rating, names.time, names.behaviour) if c and c not in table.columns
-    ]
+    missing = [c for c in (names.rating, names.behaviour) if c and c not in table.columns]
     if missing:
         raise DataError(
             f"there is no column {missing[0]!r}, which the model was built with",
             remedy="add it; its values may be empty only where the row may be left out",
         )
-    plain_rows = replace(names, part="", columns=())
+    time = names.time if names.time in table.columns else ""
+    plain_rows = replace(names, part="", time=time, columns=())
     work.mapping = replace(work.mapping, interactions=plain_rows)
-    rows, _ = _interactions(work, table)
+    rows, _ = _interactions(work, table, new=True)
     return changes.rated_at_least(rows, floor, work.notes).drop("line")
 
 

@@ -35,6 +35,11 @@ _COIN_FIRST = rf"(?i)^{_COIN}\s*([+-]?[\d.,].*)$"
 _COIN_LAST = rf"(?i)^(.*[\d.,–-])\s*{_COIN}$"
 _NOTHING = r"(?i)^(free|free of charge|for free|gratis|kostenlos|umsonst|gratuit|gratuito)$"
 """What people write for a price of 0."""
+_MISSING = (
+    r"(?i)^(#?n/a|na|n\.a\.|null|nan|unknown|not (known|available)|unbekannt|k\.\s?a\.|"
+    r"desconocid[oa]|[-–—?]*)$"
+)
+"""What people write where they don't know a value. A word such as "none" may be a value."""
 _WHOLE_FLOAT = r"^[+-]?\d+\.0$"
 _SOME_DATE = r"^((19|20)\d\d[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](\d\d|\d{4}))\b"
 _ADDRESS = r"^(.*[^\s<>].*?)\s*<[^<>\s]+@[^<>\s]+>$"
@@ -87,8 +92,13 @@ def mean(values: pl.Series) -> float:
     return float(values.cast(pl.Float64).sum() / max(1, len(values)))
 
 
-def cells(values: pl.Series) -> pl.Series:
-    """The cells as text, empty ones null; the values of a list divided by ``|``."""
+def cells(values: pl.Series, *, names: bool = False) -> pl.Series:
+    """The cells as text, the values of a list divided by ``|``; null where they are empty or say
+    that nothing is known, such as "N/A". With ``names`` such words stay: a film may be "Unknown".
+
+    >>> cells(pl.Series(["Acme", " N/A", "-", "", "none"])).to_list()
+    ['Acme', None, None, None, 'none']
+    """
     kind = values.dtype
     if isinstance(kind, pl.List):
         text = values.list.eval(pl.element().cast(pl.String)).list.join("|")
@@ -100,9 +110,15 @@ def cells(values: pl.Series) -> pl.Series:
     else:
         text = values.cast(pl.String)
     text = text.str.strip_chars().rename("text")
+    text = text.set(text.str.contains("^$" if names else _MISSING).fill_null(False), None)
     if kind == pl.String and text.str.contains(_WHOLE_FLOAT).all() and text.is_not_null().any():
         text = text.str.strip_suffix(".0")  # whole numbers that were written as floats
-    return text.to_frame().select(pl.when(pl.col("text") != "").then("text"))["text"]
+    return text
+
+
+def stands_for_nothing(values: pl.Series) -> pl.Series:
+    """Which cells are filled, but with a word for a missing value."""
+    return cells(values, names=True).is_not_null() & cells(values).is_null()
 
 
 def zero_width(ours: pl.Series, theirs: pl.Series) -> int:
@@ -298,8 +314,8 @@ def without_brackets(text: pl.Series) -> pl.Series:
 
 
 def split_cells(pairs: pl.DataFrame, separator: str) -> pl.DataFrame:
-    """The frame with one row for each part of ``tail``; empty ones are left out."""
+    """The frame with one row for each part of ``tail``; empty and missing ones are left out."""
     if separator:
         pairs = pairs.with_columns(pl.col("tail").str.split(separator)).explode("tail")
-    pairs = pairs.with_columns(pl.col("tail").str.strip_chars())
-    return pairs.filter(pl.col("tail").fill_null("") != "")
+    tail = pl.col("tail").str.strip_chars()
+    return pairs.with_columns(tail).filter(~tail.fill_null("").str.contains(_MISSING))

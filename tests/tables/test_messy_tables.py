@@ -145,14 +145,26 @@ def test_integers_match_text_and_numbers_that_became_floats() -> None:
     assert from_tables(bought, numbers).n_items == N_TRACKS
 
 
-def test_a_few_broken_times_cost_their_rows_and_not_the_column() -> None:
+def test_a_few_broken_times_cost_neither_their_rows_nor_the_column() -> None:
     times = plays()["played_at"].to_list()
     times[4], times[290] = "soon", "31.02."
     dataset = from_tables(plays(played_at=times), tracks())
     assert mapped(plays(played_at=times), tracks()).interactions.time == "played_at"
-    assert dataset.interactions.times is not None
-    (note,) = [n for n in dataset.notes if "not a time" in n.what]
+    events = dataset.interactions
+    assert events.times is not None
+    (note,) = [n for n in dataset.notes if "no time can be read" in n.what]
     assert (note.count, note.example) == (2, "line 5: soon; also 291")
+
+
+def test_who_has_a_thing_without_a_time_has_it_before_all_else() -> None:
+    rows = {"user": ["a", "a", "a", "b"], "item": ["x", "y", "z", "x"],
+            "time": ["2024-01-05", "2024-01-03", "?", ""]}  # fmt: skip
+    dataset = from_tables(pl.DataFrame(rows), user="user", item="item", time="time")
+    days = pl.Series(["2024-01-05", *["2024-01-03"] * 3]).str.to_datetime().dt.epoch("s")
+    assert dataset.interactions.times is not None
+    assert dataset.interactions.times.tolist() == days.to_list()
+    with pytest.raises(DataError, match="no time can be read"):
+        from_tables(pl.DataFrame(rows), user="user", item="item", time="time", strict=True)
 
 
 def test_dates_of_mails_are_times_and_zones_count() -> None:
@@ -177,7 +189,7 @@ def test_dates_of_mails_are_times_and_zones_count() -> None:
 
 def test_where_no_row_is_left_the_reason_is_said() -> None:
     never = plays(played_at=["some day"] * N_PLAYS)
-    with pytest.raises(DataError, match=r"no interactions are left .*not a time: 300.*some day"):
+    with pytest.raises(DataError, match=r"no time can be read, got .*some day.*write dates"):
         from_tables(never, tracks(), time="played_at")
 
 
@@ -196,7 +208,7 @@ def test_day_and_month_have_one_order_in_a_column_and_in_later_updates() -> None
     slashed = [f"0{k % 9 + 1}/1{k % 7}/2024" for k in range(N_PLAYS)]  # up to 16: months first
     slashed[7] = "25/03/2024"
     dataset = from_tables(plays(played_at=slashed), tracks())
-    (note,) = [n for n in dataset.notes if "not a time" in n.what]
+    (note,) = [n for n in dataset.notes if "no time can be read" in n.what]
     assert (note.count, note.example) == (1, "line 8: 25/03/2024")
     assert dataset.catalogue.mapping is not None
     assert dataset.catalogue.mapping["interactions"]["date_order"] == "month first"
@@ -311,14 +323,16 @@ def test_ids_that_have_zeros_of_their_own_are_left_alone() -> None:
     assert from_tables(loans, items=things).n_items == 3
 
 
-def test_low_ratings_are_said_to_count_like_high_ones() -> None:
+def test_low_ratings_are_left_out_or_said_to_count_like_high_ones() -> None:
     stars = [str(1 + k % 5) for k in range(N_PLAYS)]
     made = from_tables(plays(stars=stars), items=tracks())
-    told = [note.what for note in made.notes if "low ratings" in note.what]
-    assert told == ["low ratings that count like high ones (positive_from = 4 leaves them out)"]
-    high = [str(4 + k % 2) for k in range(N_PLAYS)]
-    quiet = from_tables(plays(stars=high), items=tracks())
-    assert len(quiet.notes) <= len(made.notes)
+    assert made.interactions.ratings is not None and min(made.interactions.ratings) == 3
+    every = replace(made.mapping, positive_from=None)
+    told = from_tables(plays(stars=stars), items=tracks(), mapping=every).notes
+    what = "low ratings that count like high ones (positive_from = 4 leaves them out)"
+    assert [n.count for n in told if n.what == what] == [120]
+    high = from_tables(plays(stars=[str(4 + k % 2) for k in range(N_PLAYS)]), items=tracks())
+    assert not [n for n in high.notes if "ratings" in n.what]
 
 
 def test_dates_that_are_written_in_several_ways_are_no_facts() -> None:
@@ -366,7 +380,7 @@ def test_ratings_in_words_and_stars_are_ratings() -> None:
     assert mapped(told, tracks()).interactions.rating == "Bewertung"
     made = from_tables(told, tracks())
     assert made.interactions.ratings is not None
-    assert set(made.interactions.ratings) == {1, 2, 3, 4, 5}
+    assert set(made.interactions.ratings) == {3, 4, 5}  # 1 and 2 are below the middle
 
 
 def test_ratings_that_are_not_numbers_are_no_facts() -> None:
@@ -388,7 +402,7 @@ def test_titles_with_commas_are_titles() -> None:
 def test_numbers_stay_numbers_though_a_few_are_unknown_or_all_have_a_unit() -> None:
     length = [f"{100 + 7 * k} s" for k in range(N_TRACKS)]
     heat = [str(200 + 3 * k) for k in range(N_TRACKS)]
-    heat[3], length[5] = "unknown", ""
+    heat[3], heat[4], length[5] = "hot", "unknown", ""
     size = ["S" if k % 8 == 0 else str(30 + k) for k in range(N_TRACKS)]
     sizes = mapped(plays(), tracks(size=size)).items.columns[-1]
     assert sizes.take == "leave out"  # an eighth is too much to be lost
@@ -398,7 +412,7 @@ def test_numbers_stay_numbers_though_a_few_are_unknown_or_all_have_a_unit() -> N
     assert found["heat"] == ("bins", "numbers from 200 to 317, and 1 that is not")
     assert found["length"] == ("bins", "numbers from 100 to 373")
     (note,) = [n for n in made.notes if "not numbers" in n.what]
-    assert (note.what.split(":")[0], note.count, note.example) == ("heat", 1, "unknown")
+    assert (note.what.split(":")[0], note.count, note.example) == ("heat", 1, "hot")
     labels = {made.vocabulary.labels[e] for e in made.vocabulary.span("length_range")}
     assert "length 100–160 s" in labels
 
@@ -510,3 +524,35 @@ def test_a_mapping_shows_the_relation_that_a_column_makes_and_none_where_it_make
     shown = {row[1]: row[2:4] for row in bare.rows()}
     assert shown["artist"] == ("entity", "has_artist")
     assert shown["shelf"] == ("leave out", "")
+
+
+def test_without_a_table_of_items_their_column_is_guessed_by_its_values() -> None:
+    rows = plays(device=[f"d{k % 3}" for k in range(N_PLAYS)]).with_columns(
+        pl.Series("minutes", [str(k % 60) for k in range(N_PLAYS)]),
+        pl.Series("event", [f"e{k}" for k in range(N_PLAYS)]),
+    )
+    order = ["event", "device", "minutes", "played_at", "user_id", "track_id"]
+    for user, item in (("user_id", "podcast"), ("hash", "podcast"), ("hash", "track_id")):
+        shown = rows.select(order).rename({"user_id": user, "track_id": item})
+        shown = shown if user == "user_id" else shown.drop("device")
+        found = propose(frames.read(shown)).interactions
+        assert (found.user, found.item) == (user, item)
+    with pytest.raises(DataError, match="no column was found that names the item"):
+        propose(frames.read(rows.select("user_id", "minutes", "played_at", "event")))
+
+
+def test_words_for_a_missing_value_are_no_values_and_are_noted() -> None:
+    artists = [("unknown", "N/A", "n/a", "-", "null")[k % 5] if k % 2 else f"A{k % 6}"
+               for k in range(N_TRACKS)]  # fmt: skip
+    moods = [f"calm|{'unknown' if k % 3 else 'loud'}" for k in range(N_TRACKS)]
+    titles = ["Unknown", *(f"Song {k}" for k in range(1, N_TRACKS))]
+    dataset = from_tables(plays(), tracks(artist=artists, mood=moods, title=titles))
+    words = dataset.vocabulary
+    assert {words.names[e] for e in words.span("artist")} == {"A0", "A2", "A4"}
+    assert "unknown" not in words.names
+    assert words.labels[dataset.n_users] == "Unknown"  # a song may be called so
+    (note,) = [n for n in dataset.notes if "missing value" in n.what]
+    assert (note.count, note.example) == (20, "N/A")
+    nobody = plays(user_id=["N/A" if k == 3 else f"u{k % 25}" for k in range(N_PLAYS)])
+    (note,) = [n for n in from_tables(nobody, tracks()).notes if "no user" in n.what]
+    assert (note.count, note.example) == (1, "line 4: N/A")
