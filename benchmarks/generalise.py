@@ -46,7 +46,7 @@ FADING = (
 NEURAL = ("lightgcn", "sasrec")
 FORMATS = ["", ".2f", ".2f", "", ".2f", ".2f", "+.2f", ".4f", ".4f"]
 COLUMNS = [
-    "", "LOGER, NDCG", "Recall", "best control", "NDCG", "Recall", "difference", "p, NDCG",
+    "", "LOGER, NDCG", "Recall", "best baseline", "NDCG", "Recall", "difference", "p, NDCG",
     "p, Recall",
 ]  # fmt: skip
 BEYOND = {"diversity": 1.0, "calibration": 1.0, "novelty": 0.01, "popularity_lift": 0.01}

@@ -1,13 +1,17 @@
 """Sphinx: ``make docs``."""
 
+import sys
+from pathlib import Path
 from typing import Any
 
 from loger import __version__
 
+sys.path.insert(0, str(Path(__file__).parent))  # for generated.py
+
 project = "loger"
 copyright = "2026, the loger maintainers"
 version = release = __version__
-extensions = ["myst_parser", "sphinx.ext.autodoc"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "generated"]
 html_theme = "furo"
 html_title = f"loger {release}"
 exclude_patterns = ["_build"]
