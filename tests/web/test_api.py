@@ -15,7 +15,7 @@ from fastapi.testclient import TestClient
 from prometheus_client.parser import text_string_to_metric_families
 
 from loger.explain.record import SCHEMA
-from loger.explain.render import rows
+from loger.explain.render import carried_text, rows
 from loger.model import LOGER
 from loger.rules.wording import wording_of
 from loger.web import event_routes, routes
@@ -175,6 +175,9 @@ def test_explain_and_why_not_are_the_models_own(client, model, user):
     item = model.recommend(user, 30)["item"][25]
     query = {"user": user, "item": item}
     told = client.get("/v1/explain", params=query).json()
+    assert told.pop("summary") == carried_text(told)
+    every = client.get("/v1/explain", params=query | {"reasons": "all"}).json()
+    assert every["summary"] == carried_text(told)
     assert told.pop("rows") == [row._asdict() for row in rows(told)]
     assert told == model.explain(user, item).as_dict()
     told = client.get("/v1/why-not", params=query).json()
@@ -208,7 +211,7 @@ def test_the_http_schema_of_explanations_is_that_of_the_library(client):
     told = parts["ExplanationRecord"]["properties"]["rank"]
     assert told["description"] == "Among all items that the user does not have."
     told = parts["ShownRecord"]["properties"]  # all of the above, with the rows
-    assert told.keys() - parts["ExplanationRecord"]["properties"].keys() == {"rows"}
+    assert told.keys() - parts["ExplanationRecord"]["properties"].keys() == {"rows", "summary"}
     assert told["rank"] == parts["ExplanationRecord"]["properties"]["rank"]
 
 
@@ -486,7 +489,7 @@ def test_pages_load_nothing_from_elsewhere(client):
         assert "innerHTML" not in text
 
 
-SCRIPTS = ("app", "api", "docs", "dom", "picker", "picture", "reasons", "rules")
+SCRIPTS = ("app", "api", "docs", "dom", "picker", "picture", "reasons", "rules", "words")
 
 
 def test_a_new_bundle_is_taken_up_while_requests_go_on(tmp_path: Path, bundle: Path):
@@ -618,3 +621,13 @@ def test_popularity_changes_the_list_as_in_the_model(client, model, user):
     answer = client.get("/v1/recommendations", params=query).json()
     expected = model.recommend(user, 5, popularity=-1)
     assert [row["item"] for row in answer["items"]] == expected["item"].to_list()
+
+
+def test_types_and_relations_are_called_by_words_of_the_language_asked_for(client):
+    german = client.get("/v1/about", headers={"Accept-Language": "de"}).json()
+    assert german["kinds"]["brand"] == "Marke" and german["kinds"]["user"] == "Person"
+    assert german["verbs"]["purchase"] == "hat gekauft"
+    assert german["verbs"]["has_brand"] == ""  # the kind says it
+    english = client.get("/v1/about").json()
+    assert english["kinds"]["in_stock"] == "in stock"  # not in the graph
+    assert english["verbs"]["purchase"] == "bought"

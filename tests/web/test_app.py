@@ -21,7 +21,9 @@ import pytest
 import uvicorn
 
 from loger.explain.record import facts_about
+from loger.explain.render import carried_text, rows
 from loger.model import LOGER
+from loger.rules.wording import wording_of
 from loger.web.app import create_app
 from loger.web.config import ServeConfig
 from web_shop import HOSTILE
@@ -219,54 +221,72 @@ def test_an_item_shows_its_sum_its_picture_and_its_sentences(browser, model):
     assert browser.texts(".sum [title] span") == [
         "encoder", "rules", "popularity", "prior", "score",
     ]  # fmt: skip
-    assert "exactly" in browser.one(".sum + p").text
+    assert browser.one(".sum + p").text == "The parts add up to the score."
     sentences = browser.texts(".because-list li span:last-child")
     assert sorted(sentences) == sorted(told.sentences())
-    drawn = [part.path.entities for part in drawn_paths(told)]
+    drawn = [drawn_entities(model, part) for part in drawn_paths(told)]
     nodes = {(k == len(path) - 1 or k, e) for path in drawn for k, e in enumerate(path)}
     assert len(browser.all(".picture .node")) == len(nodes)
 
 
 def drawn_paths(told, most=6):
     """The strongest path of each of the first reasons, then the next ones; by contribution."""
-    own = [reason.paths for reason in told.reasons if reason.total > 0][:5]
+    own = [reason.paths for reason in told.shown if reason.total > 0]
     first = strongest(path for paths in own for path in paths[:1])
     return strongest([*first, *strongest(path for paths in own for path in paths[1:])][:most])
+
+
+def drawn_entities(model, part):
+    """The entities of a path; all other people are one, because nobody is named."""
+    n = model.graph_.n_users
+    return [-1 if k and entity < n else entity for k, entity in enumerate(part.path.entities)]
 
 
 def strongest(paths):
     return sorted(paths, key=lambda path: -path.contribution)
 
 
-def test_actions_lead_from_the_mean_item_to_the_score_the_strongest_first(browser, model):
+def test_the_rows_lead_from_the_average_item_to_the_score(browser, model):
     user = shown_user(model)
-    item = model.recommend(user, 2)["item"][1]
-    browser.open(f"/#user={user}&item={item}")
-    browser.until(lambda: browser.texts("#reasons h2") == [item])
-    told = model.explain(user, item)
-    values = [float(v) for v in browser.values(".waterfall > li", "data-value")]
-    assert values[0] == pytest.approx(told.mean, abs=1e-6)
-    assert values[0] + sum(values[1:-1]) == pytest.approx(values[-1], abs=1e-6)
-    assert values[-1] == pytest.approx(told.score, abs=1e-6)
-    actions = browser.values(".waterfall > li[data-reasons]", "data-value")
-    assert [float(v) for v in actions] == pytest.approx([r.total for r in told.reasons[:12]])
-    assert f"{round(100 * told.carried)} % of the lead" in browser.one("#reasons").text
+    for item in model.recommend(user, 3)["item"]:
+        browser.open(f"/#user={user}&item={item}")
+        browser.until(lambda item=item: browser.texts("#reasons h2") == [item])
+        told = model.explain(user, item)
+        values = [float(v) for v in browser.values(".waterfall > li", "data-value")]
+        assert values[0] == pytest.approx(told.mean, abs=1e-6)
+        assert values[0] + sum(values[1:-1]) == pytest.approx(values[-1], abs=1e-6)
+        assert values[-1] == pytest.approx(told.score, abs=1e-6)
+        listed = rows(told.as_dict())
+        assert values[1:-1] == pytest.approx([row.contribution for row in listed])
+        assert browser.texts(".waterfall .what")[1:-1] == [row.label for row in listed]
+        assert browser.one(".summary").text == f"{carried_text(told.as_dict())}."
 
 
-def test_a_click_on_an_action_shows_its_evidence(browser, model):
+def test_a_click_on_a_reason_shows_its_evidence(browser, model):
     user = shown_user(model)
     browser.open(f"/#user={user}")
     told = model.explain(user, browser.ranking()[0])
-    second = browser.all(".waterfall button")[1]
-    shown = ".waterfall > li[data-reasons='1'] .evidence li > span:last-child"
-    assert not browser.one("#evidence-1").is_displayed()
-    second.send_keys("\ue007")
-    assert browser.one("#evidence-1").is_displayed()
-    assert second.get_attribute("aria-expanded") == "true"
-    texts = browser.texts(shown)
-    assert all(any(part.text in text for text in texts) for part in told.reasons[1].evidence)
-    second.send_keys("\ue007")
-    assert not browser.one("#evidence-1").is_displayed()
+    first = browser.all(".waterfall button")[0]
+    assert not browser.one("#below-0").is_displayed()
+    first.send_keys("\ue007")
+    assert browser.one("#below-0").is_displayed()
+    assert first.get_attribute("aria-expanded") == "true"
+    texts = browser.texts("#below-0 .evidence li > span:last-child")
+    assert all(any(part.text in text for text in texts) for part in told.shown[0].evidence)
+    first.send_keys("\ue007")
+    assert not browser.one("#below-0").is_displayed()
+
+
+def test_the_rest_of_the_history_opens_to_every_other_action(browser, model):
+    user = shown_user(model)
+    browser.open(f"/#user={user}")
+    told = model.explain(user, browser.ranking()[0])
+    (rest,) = (row for row in rows(told.as_dict()) if row.kind == "others")
+    n = len(told.shown)
+    browser.all(".waterfall button")[n].send_keys("\ue007")
+    browser.until(lambda: browser.texts(f"#below-{n} li"))
+    assert browser.texts(f"#below-{n} li > :last-child") == [r.action for r in told.reasons[n:]]
+    assert sum(r.total for r in told.reasons[n:]) == pytest.approx(rest.contribution)
 
 
 def test_an_action_and_its_paths_light_up_together(browser, model):
@@ -323,8 +343,9 @@ def test_lines_are_as_wide_as_what_goes_over_them(browser, model):
         browser.until(lambda item=item: browser.texts("#reasons h2") == [item])
         flows: dict[tuple[object, ...], float] = {}
         for part in drawn_paths(model.explain(user, item)):
-            for k, edge in enumerate(part.path.edges):
-                key = (k, k == len(part.path) - 1, *edge)
+            ids = drawn_entities(model, part)
+            for k, relation in enumerate(part.path.relations):
+                key = (k, k == len(part.path) - 1, ids[k], relation, ids[k + 1])
                 flows[key] = flows.get(key, 0) + part.contribution
         expected = [1.5 + 10 * flow / max(flows.values()) for flow in flows.values()]
         assert sorted(map(float, browser.values(".edge", "stroke-width"))) == pytest.approx(
@@ -387,7 +408,7 @@ def test_why_not_tells_what_is_missing(browser, model):
     item = next(v for v in others if v != model.items[0])  # the first has markup for a label
     browser.open(f"/#user={user}").pick("#why-not input", item)
     browser.until(lambda: browser.texts("#reasons h2") == [item])
-    assert "below the last of 10" in browser.one("#reasons").text
+    assert "below number 10" in browser.one("#reasons").text
 
 
 def test_a_counterfactual_is_searched_for_and_its_list_shown(browser, model):
@@ -503,9 +524,9 @@ def test_facts_tell_items_of_one_name_apart(browser, model):
     item = browser.ranking()[0]
     browser.one(".facts summary").send_keys("\ue007")
     told = dict(zip(browser.texts(".facts dt"), browser.texts(".facts dd"), strict=True))
-    assert told["id"] == item
+    assert told["ID"] == item
     known = facts_about(model.graph_, model.items.index(item), model.catalogue_)
-    assert [*told] == ["id", *(fact["words"] for fact in known)]
+    assert [*told] == ["ID", *(fact["words"] for fact in known)]
     assert {"brand", "category"} & {*told}
 
 
@@ -569,6 +590,160 @@ def test_the_examples_of_the_documentation_run_as_they_are(browser):
             # To reload needs a key, which this server has not; this model has no reasoner.
             place = urlsplit(url).path.rpartition("/")[2]
             assert (place, error.code) in {("reload", 403), ("reasoner", 409)}
+
+
+# ── what is shown while there is no list, and in which language ─────────────────────────
+
+
+def test_a_list_shows_whole_tiles(browser, model):
+    user = shown_user(model)
+    browser.open(f"/#user={user}", width=390)
+    listed = model.recommend(user, 10, explain=True, style="tile")
+    assert browser.texts("#list .because") == listed["because"].to_list()
+    cut = "return [...document.querySelectorAll('#list .because')]"
+    assert not any(browser.run(f"{cut}.map((e) => e.scrollHeight > e.clientHeight + 1)"))
+
+
+def offline(browser, is_offline: bool) -> None:
+    browser.driver.execute_cdp_cmd("Network.enable", {})
+    speed = {"latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
+    told = {"offline": is_offline, **speed}
+    browser.driver.execute_cdp_cmd("Network.emulateNetworkConditions", told)
+
+
+def test_without_a_server_no_old_list_stays_and_one_can_try_again(browser, model):
+    user = shown_user(model)
+    browser.open(f"/#user={user}")
+    item = browser.values("#history input", "data-owned")[0]
+    offline(browser, True)
+    browser.all("#history input")[0].send_keys(" ")
+    browser.until(lambda: browser.texts("#gone .notice"))
+    assert browser.ranking() == []
+    assert "The server isn't responding." in browser.one("#gone").text
+    assert browser.texts("#reasons .waterfall") == []
+    offline(browser, False)
+    expected = model.what_if(user, remove=[item]).as_dict()["after"]
+    browser.until(lambda: browser.ranking() == expected)  # it tries by itself
+    browser.settled()
+    assert browser.all("#again") == []
+    assert all("ERR_INTERNET_DISCONNECTED" in text for text in browser.complaints())
+
+
+def test_a_list_under_way_says_so(browser, model):
+    browser.open(f"/#user={shown_user(model)}")
+    assert browser.values("#list, #reasons", "aria-busy") == ["false", "false"]
+    browser.run(
+        "const send = window.fetch; window.fetch = (...given) => new Promise((done) => "
+        "{ window.release = () => done(send(...given)); })"
+    )
+    browser.all("#history input")[0].send_keys(" ")
+    browser.until(lambda: browser.run("return Boolean(window.release)"))
+    assert browser.values("#list, #reasons", "aria-busy") == ["true", "true"]
+    browser.open()  # begins with a list under way, too
+    page = urlopen(browser.server, timeout=30).read().decode()
+    assert (
+        page.count('class="ghost"') == 5
+        and 'id="list" aria-labelledby="list-title" aria-busy="true"' in page
+    )
+
+
+def test_a_list_without_items_says_why(browser, model):
+    user = shown_user(model)
+    brand = model.graph_.vocabulary.names[model.graph_.vocabulary.span("brand")[1]]
+    wanted = f'brand="{brand}" AND NOT brand="{brand}"'
+    browser.open(f"/#{urlencode({'user': user, 'include': wanted})}")
+    assert browser.ranking() == []
+    assert browser.texts("#gone .notice") == ["Nothing matches these filters."]
+
+
+def test_a_history_that_goes_on_fades_until_its_end(browser, model):
+    many = max(range(10), key=lambda u: len(model.graph_.neighbours(u, 0)))
+    browser.open(f"/#user={shown_user(model, many)}", width=390)
+    n = len(browser.all("#history li"))
+    assert browser.one("#history-hint").text.startswith(f"{n} items.")
+    assert browser.run(
+        "const e = document.getElementById('history'); return e.scrollHeight > e.clientHeight"
+    )
+    assert browser.values("#history", "class") == ["checks more"]
+    browser.run("const e = document.getElementById('history'); e.scrollTop = e.scrollHeight")
+    browser.until(lambda: browser.values("#history", "class") == ["checks"])
+
+
+ENCODER = """
+const send = window.fetch;
+window.fetch = async (...given) => {
+  const answer = await send(...given);
+  if (!given[0].endsWith('/explain')) return answer;
+  const told = { ...await answer.json(), rank: 1, rank_without_logic: 7, encoder: arguments[0] };
+  return new Response(JSON.stringify(told), { status: 200 });
+};
+"""
+
+
+@pytest.mark.parametrize(
+    ("encoder", "said"), [(0.5, "Rank 1 (7 without the rules)"), (0, "Rank 1")]
+)
+def test_the_rank_without_rules_is_shown_only_if_the_encoder_counts(browser, model, encoder, said):
+    browser.open(f"/#user={shown_user(model)}")
+    browser.run(ENCODER, encoder)
+    browser.all("#list button")[1].send_keys("\ue007")
+    browser.until(lambda: any(t.startswith(f"{said}, ") for t in browser.texts("#reasons h2 + p")))
+
+
+@pytest.mark.parametrize(
+    ("language", "said"),
+    [
+        ("en", ["Recommendations", "Rules", "Compare"]),
+        ("de", ["Empfehlungen", "Regeln", "Vergleich"]),
+        ("es", ["Recomendaciones", "Reglas", "Comparar"]),
+    ],
+)
+def test_the_page_speaks_the_readers_language(browser, model, language, said):
+    user = shown_user(model)
+    browser.open(f"/#user={user}")
+    browser.one("#settings summary").send_keys("\ue007")
+    browser.run(
+        "const e = document.getElementById('language'); e.value = arguments[0];"
+        "e.dispatchEvent(new Event('change'))",
+        language,
+    )
+    browser.until(lambda: browser.texts("nav button") == said)
+    browser.settled()
+    assert browser.run("return document.documentElement.lang") == language
+    item = browser.ranking()[0]
+    told = model.explain(user, item, language=language)
+    words = wording_of(language)
+    assert browser.texts(".waterfall .what")[1:-1] == [
+        row.label for row in rows(told.as_dict(), words)
+    ]
+    kinds = {words.kind(kind) for kind in model.graph_.vocabulary.types}
+    assert {*browser.texts(".picture .kind")} <= kinds
+    browser.driver.refresh()
+    browser.until(lambda: browser.run("return document.body.dataset.ready"))
+    assert browser.texts("nav button") == said
+
+
+def test_settings_line_up(browser):
+    browser.open()
+    browser.one("#settings summary").send_keys("\ue007")
+    sizes = browser.run(
+        "return [...document.querySelectorAll('#settings select, #settings input[type=text]')]"
+        ".map((e) => [e.offsetHeight, e.scrollWidth <= e.clientWidth + 2])"
+    )
+    assert len(sizes) >= 8
+    assert len({height for height, _ in sizes}) == 1 and sizes[0][0] >= 36
+
+
+def test_names_in_the_documentation_are_whole_on_a_phone(browser):
+    browser.open("/docs", width=390)
+    lines = "return [...document.querySelectorAll('td:first-child code')]"
+    names = browser.run(f"{lines}.map((e) => [e.textContent, e.getClientRects().length])")
+    assert len(names) > 100
+    assert [name for name, n in names if n > 1] == []
+    links = browser.values(".contents a", "href")
+    assert len(links) > 20
+    ids = browser.values("[id]", "id")
+    assert {link.removeprefix("#") for link in links} <= {*ids}
 
 
 AXE = files("axe_core_python").joinpath("axe.min.js").read_text(encoding="utf-8")

@@ -229,6 +229,8 @@ class ShownRecord(ExplanationRecord):
 
     rows: list[RowRecord]
     """The reasons first, then all other actions, the item's appeal, and what is opaque."""
+    summary: str
+    """How much of the lead the strongest reasons explain, in words."""
 
 
 @dataclass(frozen=True)

@@ -185,6 +185,12 @@ class Wording:
             self._made[key] = self._forms(*key)
         return self._made[key]
 
+    def verb(self, name: str, head_type: str, tail_type: str) -> str:
+        """What a relation says without its object: bought. Empty if its head simply has its tail,
+        since the tail's kind says that."""
+        forms = self.forms(name, head_type, tail_type)
+        return "" if forms.has else " ".join(forms.patterns["one"].replace("{x}", "").split())
+
     def _forms(self, name: str, head_type: str, tail_type: str) -> Forms:
         relations, verbs = self.table["relations"], self.table["verbs"]
         plain = name.split("[")[0]

@@ -148,6 +148,8 @@ def about(request: Request) -> s.About:
     served, graph = service.served, service.served.graph
     beside = [column.type for column in served.model.catalogue_.filter_only]
     measured, held_out = served.model.measured_, len(served.model.ranker_.held_out)
+    words = service.words(request.headers.get("accept-language", ""))
+    types = list(graph.vocabulary.types)
     return s.About(
         version=__version__,
         fingerprint=served.fingerprint,
@@ -155,8 +157,10 @@ def about(request: Request) -> s.About:
         items=graph.n_items,
         facts=graph.n_triples,
         rules=len(served.model.rules_),
-        types=list(graph.vocabulary.types),
+        types=types,
         beside=list(dict.fromkeys(beside)),
+        kinds={name: words.kind(name) for name in (*types, *beside)},
+        verbs={r.name: words.verb(r.name, r.head_type, r.tail_type) for r in graph.relations},
         filters=fact_names(graph, served.model.catalogue_),
         interaction=graph.relations[0].name,
         fusion=served.model.config_.em.fusion,

@@ -18,7 +18,7 @@ from loger.explain.lists import ListRequest, Member, changes, recommend_together
 from loger.explain.lists import recommendations as recommendations_of
 from loger.explain.questions import Counterfactual, WhyNot
 from loger.explain.record import ReasonedRecord, ShownRecord
-from loger.explain.render import rows
+from loger.explain.render import carried_text, rows
 from loger.ranking.selection import Selection, limits_of
 from loger.rules import Wording
 from loger.updates.feedback import new_id, shown
@@ -252,7 +252,11 @@ def explain_for(request: Request, ask: s.AskItem) -> ShownRecord:
     words = _words(request, ask.style)
     found = explain(model.ranker_, users, items, ask.paths, words=words)[0]
     record = found.as_dict(every=ask.reasons == "all") | {"user": name}
-    return record | {"rows": [row._asdict() for row in rows(record, words)]}  # type: ignore[return-value]
+    listed = record | {"reasons": record["reasons"][: len(found.shown)]}
+    return record | {  # type: ignore[return-value]
+        "rows": [row._asdict() for row in rows(record, words)],
+        "summary": carried_text(listed, words),
+    }
 
 
 @router.get("/explain/reasoner", tags=["explaining"])

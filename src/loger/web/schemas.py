@@ -496,6 +496,10 @@ class About(BaseModel):
     beside: list[str] = Field(
         description="Types of values that are not in the graph, and may be filtered by."
     )
+    kinds: dict[str, str] = Field(description="What each type is called in the language asked for.")
+    verbs: dict[str, str] = Field(
+        description="What each relation says in that language; empty if only that the head has it."
+    )
     filters: list[str]
     interaction: str
     fusion: str

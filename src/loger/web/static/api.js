@@ -1,12 +1,9 @@
 // The HTTP API of this server; see /docs.
 
 import { byId, problem } from "/static/dom.js";
+import { say, spoken } from "/static/words.js";
 
 const KEY = "loger-key";
-let language = "";
-
-// Sentences come in this language; without one, in the browser's.
-export const speak = (name) => { language = name; };
 
 function askForKey() {
   const dialog = byId("key-dialog");
@@ -20,8 +17,7 @@ function askForKey() {
 }
 
 async function call(method, path, body) {
-  const headers = { Accept: "application/json" };
-  if (language) headers["Accept-Language"] = language;
+  const headers = { Accept: "application/json", "Accept-Language": spoken() };
   const key = sessionStorage.getItem(KEY);
   if (key) headers["X-API-Key"] = key;
   if (body) headers["Content-Type"] = "application/json";
@@ -29,8 +25,9 @@ async function call(method, path, body) {
   try {
     answer = await fetch(`/v1/${path}`, { method, headers, body: body && JSON.stringify(body) });
   } catch {
-    problem("The server does not answer.");
-    throw new Error("no answer");
+    const said = say("The server isn't responding.");
+    problem(said);
+    throw new Error(said);
   }
   if (answer.status === 401 && byId("key-dialog")) {
     await askForKey();

@@ -1,10 +1,11 @@
 // The app: who it is about, what is switched off, which item is being looked at.
 
-import { get, post, speak } from "/static/api.js";
-import { byId, h, plural, show, signed, words } from "/static/dom.js";
+import { get, post } from "/static/api.js";
+import { byId, h, show } from "/static/dom.js";
 import { picker } from "/static/picker.js";
 import { reasons, testing } from "/static/reasons.js";
 import { drawCompare, drawRules } from "/static/rules.js";
+import { LANGUAGES, kind, learn, number, plural, say, signed, speak } from "/static/words.js";
 
 const PATHS = 8;
 const state = {
@@ -17,7 +18,7 @@ const state = {
   k: 10,
   include: [], exclude: [], // filters: {type, name, label} or {text}
   diversity: 0, limit: null, // {name, most}
-  language: "", // of sentences; "": the browser's
+  language: "", // "": the browser's
   other: null, // the second person in Compare
   missing: null, // the name of a user who does not exist, from the address
   view: "people", item: null, list: [],
@@ -45,6 +46,8 @@ const filters = () => ({
 const changed = () => state.off.size || state.offRules.size || (state.user && state.extra.length);
 const nobody = () => !state.user && !state.extra.length;
 
+// Ask for what is shown. Returns the error if there is no answer; then no list is shown, because the old
+// one would be that of other settings.
 async function refresh() {
   remember();
   drawHistory();
@@ -52,31 +55,47 @@ async function refresh() {
   if (state.missing) return null;
   if (nobody()) return drawNobody();
   const mine = ++asked;
-  const body = { ...who(), ...filters(), k: state.k, paths: 0, style: "tile" };
-  const answer = changed() ? await post("what-if", body) : await post("recommendations", body);
-  if (mine !== asked) return;
-  state.list = answer.after ?? answer.items;
-  drawList(answer.gone ?? [], Boolean(answer.after), answer.left_out ?? []);
-  await explain(state.item && state.item !== "" ? state.item : state.list[0]?.item, mine);
+  busy(true);
+  try {
+    const body = { ...who(), ...filters(), k: state.k, paths: 0, style: "tile" };
+    const answer = changed() ? await post("what-if", body) : await post("recommendations", body);
+    if (mine !== asked) return null;
+    state.list = answer.after ?? answer.items;
+    drawList(answer.gone ?? [], Boolean(answer.after), answer.left_out ?? []);
+    await explain(state.item ?? state.list[0]?.item, mine);
+  } catch (error) {
+    if (mine === asked) drawFailed(error, refresh);
+    return error;
+  }
+  return null;
+}
+
+function busy(on) {
+  for (const id of ["list", "reasons"]) byId(id).setAttribute("aria-busy", String(on));
 }
 
 async function explain(item, mine = ++asked) {
-  if (!item) return show(byId("reasons"), h("p", { class: "quiet" }, "There is nothing left to recommend."));
-  state.item = item;
-  remember();
+  if (!item) return drawEmpty();
   const listed = state.list.some((row) => row.item === item);
-  const why = listed ? null : await post("why-not", { ...who(), item, k: state.k });
-  const [record, known] = await Promise.all([
-    post("explain", { ...who(), item, paths: PATHS, reasons: "all" }), get("facts", { item }),
+  const [why, record, known] = await Promise.all([
+    listed ? null : post("why-not", { ...who(), item, k: state.k }),
+    post("explain", { ...who(), item, paths: PATHS }), get("facts", { item }),
   ]);
   if (mine !== asked) return;
+  state.item = item;
+  remember();
+  busy(false);
   for (const button of byId("list").querySelectorAll("button")) {
     button.setAttribute("aria-pressed", String(button.dataset.item === item));
   }
   reasons(byId("reasons"), record, { ruleIds: state.ruleIds, off: state.offRules, toggle: toggleRule, why, known,
+    every: () => post("explain", { ...who(), item, paths: 0, reasons: "all" }),
     without: listed ? () => post("counterfactual", { ...who(), item, k: state.k }) : null, remove: removeItems,
     id: idOf(record) });
 }
+
+// An item that was asked for: its reasons, and on a phone where they are.
+const look = (item) => explain(item).then(reveal, () => busy(false));
 
 // Switch off the interactions of a counterfactual, to see the list without them.
 function removeItems(items) {
@@ -134,18 +153,15 @@ function addFilter(how, type, found) {
   return refresh();
 }
 
-// A filter as it is written; one that cannot be read is told, and not kept.
+// A filter as it is written; whether it was taken. One that cannot be read is told, and not kept.
 async function addText(how, text) {
   const kept = state[how];
   state[how] = [...kept.filter((one) => one.text !== text), { text }];
   state.item = null;
-  try {
-    await refresh();
-  } catch (error) {
-    state[how] = kept;
-    await refresh();
-    throw error;
-  }
+  if (!await refresh()) return true;
+  state[how] = kept;
+  await refresh();
+  return false;
 }
 
 function dropFilter(how, filter) {
@@ -165,9 +181,11 @@ function drawHistory() {
   byId("known").setAttribute("aria-pressed", String(known));
   byId("new").setAttribute("aria-pressed", String(!known));
   byId("find-user").hidden = !known;
-  byId("history-title").textContent = known ? `What ${state.user.label} has` : "What the new user has";
-  byId("history-hint").textContent = known ? "Untick an item to see the list without it." : "Add a few items below.";
   const rows = [...state.extra.map((row) => ({ ...row, added: true })), ...state.history];
+  byId("history-title").textContent = known ? say("History of {user}", { user: state.user.label }) : say("History of the new user");
+  byId("history-hint").textContent = rows.length
+    ? say("{items}. Untick one to see the list without it.", { items: plural(rows.length, "item") })
+    : say(known ? "Nothing yet." : "Add a few items below.");
   const focus = document.activeElement?.dataset?.owned;
   show(byId("history"), rows.map((row) => h("li", {},
     h("label", { class: state.off.has(row.item) ? "off" : "" },
@@ -176,58 +194,66 @@ function drawHistory() {
       }),
       h("span", {}, row.label, idOf(row), row.time ? h("small", {}, day(row.time)) : null)),
     row.added ? h("button", {
-      type: "button", class: "plain", "aria-label": `Remove ${row.label}`, onclick: () => forget(row.item),
+      type: "button", class: "plain", "aria-label": say("Remove {item}", { item: row.label }), onclick: () => forget(row.item),
     }, "×") : null)));
   if (focus) [...byId("history").querySelectorAll("input")].find((box) => box.dataset.owned === focus)?.focus();
+  fade();
+}
+
+// The history fades where it goes on.
+function fade() {
+  const list = byId("history");
+  list.classList.toggle("more", list.scrollTop + list.clientHeight < list.scrollHeight - 2);
 }
 
 function drawChanges() {
   const label = (item) => [...state.history, ...state.extra].find((row) => row.item === item)?.label ?? item;
   const rule = (id) => state.rules.find((one) => one.id === id)?.sentence ?? id;
-  const chip = (text, undo) => h("button", { type: "button", onclick: undo, "aria-label": `Undo: ${text}` }, `${text} ×`);
+  const chip = (change, undo) => h("button", { type: "button", onclick: undo, "aria-label": say("Undo: {change}", { change }) }, `${change} ×`);
+  const filter = (how, one) => say(how === "include" ? "only {filter}" : "no {filter}", { filter: one.text ?? `${kind(one.type)} ${one.label}` });
   const chips = [
-    ...[...state.off].map((item) => chip(`without ${label(item)}`, () => toggleItem(item))),
-    ...(state.user ? state.extra : []).map((row) => chip(`with ${row.label}`, () => forget(row.item))),
-    ...["include", "exclude"].flatMap((how) => state[how].map((one) => (
-      chip(`${how === "include" ? "only" : "no"} ${one.text ?? `${words(one.type)} ${one.label}`}`, () => dropFilter(how, one))))),
-    ...[...state.offRules].map((id) => chip(`without the rule “${rule(id)}”`, () => toggleRule(id))),
+    ...[...state.off].map((item) => chip(say("without {item}", { item: label(item) }), () => toggleItem(item))),
+    ...(state.user ? state.extra : []).map((row) => chip(say("with {item}", { item: row.label }), () => forget(row.item))),
+    ...["include", "exclude"].flatMap((how) => state[how].map((one) => chip(filter(how, one), () => dropFilter(how, one)))),
+    ...[...state.offRules].map((id) => chip(say("without the rule “{rule}”", { rule: rule(id) }), () => toggleRule(id))),
   ];
   show(byId("changes"), chips.length ? h("div", { class: "chips" }, chips) : null);
 }
 
 function move(row) {
-  if (row.before === null) return h("span", { class: "move up" }, "new");
+  if (row.before === null) return h("span", { class: "move up" }, say("new"));
   const by = row.before - row.rank;
   if (!by) return null;
-  const up = by > 0;
-  return h("span", { class: up ? "move up" : "move down", "aria-label": `${up ? "up" : "down"} ${Math.abs(by)}` },
-    `${up ? "▲" : "▼"} ${Math.abs(by)}`);
+  const [up, n] = [by > 0, Math.abs(by)];
+  return h("span", { class: up ? "move up" : "move down", role: "img", "aria-label": say(up ? "up {n}" : "down {n}", { n }) },
+    `${up ? "▲" : "▼"} ${n}`);
 }
 
 function drawList(gone, compared, leftOut) {
-  byId("list-title").textContent = `For ${state.user ? state.user.label : "the new user"}`;
+  byId("list-title").textContent = state.user ? say("For {user}", { user: state.user.label }) : say("For the new user");
   show(byId("list"), state.list.map((row) => h("li", {}, h("button", {
-    type: "button", "data-item": row.item, "aria-pressed": String(row.item === state.item),
-    onclick: () => explain(row.item).then(reveal),
+    type: "button", "data-item": row.item, "aria-pressed": String(row.item === state.item), onclick: () => look(row.item),
   },
-  h("span", { class: "rank" }, String(row.rank)),
+  h("span", { class: "rank" }, number(row.rank, 0)),
   h("span", { class: "label" }, row.label, idOf(row), compared ? move(row) : null),
-  h("span", { class: "score", title: "compared with the average item" }, signed(row.explanation.lead, 2)),
+  h("span", { class: "score", title: say("compared with the average item") }, signed(row.explanation.lead, 2)),
   h("span", { class: "because" }, row.explanation.because),
   placed(row) && h("span", { class: "because quiet" }, placed(row))))));
   const named = (row) => (idOf(row) ? `${row.label} [${row.item}]` : row.label);
   const names = gone.map(named).join(", ");
-  const held = leftOut.map((row) => `${named(row)} (${row.rank_by_score} by score): ${row.because}`);
-  show(byId("gone"), gone.length ? `Gone from the list: ${names}` : null,
-    held.length ? h("div", {}, "Left out for variety:", h("ul", {}, held.map((text) => h("li", {}, text)))) : null);
+  const held = leftOut.map((row) => say("{item} (rank {rank} by score): {reason}",
+    { item: named(row), rank: row.rank_by_score, reason: row.because }));
+  show(byId("gone"), gone.length ? h("p", {}, say("No longer in the list: {items}", { items: names })) : null,
+    held.length ? h("div", {}, say("Left out for variety:"), h("ul", {}, held.map((text) => h("li", {}, text)))) : null);
   const moved = state.list.filter((row) => compared && row.before !== row.rank).length;
-  byId("status").textContent = `${plural(state.list.length, "recommendation")}${compared ? `, ${moved} moved` : ""}`;
+  byId("status").textContent = plural(state.list.length, "recommendation")
+    + (compared ? `, ${say("{moved} moved", { moved })}` : "");
 }
 
 // What variety did to an item's place.
 function placed(row) {
   if (!row.variety || row.variety.rank_by_score === row.rank) return null;
-  return `${row.variety.rank_by_score} by score: ${row.variety.because}`;
+  return say("Rank {rank} by score: {reason}", { rank: row.variety.rank_by_score, reason: row.variety.because });
 }
 
 // On a phone the reasons are below the list: go there.
@@ -239,13 +265,30 @@ function reveal() {
   }
 }
 
-function drawNobody(said = "Add an item that the new user has to see recommendations.") {
+function drawNobody(said = say("Add an item to the history to see recommendations.")) {
   asked += 1;
   state.list = [];
-  byId("list-title").textContent = "Recommendations";
-  byId("gone").textContent = "";
+  byId("list-title").textContent = say("Recommendations");
+  drawNotice(said);
+  return null;
+}
+
+function drawEmpty() {
+  const filtered = state.include.length || state.exclude.length;
+  drawNotice(say(filtered ? "Nothing matches these filters." : "There is nothing left to recommend."));
+}
+
+function drawFailed(error, again) {
+  drawNotice([say("The recommendations couldn't be loaded."), error.message].join(" "), h("p", {},
+    h("button", { type: "button", class: "primary", id: "again", onclick: again }, say("Try again"))));
+}
+
+// What is said where the list would be, with something to do about it.
+function drawNotice(said, more = null) {
+  busy(false);
   byId("status").textContent = said;
   show(byId("list"));
+  show(byId("gone"), h("p", { class: "notice" }, said), more);
   show(byId("reasons"), h("p", { class: "quiet" }, said));
 }
 
@@ -256,8 +299,8 @@ function drawMissing(name, said) {
   byId("known").setAttribute("aria-pressed", "true");
   byId("new").setAttribute("aria-pressed", "false");
   byId("find-user").hidden = false;
-  byId("history-title").textContent = "Nobody is chosen";
-  byId("history-hint").textContent = "Find a user above.";
+  byId("history-title").textContent = say("Nobody is selected");
+  byId("history-hint").textContent = say("Find a user above.");
   drawNobody(said);
   remember();
 }
@@ -326,91 +369,106 @@ async function recall(where) {
 
 const LENGTHS = [5, 10, 20, 50];
 
+const select = (id, values, chosen, text = String) => show(byId(id),
+  values.map((value) => h("option", { value, selected: value === chosen }, text(value))));
+
 function drawSettings() {
-  const length = byId("length");
-  show(length, LENGTHS.map((n) => h("option", { value: n, selected: n === state.k }, String(n))));
-  length.addEventListener("change", () => { state.k = Number(length.value); state.item = null; refresh(); });
-  const language = byId("language");
-  language.value = state.language;
-  language.addEventListener("change", async () => {
-    state.language = language.value;
-    speak(state.language);
-    await loadRules();
-    await refresh();
-  });
   const types = state.about.types.filter((type) => state.about.filters.includes(type));
-  const kind = byId("filter-type");
-  const kinds = [...new Set([...types, ...state.about.beside, "item"])];
-  show(kind, kinds.map((type) => h("option", { value: type }, words(type))));
-  drawVariety(types);
-  byId("filter-form").addEventListener("submit", (event) => {
-    event.preventDefault();
-    const text = byId("filter-text").value.trim();
-    if (text) addText(byId("filter-how").value, text).then(() => { byId("filter-text").value = ""; });
-  });
+  byId("language").value = state.language;
+  byId("diversity").value = state.diversity;
+  select("length", LENGTHS, state.k);
+  select("filter-type", [...new Set([...types, ...state.about.beside, "item"])], byId("filter-type").value, kind);
+  select("limit", ["any", 1, 2, 3, 5], state.limit?.most, (n) => (n === "any" ? say("any number") : n));
+  select("limit-name", types, state.limit?.name, kind);
   picker(byId("filter-name"), {
-    label: "Filter by", kind: "entities", hint: "Type a name", query: () => ({ type: kind.value }),
-    chosen: (found) => addFilter(byId("filter-how").value, kind.value, found),
+    label: say("Value"), kind: "entities", hint: say("Type a name"), query: () => ({ type: byId("filter-type").value }),
+    chosen: (found) => addFilter(byId("filter-how").value, byId("filter-type").value, found),
   });
 }
 
-function drawVariety(types) {
-  const [slider, most, name] = ["diversity", "limit", "limit-name"].map(byId);
-  slider.value = state.diversity;
-  slider.addEventListener("change", () => { state.diversity = Number(slider.value); state.item = null; refresh(); });
-  show(most, ["any", 1, 2, 3, 5].map((n) => h("option", { value: n, selected: n === state.limit?.most }, String(n))));
-  show(name, types.map((type) => h("option", { value: type, selected: type === state.limit?.name }, words(type))));
-  const limit = () => {
-    state.limit = most.value === "any" || !name.value ? null : { name: name.value, most: Number(most.value) };
+function listen() {
+  const setting = (id, change) => byId(id).addEventListener("change", () => {
+    change(byId(id).value);
     state.item = null;
-    refresh();
+    return refresh();
+  });
+  setting("length", (value) => { state.k = Number(value); });
+  setting("diversity", (value) => { state.diversity = Number(value); });
+  const limit = () => {
+    const [most, name] = [byId("limit").value, byId("limit-name").value];
+    state.limit = most === "any" || !name ? null : { name, most: Number(most) };
   };
-  most.addEventListener("change", limit);
-  name.addEventListener("change", limit);
+  setting("limit", limit);
+  setting("limit-name", limit);
+  byId("language").addEventListener("change", () => {
+    state.language = byId("language").value;
+    drawAll().catch((error) => drawFailed(error, drawAll));
+  });
+  byId("filter-form").addEventListener("submit", async (event) => {
+    event.preventDefault();
+    const text = byId("filter-text").value.trim();
+    if (text && await addText(byId("filter-how").value, text)) byId("filter-text").value = "";
+  });
+  byId("history").addEventListener("scroll", fade);
+  byId("new").addEventListener("click", chooseNew);
+  byId("known").addEventListener("click", () => start(null).catch(() => null));
+  for (const button of document.querySelectorAll("nav button")) {
+    button.addEventListener("click", () => showView(button.dataset.view));
+  }
+  window.addEventListener("online", () => { if (byId("again")) byId("again").click(); });
 }
 
 async function loadRules() {
   state.rules = (await get("rules")).rules;
   state.ruleIds = new Map(state.rules.map((rule) => [rule.rule, rule.id]));
-  if (state.view === "rules") drawRules(state.rules, state.offRules, toggleRule);
+}
+
+let field; // in which a user is found
+
+// What is there whoever is looked at, in the reader's language.
+async function drawChrome() {
+  speak(state.language);
+  state.about = await get("about");
+  learn(state.about);
+  const { users, items, facts, held_out: heldOut } = state.about;
+  byId("about").textContent = [plural(users, "user"), plural(items, "item"), plural(facts, "fact")].join(" · ");
+  byId("testing").hidden = !heldOut;
+  byId("testing").textContent = testing(heldOut);
+  byId("new").disabled = !state.about.takes_new_users;
+  await loadRules();
+  field = picker(byId("find-user"), { label: say("Find a user"), kind: "users", hint: say("Type a name"), chosen: chooseUser, keep: true });
+  picker(byId("add-item"), { label: say("Add an item"), kind: "items", hint: say("Type an item"), chosen: addItem });
+  picker(byId("why-not"), { label: say("Why not …?"), kind: "items", hint: say("Type an item"), chosen: (found) => look(found.name) });
+}
+
+// Everything again, in another language.
+async function drawAll() {
+  await drawChrome();
+  drawSettings();
+  field.set(state.user?.label ?? state.missing ?? "");
+  show(byId("pair"));
+  showView(state.view);
+  return refresh();
 }
 
 async function begin() {
   const where = new URLSearchParams(location.hash.slice(1));
-  state.about = await get("about");
-  const { users, items, facts } = state.about;
-  byId("about").textContent = `${plural(users, "user")} · ${plural(items, "item")} · ${plural(facts, "fact")}`;
-  byId("testing").hidden = !state.about.held_out;
-  byId("testing").textContent = testing(state.about.held_out);
-  if (["en", "de", "es"].includes(where.get("language"))) state.language = where.get("language");
-  speak(state.language);
-  await loadRules();
-  const field = picker(byId("find-user"), {
-    label: "Find a user", kind: "users", hint: "Type a name", chosen: chooseUser, keep: true,
-  });
-  picker(byId("add-item"), { label: "Add an item", kind: "items", hint: "Type an item", chosen: addItem });
-  picker(byId("why-not"), {
-    label: "Why not …?", kind: "items", hint: "Type an item", chosen: (found) => explain(found.name).then(reveal),
-  });
-  byId("new").disabled = !state.about.takes_new_users;
-  byId("new").addEventListener("click", chooseNew);
-  byId("known").addEventListener("click", () => start(field, null));
-  for (const button of document.querySelectorAll("nav button")) {
-    button.addEventListener("click", () => showView(button.dataset.view));
-  }
+  if (LANGUAGES.includes(where.get("language"))) state.language = where.get("language");
+  await drawChrome();
+  listen();
   const kept = await recall(where);
   drawSettings();
   if (where.has("new") && state.about.takes_new_users) {
     Object.assign(state, { extra: kept.extra, off: new Set(kept.off) });
     await refresh();
-  } else await start(field, where.get("user"), kept);
-  if (where.get("item") && !state.missing) await explain(where.get("item")).catch(() => null);
+  } else await start(where.get("user"), kept);
+  if (where.get("item") && !state.missing) await explain(where.get("item")).catch(() => busy(false));
   if (["rules", "compare"].includes(where.get("view"))) showView(where.get("view"));
   document.body.dataset.ready = "yes";
 }
 
 // Begin with a user by name, or else with the first; what was kept of changes applies to them.
-async function start(field, name, kept = { extra: [], off: [] }) {
+async function start(name, kept = { extra: [], off: [] }) {
   const first = name ? { name } : (await get("users", { limit: 1 })).results[0];
   if (!first) return chooseNew();
   try {
@@ -430,8 +488,8 @@ async function start(field, name, kept = { extra: [], off: [] }) {
 
 let width = window.innerWidth;
 window.addEventListener("resize", () => {
-  if (width !== window.innerWidth && state.item && !nobody()) explain(state.item);
+  if (width !== window.innerWidth && state.item && !nobody()) explain(state.item).catch(() => busy(false));
   width = window.innerWidth;
 });
 
-begin();
+begin().catch((error) => drawFailed(error, () => location.reload()));

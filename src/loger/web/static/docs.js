@@ -57,11 +57,13 @@ function example(method, path, parameters, body) {
   return h("pre", { tabindex: "0" }, `curl ${method === "get" ? "" : `-X ${method.toUpperCase()} `}${url}${data}`);
 }
 
+const anchor = (method, path) => `${method}${path.replace(/\W+/g, "-")}`;
+
 function operation(path, method, about, schemas) {
   const body = about.requestBody?.content["application/json"].schema;
   const answer = about.responses["200"]?.content?.["application/json"]?.schema;
   return h("section", { class: "card" },
-    h("h2", {}, h("span", { class: "method" }, method.toUpperCase()), path),
+    h("h2", { id: anchor(method, path) }, h("span", { class: "method" }, method.toUpperCase()), path),
     h("p", {}, marked(about.description ?? about.summary)),
     table(about.parameters ?? []),
     body ? [h("h3", {}, `Body: ${type(body)}`), table(fields(schemas[type(body)] ?? body))] : null,
@@ -71,12 +73,16 @@ function operation(path, method, about, schemas) {
 
 const openapi = await (await fetch("/v1/openapi.json")).json();
 const schemas = openapi.components.schemas;
-const operations = Object.entries(openapi.paths).flatMap(([path, methods]) => (
-  Object.entries(methods).map(([method, one]) => operation(path, method, one, schemas))));
+const every = Object.entries(openapi.paths).flatMap(([path, methods]) => (
+  Object.entries(methods).map(([method, one]) => [path, method, one])));
 show(byId("main"),
-  h("section", { class: "card" }, h("h2", {}, `HTTP API ${openapi.info.version}`), h("p", {}, marked(openapi.info.description))),
-  operations,
-  h("section", { class: "card" }, h("h2", {}, "Schemas"),
+  h("section", { class: "card" }, h("h2", {}, `HTTP API ${openapi.info.version}`), h("p", {}, marked(openapi.info.description)),
+    h("h3", {}, "Contents"),
+    h("ul", { class: "contents" }, every.map(([path, method]) => h("li", {}, h("a", { href: `#${anchor(method, path)}` },
+      h("span", { class: "method" }, method.toUpperCase()), path))),
+    h("li", {}, h("a", { href: "#schemas" }, "Schemas")))),
+  every.map(([path, method, one]) => operation(path, method, one, schemas)),
+  h("section", { class: "card" }, h("h2", { id: "schemas" }, "Schemas"),
     Object.entries(schemas).map(([name, schema]) => [
       h("h3", { id: name }, name), h("p", { class: "quiet" }, schema.description ?? ""), table(fields(schema))])));
 document.body.dataset.ready = "yes";

@@ -18,12 +18,6 @@ export const svg = (tag, attributes, ...children) => fill(document.createElement
 export const byId = (id) => document.getElementById(id);
 export const show = (element, ...children) => element.replaceChildren(...children.flat(Infinity).filter(Boolean));
 
-// A minus sign is as wide as a plus.
-export const number = (x, digits = 3) => x.toFixed(digits).replace("-", "−");
-export const signed = (x, digits = 3) => (x < 0 ? "" : "+") + number(x, digits);
-export const plural = (n, word) => `${n.toLocaleString("en")} ${word}${n === 1 ? "" : "s"}`;
-export const words = (name) => name.replace("⁻¹", "").replace(/\[.*/, "").replaceAll("_", " ");
-
 let timer;
 export function problem(text) {
   const place = byId("problem");

@@ -2,6 +2,7 @@
 
 import { get } from "/static/api.js";
 import { h } from "/static/dom.js";
+import { say } from "/static/words.js";
 
 let count = 0;
 
@@ -13,6 +14,7 @@ export function picker(place, { label, kind, hint, chosen, keep = false, query =
     "aria-autocomplete": "list", "aria-expanded": "false", "aria-controls": `${id}-list`,
   });
   place.replaceChildren(h("div", { class: "picker" }, h("label", { for: id }, label), input, list));
+  let kept = "";
   let options = [];
   let active = -1;
   let asked = 0;
@@ -32,10 +34,16 @@ export function picker(place, { label, kind, hint, chosen, keep = false, query =
     list.children[k].scrollIntoView({ block: "nearest" });
   }
 
-  function choose(option) {
-    input.value = keep ? option.label : "";
+  // What cannot be had was told already; the field goes back to what is shown.
+  async function choose(option) {
+    const before = kept;
+    kept = input.value = keep ? option.label : "";
     close();
-    chosen(option);
+    try {
+      await chosen(option);
+    } catch {
+      kept = input.value = before;
+    }
   }
 
   function option(found, k) {
@@ -48,11 +56,11 @@ export function picker(place, { label, kind, hint, chosen, keep = false, query =
 
   async function search() {
     const mine = ++asked;
-    const answer = await get(kind, { ...query(), q: input.value, limit: 12 });
-    if (mine !== asked) return;
+    const answer = await get(kind, { ...query(), q: input.value, limit: 12 }).catch(() => null);
+    if (!answer || mine !== asked) return;
     options = answer.results;
     const none = h("div", { role: "option", class: "none", "aria-disabled": "true", "aria-selected": "false" },
-      "No match");
+      say("No match"));
     list.replaceChildren(...(options.length ? options.map(option) : [none]));
     list.hidden = false;
     input.setAttribute("aria-expanded", "true");
@@ -73,5 +81,5 @@ export function picker(place, { label, kind, hint, chosen, keep = false, query =
       choose(options[active]);
     }
   });
-  return { input, set: (text) => { input.value = text; } };
+  return { input, set: (text) => { kept = input.value = text; } };
 }

@@ -1,6 +1,7 @@
-// The reasons for one item as a picture: user, what lies between, item; width says how much a path gives.
+// The reasons for one item as a picture: user, what lies between, item; width says how much a path contributes.
 
-import { h, plural, svg, words } from "/static/dom.js";
+import { h, svg } from "/static/dom.js";
+import { kind, number, plural, say, verb } from "/static/words.js";
 
 const TALL = 48;
 const CHARACTER = 6.4; // mean width of a letter at 12 px
@@ -54,15 +55,29 @@ function laid(paths) {
       edges.get(id).reasons.add(path.reason);
     });
   });
+  untangle(layers, [...edges.values()]);
   return { layers, nodes, edges: [...edges.values()] };
+}
+
+// Each layer in the order of what leads to it, so that fewer lines cross.
+function untangle(layers, edges) {
+  const before = new Map();
+  for (const { from, via, to } of edges) {
+    [...via, to].forEach((id, k) => before.set(id, [...before.get(id) ?? [], [from, ...via][k]]));
+  }
+  layers.slice(1).forEach((layer, k) => {
+    const place = new Map(layers[k].map((id, i) => [id, (i + 0.5) / layers[k].length]));
+    const mean = (id) => before.get(id).reduce((all, one) => all + place.get(one), 0) / before.get(id).length;
+    layer.sort((a, b) => mean(a) - mean(b));
+  });
 }
 
 function placed(layers, nodes, width, wide, label) {
   const most = Math.max(...layers.map((layer) => layer.length));
   const n = layers.length;
-  const gap = Math.max(70, label + 6); // between layers, so that labels fit in
+  const gap = Math.max(70, label + 20); // between layers, so that labels fit in
   const box = wide ? Math.max(84, Math.min(150, (width - 4 - (n - 1) * gap) / n)) : Math.min(160, (width - 4) / most - 8);
-  const height = wide ? Math.max(2, most) * (TALL + 26) + 8 : n * TALL + (n - 1) * 58 + 4;
+  const height = wide ? Math.max(2, most) * (TALL + 20) : n * TALL + (n - 1) * 58 + 4;
   layers.forEach((layer, k) => layer.forEach((id, i) => {
     const along = n === 1 ? 0 : k / (n - 1);
     const across = (i + 0.5) / layer.length;
@@ -84,9 +99,9 @@ function drawnNode(node, box) {
   const text = lines(node.label, box);
   const top = node.y - TALL / 2;
   return svg("g", { class: "node", "data-reasons": [...node.reasons].join(" ") },
-    svg("title", {}, `${words(node.type)}: ${node.label}`),
+    svg("title", {}, `${kind(node.type)}: ${node.label}`),
     svg("rect", { x: node.x - box / 2, y: top, width: box, height: TALL, rx: 9, class: kindClass(node.type) }),
-    svg("text", { x: node.x, y: top + 12, "text-anchor": "middle", class: "kind" }, words(node.type)),
+    svg("text", { x: node.x, y: top + 12, "text-anchor": "middle", class: "kind" }, kind(node.type)),
     text.map((line, k) => svg("text", {
       x: node.x, y: top + (text.length === 1 ? 32 : 26 + 14 * k), "text-anchor": "middle",
     }, line)));
@@ -136,9 +151,10 @@ function freePlace(points, text, taken, wide, bounds) {
 }
 
 function verbOf(relation, wide) {
+  const text = verb(relation);
+  if (!text) return "";
   const back = relation.endsWith("⁻¹");
-  const verb = words(relation);
-  return wide ? (back ? `← ${verb}` : `${verb} →`) : (back ? `↑ ${verb}` : `${verb} ↓`);
+  return wide ? (back ? `← ${text}` : `${text} →`) : (back ? `↑ ${text}` : `${text} ↓`);
 }
 
 // The points that a line goes through, from node to node.
@@ -157,17 +173,36 @@ function drawnEdge(edge, nodes, points, most, wide) {
   return svg("path", {
     d: curve, class: "edge", "stroke-width": 1.5 + 10 * Math.max(0, edge.weight) / most,
     "data-reasons": [...edge.reasons].join(" "),
-  }, svg("title", {}, `${words(a.label)} ${verbOf(edge.relation, wide)} ${words(b.label)}: ${edge.weight.toFixed(3)}`));
+  }, svg("title", {}, `${a.label} ${verbOf(edge.relation, wide) || "–"} ${b.label}: ${number(edge.weight)}`));
 }
 
-function drawnLabels(edges, routes, nodes, box, wide, bounds) {
+// What the lines from each layer to the next say: once if it is the same of all, above them where there is
+// room for that; else line by line.
+function toLabel(edges, nodes, wide) {
+  const from = new Map();
+  edges.forEach((edge, k) => {
+    const { layer } = nodes.get(edge.from);
+    from.set(layer, [...from.get(layer) ?? [], { k, text: verbOf(edge.relation, wide), weight: edge.weight }]);
+  });
+  return [...from].flatMap(([layer, all]) => {
+    if (new Set(all.map(({ text }) => text)).size > 1) return all;
+    const strongest = all.reduce((best, one) => (one.weight > best.weight ? one : best));
+    return [wide ? { text: strongest.text, layer } : strongest];
+  }).filter(({ text }) => text);
+}
+
+function drawnLabels(labels, routes, nodes, layers, box, wide, bounds) {
   const taken = [...nodes.values()].filter((node) => !node.empty)
     .map(({ x, y }) => ({ x: x - box / 2, y: y - TALL / 2, w: box, h: TALL }));
-  return edges.map((edge, k) => {
-    const text = verbOf(edge.relation, wide);
-    const place = freePlace(routes[k], text, taken, wide, bounds);
+  // Between two layers, as high as the highest node of both.
+  const above = (layer) => {
+    const [a, b] = [layer, layer + 1].map((k) => layers[k].map((id) => nodes.get(id)));
+    return [(a[0].x + b[0].x) / 2, Math.min(...[...a, ...b].map(({ y }) => y)) - TALL / 2 + LABEL];
+  };
+  return labels.map(({ k, layer, text }) => {
+    const place = layer === undefined ? freePlace(routes[k], text, taken, wide, bounds) : { at: above(layer) };
     if (!place) return null;
-    taken.push(place);
+    if (place.w) taken.push(place);
     return svg("text", { x: place.at[0], y: place.at[1], "text-anchor": "middle", class: "verb" }, text);
   });
 }
@@ -194,17 +229,18 @@ export function picture(record, width) {
   const paths = chosen(record, wide ? MOST.wide : MOST.narrow);
   if (!paths.length) return null;
   const { layers, nodes, edges } = laid(paths);
-  const longest = Math.max(...edges.map((edge) => textWidth(verbOf(edge.relation, wide))));
+  const labels = toLabel(edges, nodes, wide);
+  const longest = Math.max(0, ...labels.map(({ text }) => textWidth(text)));
   const { box, height } = placed(layers, nodes, width, wide, longest);
   const most = Math.max(1e-12, ...edges.map((edge) => edge.weight));
   const routes = edges.map((edge) => route(edge, nodes, box, wide));
   return h("div", { class: "picture" }, svg("svg", {
     viewBox: `0 0 ${width} ${height}`, role: "img",
-    "aria-label": `${plural(paths.length, "path")} to ${record.label}; the sentences below say them`,
+    "aria-label": say("{paths} to {item}; the list below describes them", { paths: plural(paths.length, "path"), item: record.label }),
   },
   edges.map((edge, k) => drawnEdge(edge, nodes, routes[k], most, wide)),
   [...nodes.values()].filter((node) => !node.empty).map((node) => drawnNode(node, box)),
-  drawnLabels(edges, routes, nodes, box, wide, { width, height })));
+  drawnLabels(labels, routes, nodes, layers, box, wide, { width, height })));
 }
 
 // Mark what belongs to some reasons, in the picture and in the list of actions; none: nothing.

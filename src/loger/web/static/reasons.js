@@ -1,11 +1,12 @@
 // Why an item has its score: action by action, as a picture, as sentences, by rule.
 
-import { h, number, plural, show, signed } from "/static/dom.js";
+import { h, show } from "/static/dom.js";
 import { blob as picked } from "/static/api.js";
 import { lightTogether, picture } from "/static/picture.js";
+import { kind, number, percent, plural, say, signed, verb } from "/static/words.js";
 
 function term(name, value, className) {
-  return h("div", { class: className ?? "", title: String(value) }, h("b", {}, number(value)), h("span", {}, name));
+  return h("div", { class: className ?? "", title: String(value) }, h("b", {}, number(value)), h("span", {}, say(name)));
 }
 
 const sign = (text) => h("div", { class: "sign", "aria-hidden": "true" }, text);
@@ -18,35 +19,23 @@ function sum(record) {
     ? [["encoder", record.encoder], ["rules", rules], ["popularity", record.popularity], ["prior", record.prior]]
     : [["encoder", record.encoder], ["α · p of the rules", record.logic]];
   const whole = parts.reduce((all, [, value]) => all + value, 0);
-  const off = Math.abs(whole - record.score);
+  const difference = Math.abs(whole - record.score);
   const row = parts.flatMap(([name, value], k) => [k ? sign("+") : null, term(name, value)]);
-  const note = off < 1e-6
-    ? "The parts add up to the score exactly; they are shown to three decimals."
-    : `The parts differ from the score by ${off}.`;
+  const note = difference < 1e-6
+    ? say("The parts add up to the score.") : say("The parts differ from the score by {difference}.", { difference });
   return [h("div", { class: "sum" }, row, sign("="), term("score", record.score, "whole")), h("p", { class: "quiet" }, note)];
 }
 
 // ── by action ───────────────────────────────────────────────────────────────────────────
 
-const BARS = 12; // actions with a bar of their own
-
-// From the average item to the score, by the record's rows, which add up: appeal, what is opaque,
-// every action, the strongest first.
+// From the average item to the score, by the record's rows, which add up.
 function steps(record) {
-  const rows = (kind) => record.rows.filter((row) => row.kind === kind);
-  const out = [...rows("appeal"), ...rows("opaque")].map((row) => ({ name: row.label, value: row.contribution }));
-  const own = rows("reason").map(({ contribution: value }, k) => ({ name: record.reasons[k].action, value, reason: record.reasons[k], number: k }));
-  out.push(...own.slice(0, BARS));
-  const rest = [...own.slice(BARS).map((step) => step.value), ...rows("others").map((row) => row.contribution)];
-  const name = own.length > BARS ? plural(own.length - BARS, "other action") : rows("others")[0]?.label;
-  if (rest.length) out.push({ name, value: rest.reduce((all, value) => all + value, 0) });
   let at = 0;
-  for (const step of out) {
-    step.from = at;
-    at += step.value;
-    step.to = at;
-  }
-  return out;
+  return record.rows.map((row, k) => {
+    const from = at;
+    at += row.contribution;
+    return { ...row, from, to: at, reason: row.kind === "reason" ? record.reasons[k] : null, number: k };
+  });
 }
 
 function bar(from, to, low, high, className) {
@@ -58,55 +47,56 @@ function bar(from, to, low, high, className) {
 function evidence(reason) {
   const rows = reason.evidence.map((part) => ({ value: part.contribution, text: part.text, paths: part.paths }));
   if (reason.encoder) {
-    rows.push({ value: reason.encoder, text: "similar overall (learned; no single fact behind it)", paths: [] });
+    rows.push({ value: reason.encoder, text: say("Similar overall (learned; no single fact behind it)"), paths: [] });
   }
   rows.sort((a, b) => b.value - a.value);
-  if (reason.mean) rows.push({ value: -reason.mean, text: "what its paths give the average item", paths: [] });
+  if (reason.mean) rows.push({ value: -reason.mean, text: say("What the same paths contribute to the average item"), paths: [] });
   return h("ul", { class: "evidence" }, rows.map((row) => h("li", {},
     h("span", { class: "number" }, signed(row.value)),
     h("span", {}, row.text, row.paths.map((path) => h("small", {}, path.sentence))))));
 }
 
-function action(step, low, high, open) {
-  const { reason, number } = step;
-  const id = `evidence-${number}`;
-  const told = h("div", { id, hidden: !open }, evidence(reason));
-  const toggle = (event) => {
-    told.hidden = !told.hidden;
-    event.currentTarget.setAttribute("aria-expanded", String(!told.hidden));
+// A row that opens: what is below it is made when it is opened first.
+function opening(step, low, high, made) {
+  const id = `below-${step.number}`;
+  const below = h("div", { id, hidden: true });
+  const toggle = async (event) => {
+    below.hidden = !below.hidden;
+    event.currentTarget.setAttribute("aria-expanded", String(!below.hidden));
+    if (!below.children.length) show(below, await Promise.resolve(made()).catch((error) => h("p", { class: "quiet" }, error.message)));
   };
-  return h("li", { "data-reasons": String(number), "data-value": step.value },
-    h("button", { type: "button", "aria-expanded": String(open), "aria-controls": id, onclick: toggle },
-      h("span", { class: "what" }, `${step.name} `, reason.share >= 0 && reason.share <= 1 ? h("small", {}, percent(reason.share)) : null),
-      h("span", { class: "number" }, signed(step.value)),
-      bar(step.from, step.to, low, high, step.value < 0 ? "against" : "for")),
-    told);
+  const shown = step.reason && step.share > 0 && step.share <= 1;
+  return h("li", { "data-reasons": step.reason ? String(step.number) : null, "data-value": step.contribution },
+    h("button", { type: "button", "aria-expanded": "false", "aria-controls": id, onclick: toggle },
+      h("span", { class: "what" }, step.label),
+      h("span", { class: "number" }, signed(step.contribution), shown ? h("small", {}, percent(step.share)) : null),
+      bar(step.from, step.to, low, high, step.contribution < 0 ? "against" : "for")),
+    below);
 }
 
-function waterfall(record) {
+// Every action that is no reason, from the strongest on.
+async function others(record, every) {
+  const { reasons: all } = await every();
+  return h("ul", { class: "evidence" }, all.slice(record.reasons.length).map((reason) => h("li", {},
+    h("span", { class: "number" }, signed(reason.total)), h("span", {}, reason.action))));
+}
+
+function waterfall(record, every) {
   const all = steps(record);
   const ends = [0, record.lead, ...all.map((step) => step.to)];
   const [low, high] = [Math.min(...ends), Math.max(...ends)];
-  const still = (name, value, from, to, className, text) => h("li", { class: className ?? null, "data-value": value },
+  const still = (name, value, from, to, className, text) => h("li", { class: className, "data-value": value },
     h("div", { class: "line" },
       h("span", { class: "what" }, name), h("span", { class: "number" }, text), bar(from, to, low, high, value < 0 ? "against" : "for")));
-  return h("ol", { class: "waterfall", "aria-label": "What the score is made of" },
-    still("the average item", record.mean, 0, 0, "end", number(record.mean)),
-    all.map((step) => (step.reason
-      ? action(step, low, high, step.number === 0)
-      : still(step.name, step.value, step.from, step.to, null, signed(step.value)))),
-    still("score", record.score, 0, record.lead, "end", number(record.score)));
-}
-
-const percent = (share) => `${number(100 * share, 0)}\u00a0%`;
-
-function carried(record) {
-  if (!record.reasons.some((reason) => reason.total > 0)) return h("p", {}, record.because);
-  if (record.lead <= 0) return h("p", { class: "quiet" }, "Even so, it's below the average item.");
-  const part = record.carried > 1 ? "the whole lead" : `${percent(record.carried)} of the lead`;
-  const against = record.carried_of_actions > 1;  // more than all actions give
-  return h("p", { class: "quiet" }, `The strongest actions explain ${part} over the average item${
-    against ? "; the rest of the history counts against it" : ""}.`);
+  const row = (step) => {
+    if (step.reason) return opening(step, low, high, () => evidence(step.reason));
+    if (step.kind === "others") return opening(step, low, high, () => others(record, every));
+    return still(step.label, step.contribution, step.from, step.to, null, signed(step.contribution));
+  };
+  return h("ol", { class: "waterfall", "aria-label": say("What the score is made of") },
+    still(say("Average item"), record.mean, 0, 0, "end", number(record.mean)),
+    all.map(row),
+    still(say("Score"), record.score, 0, record.lead, "end", number(record.score)));
 }
 
 function sentences(record) {
@@ -114,10 +104,10 @@ function sentences(record) {
   const paths = [...record.paths].sort((a, b) => b.contribution - a.contribution);
   const further = record.rules.reduce((all, part) => all + part.paths, 0) - paths.length;
   return h("details", { class: "paths" },
-    h("summary", {}, "Paths as sentences"),
+    h("summary", {}, say("Paths as sentences")),
     h("ol", { class: "because-list" }, paths.map((path) => h("li", {},
       h("span", { class: "number" }, signed(path.contribution)), h("span", {}, path.sentence)))),
-    further > 0 ? h("p", { class: "quiet" }, `and ${plural(further, "weaker path")}`) : null);
+    further > 0 ? h("p", { class: "quiet" }, say("and {paths}", { paths: plural(further, "weaker path") })) : null);
 }
 
 // ── by rule ─────────────────────────────────────────────────────────────────────────────
@@ -129,7 +119,7 @@ function ruleParts(record, ruleIds, off, toggle) {
     return h("li", { class: off.has(id) ? "off" : "" },
       h("input", {
         type: "checkbox", class: "switch", role: "switch", checked: !off.has(id), "data-rule": id,
-        "aria-label": `Rule: ${part.sentence}`, onchange: () => toggle(id),
+        "aria-label": say("Rule: {rule}", { rule: part.sentence }), onchange: () => toggle(id),
       }),
       h("div", { class: "what" }, part.sentence, " ", h("small", {}, plural(part.paths, "path")),
         h("div", { class: "bar" }, h("i", { "width%": 100 * Math.abs(part.contribution) / most }))),
@@ -137,15 +127,14 @@ function ruleParts(record, ruleIds, off, toggle) {
   }));
 }
 
-function whyNot(record) {
-  const { explanation, gap, owned, silent, k } = record;
-  if (owned) return h("p", {}, "Not in the list because it is already in the history.");
+function whyNot({ explanation, gap, owned, silent, k }) {
+  if (owned) return h("p", {}, say("Not in the list because it's already in the history."));
   if (explanation.rank <= k) return null;
   const missing = silent.slice(0, 5).map((rule) => h("li", {},
     h("span", { class: "number" }, signed(rule.gives_on_average)), h("span", {}, rule.sentence)));
   return h("div", {},
-    h("p", {}, `Not in the list: ${number(gap)} below the last of ${k}.`),
-    missing.length ? [h("h3", {}, "Rules that do not lead to it, with what they add to the listed items on average"),
+    h("p", {}, say("Not in the list: {gap} below number {k}.", { gap: number(gap), k })),
+    missing.length ? [h("h3", {}, say("Rules that don't lead to it, and what they contribute to the listed items on average")),
       h("ul", { class: "because-list" }, missing)] : null);
 }
 
@@ -154,17 +143,17 @@ function counterfactual(ask, remove) {
   const said = h("div", { role: "status" });
   const search = async (event) => {
     event.currentTarget.disabled = true;
-    show(said, h("p", { class: "quiet" }, "Searching …"));
+    show(said, h("p", { class: "quiet" }, say("Searching …")));
     try {
       const found = await ask();
       show(said, h("p", {}, found.text), found.without.length
-        ? h("button", { type: "button", class: "plain", onclick: () => remove(found.without) }, "Show that list") : null);
+        ? h("button", { type: "button", class: "plain", onclick: () => remove(found.without) }, say("Show that list")) : null);
     } catch (error) {
       show(said, h("p", {}, error.message));
     }
   };
   return h("div", { class: "counterfactual" },
-    h("button", { type: "button", onclick: search }, "Without which actions would it not be here?"), said);
+    h("button", { type: "button", onclick: search }, say("Which actions keep it in the list?")), said);
 }
 
 // What is known of the item, so that two of one name can be told apart.
@@ -172,17 +161,20 @@ function known(record, { facts, image }) {
   const rows = facts.filter((fact) => fact.entities.length);
   const drawn = image ? photograph(record) : null;
   if (!rows.length) return drawn;
-  const names = (fact) => fact.entities.slice(0, 6).map((one) => one.label).join(", ")
-    + (fact.count > 6 ? ` and ${(fact.count - 6).toLocaleString("en")} more` : "");
-  const few = rows.slice(0, 3).map((fact) => `${fact.words}: ${names(fact)}`).join(" · ");
-  return [drawn, h("details", { class: "facts" }, h("summary", {}, few || "Facts"),
-    h("dl", {}, h("div", {}, h("dt", {}, "id"), h("dd", {}, record.item)),
-      rows.map((fact) => h("div", {}, h("dt", {}, fact.words), h("dd", {}, names(fact))))))];
+  const names = (fact) => {
+    const first = fact.entities.slice(0, 6).map((one) => one.label).join(", ");
+    return fact.count > 6 ? say("{names} and {n} more", { names: first, n: number(fact.count - 6, 0) }) : first;
+  };
+  const name = (fact) => (verb(fact.relation) ? fact.words : kind(fact.entities[0].type));
+  const few = rows.slice(0, 3).map((fact) => `${name(fact)}: ${names(fact)}`).join(" · ");
+  return [drawn, h("details", { class: "facts" }, h("summary", {}, few || say("Facts")),
+    h("dl", {}, h("div", {}, h("dt", {}, say("ID")), h("dd", {}, record.item)),
+      rows.map((fact) => h("div", {}, h("dt", {}, name(fact)), h("dd", {}, names(fact))))))];
 }
 
 // The item's picture, fetched with the key that the server may ask for; gone if it cannot be had.
 function photograph(record) {
-  const shown = h("img", { class: "photograph", alt: `Picture of ${record.label}`, hidden: true });
+  const shown = h("img", { class: "photograph", alt: say("Picture of {item}", { item: record.label }), hidden: true });
   picked("images", { item: record.item }).then((blob) => {
     shown.src = URL.createObjectURL(blob);
     shown.addEventListener("load", () => { shown.hidden = false; URL.revokeObjectURL(shown.src); }, { once: true });
@@ -191,27 +183,33 @@ function photograph(record) {
 }
 
 // What a model with a test part says of itself.
-export const testing = (n) =>
-  `A model for testing, not for use: ${number(n, 0)} interactions were held out, and it does not know them.`;
+export const testing = (n) => say(
+  "For testing only: {n} interactions were held out, so this model doesn't know them.", { n: number(n, 0) });
 
-export function reasons(place, record, { ruleIds, off, toggle, why = null, known: about = { facts: [] }, without = null, remove, id = null }) {
-  const width = Math.max(300, Math.floor(place.clientWidth - 34));
+// The rank, beside that without the rules if there is an encoder to rank by.
+function place({ rank, rank_without_logic: alone, encoder, lead }) {
+  const said = encoder && alone !== rank ? "Rank {rank} ({alone} without the rules)" : "Rank {rank}";
+  const ranked = say(said, { rank: number(rank, 0), alone: number(alone, 0) });
+  return say("{place}, {lead} compared with the average item", { place: ranked, lead: signed(lead) });
+}
+
+export function reasons(root, record, { ruleIds, off, toggle, every, why = null, known: about = { facts: [] }, without = null, remove, id = null }) {
+  const width = Math.max(300, Math.floor(root.clientWidth - 34));
   const drawn = picture(record, width);
-  const alone = record.rank_without_logic === record.rank ? "" : ` (${record.rank_without_logic} by the encoder alone)`;
-  show(place,
+  show(root,
     h("h2", {}, record.label, id),
-    h("p", { class: "quiet" }, `Rank ${record.rank}${alone}, ${signed(record.lead)} compared with the average item`),
+    h("p", { class: "quiet" }, place(record)),
     known(record, about),
     why && whyNot(why),
-    waterfall(record),
-    carried(record),
+    waterfall(record, every),
+    h("p", { class: "quiet summary" }, `${record.summary}.`),
     record.held_out ? h("p", { class: "banner" }, testing(record.held_out)) : null,
     without && counterfactual(without, remove),
     drawn,
-    drawn && h("p", { class: "quiet" }, "The wider a line, the more its paths give."),
+    drawn && h("p", { class: "quiet" }, say("The wider the line, the more it contributes.")),
     sentences(record),
-    record.rules.length ? h("h3", {}, "By rule: switch one off to see how the list changes") : null,
+    record.rules.length ? [h("h3", {}, say("By rule")), h("p", { class: "quiet" }, say("Switch a rule off to see how the list changes."))] : null,
     sum(record),
     ruleParts(record, ruleIds, off, toggle));
-  lightTogether(place);
+  lightTogether(root);
 }

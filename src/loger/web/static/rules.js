@@ -1,24 +1,26 @@
 // All rules with weights and example paths; the profiles of two people side by side.
 
 import { get } from "/static/api.js";
-import { byId, h, number, show } from "/static/dom.js";
+import { byId, h, show } from "/static/dom.js";
 import { picker } from "/static/picker.js";
+import { number, percent, say } from "/static/words.js";
 
 async function open(details, id) {
   if (!details.open || details.dataset.filled) return;
   details.dataset.filled = "yes";
   const { examples } = await get(`rules/${id}`);
-  const lines = examples.map((example) => h("li", {}, example.sentence));
+  const sentences = [...new Set(examples.map((example) => example.sentence))]; // other people are all "someone"
   details.append(h("ul", { class: "examples" },
-    lines.length ? lines : h("li", {}, "No path of this rule leads to an item of the sampled people.")));
+    (sentences.length ? sentences : [say("No example was found.")]).map((sentence) => h("li", {}, sentence))));
 }
 
 export function drawRules(rules, off, toggle) {
   const most = Math.max(1e-9, ...rules.map((rule) => Math.abs(rule.weight)));
+  if (!rules.length) return show(byId("rule-list"), h("li", {}, say("This model has learned no rules.")));
   show(byId("rule-list"), rules.map((rule) => h("li", {},
     h("input", {
       type: "checkbox", class: "switch", role: "switch", checked: !off.has(rule.id), "data-rule": rule.id,
-      "aria-label": `Rule: ${rule.sentence}`, onchange: () => toggle(rule.id),
+      "aria-label": say("Rule: {rule}", { rule: rule.sentence }), onchange: () => toggle(rule.id),
     }),
     h("details", { ontoggle: (event) => open(event.currentTarget, rule.id) },
       h("summary", {},
@@ -28,20 +30,20 @@ export function drawRules(rules, off, toggle) {
       measures(rule)))));
 }
 
-const share = (x) => (x === null ? "–" : `${number(100 * x, x < 0.1 ? 1 : 0)}\u00a0%`);
+const share = (x) => (x === null ? "–" : percent(x, x < 0.1 ? 1 : 0));
 
 // How the rule did on the interactions that it was mined from.
 function measures(rule) {
   if (rule.support === null) return null;
   const rows = [
-    ["support", rule.support.toLocaleString("en"), "interactions that it leads to"],
+    ["support", number(rule.support, 0), "interactions it leads to"],
     ["coverage", share(rule.coverage), "of all interactions"],
-    ["precision", share(rule.precision), "of what it leads to is really taken"],
+    ["precision", share(rule.precision), "of the items it leads to are taken"],
     ["lift", rule.lift === null ? "–" : `${number(rule.lift, 1)}×`, "better than chance"],
     ["weight", number(rule.weight), "learned from held-out interactions"],
   ];
   return h("dl", { class: "measures" }, rows.map(([name, value, said]) => h("div", {},
-    h("dt", {}, name), h("dd", {}, h("b", {}, value), " ", h("small", {}, said)))));
+    h("dt", {}, say(name)), h("dd", {}, h("b", {}, value), " ", h("small", {}, say(said))))));
 }
 
 const sides = [null, null];
@@ -80,7 +82,7 @@ export async function drawCompare(first, second, remember) {
       drawProfiles();
     };
     const field = picker(place, {
-      label: k ? "Second person" : "First person", kind: "users", hint: "Type a name", chosen: choose, keep: true,
+      label: say(k ? "Second user" : "First user"), kind: "users", hint: say("Type a name"), chosen: choose, keep: true,
     });
     if (people[k]) {
       field.set(people[k].label);
