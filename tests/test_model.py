@@ -549,13 +549,14 @@ def test_the_paper_preset_tries_no_walk_since_its_feature_has_none(paper):
     assert not paper.tried_
 
 
-def test_the_literal_preset_differs_only_in_encoder_base_rate_and_rounds_that_are_all_kept():
+def test_the_literal_preset_has_the_steps_rates_and_margin_of_the_authors_code():
     fair, literal = LOGERConfig.paper(), LOGERConfig.paper_literal()
-    em = replace(literal.em, negatives=10.0, early_stop=True)
+    em = replace(literal.em, negatives=10.0, early_stop=True, steps=200)
     assert replace(literal, encoder=fair.encoder, em=em) == fair
-    encoder = literal.encoder
-    assert (encoder.batch, encoder.rate, encoder.final_rate) == (512, 1e-4, 1e-4)
-    assert (encoder.dimension, encoder.users) == (100, "free")
+    e = literal.encoder
+    assert (e.steps, e.batch, e.rate, e.final_rate, e.gamma) == (150_000, 512, 1e-4, 1e-5, 24.0)
+    assert (e.dimension, e.users, e.distance, e.loss) == (100, "free", "l1", "adversarial")
+    assert (literal.em.steps, literal.em.rate, literal.em.rounds) == (1000, 1e-5, 4)
 
 
 def test_any_encoder_is_a_two_line_change(few, tmp_path):

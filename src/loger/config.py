@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
@@ -75,14 +76,15 @@ class LOGERConfig:
 
     @classmethod
     def paper_literal(cls, rounds: int = 4, seed: int = 0) -> LOGERConfig:
-        """As ``paper``, with the published batch and rate of the encoder, a loss over sampled
-        negatives, q calibrated against one item, and all rounds, whatever they do."""
+        """As ``paper``, with the encoder as the authors' code trains it (150,000 steps of 512
+        triples, γ = 24, rate 1e-4; see ``encoder.published`` for each choice), 1,000 steps of the
+        M-step, q calibrated against one item, and all rounds, whatever they do."""
         paper = cls.paper(rounds, seed)
         encoder = TransEConfig(
-            users="free", distance="squared", loss="adversarial", max_interactions=10**9,
-            warm_epochs=1, batch=512, rate=1e-4, final_rate=1e-4,
+            users="free", distance="l1", loss="adversarial", gamma=24.0, batch=512, rate=1e-4,
+            final_rate=1e-5, warm_epochs=15,
         )  # fmt: skip
-        em = replace(paper.em, negatives=1.0, early_stop=False)
+        em = replace(paper.em, negatives=1.0, steps=1000, early_stop=False)
         return replace(paper, em=em, encoder=encoder)
 
     def seeded(self) -> LOGERConfig:
@@ -99,6 +101,13 @@ class LOGERConfig:
     def sample(self) -> tuple[int, int] | None:
         """How the graph that rules are grounded in is sampled: nodes and seed."""
         return None if self.sample_nodes is None else (self.sample_nodes, self.seed)
+
+
+PRESETS: Mapping[str, Callable[[], LOGERConfig]] = {
+    "default": LOGERConfig,
+    "paper": LOGERConfig.paper,
+    "paper-literal": LOGERConfig.paper_literal,
+}
 
 
 def with_setting(config: EMConfig, name: str, value: Any) -> EMConfig:

@@ -24,6 +24,15 @@ def test_scores_that_separate_the_labels_still_give_finite_probabilities():
     assert found.slope > 0
 
 
+def test_scores_against_the_labels_never_turn_around_and_leave_the_base_rate(caplog):
+    scores, labels = np.arange(40.0), np.arange(40) < 10
+    found = fit_calibration(scores, labels)
+    assert found.slope == 0  # free, it would be far below
+    assert found(scores) == pytest.approx((10 * 11 / 12 + 30 / 32) / 40)
+    assert "score no higher" in caplog.text
+    assert fit_calibration(scores, ~labels).slope > 0
+
+
 def test_calibration_error_is_zero_when_right_and_large_when_sure_and_wrong():
     labels = np.tile([True, False], 5000)
     assert calibration_error(np.full(10_000, 0.5), labels) < 0.01

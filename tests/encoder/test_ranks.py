@@ -61,7 +61,7 @@ def graph():
     [
         {},
         {"group": 7},
-        {"loss": "adversarial", "distance": "squared"},
+        {"distance": "squared"},
         {"users": "free", "distance": "l1"},
     ],
 )

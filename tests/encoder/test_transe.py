@@ -139,30 +139,21 @@ def whole_loss(encoder, batch, entities, relations, biases):
     if not batch.head_sought:
         scores = scores + biases[candidates, 0]
     rows = torch.arange(len(positive))
-    if config.loss == "softmax":
-        if batch.relation == INTERACTION:
-            share = encoder._item_share[candidates - encoder.graph.n_users]
-            scores = scores - torch.log(1 - (1 - share) ** len(positive))
-        losses = -torch.log_softmax(scores, 1)[rows, positive]
-    else:
-        true = scores[rows, positive]
-        others = scores.clone()
-        others[rows, positive] = -torch.inf
-        share = torch.softmax(others, 1).detach()
-        wrong = torch.nn.functional.softplus(others)
-        losses = 0.5 * (torch.nn.functional.softplus(-true) + (share * wrong).sum(1))
+    if batch.relation == INTERACTION:
+        share = encoder._item_share[candidates - encoder.graph.n_users]
+        scores = scores - torch.log(1 - (1 - share) ** len(positive))
+    losses = -torch.log_softmax(scores, 1)[rows, positive]
     return losses.mean()
 
 
-@pytest.mark.parametrize("loss", ["softmax", "adversarial"])
 @pytest.mark.parametrize(
     "name, head_sought",
     [("purchase", False), ("has_feature", False), ("has_feature", True), ("mentions", False)],
 )
-def test_a_step_goes_down_the_gradient_of_the_loss(parts, loss, name, head_sought):
+def test_a_step_goes_down_the_gradient_of_the_loss(parts, name, head_sought):
     graph = parts.graph
     relation = graph.relation_id(name)
-    encoder = Training(replace(SMALL, loss=loss), graph)
+    encoder = Training(SMALL, graph)
     heads, tails = encoder._triples[relation]
     rows = np.random.default_rng(0).choice(len(heads), 30, replace=False)
     given, sought = (tails, heads) if head_sought else (heads, tails)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -15,8 +16,10 @@ from typer.testing import CliRunner
 from loger.baselines import EASE, ItemKNN, MostPop
 from loger.cli import app
 from loger.cli.evaluate import KNOWN
+from loger.config import LOGERConfig
 from loger.data import split
 from loger.data.demo import shop
+from loger.encoder.network import GNN
 from loger.engine import ProcessEngine
 from loger.errors import LogerError, UnknownNameError
 from loger.evaluation.compare import compare, fingerprint
@@ -205,12 +208,29 @@ def test_who_learns_from_validation_gets_it_apart_and_is_not_judged_on_it(tmp_pa
 
 
 def test_settings_of_loger_go_where_they_belong():
-    made: Any = METHODS["loger"].make(seed=3, rounds=1, sample_nodes=7)
+    made: Any = METHODS["loger"].make(seed=3, em={"rounds": 1}, sample_nodes=7)
     assert (made.config.em.rounds, made.config.sample_nodes, made.config.em.seed) == (1, 7, 3)
-    made = METHODS["loger-paper"].make(rounds=2)
-    assert made.config.em.rounds == 2
-    with pytest.raises(UnknownNameError, match="'round'; did you mean 'rounds'"):
-        METHODS["loger"].make(round=1)
+    forced = {"em": {"rounds": 4, "early_stop": False}}
+    made = METHODS["loger-paper"].make(**forced)
+    em = replace(LOGERConfig.paper().em, rounds=4, early_stop=False)
+    assert made.config == replace(LOGERConfig.paper(), em=em)
+    literal: Any = METHODS["paper-literal"].make(encoder={"steps": 500})
+    assert (literal.config.encoder.steps, literal.config.encoder.gamma) == (500, 24.0)
+    with pytest.raises(UnknownNameError, match=r"'em.round'; did you mean 'em.rounds'"):
+        METHODS["loger"].make(em={"round": 1})
+
+
+def test_an_encoder_is_named_inside_loger_and_alone():
+    for name in ("loger", "loger-paper"):
+        made: Any = METHODS[name].make(seed=3, encoder="gnn")
+        assert isinstance(made.make_encoder(), GNN)
+        assert (made.make_encoder().config.seed, made.name.endswith(", gnn")) == (3, True)
+        plain: Any = METHODS[name].make(encoder="transe")
+        assert plain.make_encoder().config == plain.config.encoder
+    alone: Any = METHODS["encoder"].make(encoder="gnn", dimension=5)
+    assert alone.make().config.dimension == 5
+    with pytest.raises(UnknownNameError, match="no encoder 'gmn'; did you mean 'gnn'"):
+        METHODS["encoder"].make(encoder="gmn")
 
 
 def test_two_of_one_title_are_told_apart(tmp_path):
@@ -248,7 +268,7 @@ def test_every_method_of_the_registry_can_be_made():
     for name, method in METHODS.items():
         made = method.make(seed=3)
         assert not made.is_fitted, name
-        assert made.learns_from_validation == name.startswith("loger"), name
+        assert made.learns_from_validation == name.startswith(("loger", "paper")), name
         seeds = [getattr(of, "seed", None) for of in (made, getattr(made, "config", None))]
         assert (3 in seeds) == (method.seeded and name != "encoder"), name
     free: Any = METHODS["pgpr-free"].make(seed=3, epochs=2)

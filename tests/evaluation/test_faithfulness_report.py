@@ -146,6 +146,31 @@ def test_what_cannot_be_asked_is_left_empty():
         report["flips"]
 
 
+def test_who_is_shown_nothing_counts_as_wholly_apart_from_history():
+    whole = shop(users=40, items=60)
+    parts = split(whole.dataset)
+    rules = mine(parts.graph, MiningConfig(min_support=10, min_lift=1, min_rules=5)).rules
+    full = Additive(parts.graph, rules, np.ones(len(rules)))
+
+    class Silent(Additive):
+        """Shows every other user nothing."""
+
+        def explained(self, users, k, paths=1):
+            return [self._of(int(u), k, paths) if u % 2 else [] for u in users]
+
+    half = Silent(parts.graph, rules, np.ones(len(rules)))
+    config = FaithfulnessConfig(users=None, probed=0)
+    one, two = (faithfulness_report(x, parts, rules, config, probes=Probes()) for x in (full, half))
+    odd = np.arange(40) % 2 == 1
+    for line in ("js_f", "js_f_sampled", "js_w"):
+        known = ~np.isnan(one.values[line])
+        assert (two.values[line][known & ~odd] == 1).all()
+        np.testing.assert_array_equal(two.values[line][odd], one.values[line][odd])
+        assert two[line].users == one[line].users
+    assert two["pathless"].mean == pytest.approx(0.5, abs=0.1)
+    assert one["pathless"].mean == 0
+
+
 def test_without_any_history_there_is_nobody_to_ask():
     whole = tiny()
     empty = Split(whole.dataset, np.arange(0), np.arange(0), np.arange(5))

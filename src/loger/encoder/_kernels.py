@@ -153,3 +153,28 @@ def order_of(rows):  # type: ignore[no-untyped-def]
         order, other = other, order
         shift += 11
     return order
+
+
+@kernel(fastmath=True)
+def l1_distances(x, y, out):  # type: ignore[no-untyped-def]
+    """‖x − y‖₁ of every row of x and every row of y."""
+    for i in range(len(x)):
+        for j in range(len(y)):
+            total = np.float32(0)
+            for c in range(x.shape[1]):
+                total += abs(x[i, c] - y[j, c])
+            out[i, j] = total
+
+
+@kernel(fastmath=True)
+def l1_gradients(x, y, slope, gx, gy):  # type: ignore[no-untyped-def]
+    """What a slope by −‖x − y‖₁ is by x and by y, added to them; most of a softmax's is nothing."""
+    for i in range(len(x)):
+        for j in range(len(y)):
+            weight = slope[i, j]
+            if weight == 0:
+                continue
+            for c in range(x.shape[1]):
+                towards = weight if y[j, c] > x[i, c] else -weight
+                gx[i, c] += towards
+                gy[j, c] -= towards

@@ -10,6 +10,7 @@ weighting), so that a few of them are enough for any base rate.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ from loger.graph.arrays import expit
 if TYPE_CHECKING:
     from loger.data.splits import Split
 
+log = logging.getLogger(__name__)
 Doubles = NDArray[np.float64]
 BLOCK = 1024
 """Users whose items are scored at a time."""
@@ -94,7 +96,8 @@ def fit_calibration(
     """Maximum likelihood of σ(a·s + b) by Newton's method; targets as Platt (1999) softens them,
     so that the fit exists even where scores separate the labels.
 
-    ``weights`` say for how many pairs each one stands.
+    ``weights`` say for how many pairs each one stands. The slope is at least 0: scores that are
+    lower where labels are true say nothing, rather than the opposite of what they say.
     """
     s, spread = np.asarray(scores, dtype=np.float64), float(np.std(scores)) or 1.0
     centre = float(np.mean(s))
@@ -112,4 +115,8 @@ def fit_calibration(
         w -= step
         if np.abs(step).max() < 1e-10:
             break
+    if w[0] <= 0:
+        log.warning("calibration: the %d true pairs score no higher than the others", labels.sum())
+        rate = float(np.average(target, weights=each))
+        return Calibration(0.0, float(np.log(rate / (1 - rate))))
     return Calibration(float(w[0] / spread), float(w[1] - w[0] * centre / spread))

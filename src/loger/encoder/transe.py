@@ -13,7 +13,7 @@ Loss. All negatives are shared and of the true entity's type, so scoring is a ma
 
 - ``softmax`` (default): cross-entropy of the true tail among the batch's distinct tails, and for
   interactions less log P(item is among them), which undoes the popularity of in-batch negatives;
-- ``adversarial``: ½[−log σ(s⁺) − Σ_j a_j log σ(−s_j)], a = softmax(T·s), no gradient (METHOD 2).
+- ``adversarial``: as the authors of LOGER train it; see ``published``. It needs free users.
 
 Here is what a fitted encoder answers, in NumPy; how it learns is in ``transe_training``. Every
 choice of default was made on validation; docs/research/results.md has the figures.
@@ -49,7 +49,7 @@ Distance = Literal["sphere", "squared", "l1"]
 
 State = dict[str, NDArray[np.generic]]
 FACT_GAMMA = 10.0
-"""γ of the scores of all relations but interactions."""
+"""γ of the scores of all relations but interactions, with the loss ``softmax``."""
 NO_GAIN: Floats = np.array([[1.0, 0.0]], dtype=np.float32)
 """Gain and shift of items that the fit knew: their scores are as they are."""
 
@@ -71,6 +71,8 @@ class TransEConfig(TrainerConfig):
     """γ of the scores of interactions; that of facts is ``FACT_GAMMA``."""
     users: Literal["history", "free"] = "history"
     loss: Literal["softmax", "adversarial"] = "softmax"
+    steps: int = 150_000
+    """Steps of the loss ``adversarial``, whose epochs are 1,000 steps; as in the authors' code."""
     epochs: int = 8
     max_interactions: int = 2_200_000
     """Fewer epochs, but at least two, where all of them would visit more interactions than this:
@@ -108,11 +110,13 @@ class TransE:
         progress: Progress = silent,
     ) -> Self:
         """Learn from a graph; see ``Encoder.fit``."""
-        from loger.encoder.transe_training import Training  # PyTorch, from here on
+        from loger.encoder.published import Published  # PyTorch, from here on
+        from loger.encoder.transe_training import Training
 
         if warm and not hasattr(self, "entities_"):
             raise LogerError("a warm fit needs a fit before it")
-        training = Training(self.config, graph, hidden, self.state() if warm else None)
+        kind = Published if self.config.loss == "adversarial" else Training
+        training = kind(self.config, graph, hidden, self.state() if warm else None)
         return self.load_state(graph, training.run(checkpoint, progress))
 
     # ── scoring ─────────────────────────────────────────────────────────────────────────
@@ -267,7 +271,8 @@ class TransE:
         """Scores of triples; see ``Encoder.score_triples``."""
         h, r, t = (np.asarray(x, dtype=np.int64) for x in (heads, relations, tails))
         x, y = self.entities_[h] + self.relations_[r], self.entities_[t]
-        gamma = np.where(r == INTERACTION, self.config.gamma, FACT_GAMMA)
+        of_facts = FACT_GAMMA if self.config.loss == "softmax" else self.config.gamma
+        gamma = np.where(r == INTERACTION, self.config.gamma, of_facts)
         if self.config.distance == "sphere":
             scores = gamma * (unit(x) * unit(y)).sum(-1)
         else:

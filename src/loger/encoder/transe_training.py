@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import embedding_bag, softplus
+from torch.nn.functional import embedding_bag
 
 from loger.encoder._kernels import (
     ENDLESS,
@@ -27,6 +27,8 @@ from loger.encoder._kernels import (
     fill_bags,
     group_gradients,
     group_scores,
+    l1_distances,
+    l1_gradients,
 )
 from loger.encoder.distributed import current
 from loger.encoder.protocol import HiddenPairs
@@ -82,7 +84,7 @@ class Training:
         saved = Checkpoint(checkpoint, *run)
         first = saved.resume(self._tensors())
         asked = self.config, self.graph, self.hidden, self.warm
-        with one_thread(), self.ranks.together(_help, *asked):
+        with one_thread(), self.ranks.together(_help, type(self), *asked):
             first = self.ranks.as_leader(first, list(self._tensors().values()))
             for epoch in range(first, epochs):
                 self._epoch(epoch, epochs, progress)
@@ -272,20 +274,12 @@ class Training:
             same = candidates.unsqueeze(-1) == candidates.unsqueeze(-2)
             same.diagonal(dim1=-2, dim2=-1).fill_(False)
             scores.masked_fill_(same, -torch.inf)
-        if self.config.loss == "softmax":
-            if batch.relation == INTERACTION:
-                draws = n if positive.dim() == 1 else positive.shape[-1]
-                scores -= self._log_inclusion(candidates, draws).unsqueeze(-2)
-            slope = torch.softmax(scores, -1)
-            losses = -slope.gather(-1, true).clamp(min=1e-30).log()
-            slope.scatter_add_(-1, true, -torch.ones_like(losses))
-        else:
-            best = scores.gather(-1, true)
-            scores.scatter_(-1, true, -torch.inf)
-            share = torch.softmax(scores, -1).nan_to_num(0.0)
-            losses = 0.5 * (softplus(-best) + (share * softplus(scores)).sum(-1, keepdim=True))
-            slope = 0.5 * share * torch.sigmoid(scores)
-            slope.scatter_(-1, true, -0.5 * torch.sigmoid(-best))
+        if batch.relation == INTERACTION:
+            draws = n if positive.dim() == 1 else positive.shape[-1]
+            scores -= self._log_inclusion(candidates, draws).unsqueeze(-2)
+        slope = torch.softmax(scores, -1)
+        losses = -slope.gather(-1, true).clamp(min=1e-30).log()
+        slope.scatter_add_(-1, true, -torch.ones_like(losses))
         return losses.sum() / n, slope.div_(n)
 
     def _log_inclusion(self, candidates: Tensor, draws: int) -> Tensor:
@@ -303,10 +297,14 @@ class Training:
 
 
 def _help(
-    config: TransEConfig, graph: KnowledgeGraph, hidden: HiddenPairs | None, warm: bool
+    kind: type[Training],
+    config: TransEConfig,
+    graph: KnowledgeGraph,
+    hidden: HiddenPairs | None,
+    warm: bool,
 ) -> None:
     """A rank's part in the training of the leading one, whose tables it gets."""
-    Training(config, graph, hidden, {} if warm else None).run(None, silent)
+    kind(config, graph, hidden, {} if warm else None).run(None, silent)
 
 
 def _in_one(one: Tensor, other: Tensor) -> Tensor:
@@ -362,15 +360,29 @@ def scores_of(x: Tensor, y: Tensor, gamma: float, distance: Distance) -> tuple[T
 
         lengths = (x * x).sum(-1, keepdim=True) + (y * y).sum(-1).unsqueeze(-2)
         return (2 * (x @ y.mT)).sub_(lengths).add_(gamma), in_space
-    with torch.enable_grad():
-        x, y = x.detach().requires_grad_(), y.detach().requires_grad_()
-        scores = gamma - torch.cdist(x, y, p=1)
+    if x.device.type == "cpu" and x.dtype == torch.float32 and x.dim() == 2:
+        return _in_l1(x, y, gamma)
+    apart = x.unsqueeze(-2) - y.unsqueeze(-3)  # [groups,] x, y, d
 
     def in_l1(slope: Tensor) -> tuple[Tensor, Tensor]:
-        gx, gy = torch.autograd.grad(scores, (x, y), slope)
+        moved = apart.sign() * slope.unsqueeze(-1)
+        return -moved.sum(-2), moved.sum(-3)
+
+    return gamma - apart.abs().sum(-1), in_l1
+
+
+def _in_l1(x: Tensor, y: Tensor, gamma: float) -> tuple[Tensor, Gradients]:
+    """The same in L1 on a CPU, without a tensor of all differences."""
+    of = x.contiguous().numpy(), y.contiguous().numpy()
+    scores = torch.empty(len(x), len(y))
+    l1_distances(*of, scores.numpy())
+
+    def in_l1(slope: Tensor) -> tuple[Tensor, Tensor]:
+        gx, gy = torch.zeros(x.shape), torch.zeros(y.shape)
+        l1_gradients(*of, slope.contiguous().numpy(), gx.numpy(), gy.numpy())
         return gx, gy
 
-    return scores.detach().clone(), in_l1
+    return scores.neg_().add_(gamma), in_l1
 
 
 def _of_small_groups(x: Tensor, y: Tensor, gamma: float) -> tuple[Tensor, Gradients]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, cast
 
@@ -41,33 +41,44 @@ class Method:
         return cast("Mapping[str, Sequence[Any]]", getattr(self.load(), self.grid_name, {}))
 
 
-def encoder_alone(seed: int = 0, **settings: Any) -> Recommender:
-    """The default encoder as a recommender, with settings of TransE."""
+def encoder_alone(seed: int = 0, encoder: str = "transe", **settings: Any) -> Recommender:
+    """An encoder as a recommender, with settings of its own; see ``encoder_named``."""
     from loger.baselines.encoder import EncoderAlone
-    from loger.encoder import TransE, TransEConfig
-    from loger.engine.settings import overridden
+    from loger.encoder import encoder_named
 
-    config = overridden(TransEConfig(), {"seed": seed, **settings})
-    return EncoderAlone(lambda: TransE(config))
+    name = "encoder alone" if encoder == "transe" else f"encoder alone, {encoder}"
+    return EncoderAlone(encoder_named(encoder, seed=seed, **settings), name)
 
 
 def loger(seed: int = 0, **settings: Any) -> Recommender:
-    """LOGER with its defaults, or with settings of EMConfig or LOGERConfig."""
+    """LOGER with its defaults; ``settings`` are those of LOGERConfig, nested as there, and
+    ``encoder`` may also be the name of one."""
+    return _loger("default", "LOGER", seed, settings)
+
+
+def loger_paper(seed: int = 0, **settings: Any) -> Recommender:
+    """LOGER by the paper's own choices, its encoder well trained."""
+    return _loger("paper", "LOGER (paper)", seed, settings)
+
+
+def paper_literal(seed: int = 0, **settings: Any) -> Recommender:
+    """LOGER as published: the authors' steps, rates and margin, and all rounds."""
+    return _loger("paper-literal", "LOGER (paper-literal)", seed, settings)
+
+
+def _loger(preset: str, name: str, seed: int, settings: Mapping[str, Any]) -> Recommender:
+    from loger.config import PRESETS
+    from loger.encoder import encoder_named
     from loger.engine.settings import overridden
-    from loger.logic.config import EMConfig
-    from loger.model import LOGER, LOGERConfig
+    from loger.model import LOGER
 
-    whole = {field.name for field in fields(LOGERConfig)}
-    own = {name: value for name, value in settings.items() if name in whole}
-    em = {name: value for name, value in settings.items() if name not in whole}
-    return LOGER(LOGERConfig(**{"em": overridden(EMConfig(), em), "seed": seed, **own}))
-
-
-def loger_paper(seed: int = 0, rounds: int = 4) -> Recommender:
-    """LOGER by the paper's own choices."""
-    from loger.model import LOGER, LOGERConfig
-
-    return LOGER(LOGERConfig.paper(rounds=rounds, seed=seed), name="LOGER (paper)")
+    encoder, own = settings.get("encoder"), dict(settings)
+    make = None
+    if isinstance(encoder, str):
+        del own["encoder"]
+        if encoder != "transe":  # which the preset has its own settings for
+            make, name = encoder_named(encoder, seed=seed), f"{name}, {encoder}"
+    return LOGER(overridden(PRESETS[preset](), {"seed": seed, **own}), encoder=make, name=name)
 
 
 def pgpr_free(seed: int = 0, **settings: Any) -> Recommender:
@@ -116,5 +127,6 @@ METHODS: Mapping[str, Method] = {
     "cafe": Method("loger.baselines.cafe:CAFE"),
     "loger": Method("loger.evaluation.methods:loger"),
     "loger-paper": Method("loger.evaluation.methods:loger_paper"),
+    "paper-literal": Method("loger.evaluation.methods:paper_literal"),
 }
 """All methods by the names that ``loger compare`` takes."""

@@ -194,6 +194,8 @@ def _divergences(
     else:
         weights = np.array([*(probes.weights.get(rule, 0.0) for rule in rules), 0.0])
         q_w = measures.importance(weights, whole)
+    pathless = np.array([not own for own in emitted]) & ~np.isnan(history[:, 0])
+    q_f, q_w = (_with_pathless(q, pathless) for q in (q_f, q_w))
     uniform = np.where(np.isnan(history), np.nan, 1 / max(len(rules), 1))
     uniform[:, -1] = np.where(np.isnan(uniform[:, -1]), np.nan, 0.0)
     js = measures.jensen_shannon
@@ -205,7 +207,16 @@ def _divergences(
         "random": js(measures.drawn(uniform, n, even), history),
         "random_w": js(uniform, history),
         "emitted": np.array([len(own) for own in emitted], dtype=np.float64),
+        "pathless": np.where(np.isnan(history[:, 0]), np.nan, pathless),
     }
+
+
+def _with_pathless(shares: Values, pathless: NDArray[np.bool_]) -> Values:
+    """Distributions in which users who were shown nothing have all of it outside the rules, where
+    history never is: their divergence is 1, so that silence does not pass for faithfulness."""
+    out = shares.copy()
+    out[pathless & np.isnan(shares[:, 0])] = np.eye(shares.shape[1])[-1]
+    return out
 
 
 def _of_paths(

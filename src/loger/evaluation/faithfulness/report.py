@@ -50,6 +50,7 @@ LINES: dict[str, str] = {
     "random": "  control: as many rules drawn at random",
     "random_w": "  control: all rules weigh alike",
     "emitted": "paths emitted",
+    "pathless": "users without any path, whose JS counts as 1",
     "validity": "validity",
     "along_rules": "paths along a rule",
     "coverage": "coverage@k",
