@@ -82,7 +82,7 @@ class LOGERConfig:
         paper = cls.paper(rounds, seed)
         encoder = TransEConfig(
             users="free", distance="l1", loss="adversarial", gamma=24.0, batch=512, rate=1e-4,
-            final_rate=1e-5, warm_epochs=15,
+            final_rate=1e-5, warm_epochs=3,
         )  # fmt: skip
         em = replace(paper.em, negatives=1.0, steps=1000, early_stop=False)
         return replace(paper, em=em, encoder=encoder)

@@ -14,14 +14,19 @@ from loger.baselines.mostpop import MostPop
 from loger.config import LOGERConfig
 from loger.data import split
 from loger.data.demo import shop
-from loger.encoder import HiddenPairs, TransE, TransEConfig
+from loger.encoder import HiddenPairs, TransE, TransEConfig, published
 from loger.encoder.published import NEGATIVES, DenseAdam, Published
 from loger.encoder.transe_training import _Batch
 from loger.errors import LogerError
 from loger.evaluation.evaluate import evaluate
 
 LITERAL = LOGERConfig.paper_literal().encoder
-SMALL = replace(LITERAL, dimension=6, batch=40, gamma=4.0, steps=1000, rate=1e-2, warm_epochs=1)
+SMALL = replace(LITERAL, dimension=6, batch=40, gamma=4.0, steps=1000, rate=1e-2, warm_epochs=2)
+
+
+@pytest.fixture(autouse=True)
+def short_epochs(monkeypatch):
+    monkeypatch.setattr(published, "STEPS", 500)
 
 
 @pytest.fixture(scope="module")

@@ -38,7 +38,8 @@ SOME_FAILED = 1
 KNOWN = (
     "mostpop, itemknn, p3alpha, rp3beta, ease, slim, itemknn-recency, rp3beta-recency, "
     "ease-recency, slim-recency, sequence, collective, collective-recency, ials, lightgcn, sasrec, "
-    "encoder, cke, ripplenet, kgat, heteroembed, pgpr, pgpr-free, cafe, loger, loger-paper, paper-literal"
+    "encoder, cke, ripplenet, kgat, heteroembed, pgpr, pgpr-free, cafe, loger, loger-paper, "
+    "paper-literal"
 )
 """The names of loger.evaluation.methods.METHODS, written out so that --help loads nothing heavy."""
 

@@ -26,7 +26,7 @@ from loger.errors import LogerError
 from loger.graph import KnowledgeGraph
 
 NEGATIVES = 256
-STEPS = 1000
+STEPS = 5000
 """Steps of an epoch, after which a checkpoint is written."""
 
 
@@ -102,7 +102,7 @@ class Published(Training):
         return {k: array for k, array in super().learned().items() if not k.endswith(".seen")}
 
     def _epoch(self, epoch: int, epochs: int, progress: Progress) -> None:
-        """A thousand steps, each on triples of one relation, drawn as often as it has triples."""
+        """Steps on triples of one relation each, drawn as often as it has triples."""
         triples = [self._interactions(epoch), *self._triples[1:]]
         sizes = np.array([len(heads) for heads, _ in triples])
         for k in range(epoch * STEPS, (epoch + 1) * STEPS):
@@ -128,7 +128,8 @@ class Published(Training):
         self.entities.advance(rows, rate)
         self.relations.advance(relation, rate)
         shift = self.relations.table[relation]
-        given, true, wrong = self.entities.table[rows].split([n, n, NEGATIVES])
+        vectors = self.entities.table[rows]
+        given, true, wrong = vectors[:n], vectors[n : 2 * n], vectors[2 * n :]
         sign = -1 if batch.head_sought else 1  # h is near t − r
         x = given + sign * shift
         best, of_best = scores_of(x.unsqueeze(1), true.unsqueeze(1), config.gamma, config.distance)

@@ -72,7 +72,7 @@ class TransEConfig(TrainerConfig):
     users: Literal["history", "free"] = "history"
     loss: Literal["softmax", "adversarial"] = "softmax"
     steps: int = 150_000
-    """Steps of the loss ``adversarial``, whose epochs are 1,000 steps; as in the authors' code."""
+    """Steps of the loss ``adversarial``, whose epochs are 5,000 steps; as in the authors' code."""
     epochs: int = 8
     max_interactions: int = 2_200_000
     """Fewer epochs, but at least two, where all of them would visit more interactions than this:
