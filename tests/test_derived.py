@@ -1,6 +1,7 @@
 """Relations made from the interactions: what they are, what they say, what they never know."""
 
 import json
+import re
 import tracemalloc
 from dataclasses import replace
 
@@ -329,8 +330,10 @@ def test_explanations_name_the_people_behind_a_fact(graph):
     user = 0
     a = int(graph.neighbours(user, INTERACTION)[0])
     own = set(graph.neighbours(user, INTERACTION).tolist())
+    window = graph.relations[graph.relation_id("followed_by")].window
+    later = f"up to {window} items later"
     for name, text, told in (
-        ("followed_by", "bought {v} with it or soon after", "bought this with it or soon after"),
+        ("followed_by", "bought {v} with it or " + later, "bought this with it or " + later),
         ("goes_with", "bought both it and {v}", "bought both"),
     ):
         r = graph.relation_id(name)
@@ -347,7 +350,7 @@ def test_explanations_name_the_people_behind_a_fact(graph):
     n = graph.people(a, back, v)
     said = evidence_sentence(graph, Path((user, a, v), (INTERACTION, back)), 1, [])
     who = "someone" if n < 3 else f"{n} people"
-    assert said == f"{who} bought it with this or soon after"
+    assert said == f"{who} bought it with this or {later}"
     assert first <= v
 
 
@@ -375,7 +378,7 @@ def test_what_the_latest_action_leads_to_is_said_of_the_last(parts, monkeypatch)
     for reason, explanation in last:
         edge = graph.rows.edge(explanation.user, INTERACTION, reason.entity)
         assert graph.later[edge] == 0
-        assert "with it or soon after" in reason.evidence_text
+        assert re.search(r"with it or up to \d+ items later", reason.evidence_text)
 
 
 def test_scores_are_what_the_parts_of_actions_add_up_to(model):

@@ -68,29 +68,36 @@ SAME = r"[Ss]ame (brand|category)(?: as your [^;(]+)? \(([^)]+)\)"
 class Tables:
     """The CSV files, and what they say."""
 
-    def __init__(self, folder, window):
-        self.window = window
-        self.bought = defaultdict(dict)
+    def __init__(self, folder):
+        rows = defaultdict(list)
         with (folder / "orders.csv").open(encoding="utf-8") as file:
             for row in csv.DictReader(file):
                 user, item = row["customer"].strip(), row["product"]
-                if user and row["when"] != "some day":
-                    before = self.bought[user].get(item, "")
-                    self.bought[user][item] = max(before, row["when"])
+                if user:
+                    rows[user].append((item, row["when"].replace("some day", "")))
+        self.bought = {user: self.history(own) for user, own in rows.items()}
         with (folder / "items.csv").open(encoding="utf-8") as file:
             self.items = {row["item_id"]: row for row in csv.DictReader(file)}
         self.ids = {row["title"]: item for item, row in self.items.items()}
 
+    def history(self, rows):
+        """What a user has, in order, with its latest time; a row without a time comes first."""
+        first = min(time for _, time in rows if time)
+        times = [(item, time or first) for item, time in rows]
+        order = [item for item, _ in sorted(times, key=lambda row: row[1])]
+        latest = {item: max(t for i, t in times if i == item) for item in order}
+        return dict(sorted(latest.items(), key=lambda row: row[1]))
+
     def both(self, one, other):
         return sum(one in has and other in has for has in self.bought.values())
 
-    def soon_after(self, one, other):
-        """How many have the other at the same time, or at most so many things later."""
+    def after(self, one, other, window):
+        """How many have the other at most so many things later, by time, then by row."""
         n = 0
         for has in self.bought.values():
-            if one in has and other in has and has[other] >= has[one]:
-                later = sorted(time for time in has.values() if has[one] < time)
-                n += has[other] == has[one] or later.index(has[other]) < self.window
+            order = list(has)
+            if one in has and other in has:
+                n += 0 < order.index(other) - order.index(one) <= window
         return n
 
     def check(self, user, item, action, text):
@@ -103,9 +110,9 @@ class Tables:
         if last:
             claims.append(("last", has[one], max(has.values())))
         both = re.findall(r"(\d+) people bought both", text)
-        after = re.findall(r"(\d+) people bought this with it or soon after", text)
+        after = re.findall(r"(\d+) people bought this with it or up to (\d+) items later", text)
         claims += [("both", int(n), self.both(one, item)) for n in both]
-        claims += [("after", int(n), self.soon_after(one, item)) for n in after]
+        claims += [("after", int(n), self.after(one, item, int(window))) for n, window in after]
         for column, value in re.findall(SAME, text):
             values = {self.items[one][column], self.items[item][column]}
             claims.append((column, {value}, values))
@@ -125,7 +132,7 @@ def shop(tmp_path_factory):
     assert made.exit_code == 0, made.output
     assert "measured: NDCG@10" in made.stdout
     model = LOGER.load(folder / "shop.bundle")
-    return folder, model, Tables(folder, model.config_.derived.followed_by.window)
+    return folder, model, Tables(folder)
 
 
 def judge(tables, told):

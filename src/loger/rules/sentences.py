@@ -243,6 +243,7 @@ def tile(graph: Graph, path: Path, n: int, brief: str, words: Wording) -> str | 
     people = graph.people(*path.edges[1]) if derived else n
     forward = path.relations[1] < len(graph.relations)
     key = "goes_with" if people < FEW else "after" if after and forward else "with"
+    key = "expected" if derived and not people else key
     if "{done}" in words.table["tile"][key] and did.done is None:
         key = "goes_with"
     return words.tile(key, about=brief, done=did.done)
@@ -334,21 +335,27 @@ def _people(
     words: Wording,
     name: str | None = None,
 ) -> str | None:
-    """A derived fact by the people it was made of: 38 people watched this with it or soon after.
+    """A derived fact by the people it was made of: 38 people watched this with it or up to 5 items
+    later. Where it was made of nobody, it's expected by what similar items go with.
 
     ``name`` is given where the two things are the user's and the item: what the former is called,
     or nothing if it has been told already.
     """
     _, relation, _ = edge
-    if not graph.relations[relation % len(graph.relations)].derived:
+    made = graph.relations[relation % len(graph.relations)]
+    if not made.derived:
         return None
     n, forms = graph.people(*edge), _forms(graph, INTERACTION, words)
     together = graph.relation_name(relation).startswith("goes_with")
     if relation >= len(graph.relations) and not together:
         here, there = there, here
+    if not n:
+        return words.text("expected", x=name or words.pronoun("it", "dat"))
     if together and name is not None and not words.debug:
         return _both(n, forms, name, words)
-    x = words.text("with_x" if together else "after_x", here=here, there=there)
+    window = made.window or 0
+    key = "with_x" if together else "after_one_x" if window == 1 else "after_x"
+    x = words.text(key, here=here, there=there, n=words.number(window))
     return _counted(n, forms, x, words)
 
 
