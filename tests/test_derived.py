@@ -426,5 +426,5 @@ def test_local_slim_refuses_what_it_cannot_do():
     from loger.errors import LogerError
 
     for wrong in ({"l2": 0.0}, {"neighbours": 0}, {"candidates": 0}):
-        with pytest.raises(LogerError, match="above 0"):
+        with pytest.raises(LogerError, match="must be"):
             LocalSLIM(**wrong)

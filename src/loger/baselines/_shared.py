@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from loger.data.splits import Split
 from loger.engine import Progress
 from loger.errors import LogerError
 from loger.graph import INTERACTION, pair_keys
-from loger.recommender import PairMatrix, part_matrix
+from loger.recommender import Floats, PairMatrix, Recommender, part_matrix
 
 # ── histories that fade: how old each interaction is, and what it still counts ────────
 
@@ -23,7 +24,6 @@ def pair_ages(split: Split, whose: str, *exponents: float) -> PairMatrix:
     Those at the same time are of the same age, as in ``KnowledgeGraph.later``. Data without
     times have ones; to let them fade, with any of ``exponents`` above 0, is refused.
     """
-    check_exponents(*exponents)
     if split.dataset.interactions.times is None:
         if any(exponents):
             raise LogerError(
@@ -45,12 +45,6 @@ def pair_ages(split: Split, whose: str, *exponents: float) -> PairMatrix:
     return out
 
 
-def check_exponents(*exponents: float) -> None:
-    """Refuse a history that would count more the older it gets."""
-    if any(exponent < 0 for exponent in exponents):
-        raise LogerError(f"recency must be at least 0, got {exponents!r}")
-
-
 def decayed(ages: PairMatrix, exponent: float) -> PairMatrix:
     """What each pair counts, age^−exponent; ones for exponent 0."""
     data = ages.data ** np.float32(-exponent)
@@ -70,6 +64,44 @@ def ordered_events(
     rows = split.train
     rows = rows[np.lexsort((rows, events.times[rows], events.users[rows]))]
     return events.users[rows], events.items[rows], events.times[rows]
+
+
+class LinearItems(Recommender):
+    """A model that scores by item–item weights: score(u, v) = n_v^−β Σ_{i ∈ I_u} a_ui^−ρ B_iv."""
+
+    SCORING = frozenset({"recency", "popularity"})
+
+    recency: float
+    popularity: float
+    ages_: PairMatrix  # [users, items]: a
+    weights_: Any  # [items i, items j]: B, sparse or dense
+    counts_: Floats  # [items]: n
+
+    def score(self, users: ArrayLike) -> Floats:
+        """n^−β X_u B with the user's history as old as it is; [users, items]."""
+        product: Any = decayed(self.ages_[np.asarray(users)], self.recency) @ self.weights_
+        dense = product if isinstance(product, np.ndarray) else product.toarray()
+        out = np.asarray(dense, dtype=np.float32)
+        if self.popularity:
+            out *= self.counts_ ** np.float32(-self.popularity)
+        return out
+
+
+class Factors(Recommender):
+    """A model that scores by the product of a user's vector with an item's."""
+
+    users_: Floats  # [users, dimension]
+    items_: Floats  # [items, dimension]
+
+    def score(self, users: ArrayLike) -> Floats:
+        """⟨u, v⟩; [users, items]."""
+        return np.asarray(self.users_[np.asarray(users)] @ self.items_.T, dtype=np.float32)
+
+
+def check_cpu(name: str, device: str | None) -> None:
+    """Refuse a device that a method does not train on."""
+    if device not in (None, "cpu"):
+        raise LogerError(f"{name} trains on the CPU, got device {device!r}")
 
 
 _BLOCK = 1024

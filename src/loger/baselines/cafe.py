@@ -18,7 +18,7 @@ from loger.encoder import Encoder, TransE, TransEConfig
 from loger.encoder.folding import vectors
 from loger.encoder.protocol import TrainerConfig
 from loger.engine import Progress, silent
-from loger.engine.settings import overridden
+from loger.engine.settings import check_numbers, overridden
 from loger.engine.threads import one_thread
 from loger.errors import LogerError
 from loger.graph import KnowledgeGraph, Path, checked_ids, history
@@ -141,12 +141,7 @@ class CAFE(Recommender):
 
     def __init__(self, **settings: Any) -> None:
         self.config = overridden(CAFEConfig(), settings)
-        c = self.config
-        if min(c.batch, c.paths, c.pattern_paths, c.beam) < 1 or c.epochs < 0:
-            raise LogerError(
-                "batch, paths, pattern_paths and beam must be at least 1, epochs at least 0; "
-                f"got {c!r}"
-            )
+        check_numbers(self.config, batch=1, paths=1, pattern_paths=1, beam=1, epochs=0)
 
     # ── fitting ─────────────────────────────────────────────────────────────────────────
 

@@ -17,9 +17,8 @@ from loger.data.splits import Split
 from loger.encoder.protocol import TrainerConfig
 from loger.encoder.training import Parameters, chosen_device, entity_ids
 from loger.engine import Progress, silent
-from loger.engine.settings import overridden
+from loger.engine.settings import check_numbers, overridden
 from loger.engine.threads import one_thread
-from loger.errors import LogerError
 from loger.graph import INTERACTION, KnowledgeGraph
 from loger.recommender import Floats, Recommender, part_matrix
 
@@ -64,12 +63,8 @@ class CKE(Recommender):
 
     def __init__(self, **settings: Any) -> None:
         self.config = overridden(CKEConfig(), settings)
-        c = self.config
-        if min(c.dimension, c.epochs, c.batch) < 1 or c.l2 < 0:
-            raise LogerError(
-                f"dimension, epochs and batch must be at least 1 and l2 at least 0; got {c!r}"
-            )
-        self.device = chosen_device(c.device)
+        check_numbers(self.config, dimension=1, epochs=1, batch=1, l2=0)
+        self.device = chosen_device(self.config.device)
 
     def fit(self, split: Split, *, progress: Progress = silent) -> Self:
         """Learn pairs and facts together, batch by batch."""

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import ArrayLike
 from scipy.linalg import lapack
 
-from loger.baselines._shared import check_exponents, decayed, pair_ages
+from loger.baselines._shared import LinearItems, decayed, pair_ages
 from loger.data.splits import Split
 from loger.engine import Progress, silent
+from loger.engine.settings import check_numbers
 from loger.errors import LogerError
 from loger.graph import INTERACTION, KnowledgeGraph
-from loger.recommender import Floats, PairMatrix, Recommender
+from loger.recommender import Floats, PairMatrix
 
 
-class EASE(Recommender):
+@dataclass(eq=False, kw_only=True)
+class EASE(LinearItems):
     """Steck, WWW 2019, "Embarrassingly Shallow Autoencoders for Sparse Data".
 
     With X the users × items matrix of training pairs, B minimises ‖X − XB‖² + λ‖B‖² with a
@@ -45,44 +47,27 @@ class EASE(Recommender):
         "popularity": (0.0, 0.1, 0.2, 0.4),
         "training_recency": (0.0, 0.1, 0.3),
     }
-    SCORING = frozenset({"recency", "popularity"})
 
-    ages_: PairMatrix  # [users, items]: a
-    weights_: Floats  # [items, items]: B
-    counts_: Floats  # [items]: n
+    l2: float = 100.0
+    recency: float = 0.0
+    training_recency: float = 0.0
+    popularity: float = 0.0
+    memory: int = 8 << 30
 
-    def __init__(
-        self,
-        *,
-        l2: float = 100.0,
-        recency: float = 0.0,
-        training_recency: float = 0.0,
-        popularity: float = 0.0,
-        memory: int = 8 << 30,
-    ) -> None:
-        if l2 <= 0:
-            raise LogerError(f"l2 must be above 0, got {l2!r}")
-        check_exponents(recency, training_recency)
-        self.l2, self.memory = l2, memory
-        self.recency, self.training_recency = recency, training_recency
-        self.popularity = popularity
+    def __post_init__(self) -> None:
+        check_numbers(self, "l2", recency=0, training_recency=0)
 
     def fit(self, split: Split, *, progress: Progress = silent) -> Self:
         """Solve for B; a catalogue that is too large is refused before work starts."""
         check_memory(split.dataset.n_items, self.memory)
         self.ages_ = pair_ages(split, self.name, self.recency, self.training_recency)
         self.counts_ = item_counts(self.ages_)
-        rows = decayed(self.ages_, self.training_recency)
-        self.weights_ = solved(rows, self.l2, self.name, progress)
+        self.weights_ = solved(self._rows(split), self.l2, self.name, progress)
         return self
 
-    def score(self, users: ArrayLike) -> Floats:
-        """n^−β X_u B with the user's history as old as it is; [users, items]."""
-        history = decayed(self.ages_[np.asarray(users)], self.recency)
-        out = np.asarray(history @ self.weights_, dtype=np.float32)
-        if self.popularity:
-            out *= self.counts_ ** np.float32(-self.popularity)
-        return out
+    def _rows(self, split: Split) -> PairMatrix:
+        """What B reproduces: the histories."""
+        return decayed(self.ages_, self.training_recency)
 
 
 def item_counts(pairs: PairMatrix) -> Floats:
@@ -139,6 +124,7 @@ def _weights(inverse: Floats, block: int = 1024) -> Floats:
     return out
 
 
+@dataclass(eq=False, kw_only=True)
 class CollectiveEASE(EASE):
     """Jeunen, Van Balen & Goethals, RecSys 2020, "Closed-Form Models for Collaborative Filtering
     with Side-Information" (CEASE), on the facts of a knowledge graph.
@@ -166,24 +152,20 @@ class CollectiveEASE(EASE):
         "recency": (0.5, 0.0, 0.25, 1.0, 1.5),
     }
 
-    def __init__(self, *, weight: float = 1.0, discount: float = 0.5, **settings: Any) -> None:
-        if weight < 0:
-            raise LogerError(f"weight must be at least 0, got {weight!r}")
-        super().__init__(**settings)
-        self.weight, self.discount = weight, discount
+    weight: float = 1.0
+    discount: float = 0.5
 
-    def fit(self, split: Split, *, progress: Progress = silent) -> Self:
-        """Solve for B; a catalogue that is too large is refused before work starts."""
-        check_memory(split.dataset.n_items, self.memory)
-        self.ages_ = pair_ages(split, self.name, self.recency, self.training_recency)
-        self.counts_ = item_counts(self.ages_)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_numbers(self, weight=0)
+
+    def _rows(self, split: Split) -> PairMatrix:
+        """Histories, and facts below them."""
         facts = fact_rows(split.graph)
         sizes = np.diff(facts.indptr)
         each = np.float32(self.weight) * sizes.astype(np.float32) ** np.float32(-self.discount)
         facts.data *= np.repeat(each, sizes)
-        rows = sp.vstack([decayed(self.ages_, self.training_recency), facts], format="csr")
-        self.weights_ = solved(sp.csr_array(rows), self.l2, self.name, progress)
-        return self
+        return sp.csr_array(sp.vstack([super()._rows(split), facts], format="csr"))
 
 
 def fact_rows(graph: KnowledgeGraph) -> PairMatrix:

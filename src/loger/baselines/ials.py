@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from loger.baselines._shared import check_exponents, decayed, pair_ages
+from loger.baselines._shared import Factors, LinearItems, decayed, pair_ages
 from loger.baselines.ease import item_counts
-from loger.baselines.slim import LinearItems, largest_rows, positive, shortened
+from loger.baselines.slim import largest_rows, positive, shortened
 from loger.data.splits import Split
 from loger.engine import Progress, silent
+from loger.engine.settings import check_numbers
 from loger.engine.threads import one_thread
-from loger.errors import LogerError
-from loger.recommender import Floats, PairMatrix, Recommender, part_matrix
+from loger.recommender import Floats, PairMatrix, part_matrix
 
 _CHUNK = 1 << 24
 """Floats of gathered factors, or of Gram matrices, held at a time."""
 
 
-class IALS(Recommender):
+@dataclass(eq=False, kw_only=True)
+class IALS(Factors):
     """Hu, Koren & Volinsky, ICDM 2008, in the form of Rendle et al., RecSys 2022.
 
     Minimises over user factors W and item factors H
@@ -42,26 +44,15 @@ class IALS(Recommender):
         "l2": (0.001, 0.003, 0.01),
     }
 
-    users_: Floats  # [users, dimensions]
-    items_: Floats  # [items, dimensions]
+    dimensions: int = 128
+    unobserved: float = 0.03
+    l2: float = 0.003
+    exponent: float = 1.0
+    sweeps: int = 12
+    seed: int = 0
 
-    def __init__(
-        self,
-        *,
-        dimensions: int = 128,
-        unobserved: float = 0.03,
-        l2: float = 0.003,
-        exponent: float = 1.0,
-        sweeps: int = 12,
-        seed: int = 0,
-    ) -> None:
-        if dimensions < 1 or sweeps < 1 or unobserved < 0 or l2 <= 0:
-            raise LogerError(
-                "dimensions and sweeps must be at least 1, unobserved at least 0, l2 above 0; "
-                f"got {dimensions!r}, {sweeps!r}, {unobserved!r}, {l2!r}"
-            )
-        self.dimensions, self.unobserved, self.l2 = dimensions, unobserved, l2
-        self.exponent, self.sweeps, self.seed = exponent, sweeps, seed
+    def __post_init__(self) -> None:
+        check_numbers(self, "l2", dimensions=1, sweeps=1, unobserved=0)
 
     def fit(self, split: Split, *, progress: Progress = silent) -> Self:
         """Alternate between users and items."""
@@ -78,10 +69,6 @@ class IALS(Recommender):
         progress(self.name, self.sweeps, self.sweeps)
         self.users_, self.items_ = self._solve(by_user, items).numpy(), items.numpy()
         return self
-
-    def score(self, users: ArrayLike) -> Floats:
-        """w_u·h_v; [users, items]."""
-        return np.asarray(self.users_[np.asarray(users)] @ self.items_.T, dtype=np.float32)
 
     def _solve(self, pairs: PairMatrix, other: torch.Tensor) -> torch.Tensor:
         """The best factors of one side while the other's stand; [rows, dimensions].
@@ -143,6 +130,7 @@ def _padded_rows(
         at = stop
 
 
+@dataclass(eq=False, kw_only=True)
 class LinearIALS(LinearItems):
     """The factors H of iALS's items, with which iALS makes a user by
 
@@ -160,20 +148,18 @@ class LinearIALS(LinearItems):
 
     name = "iALS, linear"
 
-    def __init__(
-        self,
-        *,
-        dimensions: int = 64,
-        unobserved: float = 0.03,
-        l2: float = 0.01,
-        recency: float = 0.0,
-        popularity: float = 0.0,
-        neighbours: int = 300,
-        sweeps: int = 8,
-    ) -> None:
-        check_exponents(recency)
-        self.recency, self.popularity, self.neighbours = recency, popularity, neighbours
-        self.factors = IALS(dimensions=dimensions, unobserved=unobserved, l2=l2, sweeps=sweeps)
+    dimensions: int = 64
+    unobserved: float = 0.03
+    l2: float = 0.01
+    recency: float = 0.0
+    popularity: float = 0.0
+    neighbours: int = 300
+    sweeps: int = 8
+
+    def __post_init__(self) -> None:
+        check_numbers(self, neighbours=1, recency=0)
+        same = {n: getattr(self, n) for n in ("dimensions", "unobserved", "l2", "sweeps")}
+        self.factors = IALS(**same)
 
     def fit(self, split: Split, *, progress: Progress = silent) -> Self:
         """Factorise, and weigh the pairs of items that somebody has."""

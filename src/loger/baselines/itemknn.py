@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
-from loger.baselines._shared import check_exponents, decayed, item_matrix, pair_ages
+from loger.baselines._shared import decayed, item_matrix, pair_ages
 from loger.data.splits import Split
 from loger.engine import Progress, silent
-from loger.errors import LogerError
+from loger.engine.settings import check_numbers
 from loger.recommender import Floats, PairMatrix, Recommender
 
 
+@dataclass(eq=False, kw_only=True)
 class ItemKNN(Recommender):
     """Item-based nearest neighbours with shrunk cosine similarity.
 
@@ -44,25 +46,16 @@ class ItemKNN(Recommender):
     }
     SCORING = frozenset({"recency"})
 
-    ages_: PairMatrix  # [users, items]: a
-    similarity_: PairMatrix  # [items i, items v], N(v) in column v
+    ages_: PairMatrix = field(init=False, repr=False)  # [users, items]: a
+    similarity_: PairMatrix = field(init=False, repr=False)
+    """[items i, items v], N(v) in column v."""
+    neighbours: int = 100
+    shrink: float = 10.0
+    recency: float = 0.0
+    training_recency: float = 0.0
 
-    def __init__(
-        self,
-        *,
-        neighbours: int = 100,
-        shrink: float = 10.0,
-        recency: float = 0.0,
-        training_recency: float = 0.0,
-    ) -> None:
-        if neighbours < 1 or shrink < 0:
-            raise LogerError(
-                f"neighbours must be at least 1 and shrink at least 0, got {neighbours!r}, "
-                f"{shrink!r}"
-            )
-        check_exponents(recency, training_recency)
-        self.neighbours, self.shrink = neighbours, shrink
-        self.recency, self.training_recency = recency, training_recency
+    def __post_init__(self) -> None:
+        check_numbers(self, neighbours=1, shrink=0, recency=0, training_recency=0)
 
     def fit(self, split: Split, *, progress: Progress = silent) -> Self:
         """Compare all items, a block of them at a time."""

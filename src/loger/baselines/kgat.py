@@ -21,9 +21,8 @@ from loger.data.splits import Split
 from loger.encoder.protocol import TrainerConfig
 from loger.encoder.training import Parameters, chosen_device, entity_ids
 from loger.engine import Progress, silent
-from loger.engine.settings import overridden
+from loger.engine.settings import check_numbers, overridden
 from loger.engine.threads import one_thread
-from loger.errors import LogerError
 from loger.graph import KnowledgeGraph
 from loger.recommender import ExplainedItem, Floats, PairMatrix, Recommender, part_matrix
 
@@ -224,17 +223,9 @@ class KGAT(Recommender):
 
     def __init__(self, **settings: Any) -> None:
         self.config = overridden(KGATConfig(), settings)
-        c = self.config
-        drawn = 1 if c.neighbours is None else c.neighbours
-        if (
-            min(c.dimension, c.epochs, c.batch, drawn, *c.layers) < 1
-            or min(c.l2, c.pretraining) < 0
-        ):
-            raise LogerError(
-                "dimension, layers, neighbours, epochs and batch must be at least 1, l2 and "
-                f"pretraining at least 0; got {c!r}"
-            )
-        self.device = chosen_device(c.device)
+        least = {"dimension": 1, "layers": 1, "neighbours": 1, "epochs": 1, "batch": 1}
+        check_numbers(self.config, l2=0, pretraining=0, **least)
+        self.device = chosen_device(self.config.device)
 
     # ── fitting ─────────────────────────────────────────────────────────────────────────
 

@@ -9,17 +9,17 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import scipy.sparse as sp
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
+from loger.baselines._shared import Factors, check_cpu
 from loger.data.splits import Split
 from loger.encoder.protocol import TrainerConfig
 from loger.engine import Progress, silent
-from loger.engine.settings import overridden
+from loger.engine.settings import check_numbers, overridden
 from loger.engine.threads import one_thread
-from loger.errors import LogerError
-from loger.recommender import Floats, PairMatrix, Recommender, part_matrix
+from loger.recommender import Floats, PairMatrix, part_matrix
 
 Ids = NDArray[np.int64]
 
@@ -47,7 +47,7 @@ class LightGCNConfig(TrainerConfig):
     """λ: weight of the squared first vectors of a batch, per pair."""
 
 
-class LightGCN(Recommender):
+class LightGCN(Factors):
     """He, Deng, Wang, Li, Zhang & Wang, SIGIR 2020, "LightGCN: Simplifying and Powering Graph
     Convolution Network for Recommendation".
 
@@ -68,19 +68,10 @@ class LightGCN(Recommender):
         "layers": (1, 2, 3),
     }
 
-    users_: Floats  # [users, dimension], of unit length
-    items_: Floats  # [items, dimension], of unit length
-
     def __init__(self, **settings: Any) -> None:
         self.config = c = overridden(LightGCNConfig(), settings)
-        least = min(c.dimension, c.batch, c.epochs)
-        if c.device not in (None, "cpu"):
-            raise LogerError(f"{self.name} trains on the CPU, got device {c.device!r}")
-        if least < 1 or c.temperature <= 0 or min(c.layers, c.l2) < 0:
-            raise LogerError(
-                "dimension, batch and epochs must be at least 1, temperature "
-                f"above 0, layers and l2 at least 0; got {c!r}"
-            )
+        check_cpu(self.name, c.device)
+        check_numbers(c, "temperature", dimension=1, batch=1, epochs=1, layers=0, l2=0)
 
     def fit(self, split: Split, *, progress: Progress = silent) -> Self:
         """Flow, compare, flow back, step; then flow once more."""
@@ -105,10 +96,6 @@ class LightGCN(Recommender):
         progress(self.name, c.epochs, c.epochs)
         self.users_, self.items_ = np.split(last.numpy(), pairs.shape[:1])
         return self
-
-    def score(self, users: ArrayLike) -> Floats:
-        """cos(e_u, e_v); [users, items]."""
-        return np.asarray(self.users_[np.asarray(users)] @ self.items_.T, dtype=np.float32)
 
     def _slope(
         self,

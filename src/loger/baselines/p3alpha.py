@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
-from loger.baselines._shared import check_exponents, item_matrix, pair_ages
+from loger.baselines._shared import item_matrix, pair_ages
 from loger.data.splits import Split
 from loger.engine import Progress, silent
-from loger.errors import LogerError
+from loger.engine.settings import check_numbers
 from loger.recommender import Floats, PairMatrix, Recommender
 
 
+@dataclass(eq=False, kw_only=True)
 class RP3beta(Recommender):
     """Walks user → item → user → item, popular ends held back.
 
@@ -45,26 +47,16 @@ class RP3beta(Recommender):
     }
     SCORING = frozenset({"recency"})
 
-    ages_: PairMatrix  # [users, items]: a
-    ends_: PairMatrix  # [items, items]: W
+    ages_: PairMatrix = field(init=False, repr=False)  # [users, items]: a
+    ends_: PairMatrix = field(init=False, repr=False)  # [items, items]: W
+    alpha: float = 1.0
+    beta: float = 0.2
+    neighbours: int | None = None
+    recency: float = 0.0
+    training_recency: float = 0.0
 
-    def __init__(
-        self,
-        *,
-        alpha: float = 1.0,
-        beta: float = 0.2,
-        neighbours: int | None = None,
-        recency: float = 0.0,
-        training_recency: float = 0.0,
-    ) -> None:
-        if alpha < 0 or beta < 0 or (neighbours is not None and neighbours < 1):
-            raise LogerError(
-                "alpha and beta must be at least 0 and neighbours at least 1 or None, got "
-                f"{alpha!r}, {beta!r}, {neighbours!r}"
-            )
-        check_exponents(recency, training_recency)
-        self.alpha, self.beta, self.neighbours = alpha, beta, neighbours
-        self.recency, self.training_recency = recency, training_recency
+    def __post_init__(self) -> None:
+        check_numbers(self, alpha=0, beta=0, neighbours=1, recency=0, training_recency=0)
 
     def fit(self, split: Split, *, progress: Progress = silent) -> Self:
         """Multiply the steps out, a block of items at a time."""
@@ -88,7 +80,7 @@ class RP3beta(Recommender):
         return (first @ self.ends_).toarray()
 
 
-class P3alpha(Recommender):
+class P3alpha(RP3beta):
     """RP3β with β = 0: the plain walk. Cooper et al., WWW 2014.
 
     With α = 1 and all neighbours this is the walk strength of the rule
@@ -102,21 +94,7 @@ class P3alpha(Recommender):
     }
 
     def __init__(self, *, alpha: float = 1.0, neighbours: int | None = None) -> None:
-        self.walker = RP3beta(alpha=alpha, beta=0.0, neighbours=neighbours)
-
-    @property
-    def is_fitted(self) -> bool:
-        """Whether its walker is."""
-        return self.walker.is_fitted
-
-    def fit(self, split: Split, *, progress: Progress = silent) -> Self:
-        """Multiply the steps out."""
-        self.walker.fit(split, progress=progress)
-        return self
-
-    def score(self, users: ArrayLike) -> Floats:
-        """Probabilities (to the power α) of each end; [users, items]."""
-        return self.walker.score(users)
+        super().__init__(alpha=alpha, beta=0.0, neighbours=neighbours)
 
 
 def _steps(ages: PairMatrix, alpha: float, recency: float) -> PairMatrix:

@@ -19,7 +19,7 @@ from loger.encoder.folding import vectors
 from loger.encoder.protocol import TrainerConfig
 from loger.encoder.training import chosen_device
 from loger.engine import Progress, silent
-from loger.engine.settings import overridden
+from loger.engine.settings import check_numbers, overridden
 from loger.engine.threads import one_thread
 from loger.errors import LogerError
 from loger.graph import INTERACTION, KnowledgeGraph, Path, checked_ids, history
@@ -163,13 +163,10 @@ class PGPR(Recommender):
 
     def __init__(self, **settings: Any) -> None:
         self.config = overridden(PGPRConfig(), settings)
-        c = self.config
-        if c.actions < 1 or c.epochs < 0 or c.batch < 1 or not c.beam or min(c.beam) < 1:
-            raise LogerError(
-                "actions, batch and every width of the beam must be at least 1, epochs at least "
-                f"0; got {c.actions!r}, {c.batch!r}, {c.beam!r}, {c.epochs!r}"
-            )
-        self.device = chosen_device(c.device)
+        if not self.config.beam:
+            raise LogerError("beam must be a width for each hop, got none")
+        check_numbers(self.config, actions=1, batch=1, beam=1, epochs=0)
+        self.device = chosen_device(self.config.device)
 
     # ── fitting ─────────────────────────────────────────────────────────────────────────
 

@@ -18,10 +18,9 @@ from loger.data.splits import Split
 from loger.encoder.protocol import TrainerConfig
 from loger.encoder.training import RowAdam, chosen_device
 from loger.engine import Progress, silent
-from loger.engine.settings import overridden
+from loger.engine.settings import check_numbers, overridden
 from loger.engine.threads import one_thread
 from loger.engine.topk import top_k
-from loger.errors import LogerError
 from loger.graph import INTERACTION, KnowledgeGraph, Path, history
 from loger.grounding.layout import layout
 from loger.recommender import ExplainedItem, Floats, Recommender
@@ -97,13 +96,8 @@ class RippleNet(Recommender):
 
     def __init__(self, **settings: Any) -> None:
         self.config = overridden(RippleNetConfig(), settings)
-        c = self.config
-        if min(c.dimension, c.hops, c.memories, c.batch) < 1 or min(c.epochs, c.l2) < 0:
-            raise LogerError(
-                "dimension, hops, memories and batch must be at least 1, epochs and l2 at least 0; "
-                f"got {c!r}"
-            )
-        self.device = chosen_device(c.device)
+        check_numbers(self.config, dimension=1, hops=1, memories=1, batch=1, epochs=0, l2=0)
+        self.device = chosen_device(self.config.device)
 
     # ── fitting ─────────────────────────────────────────────────────────────────────────
 

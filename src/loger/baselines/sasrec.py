@@ -8,18 +8,18 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, dropout, scaled_dot_product_attention
 
-from loger.baselines._shared import ordered_events
+from loger.baselines._shared import Factors, check_cpu, ordered_events
 from loger.data.splits import Split
 from loger.encoder.protocol import TrainerConfig
 from loger.engine import Progress, silent
-from loger.engine.settings import overridden
+from loger.engine.settings import check_numbers, overridden
 from loger.engine.threads import one_thread
 from loger.errors import LogerError
-from loger.recommender import Floats, Recommender
+from loger.recommender import Floats
 
 Ids = NDArray[np.int64]
 
@@ -46,7 +46,7 @@ class SASRecConfig(TrainerConfig):
     final_rate: float = 1e-4
 
 
-class SASRec(Recommender):
+class SASRec(Factors):
     """Kang & McAuley, ICDM 2018, "Self-Attentive Sequential Recommendation", with the loss that
     made it strong again (Klenitskiy & Vasilev, RecSys 2023; Petrov & Macdonald, RecSys 2023).
 
@@ -66,18 +66,14 @@ class SASRec(Recommender):
     name = "SASRec"
     GRID: ClassVar[Mapping[str, Sequence[Any]]] = {"dropout": (0.2, 0.4), "epochs": (10, 20)}
 
-    users_: Floats  # [users, dimension]: norm(H_n)
-    items_: Floats  # [items, dimension]: M
-
     def __init__(self, **settings: Any) -> None:
         self.config = c = overridden(SASRecConfig(), settings)
-        least = min(c.dimension, c.blocks, c.heads, c.length, c.batch, c.epochs)
-        if c.device not in (None, "cpu"):
-            raise LogerError(f"{self.name} trains on the CPU, got device {c.device!r}")
-        if least < 1 or c.dimension % c.heads or not 0 <= c.dropout < 1:
+        check_cpu(self.name, c.device)
+        check_numbers(c, dimension=1, blocks=1, heads=1, length=1, batch=1, epochs=1)
+        if c.dimension % c.heads or not 0 <= c.dropout < 1:
             raise LogerError(
-                "dimension, blocks, heads, length, negatives, batch and epochs must be at least "
-                f"1, dimension a multiple of heads and dropout in [0, 1); got {c!r}"
+                "dimension must be a multiple of heads and dropout in [0, 1); got "
+                f"{c.dimension!r}, {c.heads!r}, {c.dropout!r}"
             )
 
     def fit(self, split: Split, *, progress: Progress = silent) -> Self:
@@ -94,10 +90,6 @@ class SASRec(Recommender):
             self.users_ = _read(network, items, ends, c)
         self.items_ = network.items.weight.detach().numpy()[:-1]
         return self
-
-    def score(self, users: ArrayLike) -> Floats:
-        """norm(H_n) · M_v; [users, items]."""
-        return np.asarray(self.users_[np.asarray(users)] @ self.items_.T, dtype=np.float32)
 
     def _learn(
         self,

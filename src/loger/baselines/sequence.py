@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from loger.baselines._shared import check_exponents, decayed, item_matrix, ordered_events, pair_ages
+from loger.baselines._shared import decayed, item_matrix, ordered_events, pair_ages
 from loger.data.splits import Split
 from loger.engine import Progress, silent
 from loger.engine.kernels import kernel
-from loger.errors import LogerError
+from loger.engine.settings import check_numbers
 from loger.recommender import Floats, PairMatrix, Recommender
 
 
+@dataclass(eq=False, kw_only=True)
 class SequenceRules(Recommender):
     """First-order sequence rules, "sequential rules" of Ludewig & Jannach (UMUAI 2018) for whole
     histories, with shrinkage and held-back popularity.
@@ -43,29 +45,19 @@ class SequenceRules(Recommender):
     }
     SCORING = frozenset({"recency", "shrink", "popularity"})
 
-    ages_: PairMatrix  # [users, items]: a
-    counts_: PairMatrix  # [items i, items j]: C
-    out_: NDArray[np.float64]  # [items]
-    in_: NDArray[np.float64]  # [items]
+    ages_: PairMatrix = field(init=False, repr=False)  # [users, items]: a
+    counts_: PairMatrix = field(init=False, repr=False)  # [items i, items j]: C
+    out_: NDArray[np.float64] = field(init=False, repr=False)  # [items]
+    in_: NDArray[np.float64] = field(init=False, repr=False)  # [items]
+    window: int = 50
+    distance: float = 0.5
+    popularity: float = 0.3
+    shrink: float = 100.0
+    recency: float = 1.0
+    neighbours: int | None = None
 
-    def __init__(
-        self,
-        *,
-        window: int = 50,
-        distance: float = 0.5,
-        popularity: float = 0.3,
-        shrink: float = 100.0,
-        recency: float = 1.0,
-        neighbours: int | None = None,
-    ) -> None:
-        if window < 1 or shrink <= 0 or (neighbours is not None and neighbours < 1):
-            raise LogerError(
-                "window must be at least 1, shrink above 0 and neighbours at least 1 or None; "
-                f"got {window!r}, {shrink!r}, {neighbours!r}"
-            )
-        check_exponents(recency)
-        self.window, self.distance, self.neighbours = window, distance, neighbours
-        self.popularity, self.shrink, self.recency = popularity, shrink, recency
+    def __post_init__(self) -> None:
+        check_numbers(self, "shrink", window=1, neighbours=1, recency=0)
 
     def fit(self, split: Split, *, progress: Progress = silent) -> Self:
         """Count who follows whom, a block of items at a time."""

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from loger.baselines._shared import check_exponents, decayed, pair_ages
+from loger.baselines._shared import LinearItems, decayed, pair_ages
 from loger.baselines.ease import item_counts, solved
 from loger.data.splits import Split
 from loger.engine import Progress, silent
 from loger.engine.kernels import kernel
-from loger.errors import LogerError
-from loger.recommender import Floats, PairMatrix, Recommender
+from loger.engine.settings import check_numbers
+from loger.recommender import Floats, PairMatrix
 
 CANDIDATES = 100
 """Items that an item is regressed on."""
@@ -25,26 +26,7 @@ else has are each regressed on the others. Of a user with more than the first, a
 evenly spread over the items: who has everything says little of any two."""
 
 
-class LinearItems(Recommender):
-    """A model that scores by item–item weights: score(u, v) = n_v^−β Σ_{i ∈ I_u} a_ui^−ρ B_iv."""
-
-    SCORING = frozenset({"recency", "popularity"})
-
-    recency: float
-    popularity: float
-    ages_: PairMatrix  # [users, items]: a
-    weights_: PairMatrix  # [items i, items j]: B
-    counts_: Floats  # [items]: n
-
-    def score(self, users: ArrayLike) -> Floats:
-        """n^−β X_u B with the user's history as old as it is; [users, items]."""
-        history = decayed(self.ages_[np.asarray(users)], self.recency)
-        out: Floats = (history @ self.weights_).toarray()
-        if self.popularity:
-            out *= self.counts_ ** np.float32(-self.popularity)
-        return out
-
-
+@dataclass(eq=False, kw_only=True)
 class LocalSLIM(LinearItems):
     """SLIM (Ning & Karypis, ICDM 2011) with ridge in place of the elastic net, in closed form.
 
@@ -72,23 +54,14 @@ class LocalSLIM(LinearItems):
         **GRID,
     }
 
-    def __init__(
-        self,
-        *,
-        l2: float = 100.0,
-        recency: float = 0.0,
-        popularity: float = 0.0,
-        neighbours: int = 50,
-        candidates: int = CANDIDATES,
-    ) -> None:
-        if l2 <= 0 or neighbours < 1 or candidates < 1:
-            raise LogerError(
-                "l2 must be above 0, neighbours and candidates at least 1; "
-                f"got {l2!r}, {neighbours!r}, {candidates!r}"
-            )
-        check_exponents(recency)
-        self.l2, self.recency, self.popularity = l2, recency, popularity
-        self.neighbours, self.candidates = neighbours, candidates
+    l2: float = 100.0
+    recency: float = 0.0
+    popularity: float = 0.0
+    neighbours: int = 50
+    candidates: int = CANDIDATES
+
+    def __post_init__(self) -> None:
+        check_numbers(self, "l2", neighbours=1, candidates=1, recency=0)
 
     def fit(self, split: Split, *, progress: Progress = silent) -> Self:
         """Solve for the column of each item."""

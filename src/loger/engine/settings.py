@@ -120,6 +120,24 @@ def _without_former(
     return {name: value for name, value in values.items() if name not in former}
 
 
+def check_numbers(settings: object, *above_0: str, **at_least: float) -> None:
+    """Refuse settings that are too small: some must be above 0, others at least a number. None is
+    no number; of several numbers each counts.
+
+    >>> from loger.logic.mining import MiningConfig
+    >>> check_numbers(MiningConfig(max_rules=0), "min_support", max_rules=1)
+    Traceback (most recent call last):
+    loger.errors.LogerError: max_rules must be at least 1, got 0
+    """
+    bounds = [(name, 0.0, True) for name in above_0]
+    for name, bound, strict in bounds + [(n, least, False) for n, least in at_least.items()]:
+        value = getattr(settings, name)
+        numbers = value if isinstance(value, Sequence) else () if value is None else (value,)
+        if any(x < bound or (strict and x == bound) for x in numbers):
+            how = f"above {bound:g}" if strict else f"at least {bound:g}"
+            raise LogerError(f"{name} must be {how}, got {value!r}")
+
+
 @cache
 def _type_hints(kind: type) -> dict[str, Any]:
     return get_type_hints(kind)

@@ -23,9 +23,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from loger.baselines._shared import ordered_events
+from loger.baselines._shared import LinearItems, ordered_events
 from loger.baselines.sequence import SequenceRules, people_behind
-from loger.baselines.slim import CANDIDATES, MOST, LinearItems, LocalSLIM, largest_rows
+from loger.baselines.slim import CANDIDATES, MOST, LocalSLIM, largest_rows
 from loger.data.splits import Split
 from loger.engine import Engine, Progress, silent
 from loger.graph import INTERACTION, Derived, KnowledgeGraph, Relation
