@@ -150,7 +150,7 @@ def log_of_clicks(path: Path, lists: int = 4_000, seed: int = 0) -> EventStore:
         for place, examined in enumerate(EXAMINED):
             good = rng.random() < (0.1, 0.3, 0.7, 0.8)[place]
             rules = {"good" if good else "other": 1.0} | ({"idle": 0.5} if n % 2 else {})
-            reason = {"relation": "bought", "of": "x", "total": 1.5, "encoder": 0.2, "rules": rules}
+            reason = {"relation": "bought", "total": 1.5, "encoder": 0.2, "rules": rules}
             items.append({"item": f"i{names[place]}", "score": 1.0, "reasons": [reason]})
             if rng.random() < examined * (0.6 if good else 0.3) * (0.5 if variant else 1.0):
                 click = {"recommendation_id": id_, "item": items[-1]["item"]}

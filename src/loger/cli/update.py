@@ -63,6 +63,8 @@ def update(
     from loger.cli import show
     from loger.engine.files import claim
     from loger.store.bundle import check_target
+    from loger.updates.events import events_path
+    from loger.web.folding import fold, forget
 
     if events is not None:
         fold_events(bundle, events, out, force, measure, json)
@@ -72,16 +74,21 @@ def update(
     more = {"interactions": interactions, "facts": triples, "items": items, "users": users}
     if not any((*less.values(), *gone.values(), *more.values())):
         raise typer.BadParameter("nothing to do: give --interactions, --triples or the like")
-    target = out or bundle
+    target, now = out or bundle, datetime.now(UTC).timestamp()
     check_target(target, replace=force or out is None)
+    kept = events_path(target) if forget_user and events_path(target).is_file() else None
     with claim(target, "update"):
         model = opened(bundle)
+        if kept is not None:
+            less["users"] = forget(model, kept, forget_user, now)
         if any((*less.values(), *gone.values())):
             model = model.remove(**less, **gone, when=_now())  # type: ignore[arg-type]
         if any(more.values()):
             floor = (model.record_ or {}).get("positive_from")
             model = model.update(**more, positive_from=floor, when=_now(), measure=measure)
         model.save(target)
+    if kept is not None:  # so that not even the name stays there
+        model = fold(target, kept, now=now, when=_now()).model or model
     show.result(summary(model, target), draw, json)
 
 
@@ -103,7 +110,7 @@ def fold_events(
         nothing = {"bundle": str(out or bundle), "updates": [], "refit_due": []}
         show.result({**nothing, "seq": told.seq, "refused": []}, draw, json)
         return
-    more = {"seq": told.seq, "refused": told.refused}
+    more = {"seq": told.seq, "refused": [str(one) for one in told.refused]}
     show.result({**summary(told.model, out or bundle), **more}, draw, json)
 
 

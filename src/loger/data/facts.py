@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -406,25 +407,35 @@ def typed(
 
 
 def acceptable(
-    rows: Iterable[Mapping[str, str | None]], graph: KnowledgeGraph, named: Mapping[str, Names]
-) -> tuple[list[dict[str, str]], list[str]]:
+    rows: Iterable[Mapping[str, str | None]],
+    graph: KnowledgeGraph,
+    named: Mapping[str, Names],
+    room: int,
+) -> tuple[list[dict[str, str]], dict[int, str]]:
     """Of single facts those that a graph can take in, with the types of their ends, and why the
-    others cannot; facts of a new relation must agree with its first one on types.
+    others cannot, by their places; facts of a new relation must agree with its first one on types,
+    and there is room for so many new relations. The reasons name no entity.
 
     Facts of one relation follow one another; a fact that links an entity to itself is dropped.
     """
-    found, refused, new = dict[str, list[dict[str, str]]](), list[str](), dict[str, Relation]()
-    for row in rows:
+    found, refused, new = dict[str, list[dict[str, str]]](), dict[int, str](), dict[str, Relation]()
+    known = cache(partial(_options, graph))
+    for place, row in enumerate(rows):
         fact = {side: str(row[side]) for side in ("head", "relation", "tail")}
         name = fact["relation"]
         try:
-            options = _options(graph, name)
+            options = known(name)
             if not options:
-                options = [new.setdefault(name, Relation(name, *_ends_of_new(graph, row, named)))]
-                _check_agrees(options[0], _ends_of_new(graph, row, named))
+                ends = _ends_of_new(graph, row, named)
+                if name not in new and len(new) >= room:
+                    raise LogerError(
+                        "the model takes no more new relations until it is fitted again"
+                    )
+                options = [new.setdefault(name, Relation(name, *ends))]
+                _check_agrees(options[0], ends)
             relation = _relation_of(row, options, graph)
         except LogerError as error:
-            refused.append(f"{' '.join(fact.values())}: {error}")
+            refused[place] = str(error)
             continue
         types = {"head_type": relation.head_type, "tail_type": relation.tail_type}
         if (fact["head"], types["head_type"]) != (fact["tail"], types["tail_type"]):
@@ -484,7 +495,7 @@ def _relation_of(
         if fits
         else f"the relation leads from {signatures}",
         line=row.get("line"),  # type: ignore[arg-type]
-        value=tuple(row[c] for c in ("head", "relation", "tail")),
+        value=tuple(row[c] for c in ("head", "relation", "tail")) if "line" in row else None,
         remedy="give head_type and tail_type" if fits else "give these types, or another relation",
     )
 

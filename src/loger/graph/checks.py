@@ -64,7 +64,7 @@ def check_arrays(
     """Refuse arrays that are not those of a graph with these entities and relations."""
     _check_types(arrays)
     check_relations(vocabulary, relations)
-    _check_size(vocabulary, relations, len(arrays["tails"]))
+    check_size(vocabulary, relations, len(arrays["tails"]))
     rows, starts = arrays["row_segments"], arrays["segment_starts"]
     n, edges = len(vocabulary), len(arrays["tails"])
     _check_offsets("row_segments", rows, n + 1, len(arrays["segment_relations"]))
@@ -99,7 +99,7 @@ def check_arrays(
         raise LogerError(f"times must lie below {LATEST:,}")
 
 
-def _check_size(vocabulary: Vocabulary, relations: Sequence[Relation], edges: int) -> None:
+def check_size(vocabulary: Vocabulary, relations: Sequence[Relation], edges: int) -> None:
     """Refuse so many relations for so few facts that tables by relation would fill the memory."""
     spans = type_spans(vocabulary, relations)
     cells = int((spans[:, 1] - spans[:, 0]).sum()) + (2 * len(relations)) ** 2

@@ -22,6 +22,7 @@ from loger.errors import LogerError, UnknownNameError
 from loger.explain.reasoned import PathReasoner
 from loger.graph import INTERACTION, KnowledgeGraph, Pairs, whole
 from loger.graph.catalogue import Catalogue
+from loger.graph.checks import MAX_RELATIONS, check_size
 from loger.graph.edits import (
     Learned,
     Renumbered,
@@ -59,16 +60,27 @@ def updated(
     before, updates = whole(fitted.ranker.graph), updates_of(fitted)
     changes, filter_facts = _split_off_filter_only(changes, fitted.catalogue)
     new = placed(changes, before)
+    _check_room(before, len(new.relations))
     moved = with_entities(before, updates.learned, new.entities, new.relations)
     heads, relations, tails, times, strengths = new.numbered(moved.graph)
     when = None if before.times is None else times
     graph = with_facts(moved.graph, (heads, relations, tails), when, strengths)
+    check_size(graph.vocabulary, graph.relations, len(graph.tails))
     moved = moved._replace(graph=graph)
     row = _count_added(before, moved, new, replace(entry or Update(), notes=changes.notes))
     log = (*updates.log, _with_ndcg(fitted.ranker, new, row, measure))
     after = _rebuilt(fitted, before, moved, log)
     beside = filter_facts, changes.images, changes.numbers
     return replace(after, catalogue=_catalogue_after(after, *beside))
+
+
+def _check_room(graph: KnowledgeGraph, new: int) -> None:
+    """Refuse more relations than a graph can number."""
+    if len(graph.relations) + new > MAX_RELATIONS:
+        raise LogerError(
+            f"{new:,} new relations are too many: a model has at most {MAX_RELATIONS:,}; "
+            "see that the column of relations holds no values"
+        )
 
 
 def removed(
@@ -82,11 +94,13 @@ def removed(
     ``changes``."""
     before, updates = whole(fitted.ranker.graph), updates_of(fitted)
     words = before.vocabulary
-    gone = [words.id("user", name) for name in users] + [words.id("item", name) for name in items]
+    learned = updates.learned
+    gone = [entity for name in users for entity in _everything_called(before, name, learned)]
+    gone += [words.id("item", name) for name in items]
     changes, filter_facts = _split_off_filter_only(changes, fitted.catalogue)
     fitted = replace(fitted, catalogue=_catalogue_after(fitted, filter_facts, {}, gone=True))
     held_out, facts = _to_remove(fitted.ranker, changes)
-    first = without_facts(before, updates.learned, facts)
+    first = without_facts(before, learned, facts)
     there = first.entities[np.array(gone, dtype=np.int64)]
     second = without_entities(first.graph, first.learned, there)
     entities = np.where(first.entities >= 0, second.entities[first.entities], -1)
@@ -109,6 +123,20 @@ def folded(fitted: Fitted, fold: Fold, when: str, measure: int = 0) -> Fitted:
         log = (*log[:-1], log[-1].plus(row)) if again else (*log, row)
     seqs = {**after.folded, fold.store: fold.seq}
     return replace(fitted, updates=replace(after, log=log, folded=seqs))
+
+
+def unlearned_types(graph: KnowledgeGraph, learned: Learned) -> list[str]:
+    """The types of entities that came after the fit."""
+    return [kind for kind in graph.vocabulary.types if not learned.types.get(kind)]
+
+
+def _everything_called(graph: KnowledgeGraph, user: str, learned: Learned) -> list[int]:
+    """A user, and entities of the same name whose type only events know: facts that named the user
+    before anything said that this is one."""
+    words = graph.vocabulary
+    kinds = unlearned_types(graph, learned)
+    found = [words.ids(kind)[user] for kind in kinds if user in words.ids(kind)]
+    return found if found and user not in words.ids("user") else [words.id("user", user), *found]
 
 
 def _present_interactions(ranker: Ranker, less: Changes) -> Changes:

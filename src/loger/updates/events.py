@@ -78,6 +78,8 @@ FORGOTTEN = "forgotten"
 DAY = 86_400
 UNSEEN = 3_600.0
 """Seconds after which a list is dropped of which no impression or click came."""
+LATE = 60.0
+"""Seconds after which a list is on disk, if it ever will be."""
 Answer = tuple[str, float, str | None, str, str]
 """What was recommended: id, when, user, variant, and the rest as JSON."""
 
@@ -162,14 +164,17 @@ class EventStore:
             self._db.executemany("INSERT OR IGNORE INTO answer VALUES (?, ?, ?, ?, ?)", rows)
 
     def drop_unseen(self, now: float) -> None:
-        """Drop lists of which no impression or click came in time."""
-        with self._lock, self._naming_file(), self._writing():
-            self._db.execute(
-                "DELETE FROM answer WHERE at < ? AND NOT EXISTS (SELECT 1 FROM event "
-                "WHERE kind IN ('impression', 'click') "
-                "AND json_extract(body, '$.recommendation_id') = answer.id)",
-                (now - UNSEEN,),
-            )
+        """Drop lists of which no impression or click came in time; nothing that was dropped or
+        forgotten stays in the log of writes, unless somebody reads just now."""
+        with self._lock, self._naming_file():
+            with self._writing():
+                self._db.execute(
+                    "DELETE FROM answer WHERE at < ? AND NOT EXISTS (SELECT 1 FROM event "
+                    "WHERE kind IN ('impression', 'click') "
+                    "AND json_extract(body, '$.recommendation_id') = answer.id)",
+                    (now - UNSEEN,),
+                )
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
 
     def folded_into(self, bundle: Path | str, seq: int) -> None:
         """Note up to which number a bundle holds the events."""
@@ -183,36 +188,60 @@ class EventStore:
     def clean(self, keep_days: float, now: float) -> None:
         """Forget deleted users wherever all bundles have let go of them, and drop what all bundles
         hold and is older than some days."""
-        self.drop_unseen(now)
         done = self._folded_everywhere()
-        with self._lock, self._naming_file():
-            with self._writing():
-                self._forget(done)
-                old = now - keep_days * DAY
-                self._db.execute("DELETE FROM event WHERE seq <= ? AND at < ?", (done, old))
-                self._db.execute("DELETE FROM answer WHERE at < ?", (old,))
-            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        with self._lock, self._naming_file(), self._writing():
+            self._forget(done, now)
+            old = now - keep_days * DAY
+            self._db.execute("DELETE FROM event WHERE seq <= ? AND at < ?", (done, old))
+            self._db.execute("DELETE FROM answer WHERE at < ?", (old,))
+        self.drop_unseen(now)
 
     def _folded_everywhere(self) -> int:
         rows = self._all("SELECT path, folded FROM bundle")
         there = [int(seq) for path, seq in rows if Path(path).is_dir()]
         return min(there, default=0)
 
-    def _forget(self, done: int) -> None:
-        """Leave nothing of users who were deleted but the numbers and keys of their events."""
+    def _forget(self, done: int, now: float) -> None:
+        """Leave nothing of users who were deleted but the numbers and keys of their events: neither
+        their lists, nor what was seen and clicked of lists that are gone, nor facts of others that
+        name them."""
         deleted = self._db.execute(
             "SELECT user, MAX(seq), MAX(at) FROM event WHERE kind = 'delete' AND seq <= ? "
-            "AND user IS NOT NULL AND json_extract(body, '$.item') IS NULL GROUP BY user",
+            "AND user IS NOT NULL AND json_extract(body, '$.user') IS NOT NULL "
+            "AND json_extract(body, '$.item') IS NULL GROUP BY user",
             (done,),
         ).fetchall()
+        wipe = f"UPDATE event SET kind = '{FORGOTTEN}', user = NULL, body = NULL WHERE "
         for user, seq, at in deleted:
-            self._db.execute(
-                "UPDATE event SET kind = ?, user = NULL, body = NULL WHERE seq <= ? AND (user = ? "
-                "OR kind = 'fact' AND ? IN (json_extract(body, '$.head'), "
-                "json_extract(body, '$.tail')))",
-                (FORGOTTEN, seq, user, user),
-            )
-            self._db.execute("UPDATE answer SET user = NULL WHERE user = ? AND at <= ?", (user, at))
+            self._db.execute(wipe + "seq <= ? AND user = ?", (seq, user))
+            self._db.execute("DELETE FROM answer WHERE user = ? AND at <= ?", (user, at))
+        self._db.execute(
+            f"{wipe} kind IN ('impression', 'click') AND at < ? AND NOT EXISTS (SELECT 1 FROM "
+            "answer WHERE id = json_extract(event.body, '$.recommendation_id'))",
+            (now - LATE,),
+        )
+        self._forget_mentions({user: seq for user, seq, _ in deleted})
+
+    def _forget_mentions(self, deleted: Mapping[str, int]) -> None:
+        """Take names out of the facts that events up to a number state or deny."""
+        rows = self._db.execute(
+            "SELECT seq, body FROM event WHERE seq <= ? "
+            "AND kind IN ('user', 'item', 'fact', 'delete')",
+            (max(deleted.values(), default=0),),
+        ).fetchall()
+        for seq, text in rows:
+            gone = {user for user, last in deleted.items() if seq <= last}
+            body = json.loads(text)
+            facts = body.get("facts") or {}
+            left = {r: [t for t in tails if t not in gone] for r, tails in facts.items()}
+            if gone & {body.get("head"), body.get("tail")}:
+                self._db.execute(
+                    "UPDATE event SET kind = ?, user = NULL, body = NULL WHERE seq = ?",
+                    (FORGOTTEN, seq),
+                )
+            elif left != facts:
+                body = json.dumps({**body, "facts": left}, ensure_ascii=False)
+                self._db.execute("UPDATE event SET body = ? WHERE seq = ?", (body, seq))
 
     # ── reading ─────────────────────────────────────────────────────────────────────────
 

@@ -54,7 +54,6 @@ def _reasons(explanation: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [
         {
             "relation": reason["relation"],
-            "of": reason["entity"]["name"],
             "total": round(reason["total"], DIGITS),
             "encoder": round(reason["encoder"], DIGITS),
             "rules": {e["rule"]: round(e["contribution"], DIGITS) for e in reason["evidence"]},

@@ -7,8 +7,9 @@ answers for a single user at once (``person``) and makes the ``Fold`` that a bun
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import polars as pl
 
@@ -22,6 +23,19 @@ Fact = tuple[str, str, str]
 """Head, relation, tail."""
 Ends = tuple[str | None, str | None]
 """The types of head and tail, where they are given."""
+NEW_RELATIONS = 100
+"""Relations that events may bring to a model until its next fit; a graph has room for 32,767."""
+
+
+class Refused(NamedTuple):
+    """An event that a graph cannot take in. A log gets ``seq`` and ``why``, which name nobody."""
+
+    seq: int
+    what: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.why}"
 
 
 @dataclass(frozen=True)
@@ -44,9 +58,17 @@ class Pending:
     """Events that a graph does not hold yet. One thread adds; others may ask meanwhile."""
 
     def __init__(
-        self, graph: KnowledgeGraph, seq: int = 0, positive_from: float | None = None
+        self,
+        graph: KnowledgeGraph,
+        seq: int = 0,
+        positive_from: float | None = None,
+        *,
+        room: int = NEW_RELATIONS,
+        unlearned: Sequence[str] = (),
     ) -> None:
-        self.graph, self.seq, self.floor = graph, seq, positive_from
+        self.graph, self.seq, self.floor, self.room = graph, seq, positive_from, room
+        self.unlearned = unlearned
+        """Types that came after the fit: by events, each named after its relation."""
         self.events = 0
         self.since: float | None = None
         """When the first of them was received."""
@@ -54,8 +76,8 @@ class Pending:
         self.items: dict[str, str | None] = {}
         """Items that were named, with their labels."""
         self.gone_items: dict[str, None] = {}
-        self.facts: dict[Fact, tuple[bool, Ends]] = {}
-        """Whether each was stated or deleted."""
+        self.facts: dict[Fact, tuple[bool, Ends, int]] = {}
+        """Whether each was stated or deleted, and by which event."""
         self.waiting = 0
         """Events that act only when they are folded: on items and facts."""
         self._users, self._known = (graph.vocabulary.ids(kind) for kind in ("user", "item"))
@@ -111,24 +133,28 @@ class Pending:
         user = event.body["user"]
         person = self._of(user)
         self.people[user] = replace(person, there=True, label=event.body.get("label", person.label))
-        self._state_all(user, "user", event.body.get("facts") or {})
+        self._state_all(user, "user", event)
 
     def _item(self, event: Event) -> None:
         item = event.body["item"]
         self.items[item] = event.body.get("label", self.items.get(item))
-        self._state_all(item, "item", event.body.get("facts") or {})
+        self._state_all(item, "item", event)
         self.waiting += 1
 
-    def _state_all(self, head: str, kind: str, facts: Mapping[str, list[str]]) -> None:
-        for relation, tails in facts.items():
+    def _state_all(self, head: str, kind: str, event: Event) -> None:
+        for relation, tails in (event.body.get("facts") or {}).items():
             for tail in tails:
-                self.facts[head, relation, tail] = True, (kind, None)
+                self.facts[head, relation, tail] = True, (kind, None), event.seq
                 self.waiting += 1
 
     def _fact(self, event: Event) -> None:
-        fact = event.body["head"], event.body["relation"], event.body["tail"]
-        self.facts[fact] = True, (event.body.get("head_type"), event.body.get("tail_type"))
+        self._set_fact(event, True)
         self.waiting += 1
+
+    def _set_fact(self, event: Event, stated: bool) -> None:
+        fact = event.body["head"], event.body["relation"], event.body["tail"]
+        ends = event.body.get("head_type"), event.body.get("tail_type")
+        self.facts[fact] = stated, ends, event.seq
 
     def _delete(self, event: Event) -> None:
         user, item = event.body.get("user"), event.body.get("item")
@@ -142,8 +168,7 @@ class Pending:
         elif item is not None:
             self._delete_item(item)
         else:
-            fact = event.body["head"], event.body["relation"], event.body["tail"]
-            self.facts[fact] = False, (event.body.get("head_type"), event.body.get("tail_type"))
+            self._set_fact(event, False)
         self.waiting += 1
 
     def _delete_item(self, item: str) -> None:
@@ -155,21 +180,22 @@ class Pending:
                 self.people[user] = _without(person, item)
 
     def _discard_facts_about(self, name: str, kind: str) -> None:
-        """Discard facts that events stated about an entity that is gone."""
-        for fact, (_, given) in list(self.facts.items()):
+        """Discard facts that events stated about an entity that is gone, or may have been."""
+        kinds = (None, kind, *(self.unlearned if kind == "user" else ()))
+        for fact, (_, given, _) in list(self.facts.items()):
             ends = self._ends.get(fact[1], given)
             for end, of in zip((fact[0], fact[2]), ends, strict=True):
-                if end == name and of in (None, kind):
+                if end == name and of in kinds:
                     self.facts.pop(fact, None)
 
     # ── all of them ─────────────────────────────────────────────────────────────────────
 
-    def fold(self, store: str) -> tuple[Fold, list[str]]:
+    def fold(self, store: str) -> tuple[Fold, list[Refused]]:
         """All events as one removal and one update, and why some facts cannot be taken in."""
         people = list(self.people.items())
         facts, refused = self._acceptable_facts()
         return Fold(
-            users=[u for u, person in people if not person.kept and u in self._users],
+            users=[u for u, person in people if not person.kept and self._is_held(u)],
             items=[v for v in self.gone_items if v in self._known],
             less=Changes(interactions=self._removed(), facts=_facts(self._denied())),
             more=Changes(
@@ -198,6 +224,11 @@ class Pending:
             seq=self.seq,
         ), refused
 
+    def _is_held(self, user: str) -> bool:
+        """Whether the graph has somebody, perhaps from facts alone that gave no type."""
+        words = self.graph.vocabulary
+        return user in self._users or any(user in words.ids(kind) for kind in self.unlearned)
+
     def _removed(self) -> pl.DataFrame:
         """Deleted interactions of users and items that stay."""
         rows = [
@@ -213,7 +244,7 @@ class Pending:
         """Deleted facts that the graph has."""
         words, graph = self.graph.vocabulary, self.graph
         out = list[tuple[Fact, Ends]]()
-        for (head, relation, tail), (stated, _) in self.facts.items():
+        for (head, relation, tail), (stated, *_) in self.facts.items():
             ends = self._ends.get(relation)
             if stated or ends is None or relation == graph.relations[INTERACTION].name:
                 continue
@@ -222,20 +253,20 @@ class Pending:
                 out.append(((head, relation, tail), ends))
         return out
 
-    def _acceptable_facts(self) -> tuple[list[tuple[Fact, Ends]], list[str]]:
+    def _acceptable_facts(self) -> tuple[list[tuple[Fact, Ends]], list[Refused]]:
         """Stated facts that the graph can take in, with the types of their ends, so that they mean
         the same when some entities are gone; and why the others cannot."""
         named: dict[str, Names] = {
             "user": {u: p.label for u, p in self.people.items() if p.there},
             "item": self.items,
         }
-        rows = [
-            dict(zip(_COLUMNS, (*fact, *ends), strict=True))
-            for fact, (stated, ends) in self.facts.items()
-            if stated
+        stated = [(*fact, *ends, seq) for fact, (said, ends, seq) in self.facts.items() if said]
+        rows = [dict(zip(_COLUMNS, row[:-1], strict=True)) for row in stated]
+        found, refused = acceptable(rows, self.graph, named, self.room)
+        why = [
+            Refused(stated[k][-1], " ".join(stated[k][:3]), reason) for k, reason in refused.items()
         ]
-        found, refused = acceptable(rows, self.graph, named)
-        return [_fact_and_ends(row) for row in found], refused
+        return [_fact_and_ends(row) for row in found], why
 
 
 _COLUMNS = ("head", "relation", "tail", "head_type", "tail_type")

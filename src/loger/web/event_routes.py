@@ -245,7 +245,8 @@ async def events(
         for place, one in enumerate(batch.events)
     ]
     keeper: Events = state.events
-    told = await to_thread.run_sync(keeper.append, kept, limiter=_one_at_a_time(state))
+    client = request.client.host if request.client else ""
+    told = await to_thread.run_sync(keeper.append, kept, client, limiter=_one_at_a_time(state))
     return Acknowledged(**told._asdict())
 
 

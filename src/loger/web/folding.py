@@ -7,18 +7,28 @@ any moment, it holds each event once or not yet.
 from __future__ import annotations
 
 import logging
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from loger.engine.files import claim, read_manifest
+from loger.errors import LogerError
 from loger.graph import whole
+from loger.graph.edits import Learned
 from loger.model import LOGER
 from loger.store.bundle import MODEL
-from loger.updates.events import EventStore
-from loger.updates.pending import Pending
+from loger.updates.apply import unlearned_types
+from loger.updates.events import Event, EventStore
+from loger.updates.pending import NEW_RELATIONS, Pending, Refused
 
 KEEP_DAYS = 30.0
 """How long a store keeps events that all its bundles hold, and with them their keys."""
+MAX_ATTEMPTS = 200
+"""Folds that are tried to find events that cannot be taken in."""
+_ODD_EVENTS = (LogerError, ArithmeticError, AssertionError, AttributeError, LookupError, TypeError,
+               ValueError)  # fmt: skip
+"""What an event may cause that no check foresaw; a full disk or memory is not among them."""
 log = logging.getLogger("loger.updates.events")
 
 
@@ -29,8 +39,8 @@ class Folded(NamedTuple):
     """The new model; None if there was nothing to fold."""
     seq: int
     """The last event that the bundle holds, or that changes nothing in it."""
-    refused: list[str]
-    """Facts that the model cannot take in, and why."""
+    refused: list[Refused]
+    """Events that the model cannot take in, and why."""
 
 
 def folded_seq(bundle: Path | str, store: str) -> int:
@@ -41,7 +51,12 @@ def folded_seq(bundle: Path | str, store: str) -> int:
 
 def pending_of(model: LOGER, seq: int = 0) -> Pending:
     """An empty ``Pending`` for a model, for the events after a number."""
-    return Pending(whole(model.graph_), seq, model.lowest_positive)
+    graph = whole(model.graph_)
+    learned = Learned.all_of(graph) if model.updates_ is None else model.updates_.learned
+    new = sum(not r.derived for r in graph.relations) - learned.relations
+    room = 0 if model.reasoner_ is not None else max(0, NEW_RELATIONS - new)
+    unlearned = unlearned_types(graph, learned)
+    return Pending(graph, seq, model.lowest_positive, room=room, unlearned=unlearned)
 
 
 def fold(
@@ -77,9 +92,67 @@ def _fold(
     pending.add(store.after(since))
     if not pending.events:
         return Folded(None, pending.seq, [])
-    changes, refused = pending.fold(store.id)
-    for why in refused:
-        log.warning("a fact was not taken in: %s", why)
-    model = model.fold(changes, when, measure)
+    taking = _Taking(store.id, when, measure)
+    try:
+        model = taking.fold(model, pending)
+    except _ODD_EVENTS:
+        model = taking.one_by_one(model, list(store.after(since, pending.seq)))
+    first = {refused.why: refused.seq for refused in reversed(taking.refused)}
+    for why, n in Counter(refused.why for refused in taking.refused).items():
+        log.warning("%d facts or events set aside, the first in event %d: %s", n, first[why], why)
     model.save(place)
-    return Folded(model, pending.seq, refused)
+    return Folded(model, pending.seq, taking.refused)
+
+
+def forget(model: LOGER, events: Path, users: Sequence[str], now: float) -> list[str]:
+    """Note in a file of events that users are to be forgotten, so that no earlier event brings them
+    back, and return those of them whom the model knows."""
+    store = EventStore(events)
+    try:
+        held = 0 if model.updates_ is None else model.updates_.folded.get(store.id, 0)
+        pending = pending_of(model, held)
+        pending.add(store.after(held))
+        words = whole(model.graph_).vocabulary
+        known = [user for user in users if user in words.ids("user")]
+        for user in users:
+            if user not in known and user not in pending.people:
+                words.id("user", user)  # says whose name is like it
+        store.append([Event("delete", {"user": user}, at=now) for user in users])
+    finally:
+        store.close()
+    return known
+
+
+class _Taking:
+    """Takes events into a model; those that it cannot take are set aside."""
+
+    def __init__(self, store: str, when: str, measure: int) -> None:
+        self.store, self.when, self.measure = store, when, measure
+        self.refused, self.attempts = list[Refused](), 0
+
+    def fold(self, model: LOGER, pending: Pending) -> LOGER:
+        """All at once."""
+        changes, refused = pending.fold(self.store)
+        model = model.fold(changes, self.when, self.measure)
+        self.refused += refused
+        return model
+
+    def one_by_one(self, model: LOGER, events: Sequence[Event]) -> LOGER:
+        """Half by half, until the events are found that keep all others from being taken in."""
+        self.attempts += 1
+        pending = pending_of(model, events[0].seq - 1)
+        pending.add(events)
+        try:
+            return self.fold(model, pending)
+        except _ODD_EVENTS as error:
+            if self.attempts > MAX_ATTEMPTS:
+                raise
+            if len(events) > 1:
+                half = len(events) // 2
+                for part in (events[:half], events[half:]):
+                    model = self.one_by_one(model, part)
+                return model
+            why = f"{type(error).__name__} in a fold"
+            self.refused.append(Refused(events[0].seq, f"{events[0].kind} event", why))
+            log.debug("event %d: %s", events[0].seq, error)
+            return self.fold(model, pending_of(model, events[0].seq))

@@ -13,13 +13,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from pathlib import Path
 
 from loger.engine.files import claim
 from loger.errors import BUSY_EXIT, BusyError, LogerError
-from loger.updates.events import Answer, Appended, Event, EventStore, events_path
+from loger.updates.events import DAY, Answer, Appended, Event, EventStore, events_path
 from loger.updates.feedback import LETTERS, variant_of
 from loger.updates.pending import Pending
 from loger.web.config import ServeConfig
@@ -27,6 +27,7 @@ from loger.web.folding import folded_seq
 from loger.web.metrics import Metrics
 from loger.web.problems import ProblemError
 from loger.web.schemas import Staleness
+from loger.web.served import Served
 from loger.web.service import Service
 
 log = logging.getLogger("loger.web")
@@ -41,6 +42,10 @@ MIN_IDLE_RATIO = 10.0
 core."""
 MEASURED = 100
 """Users to evaluate on before a fold."""
+MAX_NEW = 100_000
+"""Unknown names that the events of one address may bring to a worker in a day."""
+MAX_CLIENTS = 10_000
+"""Addresses that are counted at a time."""
 NICE = 5
 """How far the priority of a fold is below that of a worker."""
 
@@ -55,6 +60,7 @@ class Events:
         self._opening, self._end = threading.Lock(), threading.Event()
         self._answers: deque[Answer] = deque(maxlen=100_000)
         self._lost = False
+        self._new = Allowance()
         self.problem: str | None = None
         """Why events cannot be followed; None if they can."""
         self._folders = [_Folder(service, self) for service in services]
@@ -72,10 +78,11 @@ class Events:
                     self._store.folded_into(service.folder, held)
             return self._store
 
-    def append(self, events: Sequence[Event]) -> Appended:
+    def append(self, events: Sequence[Event], client: str = "") -> Appended:
         """Keep events; when this returns they are on disk, and this worker knows them."""
         if not self.config.learn:
             raise ProblemError(403, "this server takes no events; start it without --no-events")
+        self._new.admit(client, _new_names(events, self.services[0].served))
         try:
             store = self.store(make=True)
             assert store is not None
@@ -97,8 +104,13 @@ class Events:
     def flush(self) -> None:
         """Write down what was recommended."""
         answers = [self._answers.popleft() for _ in range(len(self._answers))]
+        answers = [a for a in answers if a[2] is None or self._is_there(a[2])]
         if answers and (store := self.store(make=True)) is not None:
             store.log_answers(answers)
+
+    def _is_there(self, user: str) -> bool:
+        """Whether somebody to whom a list was recommended has not been forgotten since."""
+        return any(service.served.has_user(user) for service in self.services)
 
     def _write_down(self, turn: int) -> None:
         """Flush and clean up now and then; a disk that is full stops nothing else."""
@@ -142,7 +154,7 @@ class Events:
         while not self._end.wait(1.0):
             for folder in self._folders:
                 try:
-                    if folder.tend(time.time(), self.config.fold_every):
+                    if folder.tend(time.monotonic(), self.config.fold_every):
                         folder.problem = None
                 except Exception as error:  # the next turn may succeed; until then health says so
                     folder.problem = f"events were not folded into {folder.bundle}: {error}"[:500]
@@ -201,6 +213,8 @@ class _Folder:
     def __init__(self, service: Service, events: Events) -> None:
         self.service, self.events, self.bundle = service, events, service.folder
         self._rest_until = 0.0
+        self._since: tuple[Pending | None, float] = (None, 0.0)
+        """When the first of the events that wait was seen, by a clock that nobody sets."""
         self._child: subprocess.Popen[str] | None = None
         self.problem: str | None = None
         """Why the last fold failed; None if it did not."""
@@ -210,9 +224,9 @@ class _Folder:
         served, store = self.service.served, self.events.store()
         if served.pending is None or store is None or now < self._rest_until:
             return False
-        if not _due(served.pending, now, every):
+        if not self._is_due(served.pending, now, every):
             return False
-        begun, real = time.monotonic(), self.bundle.resolve()
+        real = self.bundle.resolve()
         try:
             with claim(real.with_name(f"{real.name}.fold"), "fold"):
                 if folded_seq(real, store.id) <= served.holds(store.id):
@@ -221,11 +235,20 @@ class _Folder:
             self._rest_until = now + FOLD_DELAY_S
             return False
         finally:
-            took = time.monotonic() - begun
+            took = time.monotonic() - now
             pause = max(FOLD_DELAY_S, MIN_IDLE_RATIO * took)
             self._rest_until = max(self._rest_until, now + took + pause)
         self.service.refresh()
         return True
+
+    def _is_due(self, pending: Pending, now: float, every: float) -> bool:
+        """Whether to fold now: soon if events take effect no other way, else in time."""
+        if pending.since is None:
+            return False
+        if self._since[0] is not pending:
+            self._since = pending, now
+        waited = now - self._since[1]
+        return waited >= every or (pending.waiting > 0 and waited >= FOLD_DELAY_S)
 
     def _run(self) -> None:
         command = [sys.executable, "-m", "loger", "update", str(self.bundle)]
@@ -240,6 +263,8 @@ class _Folder:
             why = said.strip()[-500:] or f"it ended with {self._child.returncode}"
             busy = self._child.returncode == BUSY_EXIT
             raise BusyError(why) if busy else LogerError(why)
+        for line in said.splitlines():
+            log.warning("while folding into %s: %s", self.bundle, line)
 
     def stop(self) -> None:
         """End a running fold; the next one starts it again."""
@@ -247,9 +272,30 @@ class _Folder:
             self._child.terminate()
 
 
-def _due(pending: Pending, now: float, every: float) -> bool:
-    """Whether events should be folded now: soon if they take effect no other way, else in time."""
-    if pending.since is None:
-        return False
-    waited = now - pending.since
-    return waited >= every or (pending.waiting > 0 and waited >= FOLD_DELAY_S)
+class Allowance:
+    """How many new names each client may still bring today."""
+
+    def __init__(self) -> None:
+        self._since, self._brought = time.monotonic(), Counter[str]()
+
+    def admit(self, client: str, names: int) -> None:
+        """Count some names, or refuse them if they are too many."""
+        now = time.monotonic()
+        if now - self._since > DAY or len(self._brought) > MAX_CLIENTS:
+            self._since, self._brought = now, Counter()
+        if self._brought[client] + names > MAX_NEW:
+            raise ProblemError(
+                429,
+                f"more than {MAX_NEW:,} new names from one address in a day; "
+                "bring in whole catalogues with loger update",
+            )
+        self._brought[client] += names
+
+
+def _new_names(events: Sequence[Event], served: Served) -> int:
+    """How many names of some events a model does not know."""
+    named = set[str]()
+    for event in events:
+        named |= {event.body[key] for key in ("user", "item", "head", "tail") if key in event.body}
+        named |= {tail for tails in (event.body.get("facts") or {}).values() for tail in tails}
+    return sum(not served.has_name(name) for name in named)

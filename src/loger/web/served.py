@@ -95,6 +95,18 @@ class Served:
         """The number of a user by name, or by a label that only this one has."""
         return self.graph.vocabulary.id("user", name)
 
+    def has_user(self, name: str) -> bool:
+        """Whether there is a user of this name, by the bundle or by events."""
+        changed = self._changed(name)
+        return name in self.graph.vocabulary.ids("user") if changed is None else changed.there
+
+    def has_name(self, name: str) -> bool:
+        """Whether any entity has this name, or somebody or something that events brought."""
+        words, pending = self.graph.vocabulary, self.pending
+        if pending is not None and (name in pending.people or name in pending.items):
+            return True
+        return any(name in words.ids(kind) for kind in words.types)
+
     def item(self, name: str, among: Container[int] | None = None) -> int:
         """The number of an item among items; ``among`` are entities that a label is looked for
         first."""
