@@ -246,7 +246,7 @@ def test_fusions_are_their_formulas():
 
 
 def test_no_rules_is_an_error(parts, encoder):
-    with pytest.raises(LogerError, match="no rules to learn"):
+    with pytest.raises(LogerError, match="no rules were given"):
         problem(parts, encoder, RuleSet(()))
 
 

@@ -44,7 +44,7 @@ def test_a_name_or_a_label_of_its_own_finds_an_entity_and_nothing_else_does():
         words.id("item", "Tray")
     with pytest.raises(UnknownNameError, match="did you mean 'Lamp'"):
         words.id("item", "Lampe")
-    with pytest.raises(UnknownNameError, match=r"there is no item ' '$"):
+    with pytest.raises(UnknownNameError, match=r"unknown item ' '$"):
         words.id("item", " ")
 
 
@@ -96,7 +96,7 @@ def test_filters_pass_the_items_that_facts_link_to_an_entity():
         assert mask.tolist() == by_hand(graph, include, exclude)
         assert 0 < mask.sum() < graph.n_items
     with pytest.raises(
-        UnknownNameError, match="there is no relation or type 'brnd'; did you mean 'brand'"
+        UnknownNameError, match="unknown relation or type 'brnd'; did you mean 'brand'"
     ):
         item_mask(graph, "brnd=x", {})
 

@@ -151,9 +151,9 @@ def test_a_saved_model_explains_the_same(model, bundle):
 def test_a_model_without_a_reasoner_says_how_to_get_one(default_model):
     plain = default_model
     user, item = plain.users[0], plain.items[0]
-    with pytest.raises(LogerError, match="no path reasoner; fit one with explain_by='reasoner'"):
+    with pytest.raises(LogerError, match="no path reasoner; explain by contributions, or fit with"):
         plain.explain(user, item, by="reasoner")
-    with pytest.raises(UnknownNameError, match="way to explain"):
+    with pytest.raises(UnknownNameError, match="explanation method"):
         plain.explain(user, item, by="reasons")
 
 

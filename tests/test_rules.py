@@ -83,7 +83,9 @@ def test_rules_by_name(graph):
     assert rules.index(("mentions", "described_as⁻¹")) == 1
     assert rules.chosen([1]).rules == (rules[1],)
     assert str(rules).splitlines()[0] == "  0  user –viewed→ item"
-    with pytest.raises(UnknownNameError, match="no relation 'mention'; did you mean 'mentions'"):
+    with pytest.raises(
+        UnknownNameError, match="unknown relation 'mention'; did you mean 'mentions'"
+    ):
         named_rules(graph, [("mention", "described_as^-1")])
     with pytest.raises(LogerError, match="no rule purchase among the 2 rules"):
         rules.index(("purchase",))

@@ -92,7 +92,7 @@ def test_a_basket_is_a_new_user_with_that_history(model):
 
 
 def test_users_and_a_history_exclude_each_other(model):
-    with pytest.raises(LogerError, match="users or a history, not both"):
+    with pytest.raises(LogerError, match="either users or a history"):
         model.recommend(model.users[0], history=model.items[:1])
 
 

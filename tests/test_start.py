@@ -117,7 +117,7 @@ def test_a_command_that_answers_is_done_without_taking_its_objects_apart(bundle)
         assert done.returncode == code, done.stderr
         assert "taken apart" not in done.stdout
         assert (len(done.stdout.splitlines()) > 10) == (code == 0)  # all of it, through a pipe
-        assert done.stderr == ("" if code == 0 else "error: there is no user 'nobody'\n")
+        assert done.stderr == ("" if code == 0 else "error: unknown user 'nobody'\n")
 
 
 def test_a_loaded_encoder_lies_in_the_file_and_not_in_memory_of_its_own(bundle):

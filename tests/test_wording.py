@@ -263,7 +263,9 @@ def test_mistakes_in_ones_own_words_are_told(own, said):
 
 
 def test_unknown_languages_and_files_that_are_not_toml_are_refused(tmp_path):
-    with pytest.raises(LogerError, match="no language 'fr'; did you mean 'en' or 'de' or 'es'"):
+    with pytest.raises(
+        LogerError, match="unknown language 'fr'; did you mean 'en' or 'de' or 'es'"
+    ):
         wording_of("fr")
     file = tmp_path / "a.toml"
     file.write_text("[en")
@@ -350,7 +352,7 @@ def test_a_tile_is_short_and_nobody_else_is_named(model):
 def test_whom_reasons_may_name_is_nobody_or_followed():
     with pytest.raises(LogerError, match="either 'nobody' or 'followed'"):
         wording_of("en", {"explain": {"names": "everybody"}})
-    with pytest.raises(LogerError, match="no style 'brief'"):
+    with pytest.raises(LogerError, match="unknown style 'brief'"):
         wording_of("en", style="brief")
 
 

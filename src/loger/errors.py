@@ -1,4 +1,4 @@
-"""The one family of errors that a caller of loger has to know."""
+"""The errors that callers of loger need to know."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _LISTED = 12
 
 
 class LogerError(Exception):
-    """Something a person can fix: the message says what was expected, what came, what to do."""
+    """Something the caller can fix; the message says what was expected, what came, what to do."""
 
 
 class DataError(LogerError):
-    """A file or table does not say what it should.
+    """A file or table contains something unexpected.
 
     >>> str(DataError("rating is not a number", path="r.csv", line=7, value="five",
     ...               remedy="write it as a number"))
@@ -48,22 +48,23 @@ class DataError(LogerError):
 
 
 class BusyError(DataError):
-    """Another process is using what should be written; the same call may succeed later."""
+    """Another process is using the target; the same call may succeed later."""
 
 
 class NotFittedError(LogerError, AttributeError):
-    """A model is asked before it has learned anything."""
+    """The model has not been fitted yet."""
 
 
 class ViewError(LogerError, AttributeError):
-    """The view of one user is asked for what only the whole graph has."""
+    """A view of one user lacks something that only the whole graph has."""
 
 
 def nearest(name: str, known: Sequence[str], most: int = 3) -> list[str]:
-    """Up to ``most`` names that look like one, about as much as the one most alike; else such as
-    begin with it or contain it.
+    """Up to ``most`` names that look like ``name``; if there are none, names that begin with it
+    or contain it.
 
-    Among names as much alike come first those that begin with it, then those that begin like it.
+    Among equally similar names, those that begin with ``name`` come first, then those that share
+    its beginning.
 
     >>> nearest("1000", ["10300", "10000", "2000"], 1), nearest("lable", ["table", "label"], 1)
     (['10000'], ['label'])
@@ -106,9 +107,9 @@ def _alike(wanted: str, known: Iterable[str]) -> Iterator[tuple[str, float]]:
 
 
 class UnknownNameError(LogerError, KeyError):
-    """A user, item, relation or setting that does not exist, with the nearest that does.
+    """An unknown user, item, relation or setting; the message suggests the closest match.
 
-    With ``listed``, where nothing is near and what exists is little, that is all of it.
+    With ``listed``, if nothing is close and there are few names, the message lists them all.
     """
 
     def __init__(
@@ -120,14 +121,14 @@ class UnknownNameError(LogerError, KeyError):
         near: Sequence[str] | None = None,
         listed: bool = False,
     ) -> None:
-        # To look for near names among very many takes a second; who has found some gives them.
+        # Searching very many names takes a second, so callers may pass matches they already have.
         known = list(known) if near is None or listed else []
         near = nearest(name, known) if near is None else near
         hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
         if listed and not near and 0 < len(known) <= _LISTED:
-            hint = f"; there are {', '.join(map(repr, sorted(known)))}"
+            hint = f"; choose from {', '.join(map(repr, sorted(known)))}"
         self.kind, self.name = kind, name
-        super().__init__(f"there is no {kind} {name!r}{hint}")
+        super().__init__(f"unknown {kind} {name!r}{hint}")
 
     def __str__(self) -> str:  # KeyError would show the repr of the message
         return str(self.args[0])

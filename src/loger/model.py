@@ -201,9 +201,7 @@ class LOGER(Recommender):
         from loger.data.splits import split as parts_of
 
         if not isinstance(data, Split | Dataset):
-            raise LogerError(
-                f"fit takes a data set, or a split of one to test on; got {type(data).__name__}"
-            )
+            raise LogerError(f"fit takes a data set or a split, got {type(data).__name__}")
         held = isinstance(data, Split) if hold_out is None else hold_out
         split = data if isinstance(data, Split) else parts_of(data)
         check_not_forked("fitting")
@@ -225,8 +223,8 @@ class LOGER(Recommender):
         )
         if known:
             raise LogerError(
-                "this model has learned from what it is to be tested on, as models for use do; fit "
-                "one on the split, fit(split), or with loger fit --hold-out"
+                "this model has learned from the test interactions; to test it, call fit(split) or "
+                "run loger fit --hold-out"
             )
 
     def em(
@@ -377,7 +375,7 @@ class LOGER(Recommender):
         taken = [self._item(v) for v in as_names(history)]
         if taken:
             if users is not None:
-                raise LogerError("give users or a history, not both")
+                raise LogerError("give either users or a history")
             ranker, guest = model.ranker_.guest(taken)
             model, users = model.with_ranker(ranker), ranker.graph.vocabulary.names[guest]
         return model.selected(users, k, selection, explain=explain, words=words)
@@ -552,7 +550,7 @@ class LOGER(Recommender):
             found = self.path_reasoner.reasoned(self.ranker_, u, np.array([v]), paths)
             return found[0].said(words)
         if by != "contributions":
-            raise UnknownNameError("way to explain", by, ("contributions", "reasoner"))
+            raise UnknownNameError("explanation method", by, ("contributions", "reasoner"))
         told = explain_pairs(self.ranker_, np.array([u]), np.array([v]), paths, words=words)[0]
         if not counterfactual:
             return told
@@ -564,9 +562,9 @@ class LOGER(Recommender):
         """The path reasoner φ, or an error that says how to get one."""
         if self.reasoner_ is None:
             raise LogerError(
-                "this model has no path reasoner; fit one with explain_by='reasoner', such as the "
-                "preset 'paper' (which gets one if any rule has a positive weight), or explain by "
-                "contributions"
+                "this model has no path reasoner; explain by contributions, or fit with "
+                "explain_by='reasoner', as the preset 'paper' does (if any rule has a positive "
+                "weight)"
             )
         return self.reasoner_
 
@@ -729,8 +727,8 @@ class LOGER(Recommender):
         new = list(dict.fromkeys(u for u, _ in named if u not in known))
         if new and not folds_in(self.encoder_):
             raise LogerError(
-                f"{new[0]!r} is new, and this model's encoder knows only the users it was trained "
-                "with; loger update takes in new ones"
+                f"unknown user {new[0]!r}: this model's encoder only knows the users it was "
+                "trained with; add new ones with loger update"
             )
         graph = whole(self.graph_).with_users(new) if new else whole(self.graph_)
         users = [graph.vocabulary.id("user", u) for u, _ in named]

@@ -152,7 +152,7 @@ def fit_for(
 def check_part(recommender: Recommender, part: str) -> None:
     """Refuse to evaluate on validation what has learned from it."""
     if part == "validation" and recommender.learns_from_validation:
-        raise LogerError(f"{recommender.name} learns from validation; evaluate it on test")
+        raise LogerError(f"{recommender.name} learns from validation; evaluate it on the test part")
 
 
 def ranked(
@@ -188,8 +188,8 @@ def _rank(
     scores = np.array(recommender.score(users), dtype=np.float32)  # a copy, to write into
     if scores.shape != (len(users), n_items):
         raise LogerError(
-            f"{recommender.name} gave scores of shape {scores.shape} for {len(users)} users "
-            f"and {n_items} items"
+            f"{recommender.name} returned scores of shape {scores.shape}, expected "
+            f"({len(users)}, {n_items}): users and items"
         )
     if candidates is not None:
         rows, items = _pairs_of(candidates, users)

@@ -229,5 +229,5 @@ def test_settings_without_sense_are_refused(settings):
 
 
 def test_a_misspelt_setting_is_told_with_the_nearest():
-    with pytest.raises(LogerError, match=r"no setting 'epoch'; did you mean 'epochs'"):
+    with pytest.raises(LogerError, match=r"unknown setting 'epoch'; did you mean 'epochs'"):
         PGPR(epoch=3)

@@ -332,7 +332,7 @@ def test_someone_new_is_recommended_to_by_what_they_have(bundle: Path, tmp_path:
     back = model.with_interactions([("x", names[1]), ("x", names[0])], [1, 2]).score([first])
     assert (back != later.score([first])).any()  # so the order that is given counts
     assert all(row["reasons"] for row in told["items"])
-    refuses(("recommend", bundle, "--has", "no such item"), "no item 'no such item'")
+    refuses(("recommend", bundle, "--has", "no such item"), "unknown item 'no such item'")
     refuses(("recommend", bundle, "--has", names[0], "--user", "ann"), "give one of these")
     refuses(("recommend", bundle), "give one of these")
 
@@ -461,7 +461,7 @@ def test_questions_that_cannot_be_answered_are_refused(
     refuses(("recommend", bundle, "--all"), "--all needs --out FILE")
     refuses(("recommend", bundle, "--all", "--out", tmp_path / "x.txt"), ".parquet")
     refuses(("recommend", bundle, "--user", user + "x"), f"did you mean {user!r}")
-    refuses(("explain", bundle, user, "nothing like it at all"), "there is no item")
+    refuses(("explain", bundle, user, "nothing like it at all"), "unknown item")
     refuses(("what-if", bundle, user), "--remove ITEM")
     refuses(("what-if", bundle, user, "--remove", new), "does not have")
     refuses(("what-if", bundle, user, "--add", has), "already")

@@ -425,7 +425,7 @@ def test_impossible_splits_are_refused():
         split(data, "given")
     with pytest.raises(DataError, match="drawn has no times; choose 'random'"):
         split(data, "time")
-    with pytest.raises(LogerError, match=r"there is no split 'tiem'; did you mean 'time'"):
+    with pytest.raises(LogerError, match=r"unknown split 'tiem'; did you mean 'time'"):
         split(data, "tiem")
 
 

@@ -228,9 +228,9 @@ def test_an_unknown_model_names_the_nearest() -> None:
 
 
 def test_an_unknown_setting_names_the_nearest() -> None:
-    with pytest.raises(UnknownNameError, match=r"no setting 'dimensions'.*'dimension'"):
+    with pytest.raises(UnknownNameError, match=r"unknown setting 'dimensions'.*'dimension'"):
         KGE("RotatE", dimensions=3)
-    with pytest.raises(UnknownNameError, match=r"no setting 'epoch'.*'epochs'"):
+    with pytest.raises(UnknownNameError, match=r"unknown setting 'epoch'.*'epochs'"):
         GNN(epoch=3)
 
 

@@ -136,7 +136,7 @@ def test_an_error_keeps_its_kind_and_names_its_block(engine, kind):
 
 
 def test_an_error_that_cannot_be_sent_is_told_all_the_same(engine):
-    with pytest.raises(LogerError, match="there is no user 'anne'; did you mean 'ann'"):
+    with pytest.raises(LogerError, match="unknown user 'anne'; did you mean 'ann'"):
         list(engine.map("naming", fails_with_a_name, [0, 1], None))
 
 

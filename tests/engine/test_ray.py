@@ -98,7 +98,7 @@ def test_engines_have_names(monkeypatch):
     assert isinstance(engine_named("ray=local"), RayEngine)
     assert isinstance(LOGER(engine="ray").engine, RayEngine)
     assert isinstance(LOGER(engine="threads").engine, LocalEngine)
-    with pytest.raises(UnknownNameError, match="there is no engine 'rays'; did you mean 'ray'"):
+    with pytest.raises(UnknownNameError, match="unknown engine 'rays'; did you mean 'ray'"):
         engine_named("rays")
     with pytest.raises(LogerError, match="threads=N takes a number of workers"):
         engine_named("threads=many")

@@ -86,5 +86,5 @@ def test_lists_do_not_depend_on_the_size_of_blocks(monkeypatch):
 
 
 def test_scores_of_a_wrong_shape_are_refused_by_name():
-    with pytest.raises(LogerError, match="fixed gave scores of shape"):
+    with pytest.raises(LogerError, match="fixed returned scores of shape"):
         ranked(Fixed(np.zeros((4, 5), dtype=np.float32)), [0, 1], pair_matrix([], [], (4, 6)), 3)

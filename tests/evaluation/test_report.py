@@ -222,7 +222,7 @@ def test_unknown_names_and_empty_reports_are_refused():
     for ask in (one.mean, one.interval):
         with pytest.raises(UnknownNameError, match="in this report 'EASEL'; did you mean 'EASE'"):
             ask("EASEL", "ndcg")
-        with pytest.raises(UnknownNameError, match="no metric 'recal'; did you mean 'recall'"):
+        with pytest.raises(UnknownNameError, match="unknown metric 'recal'; did you mean 'recall'"):
             ask(THIRD, "recal")
     with pytest.raises(UnknownNameError, match="format 'markdwn'; did you mean 'markdown'"):
         one.table("markdwn")

@@ -79,9 +79,11 @@ def test_values_that_are_not_in_the_graph_are_filters_all_the_same(data: Dataset
 
 
 def test_a_misspelt_value_is_told_with_those_beside_the_graph(data: Dataset) -> None:
-    with pytest.raises(UnknownNameError, match="there is no maker 'Sollo'; did you mean 'Solo'"):
+    with pytest.raises(UnknownNameError, match="unknown maker 'Sollo'; did you mean 'Solo'"):
         fitting(data, "maker=Sollo")
-    with pytest.raises(UnknownNameError, match="no in_stock 'available'; there are 'no', 'yes'"):
+    with pytest.raises(
+        UnknownNameError, match="unknown in_stock 'available'; choose from 'no', 'yes'"
+    ):
         fitting(data, "in_stock=available")
     with pytest.raises(UnknownNameError, match="did you mean 'in_stock'"):
         fitting(data, "in_stok=yes")

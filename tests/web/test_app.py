@@ -467,7 +467,7 @@ def test_names_that_are_markup_stay_text(browser, model):
 
 def test_a_link_to_somebody_unknown_says_so_and_shows_nobody_else(browser, model):
     browser.open("/#user=nobody-here")
-    assert "there is no user 'nobody-here'" in browser.one("#reasons").text
+    assert "unknown user 'nobody-here'" in browser.one("#reasons").text
     assert browser.ranking() == []
     assert "user=nobody-here" in browser.run("return location.hash")
     assert [c for c in browser.complaints() if "404" not in c] == []

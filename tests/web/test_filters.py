@@ -164,10 +164,10 @@ def test_a_filter_that_cannot_be_read_says_where_and_what_to_write(model):
         ):
             model.recommend(model.users[0], include=text)
     for text, said in (
-        ("brnd=x", "no relation or type 'brnd'; did you mean 'brand'"),
+        ("brnd=x", "unknown relation or type 'brnd'; did you mean 'brand'"),
         ("has_brnd=x", "did you mean 'has_brand'"),
-        (f"brand={brand}x", f"there is no brand '{brand}x'; did you mean '{brand}'"),
-        ("mask=stok", "there is no mask 'stok'; did you mean 'stock'"),
+        (f"brand={brand}x", f"unknown brand '{brand}x'; did you mean '{brand}'"),
+        ("mask=stok", "unknown mask 'stok'; did you mean 'stock'"),
         ("purchase=x", "no fact of an item is a 'purchase'; filters may name "),
     ):
         with pytest.raises(LogerError, match=said):
@@ -177,19 +177,19 @@ def test_a_filter_that_cannot_be_read_says_where_and_what_to_write(model):
 def test_what_is_no_filter_is_told_so(model):
     item = item_names(model)[0]
     for given, said in (
-        ([item], "is an item, not a filter: a list holds filters such as"),
+        ([item], "is an item, not a filter; write"),
         (5, "include and exclude take a filter"),
-        (pl.DataFrame({"sku": [item]}), "needs a column 'item'; it has sku"),
-        ({"nothing", "of this"}, "none of the 2 items given is known"),
-        (np.ones(3, dtype=bool), "a mask has one value for each of 100 items"),
+        (pl.DataFrame({"sku": [item]}), "needs the column 'item'; it has sku"),
+        ({"nothing", "of this"}, "unknown items: none of the 2 given"),
+        (np.ones(3, dtype=bool), "a mask needs one value for each of 100 items"),
         ([None], "has None in it"),
     ):
         with pytest.raises(LogerError, match=said):
             model.recommend(model.users[0], include=given)
     for wishes, said in (
-        ({"diversity": 1.5}, "diversity is a number from 0 to 1, got 1.5"),
-        ({"diversity": float("nan")}, "diversity is a number from 0 to 1"),
-        ({"diversity": True}, "diversity is a number from 0 to 1"),
+        ({"diversity": 1.5}, "diversity must be a number from 0 to 1, got 1.5"),
+        ({"diversity": float("nan")}, "diversity must be a number from 0 to 1"),
+        ({"diversity": True}, "diversity must be a number from 0 to 1"),
         ({"at_most": {"has_brand": 0}}, "whole numbers from 1"),
         ({"at_most": {"has_brnd": 2}}, "did you mean 'has_brand'"),
     ):

@@ -176,7 +176,7 @@ def _check(
     if not names or len(set(names)) < len(names):
         raise LogerError(f"evaluate needs recommenders with different names; got {names}")
     if part not in get_args(EvaluatedPart):
-        raise UnknownNameError("part to evaluate on", part, get_args(EvaluatedPart))
+        raise UnknownNameError("part", part, get_args(EvaluatedPart))
     for recommender in recommenders:
         check_part(recommender, part)
     if protocol not in get_args(Protocol):

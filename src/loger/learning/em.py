@@ -202,7 +202,7 @@ def ablate_hidden(em: EM, sizes: Sequence[int] = (0, 10, 20, 30, 40, 50)) -> lis
     The encoder stands afterwards as before.
     """
     if not len(em.dev_users):
-        raise LogerError("too few users have held-out interactions to compare sizes by")
+        raise LogerError("too few users have held-out interactions to compare sizes; hold out more")
     first, encoder, out = em.m_step(None).fitted, em.encoder.state(), list[dict[str, float]]()
     control = None
     for size in sizes:

@@ -172,7 +172,9 @@ class Fit:
         _check_test_is_new(split, before.ranker)
         encoder = before.ranker.encoder
         if not isinstance(encoder, AdditiveEncoder):
-            raise LogerError(f"{type(encoder).__name__} cannot start warm on other data; fit anew")
+            raise LogerError(
+                f"{type(encoder).__name__} cannot start warm on other data; fit from scratch"
+            )
         folder = None if self.checkpoint is None else Path(self.checkpoint) / "warm"
         begun = encoder.grown(Moved.by_name(old, graph.given))
         encoder = begun.fit(graph.given, warm=True, checkpoint=folder, progress=self.progress)
@@ -349,16 +351,16 @@ def _check_test_is_new(split: Split, ranker: Ranker) -> None:
     known = sum(graph.has(u, INTERACTION, v) for u, v in pairs)
     if known:
         raise LogerError(
-            f"the model to begin from knows {known:,} of the {len(split.test):,} interactions that "
-            "are held out to test on, so a test would flatter; hold none out (test=0), or fit anew"
+            f"the starting model has already seen {known:,} of the {len(split.test):,} test "
+            "interactions; hold none out (test=0) or fit from scratch"
         )
 
 
 def _check_validation(split: Split) -> None:
     if not len(split.validation):
         raise LogerError(
-            f"{split.dataset.name} has no validation pairs, and rule weights are learned from "
-            f"them; split with validation=0.1"
+            f"{split.dataset.name} has no validation pairs to learn rule weights from; "
+            "split it with validation=0.1"
         )
 
 

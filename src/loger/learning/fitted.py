@@ -179,7 +179,9 @@ def logic_of(
     is checked: a bundle may come from anyone."""
     table = arrays["rules"]
     if table.ndim != 2 or table.dtype != np.int64 or not 1 <= len(table) <= MAX_RULES:
-        raise LogerError(f"rules must be 1 to {MAX_RULES:,} rows, got {table.dtype} {table.shape}")
+        raise LogerError(
+            f"the rule table must have 1 to {MAX_RULES:,} rows, got {table.dtype} {table.shape}"
+        )
     rows = [[int(r) for r in row if r >= 0] for row in table[:, : MAX_HOPS + 1]]
     rules = RuleSet(tuple(make_rule(graph, row) for row in rows))
     compiled(graph, rules)  # refuses a rule that is there twice
@@ -187,7 +189,7 @@ def logic_of(
     if uses_strength(config.feature):
         scales = _of_rules(arrays, "scales", rules)
         if not bool((scales > 0).all()):
-            raise LogerError("the scales of rules must be above 0")
+            raise LogerError("rule scales must be above 0")
     prior, popularity, weight = (
         _finite(values[name], name) for name in ("prior", "popularity", "encoder_weight")
     )
@@ -224,7 +226,7 @@ def _own(encoder: Encoder, own: Any) -> Own | None:
     if own is None:
         return None
     if not has_sums(encoder) or len(own) != 2:
-        raise LogerError("own parts of items are saved, and the encoder has none")
+        raise LogerError("the bundle has item biases, but its encoder has none")
     for value in own:
         _finite(value, "own")
     return float(own[0]), float(own[1])

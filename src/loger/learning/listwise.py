@@ -313,8 +313,7 @@ class ListwiseSettings:
         """The likelihood of the hits alone."""
         if not len(pool.hits) and pool.taught is None:
             raise LogerError(
-                "no held-out interaction is among the candidates, so nothing can be learned "
-                "from them; check that item IDs of validation match those of your facts"
+                "no validation item is among the candidates; check that item IDs match your facts"
             )
         scales = self._scales(pool)
         lists = self._lists(pool.of_hits(), scales)

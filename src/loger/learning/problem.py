@@ -98,7 +98,7 @@ class Problem:
         from scipy.sparse import csr_array  # slow to import, and only a fit needs it
 
         if not len(rules):
-            raise LogerError("there are no rules to learn weights of")
+            raise LogerError("no rules were given, so there are no weights to learn")
         self.graph, self.encoder, self.rules, self.config = graph, encoder, rules, config
         self.logic_graph, self.checkpoint = logic_graph or graph, checkpoint
         self.engine, self.progress = engine or LocalEngine(progress=progress), progress

@@ -203,7 +203,7 @@ def mine(
     heads, relations, tails = graph.triples()
     users, items = (x[relations == INTERACTION] for x in (heads, tails - graph.n_users))
     if not len(users):
-        raise LogerError("the graph has no interactions to mine rules from")
+        raise LogerError("the graph has no interactions, so there are no rules to mine")
     config = config.for_pairs(len(users))
     assert config.min_support is not None
     least = max(config.min_support, config.support_share * len(users))

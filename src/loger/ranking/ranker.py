@@ -406,7 +406,7 @@ class Ranker:
         """The ranker in which some rules, by their place, weigh nothing."""
         off, last = sorted(set(places)), len(self.logic.rules) - 1
         if off and not 0 <= off[0] <= off[-1] <= last:
-            raise LogerError(f"rules are numbered 0 … {last}, got {off[-1]}")
+            raise LogerError(f"rule numbers go from 0 to {last}, got {off[-1]}")
         weights = self.logic.weights.copy()
         weights[off] = 0.0
         return self.with_weights(weights)

@@ -160,9 +160,9 @@ def select(
     if without is not None:
         within = ~without if within is None else within & ~without
     if isinstance(diversity, bool) or not isinstance(diversity, int | float):
-        raise LogerError(f"diversity is a number from 0 to 1, got {diversity!r}")
+        raise LogerError(f"diversity must be a number from 0 to 1, got {diversity!r}")
     if not 0 <= diversity <= 1:  # NaN neither
-        raise LogerError(f"diversity is a number from 0 to 1, got {diversity!r}")
+        raise LogerError(f"diversity must be a number from 0 to 1, got {diversity!r}")
     limits = tuple(_limit(base, name, most) for name, most in (at_most or {}).items())
     return Selection(within, limits, float(diversity))
 
@@ -188,7 +188,7 @@ class _Masks(Mapping[str, Mask]):
 
 def _limit(graph: KnowledgeGraph, name: str, most: object) -> Limit:
     if isinstance(most, bool) or not isinstance(most, int | np.integer) or most < 1:
-        raise LogerError(f"at_most takes whole numbers from 1, got {name!r}: {most!r}")
+        raise LogerError(f"at_most must be a whole number of at least 1, got {name!r}: {most!r}")
     return Limit(name, tuple(fact_relations(graph, name)), int(most))
 
 
@@ -202,7 +202,7 @@ def limits_of(texts: Iterable[str]) -> dict[str, int]:
     for text in texts:
         name, sign, most = text.rpartition("=")
         if not sign or not name or not (most.isascii() and most.isdigit() and len(most) < 10):
-            raise LogerError(f"a limit is NAME=N, such as has_brand=2, got {text!r}")
+            raise LogerError(f"write a limit as NAME=N, such as has_brand=2; got {text!r}")
         out[name] = int(most)
     return out
 
@@ -233,7 +233,7 @@ def _fitting(
         return _asked(graph, given)
     if isinstance(given, np.ndarray) and given.dtype == np.bool_:
         if given.shape != (graph.n_items,):
-            raise LogerError(f"a mask has one value for each of {graph.n_items:,} items, got "
+            raise LogerError(f"a mask needs one value for each of {graph.n_items:,} items, got "
                              f"{given.shape}")  # fmt: skip
         return given
     return named_items(graph, given)[0]
@@ -251,15 +251,15 @@ def _one_of(
     if not isinstance(part, str):
         mask = _fitting(graph, part, masks, catalogue)
         if mask is None:
-            raise LogerError("a list of filters has None in it; leave it out")
+            raise LogerError("a list of filters contains None; leave it out")
         return mask
     try:
         return item_mask(graph, part, masks, catalogue)
     except LogerError as error:
         if part in graph.vocabulary.ids("item"):
             raise LogerError(
-                f"{part!r} is an item, not a filter: a list holds filters such as "
-                f"'item={part}'; give items by name as a set, {{{part!r}, …}}"
+                f"{part!r} is an item, not a filter; write 'item={part}', or give items by name "
+                f"as a set, {{{part!r}, …}}"
             ) from None
         raise error
 
@@ -276,7 +276,7 @@ def named_items(graph: KnowledgeGraph, names: object) -> tuple[Mask, int]:
     if is_frame(names):
         if "item" not in names.columns:  # type: ignore[attr-defined]
             columns = ", ".join(map(str, names.columns))  # type: ignore[attr-defined]
-            raise LogerError(f"a frame of items needs a column 'item'; it has {columns}")
+            raise LogerError(f"a frame of items needs the column 'item'; it has {columns}")
         names = names["item"]  # type: ignore[index]
     if not isinstance(names, Iterable) or isinstance(names, Mapping):
         raise LogerError(
@@ -288,7 +288,7 @@ def named_items(graph: KnowledgeGraph, names: object) -> tuple[Mask, int]:
     texts = [name if isinstance(name, str) else as_name(name) for name in listed]
     found = [ids[name] for name in texts if name in ids]
     if texts and not found:
-        raise LogerError(f"none of the {len(texts):,} items given is known, such as {texts[0]!r}")
+        raise LogerError(f"unknown items: none of the {len(texts):,} given, such as {texts[0]!r}")
     if len(found) < len(texts):
         log.info("%d of %d items given are not known", len(texts) - len(found), len(texts))
     out = np.zeros(graph.n_items, dtype=bool)

@@ -224,7 +224,7 @@ class PathSearch:
         matters = np.asarray(importance, dtype=np.float64)
         if matters.shape != (len(self.rules),):
             raise LogerError(
-                f"importance needs one number for each of {len(self.rules)} rules, "
+                f"importance needs one number per rule ({len(self.rules)}), "
                 f"got an array of shape {matters.shape}"
             )
         chosen = np.argsort(-matters, kind="stable")[:n]

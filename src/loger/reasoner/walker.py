@@ -84,8 +84,8 @@ def training_paths(
     w = np.maximum(np.asarray(weights, dtype=np.float64), 0)
     if w.shape != (len(rules),) or not w.any():
         raise LogerError(
-            f"a reasoner follows rules of positive weight; got {len(rules)} rules and weights "
-            f"of shape {w.shape}, {int((w > 0).sum())} of them positive"
+            f"the reasoner needs at least one rule of positive weight; got {len(rules)} rules, "
+            f"weights of shape {w.shape}, {int((w > 0).sum())} of them positive"
         )
     w /= w.max()
     rng = np.random.default_rng([config.seed, 0x9A7B])
@@ -162,7 +162,7 @@ class Reasoner:
         (n, d), kinds = entities.shape, 2 * len(graph.relations)
         if n != graph.n_entities or relations.shape != (kinds, d):
             raise LogerError(
-                f"vectors of {graph.n_entities} entities and of {kinds} relations are needed, "
+                f"the reasoner needs vectors of {graph.n_entities} entities and {kinds} relations, "
                 f"got {entities.shape} and {relations.shape}"
             )
         self.graph_ = graph

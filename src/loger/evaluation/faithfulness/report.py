@@ -135,7 +135,7 @@ class FaithfulnessReport:
     def __getitem__(self, line: str) -> Mean | None:
         """One measure; None if the recommender could not be asked."""
         if line not in LINES:
-            raise UnknownNameError("line of a faithfulness report", line, LINES)
+            raise UnknownNameError("measure", line, LINES)
         if line in _PREDICTED:
             return self._predicted(*_PREDICTED[line])
         values = self.values.get(line, np.empty(0))
