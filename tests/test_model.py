@@ -322,7 +322,7 @@ def test_what_if_equals_the_model_on_a_graph_built_anew(parts, plain):
 
 def test_a_new_user_is_refused_where_the_encoder_has_a_vector_for_each(paper):
     """What lies behind the last user's vector is that of an item."""
-    with pytest.raises(LogerError, match=r"'somebody' is new, .* loger update"):
+    with pytest.raises(LogerError, match=r"unknown user 'somebody': .* loger update"):
         paper.with_interactions([("somebody", paper.items[3])])
     known = paper.users[3]
     assert len(paper.with_interactions([(known, paper.items[3])]).recommend(known, 2)) == 2

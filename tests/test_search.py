@@ -166,5 +166,5 @@ def test_two_searches_give_the_same_and_bad_numbers_are_refused():
         search.best(0, [12])
     with pytest.raises(LogerError, match=r"user numbers lie in 0 … 39, got -1"):
         search.best(-1, [0])
-    with pytest.raises(LogerError, match="one number for each of"):
+    with pytest.raises(LogerError, match="one number per rule"):
         search.best(0, [0], importance=[1.0])

@@ -16,25 +16,26 @@ from loger.reasoner.search import ALGORITHM_1, PAPER, ReasonerConfig, SearchConf
 
 @dataclass(frozen=True, slots=True)
 class LOGERConfig:
-    """All settings; the defaults are the best measured, one configuration for all data."""
+    """All settings. The defaults gave the best validation results, one configuration for all
+    data."""
 
     mining: MiningConfig = field(default_factory=MiningConfig)
     derived: DerivedConfig = field(default_factory=DerivedConfig)
-    """Relations made from the interactions, as far as they help on validation;
-    ``DerivedConfig.none()`` makes none."""
+    """Relations that the fit derives from interactions, as far as they help on validation;
+    ``DerivedConfig.none()`` derives none."""
     em: EMConfig = field(default_factory=EMConfig)
     encoder: TransEConfig = field(default_factory=TransEConfig)
     explain_by: Literal["contributions", "reasoner"] = "contributions"
-    """What explains lists: paths by what they add to the score, or those that the path reasoner
-    finds, which is then trained and kept with the model."""
+    """How recommendations are explained: by paths, sorted by their contribution to the score, or by
+    the paths that the path reasoner finds, which is then trained and saved with the model."""
     reasoner: ReasonerConfig = field(default_factory=ReasonerConfig)
-    """The path reasoner φ, and …"""
+    """The path reasoner φ."""
     search: SearchConfig = field(default_factory=SearchConfig)
-    """… how it searches."""
+    """How the path reasoner searches."""
     sample_nodes: int | None = None
-    """Neighbours of an entity under a relation that are looked at; None: all of them."""
+    """Follow at most this many neighbours of an entity under a relation; None follows all."""
     seed: int = 0
-    """Every stage draws from a stream of its own that begins here."""
+    """Random seed; each stage draws from a stream of its own that starts here."""
 
     def __post_init__(self) -> None:
         if self.sample_nodes is not None and self.sample_nodes < 1:

@@ -223,7 +223,7 @@ def test_other_models_of_the_library_fit_too(model: str, small: KnowledgeGraph) 
 
 
 def test_an_unknown_model_names_the_nearest() -> None:
-    with pytest.raises(UnknownNameError, match=r"no PyKEEN model 'RotateE'.*'RotatE'"):
+    with pytest.raises(UnknownNameError, match=r"unknown PyKEEN model 'RotateE'.*'RotatE'"):
         KGE("RotateE")
 
 

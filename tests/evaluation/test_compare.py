@@ -231,7 +231,7 @@ def test_an_encoder_is_named_inside_loger_and_alone():
         assert plain.make_encoder().config == plain.config.encoder
     alone: Any = METHODS["encoder"].make(encoder="gnn", dimension=5)
     assert alone.make().config.dimension == 5
-    with pytest.raises(UnknownNameError, match="no encoder 'gmn'; did you mean 'gnn'"):
+    with pytest.raises(UnknownNameError, match="unknown encoder 'gmn'; did you mean 'gnn'"):
         METHODS["encoder"].make(encoder="gmn")
 
 

@@ -182,7 +182,7 @@ def test_what_is_no_filter_is_told_so(model):
         (pl.DataFrame({"sku": [item]}), "needs the column 'item'; it has sku"),
         ({"nothing", "of this"}, "unknown items: none of the 2 given"),
         (np.ones(3, dtype=bool), "a mask needs one value for each of 100 items"),
-        ([None], "has None in it"),
+        ([None], "contains None"),
     ):
         with pytest.raises(LogerError, match=said):
             model.recommend(model.users[0], include=given)

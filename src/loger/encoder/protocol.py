@@ -37,11 +37,13 @@ class TrainerConfig:
     """
 
     epochs: int = 10
+    """Number of passes over the training data."""
     batch: int = 1024
+    """Batch size."""
     rate: float = 1e-2
-    """The learning rate at the start …"""
+    """Learning rate at the start; it falls linearly to ``final_rate``."""
     final_rate: float = 1e-3
-    """… and at the end; it falls linearly from the one to the other."""
+    """Learning rate at the end."""
     seed: int = 0
     device: str | None = None
     """Where to train; None takes a GPU if there is one."""

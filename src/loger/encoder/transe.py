@@ -56,7 +56,7 @@ NO_GAIN: Floats = np.array([[1.0, 0.0]], dtype=np.float32)
 
 @dataclass(frozen=True, slots=True)
 class TransEConfig(TrainerConfig):
-    """Settings of TransE; the defaults are those that validation chose on the Amazon sets."""
+    """Settings of TransE; validation on the Amazon data sets chose the defaults."""
 
     FORMER: ClassVar[Mapping[str, Any]] = {
         "fact_gamma": 10.0, "max_history": 16, "temperature": 1.0, "refit_epochs": 0,
@@ -65,20 +65,21 @@ class TransEConfig(TrainerConfig):
     """Settings of earlier versions that are constants now: old bundles still name them."""
 
     dimension: int = 100
-    """As in the paper."""
+    """Length of the vectors; 100 as in the paper."""
     distance: Distance = "sphere"
+    """`sphere` compares directions; `squared` and `l1` compare points."""
     gamma: float = 8.0
-    """γ of the scores of interactions; that of facts is ``FACT_GAMMA``."""
+    """γ of the scores of interactions."""
     users: Literal["history", "free"] = "history"
+    """`history` makes a user's vector from the user's items; `free` learns one per user."""
     loss: Literal["softmax", "adversarial"] = "softmax"
     steps: int = 150_000
     """Steps of the loss ``adversarial``, whose epochs are 5,000 steps; as in the authors' code."""
     epochs: int = 8
     max_interactions: int = 2_200_000
-    """Fewer epochs, but at least two, where all of them would visit more interactions than this:
-    `ml1m` is best after 4 (validation NDCG@10 13.62 against 13.56 after 6 and 13.18 after 8)."""
+    """Train fewer epochs, but at least two, if they would visit more interactions than this."""
     warm_epochs: int = 2
-    """Epochs of a fit that starts warm, as in the E-step."""
+    """Number of epochs when training continues from earlier vectors."""
     group: int | None = None
     """So many triples of a batch share their tails as negatives; None: the whole batch."""
 

@@ -150,19 +150,21 @@ class Walk:
     """
 
     first: float = 1.0
-    """The user, over any relation."""
+    """Exponent of the user's degree, over any relation."""
     item: float = 1.0
-    """An item, to those who interacted with it."""
+    """Exponent of an item's degree, towards the users who interacted with it."""
     user: float = 1.0
-    """Another user, to what it interacted with."""
+    """Exponent of another user's degree, towards that user's items."""
     fact: float = 1.0
-    """Any entity, over a fact."""
+    """Exponent of any entity's degree, over a fact."""
     arrive: float = 0.0
-    """The recommended item, by the facts that lead to it …"""
+    """Exponent of the recommended item's degree, if the last hop is a fact."""
     popular: float = 0.0
-    """… or by the interactions that do, if the last hop is one."""
+    """Exponent of the recommended item's degree, if the last hop is an interaction."""
     recency: float = 0.0
+    """Exponent by which older interactions fade; 0 counts all alike."""
     strength: float = 0.0
+    """Exponent of an interaction's strength; 0 counts all alike."""
 
     @classmethod
     def uniform(cls, beta: float) -> Walk:

@@ -31,66 +31,70 @@ class PoolConfig:
 
 @dataclass(frozen=True, slots=True)
 class EMConfig:
-    """Settings of the logic model and of EM; the defaults are those that validation chose."""
+    """Settings of the logic model and of EM; validation chose the defaults."""
 
     feature: Feature = "logwalk"
+    """How path strengths become evidence: `logwalk`, `walk`, `count`, `multiset` or `set` (the
+    paper)."""
     walk: Walk = WALK
-    """How a path's strength falls with degrees and, where times are known, age."""
+    """How a path's strength falls with degrees and, if times are known, with age."""
     popularity: bool = True
-    """Whether the item's popularity is a second unit clause."""
+    """Whether an item's popularity contributes to its score."""
     likelihood: Literal["listwise", "pseudo"] = "listwise"
+    """`listwise` ranks held-out interactions among candidates; `pseudo` is the paper's."""
     fusion: FusionKind = "logit"
-    """S = logit p + w_enc·s (``logit``), q + α·p as in the paper (``sum``), or p alone."""
+    """S = logit p + w_enc·s (`logit`), q + α·p as in the paper (`sum`), or p alone (`logic`)."""
     alpha: float = 0.3
     """α of the paper."""
     negatives: float = 1.0
-    """Unobserved items for each held-out one that p and q are calibrated against. q + α·p depends
-    on it: against one, q is near 1 for all of a user's best items."""
+    """Unobserved items per held-out one that p and q are calibrated against. q + α·p depends on it:
+    against one item, q is near 1 for all of a user's best items."""
     max_encoder_share: float | None = None
-    """The most of an item's lead that the encoder may carry, on average over the lists of
-    development users; 0 is the purely logical model, 1 sets no limit; None: the least that costs
-    nothing that can be told from chance (``listwise`` and ``logit`` only)."""
+    """Maximum share of an item's lead that the encoder may contribute, on average over the
+    recommendations of development users; 0 uses rules only, 1 sets no limit. None chooses the
+    smallest share that costs no accuracy (``listwise`` and ``logit`` only)."""
     teacher: float | None = None
-    """What the encoder expects counts as much as so many users with one label each (one with m
-    counts √m): it teaches the rules where labels are few (``listwise`` only); 0: it does not; None:
-    as much as makes users with labels who are left out most likely (docs/adr/0015)."""
+    """Weight of the encoder's own ranking when labels are few, in users with one label each (a user
+    with m labels counts √m; ``listwise`` only). 0 switches teaching off; None chooses the weight
+    that makes left-out labels most likely (docs/adr/0015)."""
     many_labels: int = 300
-    """From so many users with labels on the encoder does not teach, and settings are compared on
-    users of whom nothing is learned; with fewer all teach, and those left out of folds choose."""
+    """From this many users with labels on, the encoder doesn't teach, and settings are compared on
+    users whose labels aren't used for learning. Below it, cross-validation chooses."""
     additive: bool = True
-    """Whether the encoder's part is a plain sum over a user's interactions, not divided by the
-    length of the sum, so that what an interaction gives is what its removal costs (docs/adr/0018;
-    ``listwise`` and ``logit`` only, and encoders that have such sums)."""
+    """Whether the encoder's part is a plain sum over a user's interactions, so that an
+    interaction's contribution is what its removal costs (docs/adr/0018; ``listwise`` and ``logit``
+    only, and only for encoders with such sums)."""
     saturation: float = 3.0
-    """In log(1 + strength / scale), the scale of a rule in median strengths: the larger, the more
-    ``logwalk`` is a plain sum too (``listwise`` only)."""
+    """Scale of a rule in log(1 + strength / scale), in median strengths; the larger, the more
+    ``logwalk`` resembles a plain sum (``listwise`` only)."""
     l2: float = 1e-3
+    """L2 penalty on the weights."""
     rounds: int = 0
-    """The most rounds of EM; the paper has 4, 2 and 3, but none has yet been worth its time
+    """Maximum number of EM rounds. The paper makes 4, 2 and 3; none has improved our results
     (docs/adr/0014)."""
     early_stop: bool = True
-    """Whether a round that does not raise both the bound and NDCG on the development users is
-    taken back, and is the last."""
+    """Whether to undo a round that doesn't improve both the bound and NDCG on development users,
+    and to stop there."""
     hidden: int = 50
-    """Size of H per user: so many items of highest q, and as many uniform ones."""
+    """Size of H per user: this many items of highest q, and as many uniform ones."""
     max_hidden: int = 10
-    """The most pairs of a user in H⁺."""
+    """Maximum number of a user's pairs in H⁺."""
     tau: float = 0.9
-    """τ: a hidden pair with p ≥ τ is selected into H⁺; 0.5 in the paper."""
+    """τ: hidden pairs with p ≥ τ enter H⁺; 0.5 in the paper."""
     rate: float = 1e-5
+    """Step size of gradient ascent."""
     steps: int = 0
-    """Steps of gradient ascent at that rate, as published; 0 solves to the optimum."""
+    """Number of gradient steps, as in the paper; 0 solves to the optimum."""
     fit_users: int = 6000
-    """Users whose held-out interactions the listwise likelihood is of …"""
+    """Number of users whose held-out interactions the listwise likelihood uses."""
     dev_users: int = 4000
-    """… and others on whom rounds and settings are compared."""
+    """Number of other users on whom rounds and settings are compared."""
     pseudo_users: int = 4000
-    """Users whose pairs the pseudo-likelihood is of, standing for all: it has few weights to learn
-    and a hundred pairs of each user."""
+    """Number of users whose pairs the pseudo-likelihood uses."""
     rule_candidates: int = 40
-    """Each rule's best items are candidates in the listwise likelihood, …"""
+    """Candidates per rule in the listwise likelihood."""
     main_candidates: int = 100
-    """… and so many of the encoder and of rules over other users."""
+    """Candidates from the encoder and from each rule over other users or derived relations."""
     seed: int = 0
     FORMER: ClassVar[Mapping[str, Any]] = {
         "taught_users": 200, "fit_pairs": 50_000, "screen_users": 1500,
@@ -115,52 +119,52 @@ how often it is best for those left out if they are drawn again and again, as a 
 
 @dataclass(frozen=True, slots=True)
 class FollowedByConfig:
-    """What soon followed what; the settings but the first are chosen on validation."""
+    """What people took soon after something; validation chooses all settings but ``facts``."""
 
     facts: int = 600
-    """The most facts of an item, the strongest, fewer where items are many; 0: the relation is not
-    made."""
+    """Maximum number of facts per item, strongest first, fewer for large catalogues; 0 switches the
+    relation off."""
     window: int = 50
-    """W: how many places apart two interactions of a user may be."""
+    """W: the largest distance between two interactions of a user, in places."""
     distance: float = 0.25
-    """δ: those d places apart count d^-δ."""
+    """δ: pairs that are d places apart count d^-δ."""
     popularity: float = 0.3
-    """β: what often follows anything is divided by that^β."""
+    """β: items that often follow anything are discounted by that frequency to the power β."""
     shrink: float = 300.0
-    """What rarely leads anywhere leads nowhere: out_i + shrink divides."""
+    """Shrinks items that rarely lead anywhere: strengths are divided by out_i + shrink."""
     recency: float = 1.0
-    """ρ: a user's interaction counts (1 + later ones)^-ρ for rules over the relation."""
+    """ρ: a user's interaction counts (1 + later ones)^-ρ in rules over this relation."""
 
 
 @dataclass(frozen=True, slots=True)
 class GoesWithConfig:
-    """What the items one has foretell; the settings but the first are chosen on validation."""
+    """What a user's items predict together; validation chooses all settings but ``facts``."""
 
     facts: int = 300
-    """The most facts of an item, the strongest, fewer where items are many; 0: the relation is not
-    made."""
+    """Maximum number of facts per item, strongest first, fewer for large catalogues; 0 switches the
+    relation off."""
     factors: int = 0
-    """d: factors of an item that the weights are made of; 0: they are those of a regression."""
+    """d: number of factors per item; 0 uses a regression instead of factors."""
     l2: float = 300.0
     """λ of the regression, or of the factors."""
     unobserved: float = 0.03
-    """α₀ of the factors: what a pair that nobody has counts."""
+    """α₀ of the factors: the weight of unobserved pairs."""
     recency: float = 0.5
-    """ρ, as of ``followed_by``; 0 where data have no times."""
+    """ρ, as in ``followed_by``; 0 if the data has no times."""
     popularity: float = 0.0
     """β: facts that lead to v are divided by (interactions of v)^β."""
 
 
 @dataclass(frozen=True, slots=True)
 class DerivedConfig:
-    """Relations that the fit makes from the interactions it knows."""
+    """Relations that the fit derives from interactions."""
 
     followed_by: FollowedByConfig = field(default_factory=FollowedByConfig)
     goes_with: GoesWithConfig = field(default_factory=GoesWithConfig)
     tune: bool = True
     """Whether validation chooses their settings."""
     users: int = 1000
-    """Users on whom these are compared."""
+    """Number of users on whom settings are compared."""
 
     @classmethod
     def none(cls) -> DerivedConfig:

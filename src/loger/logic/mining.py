@@ -33,29 +33,29 @@ support counted on a part is scaled up."""
 
 @dataclass(frozen=True, slots=True)
 class MiningConfig:
-    """What makes a rule worth keeping; the defaults are METHOD 3's, and ``everywhere``."""
+    """Which rules to keep; the defaults are those of METHOD 3, and ``everywhere``."""
 
     max_hops: int = MAX_HOPS
-    """The most hops of a rule."""
+    """Maximum number of hops in a rule."""
     min_hops: int = 1
-    """The fewest hops; 3 in the preset `paper`."""
+    """Minimum number of hops; 3 in the preset `paper`."""
     min_support: int | None = None
-    """Keep a rule only if it reaches so many observed pairs (None: 50; of fewer than 2,000 pairs
-    one in 40, but 2) …"""
+    """Keep a rule only if it reaches at least this many observed pairs. None means 50, or with
+    fewer than 2,000 pairs one in 40, but at least 2."""
     support_share: float = 1e-4
-    """… and so large a share of them."""
+    """Keep a rule only if it reaches at least this share of the observed pairs."""
     min_lift: float | None = None
-    """Keep a rule only if it finds observed pairs so many times better than chance (None: 2; with
-    fewer than 2,000 pairs 1) …"""
+    """Keep a rule only if it finds observed pairs this many times better than chance. None means 2,
+    or 1 with fewer than 2,000 pairs."""
     everywhere: float = 0.9
-    """… or reaches so large a share of all pairs that lift says nothing of it (docs/adr/0009)."""
+    """Keep a rule whatever its lift if it reaches this share of all pairs (docs/adr/0009)."""
     min_rules: int = 7
-    """If lift speaks for fewer, the best of those that only lift speaks against join them; what
-    they are worth, the weights learned from validation say. So thin data have rules, too …"""
+    """If fewer rules have enough lift, the best of the others are kept too, up to this number.
+    Their weights decide what they contribute."""
     max_rules: int = 50
-    """… and of those that lift speaks for at most so many, the best by support · log(lift)."""
+    """Maximum number of rules; the best by support · log(lift) are kept."""
     sample_users: int = 1000
-    """Measure what a rule reaches on so many users (drawn by the seed), or on all if fewer."""
+    """Measure what a rule reaches on this many random users, or on all if there are fewer."""
     seed: int = 0
     FORMER: ClassVar[Mapping[str, Any]] = {"sample_pairs": SAMPLE_PAIRS}
 

@@ -51,19 +51,19 @@ class ReasonerConfig:
     """Settings of the reasoner; see ``PAPER`` for those of the paper."""
 
     attention: Literal["softmax", "sigmoid"] = "softmax"
-    """Over the relations that leave the node, or (the paper) over all."""
+    """Over the relations that leave the node (`softmax`), or over all (`sigmoid`, the paper)."""
     sees_user: bool = True
     """Whether the gates see where the walk began."""
     likeness: Literal["cosine", "dot"] = "cosine"
-    """Cosine after a projection, or (the paper) the plain product."""
+    """Cosine after a projection, or the plain product (`dot`, the paper)."""
     paths_per_pair: int = 2
-    """Training paths drawn for an observed pair …"""
+    """Training paths per observed pair."""
     paths_per_user: int = 20
-    """… and for all pairs of a user at most."""
+    """Maximum number of training paths per user."""
     epochs: int = 6
     batch: int = 512
     rate: float = 3e-3
-    """The learning rate at first; it falls linearly to ``FINAL_RATE``."""
+    """Learning rate at the start; it falls linearly to ``FINAL_RATE``."""
     seed: int = 0
     FORMER: ClassVar[Mapping[str, Any]] = {
         "margin": MARGIN, "neighbours": NEIGHBOURS, "strangers": STRANGERS,
@@ -81,17 +81,18 @@ Floats = NDArray[np.floating[Any]]
 
 @dataclass(frozen=True, slots=True)
 class SearchConfig:
-    """How a search is held."""
+    """How the path reasoner searches."""
 
     branch: int | None = 10
-    """β of the paper: each path goes on to so many neighbours at most; None: to all."""
+    """β of the paper: maximum number of neighbours to which a path continues; None: all."""
     width: int | None = 10
-    """So many paths per item are kept after each hop; None: all that ``branch`` leaves."""
+    """Maximum number of paths per item after each hop; None keeps all."""
     best_rules: int | None = 10
-    """Only the user's so many most important rules are followed; held to rules or item at every
-    hop, the search goes on to the others where none of them fires."""
+    """Follow only the user's most important rules, this many; a search restricted to rules or the
+    item falls back to the others if none of them fires."""
     restrict: Literal["reach", "rules", "nothing"] = "reach"
-    """Every hop along a rule towards the item; along a rule; or anywhere, as in the paper."""
+    """`reach`: every hop follows a rule towards the item; `rules`: every hop follows a rule;
+    `nothing`: anywhere, as in the paper."""
 
 
 ALGORITHM_1 = SearchConfig(branch=10, width=None, best_rules=10, restrict="nothing")
