@@ -16,12 +16,20 @@ from loger.cli import app
 from loger.data.demo import shop
 from loger.data.splits import split
 from loger.errors import LogerError
+from loger.explain.reasons import Reason
 from loger.graph import KnowledgeGraph, Path, Relation, Vocabulary
 from loger.grounding import paths as listed
 from loger.logic.config import DerivedConfig
 from loger.model import LOGER
 from loger.rules import Rule, candidates
-from loger.rules.sentences import action_sentence, evidence_sentence, path_sentence
+from loger.rules.sentences import (
+    BRIEF,
+    about,
+    action_sentence,
+    evidence_sentence,
+    path_sentence,
+    tile,
+)
 from loger.rules.wording import CASES, FORMS, LANGUAGES, best_language, wording_of
 from web_shop import SMALL
 
@@ -307,6 +315,72 @@ def test_commands_and_http_speak_the_language_asked_for(model, tmp_path):
     plain = client.get("/v1/explain", params={"user": user, "item": item}).json()
     assert plain["because"] == model.explain(user, item).because()
     assert np.isclose(plain["score"], told["score"])
+
+
+LONG = "The Extraordinarily Long Title of a Picnic Basket, with Plates and a Lid"
+
+
+def shelf(*relations, item=LONG):
+    """A shop of one user, two items, and a fact of each relation between two things."""
+    words = Vocabulary({"user": ["ann"], "item": ["a", "b"], "interest": ["film"]})
+    words.labels[1] = item
+    made = [Relation("purchase", "user", "item"), *relations]
+    return KnowledgeGraph.from_triples(words, made, [0], [0], [1])
+
+
+@pytest.mark.parametrize(
+    ("name", "tiles"),
+    [
+        ("also_bought", ["Often bought with your The Extraordinarily…",
+                         "Oft zusammen mit The Extraordinarily… gekauft",
+                         "Suele comprarse con tu The Extraordinarily…"]),
+        ("also_view", ["Often viewed with your The Extraordinarily…",
+                       "Oft zusammen mit The Extraordinarily… angesehen",
+                       "Suele verse con tu The Extraordinarily…"]),
+        ("fits", [None] * 3),
+    ],
+)  # fmt: skip
+def test_a_tile_about_two_items_names_the_one_that_the_user_has(name, tiles):
+    graph = shelf(Relation(name, "item", "item"))
+    for language, expected in zip(LANGUAGES, tiles, strict=True):
+        words = wording_of(language, style="tile")
+        for path in (Path((0, 1, 2), (0, 1)), Path((0, 1, 2), (0, 3))):
+            assert tile(graph, path, 1, about(graph, 0, 1, words, BRIEF), words) == expected
+
+
+@pytest.mark.parametrize(
+    ("language", "expected"),
+    [
+        ("en", "Because you bought The Extraordinarily…"),
+        ("de", "Du hast The Extraordinarily… gekauft"),
+        ("es", "Porque compraste The Extraordinarily…"),
+    ],
+)
+def test_a_tile_that_tells_the_action_cuts_the_name_and_not_the_sentence(language, expected):
+    graph, words = shelf(), wording_of(language, style="tile")
+    action = action_sentence(graph, 0, 1, words, BRIEF)
+    assert words.line(words.tile("action", action=action)) == expected
+    reason = Reason("", 0, 1, 1.0, 1.0, 1.0, 0.0, 0.0, (), words, brief_action=action)
+    assert reason.text() == expected
+
+
+@pytest.mark.parametrize(
+    ("relation", "said"),
+    [
+        ("interested_in", ["you are interested in film", "du interessierst dich für film",
+                           "te interesas por film"]),
+        ("lives_in", ["you live in film", "du wohnst in film", "vives en film"]),
+        ("works_as", ["you work as film", "du arbeitest als film", "trabajas como film"]),
+        ("speaks", ["you speak film", "du sprichst film", "hablas film"]),
+        ("prefers", ["you prefer film", "du bevorzugst film", "prefieres film"]),
+        ("owns", ["you own film", "du besitzt film", "tienes film"]),
+        ("member_of", ["you are a member of film", "du bist Mitglied bei film",
+                       "eres miembro de film"]),
+    ],
+)  # fmt: skip
+def test_facts_about_users_are_said_with_a_verb(relation, said):
+    graph = shelf(Relation(relation, "user", "interest"))
+    assert [action_sentence(graph, 1, 3, wording_of(name)) for name in LANGUAGES] == said
 
 
 def test_a_tile_is_short_and_nobody_else_is_named(model):

@@ -6,11 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 
 from loger.data import Dataset
 from loger.errors import DataError, LogerError
+from loger.rules.sentences import action_sentence
+from loger.tables.mapping import TableMapping
 from loger.tables.table import from_tables
 
 pd = pytest.importorskip("pandas")
@@ -124,3 +127,28 @@ def test_what_a_table_lacks_is_said_and_an_index_with_a_name_is_a_column() -> No
         from_tables(plays.head(0), tracks)
     indexed = from_tables(plays.set_index("listener"), tracks, user="listener")
     assert content(indexed) == content(from_tables(plays, tracks, user="listener"))
+
+
+def test_what_users_are_interested_in_is_said_so_and_a_mapping_sets_any_verb() -> None:
+    people = {
+        "listener": list(range(8)),
+        "interests": ["jazz|film", "jazz", "film", "film|opera", "opera", "jazz", "film", "opera"],
+        "town": ["Ulm", "Bonn"] * 4,
+    }
+    tables: dict[str, Any] = {
+        "items": pl.DataFrame(TRACKS),
+        "users": pl.DataFrame(people),
+        "user": "listener",
+    }
+    dataset = from_tables(pl.DataFrame(PLAYS), **tables)
+    assert isinstance(dataset.mapping, TableMapping)
+    mapping = dataset.mapping.with_column("town", relation="lives_in")
+    tables.pop("user")
+    graph = from_tables(pl.DataFrame(PLAYS), **tables, mapping=mapping).graph(np.arange(1))
+    said = {
+        action_sentence(graph, relation, entity)
+        for relation, name in enumerate(r.name for r in graph.relations)
+        if name in ("interested_in", "lives_in")
+        for entity in graph.neighbours(0, relation).tolist()
+    }
+    assert said == {"you are interested in jazz", "you are interested in film", "you live in Ulm"}

@@ -156,6 +156,8 @@ class Reason:
     """What the action was about, as a sentence calls it: your ink; empty if it isn't an item …"""
     brief: str = ""
     """… and as a tile does."""
+    brief_action: str = ""
+    """The action, as a tile tells it."""
 
     def text(self, style: str | None = None) -> str:
         """The reason in a style ("tile", "sentence" or "debug"; that of its words by default)."""
@@ -194,7 +196,7 @@ class Reason:
         else:
             near = bool(self._told) or words.impersonal
             short = words.tile("close", about=self.brief) if near and self.brief else None
-        return short or words.tile("action", action=self.action)
+        return short or words.tile("action", action=self.brief_action)
 
     @property
     def _told(self) -> list[Evidence | None]:
@@ -333,6 +335,7 @@ def reasons(
             words=words,
             about=about(graph, relation, entity, words),
             brief=about(graph, relation, entity, words, BRIEF),
+            brief_action=action_sentence(graph, relation, entity, words, BRIEF),
         )
 
 

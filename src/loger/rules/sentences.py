@@ -143,9 +143,12 @@ def _first(hop: Hop, words: Wording) -> str:
     return words.text("action_back", who=hop.tail, **_to_you(hop.forms, words))
 
 
-def action_sentence(graph: Graph, relation: int, entity: int, words: Wording = ENGLISH) -> str:
-    """What a user did, or a fact about the user: you bought ink; someone follows you."""
-    label = graph.vocabulary.shown[entity]
+def action_sentence(
+    graph: Graph, relation: int, entity: int, words: Wording = ENGLISH, most: int = 10**6
+) -> str:
+    """What a user did, or a fact about the user: you bought ink; someone follows you. ``most`` is
+    how many characters a name may have."""
+    label = shortened(graph.vocabulary.shown[entity], most)
     if hidden(graph, Path((-1, entity), (relation,)), 1, words):
         forward = relation < len(graph.relations)
         label = words.pronoun("someone", _forms(graph, relation, words).case if forward else "nom")
@@ -210,12 +213,12 @@ def opening(
         something, word = own.patterns["something"], words.text("something")
         if not something or word not in something or first >= len(graph.relations):
             return None
-        x = words.text("x_you", x=something.replace(word, graph.vocabulary.shown[middle]))
+        x = words.text("x_you", x=something.replace(word, _label(graph, middle, words)))
         return words.text("has_as", **link.with_object(x))
     if not name:
         if not _over_people(graph, path) or graph.vocabulary.type_of(middle) in ("user", "item"):
             return None
-        return _company(graph, path, n, words, graph.vocabulary.shown[middle])
+        return _company(graph, path, n, words, _label(graph, middle, words))
     if len(path) == 2:
         return _people(graph, path.edges[1], name, words.pronoun("this"), words, name)
     if _over_people(graph, path):
@@ -236,7 +239,10 @@ def tile(graph: Graph, path: Path, n: int, brief: str, words: Wording) -> str | 
         key = "by" if kind in MAKERS else "same"
         label = shortened(_without_kind(kind, label), BRIEF)
         return words.tile(key, same=words.same(kind), x=label)
-    derived = len(path) == 2 and graph.relations[path.relations[1] % len(graph.relations)].derived
+    link = graph.relations[path.relations[1] % len(graph.relations)]
+    derived = len(path) == 2 and link.derived
+    if brief and len(path) == 2 and (own := words.link(link.name)):
+        return words.tile(own, about=brief)
     if not brief or not (derived or _over_people(graph, path)):
         return opening(graph, path, n, [], "", words) if not brief else None
     after = derived and not graph.relation_name(path.relations[1]).startswith("goes_with")
@@ -251,6 +257,12 @@ def tile(graph: Graph, path: Path, n: int, brief: str, words: Wording) -> str | 
 
 def _labels(graph: Graph) -> Callable[[int], str]:
     return graph.vocabulary.shown.__getitem__
+
+
+def _label(graph: Graph, entity: int, words: Wording) -> str:
+    """What an entity is called; in a tile, in short."""
+    label = graph.vocabulary.shown[entity]
+    return shortened(label, BRIEF) if words.style == "tile" else label
 
 
 def _shares(graph: Graph, path: Path) -> bool:

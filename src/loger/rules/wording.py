@@ -45,6 +45,8 @@ NAMES = ("nobody", "followed")
 """Whom reasons may name besides the user who asks: nobody, or people whom that user follows."""
 FEW = 3
 """Counts of people below this are shown only in the style debug."""
+_LINKS = ("also_bought", "also_viewed", "bought_together", "similar_to")
+"""Relations between items that tiles have words for."""
 _OWNED = {"purchase", "order", "install", "download", "save", "upload"}
 """What one did this to is one's own: your desk lamp, but not your The Matrix."""
 
@@ -190,6 +192,10 @@ class Wording:
         since the tail's kind says that."""
         forms = self.forms(name, head_type, tail_type)
         return "" if forms.has else " ".join(forms.patterns["one"].replace("{x}", "").split())
+
+    def link(self, name: str) -> str | None:
+        """The text of tiles for a relation between two items, if there is one of its own."""
+        return _known_as(name, "item", dict.fromkeys(_LINKS))
 
     def _forms(self, name: str, head_type: str, tail_type: str) -> Forms:
         relations, verbs = self.table["relations"], self.table["verbs"]
@@ -426,6 +432,8 @@ _SAME = {
     "belongs_to": "belong_to", "similar": "similar_to", "related": "related_to",
     "play_count": "play", "interaction": "interacted", "uploaded": "upload",
     "installed": "install", "depend": "depends_on", "depends": "depends_on",
+    "is_interested_in": "interested_in", "interest": "interested_in", "live_in": "lives_in",
+    "is_member_of": "member_of", "speak": "speaks", "prefer": "prefers", "own": "owns",
 }  # fmt: skip
 """Names that say the same as another."""
 UNCHANGED = {"series", "species", "news", "means", "headquarters", "crossroads", "aircraft"}

@@ -45,7 +45,9 @@ _HEADER = """\
 #     label      the name that people read
 #     image      the file of a picture, which loger serve --images FOLDER shows
 #     leave out  not taken
-#   relation   the name of the relation that it makes: has_brand
+#   relation   the name of the relation that it makes: has_brand; of users, what reasons say of
+#              them: interested_in ("you are interested in …"), lives_in, works_as, speaks,
+#              prefers, owns, member_of, or any verb in the third person
 #   type       the type of the entities that it makes: brand
 #   separator  what divides the values of one cell: "|"
 #   bins       how many quantiles a number is cut into (5)
@@ -82,7 +84,8 @@ class Column:
     column: str
     take: Kind
     relation: str = ""
-    """The relation's name."""
+    """The relation's name, which reasons turn into a verb: of users, ``interested_in`` is said as
+    "you are interested in …"."""
     type: str = ""
     """The type of its entities; items take none."""
     separator: str = ""

@@ -256,6 +256,10 @@ def _is_context(values: pl.Series, items: pl.Series) -> bool:
     return int(several["len"].sum()) < MOSTLY_NUMBERS * int(several["all"].sum())
 
 
+_SAID_OF_USERS = {"interest": "interested_in", "hobby": "interested_in"}
+"""What a type of fact says of a user, where that is more than that the user has it."""
+
+
 def _entities(
     frame: pl.DataFrame, id_column: str, table: str, ids: pl.Series, path: Path | None
 ) -> EntityTable:
@@ -264,6 +268,7 @@ def _entities(
     guesses = [_guess(frame, column, among) for column in free]
     if table == "users":  # pictures of people are nobody's business here
         guesses = [replace(g, take="leave out") if g.take == "image" else g for g in guesses]
+        guesses = [replace(g, relation=_SAID_OF_USERS.get(g.type, g.relation)) for g in guesses]
     label = _label(
         frame, guesses, words_of(id_column) + ([] if path is None else words_of(path.stem))
     )
