@@ -614,9 +614,9 @@ def test_rows_that_an_update_leaves_out_are_told_logged_and_kept_without_their_v
     rows = pl.DataFrame({"user": ["u1", "u2"], "item": ["new", "new"], "rating": [5.0, 1.0]})
     plain = model.update(rows.with_columns(time=7), positive_from=3)
     assert [str(note) for note in plain.updates_.log[-1].notes] == [
-        "interactions rated below 3 left out: 1"
+        "interactions rated below 3 taken as dislikes: 1"
     ]
-    assert "interactions rated below 3 left out: 1" in caplog.text
+    assert "interactions rated below 3 taken as dislikes: 1" in caplog.text
     told = replace(plain.updates_.log[-1], notes=(Note("rows left out", 2, "line 3: ann"),))
     updates = replace(plain.updates_, log=(told,))
     assert "ann" not in str(updates.record())

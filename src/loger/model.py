@@ -303,7 +303,7 @@ class LOGER(Recommender):
     def owned(self, user: Name) -> list[str]:
         """The names of all that a user is known to have: none of it is ever recommended."""
         names, first = self.graph_.vocabulary.names, self.graph_.n_users
-        return [names[first + v] for v in np.unique(self.ranker_.known([self._user(user)])[1])]
+        return [names[first + v] for v in np.unique(history(self.graph_, [self._user(user)])[1])]
 
     def rule_table(self, *, language: str | None = None, wording: Words = None) -> pl.DataFrame:
         """The rules with their weights, strongest first, and as sentences."""
@@ -655,7 +655,7 @@ class LOGER(Recommender):
         mapping, graph = self.catalogue_.mapping, whole(self.graph_)
         changes = read_changes(mapping, graph, tables, facts, positive_from)
         if positive_from is None:
-            changes = changes.without_low_ratings(self.lowest_positive)
+            changes = changes.with_dislikes(self.lowest_positive)
         for note in changes.notes:
             log.warning("%s", note)
         return self._with(updated(self._fitted, changes, Update(when), measure))

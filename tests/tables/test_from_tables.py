@@ -36,7 +36,7 @@ def content(dataset: Dataset) -> tuple:
         dataset.vocabulary.names,
         dataset.vocabulary.labels,
         [r.name for r in dataset.relations],
-        [column.tolist() for column in vars(dataset.facts).values()],
+        [column.tolist() for column in vars(dataset.facts).values() if column is not None],
         interactions.users.tolist(),
         interactions.items.tolist(),
         None if interactions.times is None else interactions.times.tolist(),

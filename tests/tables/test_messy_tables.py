@@ -110,7 +110,7 @@ def test_of_several_behaviours_the_strongest_counts_and_the_notes_say_so() -> No
     table = dataset.mapping.interactions
     assert (table.behaviour, table.target) == ("action", "attended")
     assert "only 'attended' counts" in str(dataset.mapping)
-    (note,) = [n for n in dataset.notes if "only 'attended' counts" in n.what]
+    (note,) = [n for n in dataset.notes if "column action isn't 'attended'" in n.what]
     assert note.count == N_PLAYS - did.count("attended")
     attended = plays().filter(pl.Series(did) == "attended").select("user_id", "track_id")
     assert len(dataset.interactions) == attended.n_unique()

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from loger.data.dataset import PARTS, TRAIN, Dataset, Interactions, Note
 from loger.data.facts import OTHER, numbered
 from loger.errors import DataError
-from loger.graph import Vocabulary, pair_keys
+from loger.graph import DISLIKED, Vocabulary, pair_keys
 from loger.graph.arrays import as_strengths
 
 __all__ = ["NO_FACTS", "OTHER", "assemble"]
@@ -49,14 +49,16 @@ def assemble(
     are inferred; ``OTHER`` where only users and items are ruled out) and source (the interaction
     row that a fact is known from); columns line and file make messages more exact. ``users``
     and ``items`` fix the order of their ids and name those without interactions. ``labels``
-    maps type → name → label, ``OTHER`` being all types but user and item. ``positive_from``
-    drops interactions rated lower, but neither users nor items. ``path`` and
-    ``facts_path`` are for messages.
+    maps type → name → label, ``OTHER`` being all types but user and item. Interactions rated
+    below ``positive_from`` become facts about what users dislike. ``path`` and ``facts_path`` are
+    for messages.
     """
     collected, said = list(notes), interactions.columns
     if "count" in said and "strength" not in said:
         interactions = interactions.rename({"count": "strength"})
     kept = _kept_interactions(interactions, positive_from, collected, path)
+    if positive_from is not None:
+        facts = pl.concat([facts, dislikes(interactions, kept, positive_from)], how="diagonal")
     user_names = names_in_order(users, interactions["user"])
     item_names = names_in_order(items, interactions["item"])
     table, relations, names = numbered(
@@ -98,7 +100,7 @@ def _kept_interactions(
                 remedy="leave positive_from out or add a rating column",
             )
         low = interactions.filter(pl.col("rating") < positive_from)
-        _note(notes, f"interactions rated below {positive_from:g} left out", low, *PAIR)
+        _note(notes, f"interactions rated below {positive_from:g} taken as dislikes", low, *PAIR)
         interactions = interactions.filter(pl.col("rating") >= positive_from)
     order = [c for c in ("part", "time", "row") if c in interactions.columns]
     first = interactions.sort(order, maintain_order=True).unique(
@@ -126,6 +128,21 @@ def _kept_interactions(
             remedy="check the interactions and positive_from",
         )
     return first
+
+
+def dislikes(rows: pl.DataFrame, kept: pl.DataFrame, positive_from: float) -> pl.DataFrame:
+    """Facts about what users rated low and nothing else speaks for: the items are hidden from them,
+    and what such items have in common may count against others."""
+    low = rows.filter(pl.col("rating") < positive_from)
+    low = low.join(kept.select(PAIR), on=PAIR, how="anti", maintain_order="left")
+    return low.select(
+        pl.col("user").alias("head"),
+        pl.lit(DISLIKED).alias("relation"),
+        pl.col("item").alias("tail"),
+        pl.lit("user").alias("head_type"),
+        pl.lit("item").alias("tail_type"),
+        *(column for column in ("time",) if column in rows.columns),
+    )
 
 
 def _with_strengths(first: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
@@ -193,10 +210,11 @@ def _noted(dataset: Dataset, notes: list[Note]) -> Dataset:
     """The data set with its notes, those about lonely users and items added."""
     facts, interactions, words = dataset.facts, dataset.interactions, dataset.vocabulary
     touched = np.zeros(len(words), dtype=bool)
-    touched[facts.heads] = touched[facts.tails] = True
+    by_users = np.array([r.head_type == "user" for r in dataset.relations])[facts.relations]
+    touched[facts.heads[~by_users]] = touched[facts.tails[~by_users]] = True
     seen = np.zeros(dataset.n_users, dtype=bool)
     seen[interactions.users] = True
-    if len(facts):
+    if not by_users.all():
         bare = np.flatnonzero(~touched[words.span("item").start : words.span("item").stop])
         if len(bare):
             first = words.names[words.span("item").start + int(bare[0])]

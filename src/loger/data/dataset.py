@@ -29,6 +29,8 @@ class Note:
         )
 
 
+ALWAYS = int(np.iinfo(np.int64).min)
+"""The time of a fact that holds at any time."""
 TRAIN, VALIDATION, TEST = 0, 1, 2
 PARTS = ("train", "validation", "test")
 
@@ -66,12 +68,15 @@ class Facts:
 
     ``sources`` is the interaction row a triple is known from (a mention is known from a
     review), or -1 for what is simply known; one triple may stand in several rows then.
+    ``times`` says when users did something other than the interaction, such as viewing an item,
+    and is ``ALWAYS`` for facts that hold at any time; None if all of them do.
     """
 
     heads: NDArray[np.int32]
     relations: NDArray[np.int32]
     tails: NDArray[np.int32]
     sources: NDArray[np.int32]
+    times: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.heads)
@@ -106,13 +111,16 @@ class Dataset:
         """The knowledge graph that knows only these interactions (METHOD L1).
 
         A fact with sources stays if one of them is among the rows; one that is left with a
-        single source carries it as its origin (METHOD L3).
+        single source carries it as its origin (METHOD L3). What a user did at the time of their
+        first interaction outside the rows, or later, isn't known yet.
         """
         seen = np.zeros(len(self.interactions), dtype=bool)
         seen[rows] = True
         facts, interactions = self.facts, self.interactions
         # Index -1 would read the last row; sourceless facts are kept in any case.
         kept = (facts.sources < 0) | seen[facts.sources] if len(interactions) else facts.sources < 0
+        if facts.times is not None and interactions.times is not None:
+            kept &= facts.times < self._first_unseen(seen)[facts.heads]
         first_item = self.vocabulary.span("item").start
         chosen = np.flatnonzero(seen)
         heads = np.concatenate([facts.heads[kept], interactions.users[chosen]])
@@ -136,6 +144,14 @@ class Dataset:
         if interactions.times is None:
             return graph
         return graph.timed(users, items, interactions.times[chosen])
+
+    def _first_unseen(self, seen: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """When the first interaction of each entity that isn't seen was; [entities]."""
+        out = np.full(len(self.vocabulary), np.iinfo(np.int64).max)
+        times = self.interactions.times
+        if times is not None:
+            np.minimum.at(out, self.interactions.users[~seen], times[~seen])
+        return out
 
     def __repr__(self) -> str:
         notes = f", {len(self.notes)} note{'s' * (len(self.notes) > 1)}" if self.notes else ""

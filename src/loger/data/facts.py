@@ -20,7 +20,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from loger.data.dataset import Facts, Note
+from loger.data.dataset import ALWAYS, Facts, Note
 from loger.errors import DataError, LogerError
 from loger.graph import INTERACTION, KnowledgeGraph, Relation
 
@@ -78,12 +78,13 @@ class Coded:
     head_type: Array
     tail_type: Array
     source: Array  # row of the interactions that stayed, -1 for none
+    time: Array  # when a user did it, ALWAYS for what holds at any time
 
     def __len__(self) -> int:
         return len(self.row)
 
-    def where(self, chosen: NDArray[np.bool_]) -> Coded:
-        """Only these rows."""
+    def where(self, chosen: NDArray[np.bool_] | Array) -> Coded:
+        """Only these rows, by a mask or by their places."""
         return Coded(*(getattr(self, f.name)[chosen] for f in fields(self)))
 
 
@@ -145,7 +146,8 @@ def numbered(
     head, tail, names = _entity_ids(work, facts, users, items)
     facts = _cleaned(work, replace(facts, head=head, tail=tail))
     columns = (facts.head, facts.relation, facts.tail, facts.source)
-    return Facts(*(c.astype(np.int32) for c in columns)), kinds, names
+    times = facts.time if (facts.time > ALWAYS).any() else None
+    return Facts(*(c.astype(np.int32) for c in columns), times), kinds, names
 
 
 def _refuse_interaction(work: Numbering, interaction: str) -> None:
@@ -197,9 +199,11 @@ def _coded(work: Numbering) -> Coded:
     source = np.full(n, -1)
     if "source" in table.columns:
         source = table["source"].cast(pl.Int64).fill_null(-1).to_numpy()
-    return Coded(
-        np.arange(n), ends["head"], ends["tail"], relation, kinds["head"], kinds["tail"], source
-    )
+    time = np.full(n, ALWAYS)
+    if "time" in table.columns:
+        time = table["time"].cast(pl.Int64).fill_null(ALWAYS).to_numpy()
+    ends_and_types = ends["head"], ends["tail"], relation, kinds["head"], kinds["tail"]
+    return Coded(np.arange(n), *ends_and_types, source, time)
 
 
 def _given_types(work: Numbering, side: str) -> Array:
@@ -261,7 +265,8 @@ def _with_sources(
     """Sources as rows of the interactions that stayed; facts of the others go with them.
 
     A fact between a user and an item that also interacted says no more than the
-    interaction: it takes that interaction as its source, so that it cannot leak it.
+    interaction: it takes that interaction as its source, so that it cannot leak it. Only what the
+    user is known to have done earlier, such as viewing the item, stands for itself.
     """
     source, pair = facts.source, ["user", "item"]
     kept_rows = interactions.select(pair).with_row_index("kept")
@@ -285,7 +290,11 @@ def _with_sources(
             pl.Series("name", np.where(forth | back, user * n + item, -1)),
             pl.DataFrame({"name": key}).with_row_index("code"),
         )
-        facts = replace(facts, source=np.where(sources >= 0, sources, facts.source))
+        same = sources >= 0
+        if "time" in interactions.columns:
+            when = interactions["time"].cast(pl.Int64).fill_null(ALWAYS).to_numpy()
+            same &= ~((facts.time > ALWAYS) & (facts.time < when[np.maximum(sources, 0)]))
+        facts = replace(facts, source=np.where(same, sources, facts.source))
     return facts
 
 
@@ -351,7 +360,10 @@ def _entity_ids(
 
 
 def _cleaned(work: Numbering, facts: Coded) -> Coded:
-    """Facts without self-loops and without repetition from one source."""
+    """Facts without self-loops and without repetition from one source; of what a user did several
+    times, the first."""
+    if (facts.time > ALWAYS).any():
+        facts = facts.where(np.argsort(facts.time, kind="stable"))
     loops = facts.head == facts.tail
     work.note("facts that link an entity to itself left out", facts.row[loops])
     facts = facts.where(~loops) if loops.any() else facts

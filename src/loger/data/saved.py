@@ -78,6 +78,7 @@ def _tables(dataset: Dataset) -> tuple[pl.DataFrame, ...]:
                 "relation": facts.relations,
                 "tail": facts.tails,
                 "source": facts.sources,
+                **({} if facts.times is None else {"time": facts.times}),
             }
         ),
         pl.DataFrame({k: v for k, v in columns.items() if v is not None}),
@@ -156,7 +157,10 @@ def _parsed(folder: Path, about: Mapping[str, Any]) -> Dataset:
             {t: rows["label"].to_list() for t, rows in of_type.items()},
         ),
         relations=tuple(Relation(*row) for row in relations.iter_rows()),
-        facts=Facts(*(facts[c].to_numpy() for c in ("head", "relation", "tail", "source"))),
+        facts=Facts(
+            *(facts[c].to_numpy() for c in ("head", "relation", "tail", "source")),
+            facts["time"].to_numpy() if "time" in facts.columns else None,
+        ),
         interactions=Interactions(
             interactions["user"].to_numpy(),
             interactions["item"].to_numpy(),

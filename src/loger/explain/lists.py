@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from loger.engine import Engine
 from loger.errors import LogerError, UnknownNameError
 from loger.explain.attribution import BLOCK, Explanation, explain
-from loger.graph import KnowledgeGraph, UserView, history
+from loger.graph import KnowledgeGraph, UserView, barred
 from loger.graph.catalogue import item_relations
 from loger.ranking.ranker import Ranker, Scores, blocks
 from loger.ranking.selection import Chosen, Limit, Selection, item_facts, similarity
@@ -145,7 +145,7 @@ def recommend_together(members: Sequence[Member], request: ListRequest) -> list[
     for (_, _, sign), scores in zip(members, every, strict=True):
         total += np.float32(sign) * (scores.total - np.float32(scores.mean(0)))
     for scores in every:
-        total[0, history(scores.graph, scores.users)[1]] = -np.inf
+        total[0, barred(scores.graph, scores.users)[1]] = -np.inf
     graph = members[0].ranker.graph
     lists = request.selection.best(graph, total, min(request.k, graph.n_items))
     items = lists.items[0][lists.items[0] >= 0].astype(np.int64)

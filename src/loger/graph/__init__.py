@@ -3,10 +3,20 @@
 from loger.graph.arrays import Pairs, Rows, checked_ids, gather, pair_keys
 from loger.graph.edits import Derived
 from loger.graph.graph import KnowledgeGraph
-from loger.graph.view import Graph, Path, UserView, checked_users, history, history_edges, whole
-from loger.graph.vocabulary import INTERACTION, INVERSE_MARK, Relation, Vocabulary
+from loger.graph.view import (
+    Graph,
+    Path,
+    UserView,
+    barred,
+    checked_users,
+    history,
+    history_edges,
+    whole,
+)
+from loger.graph.vocabulary import DISLIKED, INTERACTION, INVERSE_MARK, Relation, Vocabulary
 
 __all__ = [
+    "DISLIKED",
     "INTERACTION",
     "INVERSE_MARK",
     "Derived",
@@ -18,6 +28,7 @@ __all__ = [
     "Rows",
     "UserView",
     "Vocabulary",
+    "barred",
     "checked_ids",
     "checked_users",
     "gather",

@@ -363,3 +363,19 @@ def history(graph: Graph, users: ArrayLike) -> tuple[NDArray[np.int64], NDArray[
     """The interactions of some users as (place among them, item)."""
     owners, edges = history_edges(graph, users)
     return owners, graph.rows.tails[edges].astype(np.int64) - graph.n_users
+
+
+def barred(graph: Graph, users: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The items that are never recommended to some users, as (place among them, item): what they
+    have, and what they dislike."""
+    owners, items = history(graph, users)
+    negative = [k for k, relation in enumerate(graph.relations) if relation.negative]
+    if not negative:
+        return owners, items
+    found = [
+        graph.neighbours(int(user), k).astype(np.int64) - graph.n_users
+        for user in np.asarray(users).ravel()
+        for k in negative
+    ]
+    more = np.repeat(np.arange(len(found)) // len(negative), [len(own) for own in found])
+    return np.append(owners, more), np.concatenate([items, *found])

@@ -22,6 +22,10 @@ NAMED = 12
 """Entities of one label that a message names."""
 
 
+DISLIKED = "disliked"
+"""The relation from users to items that they dislike, have hidden or returned."""
+
+
 @dataclass(frozen=True, slots=True)
 class Relation:
     """A base relation with the one type of its heads and the one type of its tails."""
@@ -39,6 +43,12 @@ class Relation:
     window: int | None = None
     """At most how many places apart in a history the two interactions behind a derived fact are;
     None if they may be any."""
+
+    @property
+    def negative(self) -> bool:
+        """Whether it says what a user dislikes: such items are never recommended to them, and
+        rules that begin with it only count against items."""
+        return (self.name, self.head_type, self.tail_type) == (DISLIKED, "user", "item")
 
 
 class Vocabulary:

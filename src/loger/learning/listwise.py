@@ -178,6 +178,8 @@ class Listwise:
         positive[width + 2 :] = False  # and so may what the encoder knows of the item alone
         most = np.full(len(first), np.inf)
         most[width + 1] = max_encoder
+        dislikes = np.flatnonzero([rule.negative for rule in self.logic.rules])
+        positive[dislikes], most[dislikes] = False, 0.0
         return maximise(self.objective, first, positive, most)
 
     @property

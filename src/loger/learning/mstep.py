@@ -273,6 +273,8 @@ def pseudo_m_step(problem: Problem, start: FittedLogic | None) -> MStep:
         steps=config.steps,
         rescale=start is None,
     )
+    dislikes = [rule.negative for rule in logic.rules]  # no dislike may speak for an item
+    logic = replace(logic, weights=np.where(dislikes, np.minimum(logic.weights, 0), logic.weights))
     entropy = -_sum_x_log_x(q) - _sum_x_log_x(1 - q)
     fitted = problem.calibrated(FittedLogic(logic, draft.fusion))
     fusion = replace(fitted.fusion, encoder_weight=fitted.fusion.calibration.slope)

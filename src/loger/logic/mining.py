@@ -236,7 +236,8 @@ def _measured(
     fired = ground(graph, rules, users, items, engine=engine).count_matrix > 0
     scale = pairs / len(users)
     support = np.rint(scale * np.asarray(fired.sum(axis=0)).ravel()).astype(np.int64)
-    able = np.flatnonzero(support >= least)
+    # Rules that may only count against items are good if they reach what nobody takes.
+    able = np.flatnonzero((support >= least) | [rule.negative for rule in rules])
     reached = np.zeros(len(rules), dtype=np.int64)
     reached[able] = reach_sizes(graph, rules.chosen(able), sample, engine=engine).sum(axis=0)
     sampled = np.isin(users, sample)
@@ -256,7 +257,7 @@ def _decided(
     decided, room = list[Measure](), config.max_rules
     for m in ranked:
         why = _fault(m, least, pairs, config)
-        if not why and _by_lift(m, pairs, config):
+        if not why and not m.rule.negative and _by_lift(m, pairs, config):
             why = "" if room else f"not among the best {config.max_rules}"
             room -= not why
         decided.append(replace(m, kept=not why, why=why or "kept"))
@@ -270,6 +271,8 @@ def _decided(
 
 def _fault(measure: Measure, least: float, pairs: int, config: MiningConfig) -> str:
     """What a rule lacks, or nothing."""
+    if measure.rule.negative:
+        return "" if measure.reached >= least else f"reaches fewer than {least:g} pairs"
     if measure.support < least:
         return f"support below {least:g}"
     if isnan(measure.lift):

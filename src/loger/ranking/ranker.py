@@ -23,7 +23,7 @@ from loger.encoder.protocol import Encoder, Own
 from loger.engine import Engine, LocalEngine
 from loger.engine.topk import places, top_k
 from loger.errors import LogerError
-from loger.graph import Graph, KnowledgeGraph, Pairs, history, whole
+from loger.graph import Graph, KnowledgeGraph, Pairs, barred, history, whole
 from loger.graph.arrays import expit
 from loger.grounding import Groundings, Walk, ground
 from loger.logic.config import FusionKind
@@ -128,12 +128,12 @@ class Scores:
 
     def best(self, k: int) -> TopItems:
         """The k best items that a user does not have."""
-        return top_k(self.total.copy(), k, history(self.graph, self.users))
+        return top_k(self.total.copy(), k, barred(self.graph, self.users))
 
     def chosen(self, k: int, selection: Selection) -> Chosen:
         """The lists of k items that a user does not have, as a selection makes them."""
         scores = self.total.copy()
-        scores[history(self.graph, self.users)] = -np.inf
+        scores[barred(self.graph, self.users)] = -np.inf
         return selection.best(self.graph, scores, k)
 
     def mean(self, row: int) -> float:
@@ -212,7 +212,7 @@ class Ranker:
         total = self.logic.logits(self.logic_graph, block, observed=False)
         if self.fusion.uses_encoder:
             total = self.fusion.total(total, self.encoder_scores(block))
-        total[history(self.graph, block)] = -np.inf
+        total[barred(self.graph, block)] = -np.inf
         return total
 
     def scores(self, users: ArrayLike, *, observed: bool = True) -> Scores:
@@ -267,8 +267,8 @@ class Ranker:
         return float(shares.mean()) if len(shares) else 0.0
 
     def known(self, users: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """What users have, as (place among them, item): never recommended."""
-        return history(self.graph, users)
+        """What users have or dislike, as (place among them, item): never recommended."""
+        return barred(self.graph, users)
 
     def rule_counts(self, user: int) -> NDArray[np.int64]:
         """n_l(u): how many paths of each rule lead from a user to what they have; [rules]. Those of

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from loger.errors import LogerError
-from loger.graph import INTERACTION, Graph, KnowledgeGraph, checked_ids
+from loger.graph import DISLIKED, INTERACTION, Graph, KnowledgeGraph, checked_ids
 
 if TYPE_CHECKING:
     from loger.rules.wording import Wording
@@ -32,6 +32,12 @@ class Rule:
     def __str__(self) -> str:
         hops = (f"–{n}→ {t}" for n, t in zip(self.names, self.types[1:], strict=True))
         return " ".join([self.types[0], *hops])
+
+    @property
+    def negative(self) -> bool:
+        """Whether it begins with something that the user dislikes, and so may only count against
+        an item."""
+        return self.names[0] == DISLIKED
 
     @property
     def shares_fact(self) -> bool:
@@ -118,6 +124,8 @@ def candidates(graph: KnowledgeGraph, max_hops: int = MAX_HOPS, min_hops: int = 
     """Every rule that the types allow, shorter ones first, over relations that have facts.
 
     Derived relations are left out: whether they help cannot be asked of what they are made of.
+    What users dislike only begins rules, and these lead over no other people: who dislikes the same
+    may well have the same taste.
     """
     every = sorted({int(r) for r in set(graph.segment_relations.tolist())})
     used = [r for r in every if not graph.relations[r % len(graph.relations)].derived]
@@ -138,4 +146,17 @@ def candidates(graph: KnowledgeGraph, max_hops: int = MAX_HOPS, min_hops: int = 
                 for relations, end in fronts
                 if end == "item" and relations != (INTERACTION,)
             ]
-    return RuleSet(tuple(found))
+    negative = {graph.relation_name(r) for r in used if _negative(graph, r)}
+    return RuleSet(tuple(rule for rule in found if _allowed(rule, negative)))
+
+
+def _negative(graph: KnowledgeGraph, relation: int) -> bool:
+    return graph.relations[relation % len(graph.relations)].negative
+
+
+def _allowed(rule: Rule, negative: set[str]) -> bool:
+    """Whether what a user dislikes, if the rule is about that, begins it and leads over facts."""
+    if not negative & set(rule.names):
+        return True
+    rest = negative & set(rule.names[1:])
+    return rule.negative and len(rule) > 1 and not rest and "user" not in rule.types[1:]

@@ -18,14 +18,14 @@ import polars as pl
 from numpy.typing import NDArray
 
 from loger.data import table_files
-from loger.data.assemble import NO_FACTS
+from loger.data.assemble import NO_FACTS, dislikes
 from loger.data.columns import Columns
 from loger.data.dataset import Note, as_name, is_frame
 from loger.data.facts import Names, is_known, typed
 from loger.data.readers import plain
 from loger.data.readers.plain import Frame
 from loger.errors import DataError
-from loger.graph import INTERACTION, KnowledgeGraph, Relation
+from loger.graph import DISLIKED, INTERACTION, KnowledgeGraph, Relation
 
 Ints = NDArray[np.int64]
 NO_INTERACTIONS = pl.DataFrame(schema={"user": pl.String, "item": pl.String})
@@ -51,18 +51,20 @@ class Changes:
     numbers: Mapping[str, pl.DataFrame] = field(default_factory=dict)
     """Of columns that were cut into ranges, the numbers themselves: head, tail."""
 
-    def without_low_ratings(self, floor: float) -> Changes:
-        """These without interactions that are rated lower: who dislikes a thing is no reason to
-        recommend more like it. What has no rating stays."""
+    def with_dislikes(self, floor: float | None) -> Changes:
+        """These with interactions that are rated lower taken as dislikes; what has no rating
+        stays."""
         rows = self.interactions
-        if "rating" not in rows.columns:
+        if floor is None or "rating" not in rows.columns:
             return self
         low = (pl.col("rating") < floor).fill_null(False)
-        n = len(rows.filter(low))
-        if not n:
+        kept = rows.filter(~low)
+        if len(kept) == len(rows):
             return self
-        notes = (*self.notes, Note(f"interactions rated below {floor:g} left out", n))
-        return replace(self, interactions=rows.filter(~low), notes=notes)
+        more = dislikes(rows, kept, floor)
+        note = Note(f"interactions rated below {floor:g} taken as dislikes", len(rows) - len(kept))
+        facts = pl.concat([self.facts, more], how="diagonal")
+        return replace(self, interactions=kept, facts=facts, notes=(*self.notes, note))
 
     def timed(self, graph: KnowledgeGraph) -> Changes:
         """These with a time for each interaction, where the graph knows times: what comes without
@@ -157,7 +159,7 @@ def read(
     """Changes from whatever holds their tables."""
     notes = list[Note]()
     rows = _interactions(_source(interactions, "interactions", plain.INTERACTIONS), notes)
-    rows = rated_at_least(rows, positive_from, notes)
+    check_rated(rows, positive_from)
     triples = _source(facts, "facts", plain.TRIPLES)
     columns = [NO_COLUMNS]
     things = _names(_source(items, "items", plain.ITEMS), "item", plain.ITEMS, notes, columns)
@@ -165,23 +167,18 @@ def read(
     table = NO_FACTS
     if triples is not None:
         table = plain.read_triples(triples, notes, pl.Series([], dtype=pl.String))
-    return Changes(rows, table, things, people, pl.concat(columns), tuple(notes))
+    found = Changes(rows, table, things, people, pl.concat(columns), tuple(notes))
+    return found.with_dislikes(positive_from)
 
 
-def rated_at_least(rows: pl.DataFrame, floor: float | None, notes: list[Note]) -> pl.DataFrame:
-    """New interactions without those that are rated below what the model keeps."""
-    if floor is None or not len(rows):
-        return rows
-    if "rating" not in rows.columns:
+def check_rated(rows: pl.DataFrame, floor: float | None) -> None:
+    """Refuse interactions without ratings where the model needs them."""
+    if floor is not None and len(rows) and "rating" not in rows.columns:
         raise DataError(
             f"the model keeps interactions rated at least {floor:g}, and the new ones have no "
             "ratings",
             remedy="add a rating column",
         )
-    low = rows.filter(pl.col("rating") < floor)
-    if len(low):
-        notes.append(Note(f"interactions rated below {floor:g} left out", len(low)))
-    return rows.filter(pl.col("rating") >= floor)
 
 
 def _interactions(source: Path | Frame | None, notes: list[Note]) -> pl.DataFrame:
@@ -274,6 +271,7 @@ def placed(changes: Changes, graph: KnowledgeGraph) -> Placed:
         "item": dict.fromkeys(interactions["item"]) | changes.items,
     }
     stated = pl.concat([changes.facts, _of_columns(changes.columns, graph)], how="diagonal")
+    stated = _about_somebody(stated, graph, named)
     facts, relations = typed(stated, graph, named)
     kinds = {graph.relations[INTERACTION].name: ("user", "item")}
     taken = interactions.select(
@@ -290,6 +288,17 @@ def placed(changes: Changes, graph: KnowledgeGraph) -> Placed:
             if name not in here and not is_known(graph, kind, name):
                 here[name] = name
     return Placed({k: v for k, v in entities.items() if v}, relations, rows)
+
+
+def _about_somebody(
+    facts: pl.DataFrame, graph: KnowledgeGraph, named: Mapping[str, Names]
+) -> pl.DataFrame:
+    """Facts without dislikes of users and items that nothing else is known of."""
+    known = [
+        pl.col(side).is_in([*graph.vocabulary.ids(kind), *named[kind]])
+        for side, kind in (("head", "user"), ("tail", "item"))
+    ]
+    return facts.filter((pl.col("relation") != DISLIKED) | (known[0] & known[1]))
 
 
 def _timed(rows: pl.DataFrame, graph: KnowledgeGraph) -> pl.DataFrame:

@@ -70,7 +70,7 @@ _MEANINGS = {
     "date_order": 'in dates like 03/04/2024: "day first" or "month first"',
     "part": "the column that says train, validation or test",
     "behaviour": "the column that says what the user did: viewed, carted, bought",
-    "target": "the one of its values that counts as an interaction; other rows are left out",
+    "target": "the one of its values that counts as an interaction; others become facts",
     "id": "the column with the ids by which interactions name them",
     "label": "the column with names for people",
 }
@@ -129,7 +129,7 @@ class InteractionTable:
     behaviour: str = ""
     """What the user did: viewed, carted, bought."""
     target: str = ""
-    """The behaviour that counts as an interaction; rows with another are left out."""
+    """The behaviour that counts as an interaction; rows with another become facts about users."""
     columns: tuple[Column, ...] = field(default=())
 
 

@@ -67,7 +67,10 @@ _ACTIONS = {
     "prestamo": "borrowed", "valoracion": "rate", "valoración": "rate", "reseña": "reviewed",
 }  # fmt: skip
 """What users did, by how a word in the name of the file, or of a column, begins."""
+NEGATIVE = ("dislik", "hid", "return", "refund", "skip")
+"""How the words begin for what users do with items that they don't like."""
 _BEHAVIOURS = (
+    NEGATIVE,
     ("impression", "seen", "view", "click", "open", "brows"),
     ("like", "wish", "favo", "save", "bookmark"),
     ("add", "cart", "basket"),
@@ -121,7 +124,7 @@ def propose(
     return TableMapping(
         positive_from=_middle(as_ratings(interactions[table.rating])) if table.rating else None,
         name=name,
-        interaction=_action(paths[0], columns_of(interactions)),
+        interaction=_action(paths[0], [table.target, *columns_of(interactions)]),
         interactions=replace(table, file=str(paths[0] or "")),
         items=None if items is None else _entities(items, item_id, "items", ids, paths[1]),
         users=None if users is None else _entities(users, user_id, "users", ids, paths[2]),
@@ -139,7 +142,7 @@ def _middle(ratings: pl.Series) -> float | None:
 
 
 def _action(path: Path | None, columns: Sequence[str]) -> str:
-    """What users did with items, by the name of the file, else of a column."""
+    """What users did with items, by the name of the file, else of the target or a column."""
     for name in ([] if path is None else [path.stem]) + list(columns):
         for word in words_of(name):
             found = [a for begin, a in _ACTIONS.items() if word.startswith(begin)]
@@ -207,6 +210,11 @@ def _target(values: pl.Series) -> str:
     if min(levels) < 0 or min(levels) == max(levels):
         return ""
     return str(names[levels.index(max(levels))])
+
+
+def relation_of(behaviour: str) -> str:
+    """What the relation of a behaviour is called: "Added to cart" becomes added_to_cart."""
+    return "_".join(words_of(behaviour)) or "did"
 
 
 def _level(behaviour: str) -> int:

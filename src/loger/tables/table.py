@@ -26,14 +26,14 @@ from loger.data.facts import Names
 from loger.data.readers.plain import INTERACTIONS
 from loger.engine.threads import check_not_forked
 from loger.errors import DataError
-from loger.graph import KnowledgeGraph
+from loger.graph import DISLIKED, KnowledgeGraph
 from loger.graph.catalogue import Catalogue, FilterOnlyColumn
 from loger.tables import changes
 from loger.tables.changes import Changes
 from loger.tables.columns import Work, add_entities, add_of_interactions
 from loger.tables.joining import check_column
 from loger.tables.mapping import EntityTable, InteractionTable, TableMapping
-from loger.tables.propose import propose
+from loger.tables.propose import NEGATIVE, propose, relation_of
 from loger.tables.reviews.aspects import Extractor, mentions
 from loger.tables.reviews.review_facts import FACTS
 from loger.tables.values import as_numbers, as_ratings, cells, moments, zero_width
@@ -137,12 +137,13 @@ def _build(
     for taken in columns.columns:
         check_column(table, taken.column, columns.file)
         add_of_interactions(work, taken, table, interactions)
+    facts = _without_strange_items(work, interactions)
     dataset = assemble(
         mapping.name,
         interactions,
-        pl.concat(work.facts, how="diagonal") if work.facts else pl.DataFrame(schema=FACTS),
+        pl.concat(facts, how="diagonal") if facts else pl.DataFrame(schema=FACTS),
         interaction=mapping.interaction,
-        users=work.names.get("user", ()),
+        users=_all_users(work, interactions, facts),
         items=work.names.get("item", ()),
         labels=work.labels,
         positive_from=mapping.positive_from,
@@ -150,6 +151,18 @@ def _build(
         path=Path(columns.file) if columns.file else None,
     )
     return replace(dataset, catalogue=_catalogue(work, dataset))
+
+
+def _all_users(
+    work: Work, interactions: pl.DataFrame, facts: Sequence[pl.DataFrame]
+) -> pl.Series | Sequence[str]:
+    """The users of their table, then those of the interactions, then those who only did something
+    else."""
+    more = [f.filter(head_type="user")["head"] for f in facts if "head_type" in f.columns]
+    if not any(map(len, more)):
+        return work.names.get("user", ())
+    listed = pl.Series(work.names.get("user", ()), dtype=pl.String)
+    return pl.concat([listed, interactions["user"], *more]).unique(maintain_order=True)
 
 
 def _catalogue(work: Work, dataset: Dataset) -> Catalogue:
@@ -228,7 +241,7 @@ def _interactions(
     came after a fit."""
     names = work.mapping.interactions
     if names.behaviour:
-        table = _with_target(work, table)
+        table = _by_target(work, table)
     columns = {
         "line": table["line"],
         "user": work.ids("user", table[names.user]),
@@ -283,19 +296,58 @@ def _check_target(table: pl.DataFrame, names: InteractionTable) -> None:
         )
 
 
-def _with_target(work: Work, table: pl.DataFrame) -> pl.DataFrame:
-    """The rows with the behaviour that counts: a view must not hide an item like a purchase."""
+def _by_target(work: Work, table: pl.DataFrame) -> pl.DataFrame:
+    """The rows with the behaviour that counts. The others become facts about what users did, so
+    that a view is something to learn from but doesn't hide the item as a purchase does."""
     names = work.mapping.interactions
     did = cells(table[names.behaviour])
     counts = (did == names.target).fill_null(False)
-    others = ", ".join(did.filter(~counts).drop_nulls().unique(maintain_order=True)[:5])
-    what = (
-        f"rows left out: column {names.behaviour} says what users did, and only {names.target!r} "
-        "counts as an interaction (target = … in the mapping)"
-    )
-    if not counts.all():
-        work.notes.append(Note(what, int((~counts).sum()), others))
+    others, kinds = table.filter(~counts & did.is_not_null()), did.filter(~counts).drop_nulls()
+    if len(others):
+        what = (
+            f"rows that aren't interactions but facts about what users did: column "
+            f"{names.behaviour} isn't {names.target!r} (target = … in the mapping)"
+        )
+        work.notes.append(Note(what, len(others), ", ".join(kinds.unique(maintain_order=True)[:5])))
+        work.facts.append(_behaviours(work, others, kinds))
     return table.filter(counts)
+
+
+def _behaviours(work: Work, table: pl.DataFrame, kinds: pl.Series) -> pl.DataFrame:
+    """What users did besides the interaction, as facts; rows without user or item are left out."""
+    names = work.mapping.interactions
+    relations = pl.Series(map(relation_of, kinds), dtype=pl.String)
+    relations = relations.replace(work.mapping.interaction, f"{work.mapping.interaction}_too")
+    against = relations.str.contains(f"^({'|'.join(NEGATIVE)})")
+    relations = relations.set(against, DISLIKED)
+    facts = pl.DataFrame(
+        {
+            "head": work.ids("user", table[names.user]),
+            "relation": relations,
+            "tail": work.ids("item", table[names.item]),
+            "head_type": pl.repeat("user", len(table), eager=True),
+            "tail_type": pl.repeat("item", len(table), eager=True),
+        }
+    )
+    if names.time:
+        facts = facts.with_columns(time=moments(table[names.time], names.date_order).seconds)
+    return facts.drop_nulls()
+
+
+def _without_strange_items(work: Work, interactions: pl.DataFrame) -> list[pl.DataFrame]:
+    """The facts but for those about what users did to items that are in no other table."""
+    known = pl.concat(
+        [interactions["item"], pl.Series(work.names.get("item", ()), dtype=pl.String)]
+    )
+    out = []
+    for facts in work.facts:
+        if facts["head_type"].eq("user").all() and facts["tail_type"].eq("item").all():
+            there = facts["tail"].is_in(known.implode())
+            what = "facts about items that are neither interacted with nor listed: left out"
+            work.note(what, facts.filter(~there), "tail")
+            facts = facts.filter(there)
+        out.append(facts)
+    return out
 
 
 def _repeated(table: pl.DataFrame, names: InteractionTable) -> pl.Series:
@@ -426,9 +478,9 @@ def _mapped(
     work = Work(mapping, mentions, False, known_items=items)
     _write_ids_alike(work, graph, tables)
     rows = changes.NO_INTERACTIONS
+    floor = max((f for f in (positive_from, mapping.positive_from) if f is not None), default=None)
     if "interactions" in tables:
-        floors = [f for f in (positive_from, mapping.positive_from) if f is not None]
-        rows = _taken(work, tables["interactions"], max(floors, default=None))
+        rows = _taken(work, tables["interactions"], floor)
     named: dict[str, Names] = {"item": {}, "user": {}}
     for kind, entities in (("item", mapping.items), ("user", mapping.users)):
         if f"{kind}s" in tables and entities is not None:
@@ -452,7 +504,7 @@ def _mapped(
         notes=tuple(work.notes),
         images=work.images,
         numbers={name: pairs for name, _, pairs in work.filter_only},
-    )
+    ).with_dislikes(floor)
 
 
 def _with_columns_of(mapping: TableMapping, name: str, frame: pl.DataFrame) -> TableMapping:
@@ -491,7 +543,8 @@ def _taken(work: Work, table: pl.DataFrame, floor: float | None) -> pl.DataFrame
     plain_rows = replace(names, part="", time=time, columns=())
     work.mapping = replace(work.mapping, interactions=plain_rows)
     rows, _ = _interactions(work, table, new=True)
-    return changes.rated_at_least(rows, floor, work.notes).drop("line")
+    changes.check_rated(rows, floor)
+    return rows.drop("line")
 
 
 def _known_words(facts: pl.DataFrame, mapping: TableMapping, graph: KnowledgeGraph) -> pl.DataFrame:
