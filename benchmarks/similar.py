@@ -5,8 +5,8 @@
 For an item i, the relevant items are those that some user has in the test part who has i in the
 training part. Each method lists the ten items most similar to i; precision@10 is the share of
 relevant ones among them. All methods learn from the same training interactions. ItemKNN gets the
-shrinkage that suits it best on the very items it is measured on, so it is favoured. Times are of one
-list with reasons, after the first.
+shrinkage that suits it best on the very items it is measured on, so it is favoured. Times are for
+one list with reasons, after the first.
 """
 
 from __future__ import annotations
