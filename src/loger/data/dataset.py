@@ -76,7 +76,7 @@ class Facts:
     relations: NDArray[np.int32]
     tails: NDArray[np.int32]
     sources: NDArray[np.int32]
-    times: NDArray[np.int64] | None = None
+    times: NDArray[np.int64] | None = field(default=None, kw_only=True)
 
     def __len__(self) -> int:
         return len(self.heads)

@@ -146,8 +146,10 @@ def numbered(
     head, tail, names = _entity_ids(work, facts, users, items)
     facts = _cleaned(work, replace(facts, head=head, tail=tail))
     columns = (facts.head, facts.relation, facts.tail, facts.source)
-    times = facts.time if (facts.time > ALWAYS).any() else None
-    return Facts(*(c.astype(np.int32) for c in columns), times), kinds, names
+    out = Facts(*(c.astype(np.int32) for c in columns))
+    if (facts.time > ALWAYS).any():
+        out = replace(out, times=facts.time)
+    return out, kinds, names
 
 
 def _refuse_interaction(work: Numbering, interaction: str) -> None:

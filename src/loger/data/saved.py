@@ -159,7 +159,7 @@ def _parsed(folder: Path, about: Mapping[str, Any]) -> Dataset:
         relations=tuple(Relation(*row) for row in relations.iter_rows()),
         facts=Facts(
             *(facts[c].to_numpy() for c in ("head", "relation", "tail", "source")),
-            facts["time"].to_numpy() if "time" in facts.columns else None,
+            times=facts["time"].to_numpy() if "time" in facts.columns else None,
         ),
         interactions=Interactions(
             interactions["user"].to_numpy(),
