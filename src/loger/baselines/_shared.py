@@ -111,7 +111,7 @@ _BLOCK = 1024
 # ── item–item matrices of which only the largest entries of each row are kept ─────────
 
 
-def largest(rows: PairMatrix, n: int) -> PairMatrix:
+def _largest(rows: PairMatrix, n: int) -> PairMatrix:
     """Each row's n largest entries, ties to the lower column; nothing where n covers all."""
     owner = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
     order = np.lexsort((rows.indices, -rows.data, owner))
@@ -142,7 +142,7 @@ def item_matrix(
         rows.data[rows.indices == owner] = 0
         rows.eliminate_zeros()
         rows.sort_indices()
-        blocks.append(rows if n is None else largest(rows, n))
+        blocks.append(rows if n is None else _largest(rows, n))
     progress(what, n_items, n_items)
     return sp.csr_array(sp.vstack(blocks, format="csr"))
 

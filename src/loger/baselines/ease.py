@@ -59,7 +59,7 @@ class EASE(LinearItems):
 
     def fit(self, split: Split, *, progress: Progress = silent) -> Self:
         """Solve for B; a catalogue that is too large is refused before work starts."""
-        check_memory(split.dataset.n_items, self.memory)
+        _check_memory(split.dataset.n_items, self.memory)
         self.ages_ = pair_ages(split, self.name, self.recency, self.training_recency)
         self.counts_ = item_counts(self.ages_)
         self.weights_ = solved(self._rows(split), self.l2, self.name, progress)
@@ -92,7 +92,7 @@ def solved(rows: PairMatrix, l2: float, name: str, progress: Progress) -> Floats
     return weights
 
 
-def check_memory(n_items: int, memory: int) -> None:
+def _check_memory(n_items: int, memory: int) -> None:
     """Refuse a catalogue that is too large, before work starts."""
     need = memory_needed(n_items)
     if need > memory:

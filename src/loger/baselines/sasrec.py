@@ -103,7 +103,7 @@ class SASRec(Factors):
         c, n_items = self.config, network.items.num_embeddings - 1
         adam = torch.optim.Adam(network.parameters(), lr=c.rate, betas=(0.9, 0.98))
         for epoch in range(c.epochs):
-            batches = list(batched(cut, c.batch, rng))
+            batches = list(_batched(cut, c.batch, rng))
             for k, rows in enumerate(batches):
                 progress(self.name, epoch * len(batches) + k, c.epochs * len(batches))
                 done = (epoch + k / len(batches)) / c.epochs
@@ -142,7 +142,7 @@ def pieces(ends: Ids, length: int) -> Pieces:
     return Pieces(np.array(starts, dtype=np.int64), np.array(stops, dtype=np.int64))
 
 
-def batched(cut: Pieces, size: int, rng: np.random.Generator) -> Iterator[Ids]:
+def _batched(cut: Pieces, size: int, rng: np.random.Generator) -> Iterator[Ids]:
     """Batches of pieces of like length, in random order."""
     order = np.lexsort((rng.random(len(cut.starts)), cut.stops - cut.starts))
     parts = [order[k : k + size] for k in range(0, len(order), size)]

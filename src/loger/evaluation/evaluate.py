@@ -240,7 +240,7 @@ class FitRecord:
         return parts
 
 
-def fit_story(model: LOGER) -> str:
+def _fit_story(model: LOGER) -> str:
     """What the model knows, and how good it was on what it did not, as a sentence."""
     if n := len(model.ranker_.held_out):
         told = "" if model.measured_ is None else f" ({model.measured_})"
@@ -269,7 +269,7 @@ def fit_summary(model: LOGER, bundle: Path | str) -> dict[str, Any]:
         "fitted_for": "testing" if len(model.ranker_.held_out) else "use",
         "held_out": len(model.ranker_.held_out),
         "measured": None if model.measured_ is None else asdict(model.measured_),
-        "story": fit_story(model),
+        "story": _fit_story(model),
         "held_out_ndcg": None if isnan(last.ndcg) else last.ndcg,
         "tried": [{"setting": s, "value": v, "ndcg": x} for s, v, x in model.tried_],
         "size": sum(file.stat().st_size for file in Path(bundle).iterdir()),

@@ -254,10 +254,10 @@ class Together:
     def shown(self) -> list[Strongest]:
         """The strongest paths of the shown reasons, pair by pair."""
         edges = [part.shown for part in self.parts]
-        return strongest(self.ranker, self.users, self.items, self.parts, edges)
+        return _strongest(self.ranker, self.users, self.items, self.parts, edges)
 
 
-def strongest(
+def _strongest(
     ranker: Ranker,
     users: NDArray[np.int64],
     items: NDArray[np.int64],
@@ -309,7 +309,7 @@ def reasons(
     are their strongest paths, where they have been looked up already."""
     graph, lead = ranker.graph, parts.lead
     if known is None:
-        (known,) = strongest(ranker, np.array([user]), np.array([item]), [parts], [edges])
+        (known,) = _strongest(ranker, np.array([user]), np.array([item]), [parts], [edges])
     of_edge = _evidence(ranker, user, item, known, words)
     first = graph.rows.span(user).start
     relations, tails = (column.tolist() for column in graph.rows.facts(user))

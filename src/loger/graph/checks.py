@@ -41,7 +41,7 @@ MAX_RELATIONS = 32_767
 """Of base relations: with their inverses they are numbered by 16 bits."""
 
 
-def check_relations(vocabulary: Vocabulary, relations: Sequence[Relation]) -> None:
+def _check_relations(vocabulary: Vocabulary, relations: Sequence[Relation]) -> None:
     """Refuse relations of types that do not exist, or whose first is not the interaction."""
     if not 1 <= len(relations) <= MAX_RELATIONS:
         raise LogerError(f"a graph has 1 to {MAX_RELATIONS:,} relations, got {len(relations):,}")
@@ -63,7 +63,7 @@ def check_arrays(
 ) -> None:
     """Refuse arrays that are not those of a graph with these entities and relations."""
     _check_types(arrays)
-    check_relations(vocabulary, relations)
+    _check_relations(vocabulary, relations)
     check_size(vocabulary, relations, len(arrays["tails"]))
     rows, starts = arrays["row_segments"], arrays["segment_starts"]
     n, edges = len(vocabulary), len(arrays["tails"])
@@ -72,7 +72,7 @@ def check_arrays(
     for name in ("pair_tails", "pair_relations", "origins", "weights", "support"):
         if name in arrays and len(arrays[name]) != edges:
             raise LogerError(f"{name} has {len(arrays[name]):,} values, not one for each edge")
-    spans = type_spans(vocabulary, relations)
+    spans = _type_spans(vocabulary, relations)
     order = (arrays["segment_relations"], starts, arrays["tails"])
     if (bad := bad_segment(spans, rows, *order)) >= 0:
         raise LogerError(f"the facts of entity {bad} are not sorted, or of types that do not fit")
@@ -101,7 +101,7 @@ def check_arrays(
 
 def check_size(vocabulary: Vocabulary, relations: Sequence[Relation], edges: int) -> None:
     """Refuse so many relations for so few facts that tables by relation would fill the memory."""
-    spans = type_spans(vocabulary, relations)
+    spans = _type_spans(vocabulary, relations)
     cells = int((spans[:, 1] - spans[:, 0]).sum()) + (2 * len(relations)) ** 2
     if cells > CELLS * (edges + len(vocabulary)) + 2**20:
         raise LogerError(
@@ -130,7 +130,7 @@ def _check_offsets(name: str, offsets: NDArray[np.int64], size: int, end: int) -
         raise LogerError(f"{name} must rise from 0 to {end:,} in {size:,} values")
 
 
-def type_spans(vocabulary: Vocabulary, relations: Sequence[Relation]) -> NDArray[np.int64]:
+def _type_spans(vocabulary: Vocabulary, relations: Sequence[Relation]) -> NDArray[np.int64]:
     """For each relation, then each inverse: heads from, to, tails from, to; [2 · relations, 4]."""
     both = [(r.head_type, r.tail_type) for r in relations]
     both += [(tail, head) for head, tail in both]

@@ -176,11 +176,11 @@ def _inserted(graph: KnowledgeGraph, facts: _Facts) -> KnowledgeGraph:
     t = np.concatenate([facts.tails, facts.heads])
     order = np.argsort((h * kinds + r) * n + t, kind="stable")
     h, r, t = h[order], r[order], t[order]
-    segment, there = segment_places(graph, h, r)
+    segment, there = _segment_places(graph, h, r)
     low = graph.segment_starts[segment]
     last = len(graph.segment_starts) - 1
     size = np.where(there, graph.segment_starts[np.minimum(segment + 1, last)] - low, 0)
-    at = lower_bound(graph.tails, low, low + size, t)
+    at = _lower_bound(graph.tails, low, low + size, t)
     sizes = np.diff(graph.segment_starts)
     np.add.at(sizes, segment[there], 1)
     begins = ~there & np.append(True, (h[1:] != h[:-1]) | (r[1:] != r[:-1]))
@@ -225,7 +225,7 @@ def without(
     Costs a few copies of the arrays, no sort: meant for leave-out and what-if.
     """
     h, r, t = (np.asarray(x, dtype=np.int64) for x in (heads, relation_ids, tails))
-    return without_edges(graph, fact_places(graph, h, r, t))
+    return _without_edges(graph, fact_places(graph, h, r, t))
 
 
 def without_interactions(
@@ -239,10 +239,10 @@ def without_interactions(
     u = checked_ids(users, graph.n_users, "user")
     v = checked_ids(items, graph.n_items, "item") + graph.n_users
     taken = fact_places(graph, u, np.full_like(u, INTERACTION), v)
-    return without_edges(graph, np.concatenate([taken, known_from(graph, u, v)]))
+    return _without_edges(graph, np.concatenate([taken, known_from(graph, u, v)]))
 
 
-def without_edges(graph: KnowledgeGraph, edges: Ints) -> KnowledgeGraph:
+def _without_edges(graph: KnowledgeGraph, edges: Ints) -> KnowledgeGraph:
     """The graph less some edges, by their places in ``tails``, and their inverses."""
     if not len(edges):
         return graph
@@ -293,7 +293,7 @@ def sampled(graph: KnowledgeGraph, most: int, seed: int) -> KnowledgeGraph:
     for s in np.flatnonzero(sizes > most):
         part = drawn[graph.segment_starts[s] : graph.segment_starts[s + 1]]
         part[rng.permutation(sizes[s])[most:]] = False
-    return without_edges(graph, np.flatnonzero(~drawn))
+    return _without_edges(graph, np.flatnonzero(~drawn))
 
 
 def timed(graph: KnowledgeGraph, users: Ints, items: Ints, times: Ints) -> KnowledgeGraph:
@@ -566,7 +566,7 @@ def without_entities(graph: KnowledgeGraph, learned: Learned, gone: Ints) -> Ren
     edges = lost[heads] | lost[graph.tails]
     if graph.origins is not None:
         edges |= np.where(graph.origins >= 0, lost[graph.origins], False)
-    left = without_edges(graph, np.flatnonzero(edges))
+    left = _without_edges(graph, np.flatnonzero(edges))
     lost |= _orphaned(graph, left)
     return _less_entities(left, learned, lost)
 
@@ -578,7 +578,7 @@ def without_facts(graph: KnowledgeGraph, learned: Learned, triples: Triples) -> 
     h, r, t = (np.asarray(x, dtype=np.int64) for x in triples)
     taken = r == INTERACTION
     places = fact_places(graph, h, r, t)
-    left = without_edges(graph, np.concatenate([places, known_from(graph, h[taken], t[taken])]))
+    left = _without_edges(graph, np.concatenate([places, known_from(graph, h[taken], t[taken])]))
     return _less_entities(left, learned, _orphaned(graph, left))
 
 
@@ -662,11 +662,11 @@ def _edges_at(graph: KnowledgeGraph, places: Ints) -> tuple[Ints, Ints, Ints, In
     return segment, head, relation, graph.tails[places].astype(np.int64)
 
 
-def lower_bound(values: Ints, low: Ints, high: Ints, wanted: Ints) -> NDArray[np.int64]:
+def _lower_bound(values: Ints, low: Ints, high: Ints, wanted: Ints) -> NDArray[np.int64]:
     """For each query the first place in its slice of sorted values that is not below it.
 
     >>> low, high = np.array([0, 2]), np.array([2, 4])
-    >>> lower_bound(np.array([2, 4, 1, 9]), low, high, np.array([3, 1])).tolist()
+    >>> _lower_bound(np.array([2, 4, 1, 9]), low, high, np.array([3, 1])).tolist()
     [1, 2]
     """
     a, b = np.array(low, dtype=np.int64), np.array(high, dtype=np.int64)
@@ -678,10 +678,10 @@ def lower_bound(values: Ints, low: Ints, high: Ints, wanted: Ints) -> NDArray[np
     return a
 
 
-def segment_places(graph: KnowledgeGraph, heads: Ints, relations: Ints) -> tuple[Ints, Bools]:
+def _segment_places(graph: KnowledgeGraph, heads: Ints, relations: Ints) -> tuple[Ints, Bools]:
     """Where the segments of heads and relations are, or would be, and whether they are there."""
     low, high = graph.row_segments[heads], graph.row_segments[np.asarray(heads) + 1]
-    at = lower_bound(graph.segment_relations, low, high, relations)
+    at = _lower_bound(graph.segment_relations, low, high, relations)
     there = at < high
     there[there] = graph.segment_relations[at[there]] == np.asarray(relations)[there]
     return at, there
@@ -692,12 +692,12 @@ def edge_places(graph: KnowledgeGraph, heads: Ints, relations: Ints, tails: Ints
     if len(heads) <= FEW:
         edges = zip(heads.tolist(), relations.tolist(), tails.tolist(), strict=True)
         return np.array([graph.rows.edge(*edge) for edge in edges], dtype=np.int64)
-    segment, there = segment_places(graph, heads, relations)
+    segment, there = _segment_places(graph, heads, relations)
     out = np.full(len(segment), -1, dtype=np.int64)
     found = segment[there]
     low, high = graph.segment_starts[found], graph.segment_starts[found + 1]
     wanted = np.asarray(tails)[there]
-    at = lower_bound(graph.tails, low, high, wanted)
+    at = _lower_bound(graph.tails, low, high, wanted)
     hit = at < high
     hit[hit] = graph.tails[at[hit]] == wanted[hit]
     out[np.flatnonzero(there)[hit]] = at[hit]
@@ -707,6 +707,6 @@ def edge_places(graph: KnowledgeGraph, heads: Ints, relations: Ints, tails: Ints
 def _pair_places(graph: KnowledgeGraph, heads: Ints, relations: Ints, tails: Ints) -> Ints:
     """Where edges are, or would be, in the order by head, tail and relation."""
     low, high = graph.indptr[heads], graph.indptr[np.asarray(heads) + 1]
-    first = lower_bound(graph.pair_tails, low, high, tails)
-    after = lower_bound(graph.pair_tails, first, high, np.asarray(tails) + 1)
-    return lower_bound(graph.pair_relations, first, after, relations)
+    first = _lower_bound(graph.pair_tails, low, high, tails)
+    after = _lower_bound(graph.pair_tails, first, high, np.asarray(tails) + 1)
+    return _lower_bound(graph.pair_relations, first, after, relations)

@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from loger.errors import LogerError, UnknownNameError
+from loger.errors import LogerError
 from loger.graph import edits, view
 from loger.graph.arrays import (
     NO_ORIGINS,
@@ -27,11 +27,11 @@ from loger.graph.arrays import (
     relative_to_mean,
     run_starts,
 )
-from loger.graph.vocabulary import INTERACTION, INVERSE_MARK, Relation, Vocabulary
+from loger.graph.vocabulary import INTERACTION, Relation, Schema, Vocabulary
 
 
 @dataclass(frozen=True, eq=False)
-class KnowledgeGraph:
+class KnowledgeGraph(Schema):
     """A set of facts, immutable, stored twice: by (head, relation, tail) and by (head, tail).
 
     The rows of the first order are cut into segments of equal relation, so that one head's
@@ -150,49 +150,9 @@ class KnowledgeGraph:
     # ── looking ─────────────────────────────────────────────────────────────────────────
 
     @property
-    def n_entities(self) -> int:
-        """How many entities there are, of all types."""
-        return len(self.vocabulary)
-
-    @cached_property
-    def n_users(self) -> int:
-        """How many users there are; their ids are 0 … n_users - 1."""
-        return len(self.vocabulary.span("user"))
-
-    @cached_property
-    def n_items(self) -> int:
-        """How many items there are."""
-        return len(self.vocabulary.span("item"))
-
-    @property
     def n_triples(self) -> int:
         """How many facts there are, inverses not counted."""
         return len(self.tails) // 2
-
-    def inverse(self, relation: int) -> int:
-        """The number of the inverse relation."""
-        n = len(self.relations)
-        return relation - n if relation >= n else relation + n
-
-    def relation_name(self, relation: int) -> str:
-        """The name of a relation or inverse relation."""
-        n = len(self.relations)
-        return self.relations[relation % n].name + (INVERSE_MARK if relation >= n else "")
-
-    def relation_id(self, name: str) -> int:
-        """The number of a relation by its name, ``⁻¹`` or ``^-1`` marking an inverse."""
-        plain = name.removesuffix(INVERSE_MARK).removesuffix("^-1")
-        names = [r.name for r in self.relations]
-        if plain not in names:
-            raise UnknownNameError("relation", plain, names)
-        base = names.index(plain)
-        return base if plain == name else self.inverse(base)
-
-    def signature(self, relation: int) -> tuple[str, str]:
-        """The types that a relation or inverse relation leads from and to."""
-        base = self.relations[relation % len(self.relations)]
-        types = (base.head_type, base.tail_type)
-        return types if relation < len(self.relations) else types[::-1]
 
     @cached_property
     def rows(self) -> Rows:

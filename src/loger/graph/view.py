@@ -23,7 +23,7 @@ from loger.graph.arrays import (
     run_starts,
 )
 from loger.graph.edits import fact_places, known_from, with_inverses
-from loger.graph.vocabulary import INTERACTION, Relation, Vocabulary
+from loger.graph.vocabulary import INTERACTION, Relation, Schema, Vocabulary
 
 if TYPE_CHECKING:
     from loger.graph.graph import KnowledgeGraph
@@ -34,7 +34,7 @@ Graph: TypeAlias = "KnowledgeGraph | UserView"
 
 
 @dataclass(frozen=True, eq=False)
-class UserView:
+class UserView(Schema):
     """A graph in which one user has other interactions; it answers for that user alone.
 
     A path never comes back to its user, so of the edges that change it can take only those that
@@ -55,48 +55,12 @@ class UserView:
     dropped: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     """Edges of ``base`` that were known from a removed interaction alone, ascending."""
 
-    # ── what the graph says ─────────────────────────────────────────────────────────────
+    vocabulary: Vocabulary = field(init=False)
+    relations: tuple[Relation, ...] = field(init=False)
 
-    @property
-    def vocabulary(self) -> Vocabulary:
-        """The vocabulary of the graph."""
-        return self.base.vocabulary
-
-    @property
-    def relations(self) -> tuple[Relation, ...]:
-        """The base relations of the graph."""
-        return self.base.relations
-
-    @property
-    def n_entities(self) -> int:
-        """How many entities there are, of all types."""
-        return self.base.n_entities
-
-    @property
-    def n_users(self) -> int:
-        """How many users there are."""
-        return self.base.n_users
-
-    @property
-    def n_items(self) -> int:
-        """How many items there are."""
-        return self.base.n_items
-
-    def inverse(self, relation: int) -> int:
-        """The number of the inverse relation."""
-        return self.base.inverse(relation)
-
-    def relation_name(self, relation: int) -> str:
-        """The name of a relation or inverse relation."""
-        return self.base.relation_name(relation)
-
-    def relation_id(self, name: str) -> int:
-        """The number of a relation by its name."""
-        return self.base.relation_id(name)
-
-    def signature(self, relation: int) -> tuple[str, str]:
-        """The types that a relation or inverse relation leads from and to."""
-        return self.base.signature(relation)
+    def __post_init__(self) -> None:
+        for name in ("vocabulary", "relations"):
+            object.__setattr__(self, name, getattr(self.base, name))
 
     # ── what is different for the user ──────────────────────────────────────────────────
 

@@ -232,3 +232,50 @@ class Finder:
                 self.vocabulary.names[cut], self.vocabulary.labels[cut]
             )
         return self._indices[entity_type]
+
+
+class Schema:
+    """What the vocabulary and the relations say by themselves, of a graph or the view of a user."""
+
+    vocabulary: Vocabulary
+    relations: tuple[Relation, ...]
+
+    @property
+    def n_entities(self) -> int:
+        """How many entities there are, of all types."""
+        return len(self.vocabulary)
+
+    @cached_property
+    def n_users(self) -> int:
+        """How many users there are; their ids are 0 … n_users - 1."""
+        return len(self.vocabulary.span("user"))
+
+    @cached_property
+    def n_items(self) -> int:
+        """How many items there are."""
+        return len(self.vocabulary.span("item"))
+
+    def inverse(self, relation: int) -> int:
+        """The number of the inverse relation."""
+        n = len(self.relations)
+        return relation - n if relation >= n else relation + n
+
+    def relation_name(self, relation: int) -> str:
+        """The name of a relation or inverse relation."""
+        n = len(self.relations)
+        return self.relations[relation % n].name + (INVERSE_MARK if relation >= n else "")
+
+    def relation_id(self, name: str) -> int:
+        """The number of a relation by its name, ``⁻¹`` or ``^-1`` marking an inverse."""
+        plain = name.removesuffix(INVERSE_MARK).removesuffix("^-1")
+        names = [r.name for r in self.relations]
+        if plain not in names:
+            raise UnknownNameError("relation", plain, names)
+        base = names.index(plain)
+        return base if plain == name else self.inverse(base)
+
+    def signature(self, relation: int) -> tuple[str, str]:
+        """The types that a relation or inverse relation leads from and to."""
+        base = self.relations[relation % len(self.relations)]
+        types = (base.head_type, base.tail_type)
+        return types if relation < len(self.relations) else types[::-1]

@@ -122,7 +122,7 @@ def joined(
     )
 
 
-def reordered(groundings: Groundings, order: NDArray[np.integer]) -> Groundings:
+def _reordered(groundings: Groundings, order: NDArray[np.integer]) -> Groundings:
     """Row k of ``groundings`` is put back to place ``order[k]``."""
     back = np.empty_like(order)
     back[order] = np.arange(len(order))
@@ -188,7 +188,7 @@ def ground(
     )
     groundings = joined(u, v[order], len(rules), results, walk is not None)
     in_order = np.array_equal(order, np.arange(len(order)))
-    return groundings if in_order else reordered(groundings, order)
+    return groundings if in_order else _reordered(groundings, order)
 
 
 def reweighed(

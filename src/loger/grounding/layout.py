@@ -75,7 +75,7 @@ def _new_layout(graph: Graph) -> Layout:
         return _without_dropped(known, graph) if len(graph.dropped) else known
     spans, weighted = word_spans(graph), weighted_relations(graph)
     bitmaps = segment_bitmaps(graph, spans, weighted)
-    flags = weighted, derived_relations(graph)
+    flags = weighted, _derived_relations(graph)
     degree_table, n = graph.degree_table, len(graph.relations)
     return Layout(*graph.rows, graph.indptr, *bitmaps, spans, *degree_table, *flags, n, graph.rows)
 
@@ -97,7 +97,7 @@ def weighted_relations(graph: KnowledgeGraph) -> NDArray[np.bool_]:
     return out
 
 
-def derived_relations(graph: KnowledgeGraph) -> NDArray[np.bool_]:
+def _derived_relations(graph: KnowledgeGraph) -> NDArray[np.bool_]:
     """The relations and inverses that are made from the interactions; [2 · relations]."""
     return np.tile(np.array([r.derived for r in graph.relations]), 2)
 

@@ -56,7 +56,7 @@ def walks_together(g, rules, i, n):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def mark(g, u, items, rules, cells, masks):  # type: ignore[no-untyped-def]
+def _mark(g, u, items, rules, cells, masks):  # type: ignore[no-untyped-def]
     """Set the bit of each cell at the entities that lead to its item by the last relation."""
     # To pass the whole graph on at every edge would count references to all of its arrays there.
     has_origins, tails, origins = len(g.origins) > 0, g.tails, g.origins
@@ -72,7 +72,7 @@ def mark(g, u, items, rules, cells, masks):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def unmark(g, items, rules, cells, masks):  # type: ignore[no-untyped-def]
+def _unmark(g, items, rules, cells, masks):  # type: ignore[no-untyped-def]
     """Leave the masks as they were."""
     tails = g.tails
     for i in cells:
@@ -82,7 +82,7 @@ def unmark(g, items, rules, cells, masks):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def allowed_after(g, e, items, firsts, cells):  # type: ignore[no-untyped-def]
+def _allowed_after(g, e, items, firsts, cells):  # type: ignore[no-untyped-def]
     """The bits of the cells whose paths may begin with the user's edge e."""
     has_origins, bits = len(g.origins) > 0, np.int64(0)
     a, origin = g.home.tails[e], g.home.origins[e] if has_origins else -1
@@ -107,9 +107,9 @@ def add_up_together(g, weights, users, items, rules, cells, masks, rows, edges, 
     tails, facts, weighted = g.tails, g.weights, g.weighted[r2]
     powers, degrees, base = weights.powers[weights.leave[r3]], g.degrees, g.degree_starts[r3]
     lo, hi = segment(home, u, r1)
-    mark(g, u, items, rules, cells, masks)
+    _mark(g, u, items, rules, cells, masks)
     for e in range(lo, hi):
-        a, bits = home.tails[e], allowed_after(g, e, items, anything, cells)
+        a, bits = home.tails[e], _allowed_after(g, e, items, anything, cells)
         at, end = segment(g, a, r2)
         for j in range(at, end):
             b = tails[j]
@@ -134,11 +134,11 @@ def add_up_together(g, weights, users, items, rules, cells, masks, rows, edges, 
             strengths[row] = totals[k] * (w * arrive) * out
             rows[i] += 1
             totals[k], found[k] = 0.0, 0
-    unmark(g, items, rules, cells, masks)
+    _unmark(g, items, rules, cells, masks)
 
 
 @kernel
-def strongest_together(g, weights, users, items, rules, firsts, cells, masks, nodes, strengths):  # type: ignore[no-untyped-def]
+def _strongest_together(g, weights, users, items, rules, firsts, cells, masks, nodes, strengths):  # type: ignore[no-untyped-def]
     """Keep the strongest paths of each cell, strongest first; if there are ``firsts``, only those
     that begin with the cell's entity."""
     home, n, first = g.home, len(cells), cells[0]
@@ -146,10 +146,10 @@ def strongest_together(g, weights, users, items, rules, firsts, cells, masks, no
     tails, facts, weighted = g.tails, g.weights, g.weighted[r2]
     powers, degrees, base = weights.powers[weights.leave[r3]], g.degrees, g.degree_starts[r3]
     lo, hi = segment(home, u, r1)
-    mark(g, u, items, rules, cells, masks)
+    _mark(g, u, items, rules, cells, masks)
     hops = np.empty(n)
     for e in range(lo, hi):
-        bits = allowed_after(g, e, items, firsts, cells)
+        bits = _allowed_after(g, e, items, firsts, cells)
         if bits == 0:
             continue
         a = home.tails[e]
@@ -166,14 +166,14 @@ def strongest_together(g, weights, users, items, rules, firsts, cells, masks, no
             k = 0
             while left > 0:
                 if left & 1:
-                    keep_strongest(hops[k] * out * own, a, b, nodes[cells[k]], strengths[cells[k]])
+                    _keep_strongest(hops[k] * out * own, a, b, nodes[cells[k]], strengths[cells[k]])
                 left >>= 1
                 k += 1
-    unmark(g, items, rules, cells, masks)
+    _unmark(g, items, rules, cells, masks)
 
 
 @kernel
-def keep_strongest(strength, a, b, nodes, strengths):  # type: ignore[no-untyped-def]
+def _keep_strongest(strength, a, b, nodes, strengths):  # type: ignore[no-untyped-def]
     """Keep a path if it is among the strongest; of equals the one that came first."""
     k = len(strengths) - 1
     if not strength > strengths[k]:
@@ -257,7 +257,7 @@ def _keep(strength, a, b, place, wanted, kept, nodes, strengths):  # type: ignor
     """Keep a path if it is among the strongest, or at a place that is wanted; how many of the
     wanted ones there are then."""
     if len(strengths) > 0:
-        keep_strongest(strength, a, b, nodes, strengths)
+        _keep_strongest(strength, a, b, nodes, strengths)
     elif kept < len(wanted) and wanted[kept] == place:
         nodes[kept, 0], nodes[kept, 1] = a, b
         kept += 1
@@ -279,7 +279,7 @@ def strongest_paths(g, weights, users, items, relations, firsts, order, masks, n
         end = run_end(g, users, relations, order, at)
         if walks_together(g, relations, order[at], end - at):
             run = order[at:end]
-            strongest_together(
+            _strongest_together(
                 g, weights, users, items, relations, firsts, run, masks, nodes, strengths
             )
         else:
@@ -308,14 +308,14 @@ def _through(g, weights, u, v, relations, a, nodes, strengths):  # type: ignore[
         w = leave(g, weights, u, r1) * arrive
         if g.weighted[r1]:
             w *= home.weights[e]
-        keep_strongest(w, -1, -1, nodes, strengths)
+        _keep_strongest(w, -1, -1, nodes, strengths)
         return
     w = first_hop(g, weights, weights.fades[r2], r1, e, hi - lo)
     w *= arrive * leave(g, weights, a, r2)
     if r3 < 0:
         j = first_at_least(g.tails, back, back_end, a)
         if j < back_end and g.tails[j] == a:
-            keep_strongest(w * fact(g.weighted[r2], g.weights, j), a, -1, nodes, strengths)
+            _keep_strongest(w * fact(g.weighted[r2], g.weights, j), a, -1, nodes, strengths)
         return
     own2, own3, facts = g.weighted[r2], g.weighted[r3], g.weights
     at, end = segment(g, a, r2)
@@ -325,7 +325,7 @@ def _through(g, weights, u, v, relations, a, nodes, strengths):  # type: ignore[
         if b != u and not (has_origins and g.origins[j] == u):
             own = fact(own3, facts, j) * fact(own2, facts, at)
             strength = w * leave(g, weights, b, r3) * own
-            keep_strongest(strength, a, b, nodes, strengths)
+            _keep_strongest(strength, a, b, nodes, strengths)
         j, at = next_common(g.tails, j + 1, back_end, at + 1, end)
 
 

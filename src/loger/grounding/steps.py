@@ -54,7 +54,7 @@ def inverse(relation, n):  # type: ignore[no-untyped-def]
 
 
 @kernel(inline="always")
-def degree_of(g, entity, relation):  # type: ignore[no-untyped-def]
+def _degree_of(g, entity, relation):  # type: ignore[no-untyped-def]
     """How many neighbours an entity of the right type has under a relation."""
     return g.degrees[g.degree_starts[relation] + entity]
 
@@ -80,13 +80,13 @@ def first_hop(g, weights, fade, relation, edge, degree):  # type: ignore[no-unty
 @kernel(inline="always")
 def leave(g, weights, entity, relation):  # type: ignore[no-untyped-def]
     """What it is worth to leave an entity over a relation, not as a first hop."""
-    return weights.powers[weights.leave[relation], degree_of(g, entity, relation)]
+    return weights.powers[weights.leave[relation], _degree_of(g, entity, relation)]
 
 
 @kernel(inline="always")
 def arriving(g, weights, item, last):  # type: ignore[no-untyped-def]
     """What it is worth to come to an item over the last relation of a rule."""
-    return weights.powers[weights.into[last], degree_of(g, item, inverse(last, g.n_relations))]
+    return weights.powers[weights.into[last], _degree_of(g, item, inverse(last, g.n_relations))]
 
 
 @kernel
