@@ -60,10 +60,10 @@ def demo(folder: Path) -> Path:
 class Server:
     """``loger serve`` in a process group of its own."""
 
-    def __init__(self, bundle: Path, fold_every: float) -> None:
+    def __init__(self, bundle: Path, merge_interval: float) -> None:
         command = [sys.executable, "-m", "loger", "serve", str(bundle), "--port", "0"]
         self.process = subprocess.Popen(
-            [*command, "--fold-every", str(fold_every)],
+            [*command, "--merge-interval", str(merge_interval)],
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
@@ -182,7 +182,7 @@ def percentiles(seconds: list[float]) -> dict[str, float]:
 
 def cost(bundle: Path, names: tuple[list[str], list[str]], args: argparse.Namespace) -> dict:
     """Latency of lists alone and beside events, turn by turn, so that both see the same machine."""
-    server = Server(bundle, args.fold_every)
+    server = Server(bundle, args.merge_interval)
     told: dict[str, list[float]] = {"alone": [], "beside": [], "events": []}
     failures, acknowledged = list[str](), 0
     try:
@@ -220,7 +220,7 @@ def kills(bundle: Path, names: tuple[list[str], list[str]], args: argparse.Names
     before, begun = LOGER.load(bundle), store.last
     acknowledged, unanswered, chance = list[Told](), list[Told](), random.Random(0)
     for run in range(args.kills):
-        server = Server(bundle, args.fold_every)
+        server = Server(bundle, args.merge_interval)
         load = Load(server.where, *names, seed=1000 + run, paths=args.paths).start(
             args.ask, args.rate
         )
@@ -274,7 +274,7 @@ def main() -> None:
     parser.add_argument("--paths", type=int, default=3, help="for each item; -1: no reasons")
     parser.add_argument("--kills", type=int, default=2)
     parser.add_argument("--between", type=float, default=4.0, help="seconds to a kill, at most")
-    parser.add_argument("--fold-every", type=float, default=300.0)
+    parser.add_argument("--merge-interval", type=float, default=300.0)
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:

@@ -16,9 +16,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from filelock import FileLock
 from hypothesis import HealthCheck, Phase, settings
-from typer.testing import CliRunner
 
 import measured
 

@@ -134,7 +134,7 @@ def disliking():
     dataset = from_frames(
         rated(),
         catalogue().select(head="item", relation=pl.lit("has_brand"), tail="brand"),
-        positive_from=3,
+        min_rating=3,
     )
     return LOGER(SMALL).fit(dataset, progress=False)
 

@@ -27,7 +27,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 import loger
 from loger.cli import app, demo

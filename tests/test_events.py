@@ -510,7 +510,7 @@ def named_scores(model: LOGER, users: list[str], items: list[str]) -> np.ndarray
 
 
 def test_the_command_folds_and_says_what_came(bundle: Path) -> None:
-    from typer.testing import CliRunner
+    from click.testing import CliRunner
 
     from loger.cli import app
 
@@ -526,7 +526,7 @@ def test_the_command_folds_and_says_what_came(bundle: Path) -> None:
 
 
 def test_who_is_forgotten_by_command_does_not_come_back_by_an_earlier_event(bundle: Path) -> None:
-    from typer.testing import CliRunner
+    from click.testing import CliRunner
 
     from loger.cli import app
 

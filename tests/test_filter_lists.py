@@ -6,7 +6,7 @@ import json
 
 import polars as pl
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from loger.cli import app
 from loger.config import LOGERConfig
@@ -101,10 +101,10 @@ def test_the_command_and_the_server_read_lists_of_filters_alike(model, tables, t
     asked = model.recommend("u1", 20, include=wishes)["item"].to_list()
     assert asked
     options = [x for wish in wishes for x in ("--include", wish)]
-    command = ["recommend", str(tmp_path / "b"), "--user", "u1", "-k", "20", *options, "--json"]
+    command = ["recommend", str(tmp_path / "b"), "u1", "-k", "20", *options, "--json"]
     (one,) = json.loads(CliRunner().invoke(app, command).stdout)
     assert [row["item"] for row in one["items"]] == asked
-    config = ServeConfig(str(tmp_path / "b"), learn=False)
+    config = ServeConfig(str(tmp_path / "b"), events=False)
     with TestClient(create_app(config), base_url="http://localhost") as client:
         told = client.get("/v1/recommendations", params={"user": "u1", "k": 20, "include": wishes})
         assert [row["item"] for row in told.json()["items"]] == asked

@@ -11,7 +11,7 @@ import json
 import numpy as np
 import polars as pl
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from loger.cli import app
 from loger.config import LOGERConfig
@@ -190,23 +190,23 @@ def test_the_exported_lists_of_a_held_out_model_can_be_measured(places, parts):
 
 def test_the_commands_say_that_a_model_is_for_testing(places, testing):
     user = testing.users[3]
-    for command in (("recommend", "--user", user), ("recommend", "--user", user, "--explain")):
+    for command in (("recommend", user), ("recommend", user, "--explain")):
         name, *rest = command
         assert "a model for testing" in run(name, places / "testing", *rest).output
         assert "a model for testing" not in run(name, places / "use", *rest).output
     item = testing.recommend(user, 1)["item"][0]
     assert "a model for testing" in run("explain", places / "testing", user, item).output
-    (one,) = json.loads(run("recommend", places / "testing", "--user", user, "--json").stdout)
+    (one,) = json.loads(run("recommend", places / "testing", user, "--json").stdout)
     assert one["held_out"]
 
 
 def test_only_a_model_with_a_test_part_is_evaluated(places, parts):
-    told = run("evaluate", places / "testing", places / "data", "--against", "none", "--json")
+    told = run("evaluate", places / "testing", places / "data", "--methods", "none", "--json")
     assert told.exit_code == 0, told.output
     with pytest.raises(LogerError, match=r"learned from all interactions.*NDCG@10.*--hold-out"):
         use = LOGER.load(places / "use")
         FitRecord.read(places / "use").split_of(parts.dataset, use, "use")
-    refused = run("evaluate", places / "use", places / "data", "--against", "none")
+    refused = run("evaluate", places / "use", places / "data", "--methods", "none")
     assert refused.exit_code == 2 and "--hold-out" in refused.output
 
 
@@ -218,7 +218,7 @@ def test_the_server_says_what_its_model_is_for(places):
     from loger.web.config import ServeConfig
 
     for name in ("use", "testing"):
-        config = ServeConfig(str(places / name), learn=False)
+        config = ServeConfig(str(places / name), events=False)
         with TestClient(create_app(config), base_url="http://localhost") as client:
             about = client.get("/v1/about").json()
             assert about["fitted_for"] == name and (about["held_out"] > 0) == (name == "testing")

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 import loger
 from loger.cli import app
@@ -60,7 +60,7 @@ def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path) -> None:
 
 def test_the_command_converts_to_recbole(tmp_path: Path) -> None:
     shop(users=30, items=60).dataset.save(tmp_path / "in")
-    made = ["data", "convert", str(tmp_path / "in"), str(tmp_path / "out"), "--to", "recbole"]
+    made = ["data", "convert", str(tmp_path / "in"), "-o", str(tmp_path / "out"), "--to", "recbole"]
     done = CliRunner().invoke(app, made)
     assert done.exit_code == 0, done.output
     assert "written to" in done.output

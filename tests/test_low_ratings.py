@@ -76,7 +76,7 @@ def test_an_event_with_a_low_rating_is_no_reason(name, request, tmp_path):
     model = request.getfixturevalue(name)
     model.save(tmp_path / "b")
     low, high = [v for v in model.items if v not in model.owned("u1")][:2]
-    config = ServeConfig(str(tmp_path / "b"), fold_every=0)
+    config = ServeConfig(str(tmp_path / "b"), merge_interval=0)
     with TestClient(create_app(config), base_url="http://localhost") as client:
 
         def told():

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from fastapi.testclient import TestClient
-from typer.testing import CliRunner
 
 from loger.cli import app
 from loger.encoder import TransEConfig

@@ -17,7 +17,7 @@ from hypothesis import given
 from rich.console import Console
 
 from graphs import built, graphs
-from loger.cli import show
+from loger.cli import trees
 from loger.encoder import TransEConfig
 from loger.encoder.folding import attribute_user, score_users
 from loger.evaluation.report import _examples
@@ -243,7 +243,7 @@ def drawn(e) -> str:
 def printed(e) -> str:
     """What the command line prints."""
     out = StringIO()
-    Console(width=400, file=out).print(show.explanation(e.as_dict() | {"paths": []}))
+    Console(width=400, file=out).print(trees.explanation(e.as_dict() | {"paths": []}))
     return out.getvalue()
 
 

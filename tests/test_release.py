@@ -81,9 +81,7 @@ def test_the_wheel_installs_into_an_empty_environment_and_runs_the_demo(tmp_path
     story = loger("demo", "--out", "demo")
     assert "the true cause" in story and "Against five controls" in story
     assert (tmp_path / "demo" / "report.html").exists()
-    assert "because you bought" in loger(
-        "recommend", "demo/bundle", "--user", "Vera Fargate", "--explain"
-    )
+    assert "because you bought" in loger("recommend", "demo/bundle", "Vera Fargate", "--explain")
     where = subprocess.run(
         [str(python), "-c", "import loger; print(loger.__file__)"],
         cwd=tmp_path,

@@ -31,7 +31,7 @@ SCORING = """
     model.with_interactions([("someone new", item)]).recommend("someone new", 3)
     served = Served(Path(folder))
     served.warm()
-    app(["recommend", folder, "--user", user, "--explain"], standalone_mode=False)
+    app(["recommend", folder, user, "--explain"], standalone_mode=False)
     print(*sorted({"scipy.sparse", "torch"} & set(sys.modules)))
 """
 
@@ -91,7 +91,7 @@ LISTING = """
 
 def test_a_list_with_reasons_needs_no_tables_and_nothing_that_fits(bundle):
     user = LOGER.load(bundle).users[0]
-    assert run(LISTING, bundle, "--user", user).splitlines()[-1] == ""
+    assert run(LISTING, bundle, user).splitlines()[-1] == ""
 
 
 LEAVING = """
@@ -112,7 +112,7 @@ def test_a_command_that_answers_is_done_without_taking_its_objects_apart(bundle)
     user = LOGER.load(bundle).users[0]
     lines = "\n".join(line[4:] for line in LEAVING.splitlines())
     for name, code in ((user, 0), ("nobody", 2)):
-        command = [sys.executable, "-c", lines, "recommend", bundle, "--user", name]
+        command = [sys.executable, "-c", lines, "recommend", bundle, name]
         done = subprocess.run([*map(str, command)], capture_output=True, text=True)
         assert done.returncode == code, done.stderr
         assert "taken apart" not in done.stdout

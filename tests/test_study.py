@@ -17,9 +17,9 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from fastapi.testclient import TestClient
 from scipy.stats import friedmanchisquare
-from typer.testing import CliRunner
 
 from loger.cli import app
 from loger.errors import DataError, LogerError

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 
 import polars as pl
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from loger.cli import app
 from loger.model import LOGER
@@ -155,7 +155,7 @@ def test_what_python_says_is_true(shop):
 
 def test_what_the_command_says_is_true(shop):
     folder, model, tables = shop
-    asked = [x for user in model.users[:60] for x in ("--user", user)]
+    asked = [x for user in model.users[:60] for x in (user)]
     place = str(folder / "shop.bundle")
     told = CliRunner().invoke(app, ["recommend", place, *asked, "--explain", "--json"])
     lists = json.loads(told.stdout)

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from click.testing import CliRunner, Result
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner, Result
 
 from grown import assert_same, named, scratch
 from loger.cli import app
@@ -375,7 +375,7 @@ def test_tables_come_as_files_frames_or_rows(model, tmp_path):
     wanted = model.update(frame).graph_.fingerprint
     for source in (rows, dicts, pandas, tmp_path / "new.csv", str(tmp_path / "new.parquet")):
         assert model.update(source).graph_.fingerprint == wanted
-    assert model.update(rows, positive_from=5).graph_.n_users == model.graph_.n_users + 1
+    assert model.update(rows, min_rating=5).graph_.n_users == model.graph_.n_users + 1
     assert model.update(frame[:0]).graph_.fingerprint == model.graph_.fingerprint
     labelled = model.update(items=[{"id": model.items[0], "title": "The Best"}])
     assert labelled.graph_.vocabulary.id("item", "The Best") == labelled.graph_.n_users
@@ -391,7 +391,7 @@ def test_where_titles_repeat_lists_reasons_and_what_if_show_ids(model, tmp_path)
     assert str(same.what_if(user, "The Road")) == str(same.what_if(user, mine))
     same.save(tmp_path / "b")
     for more in ([], ["--explain"]):
-        shown = CliRunner().invoke(app, ["recommend", str(tmp_path / "b"), "--user", user, *more])
+        shown = CliRunner().invoke(app, ["recommend", str(tmp_path / "b"), user, *more])
         text = " ".join(shown.output.split())
         assert f"The Road [{new}]" in text
         assert f"The Road [{mine}]" in text
@@ -399,7 +399,7 @@ def test_where_titles_repeat_lists_reasons_and_what_if_show_ids(model, tmp_path)
         app, ["what-if", str(tmp_path / "b"), user, "--remove", "The Road"]
     )
     assert changed.exit_code == 0, changed.output
-    asked = ["recommend", str(tmp_path / "b"), "--user", user, "--json"]
+    asked = ["recommend", str(tmp_path / "b"), user, "--json"]
     (plain,) = json.loads(CliRunner().invoke(app, asked).stdout)
     assert plain["items"][0]["label"] == "The Road"
     assert {"item": mine, "label": "The Road"} in plain["history"]
@@ -550,19 +550,19 @@ def run(*arguments: str) -> Result:
 
 def test_the_command_updates_a_bundle_in_place_or_elsewhere(model, tmp_path):
     bundle, other = tmp_path / "m", tmp_path / "n"
-    model.save(bundle, record={"positive_from": 4.0})
+    model.save(bundle, record={"min_rating": 4.0})
     rows = [("ann", model.items[0], 5, 10), ("bob", "new", 5, 11), ("low", "new", 3, 12)]
     frame = pl.DataFrame(rows, schema=["user", "item", "rating", "time"], orient="row")
     frame.write_csv(tmp_path / "new.csv")
     (tmp_path / "facts.csv").write_text("head,relation,tail\nnew,has_brand,no such brand\n")
-    tables = ["--interactions", tmp_path / "new.csv", "--triples", tmp_path / "facts.csv"]
+    tables = ["--interactions", tmp_path / "new.csv", "--facts", tmp_path / "facts.csv"]
     before = bytes_of(bundle)
     told = run("update", bundle, *tables, "-o", other, "--json")
     assert told.exit_code == 0, told.output
     (row,) = json.loads(told.stdout)["updates"]
     assert (row["interactions"], row["users"], row["items"]) == (2, 2, 1)
     assert bytes_of(bundle) == before
-    assert LOGER.load(other).record_ == {"positive_from": 4.0}
+    assert LOGER.load(other).record_ == {"min_rating": 4.0}
     drawn_ = run("update", bundle, *tables)
     assert "new 2 interactions, 1 fact, 2 users, 1 item, 1 entity" in drawn_.output
     assert LOGER.load(bundle).graph_.fingerprint == LOGER.load(other).graph_.fingerprint
@@ -612,7 +612,7 @@ def test_rows_that_an_update_leaves_out_are_told_logged_and_kept_without_their_v
     model, caplog
 ):
     rows = pl.DataFrame({"user": ["u1", "u2"], "item": ["new", "new"], "rating": [5.0, 1.0]})
-    plain = model.update(rows.with_columns(time=7), positive_from=3)
+    plain = model.update(rows.with_columns(time=7), min_rating=3)
     assert [str(note) for note in plain.updates_.log[-1].notes] == [
         "interactions rated below 3 taken as dislikes: 1"
     ]

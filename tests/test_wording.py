@@ -8,8 +8,8 @@ from string import Formatter
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
-from typer.testing import CliRunner
 
 from graphs import graphs
 from loger.cli import app
@@ -297,7 +297,7 @@ def test_commands_and_http_speak_the_language_asked_for(model, tmp_path):
     model.save(bundle)
     item = model.recommend(user, 1)["item"][0]
     german = model.explain(user, item, language="de")
-    for command in (["recommend", bundle, "--user", user, "--explain"],
+    for command in (["recommend", bundle, user, "--explain"],
                     ["explain", bundle, user, item], ["rules", bundle],
                     ["why-not", bundle, user, model.items[-1], "-k", "2"]):  # fmt: skip
         out = CliRunner().invoke(app, [*map(str, command), "--language", "de"])

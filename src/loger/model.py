@@ -629,7 +629,7 @@ class LOGER(Recommender):
         items: object = None,
         facts: object = None,
         users: object = None,
-        positive_from: float | None = None,
+        min_rating: float | None = None,
         when: str | None = None,
         measure: int = 0,
     ) -> LOGER:
@@ -644,7 +644,7 @@ class LOGER(Recommender):
         Nothing is trained: rules need only the facts, and the encoder makes vectors of what is new
         from what it is linked to. ``updates_.log`` says what each update brought, and rows that
         were left out (which are also logged as warnings);
-        ``positive_from`` leaves out interactions rated lower (else those below
+        ``min_rating`` leaves out interactions rated lower (else those below
         ``lowest_positive``), ``when`` is noted in the log, as is,
         on up to ``measure`` users, how well the model foresaw what they took.
         """
@@ -653,8 +653,8 @@ class LOGER(Recommender):
 
         tables = {"interactions": interactions, "items": items, "users": users}
         mapping, graph = self.catalogue_.mapping, whole(self.graph_)
-        changes = read_changes(mapping, graph, tables, facts, positive_from)
-        if positive_from is None:
+        changes = read_changes(mapping, graph, tables, facts, min_rating)
+        if min_rating is None:
             changes = changes.with_dislikes(self.lowest_positive)
         for note in changes.notes:
             log.warning("%s", note)
@@ -693,9 +693,9 @@ class LOGER(Recommender):
     def lowest_positive(self) -> float:
         """The rating from which on what comes after the fit counts for an item: as the fit was
         told, else the middle of the ratings that it learned from, else 3, of 1 to 5 stars."""
-        told = (self.record_ or {}).get("positive_from")
+        told = (self.record_ or {}).get("min_rating")
         if told is None:
-            told = (self.catalogue_.mapping or {}).get("positive_from")
+            told = (self.catalogue_.mapping or {}).get("min_rating")
         graph = whole(self.graph_)
         if told is not None or not graph.rated or graph.strengths is None:
             return 3.0 if told is None else float(told)

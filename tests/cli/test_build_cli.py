@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner, Result
+from click.testing import CliRunner, Result
 
 import invented
 from loger.cli import app
@@ -51,13 +51,13 @@ def test_amazon_builds_what_inspect_reads_and_leaves_no_parts(
 def test_a_preset_shows_the_papers_figures_beside_ours(
     raw: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    shown = amazon(raw, tmp_path / "o", "--preset", "automotive", "--user-core", 2)
+    shown = amazon(raw, tmp_path / "o", "--preset", "automotive", "--set", "user_core=2")
     assert shown.exit_code == 0, shown.output
     row = next(line.split() for line in shown.stdout.splitlines() if "#triples" in line)
     assert row[-1] == "4,580,318"
     unknown = amazon(raw, tmp_path / "p", "--preset", "groceries")
     assert unknown.exit_code == 2
-    assert "did you mean 'grocery'" in unknown.output
+    assert "'grocery'" in unknown.output
 
 
 def test_parts_that_are_kept_serve_the_next_build(raw: tuple[Path, Path], tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_parts_that_are_kept_serve_the_next_build(raw: tuple[Path, Path], tmp_pa
     assert amazon(raw, tmp_path / "a", "--work", work).exit_code == 0
     kept = {p: p.stat().st_mtime_ns for p in work.rglob("*.parquet")}
     assert kept
-    assert amazon(raw, tmp_path / "b", "--work", work, "--user-core", 3).exit_code == 0
+    assert amazon(raw, tmp_path / "b", "--work", work, "--set", "user_core=3").exit_code == 0
     assert {p: p.stat().st_mtime_ns for p in work.rglob("*.parquet")} == kept
 
 
@@ -82,15 +82,11 @@ def test_strict_and_a_full_folder_end_with_one_line(raw: tuple[Path, Path], tmp_
     assert "holds a saved data set; give a new folder, or --force" in amazon(raw, full).output
 
 
-def test_the_defaults_that_the_help_names_are_the_librarys() -> None:
+def test_the_help_names_every_setting_of_the_library() -> None:
     shown = " ".join(run("data", "build", "amazon", "--help").output.split())
-    numbers = [f for f in fields(AmazonConfig) if isinstance(f.default, int | float)]
-    assert len(numbers) > 3
-    for setting in numbers:
-        option = "--" + setting.name.replace("_", "-")
-        if option != "--least-priced":
-            assert option in shown
-            assert f"({setting.default})" in shown.partition(f" {option} ")[2][:200], option
+    names = [setting.name for setting in fields(AmazonConfig)]
+    assert len(names) > 3
+    assert [name for name in names if name not in shown] == []
 
 
 ORDERS = "customer,product,day\n" + "".join(
@@ -154,9 +150,9 @@ def test_two_commands_lead_from_three_tables_to_explained_recommendations(
     tables = ("--interactions", "orders.csv", "--items", "wines.csv", "--users", "people.csv")
     built = run("data", "build", "table", *tables, "--out", "shop.loger", "--fit", "shop.bundle")
     assert built.exit_code == 0, built.output
-    told = run("recommend", "shop.bundle", "--user", "c1", "--explain", "-k", 5)
+    told = run("recommend", "shop.bundle", "c1", "--explain", "-k", 5)
     assert told.exit_code == 0, told.output
     assert "ame grape" in " ".join(told.stdout.split())
-    lists = json.loads(run("recommend", "shop.bundle", "--user", "c1", "-k", 5, "--json").stdout)
+    lists = json.loads(run("recommend", "shop.bundle", "c1", "-k", 5, "--json").stdout)
     items = [item["item"] for item in lists[0]["items"]]
     assert sum(grape[item] == "Merlot" for item in items) >= 4

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner, Result
+from click.testing import CliRunner, Result
 
 from loger import __version__
-from loger.cli import COMMANDS, GROUPS, app, command_line, data, main
+from loger.cli import app, main, options
 from loger.data.demo import shop
 
 INTERACTIONS = """user,item,rating,part
@@ -123,7 +123,7 @@ def test_what_the_demo_leaves_behind_answers_further_questions(shown: tuple[Path
     assert (place / "report.html").read_text().startswith("<!doctype html>")
     shown_items = told["people"][0]["items"]
     later = {item["item"] for item in shown_items if item["bought_later"]}
-    (again,) = parsed("recommend", files["bundle"], "--user", shown_items[0]["user"], "-k", 50)
+    (again,) = parsed("recommend", files["bundle"], shown_items[0]["user"], "-k", 50)
     offered = [item["item"] for item in again["items"]]
     assert not later & set(offered)  # what was bought later is owned by now
     about = json.loads((place / "bundle" / "manifest.json").read_text())["about"]
@@ -176,7 +176,7 @@ def test_inspect_shows_relations_with_their_types_and_hubs(folder: Path) -> None
 
 
 def test_inspect_takes_a_threshold_and_a_single_file(folder: Path) -> None:
-    found = parsed("data", "inspect", folder / "interactions.csv", "--positive-from", 4)
+    found = parsed("data", "inspect", folder / "interactions.csv", "--min-rating", 4)
     assert found["interactions"] == 4
     assert len(found["relations"]) == 1
 
@@ -191,7 +191,7 @@ def test_inspect_shows_what_was_mended(folder: Path) -> None:
 
 
 def test_converted_data_is_the_same_data(folder: Path, tmp_path: Path) -> None:
-    told = parsed("data", "convert", folder, tmp_path / "out")
+    told = parsed("data", "convert", folder, "-o", tmp_path / "out")
     assert sum(told["files"].values()) > 0
     before, after = (parsed("data", "inspect", p) for p in (folder, tmp_path / "out"))
     assert [note["what"] for note in told["notes"]] == ["items without any fact"]
@@ -201,16 +201,19 @@ def test_converted_data_is_the_same_data(folder: Path, tmp_path: Path) -> None:
 def test_convert_replaces_a_saved_data_set_only_if_forced_and_nothing_else(
     folder: Path, tmp_path: Path
 ) -> None:
-    refuses(("data", "convert", folder, folder, "--force"), "is not empty and not a saved data set")
-    refuses(("data", "convert", folder, folder / "triples.csv"), "is a file")
+    refuses(
+        ("data", "convert", folder, "-o", folder, "--force"),
+        "is not empty and not a saved data set",
+    )
+    refuses(("data", "convert", folder, "-o", folder / "triples.csv"), "is a file")
     out = tmp_path / "out"
-    assert run("data", "convert", folder, out).exit_code == 0
-    refuses(("data", "convert", folder, out), "holds a saved data set")
-    assert run("data", "convert", folder, out, "--force").exit_code == 0
+    assert run("data", "convert", folder, "-o", out).exit_code == 0
+    refuses(("data", "convert", folder, "-o", out), "holds a saved data set")
+    assert run("data", "convert", folder, "-o", out, "--force").exit_code == 0
 
 
 def test_rules_shows_and_gives_the_kept_rules(folder: Path) -> None:
-    options = "--min-support", 1, "--min-lift", 0
+    options = "--set", "min_support=1", "--set", "min_lift=0"
     found = parsed("rules", folder, *options)
     kept = [rule for rule in found["rules"] if rule["kept"]]
     assert kept
@@ -219,7 +222,7 @@ def test_rules_shows_and_gives_the_kept_rules(folder: Path) -> None:
 
 
 def test_rules_tells_why_rules_were_dropped(folder: Path) -> None:
-    hard = "--min-support", 50
+    hard = "--set", "min_support=50"
     assert "support below 50" in run("rules", folder, "--all", *hard).stdout
     assert not any(rule["kept"] for rule in parsed("rules", folder, *hard)["rules"])
     assert any(rule["kept"] for rule in parsed("rules", folder)["rules"])  # few pairs: less needed
@@ -239,7 +242,7 @@ def refuses(arguments: tuple[object, ...], why: str) -> None:
 def test_mistakes_get_one_line_and_exit_code_2(folder: Path, tmp_path: Path) -> None:
     refuses(("data", "inspect", tmp_path / "nowhere"), "no such folder")
     refuses(("rules", tmp_path / "nowhere"), "no such folder")
-    refuses(("data", "inspect", folder, "--format", "plan"), "did you mean 'plain'")
+    refuses(("data", "inspect", folder, "--format", "plan"), "'plain'")
     (folder / "interactions.csv").write_text("user,item,rating\nann,mug,five\n")
     refuses(("data", "inspect", folder), "interactions.csv:2")
 
@@ -252,7 +255,7 @@ def test_a_folder_of_no_known_format_is_told_what_was_looked_for(tmp_path: Path)
 
 
 def test_a_folder_that_cannot_be_written_is_a_mistake(folder: Path) -> None:
-    refuses(("data", "convert", folder, folder / "triples.csv" / "out"), "triples.csv")
+    refuses(("data", "convert", folder, "-o", folder / "triples.csv" / "out"), "triples.csv")
 
 
 def test_debug_keeps_the_traceback(tmp_path: Path) -> None:
@@ -268,7 +271,7 @@ def test_ctrl_c_is_one_line_and_exit_code_130(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(data, "read", interrupted)
+    monkeypatch.setattr(options, "read", interrupted)
     result = run("data", "inspect", folder)
     assert (result.exit_code, result.stderr) == (130, "interrupted\n")
 
@@ -276,7 +279,8 @@ def test_ctrl_c_is_one_line_and_exit_code_130(
 @pytest.mark.parametrize("group", [(), ("data",), ("data", "build"), ("study",)])
 def test_every_command_is_summed_up_in_one_line_of_80_columns(group: tuple[str, ...]) -> None:
     shown = CliRunner(env={"COLUMNS": "80"}).invoke(app, [*group, "--help"]).stdout
-    lines = shown.split("Commands:")[1].splitlines()[1:]
+    listed = "Start:" if not group else "Commands:"
+    lines = [line for line in shown.split(listed)[1].splitlines() if line.startswith("  ")]
     assert lines
     assert [line for line in lines if not line.endswith(".") or line.endswith("...")] == []
 
@@ -290,11 +294,10 @@ def test_version_and_usage() -> None:
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (("recommend", "b", "--user", "x", "-k", "0"), ("'-k'", " 1")),
-        (("recommend", "b", "--user", "x", "-k", "ten"), ("'-k'", "integer")),
-        (("recommend", "b", "--user", "x", "--diversity", "nan"), ("'--diversity'", " 1")),
-        (("recommend", "b", "--user", "x", "--diversity", "half"), ("'--diversity'", "number")),
-        (("rules", "b", "--max-hops", "9"), ("'--max-hops'", "3")),
+        (("recommend", "b", "x", "-k", "0"), ("'-k'", "x>=1")),
+        (("recommend", "b", "x", "-k", "ten"), ("'-k'", "integer")),
+        (("recommend", "b", "x", "--diversity", "2"), ("'--diversity'", "0<=x<=1")),
+        (("recommend", "b", "x", "--diversity", "half"), ("'--diversity'", "float")),
         (("explain", "b", "x", "y", "--by", "me"), ("'--by'", "contributions")),
         (("recommend",), ("'BUNDLE'", "see loger recommend --help")),
     ],
@@ -306,14 +309,6 @@ def test_wrong_values_are_one_line_that_names_the_option_and_what_it_takes(
     assert result.exit_code == 2
     assert result.stderr.startswith("error: ") and result.stderr.count("\n") == 1
     assert all(text in result.stderr for text in named)
-
-
-@pytest.mark.parametrize("name", [*COMMANDS, *GROUPS])
-def test_a_command_that_is_named_is_made_alone_and_reads_as_among_all(name: str) -> None:
-    alone = CliRunner().invoke(command_line([name]), [name, "--help"], prog_name="loger")
-    among = CliRunner().invoke(app, [name, "--help"], prog_name="loger")
-    assert alone.exit_code == among.exit_code == 0
-    assert alone.stdout == among.stdout
 
 
 def test_what_is_no_command_is_looked_for_among_all(monkeypatch, capsys) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from loger.cli import app, show
 from loger.store.export import _write_csv
@@ -63,6 +63,6 @@ def test_a_mapping_that_was_edited_is_kept(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, build)
     assert done.exit_code == 0, done.output
     assert "# my own words" in (tmp_path / "shop.toml.old").read_text()
-    assert "is kept in" in done.output
+    assert "is kept as" in done.output
     assert CliRunner().invoke(app, build).exit_code == 0
     assert "# my own words" in (tmp_path / "shop.toml.old").read_text()

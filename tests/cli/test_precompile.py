@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from loger.cli import app
 from loger.cli.precompile import COMPILING, KERNELS
@@ -42,11 +42,11 @@ def test_that_kernels_are_compiled_is_said_once() -> None:
         KERNELS.info("compiling %s", "one")
         KERNELS.info("compiling %s", "two")
 
-    app.command(name="compiles-two")(compiles_two)
+    app.command("compiles-two")(compiles_two)
     try:
         said = CliRunner().invoke(app, ["compiles-two"])
     finally:
-        app.registered_commands.pop()
+        app.commands.pop("compiles-two")
     assert said.stderr.count(COMPILING) == 1
 
 

@@ -642,20 +642,20 @@ def test_quotes_in_tab_separated_tables_are_plain_signs(write, pairs_of):
     assert pairs_of(load(folder)) == [("ann", '"Weird Al"')]
 
 
-def test_positive_from_without_ratings_is_refused(write):
-    with pytest.raises(DataError, match=r"interactions\.csv: positive_from needs ratings.*leave"):
-        load(write(table("ann,i1\n")), positive_from=4)
+def test_min_rating_without_ratings_is_refused(write):
+    with pytest.raises(DataError, match=r"interactions\.csv: min_rating needs ratings.*leave"):
+        load(write(table("ann,i1\n")), min_rating=4)
 
 
-def test_positive_from_that_drops_everything_is_refused(write):
+def test_min_rating_that_drops_everything_is_refused(write):
     with pytest.raises(DataError, match=r"interactions\.csv: no interactions are left.*check"):
-        load(write(table(GOOD)), positive_from=9)
+        load(write(table(GOOD)), min_rating=9)
 
 
-def test_positive_from_on_saved_data_is_refused(write, tmp_path):
+def test_min_rating_on_saved_data_is_refused(write, tmp_path):
     load(write(table(GOOD))).save(tmp_path / "saved")
     with pytest.raises(DataError, match="cannot be applied to a saved data set; apply it when"):
-        load(tmp_path / "saved", positive_from=1)
+        load(tmp_path / "saved", min_rating=1)
 
 
 def test_missing_folder_is_named(tmp_path):

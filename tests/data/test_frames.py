@@ -70,7 +70,7 @@ def test_columns_of_dates_are_seconds(frame):
 
 
 def test_settings_of_readers_hold_for_frames():
-    dataset = from_frames(pl.DataFrame(EVENTS), positive_from=4, interaction="like", name="shop")
+    dataset = from_frames(pl.DataFrame(EVENTS), min_rating=4, interaction="like", name="shop")
     assert (dataset.name, dataset.relations[0].name, len(dataset.interactions)) == (
         "shop",
         "like",

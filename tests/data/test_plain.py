@@ -117,7 +117,7 @@ def test_data_sets_and_splits_print_in_one_line(write):
     assert repr(dataset) == (
         "Dataset('shop', 2 users, 2 items, 3 interactions, 3 relations, 3 facts)"
     )
-    noted = load(write({"interactions.csv": INTERACTIONS}), positive_from=4)
+    noted = load(write({"interactions.csv": INTERACTIONS}), min_rating=4)
     assert str(noted).endswith("2 interactions, 4 relations, 4 facts, 1 note)")
     assert repr(split(dataset)) == "Split('shop', 2 train, 0 validation, 1 test)"
     assert "\n" not in repr(split(dataset).graph)
@@ -211,8 +211,8 @@ def test_named_files_are_read_from_anywhere(write, facts_of):
     assert load(folder / "a.csv").n_items == 2
 
 
-def test_positive_from_leaves_out_low_ratings_and_says_how_many(write, pairs_of, notes_of):
-    dataset = load(write({"interactions.csv": INTERACTIONS}), positive_from=4)
+def test_min_rating_leaves_out_low_ratings_and_says_how_many(write, pairs_of, notes_of):
+    dataset = load(write({"interactions.csv": INTERACTIONS}), min_rating=4)
     assert pairs_of(dataset) == [("ann", "i1"), ("bob", "i2")]
     assert notes_of(dataset) == {"interactions rated below 4 taken as dislikes": 1}
 
@@ -220,7 +220,7 @@ def test_positive_from_leaves_out_low_ratings_and_says_how_many(write, pairs_of,
 def test_users_and_items_without_a_positive_rating_stay_users_and_items(write, notes_of):
     text = "ann,i1,5\nbob,i2,1\n"
     folder = write({"interactions.csv": text, "triples.csv": "i2,has_brand,Acme\nbob,knows,ann\n"})
-    dataset = load(folder, positive_from=3)
+    dataset = load(folder, min_rating=3)
     assert dataset.vocabulary.names == ["ann", "bob", "i1", "i2", "Acme"]
     assert dataset.vocabulary.types == ("user", "item", "brand")
     assert notes_of(dataset) == {

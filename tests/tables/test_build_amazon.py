@@ -29,7 +29,7 @@ from loger.tables.reviews.layouts import BrokenLineError, product, record, revie
 
 SMALL = invented.Sizes(users=80, items=40, reviews=700, words=30)
 ALL = AmazonConfig(
-    user_core=1, item_core=1, least_mentions=1, least_styles=1, least_items=1, hub_share=1.0
+    user_core=1, item_core=1, min_mentions=1, min_styles=1, min_items=1, hub_share=1.0
 )
 Names = Callable[[Dataset], set[tuple[str, str, str]]]
 Notes = Callable[[Dataset], dict[str, int]]
@@ -278,7 +278,7 @@ def test_compression_is_known_by_the_bytes_not_by_the_name(tmp_path: Path) -> No
     ("reviews", "match"),
     [
         ([{"asin": "a", "title": "a product"}], "right way round"),
-        ([said("u", "i")], "lower --user-core"),
+        ([said("u", "i")], "--set user_core=2"),
     ],
 )
 def test_what_cannot_be_built_says_what_to_do(made: Any, reviews: list[Any], match: str) -> None:
@@ -390,7 +390,7 @@ def test_features_and_styles_that_are_rare_or_that_most_have_are_left_out_and_to
     reviews = [said(f"u{k}", f"i{k}", "Great case.") for k in range(4)]
     reviews[0]["reviewText"] += " The lid is ugly. The strap is weak."
     reviews[1]["reviewText"] += " The strap is weak."
-    config = AmazonConfig(user_core=1, item_core=1, least_mentions=2, hub_share=0.5)
+    config = AmazonConfig(user_core=1, item_core=1, min_mentions=2, hub_share=0.5)
     dataset = made(reviews, config=config)
     features = {tail for _, _, tail in facts_of(dataset)}
     assert features == {"strap|weak|-1"}
@@ -437,7 +437,7 @@ def test_related_products_are_capped_and_rare_ones_outside_left_out(
         {"asin": "i0", "also_buy": ["x1", "x2", "i1", "i2"]},
         {"asin": "i1", "also_buy": ["x1", "i0"]},
     ]
-    config = AmazonConfig(user_core=1, item_core=1, most_related=3)
+    config = AmazonConfig(user_core=1, item_core=1, max_related=3)
     links = {(h, t) for h, r, t in facts_of(made(reviews, products, config)) if "also_buy" in r}
     assert links == {("i0", "x1"), ("i0", "i1"), ("i1", "x1"), ("i1", "i0")}
 
@@ -456,7 +456,7 @@ def test_repeated_reviews_and_products_count_once_and_are_told(made: Any, notes_
 
 def test_reviews_with_few_stars_are_left_out_when_asked(made: Any) -> None:
     reviews = [said("u", "i"), said("u", "j", overall=2.0)]
-    config = AmazonConfig(user_core=1, item_core=1, positive_from=3)
+    config = AmazonConfig(user_core=1, item_core=1, min_rating=3)
     assert made(reviews, config=config).n_items == 1
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 import loger
 from loger.cli import app
@@ -141,7 +141,7 @@ def test_a_bundle_keeps_it_and_recommends_by_it(model: LOGER, tmp_path: Path) ->
     listed = again.recommend("c1", 20, include="in_stock=no")["item"]
     assert len(listed) and all(int(v[1:]) % 4 == 0 for v in listed)
     assert again.catalogue_.images == model.catalogue_.images
-    asked = ["recommend", str(tmp_path / "b"), "--user", "c1", "--include", "in_stock=no"]
+    asked = ["recommend", str(tmp_path / "b"), "c1", "--include", "in_stock=no"]
     done = CliRunner().invoke(app, asked)
     assert done.exit_code == 0, done.output
     assert listed[0] in done.output or f"Lamp no. {int(listed[0][1:])}" in done.output

@@ -301,7 +301,7 @@ def test_every_key_of_the_file_is_explained_where_it_is(tmp_path: Path) -> None:
         if " = " in line and "#" not in line:
             assert any(part.split()[1] == key for part in head), line
     assert TableMapping.load(path) == mapping.read(path)
-    for key in ("rating", "time", "part", "label", "file", "positive_from", "hub_share"):
+    for key in ("rating", "time", "part", "label", "file", "min_rating", "hub_share"):
         assert any(f"{key} = " in line and line.count("#") for line in lines), key
 
 
@@ -327,9 +327,9 @@ def test_low_ratings_are_left_out_or_said_to_count_like_high_ones() -> None:
     stars = [str(1 + k % 5) for k in range(N_PLAYS)]
     made = from_tables(plays(stars=stars), items=tracks())
     assert made.interactions.ratings is not None and min(made.interactions.ratings) == 3
-    every = replace(made.mapping, positive_from=None)
+    every = replace(made.mapping, min_rating=None)
     told = from_tables(plays(stars=stars), items=tracks(), mapping=every).notes
-    what = "low ratings that count like high ones (positive_from = 4 leaves them out)"
+    what = "low ratings that count like high ones (min_rating = 4 leaves them out)"
     assert [n.count for n in told if n.what == what] == [120]
     high = from_tables(plays(stars=[str(4 + k % 2) for k in range(N_PLAYS)]), items=tracks())
     assert not [n for n in high.notes if "ratings" in n.what]

@@ -161,7 +161,7 @@ def try_one(whole_bundle: Path, folder: Path, seed: int, counts: Counter[str]) -
     shutil.copytree(whole_bundle, place)
     model = LOGER.load(place)
     maker, kept, keys = Maker(model, rng), list[dict[str, Any]](), set[str]()
-    config = ServeConfig(str(place), fold_every=0, watch=0)
+    config = ServeConfig(str(place), merge_interval=0, watch=0)
     with TestClient(
         create_app(config), base_url="http://localhost", raise_server_exceptions=False
     ) as client:

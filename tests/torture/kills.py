@@ -41,7 +41,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 import loger
 from loger.cli import app
@@ -107,8 +107,6 @@ def build(work: Path, new: bool) -> None:
         "--out",
         work / "result",
         "--force",
-        "--name",
-        "shop",
     ]
     command("data", "build", "table", *given)
 
@@ -116,13 +114,13 @@ def build(work: Path, new: bool) -> None:
 def report(work: Path, new: bool) -> None:
     bundle = work.parent / ("one" if new else "other")
     data = work.parent / ("data-one" if new else "data-other")
-    few = ["--users", "10", "--report", work / "result.html"]
+    few = ["--faithfulness", "10", "--report", work / "result.html"]
     command("evaluate", bundle, data, *few)
 
 
 def study(work: Path, new: bool) -> None:
     if new:
-        made = ["--against", "random", "--tasks", "2", "-o", work / "result"]
+        made = ["--methods", "random", "--tasks", "2", "-o", work / "result"]
         command("study", "make", work.parent / "one", *made)
 
 
@@ -136,7 +134,7 @@ def at_one_time() -> None:
 def update(work: Path, new: bool) -> None:
     at_one_time()
     if new:
-        news = ["--interactions", work.parent / "news.csv", "--measure", "0"]
+        news = ["--interactions", work.parent / "news.csv", "--eval-users", "0"]
         command("update", work / "result", *news)
     else:
         shutil.copytree(work.parent / "one", work / "result")
@@ -146,7 +144,7 @@ def fold(work: Path, new: bool) -> None:
     """Events of a store that all runs share: what a bundle holds, its manifest says."""
     at_one_time()
     if new:
-        events = ["--events", work.parent / "events", "--measure", "0"]
+        events = ["--events", work.parent / "events", "--eval-users", "0"]
         command("update", work / "result", *events)
     else:
         shutil.copytree(work.parent / "one", work / "result")

@@ -62,7 +62,7 @@ if __name__ == "__main__":
     bundle = Path(sys.argv[1]) / "shop.bundle"
     saved(bundle, 0)
     user = LOGER.load(bundle).users[0].replace(" ", "%20")
-    local = create_app(ServeConfig(str(bundle), learn=False))
+    local = create_app(ServeConfig(str(bundle), events=False))
     with TestClient(local, base_url="http://127.0.0.1") as client:
         expected = client.get(f"/v1/recommendations?user={user}&k=5").json()["items"]
     with bound_socket("127.0.0.1", 0) as probe:

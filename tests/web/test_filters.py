@@ -9,8 +9,8 @@ import shutil
 import numpy as np
 import polars as pl
 import pytest
+from click.testing import CliRunner
 from fastapi.testclient import TestClient
-from typer.testing import CliRunner
 
 from loger.cli import app as commands
 from loger.errors import LogerError
@@ -115,7 +115,7 @@ def test_two_hundred_random_filters_mean_the_same_everywhere(client, model, bund
         assert [row["item"] for row in answer["items"]] == expected, (include, exclude)
         assert [row["score"] for row in answer["items"]] == pytest.approx(frame["score"].to_list())
         if k % 4 == 0:  # to open the bundle anew each time takes a while
-            told = run("recommend", bundle, "--user", user, "--include", include,
+            told = run("recommend", bundle, user, "--include", include,
                        "--exclude", exclude, *options)  # fmt: skip
             assert [row["item"] for row in told[0]["items"]] == expected, (include, exclude)
         lengths.add(len(expected))
@@ -366,10 +366,10 @@ def test_variety_is_told_over_http_and_changes_no_score_and_no_reason(client, mo
     query = {"user": user, "diversity": 0.7, "at_most": "has_brand=1", "explain": False}
     again = client.get("/v1/recommendations", params=query).json()["items"]
     assert [row["item"] for row in again] == frame["item"].to_list()
-    told = run("recommend", bundle, "--user", user, "--diversity", 0.7, "--at-most", "has_brand=1")
+    told = run("recommend", bundle, user, "--diversity", 0.7, "--at-most", "has_brand=1")
     assert [row["item"] for row in told[0]["items"]] == frame["item"].to_list()
     asked = ["--explain", "--diversity", "0.7", "--at-most", "has_brand=1"]
-    shown = CliRunner().invoke(commands, ["recommend", str(bundle), "--user", user, *asked])
+    shown = CliRunner().invoke(commands, ["recommend", str(bundle), user, *asked])
     assert "left out: " in shown.stdout
     assert "costs " in shown.stdout
 

@@ -50,7 +50,12 @@ def worker_over(bundle: Path, folder: Path, **settings: Any) -> Iterator[TestCli
     place = shutil.copytree(bundle, folder / "shop")
     (folder / "scratch").mkdir()
     config = ServeConfig(
-        str(place), watch=0, fold_every=0, scratch=str(folder / "scratch"), lane=True, **settings
+        str(place),
+        watch=0,
+        merge_interval=0,
+        scratch=str(folder / "scratch"),
+        lane=True,
+        **settings,
     )
     with TestClient(create_app(config), base_url="http://localhost") as client:
         client.headers["X-API-Key"] = settings.get("api_key", "")
@@ -174,7 +179,7 @@ def test_the_lane_is_never_behind_the_bundle_of_its_worker_and_is_asked_only_wit
         assert worker.post("/v1/what-if", json=asked).status_code == 401
         worker.headers["X-API-Key"] = "secret"
         assert answered(worker) == (before[0] + 2, before[1])
-    alone = ServeConfig(str(tmp_path / "shop"), watch=0, learn=False)
+    alone = ServeConfig(str(tmp_path / "shop"), watch=0, events=False)
     with TestClient(create_app(alone), base_url="http://localhost") as client:
         assert client.post("/v1/what-if", json=asked).content == new
 
@@ -237,7 +242,7 @@ def test_the_queue_has_an_end_and_gives_places_back(monkeypatch):
 
 def test_who_is_refused_for_the_load_learns_when_to_come_back(bundle, monkeypatch):
     monkeypatch.setattr(guard, "MAX_WAITING", 0)
-    app = create_app(ServeConfig(str(bundle), watch=0, learn=False))
+    app = create_app(ServeConfig(str(bundle), watch=0, events=False))
     with TestClient(app, base_url="http://localhost") as client:
         refused = client.get("/v1/counterfactual", params={"user": "a", "item": "b"})
     assert (refused.status_code, refused.headers["Retry-After"]) == (503, "1")

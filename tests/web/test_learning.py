@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from fastapi.testclient import TestClient
-from typer.testing import CliRunner
 
 from loger.cli import app as cli
 from loger.data.splits import Split
@@ -41,7 +41,7 @@ def place(bundle: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def client(place: Path) -> Iterator[TestClient]:
-    config = ServeConfig(str(place), fold_every=0)
+    config = ServeConfig(str(place), merge_interval=0)
     with TestClient(create_app(config), base_url="http://localhost") as client:
         yield client
 
@@ -143,7 +143,7 @@ def test_a_batch_that_is_sent_again_counts_once(client, model):
 
 def test_after_a_start_everything_acknowledged_is_there(place, model):
     user = model.users[7]
-    config = ServeConfig(str(place), fold_every=0)
+    config = ServeConfig(str(place), merge_interval=0)
     with TestClient(create_app(config), base_url="http://localhost") as client:
         best = listed(client, user)[0]
         sent(client, {"kind": "interaction", "user": user, "item": best})
@@ -184,12 +184,14 @@ def test_events_need_json_and_from_elsewhere_a_key(client, place):
     assert client.post("/v1/events", json={"events": []}).status_code == 422
     open_ = TestClient(create_app(ServeConfig(str(place), host="0.0.0.0")))
     assert open_.post("/v1/events", json=json.loads(body)).status_code == 403
-    deaf = TestClient(create_app(ServeConfig(str(place), learn=False)), base_url="http://localhost")
+    deaf = TestClient(
+        create_app(ServeConfig(str(place), events=False)), base_url="http://localhost"
+    )
     assert deaf.post("/v1/events", json=json.loads(body)).status_code == 403
 
 
 def test_what_cannot_be_kept_is_not_acknowledged(place):
-    config = ServeConfig(str(place), events="/proc/none/events.sqlite")
+    config = ServeConfig(str(place), events_file="/proc/none/events.sqlite")
     client = TestClient(create_app(config), base_url="http://localhost")
     answer = client.post("/v1/events", json={"events": [{"kind": "user", "user": "x"}]})
     assert answer.status_code == 503
@@ -211,7 +213,7 @@ def test_what_was_kept_is_acknowledged_though_it_cannot_be_followed(client, monk
 
 
 def test_a_folder_that_cannot_be_written_to_holds_up_no_list(place):
-    config = ServeConfig(str(place), events="/proc/none/events.sqlite")
+    config = ServeConfig(str(place), events_file="/proc/none/events.sqlite")
     with TestClient(create_app(config), base_url="http://localhost") as client:
         for _ in range(3):
             user = client.get("/v1/users", params={"limit": 1}).json()["results"][0]["name"]
@@ -245,7 +247,7 @@ def test_liveness_and_readiness(client, place):
 
 def test_items_and_facts_act_when_the_server_has_folded_them(place, model, caplog):
     brand = next(iter(model.graph_.vocabulary.ids("brand")))
-    config = ServeConfig(str(place), fold_every=600)
+    config = ServeConfig(str(place), merge_interval=600)
     with TestClient(create_app(config), base_url="http://localhost") as client:
         item = {"kind": "item", "item": "lamp-9", "label": "Lamp", "facts": {"has_brand": [brand]}}
         taken = {"kind": "interaction", "user": "newcomer", "item": "lamp-9"}
@@ -274,7 +276,7 @@ def test_a_fold_that_fails_is_told_by_health_until_one_succeeds(place, model, mo
             raise LogerError(wrong[0])
 
     monkeypatch.setattr("loger.web.live._Folder._run", run)
-    config = ServeConfig(str(place), fold_every=600)
+    config = ServeConfig(str(place), merge_interval=600)
     with TestClient(create_app(config), base_url="http://localhost") as client:
         assert client.get("/v1/health").json()["status"] == "ok"
         sent(client, {"kind": "item", "item": "lamp-9"})
@@ -364,7 +366,7 @@ def posted(url: str, events: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def test_every_worker_knows_an_event_within_a_second(place, model):
-    with serving(str(place), "--workers", "2", "--fold-every", "0") as (url, _):
+    with serving(str(place), "--workers", "2", "--merge-interval", "0") as (url, _):
         for k in range(3):
             posted(url, [{"kind": "interaction", "user": f"new{k}", "item": model.items[k]}])
             time.sleep(1.0)
@@ -376,7 +378,7 @@ def test_every_worker_knows_an_event_within_a_second(place, model):
 def test_kills_under_load_lose_nothing_acknowledged_and_apply_nothing_twice(place, model):
     acknowledged, n = set[str](), 0
     for _ in range(3):
-        with serving(str(place), "--fold-every", "2") as (url, process):
+        with serving(str(place), "--merge-interval", "2") as (url, process):
             end = time.monotonic() + 4.0
             while time.monotonic() < end:
                 keys = [f"{n + k}" for k in range(10)]
@@ -410,7 +412,7 @@ def other(few: Split, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_two_bundles_side_by_side_and_what_is_kept_of_their_lists(place, other, model):
-    config = ServeConfig(str(place), others=(str(other),), traffic=(0.5, 0.5), fold_every=0)
+    config = ServeConfig(str(place), others=(str(other),), traffic=(0.5, 0.5), merge_interval=0)
     models, traffic = [model, LOGER.load(other)], Traffic((0.5, 0.5))
     with TestClient(create_app(config), base_url="http://localhost") as client:
         ids = {}
@@ -455,7 +457,7 @@ def test_events_reach_both_bundles_and_both_fold_them(place, other, tmp_path, mo
     second = tmp_path / "second"
     shutil.copytree(other, second)
     both = {"others": (str(second),), "traffic": (0.5, 0.5)}
-    config = ServeConfig(str(place), fold_every=600, **both)
+    config = ServeConfig(str(place), merge_interval=600, **both)
     with TestClient(create_app(config), base_url="http://localhost") as client:
         users = model.users[:8]
         item = {"kind": "item", "item": "lamp-9"}
@@ -480,7 +482,7 @@ def test_the_benchmark_of_events_runs_and_loses_nothing(place, tmp_path):
     out = tmp_path / "told.json"
     command = [sys.executable, str(root / "benchmarks" / "events.py"), "--bundle", str(place)]
     command += ["--seconds", "1", "--turns", "1", "--kills", "2", "--between", "2"]
-    command += ["--fold-every", "1", "--ask", "10", "--rate", "250", "--out", str(out)]
+    command += ["--merge-interval", "1", "--ask", "10", "--rate", "250", "--out", str(out)]
     subprocess.run(command, check=True, capture_output=True, timeout=300)
     told = json.loads(out.read_text())
     assert told["cost"]["errors"] == 0 and told["cost"]["acknowledged"] > 100

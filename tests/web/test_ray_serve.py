@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from loger.cli import app
 from loger.errors import LogerError
@@ -22,7 +22,14 @@ def test_other_engines_are_refused(tmp_path, engine):
 
 
 def test_replicas_take_no_events(tmp_path):
-    asked = ["serve", str(tmp_path), "--engine", "ray", "--events", str(tmp_path / "events")]
+    asked = [
+        "serve",
+        str(tmp_path),
+        "--engine",
+        "ray",
+        "--set",
+        f"events_file={tmp_path / 'events'}",
+    ]
     told = CliRunner().invoke(app, asked)
     assert told.exit_code == 2
     assert "replicas on Ray take none" in told.stderr

@@ -1,4 +1,4 @@
-"""The command line: parse, call, show. Heavy imports stay inside the commands."""
+"""The command line: parse, call the library, show. Heavy imports stay inside the commands."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ import atexit
 import gc
 import os
 import sys
-from collections.abc import Callable, Iterable
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-from typer.core import TyperGroup
+import click
 
 from loger import __version__
 from loger.cli import (
@@ -22,117 +20,106 @@ from loger.cli import (
     recommend,
     rules,
     serve,
+    show,
     study,
     update,
 )
 from loger.cli.options import INTERRUPTED
-from loger.errors import BUSY_EXIT, BusyError, LogerError
+from loger.errors import BUSY_EXIT, BusyError, LogerError, nearest
 
 MISTAKE = 2
+TASKS: dict[str, tuple[click.Command, ...]] = {
+    "Start": (demo.demo, data.data, fit.fit),
+    "Use": (
+        recommend.recommend,
+        recommend.explain,
+        recommend.why_not,
+        recommend.what_if,
+        rules.rules,
+    ),
+    "Operate": (serve.serve, update.update, serve.feedback),
+    "Research": (evaluate.evaluate, evaluate.compare, study.study),
+}
+"""The commands that ``loger --help`` lists, by what people use them for."""
 
 
-class Guarded(TyperGroup):
-    """Turns what a person can fix into one line on stderr; bugs keep their traceback."""
+class CommandLine(click.Group):
+    """Lists commands by task, and turns errors that a person can fix into one line on stderr."""
 
-    def invoke(self, ctx: Any) -> Any:
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write one section for each task."""
+        for task, commands in TASKS.items():
+            with formatter.section(task):
+                formatter.write_dl([(c.name or "", c.get_short_help_str(70)) for c in commands])
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        """Find a command, or suggest the nearest one."""
+        if args[0] not in self.commands and not args[0].startswith("-"):
+            near = nearest(args[0], self.list_commands(ctx), 1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise click.UsageError(f"no such command {args[0]!r}{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
         """Run the command; with --debug every error keeps its traceback."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            typer.echo("interrupted", err=True)
-            raise typer.Exit(INTERRUPTED) from None
-        except typer.BadParameter as error:
+            click.echo("interrupted", err=True)
+            raise click.exceptions.Exit(INTERRUPTED) from None
+        except click.UsageError as error:
             where = error.ctx.command_path if error.ctx else "loger"
-            said = error.format_message().rstrip(".")
-            typer.echo(f"error: {said}; see {where} --help", err=True)
-            raise typer.Exit(MISTAKE) from None
+            message = error.format_message().rstrip(".").replace("\n", " ")
+            show.say(f"error: {message}; see {where} --help", err=True)
+            raise click.exceptions.Exit(MISTAKE) from None
         except (LogerError, OSError) as error:
             if ctx.params.get("debug") or isinstance(error, BrokenPipeError):
                 raise
-            from loger.cli.show import say
-
-            say(f"error: {error}", err=True)
+            show.say(f"error: {error}", err=True)
             busy = isinstance(error, BusyError)
-            raise typer.Exit(BUSY_EXIT if busy else MISTAKE) from None
+            raise click.exceptions.Exit(BUSY_EXIT if busy else MISTAKE) from None
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"loger {__version__}")
-        raise typer.Exit
-
-
-def root(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
-    ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
-) -> None:
+@click.group(
+    "loger",
+    cls=CommandLine,
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "max_content_width": 100,
+        "show_default": True,
+    },
+)
+@click.version_option(__version__, message="loger %(version)s")
+@click.option("--debug", is_flag=True, help="Show tracebacks of errors.")
+def app(debug: bool) -> None:
     """Recommendations with true reasons, from interactions and a knowledge graph.
 
-    Start with `loger demo`. From your own tables, `loger data build table` makes a data set, and
-    with --fit a model; `loger recommend` and `loger serve` show its lists and their reasons.
+    Start with `loger demo`. To use your own tables, run `loger data build table`; with --fit it
+    also fits a model. Then `loger recommend` and `loger serve` show recommendations and reasons.
     """
-    precompile.tell()
+    precompile.announce()
 
 
-COMMANDS: dict[str, Callable[..., None]] = {
-    "demo": demo.demo,
-    "fit": fit.fit,
-    "update": update.update,
-    "recommend": recommend.recommend,
-    "explain": recommend.explain,
-    "why-not": recommend.why_not,
-    "what-if": recommend.what_if,
-    "rules": rules.rules,
-    "evaluate": evaluate.evaluate,
-    "compare": evaluate.compare,
-    "serve": serve.serve,
-    "compile": precompile.compile_kernels,
-}
-GROUPS = {"study": study.app, "feedback": serve.feedback_app, "data": data.app}
-
-
-def command_line(names: Iterable[str]) -> typer.Typer:
-    """The command line with some of the commands."""
-    made = typer.Typer(
-        cls=Guarded,
-        no_args_is_help=True,
-        pretty_exceptions_enable=False,
-        rich_markup_mode=None,  # plain help: rich's would load a Markdown parser, in twice the time
-        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    )
-    made.callback()(root)
-    for name in names:
-        if name in GROUPS:
-            made.add_typer(GROUPS[name], name=name)
-        else:
-            made.command(name=name)(COMMANDS[name])
-    return made
-
-
-app = command_line((*COMMANDS, *GROUPS))
+for _commands in TASKS.values():
+    for _command in _commands:
+        app.add_command(_command)
+app.add_command(precompile.compile_kernels)
 
 
 ANSWERING = ("recommend", "explain", "why-not", "what-if", "rules")
-"""Commands that open a bundle, answer, and are done."""
+"""Commands that open a bundle, answer and end."""
 
 
 def main() -> None:
-    """The entry point of the ``loger`` command.
-
-    If a command is named, only that one is built: typer takes 0.13 s for all of them.
-    """
-    named = sys.argv[1:2]
-    alone = bool(named) and named[0] in COMMANDS | GROUPS
+    """The entry point of the ``loger`` command."""
     code: list[int] = []
-    if named and named[0] in ANSWERING:
-        gc.set_threshold(100_000)  # what is imported and read stays, so there is little to collect
-        atexit.register(_leave, code)  # before all others, so it runs after them
+    if sys.argv[1:2] and sys.argv[1] in ANSWERING:
+        gc.set_threshold(100_000)  # imports and the bundle stay, so there is little to collect
+        atexit.register(_leave, code)  # registered first, so it runs last
         if not {"--help", "-h"} & set(sys.argv):
             precompile.start_numba()
     try:
-        (command_line(named) if alone else app)(prog_name="loger")
+        app(prog_name="loger")
     except SystemExit as ended:
         code += [ended.code] if isinstance(ended.code, int) else []
         raise

@@ -1,113 +1,100 @@
-"""``loger data build``: knowledge graphs from raw reviews, or from the tables of a shop."""
+"""``loger data build``: data sets from the tables of a shop, or from raw reviews."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, replace
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
-from loger.cli.options import AsJson, PositiveFrom, setting
+from loger.cli import options, show
+from loger.cli.fit import fit as fit_command
 from loger.errors import DataError
 
 if TYPE_CHECKING:
     from loger.data import Dataset
     from loger.tables.mapping import TableMapping
 
-app = typer.Typer(no_args_is_help=True, help="Build data sets from raw reviews or tables.")
 
-Out = Annotated[Path, typer.Option(metavar="FOLDER", help="The folder to write.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace the data set at FOLDER.")]
-Fit = Annotated[
-    Path | None,
-    setting("Then fit LOGER on it, with all defaults.", "--fit", metavar="BUNDLE"),
-]
-Name = Annotated[str | None, setting("A name for the data set.")]
+@click.group()
+def build() -> None:
+    """Build data sets from tables or raw reviews."""
 
 
-@app.command()
+extractor_ = click.option(
+    "--extractor", metavar="MODULE:FUNCTION", help="Your own extractor of features from texts."
+)
+strict_ = click.option("--strict", is_flag=True, help="Stop at the first invalid row.")
+fit_ = options.new_file("--fit", "bundle", metavar="BUNDLE", help="Then fit a model here.")
+
+
+def _file(name: str, help: str, metavar: str = "FILE", **more: Any) -> Callable[..., Any]:
+    return click.option(name, type=options.PATH, metavar=metavar, help=help, **more)
+
+
+@build.command()
+@_file("--reviews", "Reviews, one JSON object per line.", required=True)
+@_file("--meta", "The catalogue, one JSON object per line.")
+@options.out("FOLDER")
+@click.option(
+    "--preset",
+    type=click.Choice(["cellphones", "grocery", "automotive"]),
+    help="Settings for a data set of the paper.",
+)
+@click.option(
+    "--set",
+    "set_",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A setting, such as min_items=3: user_core, item_core, min_rating, min_mentions, "
+    "min_styles, min_items, hub_share, max_related, category_levels, price_bins or leave_out.",
+)
+@extractor_
+@_file("--mentions", "Features extracted elsewhere: user,item,aspect:opinion:polarity,…")
+@_file("--parts", "The split: a table of user, item and part.")
+@strict_
+@_file("--work", "Keep intermediate results here for later builds.", "FOLDER")
+@click.option("--workers", type=int, metavar="N", help="Processes.  [default: one per core]")
+@fit_
+@options.force("FOLDER")
+@options.json
+@click.pass_context
 def amazon(
-    reviews: Annotated[Path, typer.Option(metavar="FILE", help="Reviews, one JSON per line.")],
-    out: Out,
-    meta: Annotated[Path | None, setting("The catalogue, one JSON per line.")] = None,
-    preset: Annotated[
-        str | None,
-        setting("The settings for a data set of the paper: cellphones, grocery, automotive."),
-    ] = None,
-    user_core: Annotated[int | None, setting("Minimum number of items of a user (5).")] = None,
-    item_core: Annotated[int | None, setting("Minimum number of users of an item (5).")] = None,
-    positive_from: PositiveFrom = None,
-    least_mentions: Annotated[
-        int | None, setting("Minimum number of reviews with a feature (5).")
-    ] = None,
-    least_styles: Annotated[
-        int | None, setting("Minimum number of reviews with a style (5).")
-    ] = None,
-    least_items: Annotated[
-        int | None, setting("Minimum number of items of a brand, category or outside product (2).")
-    ] = None,
-    hub_share: Annotated[
-        float | None,
-        setting("Leave out entities that more than this share of items or users have (0.5)."),
-    ] = None,
-    most_related: Annotated[
-        int | None, setting("Maximum number of also_buy and also_view links per item (50).")
-    ] = None,
-    category_levels: Annotated[int | None, setting("Levels of the category tree (5).")] = None,
-    price_bins: Annotated[int | None, setting("Price quantiles per category (5).")] = None,
-    leave_out: Annotated[
-        list[str] | None, setting("A relation to leave out; may be repeated.")
-    ] = None,
-    extractor: Annotated[
-        str | None,
-        setting("Another extractor of features, as module:function; 'none' for no features."),
-    ] = None,
-    mentions: Annotated[
-        Path | None,
-        setting("A file of features extracted elsewhere: user,item,aspect:opinion:polarity,…"),
-    ] = None,
-    parts: Annotated[
-        Path | None, setting("A file with the split: a table of user, item and part.")
-    ] = None,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Stop at the first broken line.")
-    ] = False,
-    work: Annotated[
-        Path | None,
-        setting("Keep intermediate results here for later builds (FOLDER.work, then deleted)."),
-    ] = None,
-    workers: Annotated[int | None, setting("Number of processes (one per core).")] = None,
-    fit: Fit = None,
-    name: Name = None,
-    force: Force = False,
-    json: AsJson = False,
+    ctx: click.Context,
+    reviews: Path,
+    meta: Path | None,
+    out: Path,
+    preset: str | None,
+    set_: tuple[str, ...],
+    extractor: str | None,
+    mentions: Path | None,
+    parts: Path | None,
+    strict: bool,
+    work: Path | None,
+    workers: int | None,
+    bundle: Path | None,
+    force: bool,
 ) -> None:
     """Build a data set from Amazon reviews.
 
-    The layouts of 2018 and of 2023 are read. To resume an interrupted build, give the same command
-    again. Lines that cannot be used are left out, counted and reported.
+    loger reads the layouts of 2018 and 2023. Run the same command to resume an interrupted build.
+    loger ignores, counts and reports lines it can't use. `--extractor none` extracts no features.
 
     \b
     Examples:
-      loger data build amazon --reviews R.json.gz --meta M.json.gz --out shop.loger
+      loger data build amazon --reviews R.json.gz --meta M.json.gz -o shop.loger
       loger data build amazon --reviews Automotive_5.json.gz --meta meta_Automotive.json.gz
-        --preset automotive --out automotive.loger
+        --preset automotive -o automotive.loger
     """
-    options: dict[str, Any] = {
-        "user_core": user_core, "item_core": item_core, "positive_from": positive_from,
-        "least_mentions": least_mentions, "least_styles": least_styles, "least_items": least_items,
-        "hub_share": hub_share, "most_related": most_related, "category_levels": category_levels,
-        "price_bins": price_bins, "leave_out": tuple(leave_out) if leave_out else None,
-    }  # fmt: skip
-    check_targets(out, fit, force, json)
-    from loger.cli import show
+    check_targets(out, bundle, force)
+    from loger.engine.settings import layered
     from loger.tables.reviews import amazon as builder
-    from loger.tables.reviews.amazon import preset as named
 
-    chosen = None if preset is None else named(preset)
+    chosen = None if preset is None else builder.preset(preset)
     config = builder.AmazonConfig() if chosen is None else chosen.config
     folder = work or out.with_name(out.name + ".work")
     with show.engine("reading") as engine:
@@ -115,55 +102,45 @@ def amazon(
             reviews,
             meta,
             work=folder,
-            config=replace(config, **{k: v for k, v in options.items() if v is not None}),
+            config=layered(config, texts=set_),
             extractor=None if extractor == "none" else extractor or builder.PATTERNS,
             mentions_file=mentions,
             parts_file=parts,
             strict=strict,
             workers=workers or os.cpu_count() or 1,
-            name=name or preset,
+            name=preset,
             progress=engine.progress,
         )
     dataset.save(out)
     if work is None:
         builder.clear(folder)
-    tell(dataset, out, json, None if chosen is None else asdict(chosen.paper), fits=fit is not None)
-    fit_too(out, fit, force)
+    report(dataset, out, None if chosen is None else asdict(chosen.paper), fits=bundle is not None)
+    if bundle is not None:
+        ctx.invoke(fit_command, path=out, out=bundle, force=force)
 
 
-def check_targets(out: Path, bundle: Path | None, force: bool, json: bool) -> None:
-    """Refuse what would stop the save or the fit before anything is built."""
+def check_targets(out: Path, bundle: Path | None, force: bool) -> None:
+    """Refuse whatever would stop the save or the fit, before anything is built."""
     from loger.data import saved
     from loger.store.bundle import check_target
 
     saved.check_target(out, replace=force)
     if bundle is not None:
         check_target(bundle, replace=force)
-        if json:
-            raise DataError(
-                "--fit does not work with --json", remedy="run loger fit --json after it"
-            )
+        if show.wants_json():
+            remedy = "run loger fit --json afterwards"
+            raise DataError("--fit doesn't work with --json", remedy=remedy)
 
 
-def fit_too(out: Path, bundle: Path | None, force: bool) -> None:
-    """Fit a model on what was built, if asked: the command after this one is ``recommend``."""
-    from loger.cli import fit
+def report(dataset: Dataset, out: Path, paper: dict[str, int] | None = None, *, fits: bool) -> None:
+    """Show what was built, next to the paper's figures if there are any.
 
-    if bundle is not None:
-        fit.fit(out, bundle, force=force)
-
-
-def tell(
-    dataset: Dataset, out: Path, json: bool, paper: dict[str, int] | None = None, *, fits: bool
-) -> None:
-    """Show what was built, beside the paper's figures if there are any, and the notes, unless a
-    fit comes next, which tells them."""
-    from loger.cli import show
+    If a fit comes next, it shows the notes.
+    """
     from loger.tables.reviews.amazon import count
 
-    ours = asdict(count(dataset))
-    if json:
-        notes = [asdict(note) for note in dataset.notes]
+    ours, notes = asdict(count(dataset)), [asdict(note) for note in dataset.notes]
+    if show.wants_json():
         names = [relation.name for relation in dataset.relations]
         built = {"name": dataset.name, "out": str(out), "statistics": ours, "paper": paper}
         show.as_json(built | {"relations": names, "notes": notes})
@@ -173,75 +150,76 @@ def tell(
     rows = [[f"#{k}", n, *([] if paper is None else [paper[k]])] for k, n in ours.items()]
     to.print(show.table(columns, rows, dataset.name))
     if fits:
-        to.print(f"\nwritten to {out}; now fitting", markup=False, soft_wrap=True)
+        to.print(f"\nSaved to {out}. Now fitting.", markup=False, soft_wrap=True)
         return
-    if dataset.notes:
-        notes_table = [(n.count, n.what, n.example) for n in dataset.notes]
-        head = ["rows", "what was found and how it was handled", "first"]
-        to.print(show.table(head, notes_table, "\nNotes"))
+    if notes:
+        to.print(show.notes(notes))
     bundle = quote(str(out.with_suffix(".bundle")))
-    next_ = f"loger fit {quote(str(out))} -o {bundle}"
-    to.print(f"\nwritten to {out}; next: {next_}", markup=False, soft_wrap=True)
+    to.print(f"\nSaved to {out}. Next:", markup=False, soft_wrap=True)
+    to.print(f"  loger fit {quote(str(out))} -o {bundle}", markup=False, soft_wrap=True)
 
 
-@app.command()
+@build.command()
+@_file("--interactions", "Table of interactions: CSV, TSV, Parquet or JSON lines.")
+@_file("--items", "Table of items.")
+@_file("--users", "Table of users.")
+@_file("--mapping", "Use this mapping instead of guessing one.", "TOML")
+@options.out("FOLDER")
+@click.option("--user-column", metavar="NAME", help="The column with user IDs.")
+@click.option("--item-column", metavar="NAME", help="The column with item IDs.")
+@click.option("--time-column", metavar="NAME", help="The column with times.")
+@click.option("--propose", is_flag=True, help="Only write the mapping, for you to edit.")
+@extractor_
+@strict_
+@fit_
+@options.force("FOLDER")
+@options.json
+@click.pass_context
 def table(
-    out: Out,
-    interactions: Annotated[
-        Path | None,
-        setting("Table of interactions: CSV, TSV, Parquet or JSON lines.", metavar="FILE"),
-    ] = None,
-    items: Annotated[Path | None, setting("Table of items.", metavar="FILE")] = None,
-    users: Annotated[Path | None, setting("Table of users.", metavar="FILE")] = None,
-    mapping: Annotated[
-        Path | None, setting("A mapping to use instead of proposing one.", metavar="TOML")
-    ] = None,
-    user: Annotated[str | None, setting("The column with the user's id.")] = None,
-    item: Annotated[str | None, setting("The column with the item's id.")] = None,
-    time: Annotated[str | None, setting("The column that says when it was.")] = None,
-    propose: Annotated[
-        bool, typer.Option("--propose", help="Only write the mapping, for you to edit.")
-    ] = False,
-    extractor: Annotated[
-        str | None, setting("Another extractor of features from texts, as module:function.")
-    ] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Stop at the first broken row.")] = False,
-    fit: Fit = None,
-    name: Name = None,
-    force: Force = False,
-    json: AsJson = False,
+    ctx: click.Context,
+    interactions: Path | None,
+    items: Path | None,
+    users: Path | None,
+    mapping: Path | None,
+    out: Path,
+    user_column: str | None,
+    item_column: str | None,
+    time_column: str | None,
+    propose: bool,
+    extractor: str | None,
+    strict: bool,
+    bundle: Path | None,
+    force: bool,
 ) -> None:
     """Build a data set from any tables.
 
-    Proposes what each column becomes, shows it, and writes it to FOLDER.toml. If the proposal is
+    loger guesses what each column means, shows the guess and saves it to FOLDER.toml. If a guess is
     wrong, edit that file and build again with --mapping FOLDER.toml.
 
     \b
     Examples:
-      loger data build table --interactions orders.csv --items items.csv --out shop.loger
-      loger data build table --mapping shop.loger.toml --out shop.loger --force
-      loger data build table --interactions o.csv --items i.csv --out shop.loger --fit shop.bundle
+      loger data build table --interactions orders.csv --items items.csv -o shop.loger
+      loger data build table --mapping shop.loger.toml -o shop.loger --force
+      loger data build table --interactions o.csv --items i.csv -o shop.loger --fit shop.bundle
     """
     if not propose:
-        check_targets(out, fit, force, json)
+        check_targets(out, bundle, force)
     if (mapping is None) == (interactions is None):
-        raise DataError("give either --interactions or --mapping", remedy="see --help")
-    from loger.cli import show
+        raise click.UsageError("give either --interactions or --mapping")
     from loger.tables import table as builder
+    from loger.tables.mapping import read
     from loger.tables.reviews.parts import named_extractor
 
-    more: dict[str, Any] = {}
-    if extractor is not None:
-        more["extractor"] = named_extractor(extractor)
+    more: Any = {} if extractor is None else {"extractor": named_extractor(extractor)}
     with show.working("reading the tables"):
         if mapping is None:
             files = (interactions, items, users)
             mapping = out.with_name(out.name + ".toml")
-            columns = {"user": user, "item": item, "time": time}
-            chosen = proposed(files, mapping, name or out.name.split(".")[0], columns)
+            columns = {"user": user_column, "item": item_column, "time": time_column}
+            chosen = proposed(files, mapping, out.name.split(".")[0], columns)
         else:
-            chosen = existing(mapping, name)
-    if not json:
+            chosen = read(mapping)
+    if not show.wants_json():
         draw(chosen, mapping)
     elif propose:
         show.as_json(asdict(chosen))
@@ -250,8 +228,9 @@ def table(
     with show.working("making the graph"):
         dataset = builder.build(chosen, strict=strict, **more)
     dataset.save(out)
-    tell(dataset, out, json, fits=fit is not None)
-    fit_too(out, fit, force)
+    report(dataset, out, fits=bundle is not None)
+    if bundle is not None:
+        ctx.invoke(fit_command, path=out, out=bundle, force=force)
 
 
 def proposed(
@@ -268,27 +247,17 @@ def proposed(
     before = out.read_text(encoding="utf-8") if out.is_file() else None
     if before not in (None, mapping.toml_of(proposal, out)):
         kept = out.with_name(out.name + ".old")
-        write_text(kept, before or "")  # first, for it may have been edited by hand
-        typer.echo(f"note: the mapping that was in {out} is kept in {kept}", err=True)
+        write_text(kept, before or "")  # first: it may have been edited by hand
+        click.echo(f"note: the previous {out} is kept as {kept}", err=True)
     mapping.write(proposal, out)
     return proposal
 
 
-def existing(path: Path, name: str | None) -> TableMapping:
-    """The mapping in a file, under another name if one is given."""
-    from loger.tables import mapping
-
-    found = mapping.read(path)
-    return replace(found, name=name or found.name)
-
-
 def draw(mapping: TableMapping, path: Path) -> None:
     """Show a mapping."""
-    from loger.cli import show
-
     columns = ["table", "column", "becomes", "relation", "why"]
     to = show.console()
     to.print(show.table(columns, mapping.rows(), "Mapping"))
-    to.print(f"what users do is called {mapping.interaction!r}", markup=False)
-    remedy = f"edit it and build with --mapping {quote(str(path))}"
-    to.print(f"in {path}; {remedy}\n", markup=False, soft_wrap=True)
+    to.print(f"interactions are called {mapping.interaction!r}", markup=False)
+    to.print(f"Saved to {path}. To change it, edit that file and build again with", markup=False)
+    to.print(f"  --mapping {quote(str(path))}\n", markup=False, soft_wrap=True)

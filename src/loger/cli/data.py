@@ -1,143 +1,144 @@
-"""``loger data``: look at data sets and convert them."""
+"""``loger data``: look at data sets, convert and split them."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
-from loger.cli import build
-from loger.cli.options import (
-    AsJson,
-    Format,
-    How,
-    PositiveFrom,
-    Source,
-    TestShare,
-    ValidationShare,
-    read,
-)
+from loger.cli import build, options, show
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from loger.data import Dataset
 
-app = typer.Typer(no_args_is_help=True, help="Look at data sets, convert, split and build them.")
-app.add_typer(build.app, name="build")
+
+@click.group()
+def data() -> None:
+    """Build, look at, convert and split data sets."""
 
 
-@app.command()
-def inspect(
-    path: Source, format: Format = None, positive_from: PositiveFrom = None, json: AsJson = False
-) -> None:
+data.add_command(build.build)
+
+
+@data.command()
+@options.source
+@options.format_
+@options.min_rating
+@options.json
+def inspect(path: Path, format: str | None, min_rating: float | None) -> None:
     """Show what is in a data set.
 
-    Entities by type, relations with their degrees and largest hubs, interactions, and notes on
-    rows that were changed or left out.
+    Entities by type, relations with their degrees and largest hubs, interactions, and notes on rows
+    that were changed or ignored.
 
     \b
     Examples:
       loger data inspect my-shop
-      loger data inspect ratings.csv --positive-from 4
+      loger data inspect ratings.csv --min-rating 4
       loger data inspect my-shop --json | jq .relations
     """
-    dataset = read(path, format, positive_from)
-    from loger.cli import show
+    dataset = options.read(path, format, min_rating)
     from loger.data.statistics import statistics
 
     with show.working("counting"):
         counts = statistics(dataset)
-    show.result(counts, draw, json)
+    show.result(counts, draw)
 
 
-@app.command()
+@data.command()
+@options.source
+@options.out("FOLDER")
+@click.option(
+    "--to",
+    type=click.Choice(["loger", "recbole"]),
+    default="loger",
+    help="loger's Parquet files, or RecBole's atomic files.",
+)
+@options.format_
+@options.min_rating
+@options.force("FOLDER")
+@options.json
 def convert(
-    path: Source,
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="The folder to write.")],
-    format: Format = None,
-    positive_from: PositiveFrom = None,
-    to: Annotated[
-        Literal["loger", "recbole"],
-        typer.Option(help="Our own Parquet files, or RecBole's atomic files."),
-    ] = "loger",
-    force: Annotated[bool, typer.Option("--force", help="Replace the data set at OUT.")] = False,
-    json: AsJson = False,
+    path: Path, out: Path, to: str, format: str | None, min_rating: float | None, force: bool
 ) -> None:
     """Write a data set as Parquet files, or as RecBole's atomic files.
 
     \b
     Examples:
-      loger data convert my-shop my-shop.loger
-      loger data convert my-shop my-shop.recbole --to recbole
+      loger data convert my-shop -o my-shop.loger
+      loger data convert my-shop -o my-shop.recbole --to recbole
     """
     from loger.data import saved
 
     if to == "recbole":
-        _to_recbole(read(path, format, positive_from), out, json)
+        _to_recbole(options.read(path, format, min_rating), out)
         return
     saved.check_target(out, replace=force)
-    dataset = read(path, format, positive_from)
-    _save(dataset, out, json)
+    _save(options.read(path, format, min_rating), out)
 
 
-@app.command()
+@data.command()
+@options.source
+@options.out("FOLDER")
+@options.split
+@options.test
+@click.option(
+    "--validation",
+    type=float,
+    default=0.1,
+    metavar="SHARE",
+    help="Share of the rest to learn rule weights from.",
+)
+@options.seed
+@options.force("FOLDER")
+@options.json
 def split(
-    path: Source,
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="The folder to write.")],
-    how: How = "auto",
-    test: TestShare = 0.2,
-    validation: ValidationShare = 0.1,
-    seed: Annotated[int, typer.Option(help="Seed of a random split.")] = 0,
-    format: Format = None,
-    positive_from: PositiveFrom = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the data set at OUT.")] = False,
-    json: AsJson = False,
+    path: Path, out: Path, how: str, test: float, validation: float, seed: int, force: bool
 ) -> None:
     """Write a data set with a fixed split.
 
-    Whoever reads it holds out the same interactions: each user's latest if there are times, else
-    random ones; a split that the data have is kept, unless --split says otherwise.
+    Every command that reads it holds out the same interactions: each user's latest if there are
+    times, otherwise random ones. loger keeps a split that the data already has, unless you set
+    --split.
 
     \b
     Example:
-      loger data split my-shop my-shop.split --split random --seed 7
+      loger data split my-shop -o my-shop.split --split random --seed 7
     """
     from loger.data import saved
 
     saved.check_target(out, replace=force)
-    dataset = read(path, format, positive_from)
+    dataset = options.read(path, None, None)
     from loger.data import split as divide
 
     parts = divide(dataset, how, test=test, validation=validation, seed=seed)  # type: ignore[arg-type]
-    _save(parts.marked(), out, json, parts.sizes)
+    _save(parts.marked(), out, parts.sizes)
 
 
-def _to_recbole(dataset: Dataset, out: Path, json: bool) -> None:
+def _to_recbole(dataset: Dataset, out: Path) -> None:
     """Write RecBole's files and show what was written."""
-    from loger.cli import show
     from loger.data.readers import recbole
 
     rows = recbole.write(dataset, out)
-    if json:
+    if show.wants_json():
         show.as_json({"name": dataset.name, "out": str(out), "rows": rows})
         return
     lost = rows.pop("left out")
     show.console().print(show.table(["file", "rows"], [(k, f"{n:,}") for k, n in rows.items()]))
     if lost:
-        typer.echo(f"note: {lost:,} facts that single interactions tell are left out", err=True)
-    typer.echo(f"written to {out}")
+        click.echo(f"note: {lost:,} facts about single interactions are ignored", err=True)
+    click.echo(f"written to {out}")
 
 
-def _save(dataset: Dataset, out: Path, json: bool, parts: dict[str, int] | None = None) -> None:
+def _save(dataset: Dataset, out: Path, parts: dict[str, int] | None = None) -> None:
     """Write a data set and show what was written."""
     dataset.save(out)
     files = {p.name: p.stat().st_size for p in sorted(out.glob("*.parquet"))}
-    from loger.cli import show
-
-    if json:
+    if show.wants_json():
         notes = [asdict(note) for note in dataset.notes]
         written = {"name": dataset.name, "out": str(out), "files": files, "notes": notes}
         show.as_json(written if parts is None else written | {"parts": parts})
@@ -147,14 +148,12 @@ def _save(dataset: Dataset, out: Path, json: bool, parts: dict[str, int] | None 
     if parts is not None:
         lines.append(", ".join(f"{n:,} {part}" for part, n in parts.items()))
     for line in lines:
-        show.console().print(str(line), markup=False, soft_wrap=True)
+        show.console().print(str(line), markup=False)
 
 
 def draw(counts: dict[str, Any]) -> None:
     """Show the statistics of a data set."""
     from rich.markup import escape
-
-    from loger.cli import show
 
     to = show.console()
     to.print(
@@ -180,16 +179,11 @@ def draw(counts: dict[str, Any]) -> None:
     to.print(show.table(columns, relations, "\nRelations"))
     _draw_interactions(counts, to)
     if counts["notes"]:
-        notes = [(n["count"], n["what"], n["example"]) for n in counts["notes"]]
-        to.print(
-            show.table(["rows", "what was found and how it was handled", "first"], notes, "\nNotes")
-        )
+        to.print(show.notes(counts["notes"]))
 
 
 def _draw_interactions(counts: dict[str, Any], to: Console) -> None:
     """How many interactions users and items have, and what is known of them."""
-    from loger.cli import show
-
     rows = [
         (name, s["min"], s["median"], s["mean"], s["max"], s["none"])
         for name, s in (("user", counts["per_user"]), ("item", counts["per_item"]))

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
-from loger.cli.options import AsJson
-from loger.cli.serve import serve as open_app
+from loger.cli import data as data_commands
+from loger.cli import options, show
+from loger.cli import serve as serving
 from loger.errors import DataError
 
 if TYPE_CHECKING:
@@ -19,24 +20,26 @@ if TYPE_CHECKING:
 FILES = {"data": "data", "bundle": "bundle", "report": "report.html"}
 
 
-def demo(
-    out: Annotated[
-        Path, typer.Option(metavar="FOLDER", help="The folder to write data, bundle and report to.")
-    ] = Path("loger-demo"),
-    seed: Annotated[int, typer.Option(help="Seed of the shop.")] = 0,
-    serve: Annotated[bool, typer.Option("--serve", help="Then serve the web app.")] = False,
-    json: AsJson = False,
-) -> None:
+@click.command()
+@options.out(
+    "FOLDER", "Folder for the data, bundle and report.", required=False, default="loger-demo"
+)
+@click.option("--seed", type=int, default=0, help="Random seed of the shop.")
+@click.option("--serve", is_flag=True, help="Then serve the web app.")
+@options.verbose
+@options.json
+@click.pass_context
+def demo(ctx: click.Context, out: Path, seed: int, serve: bool, verbose: bool) -> None:
     """Show loger at work on a small invented shop.
 
-    The true rules of the shop are known. The demo fits a model on the earlier purchases, evaluates
-    it on the latest against five controls, and shows the strongest rules, three people with what
-    is recommended to them and why, and what would change without one purchase. The model that it
-    writes has then learned from the latest purchases too.
+    We know why people buy in this shop. The demo fits a model to the earlier purchases, evaluates
+    it on the later ones next to five baselines, and shows what one customer is recommended and why.
+    The bundle that it saves has then learned from the later purchases too.
 
     \b
     Examples:
       loger demo
+      loger demo --verbose
       loger demo --seed 7 --json
       loger demo --serve
     """
@@ -48,7 +51,6 @@ def demo(
         from loger.web.config import check_installed
 
         check_installed()
-    from loger.cli import show
     from loger.data import split
     from loger.data.demo import shop
     from loger.evaluation.assess import tell
@@ -68,18 +70,16 @@ def demo(
     ready.save(bundle, record=asdict(replace(how, hold_out=False)))
     story.assessment.write(report, tried=model.tried_, command=f"loger demo --seed {seed}")
     files = {name: str(out / file) for name, file in FILES.items()}
-    show.result(story.content | {"files": files}, draw, json)
+    show.result(story.content | {"files": files}, draw)
     if serve:
-        open_app([bundle])
+        ctx.invoke(serving.serve, bundles=(bundle,))
 
 
 def draw(story: dict[str, Any]) -> None:
     """Show the whole story: the shop, people and reasons, then rules and how good it all is."""
-    from loger.cli import data, show
-
     to = show.console()
     to.print("[bold]An invented shop[/bold]: people buy by rules that we know; loger was not told.")
-    data.draw(story["statistics"])
+    data_commands.draw(story["statistics"])
     parts = ", ".join(f"{n:,} {part}" for part, n in story["split"].items())
     to.print(
         f"\n[bold]Split[/bold] by time, each user's latest purchases held out: {parts}.\n"
@@ -100,16 +100,12 @@ def draw(story: dict[str, Any]) -> None:
 
 
 def _draw_rules(story: dict[str, Any], to: Console) -> None:
-    from loger.cli import show
-
     rows = [(f"{r['weight']:.2f}", r["sentence"], r["remark"]) for r in story["rules"]]
     to.print(show.table(["weight", "rule", ""], rows[:8], "\nStrongest rules"))
     to.print("planted: people in this shop really buy by this rule.")
 
 
 def _draw_controls(story: dict[str, Any], to: Console) -> None:
-    from loger.cli import show
-
     rows = [
         (name, f"{100 * mean:.1f}", f"[{100 * low:.1f}, {100 * high:.1f}]")
         for name, (mean, low, high) in story["models"].items()
@@ -196,7 +192,7 @@ def _next(story: dict[str, Any], files: dict[str, str]) -> str:
 Report for a browser: {files["report"]}   model: {files["bundle"]}   data: {files["data"]}
 
 Next (this model knows what people bought later, marked ✓ above, so its lists differ)
-  loger recommend {bundle} --user {user} --explain
+  loger recommend {bundle} {user} --explain
   loger explain {bundle} {user} {item}
   loger serve {bundle}
 

@@ -1,29 +1,17 @@
-"""How good models are: ``loger evaluate`` for one that is fitted, ``loger compare`` for several
-methods on one data set."""
+"""``loger evaluate``: how good a fitted model is; ``loger compare``: several methods on one data
+set."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from json import loads
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
-from loger.cli.options import (
-    AsJson,
-    Bundle,
-    EngineName,
-    Format,
-    Length,
-    PositiveFrom,
-    Samples,
-    Source,
-    listed,
-    opened,
-    read,
-    setting,
-)
+from loger.cli import options, show
 from loger.errors import LogerError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -33,166 +21,179 @@ if TYPE_CHECKING:
     from loger.metrics.report import Report
     from loger.model import LOGER
 
-CONTROLS = "mostpop,itemknn,ease"
 SOME_FAILED = 1
+FAITHFUL_USERS = 50
 KNOWN = (
     "mostpop, itemknn, p3alpha, rp3beta, ease, slim, itemknn-recency, rp3beta-recency, "
     "ease-recency, slim-recency, sequence, collective, collective-recency, ials, lightgcn, sasrec, "
     "encoder, cke, ripplenet, kgat, heteroembed, pgpr, pgpr-free, cafe, loger, loger-paper, "
     "paper-literal"
 )
-"""The names of loger.evaluation.methods.METHODS, written out so that --help loads nothing heavy."""
+"""The names of loger.evaluation.methods.METHODS, written out to keep --help fast."""
 
 
+@click.command()
+@options.bundle
+@options.source
+@options.new_file("--report", metavar="HTML", help="Write a report to this file.")
+@click.option(
+    "--methods",
+    default="mostpop,itemknn,ease",
+    metavar="NAMES",
+    help="Baselines from loger compare, separated by commas; or none.",
+)
+@click.option(
+    "--faithfulness",
+    "faithful",
+    type=click.IntRange(0),
+    metavar="USERS",
+    help="Measure how faithful the reasons of this many users are; 0 doesn't.  [default: 50 with "
+    "--report, else 0]",
+)
+@click.option(
+    "--ablation",
+    is_flag=True,
+    help="Also refit with at most 0, 10, …, 50 hidden pairs per user.",
+)
+@click.option("--protocol", type=options.protocol, default="full", help="How to rank.")
+@options.length
+@options.seed
+@options.engine
+@options.json
 def evaluate(
-    bundle: Bundle,
-    path: Source,
-    report: Annotated[
-        Path | None,
-        setting("Write a report to this file.", metavar="HTML"),
-    ] = None,
-    against: Annotated[
-        str,
-        typer.Option(help="Methods of loger compare to put beside it, with commas; or none."),
-    ] = CONTROLS,
-    faithful: Annotated[
-        bool | None,
-        setting(
-            "Measure how faithful reasons are. Default: only with --report.",
-            "--faithfulness/--no-faithfulness",
-        ),
-    ] = None,
-    users: Annotated[int, typer.Option(min=1, help="Users to measure faithfulness on.")] = 50,
-    ablation: Annotated[
-        bool,
-        typer.Option(
-            "--ablation",
-            help="Refit with at most 0, 10, …, 50 hidden pairs per user, and plot the accuracy.",
-        ),
-    ] = False,
-    protocol: Annotated[str, typer.Option(help="full or sampled-100.")] = "full",
-    k: Length = 10,
-    seed: Annotated[int, typer.Option(help="Seed for intervals and samples.")] = 0,
-    samples: Samples = 1000,
-    engine: EngineName = "threads",
-    format: Format = None,
-    positive_from: PositiveFrom = None,
-    json: AsJson = False,
+    bundle: Path,
+    path: Path,
+    report: Path | None,
+    methods: str,
+    faithful: int | None,
+    ablation: bool,
+    protocol: str,
+    k: int,
+    seed: int,
+    engine: str,
 ) -> None:
-    """Evaluate a model on the test part of its data.
+    """Evaluate a model on the test part of its data set.
 
-    The split is that of loger fit; other data, or another split, are refused. The methods beside
-    it have their default settings; loger compare tunes them.
+    loger uses the split of the fit, and refuses other data or another split. The baselines have
+    their default settings; loger compare tunes them.
 
     \b
     Examples:
       loger evaluate my-shop.bundle my-shop
       loger evaluate my-shop.bundle my-shop --report my-shop.html
-      loger evaluate my-shop.bundle my-shop --against ease,pgpr --json
+      loger evaluate my-shop.bundle my-shop --methods ease,pgpr --json
     """
-    names = [] if against == "none" else listed(against)
+    names = [] if methods == "none" else options.names(methods)
     check_methods(names)
-    model = opened(bundle, engine)
-    split, record = held_out(model, bundle, path, format, positive_from)
-    from loger.cli import show
+    model = options.opened(bundle, engine)
+    split, record = held_out(model, bundle, path)
     from loger.evaluation.assess import assess
 
-    faithful = report is not None if faithful is None else faithful
+    if faithful is None:
+        faithful = 0 if report is None else FAITHFUL_USERS
     with show.engine("preparing", model.engine) as works_on:
         assessment = assess(
             model,
             split,
             names,
-            faithful_users=users if faithful else None,
+            faithful_users=faithful or None,
             ablation=ablation,
             k=k,
             protocol=protocol,  # type: ignore[arg-type]
             seed=seed,
-            samples=samples,
             engine=works_on,
             progress=works_on.progress,
         )
         if report is not None:
             command = "loger " + " ".join(sys.argv[1:])
             assessment.write(report, tried=record.tried, command=command)
-    if json:
+    if show.wants_json():
         show.as_json(assessment.as_dict() | {"report": None if report is None else str(report)})
     else:
         draw(assessment, report)
 
 
-def held_out(
-    model: LOGER, bundle: Path, path: Path, format: str | None, positive_from: float | None
-) -> tuple[Split, FitRecord]:
-    """The split that a bundle was fitted on, from its data, and the record of that fit."""
+def held_out(model: LOGER, bundle: Path, path: Path) -> tuple[Split, FitRecord]:
+    """The split that a bundle was fitted on, from its data set, and the record of that fit."""
     from loger.evaluation.evaluate import FitRecord
 
     record = FitRecord.read(bundle)
-    dataset = read(path, format or record.format, positive_from or record.positive_from)
+    dataset = options.read(path, record.format, record.min_rating)
     return record.split_of(dataset, model, bundle), record
 
 
 def draw(assessment: Assessment, report_file: Path | None) -> None:
     """Show what was measured."""
-    from loger.cli import show
-
     draw_report(assessment.report, assessment.report.protocol)
     if assessment.untuned:
         show.say(f"not tuned, with default settings: {', '.join(assessment.untuned)}")
     for measured in assessment.faithfulness[:1]:
         show.say("\n" + measured.table())
     if report_file is not None:
-        typer.echo(f"\nreport in {report_file}")
+        click.echo(f"\nreport in {report_file}")
 
 
 def draw_report(report: Report, protocol: str) -> None:
     """Show the table of a report under a line that says what was measured."""
-    from loger.cli import show
-
     users = f"{len(report.users):,} users"
     show.say(f"{report.dataset}, {protocol} ranking, {report.part}, {users}, %")
     show.say(report.table())
 
 
-# ── loger compare ───────────────────────────────────────────────────────────────────────
-
-
+@click.command()
+@options.source
+@click.option("--methods", required=True, metavar="NAMES", help=f"Separated by commas: {KNOWN}.")
+@options.out("FOLDER", "Folder for tables and results.  [default: compare-NAME]", required=False)
+@click.option(
+    "--eval-on",
+    type=click.Choice(["test", "validation"]),
+    default="test",
+    help="The part to evaluate on.",
+)
+@click.option(
+    "--protocol",
+    "protocols",
+    type=options.protocol,
+    multiple=True,
+    default=["full"],
+    help="How to rank; repeatable.",
+)
+@click.option(
+    "--set",
+    "set_",
+    multiple=True,
+    metavar="METHOD.NAME=VALUE",
+    help="A setting of a method, which then isn't tuned.",
+)
+@click.option(
+    "--tune/--no-tune",
+    default=None,
+    help="Tune all methods on validation, or none.  [default: those that take minutes]",
+)
+@options.length
+@options.seed
+@options.engine
+@options.min_rating
+@options.json
 def compare(
-    path: Source,
-    methods: Annotated[str, setting(f"Names, separated by commas: {KNOWN}.")],
-    out: Annotated[
-        Path | None,
-        setting("Folder for tables and results (compare-NAME)."),
-    ] = None,
-    part: Annotated[str, typer.Option(help="What to evaluate on: test or validation.")] = "test",
-    protocol: Annotated[
-        list[str], typer.Option(help="How to rank: full or sampled-100; may be repeated.")
-    ] = ["full"],  # noqa: B006
-    set_: Annotated[
-        list[str],
-        typer.Option("--set", metavar="METHOD.NAME=VALUE", help="A setting; it is not tuned then."),
-    ] = [],  # noqa: B006
-    tune: Annotated[
-        bool | None,
-        setting(
-            "Tune all methods on validation, or none. Default: those whose grid takes "
-            "minutes; for the others see docs/how-to/evaluate.md."
-        ),
-    ] = None,
-    k: Length = 10,
-    seed: Annotated[int, typer.Option(help="Seed for the split, the fits and samples.")] = 0,
-    samples: Samples = 1000,
-    engine: EngineName = "threads",
-    format: Format = None,
-    positive_from: PositiveFrom = None,
-    json: AsJson = False,
+    path: Path,
+    methods: str,
+    out: Path | None,
+    eval_on: str,
+    protocols: tuple[str, ...],
+    set_: tuple[str, ...],
+    tune: bool | None,
+    k: int,
+    seed: int,
+    engine: str,
+    min_rating: float | None,
 ) -> None:
     """Fit several methods and compare them in one table.
 
-    All are evaluated on the same users and candidates. Means are in percent, with 95 % intervals
-    over users; p is that of the paired difference from the best. Results are kept: the same
-    command, resumed or with one more method, runs only what is missing. A method that fails is
-    named and does not stop the others.
+    All methods rank the same candidates for the same users. Means are percentages, with 95%
+    intervals over users; p tests the paired difference from the best. loger keeps results, so the
+    same command resumes, and with one more method runs only that one. If a method fails, loger says
+    so and continues with the others.
 
     \b
     Examples:
@@ -202,8 +203,7 @@ def compare(
     from loger.engine import engine_named
 
     settings, on = method_settings(set_), engine_named(engine)
-    dataset = read(path, format, positive_from)
-    from loger.cli import show
+    dataset = options.read(path, None, min_rating)
     from loger.data import split
     from loger.evaluation.compare import compare as run
 
@@ -211,32 +211,29 @@ def compare(
     with show.engine("preparing", on) as works_on:
         compared = run(
             split(dataset, seed=seed),
-            listed(methods),
+            options.names(methods),
             folder,
-            part=part,  # type: ignore[arg-type]
-            protocols=protocol,  # type: ignore[arg-type]
+            part=eval_on,  # type: ignore[arg-type]
+            protocols=protocols,  # type: ignore[arg-type]
             settings=settings,
             tune=tune,
             k=k,
             seed=seed,
-            samples=samples,
             engine=works_on,
             progress=works_on.progress,
         )
-    if json:
-        from json import loads
-
+    if show.wants_json():
         reports = {name: loads(report.to_json()) for name, report in compared.reports.items()}
         show.as_json({"failures": dict(compared.failures), "reports": reports})
     else:
         for ranking, report in compared.reports.items():
             draw_report(report, ranking)
-            typer.echo()
-        typer.echo(f"written to {folder}")
+            click.echo()
+        click.echo(f"Saved to {folder}")
     for name, error in compared.failures.items():
         show.say(f"error: {name} failed: {error} (see {folder / name}.error.txt)", err=True)
     if compared.failures:
-        raise typer.Exit(SOME_FAILED)
+        raise click.exceptions.Exit(SOME_FAILED)
 
 
 def check_methods(names: Sequence[str]) -> None:
@@ -246,7 +243,7 @@ def check_methods(names: Sequence[str]) -> None:
             raise UnknownNameError("method", name, KNOWN.split(", "))
 
 
-def method_settings(texts: list[str]) -> dict[str, dict[str, Any]]:
+def method_settings(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
     """METHOD.NAME=VALUE as {method: {name: value}}, values as in every other command."""
     from loger.engine.settings import parsed
 
@@ -254,5 +251,5 @@ def method_settings(texts: list[str]) -> dict[str, dict[str, Any]]:
     by_method = parsed(texts, form)
     for method, values in by_method.items():
         if not isinstance(values, dict):
-            raise LogerError(f"a setting is written {form}, got {method}={values}")
+            raise LogerError(f"--set takes {form}, got {method}={values}")
     return by_method

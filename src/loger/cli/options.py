@@ -6,100 +6,139 @@ import os
 from collections.abc import Callable, Container
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from tempfile import TemporaryFile
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
+
+from loger.cli import show
+from loger.errors import DataError
 
 if TYPE_CHECKING:
     from loger.data import Dataset
     from loger.model import LOGER
 
+INTERRUPTED = 130  # 128 + SIGINT, as in shells
+PATH: Any = click.Path(path_type=Path)
 
-def setting(help: str, *names: str, **more: Any) -> Any:
-    """An option without a default to show: either it has none, or its help says it."""
-    return typer.Option(*names, help=help, show_default=False, **more)
+source = click.argument("path", type=PATH)
+bundle = click.argument("bundle", type=PATH)
+user = click.argument("user")
+item = click.argument("item")
+
+FORMATS = ("saved", "plain", "rdf", "recbole", "pgpr", "kgat", "dbpedia", "sentiment")
+format_ = click.option(
+    "--format", type=click.Choice(FORMATS), help="Format of PATH, if several formats match."
+)
+min_rating = click.option(
+    "--min-rating", type=float, metavar="RATING", help="Interactions rated lower count as dislikes."
+)
+json = click.option(
+    "--json",
+    is_flag=True,
+    expose_value=False,
+    callback=lambda ctx, _, wanted: ctx.meta.update({show.JSON: wanted}),
+    help="Print JSON.",
+)
+language = click.option(
+    "--language", type=click.Choice(["en", "de", "es"]), help="Language of the reasons."
+)
+wording = click.option("--wording", type=PATH, metavar="TOML", help="A file with your own wording.")
+style = click.option(
+    "--style",
+    type=click.Choice(["tile", "sentence", "debug"]),
+    default="sentence",
+    help="How much each reason says: a few words, a sentence, or every number.",
+)
+paths = click.option(
+    "--paths", type=click.IntRange(0), default=0, metavar="N", help="Also show the N best paths."
+)
+length = click.option(
+    "-k", type=click.IntRange(1), default=10, metavar="N", help="Number of recommendations."
+)
+seed = click.option("--seed", type=int, default=0, help="Random seed.")
+test = click.option(
+    "--test",
+    type=float,
+    default=0.2,
+    metavar="SHARE",
+    help="Share of each user's interactions to hold out for testing.",
+)
+split = click.option(
+    "--split",
+    "how",
+    type=click.Choice(["auto", "given", "time", "random"]),
+    default="auto",
+    help="How to choose held-out interactions.",
+)
+protocol = click.Choice(["full", "sampled-100"])
+host = click.option(
+    "--host", default="127.0.0.1", help="Address to listen on; 0.0.0.0 accepts other machines."
+)
+engine = click.option(
+    "--engine",
+    default="threads",
+    metavar="NAME",
+    help="Where to run: threads[=N], processes[=N], ray or ray=ADDRESS.",
+)
+verbose = click.option("-v", "--verbose", is_flag=True, help="Show all details.")
 
 
-Source = Annotated[
-    Path,
-    typer.Argument(
-        metavar="PATH", help="A folder in any format that loger reads, or one interactions.csv."
-    ),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Format = Annotated[
-    str | None,
-    setting(
-        "The format, if a folder fits several: saved, plain, rdf, recbole, pgpr, kgat, "
-        "dbpedia or sentiment."
-    ),
-]
-Bundle = Annotated[
-    Path, typer.Argument(metavar="BUNDLE", help="A folder with a model that loger fit wrote.")
-]
-Language = Annotated[
-    str | None,
-    setting("Language of the reasons: en, de or es."),
-]
-WordingFile = Annotated[
-    Path | None,
-    setting("A TOML file of your own words.", "--wording", metavar="FILE"),
-]
-Length = Annotated[int, typer.Option("-k", min=1, help="How many items a list has.")]
-How = Annotated[
-    str, typer.Option("--split", help="How to hold out items: auto, given, time or random.")
-]
-TestShare = Annotated[
-    float, typer.Option("--test", help="Share of each user's items to hold out for testing.")
-]
-ValidationShare = Annotated[
-    float, typer.Option("--validation", help="Share of the rest to learn rule weights from.")
-]
-PositiveFrom = Annotated[
-    float | None,
-    setting("Keep only interactions with at least this rating."),
-]
-
-Samples = Annotated[int, typer.Option(min=10, help="Number of bootstrap samples.")]
-Host = Annotated[
-    str, typer.Option(help="The address to listen at; 0.0.0.0 lets other machines in.")
-]
-Port = Annotated[int, typer.Option(min=0, max=65535, help="0 takes any free port.")]
-EngineName = Annotated[
-    str,
-    typer.Option(
-        "--engine",
-        metavar="NAME",
-        help="Where the work runs: threads[=N], processes[=N], ray or ray=ADDRESS.",
-    ),
-]
-INTERRUPTED = 130  # 128 + SIGINT, as shells have it
+def port(default: int) -> Callable[..., Any]:
+    """The option for a server's port."""
+    kind = click.IntRange(0, 65535)
+    return click.option("--port", type=kind, default=default, help="0 picks a free port.")
 
 
-def listed(text: str) -> list[str]:
-    """Names that are separated by commas."""
+def out(metavar: str, help: str = "Where to write it.", **more: Any) -> Callable[..., Any]:
+    """The option for what a command writes; it is required unless ``more`` says otherwise."""
+    return new_file("-o", "--out", **{"required": True, "metavar": metavar, "help": help} | more)
+
+
+def new_file(*names: str, **more: Any) -> Callable[..., Any]:
+    """An option for something to write; an unwritable place is refused before any work starts."""
+    return click.option(*names, type=PATH, callback=_writable, **more)
+
+
+def _writable(ctx: object, param: object, path: Path | None) -> Path | None:
+    if path is not None:
+        folder = next(parent for parent in path.absolute().parents if parent.exists())
+        try:
+            with TemporaryFile(dir=folder):
+                pass
+        except OSError as error:
+            raise DataError(
+                f"cannot be written ({error.strerror})", path=path, remedy="choose another place"
+            ) from None
+    return path
+
+
+def force(metavar: str) -> Callable[..., Any]:
+    """The option to overwrite what is there."""
+    return click.option("--force", is_flag=True, help=f"Replace {metavar} if it exists.")
+
+
+def names(text: str) -> list[str]:
+    """Names separated by commas."""
     return [name.strip() for name in text.split(",")]
 
 
-def read(path: Path, format: str | None, positive_from: float | None) -> Dataset:
-    """The data set at a path, with a sign of life while it is being read."""
-    from loger.cli import show
-    from loger.data import load
-
+def read(path: Path, format: str | None, min_rating: float | None) -> Dataset:
+    """The data set at a path."""
     with show.working(f"reading {path}"):
-        # load checks the format's name itself, and suggests the nearest one
-        return load(path, format=format, positive_from=positive_from)  # type: ignore[arg-type]
+        from loger.data import load
+
+        return load(path, format=format, min_rating=min_rating)  # type: ignore[arg-type]
 
 
 def opened(bundle: Path, engine: str = "threads") -> LOGER:
-    """The model in a bundle, working on an engine."""
+    """The model in a bundle, on an engine."""
     from loger.engine.files import begin_checksums
 
-    begin_checksums(bundle)  # while the modules below are imported
-    from loger.cli import show
+    begin_checksums(bundle)  # in the background, during the imports below
     from loger.engine import engine_named
 
-    works_on = engine_named(engine)  # an unknown one is refused before anything is read
+    works_on = engine_named(engine)  # refuses unknown names before it reads anything
     with show.working(f"opening {bundle}"):
         from loger.model import LOGER
 
@@ -107,17 +146,16 @@ def opened(bundle: Path, engine: str = "threads") -> LOGER:
 
 
 def named(model: LOGER, kind: str, text: str, among: Container[int] | None = None) -> str:
-    """The name of a user or an item that was given by its name, or by a label that only it has, of
-    all or of those ``among`` which it is looked for first."""
+    """The name of a user or item, given its name or a label that only it has.
+
+    Entities ``among`` are searched first.
+    """
     words = model.graph_.vocabulary
     return str(words.names[words.id(kind, text, among)])
 
 
-# ── under torchrun ──────────────────────────────────────────────────────────────────────
-
-
 def on_ranks(command: Callable[..., None]) -> Callable[..., None]:
-    """The command, run by the leading one of the ranks that torchrun started, if it did."""
+    """Under torchrun, run the command on the leading rank, with the other ranks' help."""
 
     @wraps(command)
     def run(*arguments: object, **options: object) -> None:
@@ -129,7 +167,7 @@ def on_ranks(command: Callable[..., None]) -> Callable[..., None]:
         with joined(int(os.environ.get("LOCAL_RANK", "0"))) as ranks:
             if ranks.leads:
                 command(*arguments, **options)
-                typer.echo(ranks.summary(), err=True)
+                click.echo(ranks.summary(), err=True)
             else:
                 ranks.help()
 

@@ -9,7 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
+import click
+
+from loger.cli import show
 
 if TYPE_CHECKING:
     from loger.config import LOGERConfig
@@ -20,7 +22,7 @@ KERNELS = logging.getLogger("loger.kernels")
 """Names every kernel that is compiled."""
 
 
-class _Told(logging.Handler):
+class _Announcer(logging.Handler):
     """Tells a person, the first time, that kernels are compiled; and keeps their names."""
 
     def __init__(self, silent: bool = False) -> None:
@@ -31,7 +33,7 @@ class _Told(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Say it, unless it was said."""
         if not self.silent and not self.names:
-            typer.echo(COMPILING, err=True)
+            click.echo(COMPILING, err=True)
         self.names.append(record.getMessage())
 
 
@@ -58,26 +60,25 @@ def start_numba() -> None:
             del sys.modules[name]
 
 
-def tell() -> None:
-    """Report compiling to the user from now on: it takes long, and happens only once."""
-    KERNELS.handlers = [_Told()]
+def announce() -> None:
+    """From now on, say so when kernels are compiled: it takes long, and happens only once."""
+    KERNELS.handlers = [_Announcer()]
     KERNELS.setLevel(logging.INFO)
 
 
+@click.command("compile", hidden=True)
 def compile_kernels() -> None:
     """Compile all kernels now, so that no later command has to.
 
     Installing with make does this. Kernels are kept on disk until loger or numba changes.
     """
-    from loger.cli import show
-
     start = time.perf_counter()
-    KERNELS.handlers = [told := _Told(silent=True)]
+    KERNELS.handlers = [seen := _Announcer(silent=True)]
     with show.working("compiling"):
         _use_everything()
     seconds = f"in {time.perf_counter() - start:.0f} s"
-    found = len(told.names)
-    typer.echo(f"{found} kernels compiled {seconds}" if found else "all kernels are compiled")
+    found = len(seen.names)
+    click.echo(f"{found} kernels compiled {seconds}" if found else "all kernels are compiled")
 
 
 def _use_everything() -> None:

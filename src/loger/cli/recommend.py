@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
-from loger.cli.options import (
-    INTERRUPTED,
-    AsJson,
-    Bundle,
-    Language,
-    Length,
-    WordingFile,
-    named,
-    opened,
-)
+from loger.cli import options, show
 from loger.errors import LogerError
 
 if TYPE_CHECKING:
@@ -24,181 +16,187 @@ if TYPE_CHECKING:
     from loger.ranking.selection import Selection
     from loger.rules.wording import Wording
 
-User = Annotated[str, typer.Argument(help="The user's name or label.", show_default=False)]
-Item = Annotated[str, typer.Argument(help="The item's name or label.", show_default=False)]
-Names = Annotated[list[str], typer.Option(metavar="ITEM", help="May be repeated.")]
-Paths = Annotated[int, typer.Option(min=0, metavar="N", help="Also show the strongest N paths.")]
-Style = Annotated[
-    Literal["tile", "sentence", "debug"],
-    typer.Option(help="How much reasons say: a few words, plain sentences, or every number."),
-]
 MANY = 1000
-"""Users from which on it pays to start processes that explain their lists."""
+"""Users from which on processes pay off for explaining recommendations."""
 SHOWN_HISTORY = 8
 REASONED_PATHS = 3
-"""Paths of the reasoner that are shown unless --paths says otherwise."""
+"""Paths of the reasoner to show unless --paths says otherwise."""
 
 
+@click.command()
+@options.bundle
+@click.argument("users", nargs=-1, metavar="[USER]...")
+@click.option(
+    "--history",
+    multiple=True,
+    metavar="ITEM",
+    help="An item in a new user's history; repeat it, earliest first.",
+)
+@click.option("--all", "every", is_flag=True, help="Recommend to all users; needs --out.")
+@options.out(
+    "FILE",
+    "A .parquet, .csv or .jsonl file; any other name is a folder of Parquet files that an "
+    "interrupted command can resume.",
+    required=False,
+)
+@options.length
+@click.option("--explain", "explained", is_flag=True, help="Show the reasons.")
+@options.paths
+@click.option(
+    "--include",
+    multiple=True,
+    metavar="FILTER",
+    help='Only items that match, such as genre=jazz or "price<10"; repeatable.',
+)
+@click.option("--exclude", multiple=True, metavar="FILTER", help="No items that match; repeatable.")
+@click.option(
+    "--mask",
+    "masks",
+    multiple=True,
+    metavar="NAME=FILE",
+    help="Read a list of items, for filters such as mask=NAME.",
+)
+@click.option(
+    "--diversity",
+    type=click.FloatRange(0, 1),
+    default=0.0,
+    metavar="SHARE",
+    help="How strongly to avoid items that resemble those above them.",
+)
+@click.option(
+    "--at-most",
+    multiple=True,
+    metavar="NAME=N",
+    help="At most N items of a kind, such as has_brand=2.",
+)
+@options.language
+@options.wording
+@options.style
+@click.option(
+    "--engine",
+    metavar="NAME",
+    help="Where to run: threads[=N], processes[=N], ray or ray=ADDRESS.  [default: threads, but "
+    "processes to explain many users' recommendations]",
+)
+@options.json
 def recommend(
-    bundle: Bundle,
-    user: Annotated[list[str], typer.Option(help="A user; may be repeated.")] = [],  # noqa: B006
-    has: Annotated[
-        list[str],
-        typer.Option(
-            metavar="ITEM",
-            help="Someone new, by what they have; may be repeated, the earliest first.",
-        ),
-    ] = [],  # noqa: B006
-    every: Annotated[bool, typer.Option("--all", help="All users; needs --out FILE.")] = False,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Write a table to this file, .parquet, .csv or .jsonl; or, without such an "
-            "ending, to a folder of Parquet files, which can be resumed.",
-            show_default=False,
-        ),
-    ] = None,
-    k: Length = 10,
-    explain: Annotated[bool, typer.Option("--explain", help="Give reasons.")] = False,
-    paths: Paths = 0,
-    include: Annotated[
-        list[str],
-        typer.Option(
-            metavar="FILTER",
-            help="Only items that fit, such as genre=jazz or price<10; several: all of them, but "
-            "of values of one column one.",
-        ),
-    ] = [],  # noqa: B006
-    exclude: Annotated[
-        list[str], typer.Option(metavar="FILTER", help="No items that fit; may be repeated.")
-    ] = [],  # noqa: B006
-    mask: Annotated[
-        list[str],
-        typer.Option(
-            metavar="NAME=FILE",
-            help="Name the items listed in a file, for filters such as mask=NAME.",
-        ),
-    ] = [],  # noqa: B006
-    diversity: Annotated[
-        float, typer.Option(min=0, max=1, help="Hold back items like those above them.")
-    ] = 0.0,
-    at_most: Annotated[
-        list[str],
-        typer.Option(metavar="NAME=N", help="At most N of a kind, such as has_brand=2."),
-    ] = [],  # noqa: B006
-    language: Language = None,
-    wording: WordingFile = None,
-    style: Style = "sentence",
-    engine: Annotated[
-        str | None,
-        typer.Option(
-            "--engine",
-            metavar="NAME",
-            help="Where the work runs: threads[=N], processes[=N], ray or ray=ADDRESS. Default: "
-            "processes to explain the lists of many users, threads for all else.",
-            show_default=False,
-        ),
-    ] = None,
-    json: AsJson = False,
+    bundle: Path,
+    users: tuple[str, ...],
+    history: tuple[str, ...],
+    every: bool,
+    out: Path | None,
+    k: int,
+    explained: bool,
+    paths: int,
+    include: tuple[str, ...],
+    exclude: tuple[str, ...],
+    masks: tuple[str, ...],
+    diversity: float,
+    at_most: tuple[str, ...],
+    language: str | None,
+    wording: Path | None,
+    style: str,
+    engine: str | None,
 ) -> None:
     """Recommend new items to users, best first.
 
-    With --explain, each item comes with the user's actions that speak for it and what each gives,
-    measured against the average item.
+    With --explain, loger shows which of the user's actions support each item and how much each one
+    contributes, compared with the average item.
 
-    A filter is made of facts, AND, OR, NOT and brackets: "genre=jazz AND NOT brand=Acme". A name is
-    that of a relation or of a type of entities, item, or mask.
+    Filters combine facts with AND, OR, NOT and brackets: "genre=jazz AND NOT brand=Acme". A name is
+    a relation, a type of entity, item or mask. If you repeat --include, an item must match all of
+    them, but only one of several values for the same name.
 
     \b
     Examples:
-      loger recommend my-shop.bundle --user ann --explain
-      loger recommend my-shop.bundle --has "Desk lamp" --has "Oak shelf" --explain
-      loger recommend my-shop.bundle --user ann --include "category=lamps AND NOT brand=Acme"
-      loger recommend my-shop.bundle --user ann --mask stock=stock.csv --include mask=stock
-      loger recommend my-shop.bundle --user ann --diversity 0.3 --at-most has_brand=2
-      loger recommend my-shop.bundle --user ann --explain --language de
-      loger recommend my-shop.bundle --user ann --explain --paths 3
-      loger recommend my-shop.bundle --all --out lists.parquet -k 20
-      loger recommend my-shop.bundle --all --out lists --explain --engine ray
-      loger recommend my-shop.bundle --user ann --json | jq '.[0].items'
+      loger recommend my-shop.bundle ann --explain
+      loger recommend my-shop.bundle --history "Desk lamp" --history "Oak shelf" --explain
+      loger recommend my-shop.bundle ann --include "category=lamps AND NOT brand=Acme"
+      loger recommend my-shop.bundle ann --mask stock=stock.csv --include mask=stock
+      loger recommend my-shop.bundle ann --diversity 0.3 --at-most has_brand=2
+      loger recommend my-shop.bundle ann --explain --language de
+      loger recommend my-shop.bundle --all -o lists.parquet -k 20
+      loger recommend my-shop.bundle --all -o lists --explain --engine ray
+      loger recommend my-shop.bundle ann --json | jq '.[0].items'
     """
-    if bool(user) + bool(has) + every != 1:
-        raise LogerError(
-            "give one of these: --user NAME; --has ITEM for someone new; --all with --out FILE"
-        )
+    if bool(users) + bool(history) + every != 1:
+        raise LogerError("give a USER, --history ITEM for a new user, or --all with --out FILE")
     if every and out is None:
         raise LogerError("--all needs --out FILE")
-    if paths and (not explain or out is not None):
-        raise LogerError("--paths needs --explain, and goes without --out FILE")
+    if paths and (not explained or out is not None):
+        raise LogerError("--paths needs --explain and doesn't work with --out")
     if out is not None and out.suffix:
         from loger.store.export import check_format
 
         check_format(out)
     words = _words(language, wording, style)
-    model = opened(bundle, engine or "threads")
-    selection = _selection(model, include, exclude, mask, diversity, at_most)
-    if has:
-        model, newcomer = _with_someone_new(model, has)
-        user = [newcomer]
-    users = model.users if every else [named(model, "user", name) for name in user]
+    model = options.opened(bundle, engine or "threads")
+    selection = _selection(model, include, exclude, masks, diversity, at_most)
+    if history:
+        model, newcomer = _with_new_user(model, history)
+        users = (newcomer,)
+    chosen = model.users if every else [options.named(model, "user", name) for name in users]
     if out is not None:
-        if engine is None and explain and len(users) > MANY:
+        if engine is None and explained and len(chosen) > MANY:
             from loger.engine import engine_named
 
             model.engine = engine_named("processes")  # finding reasons holds the GIL
-        _export(model, users, out, k, explain, selection, words, json)
+        _export(model, chosen, out, k, explained, selection, words)
         return
-    lists = [_list(model, name, k, explain, paths, selection, words) for name in users]
-    from loger.cli import show
-
-    if json:
+    lists = [_list(model, name, k, explained, paths, selection, words) for name in chosen]
+    if show.wants_json():
         show.as_json(lists)
         return
     for one in lists:
-        _draw(model, one, explain, words)
+        _draw(model, one, explained, words)
 
 
-def _with_someone_new(model: LOGER, items: list[str]) -> tuple[LOGER, str]:
-    """The model with a user who has these items, and what that user is called."""
+def _with_new_user(model: LOGER, items: Sequence[str]) -> tuple[LOGER, str]:
+    """The model with a new user who has these items, and that user's name."""
     name, known = "someone new", model.graph_.vocabulary.ids("user")
     while name in known:
         name += "'"
-    names = list(dict.fromkeys(named(model, "item", item) for item in items))
+    names = list(dict.fromkeys(options.named(model, "item", item) for item in items))
     times = None if model.graph_.times is None else range(len(names))
     return model.with_interactions([(name, item) for item in names], times), name
 
 
+@click.command()
+@options.bundle
+@options.user
+@options.item
+@options.paths
+@click.option(
+    "--by",
+    type=click.Choice(["contributions", "reasoner"]),
+    help="Explain by each action's contribution, or by the paths that the paper's reasoner finds.  "
+    "[default: as fitted]",
+)
+@options.language
+@options.wording
+@options.style
+@click.option(
+    "--counterfactual",
+    is_flag=True,
+    help="Also show the fewest actions without which the item leaves the top 10.",
+)
+@options.json
 def explain(
-    bundle: Bundle,
-    user: User,
-    item: Item,
-    paths: Paths = 0,
-    by: Annotated[
-        Literal["contributions", "reasoner"] | None,
-        typer.Option(
-            help="By what each action adds to the score, or by the paths that the paper's "
-            "reasoner finds. Default: as the bundle was fitted.",
-            show_default=False,
-        ),
-    ] = None,
-    language: Language = None,
-    wording: WordingFile = None,
-    style: Style = "sentence",
-    counterfactual: Annotated[
-        bool,
-        typer.Option(
-            "--counterfactual",
-            help="Also say without which few actions the item would not be among the ten best.",
-        ),
-    ] = False,
-    json: AsJson = False,
+    bundle: Path,
+    user: str,
+    item: str,
+    paths: int,
+    by: str | None,
+    language: str | None,
+    wording: Path | None,
+    style: str,
+    counterfactual: bool,
 ) -> None:
     """Explain an item's score for a user.
 
-    Shows the user's actions that speak for it, the largest first, and what else its lead over the
-    average item is made of. With --paths N also the score by rules and the strongest paths. A model
-    of the preset paper shows the paths that its reasoner finds, or that it missed.
+    Shows the user's actions that support the item, largest first, and the rest of its lead over the
+    average item. With --paths N, also the score by rules and the strongest paths. A model of the
+    preset paper shows the paths that its reasoner finds, or says that it found none.
 
     \b
     Examples:
@@ -207,72 +205,74 @@ def explain(
       loger explain paper.bundle ann torch --by reasoner
     """
     words = _words(language, wording, style)
-    model = opened(bundle)
-    from loger.cli import show
-
-    names = named(model, "user", user), named(model, "item", item)
+    model = options.opened(bundle)
+    names = options.named(model, "user", user), options.named(model, "item", item)
     reasoned = (by or model.config_.explain_by) == "reasoner"
     record = (
         model.explain(*names, paths or REASONED_PATHS, by="reasoner", wording=words).as_dict()
         if reasoned
         else model.explain(*names, paths, wording=words).as_dict()
     )
-    has = record["item"] in model.owned(record["user"])
+    owned = record["item"] in model.owned(record["user"])
     without = model.counterfactual(*names, wording=words) if counterfactual else None
-    if json:
+    if show.wants_json():
         more = {} if without is None else {"counterfactual": without.as_dict()}
-        show.as_json(record | {"owned": has} | more)
+        show.as_json(record | {"owned": owned} | more)
         return
+    from loger.cli import trees
+
     (record,) = _titled(model, [record])
     label, to = _label(model, "user", record["user"]), show.console()
-    if has:
-        note = "so it is never recommended; this is its score as if it were new"
-        to.print(f"{label} has {record['label']} already, {note}", markup=False, soft_wrap=True)
-    to.print(show.reasoned(record, label) if reasoned else show.explanation(record, label, words))
+    if owned:
+        note = "so it's never recommended; this is the score it would have if it were new"
+        to.print(f"{label} already has {record['label']}, {note}", markup=False)
+    to.print(trees.reasoned(record, label) if reasoned else trees.explanation(record, label, words))
     if without is not None:
-        to.print(str(without), markup=False, soft_wrap=True)
+        to.print(str(without), markup=False)
 
 
+@click.command("why-not")
+@options.bundle
+@options.user
+@options.item
+@options.length
+@options.language
+@options.wording
+@options.json
 def why_not(
-    bundle: Bundle,
-    user: User,
-    item: Item,
-    k: Length = 10,
-    language: Language = None,
-    wording: WordingFile = None,
-    json: AsJson = False,
+    bundle: Path, user: str, item: str, k: int, language: str | None, wording: Path | None
 ) -> None:
-    """Explain why an item is not in a user's list.
+    """Explain why an item is not among a user's recommendations.
 
     \b
     Example:
       loger why-not my-shop.bundle ann bulb -k 3
     """
     words = _words(language, wording)
-    model = opened(bundle)
-    names = named(model, "user", user), named(model, "item", item)
+    model = options.opened(bundle)
+    names = options.named(model, "user", user), options.named(model, "item", item)
     answer = model.why_not(*names, k, wording=words)
-    from loger.cli import show
-
-    if json:
+    if show.wants_json():
         show.as_json(answer.as_dict())
         return
+    from loger.cli import trees
+
     to = show.console()
-    to.print(str(answer), markup=False, soft_wrap=True)
+    to.print(str(answer), markup=False)
     if not answer.owned:
         (record,) = _titled(model, [answer.explanation.as_dict() | {"paths": []}])
-        to.print(show.explanation(record, "", words))
+        to.print(trees.explanation(record, "", words))
 
 
-def what_if(
-    bundle: Bundle,
-    user: User,
-    remove: Names = [],  # noqa: B006
-    add: Names = [],  # noqa: B006
-    k: Length = 10,
-    json: AsJson = False,
-) -> None:
-    """Show a user's list with fewer or more items in its history.
+@click.command("what-if")
+@options.bundle
+@options.user
+@click.option("--remove", multiple=True, metavar="ITEM", help="Without this item; repeatable.")
+@click.option("--add", multiple=True, metavar="ITEM", help="With this item too; repeatable.")
+@options.length
+@options.json
+def what_if(bundle: Path, user: str, remove: tuple[str, ...], add: tuple[str, ...], k: int) -> None:
+    """Show a user's recommendations with a different history.
 
     Nothing is retrained.
 
@@ -283,20 +283,16 @@ def what_if(
     """
     if not remove and not add:
         raise LogerError("give --remove ITEM or --add ITEM")
-    model = opened(bundle)
-    from loger.cli import show
+    model = options.opened(bundle)
     from loger.explain.questions import check_change, history_names
 
-    name = named(model, "user", user)
+    name = options.named(model, "user", user)
     mine = {model.graph_.vocabulary.id("item", item) for item in history_names(model.graph_, name)}
-    removed = [named(model, "item", text, mine) for text in remove]
-    added = [named(model, "item", text) for text in add]
+    removed = [options.named(model, "item", text, mine) for text in remove]
+    added = [options.named(model, "item", text) for text in add]
     check_change(model.graph_, name, removed, added)
     answer = model.what_if(name, removed, added, k).as_dict()
-    if json:
-        show.as_json(answer)
-    else:
-        show.console().print(_change_table(model, answer))
+    show.result(answer, lambda values: show.console().print(_change_table(model, values)))
 
 
 # ── inside ──────────────────────────────────────────────────────────────────────────────
@@ -304,8 +300,6 @@ def what_if(
 
 def _change_table(model: LOGER, answer: dict[str, Any]) -> Any:
     """The list after a change, with how far each item moved, and what is gone."""
-    from loger.cli import show
-
     places = {name: k for k, name in enumerate(answer["before"])}
     rows = []
     for k, (name, score) in enumerate(zip(answer["after"], answer["scores"], strict=True)):
@@ -335,26 +329,32 @@ def _words(language: str | None, wording: Path | None, style: str | None = None)
 
 def _selection(
     model: LOGER,
-    include: list[str],
-    exclude: list[str],
-    masks: list[str],
+    include: Sequence[str],
+    exclude: Sequence[str],
+    masks: Sequence[str],
     diversity: float,
-    at_most: list[str],
+    at_most: Sequence[str],
 ) -> Selection:
-    """Filters and wishes for variety, as options give them."""
+    """Filters and limits from the options."""
     from loger.ranking.selection import limits_of, select
 
     files = {}
     for text in masks:
-        from loger.data.table_files import read_item_list  # tables, which nothing else here needs
+        from loger.data.table_files import read_item_list  # imports polars, which is slow
 
         name, _, path = text.partition("=")
         if not name or not path:
             raise LogerError(f"--mask takes NAME=FILE, such as stock=stock.csv, got {text!r}")
         files[name] = set(read_item_list(path))
-    limits = limits_of(at_most)
-    wishes = {"diversity": diversity, "at_most": limits, "masks": files}
-    return select(model.graph_, include, exclude, catalogue=model.catalogue_, **wishes)  # type: ignore[arg-type]
+    return select(
+        model.graph_,
+        include,
+        exclude,
+        catalogue=model.catalogue_,
+        diversity=diversity,
+        at_most=limits_of(at_most),
+        masks=files,
+    )
 
 
 def _list(
@@ -394,11 +394,11 @@ def _item(model: LOGER, name: str) -> dict[str, Any]:
 
 
 def _draw(model: LOGER, one: dict[str, Any], explained: bool, words: Wording) -> None:
-    """Show one user's list."""
+    """Show one user's recommendations."""
     from rich.markup import escape
     from rich.tree import Tree
 
-    from loger.cli import show
+    from loger.cli import trees
 
     to, history = show.console(), [row["label"] for row in _titled(model, one["history"])]
     items, left_out = _titled(model, one["items"]), _titled(model, one["left_out"])
@@ -410,60 +410,46 @@ def _draw(model: LOGER, one: dict[str, Any], explained: bool, words: Wording) ->
     if one["held_out"]:
         held = words.text("held_out", n=words.number(len(one["held_out"])))
         title += f" [dim]({escape(held)})[/dim]"
-    if not explained:
+    if explained:
+        tree = Tree(f"{title} [dim]({escape(words.text('compared'))})[/dim]")
+        for place, row in enumerate(items, 1):
+            trees.add_item(tree, place, row, words)
+        to.print(tree)
+    else:
         to.print(title)
-        to.print(show.list_table(items))
-        show.testing(to, model, words)
-        show.left_out(to, left_out)
-        return
-    tree = Tree(f"{title} [dim]({escape(words.text('compared'))})[/dim]")
-    for place, row in enumerate(items, 1):
-        moved = show.moved(place, row.get("variety"))
-        head = f"{place}. [bold]{escape(row['label'])}[/bold]  {row['lead']:+.3f}"
-        branch = tree.add(f"{head}  [dim]{escape(moved)}[/dim]" if moved else head)
-        show.add_reasons(branch, row, words)
-        show.add_paths(branch, row)
-    to.print(tree)
-    show.testing(to, model, words)
-    show.left_out(to, left_out)
+        to.print(trees.list_table(items))
+    trees.testing(to, model, words)
+    trees.left_out(to, left_out)
 
 
 def _export(
     model: LOGER,
-    users: list[str],
+    users: Sequence[str],
     out: Path,
     k: int,
     explained: bool,
     selection: Selection,
     words: Wording,
-    json: bool,
 ) -> None:
-    """Write the lists of many users to a file, or to a folder of files."""
-    from loger.cli import show
+    """Write many users' recommendations to a file, or to a folder of files."""
     from loger.store.export import export_lists
 
     try:
         with show.engine("recommending", model.engine) as engine:
-            done = export_lists(
-                model,
-                users,
-                out,
-                k,
-                explain=explained,
-                selection=selection,
-                words=words,
-                progress=engine.progress,
-            )
+            wanted: Any = {"explain": explained, "selection": selection, "words": words}
+            done = export_lists(model, users, out, k, **wanted, progress=engine.progress)
     except KeyboardInterrupt:
         if out.suffix:
             raise
         kept = len(list(out.glob("part-*.parquet")))
-        typer.echo(f"interrupted with {kept} parts in {out}; to resume, give the same command")
-        raise typer.Exit(INTERRUPTED) from None
-    if json:
+        click.echo(f"interrupted with {kept} parts in {out}; run the same command to resume")
+        raise click.exceptions.Exit(options.INTERRUPTED) from None
+    if show.wants_json():
         held_out = len(model.ranker_.held_out)
         show.as_json({"out": str(out), "users": len(users), "held_out": held_out, **done._asdict()})
         return
+    from loger.cli import trees
+
     resumed = f" ({done.kept} of {done.parts} parts were there)" if done.kept else ""
-    typer.echo(f"{done.rows:,} recommendations to {len(users):,} users in {out}{resumed}")
-    show.testing(show.console(), model, words)
+    click.echo(f"{done.rows:,} recommendations to {len(users):,} users in {out}{resumed}")
+    trees.testing(show.console(), model, words)

@@ -2,100 +2,98 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
-from loger.cli.options import (
-    AsJson,
-    EngineName,
-    Format,
-    Language,
-    PositiveFrom,
-    WordingFile,
-    named,
-    opened,
-    read,
-    setting,
-)
+from loger.cli import options, show
 from loger.errors import LogerError
 
+if TYPE_CHECKING:
+    from rich.table import Table
 
+
+@click.command()
+@options.source
+@click.argument("user", required=False)
+@click.option(
+    "--max-rules", type=click.IntRange(1), default=50, metavar="N", help="Most rules to keep."
+)
+@click.option(
+    "--set",
+    "set_",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A mining setting: max_hops, min_support, min_lift or seed.",
+)
+@click.option("--all", "every", is_flag=True, help="Also show dropped rules, and why.")
+@options.language
+@options.wording
+@options.json
 def rules(
-    path: Annotated[
-        Path, typer.Argument(metavar="PATH", help="A data set in any format, or a bundle.")
-    ],
-    max_rules: Annotated[int, typer.Option(min=1, help="Keep at most this many rules.")] = 50,
-    max_hops: Annotated[int, typer.Option(min=1, max=3, help="The most hops of a rule.")] = 3,
-    min_support: Annotated[
-        int | None,
-        setting("Drop rules that reach fewer observed pairs (50; fewer in small data).", min=1),
-    ] = None,
-    min_lift: Annotated[
-        float | None,
-        setting("Drop rules whose lift over chance is below this (2; 1 in small data).", min=0),
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Seed for the split and for sampling.")] = 0,
-    every: Annotated[bool, typer.Option("--all", help="Show dropped rules too, and why.")] = False,
-    format: Format = None,
-    positive_from: PositiveFrom = None,
-    user: Annotated[
-        str | None,
-        setting("Of a bundle: how important each rule is to a user."),
-    ] = None,
-    language: Language = None,
-    wording: WordingFile = None,
-    engine: EngineName = "threads",
-    json: AsJson = False,
+    path: Path,
+    user: str | None,
+    max_rules: int,
+    set_: tuple[str, ...],
+    every: bool,
+    language: str | None,
+    wording: Path | None,
 ) -> None:
     """Show the rules of a data set or of a fitted model, best first.
 
-    Rules of a data set are mined on its training part. support: observed pairs that the rule
-    reaches; precision: the share of reached pairs that are observed; lift: precision over that of
-    chance. Rules of a model have weights; of the options only --max-rules, --all, --user,
-    --language and --wording apply to them.
+    PATH is a data set or a bundle. loger mines the rules of a data set on its training part.
+    "support" is the number of observed pairs that a rule reaches, "precision" the share of reached
+    pairs that are observed, and "lift" precision compared with chance. Rules of a bundle have
+    weights; with USER, loger sorts them by their importance to that user.
 
     \b
     Examples:
       loger rules my-shop --max-rules 10
-      loger rules my-shop --all
-      loger rules my-shop.bundle --user ann
+      loger rules my-shop --all --set min_support=20
+      loger rules my-shop.bundle ann
       loger rules my-shop --json
     """
     from loger.store.bundle import is_bundle
 
     if is_bundle(path):
-        _of_model(path, max_rules, every, user, json, language, wording)
+        _of_model(path, max_rules, every, user, language, wording)
         return
     if user is not None:
-        raise LogerError(f"--user needs a bundle; {path} is not a bundle, make one with loger fit")
-    from loger.engine import engine_named
-
-    on = engine_named(engine)
-    dataset = read(path, format, positive_from)
-    from loger.cli import show
+        raise LogerError(f"USER needs a bundle, and {path} isn't one; make one with loger fit")
+    dataset = options.read(path, None, None)
     from loger.data import split
+    from loger.engine.settings import layered
     from loger.logic.mining import MiningConfig, mine
 
-    config = MiningConfig(
-        max_hops=max_hops,
-        min_support=min_support,
-        min_lift=min_lift,
-        max_rules=max_rules,
-        seed=seed,
-    )
-    with show.engine(on=on) as works_on:
-        mined = mine(split(dataset, seed=seed).graph, config, works_on)
+    config = layered(MiningConfig(max_rules=max_rules), texts=set_)
+    with show.engine() as engine:
+        mined = mine(split(dataset, seed=config.seed).graph, config, engine)
     measures = [measure.as_dict() for measure in mined.measures]
-    if json:
+    if show.wants_json():
         show.as_json({"name": dataset.name, "summary": mined.summary(), "rules": measures})
         return
     to = show.console()
     rows = [m | ({"remark": m["why"]} if every else {}) for m in measures if m["kept"] or every]
     if rows:
-        to.print(show.rule_table(rows, f"Rules of {dataset.name}"))
+        to.print(_rule_table(rows, f"Rules of {dataset.name}"))
     to.print(mined.summary(), markup=False)
+
+
+def _rule_table(measures: Sequence[dict[str, Any]], title: str) -> Table:
+    """Measured rules, as sentences."""
+    rows = [
+        (
+            m["sentence"],
+            m["support"],
+            "–" if m["precision"] is None else f"{m['precision']:.1%}",
+            "–" if m["lift"] is None else m["lift"],
+            m.get("remark", ""),
+        )
+        for m in measures
+    ]
+    return show.table(["rule", "support", "precision", "lift", ""], rows, title)
 
 
 def _of_model(
@@ -103,25 +101,22 @@ def _of_model(
     max_rules: int,
     every: bool,
     user: str | None,
-    json: bool,
     language: str | None,
     wording: Path | None,
 ) -> None:
     """Show the rules of a model with their weights, and how important they are to a user."""
-    model = opened(path)
-    from loger.cli import show
-
+    model = options.opened(path)
     table = model.rule_table(language=language, wording=wording)
     columns = ["weight", "sentence"]
     if user is not None:
-        importance = model.importance(named(model, "user", user)).drop("weight")
+        importance = model.importance(options.named(model, "user", user)).drop("weight")
         table = table.join(importance, on="rule")
         table = table.sort("importance", descending=True, maintain_order=True)
         columns = ["importance", "n", *columns]
     rows: list[dict[str, Any]] = table.to_dicts()
     if not every:
         rows = [row for row in rows if row["weight"] > 0][:max_rules]
-    if json:
+    if show.wants_json():
         show.as_json({"name": model.name, "rules": rows})
         return
     cells = [[f"{v:.3f}" if isinstance(v := row[c], float) else v for c in columns] for row in rows]

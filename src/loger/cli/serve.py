@@ -1,92 +1,87 @@
-"""``loger serve``: the HTTP API and the web app over a bundle; ``loger feedback``: which of the
-reasons that it showed work."""
+"""``loger serve``: the HTTP API and the web app; ``loger feedback``: which reasons work."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
 
-from loger.cli.options import AsJson, Host, Port, WordingFile, setting
+from loger.cli import options, show
 
-CLICKED = "See which reasons work, by what people clicked."
-feedback_app = typer.Typer(no_args_is_help=True, help=CLICKED)
 VARIANTS = ["variant", "lists", "clicked", "rate", "first click", "if for everybody (SNIPS)"]
 GROUPS = ["", "shown", "clicked", "rate", "times, at the same places"]
+ROWS = 10
+"""Rows of each table."""
 
 
+@click.command()
+@click.argument("bundles", metavar="BUNDLE...", nargs=-1, required=True, type=options.PATH)
+@options.host
+@options.port(8000)
+@click.option(
+    "--workers",
+    type=click.IntRange(1),
+    default=1,
+    metavar="N",
+    help="Worker processes; they share the bundle's memory.",
+)
+@click.option(
+    "--traffic",
+    metavar="SHARES",
+    help="With several bundles, each one's share of users, such as 90:10.",
+)
+@click.option(
+    "--api-key",
+    envvar="LOGER_API_KEY",
+    metavar="KEY",
+    help="Require this key in the header X-API-Key of every request.  [env: LOGER_API_KEY]",
+)
+@click.option("--events/--no-events", default=True, help="Record events and learn from them.")
+@click.option(
+    "--merge-interval",
+    type=click.FloatRange(0),
+    default=300.0,
+    metavar="SECONDS",
+    help="Merge events into the bundle at least this often; 0 never does.",
+)
+@click.option(
+    "--images", type=options.PATH, metavar="FOLDER", help="Pictures named by an image column."
+)
+@options.wording
+@click.option(
+    "--set",
+    "set_",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Another setting: watch (seconds between checks for a new bundle; 0 never checks), masks "
+    "(folder that keeps uploaded masks), events_file, threads or max_body.",
+)
+@click.option(
+    "--engine",
+    default="processes",
+    metavar="NAME",
+    help="processes on this machine, or replicas of Ray Serve: ray or ray=ADDRESS.",
+)
 def serve(
-    bundles: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="BUNDLE...", help="A folder with a model that loger fit wrote, or several."
-        ),
-    ],
-    host: Host = "127.0.0.1",
-    port: Port = 8000,
-    traffic: Annotated[
-        str | None,
-        setting(
-            "With several bundles, which share of users each gets, such as 90:10.", metavar="SHARES"
-        ),
-    ] = None,
-    workers: Annotated[
-        int, typer.Option(min=1, help="Worker processes; they share the bundle's memory.")
-    ] = 1,
-    api_key: Annotated[
-        str | None,
-        setting(
-            "Require this key with every request, in the header X-API-Key.", envvar="LOGER_API_KEY"
-        ),
-    ] = None,
-    watch: Annotated[
-        float,
-        typer.Option(min=0, help="Seconds between checks for a newer bundle; 0 never checks."),
-    ] = 2.0,
-    masks: Annotated[
-        Path | None,
-        setting(
-            "Keep uploaded masks here, NAME.txt with an item in a line; else they are kept "
-            "as long as the server runs.",
-            metavar="FOLDER",
-        ),
-    ] = None,
-    events: Annotated[
-        Path | None,
-        setting(
-            "Keep events here; else in BUNDLE.events.sqlite beside the bundle.", metavar="FILE"
-        ),
-    ] = None,
-    learn: Annotated[
-        bool, typer.Option("--learn/--no-events", help="Whether to take events.")
-    ] = True,
-    fold_every: Annotated[
-        float,
-        typer.Option(min=0, help="Seconds until events are folded into the bundle; 0 never folds."),
-    ] = 300.0,
-    images: Annotated[
-        Path | None,
-        setting(
-            "Show the pictures that an image column of the items named, from this folder.",
-            metavar="FOLDER",
-        ),
-    ] = None,
-    wording: WordingFile = None,
-    engine: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="processes: workers of this machine; ray or ray=ADDRESS: replicas of Ray Serve.",
-        ),
-    ] = "processes",
+    bundles: tuple[Path, ...],
+    host: str,
+    port: int,
+    workers: int,
+    traffic: str | None,
+    api_key: str | None,
+    events: bool,
+    merge_interval: float,
+    images: Path | None,
+    wording: Path | None,
+    set_: tuple[str, ...],
+    engine: str,
 ) -> None:
     """Serve a model: web app, HTTP API and its documentation.
 
-    Only this machine can reach the server unless --host says otherwise. When a new bundle is
-    saved to the same folder, or a link is pointed to another, the server loads it without losing
-    a request. Of several bundles a user always gets the same one, by a hash of the name.
+    Only this machine can reach the server, unless you set --host. When you save a new bundle to the
+    same folder, or point a link to another one, the server loads it without losing a request. With
+    several bundles, each user always gets the same one, chosen by a hash of the name.
 
     \b
     Examples:
@@ -97,29 +92,31 @@ def serve(
     """
     name, _, address = engine.partition("=")
     if name not in ("processes", "ray") or (address and name == "processes"):
-        raise typer.BadParameter(f"--engine is processes, ray or ray=ADDRESS, got {engine!r}")
-    if name == "ray" and events is not None:
-        raise typer.BadParameter("--events: replicas on Ray take none; leave it out")
-    from loger.web.config import ServeConfig, check_installed
-
-    check_installed()
+        raise click.UsageError(f"--engine is processes, ray or ray=ADDRESS, got {engine!r}")
     from loger.engine.files import read_manifest
+    from loger.engine.settings import layered
     from loger.rules.wording import wording_of
     from loger.store.bundle import MODEL
     from loger.updates.feedback import Traffic
+    from loger.web.config import ServeConfig, check_installed
 
+    check_installed()
     for bundle in bundles:
         read_manifest(bundle, MODEL)
-    shares = Traffic.read(traffic, len(bundles)).shares
-    wording_of(None, wording)  # a mistake in it is told before a server starts
-    folder, *others = (str(bundle.absolute()) for bundle in bundles)
+    wording_of(None, wording)  # reports mistakes in it before a server starts
     if images is not None and not images.is_dir():
-        raise typer.BadParameter(f"--images: there is no folder {str(images)!r}")
-    files = {"masks": masks, "wording": wording, "events": events, "images": images}
-    kept = {name: None if path is None else str(path.absolute()) for name, path in files.items()}
-    more = {"api_key": api_key or None, "watch": watch, "learn": learn, "fold_every": fold_every}
-    config = ServeConfig(folder, host, port, workers, others=tuple(others), traffic=shares)
-    config = replace(config, **more, **kept)  # type: ignore[arg-type]
+        raise click.UsageError(f"--images: no such folder {str(images)!r}")
+    folder, *others = (str(bundle.absolute()) for bundle in bundles)
+    given: dict[str, Any] = {
+        "host": host, "port": port, "workers": workers, "api_key": api_key or None,
+        "events": events, "merge_interval": merge_interval, "others": others,
+        "traffic": Traffic.read(traffic, len(bundles)).shares,
+        "wording": None if wording is None else str(wording),
+        "images": None if images is None else str(images),
+    }  # fmt: skip
+    config = layered(ServeConfig(folder), texts=set_, values=given).with_absolute_paths()
+    if name == "ray" and config.events_file is not None:
+        raise click.UsageError("replicas on Ray record no events; omit events_file")
     from loger.web.launch import run, run_on_ray
 
     if name == "ray":
@@ -128,40 +125,30 @@ def serve(
         run(config)
 
 
-# ── loger feedback ──────────────────────────────────────────────────────────────────────
+@click.group()
+def feedback() -> None:
+    """See which reasons work, by what people clicked."""
 
 
-@feedback_app.callback(help=CLICKED)
-def feedback_root() -> None:
-    """Keep ``report`` a command of the group, though it is the only one."""
+@feedback.command()
+@click.argument("source", metavar="BUNDLE", type=options.PATH)
+@click.option(
+    "--min-shown", type=click.IntRange(1), default=20, metavar="N", help="Omit what was shown less."
+)
+@options.json
+def report(source: Path, min_shown: int) -> None:
+    """Show which rules, kinds of reason and items people clicked, and compare variants.
 
-
-@feedback_app.command()
-def report(
-    source: Annotated[
-        Path,
-        typer.Argument(
-            metavar="BUNDLE", help="A bundle that was served, or its file BUNDLE.events.sqlite."
-        ),
-    ],
-    min_shown: Annotated[
-        int, typer.Option(min=1, help="Leave out what was shown less often.")
-    ] = 20,
-    most: Annotated[int, typer.Option("-n", min=1, help="Rows of each table.")] = 10,
-    json: AsJson = False,
-) -> None:
-    """Say which rules, kinds of reason and items were clicked, and how variants compare.
-
-    Needs impressions and clicks, which are sent to /v1/events of loger serve. "times" is how many
-    times as often as others something was clicked at the same places of lists; all intervals are
-    of 95 %. With --json every row is printed.
+    BUNDLE is a bundle that was served, or its file BUNDLE.events.sqlite. The report needs the
+    impressions and clicks that your shop sends to /v1/events of loger serve. "times" compares how
+    often people clicked something with other things at the same places. Intervals are 95%. --json
+    prints all rows.
 
     \b
     Examples:
       loger feedback report my-shop.bundle
       loger feedback report my-shop.bundle.events.sqlite --json
     """
-    from loger.cli import show
     from loger.errors import DataError
     from loger.updates.events import EventStore, events_path
     from loger.updates.feedback import report as made
@@ -169,28 +156,26 @@ def report(
     path = events_path(source) if source.is_dir() else source
     if not path.is_file():
         remedy = "serve the bundle and send impressions and clicks to /v1/events"
-        raise DataError("there are no events yet", path=path, remedy=remedy)
+        raise DataError("no events yet", path=path, remedy=remedy)
     store = EventStore(path)
     try:
-        told = made(store, min_shown)
+        found = made(store, min_shown)
     finally:
         store.close()
-    show.result(told, lambda values: draw_report(values, most), json)
+    show.result(found, draw_report)
 
 
-def draw_report(told: dict[str, Any], most: int) -> None:
+def draw_report(told: dict[str, Any]) -> None:
     """Show a report as tables."""
-    from loger.cli import show
-
     lists, out = told["lists"], show.console()
     out.print(
         f"{lists['seen']:,} of {lists['made']:,} lists were seen, with {told['items_seen']:,} "
         f"items and {told['clicks']:,} click{'' if told['clicks'] == 1 else 's'}"
     )
     if lists["unknown"]:
-        out.print(f"impressions of {lists['unknown']:,} lists that are not known are left out")
+        out.print(f"impressions of {lists['unknown']:,} unknown lists are ignored")
     if lists["only_clicked"]:
-        out.print(f"clicks of {lists['only_clicked']:,} lists without an impression are left out")
+        out.print(f"clicks of {lists['only_clicked']:,} lists without an impression are ignored")
     if told["variants"]:
         out.print(show.table(VARIANTS, [_variant(v) for v in told["variants"]], "variants"))
     for row in told["difference"]:
@@ -198,9 +183,9 @@ def draw_report(told: dict[str, Any], most: int) -> None:
     names = {"kinds": "kinds of reason", "rules": "rules", "items": "items"}
     for key, title in names.items():
         if told[key]:
-            out.print(show.table(GROUPS, [_group(g) for g in told[key][:most]], title))
+            out.print(show.table(GROUPS, [_group(g) for g in told[key][:ROWS]], title))
     if told["positions"]:
-        rows = [(p["rank"], p["shown"], p["clicked"], _rate(p)) for p in told["positions"][:most]]
+        rows = [(p["rank"], p["shown"], p["clicked"], _rate(p)) for p in told["positions"][:ROWS]]
         out.print(show.table(["place", "shown", "clicked", "rate"], rows, "places"))
 
 

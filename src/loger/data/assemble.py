@@ -36,7 +36,7 @@ def assemble(
     users: Sequence[str] | pl.Series = (),
     items: Sequence[str] | pl.Series = (),
     labels: Mapping[str, Mapping[str, str]] | None = None,
-    positive_from: float | None = None,
+    min_rating: float | None = None,
     notes: Sequence[Note] = (),
     path: Path | None = None,
     facts_path: Path | None = None,
@@ -50,15 +50,15 @@ def assemble(
     row that a fact is known from); columns line and file make messages more exact. ``users``
     and ``items`` fix the order of their ids and name those without interactions. ``labels``
     maps type → name → label, ``OTHER`` being all types but user and item. Interactions rated
-    below ``positive_from`` become facts about what users dislike. ``path`` and ``facts_path`` are
+    below ``min_rating`` become facts about what users dislike. ``path`` and ``facts_path`` are
     for messages.
     """
     collected, said = list(notes), interactions.columns
     if "count" in said and "strength" not in said:
         interactions = interactions.rename({"count": "strength"})
-    kept = _kept_interactions(interactions, positive_from, collected, path)
-    if positive_from is not None:
-        facts = pl.concat([facts, dislikes(interactions, kept, positive_from)], how="diagonal")
+    kept = _kept_interactions(interactions, min_rating, collected, path)
+    if min_rating is not None:
+        facts = pl.concat([facts, dislikes(interactions, kept, min_rating)], how="diagonal")
     user_names = names_in_order(users, interactions["user"])
     item_names = names_in_order(items, interactions["item"])
     table, relations, names = numbered(
@@ -83,7 +83,7 @@ def assemble(
 
 
 def _kept_interactions(
-    table: pl.DataFrame, positive_from: float | None, notes: list[Note], path: Path | None
+    table: pl.DataFrame, min_rating: float | None, notes: list[Note], path: Path | None
 ) -> pl.DataFrame:
     """Interactions, one per pair: the earliest part stays and, of its rows, the latest time, so
     that what a user is said to have done last is what the tables say."""
@@ -92,16 +92,16 @@ def _kept_interactions(
         codes = pl.DataFrame({"part": PARTS, "code": [0, 1, 2]}, schema_overrides={"code": pl.Int8})
         interactions = interactions.join(codes, on="part", how="left", maintain_order="left")
         interactions = interactions.drop("part").rename({"code": "part"})
-    if positive_from is not None:
+    if min_rating is not None:
         if "rating" not in interactions.columns:
             raise DataError(
-                "positive_from needs ratings, and the interactions have none",
+                "min_rating needs ratings, and the interactions have none",
                 path=path,
-                remedy="leave positive_from out or add a rating column",
+                remedy="leave min_rating out or add a rating column",
             )
-        low = interactions.filter(pl.col("rating") < positive_from)
-        _note(notes, f"interactions rated below {positive_from:g} taken as dislikes", low, *PAIR)
-        interactions = interactions.filter(pl.col("rating") >= positive_from)
+        low = interactions.filter(pl.col("rating") < min_rating)
+        _note(notes, f"interactions rated below {min_rating:g} taken as dislikes", low, *PAIR)
+        interactions = interactions.filter(pl.col("rating") >= min_rating)
     order = [c for c in ("part", "time", "row") if c in interactions.columns]
     first = interactions.sort(order, maintain_order=True).unique(
         ["user", "item"], keep="first", maintain_order=True
@@ -125,15 +125,15 @@ def _kept_interactions(
         raise DataError(
             "no interactions are left to learn from" + (f" ({why})" if why else ""),
             path=path,
-            remedy="check the interactions and positive_from",
+            remedy="check the interactions and min_rating",
         )
     return first
 
 
-def dislikes(rows: pl.DataFrame, kept: pl.DataFrame, positive_from: float) -> pl.DataFrame:
+def dislikes(rows: pl.DataFrame, kept: pl.DataFrame, min_rating: float) -> pl.DataFrame:
     """Facts about what users rated low and nothing else speaks for: the items are hidden from them,
     and what such items have in common may count against others."""
-    low = rows.filter(pl.col("rating") < positive_from)
+    low = rows.filter(pl.col("rating") < min_rating)
     low = low.join(kept.select(PAIR), on=PAIR, how="anti", maintain_order="left")
     return low.select(
         pl.col("user").alias("head"),

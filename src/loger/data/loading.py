@@ -37,13 +37,13 @@ def load(
     path: Path | str,
     *,
     format: Format | None = None,
-    positive_from: float | None = None,
+    min_rating: float | None = None,
     name: str | None = None,
 ) -> Dataset:
     """The data set in a folder, or in one table of interactions.
 
     The format is recognised by the names of the files; ``format`` names it where a folder
-    fits several. ``positive_from`` keeps only interactions with at least this rating. Corrections
+    fits several. ``min_rating`` keeps only interactions with at least this rating. Corrections
     are listed in ``Dataset.notes``.
     """
     if not isinstance(path, str | PathLike):
@@ -67,12 +67,12 @@ def load(
                 remedy="give its folder",
             )
         with table_files.errors_naming(path):
-            return plain.read(interactions=path, positive_from=positive_from, name=name)
+            return plain.read(interactions=path, min_rating=min_rating, name=name)
     chosen = format or _recognised(path)
     if chosen == "saved":
-        if positive_from is not None:
+        if min_rating is not None:
             raise DataError(
-                "positive_from cannot be applied to a saved data set",
+                "min_rating cannot be applied to a saved data set",
                 path=path,
                 remedy="apply it when reading the original",
             )
@@ -81,7 +81,7 @@ def load(
         return dataset if name is None else dataset.renamed(name)
     read: Callable[..., Dataset] = import_module(f"loger.data.readers.{chosen}").read
     with table_files.errors_naming(path):
-        return read(path, positive_from=positive_from, name=name)
+        return read(path, min_rating=min_rating, name=name)
 
 
 def _recognised(folder: Path) -> Format:

@@ -192,7 +192,7 @@ class FitRecord:
     data: str | None = None
     """Where the data were read from."""
     format: str | None = None
-    positive_from: float | None = None
+    min_rating: float | None = None
     name: str | None = None
     """The name of the data set."""
     preset: str | None = None
@@ -215,7 +215,8 @@ class FitRecord:
             return cls(**found)
         except TypeError as error:
             path = Path(bundle) / MANIFEST
-            raise DataError(f"is damaged ({error})", path=path, remedy="fit again") from None
+            what = f"has a record of another version of loger ({error})"
+            raise DataError(what, path=path, remedy="fit again") from None
 
     def split_of(self, dataset: Dataset, model: LOGER, bundle: Path | str) -> Split:
         """The split that the model was fitted on, or a refusal."""

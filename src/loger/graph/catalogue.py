@@ -141,6 +141,10 @@ class Catalogue:
     """What each column of the tables became (``loger.tables.mapping``), as plain values: so an
     update reads tables as the build did."""
 
+    def __post_init__(self) -> None:
+        if self.mapping and "positive_from" in self.mapping:
+            raise LogerError("an older loger built this data set; build it again, then fit again")
+
     def __bool__(self) -> bool:
         return bool(self.filter_only or self.images or self.mapping)
 

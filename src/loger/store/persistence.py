@@ -105,7 +105,10 @@ def _parsed(bundle: storage.Bundle) -> tuple[str, Fitted, Callable[[], Encoder]]
         catalogue = _catalogue(graph, about["catalogue"], arrays.get("catalogue", {}))
     figures = about.get("measured")  # which older bundles do not have
     measured = None if figures is None else Measured.of(figures)
-    beside = updates, about.get("fit"), catalogue, measured
+    record = about.get("fit")
+    if record and record.get("positive_from") is not None:
+        raise LogerError("was fitted with positive_from, which is now called min_rating")
+    beside = updates, record, catalogue, measured
     fitted = Fitted(ranker, config, model.trace, tried, mined, reasoner, *beside)
     return about["name"], fitted, make_encoder
 

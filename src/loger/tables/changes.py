@@ -154,12 +154,12 @@ def read(
     items: object = None,
     facts: object = None,
     users: object = None,
-    positive_from: float | None = None,
+    min_rating: float | None = None,
 ) -> Changes:
     """Changes from whatever holds their tables."""
     notes = list[Note]()
     rows = _interactions(_source(interactions, "interactions", plain.INTERACTIONS), notes)
-    check_rated(rows, positive_from)
+    check_rated(rows, min_rating)
     triples = _source(facts, "facts", plain.TRIPLES)
     columns = [NO_COLUMNS]
     things = _names(_source(items, "items", plain.ITEMS), "item", plain.ITEMS, notes, columns)
@@ -168,7 +168,7 @@ def read(
     if triples is not None:
         table = plain.read_triples(triples, notes, pl.Series([], dtype=pl.String))
     found = Changes(rows, table, things, people, pl.concat(columns), tuple(notes))
-    return found.with_dislikes(positive_from)
+    return found.with_dislikes(min_rating)
 
 
 def check_rated(rows: pl.DataFrame, floor: float | None) -> None:

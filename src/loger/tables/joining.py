@@ -168,7 +168,7 @@ def _not_found(
     return DataError(
         f"no column was found that names the {what}{where or '; there are ' + ', '.join(free)}",
         path=path,
-        remedy=f"say which: --{what} COLUMN, or {what}='COLUMN' in Python",
+        remedy=f"say which: --{what}-column NAME, or {what}='COLUMN' in Python",
     )
 
 
@@ -191,7 +191,7 @@ def _mismatch(
     return DataError(
         f"{pair.share:.0%} of {ours} occur in {theirs}, e.g. {here!r} against {there!r}",
         path=path,
-        remedy=f"write the ids alike in both, or say which column it is: --{what} COLUMN, "
+        remedy=f"write the ids alike in both, or say which column it is: --{what}-column NAME, "
         f"or {what}='COLUMN' in Python",
     )
 

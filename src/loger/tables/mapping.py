@@ -31,7 +31,7 @@ Kind = Literal[
 
 _HEADER = """\
 # What becomes of the columns of a shop's tables. Edit it, then build with
-#   loger data build table --mapping THIS_FILE --out FOLDER
+#   loger data build table --mapping THIS_FILE -o FOLDER
 # Each column has
 #   column     its name in the table
 #   take       what it is taken as:
@@ -56,7 +56,7 @@ _HEADER = """\
 _MEANINGS = {
     "name": "the name of the data set",
     "interaction": "what users do with items, as a verb: purchase, played, borrowed",
-    "positive_from": "interactions that are rated lower are left out",
+    "min_rating": "interactions that are rated lower are left out",
     "user_core": "leave out users with fewer items",
     "item_core": "leave out items with fewer users",
     "least": "leave out entities that fewer items (users) have: one links nothing to anything",
@@ -162,7 +162,7 @@ class TableMapping:
     name: str = "shop"
     interaction: str = "purchase"
     """What users do with items."""
-    positive_from: float | None = None
+    min_rating: float | None = None
     """Interactions that are rated lower are left out."""
     user_core: int = 1
     """Items that a user must have."""

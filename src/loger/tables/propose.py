@@ -122,7 +122,7 @@ def propose(
     check_column(interactions, time, paths[0])
     table = _interactions(interactions, user, item, time)
     return TableMapping(
-        positive_from=_middle(as_ratings(interactions[table.rating])) if table.rating else None,
+        min_rating=_middle(as_ratings(interactions[table.rating])) if table.rating else None,
         name=name,
         interaction=_action(paths[0], [table.target, *columns_of(interactions)]),
         interactions=replace(table, file=str(paths[0] or "")),

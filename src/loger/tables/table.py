@@ -146,7 +146,7 @@ def _build(
         users=_all_users(work, interactions, facts),
         items=work.names.get("item", ()),
         labels=work.labels,
-        positive_from=mapping.positive_from,
+        min_rating=mapping.min_rating,
         notes=work.notes,
         path=Path(columns.file) if columns.file else None,
     )
@@ -275,7 +275,7 @@ def _interactions(
         "at",
     )
     interactions, table = interactions.filter(~again), table.filter(~again)
-    if names.rating and work.mapping.positive_from is None:
+    if names.rating and work.mapping.min_rating is None:
         _note_low_ratings(work, interactions)
     codes = [
         interactions[c].cast(pl.Categorical).to_physical().to_numpy() for c in ("user", "item")
@@ -408,7 +408,7 @@ def _note_low_ratings(work: Work, interactions: pl.DataFrame) -> None:
         return
     below = interactions.filter(pl.col("rating") < (low + high) / 2)
     bar = f"{(low + high) / 2 + (high - low) / 4:g}"
-    what = f"low ratings that count like high ones (positive_from = {bar} leaves them out)"
+    what = f"low ratings that count like high ones (min_rating = {bar} leaves them out)"
     if len(below) >= 0.05 * len(interactions):
         work.note(what, below, "rating")
 
@@ -425,7 +425,7 @@ def read_changes(
     graph: KnowledgeGraph,
     tables: Mapping[str, object],
     facts: object = None,
-    positive_from: float | None = None,
+    min_rating: float | None = None,
 ) -> Changes:
     """Changes from tables of interactions, items and users: those with the columns of the mapping
     are read by it, the others by the names of the plain format."""
@@ -436,13 +436,13 @@ def read_changes(
         frame = _frame(given[name])
         if frame is not None and known is not None and _fits(frame, known, name):
             mapped[name], given[name] = frame, None
-    floor = None if "interactions" in mapped else positive_from
+    floor = None if "interactions" in mapped else min_rating
     plain = changes.read(
-        given["interactions"], given["items"], facts, given["users"], positive_from=floor
+        given["interactions"], given["items"], facts, given["users"], min_rating=floor
     )
     if known is None or not mapped:
         return plain.timed(graph)
-    return _mapped(known, graph, mapped, positive_from).plus(plain).timed(graph)
+    return _mapped(known, graph, mapped, min_rating).plus(plain).timed(graph)
 
 
 def _frame(table: object) -> pl.DataFrame | None:
@@ -466,7 +466,7 @@ def _mapped(
     mapping: TableMapping,
     graph: KnowledgeGraph,
     tables: Mapping[str, pl.DataFrame],
-    positive_from: float | None,
+    min_rating: float | None,
 ) -> Changes:
     """What a mapping makes of tables; a value is taken however few or many have it."""
     all_of_them = {"least": 1, "hub_share": 1.0, "user_core": 1, "item_core": 1}
@@ -478,7 +478,7 @@ def _mapped(
     work = Work(mapping, mentions, False, known_items=items)
     _write_ids_alike(work, graph, tables)
     rows = changes.NO_INTERACTIONS
-    floor = max((f for f in (positive_from, mapping.positive_from) if f is not None), default=None)
+    floor = max((f for f in (min_rating, mapping.min_rating) if f is not None), default=None)
     if "interactions" in tables:
         rows = _taken(work, tables["interactions"], floor)
     named: dict[str, Names] = {"item": {}, "user": {}}

@@ -298,7 +298,7 @@ class EventStore:
         except sqlite3.OperationalError as error:
             raise LogerError(
                 f"{self.path} cannot be used ({error}); see that the folder can be written to and "
-                "the disk has space, or give another file with --events"
+                "the disk has space, or give another file with --set events_file=FILE"
             ) from None
         except sqlite3.DatabaseError as error:
             what = f"not a file of events, or damaged ({error})"

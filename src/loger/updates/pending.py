@@ -61,12 +61,12 @@ class Pending:
         self,
         graph: KnowledgeGraph,
         seq: int = 0,
-        positive_from: float | None = None,
+        min_rating: float | None = None,
         *,
         room: int = NEW_RELATIONS,
         unlearned: Sequence[str] = (),
     ) -> None:
-        self.graph, self.seq, self.floor, self.room = graph, seq, positive_from, room
+        self.graph, self.seq, self.floor, self.room = graph, seq, min_rating, room
         self.unlearned = unlearned
         """Types that came after the fit: by events, each named after its relation."""
         self.events = 0

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import socket
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
 
 from loger.errors import LogerError
 
@@ -39,13 +41,13 @@ class ServeConfig:
     """More bundles, served side by side."""
     traffic: tuple[float, ...] = (1.0,)
     """The share of users that each bundle gets; they add up to 1."""
-    events: str | None = None
-    """The file that keeps events; None: BUNDLE.events.sqlite beside the bundle."""
-    learn: bool = True
-    """Whether events are taken, and what is recommended is kept for them."""
-    fold_every: float = 300.0
-    """Seconds after which events are folded into the bundle at the latest; 0: never. Those on
-    items and facts, which act only then, are folded within seconds."""
+    events: bool = True
+    """Whether to record events, and recommendations for them to refer to."""
+    events_file: str | None = None
+    """The file that keeps events; None: BUNDLE.events.sqlite next to the bundle."""
+    merge_interval: float = 300.0
+    """Merge events into the bundle at least this often, in seconds; 0: never. Events on items and
+    facts take effect only then, so they are merged within seconds."""
     wording: str | None = None
     """A TOML file of one's own words."""
     images: str | None = None
@@ -59,6 +61,13 @@ class ServeConfig:
     def loopback(self) -> bool:
         """Whether only this machine can reach the server."""
         return self.host in LOOPBACK
+
+    def with_absolute_paths(self) -> ServeConfig:
+        """The same settings for a process with another working directory."""
+        names = ("bundle", "masks", "events_file", "wording", "images")
+        given = {name: path for name in names if (path := getattr(self, name)) is not None}
+        paths: Any = {name: str(Path(path).absolute()) for name, path in given.items()}
+        return replace(self, **paths)
 
     def to_json(self) -> str:
         """The settings for ``VARIABLE``."""

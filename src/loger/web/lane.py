@@ -135,7 +135,7 @@ def run(config: ServeConfig, pipe: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the worker, which ends us
     if hasattr(os, "nice"):
         os.nice(NICE)
-    app = create_app(replace(config, threads=1, fold_every=0, lane=False), guarded=False)
+    app = create_app(replace(config, threads=1, merge_interval=0, lane=False), guarded=False)
     with suppress(OSError, EOFError):  # the worker ended
         asyncio.run(_answer_all(app, pipe))
     sys.stderr.flush()

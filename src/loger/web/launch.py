@@ -174,7 +174,7 @@ def run_on_ray(
         with bound_socket(config.host, 0) as probe:
             config = replace(config, port=int(probe.getsockname()[1]))
     scratch = Path(gettempdir()) / f"loger-replicas-{token_hex(8)}"
-    placed = replace(config, learn=False, events=None, scratch=str(scratch))
+    placed = replace(config, events=False, events_file=None, scratch=str(scratch))
     with RayEngine(address, config.workers + 1) as engine:  # a core for what passes requests on
         _ = engine.workers  # connects
         known = bool(serve.status().proxies)

@@ -55,7 +55,7 @@ class Events:
 
     def __init__(self, config: ServeConfig, services: Sequence[Service], metrics: Metrics) -> None:
         self.config, self.services, self.metrics = config, services, metrics
-        self.path = Path(config.events) if config.events else events_path(config.bundle)
+        self.path = Path(config.events_file) if config.events_file else events_path(config.bundle)
         self._store: EventStore | None = None
         self._opening, self._end = threading.Lock(), threading.Event()
         self._answers: deque[Answer] = deque(maxlen=100_000)
@@ -71,7 +71,7 @@ class Events:
     def store(self, make: bool = False) -> EventStore | None:
         """The store, once there is one."""
         with self._opening:
-            if self._store is None and self.config.learn and (make or self.path.exists()):
+            if self._store is None and self.config.events and (make or self.path.exists()):
                 self._store = EventStore(self.path)
                 for service in self.services:  # nothing is forgotten before all let go of it
                     held = service.served.holds(self._store.id)
@@ -80,7 +80,7 @@ class Events:
 
     def append(self, events: Sequence[Event], client: str = "") -> Appended:
         """Keep events; when this returns they are on disk, and this worker knows them."""
-        if not self.config.learn:
+        if not self.config.events:
             raise ProblemError(403, "this server takes no events; start it without --no-events")
         self._new.admit(client, _new_names(events, self.services[0].served))
         try:
@@ -98,7 +98,7 @@ class Events:
 
     def note(self, answer: Answer) -> None:
         """Keep what was recommended, soon; a kill may lose the last half second of it."""
-        if self.config.learn:
+        if self.config.events:
             self._answers.append(answer)
 
     def flush(self) -> None:
@@ -154,7 +154,7 @@ class Events:
         while not self._end.wait(1.0):
             for folder in self._folders:
                 try:
-                    if folder.tend(time.monotonic(), self.config.fold_every):
+                    if folder.tend(time.monotonic(), self.config.merge_interval):
                         folder.problem = None
                 except Exception as error:  # the next turn may succeed; until then health says so
                     folder.problem = f"events were not folded into {folder.bundle}: {error}"[:500]
@@ -162,10 +162,10 @@ class Events:
 
     def start(self) -> None:
         """Begin to follow and to fold."""
-        if not self.config.learn:
+        if not self.config.events:
             return
         threading.Thread(target=self._watch, name="loger-events", daemon=True).start()
-        if self.config.fold_every > 0:
+        if self.config.merge_interval > 0:
             threading.Thread(target=self._fold, name="loger-fold", daemon=True).start()
 
     @property
@@ -252,7 +252,7 @@ class _Folder:
 
     def _run(self) -> None:
         command = [sys.executable, "-m", "loger", "update", str(self.bundle)]
-        command += ["--events", str(self.events.path), "--measure", str(MEASURED), "--json"]
+        command += ["--events", str(self.events.path), "--eval-users", str(MEASURED), "--json"]
         self._child = subprocess.Popen(
             command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
         )

@@ -24,7 +24,7 @@ from loger.data.dataset import PARTS, Dataset, Note
 def read(
     folder: Path,
     *,
-    positive_from: float | None = None,
+    min_rating: float | None = None,
     name: str | None = None,
     interaction: str = "watch",
 ) -> Dataset:
@@ -66,7 +66,7 @@ def read(
         users=users,
         items=items,
         labels=labels,
-        positive_from=positive_from,
+        min_rating=min_rating,
         notes=notes,
         path=folder,
         facts_path=kg,

@@ -20,7 +20,7 @@ from loger.data.dataset import Dataset, Note
 from loger.errors import DataError
 
 
-def read(folder: Path, *, positive_from: float | None = None, name: str | None = None) -> Dataset:
+def read(folder: Path, *, min_rating: float | None = None, name: str | None = None) -> Dataset:
     """The data set of a folder in KGAT's layout."""
     notes = list[Note]()
     users, items, entities, relations = (
@@ -55,7 +55,7 @@ def read(folder: Path, *, positive_from: float | None = None, name: str | None =
         facts,
         users=users,
         items=items,
-        positive_from=positive_from,
+        min_rating=min_rating,
         notes=notes,
         path=folder,
         facts_path=path,

@@ -29,7 +29,7 @@ _RELATIONS = {  # file → relation, file of tail names
 }
 
 
-def read(folder: Path, *, positive_from: float | None = None, name: str | None = None) -> Dataset:
+def read(folder: Path, *, min_rating: float | None = None, name: str | None = None) -> Dataset:
     """The data set of a folder in PGPR's layout."""
     notes = list[Note]()
     users = _read_names(table_files.need(folder, "users.txt"), unique=True)
@@ -63,7 +63,7 @@ def read(folder: Path, *, positive_from: float | None = None, name: str | None =
         labels={
             "item": table_files.read_short_names(table_files.find(folder, "item_short_names.txt"))
         },
-        positive_from=positive_from,
+        min_rating=min_rating,
         notes=notes,
         path=folder,
         facts_path=folder,

@@ -62,7 +62,7 @@ def read(
     items: Path | str | None = None,
     users: Path | str | None = None,
     interaction: str = "interacted",
-    positive_from: float | None = None,
+    min_rating: float | None = None,
     name: str | None = None,
 ) -> Dataset:
     """The data set of a folder, or of the files that are named."""
@@ -79,7 +79,7 @@ def read(
         place(items, "items"),
         place(users, "users"),
         interaction=interaction,
-        positive_from=positive_from,
+        min_rating=min_rating,
         name=name or (folder or path.parent).resolve().name,
     )
 
@@ -91,7 +91,7 @@ def from_frames(
     items: object = None,
     users: object = None,
     interaction: str = "interacted",
-    positive_from: float | None = None,
+    min_rating: float | None = None,
     name: str = "frames",
 ) -> Dataset:
     """The data set of frames of polars or pandas: the tables of the plain format, with the same
@@ -100,7 +100,7 @@ def from_frames(
     ``interactions`` has user, item and optionally rating, strength (a quantity, seconds) or count
     (plays), time, part; ``triples`` has head, relation, tail and optionally head_type, tail_type;
     ``items`` and ``users`` have id and optionally label. Messages count rows from 1.
-    ``positive_from`` keeps only interactions with at least this rating; ``interaction`` is the name
+    ``min_rating`` keeps only interactions with at least this rating; ``interaction`` is the name
     of the relation that they become.
     """
     check_not_forked("reading frames")
@@ -113,7 +113,7 @@ def from_frames(
         Frame.of(items, "items"),
         Frame.of(users, "users"),
         interaction=interaction,
-        positive_from=positive_from,
+        min_rating=min_rating,
         name=name,
     )
 
@@ -125,7 +125,7 @@ def _dataset(
     users: Path | Frame | None,
     *,
     interaction: str,
-    positive_from: float | None,
+    min_rating: float | None,
     name: str,
 ) -> Dataset:
     notes = list[Note]()
@@ -144,7 +144,7 @@ def _dataset(
         users=user_names,
         items=item_names,
         labels={"item": item_labels, "user": user_labels},
-        positive_from=positive_from,
+        min_rating=min_rating,
         notes=notes,
         path=_path(interactions),
         facts_path=None if triples is None else _path(triples),
@@ -165,7 +165,7 @@ def _refuse_facts_in_columns(
     else:
         given = (("interactions", interactions), ("items", items), ("users", users))
         options = [f"--{n} {quote(str(_path(f)))}" for n, f in given if f is not None]
-        out = f"--out {quote(interactions.parent.resolve().name + '.loger')}"
+        out = f"-o {quote(interactions.parent.resolve().name + '.loger')}"
         remedy = f"this makes facts of columns: loger data build table {' '.join(options)} {out}"
     raise DataError(
         f"has columns that would not be read ({', '.join(columns)}), and there are no triples",

@@ -35,7 +35,7 @@ _LINKS = Columns(
 _LAST_PART = r"([^/#:]+)[/#]*$"
 
 
-def read(folder: Path, *, positive_from: float | None = None, name: str | None = None) -> Dataset:
+def read(folder: Path, *, min_rating: float | None = None, name: str | None = None) -> Dataset:
     """The data set of a folder with RDF files and interactions."""
     notes = list[Note]()
     path = needed(locate(folder, "interactions"), folder)
@@ -63,7 +63,7 @@ def read(folder: Path, *, positive_from: float | None = None, name: str | None =
         facts,
         items=pl.concat([interactions["item"].rename("name"), items]),
         labels=dict.fromkeys(("user", "item"), by_name) | {OTHER: _short(facts) | by_name},
-        positive_from=positive_from,
+        min_rating=min_rating,
         notes=notes,
         path=path,
         facts_path=files[0] if len(files) == 1 else folder,

@@ -43,7 +43,7 @@ OPTIONAL = {"rating": "rating", "strength": "strength", "time": "timestamp"}
 _SPLIT = dict(zip((".train", ".valid", ".test"), PARTS, strict=True))
 
 
-def read(folder: Path, *, positive_from: float | None = None, name: str | None = None) -> Dataset:
+def read(folder: Path, *, min_rating: float | None = None, name: str | None = None) -> Dataset:
     """The data set that the atomic files of a folder hold."""
     stem, notes = _stem(folder), list[Note]()
     interactions, path = _read_interactions(folder, stem, notes)
@@ -65,7 +65,7 @@ def read(folder: Path, *, positive_from: float | None = None, name: str | None =
         users=names["user"],
         items=pl.concat([names["item"].rename("item"), links["item"]]),
         labels=labels,
-        positive_from=positive_from,
+        min_rating=min_rating,
         notes=notes,
         path=path,
         facts_path=kg,

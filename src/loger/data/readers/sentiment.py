@@ -23,7 +23,7 @@ from loger.data.dataset import Dataset, Note
 _RELATIONS = ("also_viewed", "bought_together")
 
 
-def read(folder: Path, *, positive_from: float | None = None, name: str | None = None) -> Dataset:
+def read(folder: Path, *, min_rating: float | None = None, name: str | None = None) -> Dataset:
     """The data set of a folder in this layout."""
     notes = list[Note]()
     path = table_files.need(folder, "rating.txt")
@@ -58,7 +58,7 @@ def read(folder: Path, *, positive_from: float | None = None, name: str | None =
             "item": table_files.read_short_names(table_files.find(folder, "item_short_names.txt")),
             "feature": dict(features.iter_rows()),
         },
-        positive_from=positive_from,
+        min_rating=min_rating,
         notes=notes,
         path=path,
         facts_path=folder,

@@ -44,19 +44,19 @@ class AmazonConfig:
     """Items that a user must have; with fewer there is nothing to hold out and learn from."""
     item_core: int = 5
     """Users that an item must have; Amazon's own 5-core files are cut so."""
-    positive_from: float | None = None
+    min_rating: float | None = None
     """Reviews with fewer stars are no purchases; None takes all, as the paper does."""
-    least_mentions: int = 5
+    min_mentions: int = 5
     """Reviews that a feature must occur in; rarer ones are mostly errors of the miner."""
-    least_styles: int = 5
+    min_styles: int = 5
     """Reviews that a style must occur in."""
-    least_items: int = 2
+    min_items: int = 2
     """Items that a brand, category or product outside the catalogue must have; with one it
     links nothing to anything."""
     hub_share: float = 0.5
     """A brand, category, feature or style that more than this share of the items (or users)
     have is left out: it tells hardly anyone apart, and most paths would lead through it."""
-    most_related: int = 50
+    max_related: int = 50
     """also_buy and also_view links taken per item, in the dump's order, best first."""
     category_levels: int = 5
     """Levels of the category tree; what stands deeper are mostly scraped features."""
@@ -163,10 +163,10 @@ def _interactions(review_parts: Parts, config: AmazonConfig, notes: list[Note]) 
     interactions = review_parts.column("line", "user", "item", "rating", "time").with_row_index(
         "row"
     )
-    if config.positive_from is not None:
-        low = interactions.filter(pl.col("rating") < config.positive_from)
-        _note(notes, f"reviews with fewer than {config.positive_from:g} stars left out", low)
-        interactions = interactions.filter(pl.col("rating") >= config.positive_from)
+    if config.min_rating is not None:
+        low = interactions.filter(pl.col("rating") < config.min_rating)
+        _note(notes, f"reviews with fewer than {config.min_rating:g} stars left out", low)
+        interactions = interactions.filter(pl.col("rating") >= config.min_rating)
     users, items = (
         interactions[c].cast(pl.Categorical).to_physical().to_numpy() for c in ("user", "item")
     )
@@ -180,7 +180,7 @@ def _interactions(review_parts: Parts, config: AmazonConfig, notes: list[Note]) 
             f"no review is left: there are no users with {config.user_core} items and items "
             f"{config.item_core} users",
             path=review_parts.path,
-            remedy="lower --user-core and --item-core",
+            remedy="lower them: --set user_core=2 --set item_core=2",
         )
     return interactions
 

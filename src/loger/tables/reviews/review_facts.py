@@ -53,15 +53,15 @@ def of_reviews(
     wanted = [r for r in ("mentions", "has_feature") if r not in config.leave_out]
     if wanted:
         if mentions_file is None:
-            spoken = _spoken(review_parts, kept, "mentions", config.least_mentions, notes)
+            spoken = _spoken(review_parts, kept, "mentions", config.min_mentions, notes)
         else:
-            spoken = _given(Path(mentions_file), interactions, config.least_mentions, notes)
+            spoken = _given(Path(mentions_file), interactions, config.min_mentions, notes)
         spoken = _capped(spoken, interactions, config, "features", notes)
         made += _both_sides(spoken, interactions, wanted, "feature")
         labels = feature_labels(spoken["value"].unique(maintain_order=True))
     wanted = [r for r in ("like_style", "has_style") if r not in config.leave_out]
     if wanted:
-        styles = _spoken(review_parts, kept, "styles", config.least_styles, notes)
+        styles = _spoken(review_parts, kept, "styles", config.min_styles, notes)
         styles = _capped(styles, interactions, config, "styles", notes)
         cells = pl.col("value").str.splitn("\t", 2).struct
         styles = styles.with_columns(
@@ -252,10 +252,10 @@ def _shared(
     """Facts whose tails neither too few nor too many items have."""
     pairs = pairs.filter(pl.col("tail").fill_null("") != "")
     counts = pairs.group_by("tail").agg(pl.col("item").n_unique().alias("n")).sort("tail")
-    rare = counts.filter(pl.col("n") < config.least_items)
+    rare = counts.filter(pl.col("n") < config.min_items)
     hubs = counts.filter(pl.col("n") > config.hub_share * n_items)
     for few, why in (
-        (rare, f"fewer than {config.least_items} items"),
+        (rare, f"fewer than {config.min_items} items"),
         (hubs, f"more than {config.hub_share:.0%} of the items"),
     ):
         if len(few):
@@ -314,17 +314,17 @@ def _related(
     products: pl.DataFrame, relation: str, items: pl.Series, config: AmazonConfig, notes: list[Note]
 ) -> pl.DataFrame:
     """Links between products; those that nobody reviewed need some items that name them."""
-    links = products.select("item", pl.col(relation).list.head(config.most_related).alias("tail"))
+    links = products.select("item", pl.col(relation).list.head(config.max_related).alias("tail"))
     links = links.filter(pl.col("tail").list.len() > 0).explode("tail")
     links = links.filter(pl.col("tail") != pl.col("item"))
     known = pl.DataFrame({"tail": items}).with_columns(pl.lit("item").alias("tail_type"))
     links = links.join(known, on="tail", how="left", maintain_order="left")
     links = links.with_columns(pl.col("tail_type").fill_null(RELATED))
     outside = links.filter(pl.col("tail_type") == RELATED).group_by("tail").len().sort("tail")
-    rare = outside.filter(pl.col("len") < config.least_items)
+    rare = outside.filter(pl.col("len") < config.min_items)
     if len(rare):
         what = (
-            f"{relation}: products outside that fewer than {config.least_items} items name left out"
+            f"{relation}: products outside that fewer than {config.min_items} items name left out"
         )
         notes.append(Note(what, len(rare), rare["tail"][0]))
         links = links.join(rare, on="tail", how="anti", maintain_order="left")
