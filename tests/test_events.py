@@ -520,7 +520,7 @@ def test_the_command_folds_and_says_what_came(bundle: Path) -> None:
     store.append([took("new", "i3", time=500)])
     assert "new 1 interaction, 1 user" in CliRunner().invoke(app, command).output
     wrong = CliRunner().invoke(app, ["update", str(bundle), "--events", "nowhere"])
-    assert wrong.exit_code == 2 and "there is no such file" in wrong.output
+    assert wrong.exit_code == 2 and "no such file" in wrong.output
     with pytest.raises(LogerError):
         EventStore(Path("/proc/none/e"))
 

@@ -210,12 +210,12 @@ def test_the_command_draws_tables_and_json(tmp_path: Path) -> None:
     (tmp_path / "shop").mkdir()
     drawn = CliRunner().invoke(app, ["feedback", "report", str(tmp_path / "shop")])
     assert drawn.exit_code == 0, drawn.output
-    for words in ("variants", "kinds of reason", "rules", "places", "B less A", "not known"):
+    for words in ("variants", "kinds of reason", "rules", "places", "B less A", "unknown lists"):
         assert words in drawn.output
     told = CliRunner().invoke(app, ["feedback", "report", str(store.path), "--json"])
     assert {row["name"] for row in json.loads(told.output)["rules"]} == {"good", "other", "idle"}
     none = CliRunner().invoke(app, ["feedback", "report", str(tmp_path / "nothing")])
-    assert none.exit_code == 2 and "there are no events yet" in none.output
+    assert none.exit_code == 2 and "no events yet" in none.output
     empty = EventStore(tmp_path / "empty.sqlite")
     drawn = CliRunner().invoke(app, ["feedback", "report", str(empty.path)])
     assert drawn.exit_code == 0 and "0 of 0 lists were seen" in drawn.output

@@ -595,7 +595,7 @@ def test_the_command_fits_warm(parts, model, tmp_path):
     assert fitted.weights_.tobytes() == model.weights_.tobytes()
     assert fitted.record_["warm_from"] == str(tmp_path / "m")
     refused = run(*warm, "--force", "--seed", "3")
-    assert refused.exit_code == 2 and "keeps the settings of its bundle" in refused.output
+    assert refused.exit_code == 2 and "keeps its bundle's settings" in refused.output
 
 
 def test_columns_that_became_relations_are_facts_of_new_items(model, caplog):

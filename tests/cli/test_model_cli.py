@@ -126,7 +126,8 @@ def test_fit_says_what_is_wrong_before_it_works(data: Path, bundle: Path, tmp_pa
     refuses(
         ("fit", data, "-o", tmp_path / "other", "--force"), "is not empty and not a model bundle"
     )
-    refuses(("fit", data, "-o", tmp_path / "b", "--validation", 0), "validation")
+    parsed("data", "split", data, "-o", tmp_path / "none", "--validation", 0)
+    refuses(("fit", tmp_path / "none", "-o", tmp_path / "b"), "validation")
     hard = "--set", "mining.min_support=100000"
     refuses(("fit", data, "-o", tmp_path / "b", *hard), "--set mining.min_support=1 keeps more")
     assert not (tmp_path / "b.unfinished").exists()

@@ -22,17 +22,10 @@ def test_other_engines_are_refused(tmp_path, engine):
 
 
 def test_replicas_take_no_events(tmp_path):
-    asked = [
-        "serve",
-        str(tmp_path),
-        "--engine",
-        "ray",
-        "--set",
-        f"events_file={tmp_path / 'events'}",
-    ]
+    asked = ["serve", str(tmp_path), "--engine", "ray", "--set", "events_file=events"]
     told = CliRunner().invoke(app, asked)
     assert told.exit_code == 2
-    assert "replicas on Ray take none" in told.stderr
+    assert "replicas on Ray record no events" in told.stderr
 
 
 def test_without_what_it_needs_the_error_names_the_extra(monkeypatch):

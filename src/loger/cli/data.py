@@ -131,7 +131,7 @@ def _to_recbole(dataset: Dataset, out: Path) -> None:
     show.console().print(show.table(["file", "rows"], [(k, f"{n:,}") for k, n in rows.items()]))
     if lost:
         click.echo(f"note: {lost:,} facts about single interactions are ignored", err=True)
-    click.echo(f"written to {out}")
+    click.echo(f"Saved to {out}")
 
 
 def _save(dataset: Dataset, out: Path, parts: dict[str, int] | None = None) -> None:

@@ -101,11 +101,6 @@ def serve(
     from loger.web.config import ServeConfig, check_installed
 
     check_installed()
-    for bundle in bundles:
-        read_manifest(bundle, MODEL)
-    wording_of(None, wording)  # reports mistakes in it before a server starts
-    if images is not None and not images.is_dir():
-        raise click.UsageError(f"--images: no such folder {str(images)!r}")
     folder, *others = (str(bundle.absolute()) for bundle in bundles)
     given: dict[str, Any] = {
         "host": host, "port": port, "workers": workers, "api_key": api_key or None,
@@ -117,6 +112,11 @@ def serve(
     config = layered(ServeConfig(folder), texts=set_, values=given).with_absolute_paths()
     if name == "ray" and config.events_file is not None:
         raise click.UsageError("replicas on Ray record no events; omit events_file")
+    if images is not None and not images.is_dir():
+        raise click.UsageError(f"--images: no such folder {str(images)!r}")
+    for bundle in bundles:
+        read_manifest(bundle, MODEL)
+    wording_of(None, wording)  # reports mistakes in it before a server starts
     from loger.web.launch import run, run_on_ray
 
     if name == "ray":
