@@ -41,7 +41,7 @@ def build(
     """Seconds and peak bytes of one build; killed when so many parts are there, if asked."""
     command = [sys.executable, "-m", "loger", "data", "build", "amazon", "--reviews", str(reviews)]
     command += ["--meta", str(meta), "--out", str(out), "--workers", str(workers), "--json"]
-    command += ["--user-core", str(core), "--item-core", str(core)]
+    command += ["--set", f"user_core={core}", "--set", f"item_core={core}"]
     start, peak = time.perf_counter(), 0
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
     work = out.with_name(out.name + ".work")

@@ -155,7 +155,7 @@ def shell(options: argparse.Namespace) -> Iterator[Row]:
     """``loger recommend --explain`` from the shell, and a what-if inside."""
     model = LOGER.load(options.bundle, engine=LocalEngine(1))
     command = [str(Path(sys.executable).with_name("loger")), "recommend", str(options.bundle)]
-    command += ["--explain", "--user", model.users[0]]
+    command += [model.users[0], "--explain"]
     subprocess.run(command, check=True, capture_output=True)
     walls, spent = zip(*(seconds_of(command) for _ in range(9)), strict=True)
     clock = float(np.median(walls))

@@ -40,17 +40,16 @@ EXAMPLES = re.compile(r"\x08\nExamples?:\n((?:  .*\n?)+)")
 
 def cli_reference() -> str:
     """Every command of ``loger``."""
-    from typer.main import get_command
-
     from loger.cli import app
 
-    return "\n".join(_commands(get_command(app), "loger", None))
+    return "\n".join(_commands(app, "loger", None))
 
 
 def _commands(command: Any, name: str, parent: Any) -> Iterator[str]:
     if command.hidden:
         return
-    context = command.context_class(command, info_name=name.split()[-1], parent=parent)
+    given = {"info_name": name.split()[-1], "parent": parent}
+    context = command.context_class(command, **given, **command.context_settings)
     if parent is not None:
         yield f"## {name}\n"
     yield EXAMPLES.sub(r"```text\n\1\n```", inspect.cleandoc(command.help or "")) + "\n"
