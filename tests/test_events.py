@@ -543,4 +543,4 @@ def test_who_is_forgotten_by_command_does_not_come_back_by_an_earlier_event(bund
     for file in [*bundle.iterdir(), *bundle.parent.glob("shop.events*")]:
         assert NAME.encode() not in file.read_bytes() and b'"u1"' not in file.read_bytes()
     wrong = CliRunner().invoke(app, ["update", str(bundle), "--forget-user", "nobody"])
-    assert wrong.exit_code == 2 and "there is no user 'nobody'" in wrong.output
+    assert wrong.exit_code == 2 and "unknown user 'nobody'" in wrong.output

@@ -469,7 +469,7 @@ def test_the_schema_names_every_path_and_the_error_shape(client):
     told = client.get("/v1/openapi.json").json()
     routers = (routes.router, running, event_routes.router)
     paths = {r.path for router in routers for r in router.routes if isinstance(r, APIRoute)}
-    assert set(told["paths"]) == paths
+    assert set(told["paths"]) == {path.replace(":path}", "}") for path in paths}
     for methods in told["paths"].values():
         for operation in methods.values():
             for status, answer in operation["responses"].items():

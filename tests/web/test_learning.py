@@ -23,9 +23,11 @@ from fastapi.testclient import TestClient
 from loger.cli import app as cli
 from loger.data.splits import Split
 from loger.errors import LogerError
+from loger.graph import DISLIKED, whole
 from loger.model import LOGER
 from loger.updates.events import EventStore, events_path
 from loger.updates.feedback import Traffic, report
+from loger.updates.pending import Pending
 from loger.web.app import create_app
 from loger.web.config import ServeConfig
 from loger.web.folding import folded_seq
@@ -93,6 +95,33 @@ def test_what_is_asked_beside_what_happened_counts_too(client, model):
     assert first not in told["before"] and first in wanted
     refused = client.post("/v1/what-if", json={"user": user, "remove": [second]})
     assert refused.status_code == 409
+
+
+def test_a_disliked_item_is_hidden_at_once_and_after_a_fold_and_comes_back_when_taken(
+    place, client, model
+):
+    user = model.users[3]
+    hidden, viewed = listed(client, user)[:2]
+    sent(
+        client,
+        {"kind": "dislike", "user": user, "item": hidden},
+        {"kind": "interaction", "user": user, "item": viewed, "behaviour": "Viewed"},
+    )
+    everything = listed(client, user, 100)
+    assert hidden not in everything and viewed in everything
+    pending = Pending(whole(model.graph_))
+    store = EventStore(events_path(place))
+    pending.add(store.after(0))
+    store.close()
+    fold, refused = pending.fold("store")
+    assert not refused
+    later = model.fold(fold, "today")
+    relations = {r.name for r in later.graph_.relations}
+    assert {DISLIKED, "viewed"} <= relations
+    assert hidden not in later.recommend(user, 100)["item"]
+    assert viewed in later.recommend(user, 100)["item"] and viewed not in later.owned(user)
+    sent(client, {"kind": "interaction", "user": user, "item": hidden})
+    assert client.get("/v1/history", params={"user": user}).json()["items"][0]["item"] == hidden
 
 
 def test_somebody_new_is_known_from_the_first_event_on(client, model):

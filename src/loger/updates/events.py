@@ -21,7 +21,7 @@ from zlib import compress, decompress
 
 from loger.errors import DataError, LogerError
 
-Kind = Literal["interaction", "item", "user", "fact", "delete", "impression", "click"]
+Kind = Literal["interaction", "dislike", "item", "user", "fact", "delete", "impression", "click"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
@@ -29,7 +29,8 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 class Event:
     """What happened, by name.
 
-    An ``interaction`` has user, item and optionally time, rating and strength; an ``item`` and a
+    An ``interaction`` has user, item and optionally time, rating, strength and a behaviour that is
+    not the interaction itself, such as viewed; a ``dislike`` has user and item; an ``item`` and a
     ``user`` have that name and optionally a label and facts, as relation → names; a ``fact`` has
     head, relation and tail and optionally head_type and tail_type; a ``delete`` has a user, an
     item, both (their interaction) or head, relation and tail; an ``impression`` has a

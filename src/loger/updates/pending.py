@@ -14,9 +14,10 @@ from typing import NamedTuple
 import polars as pl
 
 from loger.data.facts import Names, acceptable
-from loger.graph import INTERACTION, KnowledgeGraph
+from loger.graph import DISLIKED, INTERACTION, KnowledgeGraph
 from loger.graph.arrays import as_strengths
 from loger.tables.changes import Changes, Fold
+from loger.tables.propose import relation_of
 from loger.updates.events import Event
 
 Fact = tuple[str, str, str]
@@ -52,6 +53,8 @@ class Person:
     strengths: Mapping[str, float] = field(default_factory=dict)
     """Item → how strong that was, for those of ``added``."""
     removed: frozenset[str] = frozenset()
+    disliked: frozenset[str] = frozenset()
+    """Items to hide from the user."""
 
 
 class Pending:
@@ -108,15 +111,39 @@ class Pending:
 
     def _interaction(self, event: Event) -> None:
         user, item, rating = event.body["user"], event.body["item"], event.body.get("rating")
+        behaviour = event.body.get("behaviour")
+        if behaviour is not None:
+            self._state(event, relation_of(behaviour))
+            return
         if self.floor is not None and rating is not None and rating < self.floor:
+            self._dislike(event)
             return
         person = self._of(user)
+        if item in person.disliked:  # no longer
+            self.facts[user, DISLIKED, item] = False, ("user", "item"), event.seq
+            person = replace(person, disliked=person.disliked - {item})
         when = event.when if event.body.get("time") is not None else max(event.when, self._last)
         added = {**person.added, item: max(when, person.added.get(item, when))}
         strengths = {**person.strengths, item: self._strength(event, person.strengths.get(item))}
         self.people[user] = replace(person, there=True, added=added, strengths=strengths)
         if item not in self._known or item in self.gone_items:
             self.items.setdefault(item, None)
+            self.waiting += 1
+
+    def _dislike(self, event: Event) -> None:
+        """Hide an item from a user at once; what it has in common with others counts against them
+        as soon as a bundle holds it."""
+        person = self._of(event.body["user"])
+        disliked = person.disliked | {event.body["item"]}
+        self.people[event.body["user"]] = replace(person, there=True, disliked=disliked)
+        self._state(event, DISLIKED)
+
+    def _state(self, event: Event, relation: str) -> None:
+        """State what a user did besides the interaction, to an item that is known."""
+        user, item = event.body["user"], event.body["item"]
+        if item in self._known or item in self.items:
+            self.facts[user, relation, item] = True, ("user", "item"), event.seq
+            self.people[user] = replace(self._of(user), there=True)
             self.waiting += 1
 
     def _strength(self, event: Event, before: float | None) -> float:

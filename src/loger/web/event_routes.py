@@ -76,7 +76,7 @@ class InteractionEvent(_Event):
     item: Name
     rating: float | None = Field(
         default=None,
-        description="Left out of the model if it is lower than what its data were read with.",
+        description="A rating lower than what the model's data were read with is a dislike.",
         allow_inf_nan=False,
     )
     strength: float | None = Field(
@@ -86,6 +86,20 @@ class InteractionEvent(_Event):
         gt=0,
         allow_inf_nan=False,
     )
+
+    behaviour: Name | None = Field(
+        default=None,
+        description="What the user did, if it was not the interaction itself: viewed, carted. "
+        "Such an item may still be recommended.",
+    )
+
+
+class DislikeEvent(_Event):
+    """A user doesn't want to see an item: it is hidden from them at once."""
+
+    kind: Literal["dislike"]
+    user: Name
+    item: Name
 
 
 class ItemEvent(_Event):
@@ -172,6 +186,7 @@ class ClickEvent(_Event):
 
 AnyEvent = Annotated[
     InteractionEvent
+    | DislikeEvent
     | ItemEvent
     | UserEvent
     | FactEvent
@@ -235,7 +250,8 @@ async def events(
         ),
     ] = None,
 ) -> Acknowledged:
-    """Keep what happened: interactions, items, users, facts, deletes, impressions and clicks.
+    """Keep what happened: interactions, dislikes, items, users, facts, deletes, impressions and
+    clicks.
 
     They are on disk when this answers. What a user did acts on the user's next request, in every
     worker within a second; items and facts act as soon as a bundle holds them."""

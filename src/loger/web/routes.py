@@ -79,7 +79,8 @@ def _listed(request: Request, ask: s.AskList, chosen: _Chosen) -> dict[str, Any]
 def _recommend(
     served: Served, ask: s.AskList, selection: Selection, words: Wording
 ) -> dict[str, Any]:
-    model, user, name = served.person(ask)
+    model, user, name = asked = served.person(ask)
+    selection = served.for_person(selection, asked)
     request = ListRequest(ask.k, selection, ask.explain, ask.paths, words)
     ranker = model.ranker_.with_popularity(ask.popularity)
     items, left_out = recommendations_of(ranker, user, request)

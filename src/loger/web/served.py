@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
@@ -216,12 +216,21 @@ class Served:
             masks=masks.of(self.graph),
             catalogue=self.model.catalogue_,
         )
-        gone = () if self.pending is None else self.pending.gone_items
-        if not gone:
-            return chosen
+        gone = () if self.pending is None else tuple(self.pending.gone_items)
+        return self._without(chosen, gone)
+
+    def for_person(self, chosen: Selection, asked: Subject) -> Selection:
+        """A selection without what events say that somebody dislikes."""
+        changed = self._changed(asked.name)
+        return chosen if changed is None else self._without(chosen, changed.disliked)
+
+    def _without(self, chosen: Selection, items: Iterable[str]) -> Selection:
         ids, first = self.graph.vocabulary.ids("item"), self.graph.n_users
+        known = [ids[v] - first for v in items if v in ids]
+        if not known:
+            return chosen
         among = np.ones(self.graph.n_items, bool) if chosen.among is None else chosen.among.copy()
-        among[[ids[v] - first for v in tuple(gone) if v in ids]] = False
+        among[known] = False
         return replace(chosen, among=among)
 
     def search(self, entity_type: str, query: str, limit: int) -> tuple[list[dict[str, str]], bool]:
