@@ -6,42 +6,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from loger.baselines.cafe import CAFE
-    from loger.baselines.cke import CKE
-    from loger.baselines.ease import EASE, CollectiveEASE
-    from loger.baselines.heteroembed import HeteroEmbed
-    from loger.baselines.ials import IALS, LinearIALS
-    from loger.baselines.itemknn import ItemKNN
-    from loger.baselines.kgat import KGAT
-    from loger.baselines.lightgcn import LightGCN
-    from loger.baselines.mostpop import MostPop
-    from loger.baselines.p3alpha import P3alpha, RP3beta
-    from loger.baselines.pgpr import PGPR
-    from loger.baselines.ripplenet import RippleNet
-    from loger.baselines.sasrec import SASRec
-    from loger.baselines.sequence import SequenceRules
-    from loger.baselines.slim import LocalSLIM
-
-__all__ = [
-    "CAFE",
-    "CKE",
-    "EASE",
-    "IALS",
-    "KGAT",
-    "PGPR",
-    "CollectiveEASE",
-    "HeteroEmbed",
-    "ItemKNN",
-    "LightGCN",
-    "LinearIALS",
-    "LocalSLIM",
-    "MostPop",
-    "P3alpha",
-    "RP3beta",
-    "RippleNet",
-    "SASRec",
-    "SequenceRules",
-]
+    from loger.baselines.cafe import CAFE as CAFE
+    from loger.baselines.cke import CKE as CKE
+    from loger.baselines.ease import EASE as EASE
+    from loger.baselines.ease import CollectiveEASE as CollectiveEASE
+    from loger.baselines.heteroembed import HeteroEmbed as HeteroEmbed
+    from loger.baselines.ials import IALS as IALS
+    from loger.baselines.ials import LinearIALS as LinearIALS
+    from loger.baselines.itemknn import ItemKNN as ItemKNN
+    from loger.baselines.kgat import KGAT as KGAT
+    from loger.baselines.lightgcn import LightGCN as LightGCN
+    from loger.baselines.mostpop import MostPop as MostPop
+    from loger.baselines.p3alpha import P3alpha as P3alpha
+    from loger.baselines.p3alpha import RP3beta as RP3beta
+    from loger.baselines.pgpr import PGPR as PGPR
+    from loger.baselines.ripplenet import RippleNet as RippleNet
+    from loger.baselines.sasrec import SASRec as SASRec
+    from loger.baselines.sequence import SequenceRules as SequenceRules
+    from loger.baselines.slim import LocalSLIM as LocalSLIM
 
 _HOMES = {
     "CAFE": "cafe",
@@ -63,6 +45,7 @@ _HOMES = {
     "SASRec": "sasrec",
     "SequenceRules": "sequence",
 }
+__all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> object:

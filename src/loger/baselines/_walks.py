@@ -16,6 +16,21 @@ def _dot(a, b):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def _keep(x, thing, kept, logs, things):  # type: ignore[no-untyped-def]
+    """Take a thing in among the best of a row, of which ``kept`` are there, if it is one of them;
+    of equals the first stays ahead. Returns how many are there now."""
+    width = len(logs)
+    if kept == width and x <= logs[width - 1]:
+        return kept
+    k = min(kept, width - 1)
+    while k > 0 and logs[k - 1] < x:
+        logs[k], things[k] = logs[k - 1], things[k - 1]
+        k -= 1
+    logs[k], things[k] = x, thing
+    return min(kept + 1, width)
+
+
+@kernel
 def find_steps(g, visited, owners, scores, vectors, towards, first_item, loop, steps, ends):  # type: ignore[no-untyped-def]
     """Write the steps of each state: relations into ``steps``, where they lead into ``ends``.
 
@@ -116,14 +131,7 @@ def best_steps(of_entity, of_relation, vectors, steps, ends, counts, width):  # 
         for j in range(counts[i]):
             x = logits[j]
             total += np.exp(x - most)
-            if kept == width and x <= logs[i, width - 1]:
-                continue
-            k = min(kept, width - 1)
-            while k > 0 and logs[i, k - 1] < x:
-                logs[i, k], places[i, k] = logs[i, k - 1], places[i, k - 1]
-                k -= 1
-            logs[i, k], places[i, k] = x, j
-            kept = min(kept + 1, width)
+            kept = _keep(x, j, kept, logs[i], places[i])
         logs[i, :kept] -= most + np.log(total)
     return places, logs
 
@@ -209,14 +217,7 @@ def best_tails(g, visited, relations, queries, vectors, width):  # type: ignore[
                     total, most = total * np.exp(most - x) + 1.0, x
                 else:
                     total += np.exp(x - most)
-                if kept == width and x <= logs[i, width - 1]:
-                    continue
-                k = min(kept, width - 1)
-                while k > 0 and logs[i, k - 1] < x:
-                    logs[i, k], tails[i, k] = logs[i, k - 1], tails[i, k - 1]
-                    k -= 1
-                logs[i, k], tails[i, k] = x, tail
-                kept = min(kept + 1, width)
+                kept = _keep(x, tail, kept, logs[i], tails[i])
         if kept:
             logs[i, :kept] -= most + np.log(total)
     return tails, logs

@@ -13,6 +13,8 @@ from where the encoder stands; the code starts again.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -54,16 +56,9 @@ class DenseAdam(RowAdam):
         self.second[rows] = second * (BETA_2**missed).squeeze(1)
         self.seen[rows] = now
 
-    def update(
-        self,
-        rows: Tensor,
-        gradient: Tensor,
-        rate: float,
-        owners: Tensor | None = None,
-        weights: Tensor | None = None,
-    ) -> None:
+    def update(self, rows: Tensor, *step: Any, **more: Any) -> None:
         """A step of rows that were brought to the present one before they were read."""
-        super().update(rows, gradient, rate, owners, weights)
+        super().update(rows, *step, **more)
         self.seen[rows] = int(self.steps)
 
 

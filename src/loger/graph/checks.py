@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loger.errors import LogerError
-from loger.graph.check_kernels import bad_pair, bad_segment
+from loger.graph._check_kernels import bad_pair, bad_segment
 from loger.graph.vocabulary import INTERACTION, Relation, Vocabulary
 
 TYPES = {

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from loger.engine.kernels import kernel
 
 
 @kernel
-def bad_segment(
-    spans: NDArray[np.int64],
-    rows: NDArray[np.int64],
-    relations: NDArray[np.uint16],
-    starts: NDArray[np.int64],
-    tails: NDArray[np.int32],
-) -> int:
+def bad_segment(spans, rows, relations, starts, tails):  # type: ignore[no-untyped-def]
     """The first entity whose segments are not sorted, empty, or of the wrong types; else -1."""
     for head in range(len(rows) - 1):
         before = -1
@@ -38,12 +31,7 @@ def bad_segment(
 
 
 @kernel
-def bad_pair(
-    spans: NDArray[np.int64],
-    starts: NDArray[np.int64],
-    tails: NDArray[np.int32],
-    relations: NDArray[np.uint16],
-) -> int:
+def bad_pair(spans, starts, tails, relations):  # type: ignore[no-untyped-def]
     """The first entity whose pairs are not sorted or of the wrong types; else -1."""
     for head in range(len(starts) - 1):
         last, before = np.int64(-1), -1
