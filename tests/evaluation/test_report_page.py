@@ -27,6 +27,7 @@ def a_report(name: str = "LOGER") -> Report:
 
 EXAMPLE: dict[str, Any] = {
     "label": "mug <1>", "user": "ann", "rank": 1, "lead": 2.0, "appeal": -0.5, "opaque": 0.0,
+    "score": 1.25, "mean": -0.75,
     "carried": 0.75, "carried_of_actions": 0.6, "because": "",
     "reasons": [{"total": 1.5, "text": "you bought ink (75%): same brand"}],
 }  # fmt: skip
@@ -101,9 +102,26 @@ def test_examples_show_reasons_with_bars_and_the_share_they_carry() -> None:
     assert parts == [
         ("+1.500", "you bought ink (75%): same brand", "100.0"),
         ("+1.000", "The rest of your history", "66.7"),
-        ("-0.500", "The item&#x27;s general appeal", "33.3"),
+        ("−0.500", "The item&#x27;s general appeal", "33.3"),
     ]
     assert "This reason explains 75% of its lead over the average item." in text
+    assert "(score 1.250, average item -0.750)" in text
+    assert sum(float(value.replace("−", "-")) for value, *_ in parts) == 1.25 - -0.75
+
+
+def test_one_round_of_em_is_a_table_without_a_line() -> None:
+    trace = [Round(0, -4.0, -3.0, 0, 0, 0.3, 0.5)]
+    text = page(Contents(a_report(), trace=trace, tried=[("recency", 0.5, 0.3)]))
+    section = text[text.index("<h2>EM") :]
+    assert "<svg" not in section and "-3.0000" in section
+    assert "What tuning tried (1)" in section
+
+
+def test_a_long_name_fits_beside_its_dot() -> None:
+    name = "collective EASE^R, tuned"
+    drawn = plots.dots([(name, 0.3, 0.2, 0.4)], "t")
+    (x,) = re.findall(rf'x="([0-9.]+)"[^>]*>{re.escape(name)}', drawn)
+    assert float(x) >= 7.5 * len(name)
 
 
 def test_what_is_not_there_leaves_no_empty_part() -> None:
@@ -161,11 +179,12 @@ def compared(ours: float, theirs: float, users: int = 400) -> Report:
 
 def test_the_verdict_says_what_is_good_how_far_reasons_carry_and_what_to_do() -> None:
     quality, reasons, then = verdict(compared(0.4, 0.2), [measured(0.8)])
-    assert "For 45% of 400 users, LOGER has at least one item" in quality
-    assert "20.0 points of NDCG better than the best control, EASE^R" in quality
-    assert reasons.startswith("An item's first three reasons carry 80% of its lead")
-    assert "50% of the items leave the list, against 10% without any one action" in reasons
-    assert then == "Next: read some lists of people whom you know (loger serve)."
+    assert "For 45% of 400 users, LOGER's top 10 includes at least one held-out item" in quality
+    assert "20.0 points of NDCG better than the best baseline, EASE^R" in quality
+    assert reasons.startswith("An item's first three reasons explain 80% of its lead")
+    assert "50% of the items leave the list, compared with 10% without a random action" in reasons
+    assert then == "Next: read the recommendations of some people you know (loger serve)."
+    assert "explain all of its lead" in verdict(compared(0.4, 0.2), [measured(1.02)])[1]
 
 
 def test_the_verdict_hides_nothing_bad() -> None:
@@ -179,14 +198,14 @@ def test_the_verdict_hides_nothing_bad() -> None:
 def test_faithfulness_opens_with_what_anybody_can_grasp() -> None:
     text = page(Contents(compared(0.4, 0.2), faithfulness=[measured(0.8)]))
     section = text[text.index("<h2>Faithfulness") :]
-    assert section.index("the first reason") < section.index("<details>")
+    assert section.index("The first reason") < section.index("<details>")
     assert "an item falls 90% of the way" in section
     assert "flip_" not in text and "carried_" not in text
 
 
 def test_what_was_not_tuned_is_said_so() -> None:
     text = page(Contents(a_report(), untuned=["<b>EASE^R</b>"]))
-    assert "Not tuned on these data, with default settings: &lt;b&gt;EASE^R&lt;/b&gt;;" in text
+    assert "&lt;b&gt;EASE^R&lt;/b&gt;: default settings, not tuned on these data;" in text
     assert "tuned" not in page(Contents(a_report()))
 
 

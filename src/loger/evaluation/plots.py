@@ -15,38 +15,25 @@ HALF = 470
 """Width of plots that stand two in a row."""
 ROW = 26
 LEFT = 110
+LETTER = 8  # how wide one is, at most on average
 """Room for names at the left of dots and lines."""
 
 
 def dots(rows: Sequence[tuple[str, float, float, float]], title: str, unit: str = "") -> str:
     """Means with their intervals, one row each, on a common axis that begins at zero."""
     ticks = _ticks(0.0, max((high for _, _, _, high in rows), default=1.0))
-    x = _scale(0.0, ticks[-1], LEFT, HALF - 60)
+    left = max(LEFT, 20 + LETTER * max((len(name) for name, *_ in rows), default=0))
+    x = _scale(0.0, ticks[-1], left, HALF - 60)
     height = ROW * len(rows) + 40
     parts = [_grid(ticks, x, 8, height - 28, unit)]
     for k, (name, mean, low, high) in enumerate(rows):
         y = 20 + ROW * k
         tone = "strong" if k == 0 else "plain"
-        parts.append(_text(LEFT - 12, y + 4, name, "end"))
+        parts.append(_text(left - 12, y + 4, name, "end"))
         parts.append(f'<line class="{tone}" x1="{x(low)}" x2="{x(high)}" y1="{y}" y2="{y}"/>')
         parts.append(f'<circle class="{tone}" cx="{x(mean)}" cy="{y}" r="5"/>')
         parts.append(_text(x(high) + 8, y + 4, f"{mean:.2f}", "start", "value"))
     return _svg(HALF, height, parts, title)
-
-
-def bars(rows: Sequence[tuple[str, float]], title: str = "") -> str:
-    """Values as horizontal bars, each under its name."""
-    most = max((abs(value) for _, value in rows), default=1.0) or 1.0
-    x = _scale(0.0, most, 8, WIDTH - 70)
-    parts = []
-    for k, (name, value) in enumerate(rows):
-        y = 18 + 40 * k
-        end = x(abs(value))
-        size = f'width="{max(end - 8, 1):.1f}" height="10"'
-        parts.append(_text(8, y, name, "start"))
-        parts.append(f'<rect class="bar" x="8" y="{y + 6}" {size} rx="2"/>')
-        parts.append(_text(end + 8, y + 15, f"{value:.2f}", "start", "value"))
-    return _svg(WIDTH, 40 * len(rows) + 12, parts, title)
 
 
 def lines(

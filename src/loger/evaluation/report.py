@@ -16,7 +16,7 @@ from typing import Any
 from loger import __version__
 from loger.evaluation import plots
 from loger.evaluation.faithfulness.report import LINES, FaithfulnessReport, Mean
-from loger.explain.render import carried_text, shown_rows
+from loger.explain.render import carried_text, heading, shown_rows
 from loger.learning.fitted import Round
 from loger.metrics.report import PLAIN, SHOWN, Report
 
@@ -27,6 +27,8 @@ TITLES = {
 Cell = str | float | int
 
 
+STRONGEST = 15
+"""Rules that are listed."""
 TRIED = "held-out NDCG@10; with few labels, how often best"
 
 
@@ -100,7 +102,7 @@ def _lead(report: Report) -> str:
     mean = 100 * report.mean(report.models[0], "ndcg")
     low, high = (100 * end for end in report.interval(report.models[0], "ndcg"))
     return (
-        f"NDCG@{report.k} <strong>{mean:.2f} %</strong> [{low:.2f}, {high:.2f}] over "
+        f"NDCG@{report.k} <strong>{mean:.2f}%</strong> [{low:.2f}, {high:.2f}] over "
         f"{len(report.users):,} users of the {escape(report.part)} part, "
         f"{escape(report.protocol)} ranking."
     )
@@ -122,17 +124,17 @@ def _metrics(report: Report, untuned: Sequence[str]) -> str:
     body = [_metric_row(report, model) for model in report.models]
     note = (
         f"Means over users in percent (novelty in bits) with {report.level:.0%} bootstrap "
-        f"intervals; p is that of a sign-flip test on per-user differences in NDCG from "
-        f"{escape(report.best())}, not corrected for multiple tests. Intervals and p cover other "
+        f"intervals. p compares each method's NDCG with that of {escape(report.best())}, user by "
+        "user (sign-flip test, not corrected for multiple tests). Intervals and p cover other "
         "users, not other seeds or splits."
     )
     if untuned:
         note += (
-            f" Not tuned on these data, with default settings: {escape(', '.join(untuned))}; "
+            f" {escape(', '.join(untuned))}: default settings, not tuned on these data; "
             "<code>loger compare</code> tunes them."
         )
     grid = f'<div class="pair">{"".join(out)}</div>'
-    return grid + f'<div class="wide">{_table(columns, body)}</div><p class="note">{note}</p>'
+    return grid + _table(columns, body) + f'<p class="note">{note}</p>'
 
 
 def _metric_row(report: Report, model: str) -> list[Cell]:
@@ -141,19 +143,23 @@ def _metric_row(report: Report, model: str) -> list[Cell]:
         scale = 1 if metric in PLAIN else 100
         low, high = report.interval(model, metric)
         mean = report.mean(model, metric)
-        row.append(f"{scale * mean:.2f} [{scale * low:.2f}, {scale * high:.2f}]")
+        row.append(f"{scale * mean:.2f} [{scale * low:.2f},\u00a0{scale * high:.2f}]")
     p = "" if model == best else f"{report.compare(best, model).p:.4f}"
     return [*row, f"{100 * report.coverage[model]:.1f}", p]
 
 
 def _rules(rules: Sequence[Mapping[str, Any]]) -> str:
-    shown = [(str(r["sentence"]), float(r["weight"])) for r in rules if r["weight"] > 0][:15]
-    if not shown:
+    weighted = [r for r in rules if r["weight"] > 0]
+    if not weighted:
         return ""
-    silent = len(rules) - sum(r["weight"] > 0 for r in rules)
-    note = f"{silent} of {len(rules)} mined rules have no weight." if silent else ""
-    figure = _figure(plots.bars(shown, "weights of rules"), "Weights of the strongest rules")
-    return figure + f'<p class="note">{note}</p>'
+    silent = len(rules) - len(weighted)
+    note = (
+        "Weights of the strongest rules." if len(weighted) > STRONGEST else "Weights of all rules."
+    )
+    if silent:
+        note += f" {silent} of {len(rules)} mined rules have no weight."
+    shown = [(r["weight"], f"{r['weight']:.2f}", r["sentence"]) for r in weighted[:STRONGEST]]
+    return _bars(shown) + f'<p class="note">{note}</p>'
 
 
 def _examples(examples: Sequence[Mapping[str, Any]]) -> str:
@@ -162,12 +168,16 @@ def _examples(examples: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _example(e: dict[str, Any]) -> str:
+    told, scores = heading(e, f"<b>{escape(e['label'])}</b>", escape(e["user"]))
+    parts = [(row.contribution, _signed(row.contribution), row.sentence()) for row in shown_rows(e)]
     return (
-        f"<h3>{escape(e['label'])} for {escape(e['user'])}</h3>"
-        f"<p>rank {e['rank']}, {e['lead']:+.3f} compared with the average item</p>"
-        + _bars([(row.contribution, row.sentence()) for row in shown_rows(e)])
-        + f'<p class="note">{escape(_sentence(carried_text(e)))}</p>'
+        f'<p>{told} <span class="note">({escape(scores)})</span></p>{_bars(parts)}'
+        f'<p class="note">{escape(carried_text(e))}.</p>'
     )
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.3f}".replace("-", "−")
 
 
 def _reasoned(lists: Sequence[Sequence[Mapping[str, Any]]]) -> str:
@@ -181,24 +191,19 @@ def _reasoned(lists: Sequence[Sequence[Mapping[str, Any]]]) -> str:
         f"The first three items of {len(lists)} lists. Rules lead to {len(led)} of all "
         f"{len(every)} items of these lists; of those the reasoner missed {missed}."
     )
-    table = _table(["user", "item", "by the reasoner"], rows)
-    return f'<div class="wide">{table}</div><p class="note">{note}</p>'
+    return _table(["user", "item", "by the reasoner"], rows) + f'<p class="note">{note}</p>'
 
 
-def _bars(parts: Sequence[tuple[float, str]]) -> str:
-    """Parts of a whole, each with a bar as long as its size; what counts against is grey."""
-    most = max((abs(value) for value, _ in parts), default=1.0) or 1.0
+def _bars(parts: Sequence[tuple[float, str, str]]) -> str:
+    """Values as they are shown, what they are of, and a bar each; what counts against is grey."""
+    most = max((abs(value) for value, *_ in parts), default=1.0) or 1.0
     rows = "".join(
-        f'<tr><td class="n">{value:+.3f}</td><td>{escape(text)}<div class="track">'
+        f'<tr><td class="n">{shown}</td><td>{escape(text)}<div class="track">'
         f'<i class="{"for" if value >= 0 else "against"}" '
         f'style="width:{100 * abs(value) / most:.1f}%"></i></div></td></tr>'
-        for value, text in parts
+        for value, shown, text in parts
     )
     return f'<table class="bars"><tbody>{rows}</tbody></table>'
-
-
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}."
 
 
 def _faithfulness(reports: Sequence[FaithfulnessReport]) -> str:
@@ -212,7 +217,7 @@ def _faithfulness(reports: Sequence[FaithfulnessReport]) -> str:
         for line, title in LINES.items()
         if any(r[line] is not None for r in reports)
     ]
-    table = f'<div class="wide">{_table(["", *(r.name for r in reports)], body)}</div>'
+    table = _table(["", *(r.name for r in reports)], body)
     note = (
         "Decomposition, deletion and planted reasons measure whether reasons are why an item is "
         "recommended; where an item has only a few paths, deleting random ones has the same effect "
@@ -225,26 +230,28 @@ def _faithfulness(reports: Sequence[FaithfulnessReport]) -> str:
 def _grasped(told: FaithfulnessReport) -> str:
     """How much of an item's lead its first reasons carry, and what their removal does."""
     carried = [
-        ("the first reason" if n == 1 else f"the first {n} reasons", 100 * m.mean)
+        (m.mean, f"{m.mean:.0%}", "The first reason" if n == 1 else f"The first {n} reasons")
         for n in (1, 3, 5)
         if (m := told[f"carried_{n}"]) is not None
     ]
     out = ""
     if carried:
-        caption = "How much of an item's lead over the average item its reasons carry, in percent"
-        out += _figure(plots.bars(carried, "share carried by reasons"), caption)
+        note = "How much of an item's lead over the average item its reasons explain."
+        if any(value > 1 for value, *_ in carried):
+            note += " More than 100%: the rest of the history counts against the item."
+        out += _bars(carried) + f'<p class="note">{note}</p>'
     texts = []
     if (deletion := told["deletion"]) is not None:
         texts.append(
-            "When the user's actions are removed one by one, the most important first as the "
-            f"reasons have it, an item falls {deletion.mean:.0%} of the way from what a random "
-            "order does to what the best possible order does."
+            "Remove a user's actions one by one, in the order of the reasons, and an item falls "
+            f"{deletion.mean:.0%} of the way from what a random order does to what the best order "
+            "does."
         )
     flip, control = told["flip_first_action"], told["flip_random_action"]
     if flip is not None and control is not None:
         texts.append(
-            f"Without the action that is named first, {flip.mean:.0%} of the items leave the list; "
-            f"without any one action, {control.mean:.0%}."
+            f"Without the action named first, {flip.mean:.0%} of the items leave the list; without "
+            f"a random action, {control.mean:.0%}."
         )
     measured = f"Measured on {told.n_users} users, lists of {told.config.k}."
     return out + f"<p>{escape(' '.join([*texts, measured]))}</p>"
@@ -281,6 +288,8 @@ def _mean(m: Mean | None, line: str) -> str:
 def _trace(trace: Sequence[Round], tried: Sequence[tuple[str, Any, float]]) -> str:
     if not trace:
         return ""
+    if len(trace) == 1:  # one point is no line
+        return _rounds(trace) + _tuning(tried)
     xs = [str(row.number) for row in trace]
     bound = [("after", [r.bound for r in trace]), ("before", [r.bound_before for r in trace])]
     out = _figure(
@@ -293,6 +302,10 @@ def _trace(trace: Sequence[Round], tried: Sequence[tuple[str, Any, float]]) -> s
             plots.lines(xs, [("NDCG@10", ndcg)], "NDCG on held-out users", "round of EM"),
             "NDCG@10 in percent on held-out users; the best round is kept",
         )
+    return f'<div class="pair">{out}</div>' + _rounds(trace) + _tuning(tried)
+
+
+def _rounds(trace: Sequence[Round]) -> str:
     columns = [
         "round",
         "objective",
@@ -305,11 +318,15 @@ def _trace(trace: Sequence[Round], tried: Sequence[tuple[str, Any, float]]) -> s
         [r.number, f"{r.bound:.4f}", r.hidden, r.selected, f"{r.ndcg:.4f}", f"{r.recall:.4f}"]
         for r in trace
     ]
-    out = f'<div class="pair">{out}</div>' + _table(columns, rows)
-    if tried:
-        trials: list[list[Cell]] = [[s, str(v), f"{x:.4f}"] for s, v, x in tried]
-        out += "<h3>Tuning</h3>" + _table(["setting", "value", TRIED], trials)
-    return out
+    return _table(columns, rows)
+
+
+def _tuning(tried: Sequence[tuple[str, Any, float]]) -> str:
+    if not tried:
+        return ""
+    trials: list[list[Cell]] = [[s, str(v), f"{x:.4f}"] for s, v, x in tried]
+    table = _table(["setting", "value", TRIED], trials)
+    return f"<details><summary>What tuning tried ({len(tried)})</summary>{table}</details>"
 
 
 def _ablation(points: Sequence[Mapping[str, float]]) -> str:
@@ -338,7 +355,7 @@ def _data(counts: Mapping[str, Any] | None, split: str) -> str:
         for r in counts["relations"]
     ]  # fmt: skip
     columns = ["relation", "from → to", "facts", "per head", "per tail", "largest hub"]
-    return how + out + f'<div class="wide">{_table(columns, rows)}</div>'
+    return how + out + _table(columns, rows)
 
 
 def _settings(config: Mapping[str, Any] | None, origin: str, command: str) -> str:
@@ -361,7 +378,8 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
     """A table; cells that begin with a number are marked as numbers."""
     head = "".join(f'<th scope="col">{escape(column)}</th>' for column in columns)
     body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return f'<div class="wide">{table}</div>'
 
 
 def _cell(value: Cell) -> str:
@@ -385,16 +403,16 @@ h3{font-size:1rem;margin:1.4rem 0 .3rem}
 summary{cursor:pointer;color:var(--strong)}
 nav,.note,figcaption{color:var(--soft);font-size:.875rem}
 a{color:var(--strong)}
-.pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(26rem,1fr));gap:1rem 2rem}
+.pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,26rem),1fr));gap:1rem 2rem}
 figure{margin:0 0 1rem}
-svg{width:100%;height:auto;display:block;max-width:52rem}
+svg{width:100%;height:auto;display:block;max-width:52rem;overflow:visible}
 svg text{font:14px system-ui,sans-serif;fill:var(--ink)}
 svg text.small{font-size:12px;fill:var(--soft)}
 svg text.value{font-weight:600;font-size:13px}
 svg line.grid{stroke:var(--line)}
 svg line.strong,svg polyline.strong{stroke:var(--strong);stroke-width:3;fill:none}
 svg line.plain,svg polyline.plain{stroke:var(--plain);stroke-width:2;fill:none}
-svg circle.strong,svg rect.bar{fill:var(--strong)}
+svg circle.strong{fill:var(--strong)}
 svg circle.plain{fill:var(--plain)}
 svg polygon.band{fill:var(--band)}
 .wide{overflow-x:auto}
@@ -405,10 +423,9 @@ th{color:var(--soft);font-weight:500}
 table.bars{width:100%}.track{margin-top:.25rem}
 .track i{display:block;height:6px;min-width:1px;border-radius:2px;background:var(--strong)}
 .track i.against{background:var(--plain)}
-td.n{font-variant-numeric:tabular-nums;white-space:nowrap}
+td.n{font-variant-numeric:tabular-nums}.bars td.n{white-space:nowrap;width:1%}
 pre{background:var(--band);padding:.8rem 1rem;overflow-x:auto;font-size:.8rem;border-radius:4px;
 white-space:pre-wrap;overflow-wrap:anywhere}
-@media (max-width:40rem){.pair{grid-template-columns:1fr}}
 @media print{:root{--ink:#000;--soft:#444;--line:#ccc;--paper:#fff;--strong:#0b6e6e;
 --plain:#777;--band:#0b6e6e18}
 body{font-size:10.5pt;padding:0;max-width:none}nav{display:none}
@@ -442,9 +459,8 @@ def _quality(report: Report) -> str:
     first, n = report.models[0], len(report.users)
     hits, ndcg = report.mean(first, "hit_rate"), report.mean(first, "ndcg")
     text = (
-        f"For {hits:.0%} of {n:,} users, {first} has at least one item that they really took, and "
-        f"that it had not been told, among its first {report.k} "
-        f"(NDCG@{report.k} {100 * ndcg:.1f} %)"
+        f"For {hits:.0%} of {n:,} users, {first}'s top {report.k} includes at least one held-out "
+        f"item that they took (NDCG@{report.k} {100 * ndcg:.1f}%)"
     )
     if len(report.models) == 1:
         return f"{text}; no other method was measured."
@@ -453,9 +469,9 @@ def _quality(report: Report) -> str:
     points = f"{100 * abs(difference.difference):.1f} points of NDCG"
     if difference.p >= CERTAIN:
         apart = f"{points} apart, p = {difference.p:.2f}"
-        return f"{text}; the best control, {other}, is about as good ({apart})."
+        return f"{text}; the best baseline, {other}, is about as good ({apart})."
     better = "better" if difference.difference > 0 else "worse"
-    return f"{text}; that is {points} {better} than the best control, {other}."
+    return f"{text}; that's {points} {better} than the best baseline, {other}."
 
 
 def _strongest_other(report: Report) -> str:
@@ -469,14 +485,14 @@ def _reasons(told: FaithfulnessReport) -> str:
     )
     parts = []
     if carried is not None:
+        share = "all" if carried.mean > 1 else f"{carried.mean:.0%}"
         parts.append(
-            f"an item's first three reasons carry {carried.mean:.0%} of its lead over the average "
-            "item"
+            f"an item's first three reasons explain {share} of its lead over the average item"
         )
     if flip is not None and control is not None:
         parts.append(
-            f"without the action named first, {flip.mean:.0%} of the items leave the list, against "
-            f"{control.mean:.0%} without any one action"
+            f"without the action named first, {flip.mean:.0%} of the items leave the list, "
+            f"compared with {control.mean:.0%} without a random action"
         )
     text = "; ".join(parts)
     return f"{text[:1].upper()}{text[1:]}." if text else ""
@@ -490,7 +506,7 @@ def _next(report: Report, faithfulness: Sequence[FaithfulnessReport]) -> str:
         difference = report.compare(first, other)
         if difference.p < CERTAIN and difference.difference < 0:
             return (
-                f"{other} ranks better here, so look at what it uses (loger compare tunes both), "
+                f"{other} ranks better here; tune both with loger compare, look at what it uses, "
                 "and add facts about the items"
             )
     carried = faithfulness[0]["carried_3"] if faithfulness else None
@@ -501,7 +517,7 @@ def _next(report: Report, faithfulness: Sequence[FaithfulnessReport]) -> str:
         )
     if len(report.users) < FEW:
         return "there are few users, so the figures are rough; measure again with more data"
-    return "read some lists of people whom you know (loger serve)"
+    return "read the recommendations of some people you know (loger serve)"
 
 
 # ── which loger made the report ───────────────────────────────────────────────────────
