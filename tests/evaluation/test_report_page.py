@@ -27,7 +27,7 @@ def a_report(name: str = "LOGER") -> Report:
 
 EXAMPLE: dict[str, Any] = {
     "label": "mug <1>", "user": "ann", "rank": 1, "lead": 2.0, "appeal": -0.5, "opaque": 0.0,
-    "score": 1.25, "mean": -0.75,
+    "score": 1.25, "mean": -0.75, "tile": "Also by <Acme>", "debug": "because you bought ink (75%)",
     "carried": 0.75, "carried_of_actions": 0.6, "because": "",
     "reasons": [{"total": 1.5, "text": "you bought ink (75%): same brand"}],
 }  # fmt: skip
@@ -105,6 +105,8 @@ def test_examples_show_reasons_with_bars_and_the_share_they_carry() -> None:
         ("−0.500", "The item&#x27;s general appeal", "33.3"),
     ]
     assert "This reason explains 75% of its lead over the average item." in text
+    assert '<p class="tile">Also by &lt;Acme&gt;</p>' in text
+    assert "<pre>because you bought ink (75%)</pre>" in text
     assert "(score 1.250, average item -0.750)" in text
     assert sum(float(value.replace("−", "-")) for value, *_ in parts) == 1.25 - -0.75
 

@@ -723,6 +723,21 @@ def test_the_page_speaks_the_readers_language(browser, model, language, said):
     assert browser.texts("nav button") == said
 
 
+def test_reasons_come_with_every_number_if_that_is_asked_for(browser, model):
+    user = shown_user(model)
+    browser.open(f"/#user={user}&style=debug")
+    told = model.explain(user, browser.ranking()[0], wording=wording_of("en", style="debug"))
+    texts = browser.texts(".waterfall li[data-reasons] .what")
+    assert texts == [reason.text() for reason in told.shown] and "%)" in texts[0]
+    browser.one("#settings summary").send_keys("\ue007")
+    browser.run(
+        "const e = document.getElementById('style'); e.value = 'sentence';"
+        "e.dispatchEvent(new Event('change'))"
+    )
+    plain = [reason.text("sentence") for reason in told.shown]
+    browser.until(lambda: browser.texts(".waterfall li[data-reasons] .what") == plain)
+
+
 def test_settings_line_up(browser):
     browser.open()
     browser.one("#settings summary").send_keys("\ue007")

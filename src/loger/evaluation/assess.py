@@ -82,7 +82,10 @@ class Assessment:
             tried=[(setting, value, ndcg) for setting, value, ndcg in tried],
             ablation=self.ablation,
             faithfulness=self.faithfulness,
-            examples=[e.as_dict() for e in explain(self.model.ranker_, users[has], best[has, 0])],
+            examples=[
+                e.as_dict() | {style: e.text(style) for style in ("tile", "debug")}
+                for e in explain(self.model.ranker_, users[has], best[has, 0])
+            ],
             reasoned=self._reasoned(users),
             config=asdict(self.model.config_),
             origin=origin(),

@@ -53,7 +53,7 @@ class Contents:
     faithfulness: Sequence[FaithfulnessReport] = ()
     """The model's first, then controls."""
     examples: Sequence[Mapping[str, Any]] = ()
-    """Explanations, as ``Explanation.as_dict`` gives them."""
+    """Explanations, as ``Explanation.as_dict`` gives them, also as ``tile`` and ``debug``."""
     reasoned: Sequence[Sequence[Mapping[str, Any]]] = ()
     """What the path reasoner finds for the lists of some users, as ``Reasoned.as_dict`` says."""
     config: Mapping[str, Any] | None = None
@@ -171,8 +171,10 @@ def _example(e: dict[str, Any]) -> str:
     told, scores = heading(e, f"<b>{escape(e['label'])}</b>", escape(e["user"]))
     parts = [(row.contribution, _signed(row.contribution), row.sentence()) for row in shown_rows(e)]
     return (
-        f'<p>{told} <span class="note">({escape(scores)})</span></p>{_bars(parts)}'
+        f'<p>{told} <span class="note">({escape(scores)})</span></p>'
+        f'<p class="tile">{escape(e["tile"])}</p>{_bars(parts)}'
         f'<p class="note">{escape(carried_text(e))}.</p>'
+        f"<details><summary>Every number</summary><pre>{escape(e['debug'])}</pre></details>"
     )
 
 
@@ -399,6 +401,7 @@ color:var(--ink);font:16px/1.5 system-ui,sans-serif}
 h1{font-size:1.9rem;margin:0 0 .3rem;letter-spacing:-.01em}
 h2{font-size:1.25rem;margin:2.8rem 0 .8rem;padding-top:.8rem;border-top:1px solid var(--line)}
 h3{font-size:1rem;margin:1.4rem 0 .3rem}
+.tile{display:inline-block;margin:0;padding:.1rem .7rem;border-radius:1rem;background:var(--band)}
 .verdict{font-size:1.1rem;max-width:48rem}
 summary{cursor:pointer;color:var(--strong)}
 nav,.note,figcaption{color:var(--soft);font-size:.875rem}

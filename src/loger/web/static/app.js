@@ -19,6 +19,7 @@ const state = {
   include: [], exclude: [], // filters: {type, name, label} or {text}
   diversity: 0, limit: null, // {name, most}
   language: "", // "": the browser's
+  style: "sentence", // of the reasons of an item; lists have tiles
   other: null, // the second person in Compare
   missing: null, // the name of a user who does not exist, from the address
   view: "people", item: null, list: [],
@@ -79,7 +80,7 @@ async function explain(item, mine = ++asked) {
   const listed = state.list.some((row) => row.item === item);
   const [why, record, known] = await Promise.all([
     listed ? null : post("why-not", { ...who(), item, k: state.k }),
-    post("explain", { ...who(), item, paths: PATHS }), get("facts", { item }),
+    post("explain", { ...who(), item, paths: PATHS, style: state.style }), get("facts", { item }),
   ]);
   if (mine !== asked) return;
   state.item = item;
@@ -89,7 +90,7 @@ async function explain(item, mine = ++asked) {
     button.setAttribute("aria-pressed", String(button.dataset.item === item));
   }
   reasons(byId("reasons"), record, { ruleIds: state.ruleIds, off: state.offRules, toggle: toggleRule, why, known,
-    every: () => post("explain", { ...who(), item, paths: 0, reasons: "all" }),
+    every: () => post("explain", { ...who(), item, paths: 0, reasons: "all", style: state.style }),
     without: listed ? () => post("counterfactual", { ...who(), item, k: state.k }) : null, remove: removeItems,
     id: idOf(record) });
 }
@@ -330,6 +331,7 @@ function remember() {
   state.offRules.forEach((id) => where.append("off", id));
   for (const how of ["include", "exclude"]) state[how].forEach((one) => where.append(how, filterText(one)));
   if (state.language) where.set("language", state.language);
+  if (state.style !== "sentence") where.set("style", state.style);
   if (state.diversity) where.set("diversity", state.diversity);
   if (state.limit) where.set("at_most", `${state.limit.name}=${state.limit.most}`);
   if (state.k !== 10) where.set("k", state.k);
@@ -359,6 +361,7 @@ async function recall(where) {
   if (LENGTHS.includes(length)) state.k = length;
   state.offRules = new Set(where.getAll("off").map(Number).filter((id) => state.rules.some((rule) => rule.id === id)));
   for (const how of ["include", "exclude"]) state[how] = present(await Promise.all(where.getAll(how).map(filterFrom)));
+  if (where.get("style") === "debug") state.style = "debug";
   state.diversity = Math.min(1, Math.max(0, Number(where.get("diversity")) || 0));
   const [, name, most] = /^(.+)=([1-9]\d*)$/.exec(where.get("at_most") ?? "") ?? [];
   if (state.about.filters.includes(name)) state.limit = { name, most: Number(most) };
@@ -375,6 +378,7 @@ const select = (id, values, chosen, text = String) => show(byId(id),
 function drawSettings() {
   const types = state.about.types.filter((type) => state.about.filters.includes(type));
   byId("language").value = state.language;
+  byId("style").value = state.style;
   byId("diversity").value = state.diversity;
   select("length", LENGTHS, state.k);
   select("filter-type", [...new Set([...types, ...state.about.beside, "item"])], byId("filter-type").value, kind);
@@ -404,6 +408,7 @@ function listen() {
     state.language = byId("language").value;
     drawAll().catch((error) => drawFailed(error, drawAll));
   });
+  byId("style").addEventListener("change", () => { state.style = byId("style").value; return refresh(); });
   byId("filter-form").addEventListener("submit", async (event) => {
     event.preventDefault();
     const text = byId("filter-text").value.trim();

@@ -45,15 +45,18 @@ function fields(schema) {
 const firstOf = async (kind) => (await (await fetch(`/v1/${kind}?limit=1`)).json()).results?.[0]?.name ?? "NAME";
 const [user, item] = await Promise.all(["users", "items"].map(firstOf));
 const values = { user, item, type: "item", id: 0, name: "stock" };
-const bodies = { Who: { user }, AskList: { user, k: 3 }, AskItem: { user, item }, AskWhyNot: { user, item }, AskLists: { users: [user], k: 3 }, EventBatch: { events: [{ kind: "interaction", user, item }] }, "list of string or integer": [item] };
+// What a body may have, by the names of its fields.
+const samples = { user, item, users: [user], items: [item], k: 3, events: [{ kind: "interaction", user, item }] };
+const sample = (schema, schemas) => (schema.type === "array" ? [item] : Object.fromEntries(
+  Object.keys(schemas[type(schema)].properties).filter((name) => name in samples).map((name) => [name, samples[name]])));
 const quoted = (said) => `'${said.replaceAll("'", "'\\''")}'`;
 
-function example(method, path, parameters, body) {
+function example(method, path, parameters, body, schemas) {
   const needed = parameters.filter((one) => one.required && one.in === "query")
     .map((one) => `${one.name}=${encodeURIComponent(values[one.name])}`);
-  const place = path.replace(/\{(\w+)\}/g, (_, name) => values[name]);
+  const place = path.replace(/\{(\w+)\}/g, (_, name) => encodeURIComponent(values[name]));
   const url = quoted(`${location.origin}${place}${needed.length ? "?" : ""}${needed.join("&")}`);
-  const data = body ? ` \\\n  -H 'Content-Type: application/json' -d ${quoted(JSON.stringify(bodies[type(body)]))}` : "";
+  const data = body ? ` \\\n  -H 'Content-Type: application/json' -d ${quoted(JSON.stringify(sample(body, schemas)))}` : "";
   return h("pre", { tabindex: "0" }, `curl ${method === "get" ? "" : `-X ${method.toUpperCase()} `}${url}${data}`);
 }
 
@@ -68,7 +71,7 @@ function operation(path, method, about, schemas) {
     table(about.parameters ?? []),
     body ? [h("h3", {}, `Body: ${type(body)}`), table(fields(schemas[type(body)] ?? body))] : null,
     answer ? h("p", { class: "quiet" }, `Returns ${type(answer)}.`) : null,
-    example(method, path, about.parameters ?? [], body));
+    example(method, path, about.parameters ?? [], body, schemas));
 }
 
 const openapi = await (await fetch("/v1/openapi.json")).json();
