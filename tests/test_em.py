@@ -145,6 +145,19 @@ def test_an_e_step_of_no_pairs_is_its_control_to_the_bit(parts, rules):
     assert all(np.array_equal(array, after[k]) for k, array in control.state().items())
 
 
+def test_rounds_of_no_pairs_are_made_when_none_are_asked_for_and_only_then(parts, rules):
+    config = TransEConfig(dimension=16, epochs=3)
+    encoder, control = (TransE(config).fit(parts.graph) for _ in range(2))
+    settings = {"rounds": 2, "early_stop": False, "likelihood": "pseudo", "fusion": "sum"}
+    em = problem(parts, encoder, rules, max_hidden=0, **settings)
+    assert [r.selected for r in em.run().trace] == [0, 0, 0]
+    for _ in range(2):
+        control.fit(parts.graph, warm=True)
+    assert encoder.entities_.tobytes() == control.entities_.tobytes()
+    nothing = problem(parts, encoder, rules, max_hidden=5, tau=1.0, **settings)
+    assert len(nothing.run().trace) == 1  # H⁺ is empty though pairs were asked for
+
+
 def test_over_hidden_pairs_p_and_q_are_right_at_the_true_base_rate(parts, able, rules):
     em = problem(parts, able, rules)
     fitted = em.start()

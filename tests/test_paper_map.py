@@ -57,7 +57,11 @@ def called(tmp_path_factory: pytest.TempPathFactory) -> Called:
     folder = tmp_path_factory.mktemp("map") / "bundle"
     with recorded() as called:
         parts = split(shop(seed=2, users=120, items=100).dataset)
-        LOGER(small_paper(epochs=1)).fit(parts).save(folder)
+        config_ = small_paper(epochs=1)
+        forced = replace(config_, em=replace(config_.em, early_stop=False))
+        fitted = LOGER(forced).fit(parts)
+        assert fitted.trace_[1].selected > 0, "no E-step on hidden pairs was made"
+        fitted.save(folder)
         paper, default = LOGER.load(folder), LOGER(config).fit(parts)
         user = paper.users[0]
         for model in (paper, default):

@@ -18,6 +18,7 @@ from loger.cli import (
     fit,
     precompile,
     recommend,
+    reproduce,
     rules,
     serve,
     show,
@@ -38,7 +39,7 @@ TASKS: dict[str, tuple[click.Command, ...]] = {
         rules.rules,
     ),
     "Operate": (serve.serve, update.update, serve.feedback),
-    "Research": (evaluate.evaluate, evaluate.compare, study.study),
+    "Research": (evaluate.evaluate, evaluate.compare, reproduce.reproduce, study.study),
 }
 """The commands that ``loger --help`` lists, by what people use them for."""
 

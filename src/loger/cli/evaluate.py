@@ -170,6 +170,7 @@ def draw_report(report: Report, protocol: str) -> None:
     default=None,
     help="Tune all methods on validation, or none.  [default: those that take minutes]",
 )
+@options.encoder
 @options.length
 @options.seed
 @options.engine
@@ -183,6 +184,7 @@ def compare(
     protocols: tuple[str, ...],
     set_: tuple[str, ...],
     tune: bool | None,
+    encoder: str,
     k: int,
     seed: int,
     engine: str,
@@ -199,10 +201,15 @@ def compare(
     Examples:
       loger compare my-shop --methods mostpop,ease,pgpr
       loger compare my-shop --methods pgpr,ials --set pgpr.epochs=3 --protocol sampled-100
+      loger compare my-shop --methods encoder,loger-paper --encoder kge:RotatE
+      loger compare my-shop --methods loger-paper --set loger-paper.em.early_stop=false
     """
     from loger.engine import engine_named
 
     settings, on = method_settings(set_), engine_named(engine)
+    if encoder != "transe":
+        for name in set(options.names(methods)) & {"encoder", "loger", "loger-paper"}:
+            settings.setdefault(name, {})["encoder"] = encoder
     dataset = options.read(path, None, min_rating)
     from loger.data import split
     from loger.evaluation.compare import compare as run

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -16,10 +16,14 @@ from loger.cli import options, show
 from loger.cli.options import INTERRUPTED
 
 if TYPE_CHECKING:
+    from loger.config import LOGERConfig
     from loger.data import Split
+    from loger.encoder import Encoder
     from loger.engine import Engine
     from loger.evaluation.evaluate import FitRecord
-    from loger.model import LOGER, LOGERConfig
+    from loger.model import LOGER
+
+    MakeEncoder = Callable[[], Encoder]
 
 
 @click.command()
@@ -32,6 +36,7 @@ if TYPE_CHECKING:
     help="Our best settings; the paper's model with a well-trained encoder; or with its published "
     "learning rates.",
 )
+@options.encoder
 @click.option(
     "--config", type=options.PATH, metavar="TOML", help="A file with settings; see the docs."
 )
@@ -63,6 +68,7 @@ def fit(
     path: Path,
     out: Path,
     preset: str,
+    encoder: str,
     config: Path | None,
     set_: tuple[str, ...],
     seed: int | None,
@@ -85,6 +91,7 @@ def fit(
       loger fit my-shop -o my-shop.bundle
       loger fit my-shop -o paper.bundle --preset paper --set em.rounds=2
       loger fit my-shop -o my-shop.bundle --config settings.toml --seed 7
+      loger fit my-shop -o my-shop.bundle --encoder kge:RotatE
       loger fit my-shop -o my-shop.bundle --force --warm-from my-shop.bundle
       loger fit my-shop -o research.bundle --hold-out
       torchrun --nproc-per-node 4 -m loger fit my-shop -o my-shop.bundle
@@ -94,11 +101,14 @@ def fit(
 
     check_target(out, replace=force)
     works_on = engine_named(engine)
-    if warm_from is not None and (preset != "default" or config or set_ or seed is not None):
+    other = preset != "default" or encoder != "transe"
+    if warm_from is not None and (other or config or set_ or seed is not None):
         raise click.UsageError(
-            "--warm-from keeps its bundle's settings; omit --preset, --config, --set and --seed"
+            "--warm-from keeps its bundle's settings; omit --preset, --encoder, --config, --set "
+            "and --seed"
         )
     chosen = chosen_config(preset, config, set_, seed)
+    make = encoder_maker(encoder, chosen.seed)
     dataset = options.read(path, format, min_rating)
     from loger.data import split
     from loger.evaluation.evaluate import FitRecord, fit_summary
@@ -114,9 +124,8 @@ def fit(
     click.echo(f"split: {parts.why}", err=True)
     begun = None if warm_from is None else str(warm_from)
     record = FitRecord(str(path), format, min_rating, dataset.name, preset, divided)
-    model = written(
-        parts, chosen, out, replace(record, warm_from=begun, hold_out=hold_out), works_on
-    )
+    record = replace(record, warm_from=begun, hold_out=hold_out)
+    model = written(parts, chosen, out, record, works_on, make)
     show.result(fit_summary(model, out) | {"split": parts.why}, draw)
 
 
@@ -124,16 +133,26 @@ def chosen_config(
     preset: str, file: Path | None, texts: Sequence[str], seed: int | None
 ) -> LOGERConfig:
     """The settings of a preset, changed by file, then texts, then flags."""
+    from loger.config import PRESETS
     from loger.engine.settings import layered
-    from loger.model import LOGERConfig
 
-    presets = {"paper": LOGERConfig.paper, "paper-literal": LOGERConfig.paper_literal}
-    base = presets.get(preset, LOGERConfig)()
-    return layered(base, file, texts, {} if seed is None else {"seed": seed})
+    return layered(PRESETS[preset](), file, texts, {} if seed is None else {"seed": seed})
+
+
+def encoder_maker(name: str, seed: int) -> MakeEncoder | None:
+    """What makes encoders of a name; None for the preset's own TransE."""
+    from loger.encoder import encoder_named
+
+    return None if name == "transe" else encoder_named(name, seed=seed)
 
 
 def written(
-    split: Split, config: LOGERConfig, out: Path, record: FitRecord, works_on: Engine
+    split: Split,
+    config: LOGERConfig,
+    out: Path,
+    record: FitRecord,
+    works_on: Engine,
+    encoder: MakeEncoder | None = None,
 ) -> LOGER:
     """Fit and save a model; refuses if another process is writing to the same place."""
     from loger.engine.files import claim
@@ -141,7 +160,7 @@ def written(
     out.parent.mkdir(parents=True, exist_ok=True)
     with claim(out, "fit"):
         checkpoint = out.with_name(out.name + ".unfinished")
-        model = fitted(split, config, checkpoint, record, works_on)
+        model = fitted(split, config, checkpoint, record, works_on, encoder)
         from loger.encoder.distributed import current
 
         record = replace(record, tried=model.tried_, ranks=current().size)
@@ -151,7 +170,12 @@ def written(
 
 
 def fitted(
-    split: Split, config: LOGERConfig, checkpoint: Path, record: FitRecord, works_on: Engine
+    split: Split,
+    config: LOGERConfig,
+    checkpoint: Path,
+    record: FitRecord,
+    works_on: Engine,
+    encoder: MakeEncoder | None = None,
 ) -> LOGER:
     """Fit a model; an interrupt keeps the checkpoint and says how to resume."""
     from loger.errors import LogerError
@@ -162,7 +186,8 @@ def fitted(
     try:
         with show.engine(on=works_on) as engine:
             before = None if record.warm_from is None else LOGER.load(record.warm_from)
-            model = LOGER(before.config_ if before else config, name=name, engine=engine)
+            chosen = before.config_ if before else config
+            model = LOGER(chosen, encoder=encoder, name=name, engine=engine)
             return model.fit(
                 split,
                 hold_out=record.hold_out,

@@ -81,6 +81,12 @@ engine = click.option(
     metavar="NAME",
     help="Where to run: threads[=N], processes[=N], ray or ray=ADDRESS.",
 )
+encoder = click.option(
+    "--encoder",
+    default="transe",
+    metavar="NAME",
+    help="The KG encoder: transe, gnn, or a model of PyKEEN such as kge:RotatE.",
+)
 verbose = click.option("-v", "--verbose", is_flag=True, help="Show all details.")
 
 

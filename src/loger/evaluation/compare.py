@@ -35,6 +35,7 @@ from loger.evaluation.methods import METHODS, Method
 from loger.metrics.grid_search import search as search_on_validation
 from loger.metrics.grid_search import tune as tune_on_validation
 from loger.metrics.report import METRICS, Format, Report, Values
+from loger.model import LOGER
 from loger.recommender import EvaluatedPart, Recommender, check_part, fit_for
 
 log = logging.getLogger(__name__)
@@ -102,6 +103,7 @@ def compare(
     seed: int = 0,
     samples: int = 1000,
     registry: Mapping[str, Method] = METHODS,
+    checkpoint: Path | None = None,
     engine: Engine | None = None,
     progress: Progress = silent,
 ) -> Compared:
@@ -109,7 +111,8 @@ def compare(
 
     ``settings`` maps methods to settings of theirs. Settings that are not listed there are
     chosen on validation over the method's grid if ``tune`` is True, or, by default, if that
-    takes only minutes. Each method is then fitted on all that it may know (``fit_for``).
+    takes only minutes. Each method is then fitted on all that it may know (``fit_for``). In the
+    folder ``checkpoint`` LOGER keeps what a fit has done, for itself and for fits that share it.
     Where the workers of ``engine`` are processes of their own, methods run side by side.
     """
     settings = settings or {}
@@ -117,7 +120,7 @@ def compare(
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     runs_on = engine or LocalEngine()
-    task = _Task(split, folder, part, tuple(protocols), tune, k, seed, runs_on)
+    task = _Task(split, folder, part, tuple(protocols), tune, k, seed, runs_on, checkpoint)
     results, failures = list[Result](), dict[str, str]()
     asked = [(name, registry[name], settings.get(name, {})) for name in methods]
     for name, found in zip(methods, _outcomes(task, asked, progress), strict=True):
@@ -197,6 +200,7 @@ class _Task:
     k: int
     seed: int
     engine: Engine
+    checkpoint: Path | None = None
 
     @cached_property
     def about(self) -> dict[str, Any]:
@@ -232,7 +236,8 @@ class _Task:
 
     def _run_key(self, name: str, method: Method, settings: Mapping[str, Any]) -> str:
         grid = self._grid(method, settings)
-        whole = {**self.about, "method": name, "settings": dict(settings), "grid": grid}
+        own = {**method.settings, **settings}
+        whole = {**self.about, "method": name, "settings": own, "grid": grid}
         text = json.dumps(whole, sort_keys=True, default=repr)
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -253,7 +258,7 @@ class _Task:
         choose = search_on_validation if method.searched and grid else tune_on_validation
         tuned = choose(make, grid, self.split, k=self.k, engine=self.engine, progress=progress)
         clock.append(time.perf_counter())
-        fitted = fit_for(make(**tuned.settings), self.split, self.part, progress=progress)
+        fitted = self._fitted(make(**tuned.settings), progress)
         clock.append(time.perf_counter())
         reports = {p: self._evaluate(fitted, p, progress) for p in self.protocols}
         clock.append(time.perf_counter())
@@ -264,7 +269,7 @@ class _Task:
             method=name,
             title=fitted.name,
             run_key=self._run_key(name, method, settings),
-            settings={**settings, **tuned.settings},
+            settings={**method.settings, **settings, **tuned.settings},
             trials=tuned.trials,
             seconds=dict(zip(_STAGES, np.diff(clock).tolist(), strict=True)),
             coverage={p: report.coverage[fitted.name] for p, report in reports.items()},
@@ -273,6 +278,11 @@ class _Task:
             users=reports[self.protocols[0]].users,
             values=values,
         )
+
+    def _fitted(self, made: Recommender, progress: Progress) -> Recommender:
+        if isinstance(made, LOGER) and self.checkpoint is not None:
+            return made.fit(self.split, checkpoint=self.checkpoint, progress=progress)
+        return fit_for(made, self.split, self.part, progress=progress)
 
     def _evaluate(self, fitted: Recommender, protocol: Protocol, progress: Progress) -> Report:
         """One method's values on the users and candidates that all methods share."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, cast
 
@@ -25,6 +25,8 @@ class Method:
     """What its class calls the grid."""
     searched: bool = False
     """Whether that grid is searched one setting at a time, being too large to try all of it."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Those that make it a method of its own; a caller's take their place."""
 
     def load(self) -> Callable[..., Recommender]:
         """The class or function that makes it."""
@@ -33,7 +35,8 @@ class Method:
 
     def make(self, seed: int = 0, **settings: Any) -> Recommender:
         """A new recommender, not fitted."""
-        return self.load()(**({"seed": seed} if self.seeded else {}), **settings)
+        own = {"seed": seed} if self.seeded else {}
+        return self.load()(**(own | dict(self.settings) | settings))
 
     @property
     def grid(self) -> Mapping[str, Sequence[Any]]:
@@ -56,9 +59,9 @@ def loger(seed: int = 0, **settings: Any) -> Recommender:
     return _loger("default", "LOGER", seed, settings)
 
 
-def loger_paper(seed: int = 0, **settings: Any) -> Recommender:
+def loger_paper(seed: int = 0, name: str = "LOGER (paper)", **settings: Any) -> Recommender:
     """LOGER by the paper's own choices, its encoder well trained."""
-    return _loger("paper", "LOGER (paper)", seed, settings)
+    return _loger("paper", name, seed, settings)
 
 
 def paper_literal(seed: int = 0, **settings: Any) -> Recommender:

@@ -134,7 +134,7 @@ def _metrics(report: Report, untuned: Sequence[str]) -> str:
             "<code>loger compare</code> tunes them."
         )
     grid = f'<div class="pair">{"".join(out)}</div>'
-    return grid + _table(columns, body) + f'<p class="note">{note}</p>'
+    return grid + html_table(columns, body) + f'<p class="note">{note}</p>'
 
 
 def _metric_row(report: Report, model: str) -> list[Cell]:
@@ -193,7 +193,7 @@ def _reasoned(lists: Sequence[Sequence[Mapping[str, Any]]]) -> str:
         f"The first three items of {len(lists)} lists. Rules lead to {len(led)} of all "
         f"{len(every)} items of these lists; of those the reasoner missed {missed}."
     )
-    return _table(["user", "item", "by the reasoner"], rows) + f'<p class="note">{note}</p>'
+    return html_table(["user", "item", "by the reasoner"], rows) + f'<p class="note">{note}</p>'
 
 
 def _bars(parts: Sequence[tuple[float, str, str]]) -> str:
@@ -219,7 +219,7 @@ def _faithfulness(reports: Sequence[FaithfulnessReport]) -> str:
         for line, title in LINES.items()
         if any(r[line] is not None for r in reports)
     ]
-    table = _table(["", *(r.name for r in reports)], body)
+    table = html_table(["", *(r.name for r in reports)], body)
     note = (
         "Decomposition, deletion and planted reasons measure whether reasons are why an item is "
         "recommended; where an item has only a few paths, deleting random ones has the same effect "
@@ -320,14 +320,14 @@ def _rounds(trace: Sequence[Round]) -> str:
         [r.number, f"{r.bound:.4f}", r.hidden, r.selected, f"{r.ndcg:.4f}", f"{r.recall:.4f}"]
         for r in trace
     ]
-    return _table(columns, rows)
+    return html_table(columns, rows)
 
 
 def _tuning(tried: Sequence[tuple[str, Any, float]]) -> str:
     if not tried:
         return ""
     trials: list[list[Cell]] = [[s, str(v), f"{x:.4f}"] for s, v, x in tried]
-    table = _table(["setting", "value", TRIED], trials)
+    table = html_table(["setting", "value", TRIED], trials)
     return f"<details><summary>What tuning tried ({len(tried)})</summary>{table}</details>"
 
 
@@ -348,7 +348,7 @@ def _data(counts: Mapping[str, Any] | None, split: str) -> str:
     how = f'<p class="note">Split {escape(split)}.</p>' if split else ""
     sizes = ("users", "items", "interactions", "entities", "facts")
     body: list[list[Cell]] = [[counts[name] for name in sizes] + [f"{counts['density']:.3%}"]]
-    out = _table([*sizes, "density"], body)
+    out = html_table([*sizes, "density"], body)
     rows: list[list[Cell]] = [
         [
             r["relation"], f"{r['head_type']} → {r['tail_type']}", r["facts"],
@@ -357,7 +357,7 @@ def _data(counts: Mapping[str, Any] | None, split: str) -> str:
         for r in counts["relations"]
     ]  # fmt: skip
     columns = ["relation", "from → to", "facts", "per head", "per tail", "largest hub"]
-    return how + out + _table(columns, rows)
+    return how + out + html_table(columns, rows)
 
 
 def _settings(config: Mapping[str, Any] | None, origin: str, command: str) -> str:
@@ -376,7 +376,7 @@ def _figure(svg: str, caption: str) -> str:
     return f"<figure>{svg}<figcaption>{escape(caption)}</figcaption></figure>"
 
 
-def _table(columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
+def html_table(columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
     """A table; cells that begin with a number are marked as numbers."""
     head = "".join(f'<th scope="col">{escape(column)}</th>' for column in columns)
     body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
@@ -528,7 +528,7 @@ def _next(report: Report, faithfulness: Sequence[FaithfulnessReport]) -> str:
 
 def origin() -> str:
     """The version, and the commit if loger runs from a checkout."""
-    checkout = Path(__file__).resolve().parents[4]
+    checkout = Path(__file__).resolve().parents[3]
     if not (checkout / ".git").exists():
         return __version__
     command = ["git", "-C", str(checkout), "describe", "--always", "--dirty"]

@@ -95,8 +95,8 @@ class EM(Problem):
         """One E-step and the M-step after it, with the trace of this round alone; None if no hidden
         pair is selected."""
         selected = self.select_hidden(previous)
-        if not len(selected.pairs.users):
-            return None
+        if not len(selected.pairs.users) and self.config.max_hidden:
+            return None  # with at most 0 pairs a round is the control of others
         folder = None if self.checkpoint is None else self.checkpoint / f"round-{number}"
         self.e_step(selected.pairs, folder)
         step = self.m_step(previous)
