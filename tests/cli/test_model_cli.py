@@ -103,6 +103,15 @@ def test_flags_win_over_set_and_set_over_the_file(tiny: Path, tmp_path: Path) ->
     assert (config["encoder"]["dimension"], config["encoder"]["epochs"]) == (4, 1)
 
 
+def test_another_encoder_is_named_and_kept_with_the_bundle(tiny: Path, tmp_path: Path) -> None:
+    out = tmp_path / "b"
+    parsed("fit", tiny, "-o", out, "--encoder", "gnn", "--seed", 4)
+    about = json.loads((out / "manifest.json").read_text())["about"]
+    assert (about["encoder"], about["encoder_config"]["seed"]) == ("GNN", 4)
+    refuses(("fit", tiny, "-o", tmp_path / "c", "--encoder", "gmn"), "did you mean 'gnn'")
+    assert not (tmp_path / "c").exists()
+
+
 def test_the_paper_preset_is_the_papers(data: Path, tmp_path: Path) -> None:
     told = parsed(
         "fit", data, "-o", tmp_path / "b", "--preset", "paper", *SMALL, "--set", "em.rounds=1"
@@ -166,9 +175,9 @@ def test_fit_replaces_a_bundle_that_python_saved_if_forced(
 
 
 def test_settings_of_compared_methods_are_read_as_those_of_fit() -> None:
-    texts = ["loger.early_stop=false", "loger.em.walk.recency=0.5", "ease.l2=30"]
+    texts = ["loger.em.early_stop=false", "loger.em.walk.recency=0.5", "ease.l2=30"]
     assert method_settings(texts) == {
-        "loger": {"early_stop": False, "em": {"walk": {"recency": 0.5}}},
+        "loger": {"em": {"early_stop": False, "walk": {"recency": 0.5}}},
         "ease": {"l2": 30},
     }
     for text in ("l2=30", "ease.l2"):
