@@ -25,7 +25,7 @@ from html import escape
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
-from loger.baselines.ease import check_memory
+from loger.baselines.ease import EASE, memory_needed
 from loger.baselines.encoder import EncoderAlone
 from loger.config import LOGERConfig
 from loger.data.splits import Split
@@ -170,11 +170,11 @@ class Reproduction:
     @cached_property
     def left_out(self) -> dict[str, str]:
         """Methods that do not fit this catalogue, and why."""
-        try:
-            check_memory(self.split.dataset.n_items, METHODS["ease"].make().memory)  # type: ignore[attr-defined]
-        except LogerError as error:
-            return {"ease": str(error)}
-        return {}
+        n = self.split.dataset.n_items
+        need, most = memory_needed(n), EASE().memory
+        if need <= most:
+            return {}
+        return {"ease": f"{n:,} items need {need / 2**30:.1f} GiB, of {most / 2**30:.1f} allowed"}
 
     @property
     def methods(self) -> list[str]:
@@ -432,7 +432,7 @@ def _mean(report: Report, model: str, metric: str) -> dict[str, Any]:
 
 
 def _interval(line: Mapping[str, float] | None) -> dict[str, Any] | None:
-    return line and {"mean": line["mean"], "interval": [line["low"], line["high"]]}
+    return None if line is None else {**line, "interval": [line["low"], line["high"]]}
 
 
 def _title(size: int) -> str:
@@ -455,9 +455,9 @@ def _agreement(ours: Mapping[str, float]) -> str:
 
     texts = []
     for k, name in enumerate(PAPER_SETS):
-        both = [m for m in ours if TABLE_1[m][k] is not None]
+        both = [(ours[m], theirs) for m in ours if (theirs := TABLE_1[m][k]) is not None]
         if len(both) > 2:
-            rho = spearmanr([ours[m] for m in both], [TABLE_1[m][k] for m in both]).statistic
+            rho = spearmanr([a for a, _ in both], [b for _, b in both]).statistic
             texts.append(f"{rho:+.2f} with {name}")
     out = f"Rank correlation of the order of methods in sampled-100: {', '.join(texts)}. "
     if {"heteroembed", "loger-paper"} <= ours.keys():
