@@ -497,7 +497,7 @@ def _markdown(title: str, tables: Sequence[Table], notes: Sequence[str]) -> str:
 def _html(title: str, tables: Sequence[Table], notes: Sequence[str], panels: Sequence[str]) -> str:
     body = "".join(f"<p>{escape(note)}</p>" for note in notes)
     for table in tables:
-        grid = f'<div class="wide">{html_table(table.columns, table.texts)}</div>'
+        grid = html_table(table.columns, table.texts)
         drawn = f'<div class="pair">{"".join(panels)}</div>' if table.name == "figure-2" else ""
         note = f'<p class="note">{escape(table.note)}</p>'
         body += f"<section><h2>{escape(table.title)}</h2>{drawn}{grid}{note}</section>"
