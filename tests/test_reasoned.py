@@ -145,7 +145,7 @@ def test_a_saved_model_explains_the_same(model, bundle):
         assert set(json_schema(ReasonedRecord)["required"]) == set(one.as_dict())
         assert one.because().split()[0] in str(one)
         assert "reasoner" in one._repr_html_()
-        assert repr(one).startswith("<Reasoned ")
+        assert repr(one).startswith("<Reasoned of ")
 
 
 def test_a_model_without_a_reasoner_says_how_to_get_one(default_model):

@@ -11,9 +11,8 @@ import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
-from loger.baselines._shared import Factors, LinearItems, decayed, pair_ages
-from loger.baselines.ease import item_counts
-from loger.baselines.slim import largest_rows, positive, shortened
+from loger.baselines._shared import Factors, LinearItems
+from loger.baselines.slim import counted, largest_rows, positive
 from loger.data.splits import Split
 from loger.engine import Progress, silent
 from loger.engine.settings import check_numbers
@@ -163,11 +162,7 @@ class LinearIALS(LinearItems):
 
     def fit(self, split: Split, *, progress: Progress = silent) -> Self:
         """Factorise, and weigh the pairs of items that somebody has."""
-        self.ages_ = pair_ages(split, self.name, self.recency)
-        self.counts_ = item_counts(self.ages_)
-        seen = shortened(decayed(self.ages_, 0.0))
-        pairs = sp.csr_array(seen.T @ seen)
-        pairs.sort_indices()
+        _, pairs = counted(self, split)
         sizes = np.diff(self.ages_.indptr)
         typical = float(np.median(sizes[sizes > 0])) if sizes.any() else 0.0
         with one_thread():

@@ -65,17 +65,11 @@ class LocalSLIM(LinearItems):
 
     def fit(self, split: Split, *, progress: Progress = silent) -> Self:
         """Solve for the column of each item."""
-        self.ages_ = pair_ages(split, self.name, self.recency)
-        self.counts_ = item_counts(self.ages_)
-        seen = shortened(decayed(self.ages_, 0.0))
-        gram = sp.csr_array(seen.T @ seen)
-        gram.sort_indices()
+        seen, gram = counted(self, split)
         if self.candidates >= gram.shape[1]:
-            columns = gram
             rows = np.repeat(np.arange(gram.shape[0]), np.diff(gram.indptr))
-            weights = solved(seen, self.l2, self.name, progress)[rows, gram.indices]
-            columns.data = weights
-            columns = positive(columns)
+            gram.data = solved(seen, self.l2, self.name, progress)[rows, gram.indices]
+            columns = positive(gram)
         else:
             columns = self._columns(gram)
         progress(self.name, 1, 1)
@@ -87,6 +81,17 @@ class LocalSLIM(LinearItems):
         arrays = (gram.indptr.astype(np.int64), gram.indices, gram.data)
         heads, tails, values = _columns(*arrays, self.l2, self.candidates)
         return sp.csr_array((values, (heads, tails)), shape=gram.shape)
+
+
+def counted(model: LinearItems, split: Split) -> tuple[PairMatrix, PairMatrix]:
+    """Note the ages of interactions and how many users have each item; the training pairs that are
+    counted, and how many users have any two items."""
+    model.ages_ = pair_ages(split, model.name, model.recency)
+    model.counts_ = item_counts(model.ages_)
+    seen = shortened(decayed(model.ages_, 0.0))
+    gram = sp.csr_array(seen.T @ seen)
+    gram.sort_indices()
+    return seen, gram
 
 
 def positive(matrix: PairMatrix) -> PairMatrix:

@@ -32,6 +32,7 @@ from loger.engine.threads import (
     Result,
     SeparateEngine,
     Shared,
+    Work,
     cores,
     in_order,
     on_one_thread,
@@ -73,11 +74,7 @@ class ProcessEngine(SeparateEngine):
         return other
 
     def map(
-        self,
-        what: str,
-        fn: Callable[[Shared, Block], Result],
-        blocks: Sequence[Block],
-        shared: Shared,
+        self, what: str, fn: Work[Shared, Block, Result], blocks: Sequence[Block], shared: Shared
     ) -> Iterator[Result]:
         """Yield ``fn(shared, block)`` for each block, in order, a few blocks ahead at most."""
         if len(blocks) <= 1:  # sending what it needs would take longer
@@ -134,9 +131,7 @@ class _Pool:
         self._files = 0
         self._sent_once: WeakKeyDictionary[object, Sent] = WeakKeyDictionary()
 
-    def submit(
-        self, fn: Callable[[Shared, Block], Result], sent: Sent, block: Block
-    ) -> Future[Result]:
+    def submit(self, fn: Work[Shared, Block, Result], sent: Sent, block: Block) -> Future[Result]:
         """Have a worker do one block."""
         with self._lock:
             if self._executor is None:

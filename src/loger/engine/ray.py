@@ -36,6 +36,7 @@ from loger.engine.threads import (
     Result,
     SeparateEngine,
     Shared,
+    Work,
     cores,
     naming,
     on_one_thread,
@@ -115,11 +116,7 @@ class RayEngine(SeparateEngine):
         return "\n".join(f"{what}: {stage}" for what, stage in self.stages.items())
 
     def map(
-        self,
-        what: str,
-        fn: Callable[[Shared, Block], Result],
-        blocks: Sequence[Block],
-        shared: Shared,
+        self, what: str, fn: Work[Shared, Block, Result], blocks: Sequence[Block], shared: Shared
     ) -> Iterator[Result]:
         """Yield ``fn(shared, block)`` for each block, in order, a few blocks ahead at most."""
         if len(blocks) <= 1:  # sending what it needs would take longer

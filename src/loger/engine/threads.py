@@ -27,6 +27,8 @@ from loger.errors import LogerError
 Shared = TypeVar("Shared")
 Block = TypeVar("Block")
 Result = TypeVar("Result")
+Work = Callable[[Shared, Block], Result]
+"""What is mapped over blocks: a function of a module, given what all blocks share and a block."""
 
 Progress = Callable[[str, int, int], None]
 """Called with (what is being done, blocks done, blocks in all)."""
@@ -44,11 +46,7 @@ class Engine(Protocol):
         ...
 
     def map(
-        self,
-        what: str,
-        fn: Callable[[Shared, Block], Result],
-        blocks: Sequence[Block],
-        shared: Shared,
+        self, what: str, fn: Work[Shared, Block, Result], blocks: Sequence[Block], shared: Shared
     ) -> Iterator[Result]:
         """Yield ``fn(shared, block)`` for each block, in order, a few blocks ahead at most.
 
@@ -79,11 +77,7 @@ class LocalEngine:
         return LocalEngine(self.workers, progress)
 
     def map(
-        self,
-        what: str,
-        fn: Callable[[Shared, Block], Result],
-        blocks: Sequence[Block],
-        shared: Shared,
+        self, what: str, fn: Work[Shared, Block, Result], blocks: Sequence[Block], shared: Shared
     ) -> Iterator[Result]:
         """Yield ``fn(shared, block)`` for each block, in order, a few blocks ahead at most."""
         if self.workers == 1 or len(blocks) <= 1:
@@ -192,7 +186,7 @@ class Background:
 
 def one_by_one(
     what: str,
-    fn: Callable[[Shared, Block], Result],
+    fn: Work[Shared, Block, Result],
     blocks: Sequence[Block],
     shared: Shared,
     progress: Progress,
@@ -240,7 +234,7 @@ def in_order(
         wait_for(waiting)
 
 
-def on_one_thread(fn: Callable[[Shared, Block], Result], shared: Shared, block: Block) -> Result:
+def on_one_thread(fn: Work[Shared, Block, Result], shared: Shared, block: Block) -> Result:
     """One block, with one core per product."""
     with one_thread():
         return fn(shared, block)

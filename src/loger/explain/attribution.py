@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -128,14 +128,40 @@ class ByRule:
 
 
 @dataclass(frozen=True, repr=False)
-class Explanation:
-    """Why an item has its score for a user; the parts add up to it."""
+class ExplainedPair:
+    """What every explanation says: whose score of which item it explains."""
 
-    ranker: Ranker = field(repr=False)
+    ranker: Ranker
     user: int
     item: int
     score: float
     """S, in double precision."""
+    words: Wording = field(default=ENGLISH, kw_only=True)
+    """The language of the sentences."""
+
+    @property
+    def graph(self) -> Graph:
+        """The graph that the paths are in."""
+        return self.ranker.graph
+
+    @property
+    def held_out(self) -> int:
+        """How many interactions were held out to test on, of which the model knows nothing."""
+        return len(self.ranker.held_out)
+
+    def said(self, words: Wording) -> Self:
+        """The same explanation in other words."""
+        return replace(self, words=words)
+
+    def _named(self, about: str) -> str:
+        names, item = self.graph.vocabulary.names, self.item + self.graph.n_users
+        return f"<{type(self).__name__} of {names[item]!r} for {names[self.user]!r}: {about}>"
+
+
+@dataclass(frozen=True, repr=False)
+class Explanation(ExplainedPair):
+    """Why an item has its score for a user; the parts add up to it."""
+
     encoder: float
     """What the encoder contributes: w_enc·s, or q with the paper's fusion."""
     logic: float
@@ -149,28 +175,16 @@ class Explanation:
     rank: int
     """Its place among the items that the user does not have, from 1."""
     rank_without_logic: int
-    attribution: Attribution = field(repr=False)
+    attribution: Attribution
     """S by the user's actions."""
-    by_rule: ByRule = field(repr=False)
+    by_rule: ByRule
     """logit p by rule and path, of all pairs that were explained together with this one."""
-    together: Together = field(repr=False)
+    together: Together
     """The evidence of their shown reasons."""
-    place: int = field(repr=False)
+    place: int
     """The place of this pair among them."""
-    words: Wording = field(default=ENGLISH, repr=False)
-    """The language of the sentences."""
-    counterfactual: Counterfactual | None = field(default=None, repr=False)
+    counterfactual: Counterfactual | None = None
     """The fewest actions without which the item leaves the list; None if it was not asked for."""
-
-    @property
-    def graph(self) -> Graph:
-        """The graph that the paths are in."""
-        return self.ranker.graph
-
-    @property
-    def held_out(self) -> int:
-        """How many interactions were held out to test on, of which the model knows nothing."""
-        return len(self.ranker.held_out)
 
     # ── by action ───────────────────────────────────────────────────────────────────────
 
@@ -284,10 +298,6 @@ class Explanation:
         e = self if style is None else self.said(self.words.styled(style))
         return e.because() if e.words.style == "tile" else explanation_text(e)
 
-    def said(self, words: Wording) -> Explanation:
-        """The same explanation in other words."""
-        return replace(self, words=words)
-
     def explained(self) -> ExplainedItem:
         """The record as any recommender with reasons gives it."""
         paths = tuple(part.path for part in self.paths)
@@ -300,9 +310,7 @@ class Explanation:
         return explanation_record(self, self.reasons if every else self.shown)
 
     def __repr__(self) -> str:
-        words, item = self.graph.vocabulary, self.item + self.graph.n_users
-        about = f"rank {self.rank}, {self.lead:+.3f}, {len(self.reasons)} reasons"
-        return f"<Explanation of {words.names[item]!r} for {words.names[self.user]!r}: {about}>"
+        return self._named(f"rank {self.rank}, {self.lead:+.3f}, {len(self.reasons)} reasons")
 
     def _repr_html_(self) -> str:
         return explanation_html(self)

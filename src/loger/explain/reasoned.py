@@ -9,7 +9,7 @@ that is a miss and is said to be one; nothing is put in its place.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,17 +17,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from loger.engine import Engine
 from loger.errors import LogerError
-from loger.explain.attribution import BLOCK
+from loger.explain.attribution import BLOCK, ExplainedPair
 from loger.explain.reasons import PathPart
 from loger.explain.record import reasoned_record
 from loger.explain.render import reasoned_html
-from loger.graph import Graph
 from loger.ranking.ranker import Parts, Ranker, Scores, blocks
 from loger.reasoner.search import Found, PathSearch, SearchConfig, path_strengths
 from loger.recommender import ExplainedItem
 from loger.rules import Rule
 from loger.rules.sentences import path_sentence
-from loger.rules.wording import ENGLISH, Wording
 
 if TYPE_CHECKING:
     from loger.reasoner.walker import Reasoner
@@ -51,14 +49,9 @@ class WalkedPath(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class Reasoned:
+class Reasoned(ExplainedPair):
     """The paths that the reasoner found for an item, its favourite first."""
 
-    ranker: Ranker = field(repr=False)
-    user: int
-    item: int
-    score: float
-    """S."""
     rank: int
     """Its place among the items that the user does not have, from 1."""
     followed: tuple[FollowedRule, ...]
@@ -66,13 +59,6 @@ class Reasoned:
     paths: tuple[WalkedPath, ...]
     n: int
     """How many paths of all rules lead to the item."""
-    words: Wording = field(default=ENGLISH, repr=False)
-    """What the sentences are said in."""
-
-    @property
-    def graph(self) -> Graph:
-        """The graph that the paths are in."""
-        return self.ranker.graph
 
     @property
     def missed(self) -> bool:
@@ -92,20 +78,11 @@ class Reasoned:
         key = "reasoner_missed_one" if self.n == 1 else "reasoner_missed_many"
         return self.words.text(key, n=self.words.number(self.n))
 
-    def said(self, words: Wording) -> Reasoned:
-        """The same in other words."""
-        return replace(self, words=words)
-
     def explained(self) -> ExplainedItem:
         """The record as any recommender with reasons gives it."""
         paths = tuple(p.part.path for p in self.paths)
         weights = tuple(p.part.contribution for p in self.paths)
         return ExplainedItem(self.item, self.score, paths, weights)
-
-    @property
-    def held_out(self) -> int:
-        """How many interactions were held out to test on, of which the model knows nothing."""
-        return len(self.ranker.held_out)
 
     def as_dict(self) -> dict[str, Any]:
         """The explanation for machines, names for numbers: a ``record.ReasonedRecord``."""
@@ -126,9 +103,7 @@ class Reasoned:
         return "\n".join(lines)
 
     def __repr__(self) -> str:
-        words, item = self.graph.vocabulary, self.item + self.graph.n_users
-        about = f"rank {self.rank}, {len(self.paths)} of {self.n} paths"
-        return f"<Reasoned {words.names[item]!r} for {words.names[self.user]!r}: {about}>"
+        return self._named(f"rank {self.rank}, {len(self.paths)} of {self.n} paths")
 
     def _repr_html_(self) -> str:
         return reasoned_html(self)
