@@ -347,6 +347,21 @@ def test_someone_new_is_recommended_to_by_what_they_have(bundle: Path, tmp_path:
     refuses(("recommend", bundle), "give a USER")
 
 
+def test_similar_items_and_lists_for_a_group_are_the_models_own(bundle: Path) -> None:
+    model = LOGER.load(bundle)
+    items, less, users = model.items[3:5], model.items[9], model.users[:2]
+    told = parsed("similar", bundle, *items, "--less", less, "-k", 3, "--kind", "substitutes")
+    expected = model.similar(items, 3, less=less, kind="substitutes")
+    assert [row["item"] for row in told] == expected["item"].to_list()
+    told = parsed("recommend", bundle, *users, "--together", "-k", 3, "--popularity", -0.5)
+    expected = model.recommend_group(users, 3, popularity=-0.5)
+    assert [row["item"] for row in told] == expected["item"].to_list()
+    shown = run("recommend", bundle, *users, "--together", "-k", 3)
+    assert shown.exit_code == 0 and all(user in shown.output for user in users)
+    refuses(("similar", bundle, "no such item"), "unknown item 'no such item'")
+    refuses(("recommend", bundle, "--together", "--all", "-o", "x"), "--together needs users")
+
+
 @pytest.mark.parametrize("ending", ["parquet", "csv", "jsonl"])
 def test_recommend_to_all_writes_a_table(bundle: Path, tmp_path: Path, ending: str) -> None:
     out = tmp_path / f"lists.{ending}"

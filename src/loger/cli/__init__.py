@@ -33,6 +33,7 @@ TASKS: dict[str, tuple[click.Command, ...]] = {
     "Start": (demo.demo, data.data, fit.fit),
     "Use": (
         recommend.recommend,
+        recommend.similar,
         recommend.explain,
         recommend.why_not,
         recommend.what_if,
@@ -107,7 +108,7 @@ for _commands in TASKS.values():
 app.add_command(precompile.compile_kernels)
 
 
-ANSWERING = ("recommend", "explain", "why-not", "what-if", "rules")
+ANSWERING = ("recommend", "similar", "explain", "why-not", "what-if", "rules")
 """Commands that open a bundle, answer and end."""
 
 

@@ -1,4 +1,4 @@
-"""``loger recommend``, ``explain``, ``why-not``, ``what-if``: questions to a fitted model."""
+"""``loger recommend``, ``similar``, ``explain``, ``why-not``, ``what-if``: questions to a model."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from loger.cli import options, show
 from loger.errors import LogerError
 
 if TYPE_CHECKING:
+    from loger.explain.lists import Kind, Member
     from loger.model import LOGER
     from loger.ranking.selection import Selection
     from loger.rules.wording import Wording
@@ -21,6 +22,54 @@ MANY = 1000
 SHOWN_HISTORY = 8
 REASONED_PATHS = 3
 """Paths of the reasoner to show unless --paths says otherwise."""
+
+
+_WISHES = (
+    click.option(
+        "--include",
+        multiple=True,
+        metavar="FILTER",
+        help='Only items that match, such as genre=jazz or "price<10"; repeatable.',
+    ),
+    click.option(
+        "--exclude", multiple=True, metavar="FILTER", help="No items that match; repeatable."
+    ),
+    click.option(
+        "--mask",
+        "masks",
+        multiple=True,
+        metavar="NAME=FILE",
+        help="Read a list of items, for filters such as mask=NAME.",
+    ),
+    click.option(
+        "--diversity",
+        type=click.FloatRange(0, 1),
+        default=0.0,
+        metavar="SHARE",
+        help="How strongly to avoid items that resemble those above them.",
+    ),
+    click.option(
+        "--at-most",
+        multiple=True,
+        metavar="NAME=N",
+        help="At most N items of a kind, such as has_brand=2.",
+    ),
+    click.option(
+        "--popularity",
+        type=click.FloatRange(-1, 1),
+        default=0.0,
+        metavar="DIAL",
+        help="Prefer rare items (down to -1) or popular ones (up to 1).",
+    ),
+)
+"""Which items may be recommended, and how varied and how popular they are."""
+
+
+def _wishes(command: Any) -> Any:
+    """The command with options for all wishes."""
+    for option in reversed(_WISHES):
+        command = option(command)
+    return command
 
 
 @click.command()
@@ -42,33 +91,8 @@ REASONED_PATHS = 3
 @options.length
 @click.option("--explain", "explained", is_flag=True, help="Show the reasons.")
 @options.paths
-@click.option(
-    "--include",
-    multiple=True,
-    metavar="FILTER",
-    help='Only items that match, such as genre=jazz or "price<10"; repeatable.',
-)
-@click.option("--exclude", multiple=True, metavar="FILTER", help="No items that match; repeatable.")
-@click.option(
-    "--mask",
-    "masks",
-    multiple=True,
-    metavar="NAME=FILE",
-    help="Read a list of items, for filters such as mask=NAME.",
-)
-@click.option(
-    "--diversity",
-    type=click.FloatRange(0, 1),
-    default=0.0,
-    metavar="SHARE",
-    help="How strongly to avoid items that resemble those above them.",
-)
-@click.option(
-    "--at-most",
-    multiple=True,
-    metavar="NAME=N",
-    help="At most N items of a kind, such as has_brand=2.",
-)
+@_wishes
+@click.option("--together", is_flag=True, help="One list for all of the users as a group.")
 @options.language
 @options.wording
 @options.style
@@ -92,7 +116,9 @@ def recommend(
     exclude: tuple[str, ...],
     masks: tuple[str, ...],
     diversity: float,
+    popularity: float,
     at_most: tuple[str, ...],
+    together: bool,
     language: str | None,
     wording: Path | None,
     style: str,
@@ -114,6 +140,7 @@ def recommend(
       loger recommend my-shop.bundle ann --include "category=lamps AND NOT brand=Acme"
       loger recommend my-shop.bundle ann --mask stock=stock.csv --include mask=stock
       loger recommend my-shop.bundle ann --diversity 0.3 --at-most has_brand=2
+      loger recommend my-shop.bundle ann bob --together
       loger recommend my-shop.bundle ann --explain --language de
       loger recommend my-shop.bundle --all -o lists.parquet -k 20
       loger recommend my-shop.bundle --all -o lists --explain --engine ray
@@ -130,12 +157,20 @@ def recommend(
 
         check_format(out)
     words = _words(language, wording, style)
-    model = options.opened(bundle, engine or "threads")
+    if together and (not users or out is not None):
+        raise LogerError("--together needs users and doesn't work with --out")
+    model = options.opened(bundle, engine or "threads").with_popularity(popularity)
     selection = _selection(model, include, exclude, masks, diversity, at_most)
     if history:
         model, newcomer = _with_new_user(model, history)
         users = (newcomer,)
     chosen = model.users if every else [options.named(model, "user", name) for name in users]
+    if together:
+        from loger.explain.lists import Member
+
+        members = [Member(model.ranker_, model.graph_.vocabulary.id("user", u)) for u in chosen]
+        _joint(model, members, k, selection, words, several=True)
+        return
     if out is not None:
         if engine is None and explained and len(chosen) > MANY:
             from loger.engine import engine_named
@@ -144,6 +179,8 @@ def recommend(
         _export(model, chosen, out, k, explained, selection, words)
         return
     lists = [_list(model, name, k, explained, paths, selection, words) for name in chosen]
+    if history:
+        lists[0] |= {"user": "someone new", "label": "someone new"}
     if show.wants_json():
         show.as_json(lists)
         return
@@ -153,12 +190,95 @@ def recommend(
 
 def _with_new_user(model: LOGER, items: Sequence[str]) -> tuple[LOGER, str]:
     """The model with a new user who has these items, and that user's name."""
-    name, known = "someone new", model.graph_.vocabulary.ids("user")
-    while name in known:
-        name += "'"
-    names = list(dict.fromkeys(options.named(model, "item", item) for item in items))
-    times = None if model.graph_.times is None else range(len(names))
-    return model.with_interactions([(name, item) for item in names], times), name
+    numbers = [_number(model, item) for item in items]
+    ranker, guest = model.ranker_.guest(list(dict.fromkeys(numbers)))
+    return model.with_ranker(ranker), ranker.graph.vocabulary.names[guest]
+
+
+def _number(model: LOGER, item: str) -> int:
+    """The number of an item by name or label."""
+    name = options.named(model, "item", item)
+    return model.graph_.vocabulary.id("item", name) - model.graph_.n_users
+
+
+@click.command()
+@options.bundle
+@click.argument("items", nargs=-1, required=True, metavar="ITEM...")
+@click.option(
+    "--kind",
+    type=click.Choice(["similar", "complements", "substitutes"]),
+    default="similar",
+    help="Count everything, only what people have together, or only facts that items share.",
+)
+@click.option(
+    "--less", multiple=True, metavar="ITEM", help="An item to stay away from; repeatable."
+)
+@options.length
+@_wishes
+@options.language
+@options.wording
+@options.style
+@options.json
+def similar(
+    bundle: Path,
+    items: tuple[str, ...],
+    kind: Kind,
+    less: tuple[str, ...],
+    k: int,
+    include: tuple[str, ...],
+    exclude: tuple[str, ...],
+    masks: tuple[str, ...],
+    diversity: float,
+    popularity: float,
+    at_most: tuple[str, ...],
+    language: str | None,
+    wording: Path | None,
+    style: str,
+) -> None:
+    """Find the items most like one or several, with the reasons.
+
+    The score is what someone who has just these items would get, compared with the average item.
+    How popular an item is doesn't count unless you ask for it with --popularity.
+
+    \b
+    Examples:
+      loger similar my-shop.bundle "Desk lamp"
+      loger similar my-shop.bundle "Desk lamp" --kind complements
+      loger similar my-shop.bundle "Desk lamp" "Oak shelf" --less "Pine shelf"
+    """
+    words = _words(language, wording, style).about_items()
+    model = options.opened(bundle)
+    selection = _selection(model, include, exclude, masks, diversity, at_most)
+    names = [[options.named(model, "item", v) for v in own] for own in (items, less)]
+    _joint(model, model.alike(*names, kind, popularity), k, selection, words)
+
+
+def _joint(
+    model: LOGER,
+    members: Sequence[Member],
+    k: int,
+    selection: Selection,
+    words: Wording,
+    several: bool = False,
+) -> None:
+    """Show a list that several members share."""
+    from loger.explain.lists import ListRequest, recommend_together
+
+    found = recommend_together(members, ListRequest(k, selection, words=words))
+    rows = [
+        (row["rank"], row["label"], f"{row['score']:+.2f}", _because(row, several)) for row in found
+    ]
+    show.result(
+        found, lambda _: show.console().print(show.table(["", "item", "", "because"], rows))
+    )
+
+
+def _because(row: dict[str, Any], several: bool) -> str:
+    """Why an item is in a shared list: the first reason, or that of each member."""
+    if not several:
+        return str(row["because"])
+    parts = [f"{m['user']} {m['lead']:+.2f}: {m['because']}" for m in row["members"]]
+    return "\n".join(parts)
 
 
 @click.command()
