@@ -249,8 +249,9 @@ def similar(
     words = _words(language, wording, style).about_items()
     model = options.opened(bundle)
     selection = _selection(model, include, exclude, masks, diversity, at_most)
-    names = [[options.named(model, "item", v) for v in own] for own in (items, less)]
-    _joint(model, model.alike(*names, kind, popularity), k, selection, words)
+    wanted, unwanted = ([options.named(model, "item", v) for v in own] for own in (items, less))
+    members = model.alike(wanted, unwanted, kind, popularity)
+    _joint(model, members, k, selection, words)
 
 
 def _joint(
