@@ -71,9 +71,9 @@ def test_a_counterfactual_reads_as_a_sentence_and_as_a_record(model):
     worst = names[int(model.score([0])[0].argmin()) + first]  # -inf: what the user has
     none = model.counterfactual(user, worst, k=1)
     assert (none.actions, none.instead, none.exact) == ((), None, True)
-    assert str(none).endswith("is not among the first 1")
+    assert str(none).endswith("isn't in the top 1")
     stays = Counterfactual(model.graph_, 0, why.item, 1, True, (), None, True)
-    assert str(stays).startswith("no small set of actions alone keeps ")
+    assert str(stays).startswith("removing a few actions wouldn't take ")
 
 
 def test_what_loger_says_of_actions_adds_up_and_goes_with_what_is_removed(model):

@@ -161,7 +161,7 @@ def test_why_not_compares_an_item_with_the_list():
     lines = str(why).split("\n")
     assert lines[0] == f"item{best[-1]} is at rank {len(best)}, {why.gap:.3f} below the last of 4"
     assert lines[1:] == [
-        f"  {part.contribution:+.3f}  is what items in the list usually get from: "
+        f"  {part.contribution:+.3f}  is what items in the list usually get from this rule: "
         f"{part.rule.sentence()}"
         for part in why.silent
     ]
@@ -184,7 +184,7 @@ def test_why_not_of_what_is_listed_or_owned_says_so():
     mine = sorted(owned(7))[0]
     had = WhyNot.of(ranker(), 7, mine, 4)
     assert had.owned
-    assert str(had) == f"item{mine} is left out because user7 has it already"
+    assert str(had) == f"item{mine} isn't recommended because user7 already has it"
     long = WhyNot.of(ranker(), 7, best[0], 100)  # the list ends before
     assert (long.last, long.gap) == (None, 0.0)
     assert long.as_dict()["last"] is None

@@ -135,12 +135,13 @@ def explanation_html(e: Explanation) -> str:
 
 def reasoned_html(e: Reasoned) -> str:
     """The paths that the reasoner found, or that it found none."""
-    words, first = e.graph.vocabulary, e.graph.n_users
-    head = f"<b>{escape(words.shown[e.item + first])}</b> for {escape(words.shown[e.user])}"
+    labels, first = e.graph.vocabulary.shown, e.graph.n_users
+    item, user = f"<b>{escape(labels[e.item + first])}</b>", escape(labels[e.user])
+    head = e.words.text("reasoner", item=item, user=user, rank=e.words.number(e.rank))
     texts = e.sentences() or [e.because()]
     lines = "".join(f"<li>{escape(text)}</li>" for text in texts)
     paths = _picture([one.part for one in e.paths[:SHOWN_PATHS]])
-    return f"<div><p>{head}: rank {e.rank:,}, by the reasoner</p><ul>{lines}</ul>{paths}</div>"
+    return f"<div><p>{head}</p><ul>{lines}</ul>{paths}</div>"
 
 
 def why_not_html(question: WhyNot) -> str:
@@ -157,7 +158,7 @@ def what_if_html(answer: WhatIf) -> str:
         (str(k + 1), *(names[k] if k < len(names) else "" for names in (before, after)))
         for k in range(max(len(before), len(after)))
     ]
-    return table(["", "as it is", "what if"], rows)
+    return table(["", "now", "what if"], rows)
 
 
 def _picture(paths: Sequence[PathPart]) -> str:
