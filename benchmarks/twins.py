@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from loger.data import load, split
 from loger.data.demo import shop
-from loger.graph import INTERACTION
+from loger.graph import INTERACTION, history
 from loger.model import LOGER, LOGERConfig
 from tables import COMMIT
 
@@ -90,8 +90,12 @@ def measured(model: LOGER, k: int, users: int, seed: int) -> dict[str, Any]:
     counts_before = np.bincount(before[before >= 0], minlength=model.graph_.n_items)
     counts = np.bincount(after[after >= 0], minlength=later.graph_.n_items)
     new = after >= model.graph_.n_items
+    has = np.zeros((len(asked), model.graph_.n_items), dtype=bool)
+    has[history(model.graph_, asked)] = True
+    guest = later.ranker_.on(later.graph_.with_users(["nobody"])).top([later.graph_.n_users], K)[0]
     out: dict[str, Any] = {"update, s": round(seconds, 1), "users": len(asked)}
     out["twins in a list"] = {"mean": float(new.sum(1).mean()), "most": int(new.sum(1).max())}
+    out["twins in the list of a guest"] = int((guest >= model.graph_.n_items).sum())
     for kind, items in chosen.items():
         twins = [place[twin(model.items[v])] for v in items.tolist()]
         originals = [place[model.items[v]] for v in items.tolist()]
@@ -99,6 +103,10 @@ def measured(model: LOGER, k: int, users: int, seed: int) -> dict[str, Any]:
             "originals before": int(counts_before[items].sum()),
             "originals": int(counts[originals].sum()),
             "twins": int(counts[twins].sum()),
+            "twins, people without the original": sum(
+                int((after[~has[:, v]] == t).sum())
+                for v, t in zip(items.tolist(), twins, strict=True)
+            ),
         }
     return out
 

@@ -32,8 +32,7 @@ class Sums(Table):
     def unused(self, *arguments):
         raise NotImplementedError
 
-    sums = own_parts = shifts = self_products = score_triples = unused
-    grown = as_new = fact_shares = with_gains = unused
+    sums = own_parts = score_triples = grown = unused
 
     def __init__(self) -> None:
         rng = np.random.default_rng(8)

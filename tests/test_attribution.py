@@ -350,7 +350,7 @@ def test_a_record_has_names_for_numbers():
     assert said == (f"user{e.user}", f"item{e.item}", f"item{e.item}", e.because())
     assert set(record) == plain | {
         "user", "item", "label", "because", "rules", "paths", "opaque", "reasons",
-        "held_out",
+        "held_out", "expected",
     }  # fmt: skip
     for told, part in zip(record["rules"], e.rules, strict=True):
         assert told == {

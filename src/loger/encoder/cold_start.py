@@ -9,17 +9,17 @@ alone, not on the order in which it grew.
 
 On the sphere the facts of a new item say together what known items with such facts let one expect.
 Where an item lies also depends on who took it, and that differs from what its facts say in a way
-that known items have in common. So their directions and biases are regressed on their facts,
+that known items have in common. So their directions are regressed on their facts,
 
-    (y/‖y‖, b) ≈ A x + c,   x = Σ of the directions that its n facts say / √n,
+    y/‖y‖ ≈ A x + c,   x = Σ of the directions that its n facts say / √n,
 
-and of a new item A x + c is expected.
+and of a new item A x + c is expected. Its bias is that of its neighbours (``neighbours``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,9 @@ from loger.encoder.folding import write_user_sums
 from loger.encoder.protocol import Floats
 from loger.graph import INTERACTION, KnowledgeGraph, gather
 from loger.graph.edits import Renumbered
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 Bools = NDArray[np.bool_]
 RIDGE = 0.03
@@ -40,8 +43,6 @@ class Expected(NamedTuple):
 
     directions: Floats
     """[items, dimension], of length 1."""
-    biases: Floats
-    """[items]."""
     has_facts: Bools
     """[items]: whether any fact says something; of the others the mean is expected."""
 
@@ -49,7 +50,6 @@ class Expected(NamedTuple):
 def expected(
     table: Floats,
     relations: Floats,
-    biases: Floats,
     graph: KnowledgeGraph,
     known: Bools,
     known_relations: Bools,
@@ -61,13 +61,13 @@ def expected(
     learned = has_facts & known[items]
     if learned.sum() <= table.shape[1]:
         return None
-    y = np.hstack([_unit(table[items].astype(np.float64)), biases[items].astype(np.float64)])
+    y = _unit(table[items].astype(np.float64))
     mean_x, mean_y = x[learned].mean(axis=0), y[learned].mean(axis=0)
     apart = x[learned] - mean_x
     gram = apart.T @ apart + RIDGE * len(apart) * np.eye(x.shape[1])
     slopes = np.linalg.solve(gram, apart.T @ (y[learned] - mean_y))
     out = mean_y + np.where(has_facts[:, None], x - mean_x, 0.0) @ slopes
-    return Expected(_unit(out[:, :-1]).astype(np.float32), out[:, -1].astype(np.float32), has_facts)
+    return Expected(_unit(out).astype(np.float32), has_facts)
 
 
 def said_by_facts(
@@ -97,6 +97,53 @@ def said_by_facts(
     return total / np.sqrt(np.maximum(counts, 1.0))[:, None], counts > 0
 
 
+def neighbours(graph: KnowledgeGraph, known: Bools, known_relations: Bools) -> csr_array:
+    """W: what each known item counts where the like is expected of a new one; [new, known items].
+
+        W_vj = c_vj⁴ / (λ + Σ_k c_vk⁴)
+
+    c is the cosine of the items' facts, each weighted by the logarithm of how rare it is. The
+    nearest known items count, and what W lacks to 1 is for the mean of all known items.
+    """
+    from scipy.sparse import csr_array, diags_array, vstack  # slow to import
+
+    first, n = graph.n_users, graph.n_items
+    n_known = int(known[first : first + n].sum())
+    owners, kinds, tails = _facts(graph, known, known_relations)
+    _, fact, often = np.unique(
+        kinds * graph.n_entities + tails, return_inverse=True, return_counts=True
+    )
+    rare = np.log((1 + n) / (1 + often))[fact]
+    facts = csr_array((rare, (owners, fact)), shape=(n, len(often)))
+    lengths = np.sqrt((facts * facts).sum(axis=1))
+    facts = csr_array(diags_array(1 / np.maximum(lengths, 1e-12)) @ facts)
+    old, blocks = csr_array(facts[:n_known].T), [csr_array((0, n_known))]
+    for low in range(n_known, n, BLOCK):
+        alike = csr_array(facts[low : low + BLOCK] @ old)
+        blocks.append(_nearest(alike))
+    return csr_array(vstack(blocks))
+
+
+def _nearest(alike: csr_array) -> csr_array:
+    """Each row's largest entries, to the 4th, divided by their sum and λ; ties to the lower."""
+    from scipy.sparse import csr_array
+
+    rows = np.repeat(np.arange(alike.shape[0]), np.diff(alike.indptr))
+    order = np.lexsort((alike.indices, -alike.data, rows))
+    place = np.arange(len(order)) - alike.indptr[rows]
+    kept = order[(place < NEIGHBOURS) & (alike.data[order] > 0)]
+    rows, values = rows[kept], alike.data[kept] ** SHARPNESS
+    total = np.bincount(rows, values, minlength=alike.shape[0]) + SHRINKAGE
+    return csr_array((values / total[rows], (rows, alike.indices[kept])), shape=alike.shape)
+
+
+def by_neighbours(weights: csr_array, of_known: NDArray[np.floating]) -> NDArray[np.float64]:
+    """What is expected of new items where known ones have this; [new items]."""
+    rest = 1 - weights.sum(axis=1)
+    out: NDArray[np.float64] = weights @ of_known + rest * of_known.mean()
+    return out
+
+
 def _facts(
     graph: KnowledgeGraph, known: Bools, known_relations: Bools
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
@@ -120,6 +167,8 @@ def _unit(x: NDArray[np.floating]) -> NDArray[np.floating]:
     return out
 
 
+NEIGHBOURS, SHARPNESS, SHRINKAGE = 20, 4, 0.05
+"""Known items that count for a new one, at most; the power of their likeness; λ. See ADR 24."""
 BLOCK = 4096
 """New entities whose facts are looked at together."""
 
@@ -174,8 +223,8 @@ def _marked(places: NDArray[np.int64], n: int) -> Bools:
 
 def grown_state(
     state: Mapping[str, NDArray[np.generic]], moved: Moved, *, folds_in: bool, on_sphere: bool
-) -> tuple[dict[str, NDArray[np.generic]], Expected | None]:
-    """The state of a TransE on another graph, and what is expected of items if any is new."""
+) -> dict[str, NDArray[np.generic]]:
+    """The state of a TransE on another graph."""
     graph, known = moved.graph, moved.known
     out = {name: array for name, array in state.items() if name != "gains"}
     for part in ("entities", "biases", "relations"):
@@ -189,23 +238,16 @@ def grown_state(
     relations: Any = out["relations.table"]
     biases: Any = out["biases.table"]
     known_relations, guess = moved.known_relations, None
-    if on_sphere and not known[graph.n_users : graph.n_users + graph.n_items].all():
-        guess = expected(table, relations, biases, graph, known, known_relations)
+    new_items = not known[graph.n_users : graph.n_users + graph.n_items].all()
+    if on_sphere and new_items:
+        guess = expected(table, relations, graph, known, known_relations)
     place(table, relations, graph, known, known_relations, folds_in, on_sphere, guess)
-    _fill_biases(biases, graph, known, guess)
+    _fill_by_type(biases, graph, known, ~known)
+    if new_items:
+        _fill_biases(biases, graph, known, known_relations)
     for name in ("entities.second", "biases.second"):
         _fill_by_type(out[name], graph, known, ~known)
-    return out, guess
-
-
-def fact_shares(graph: KnowledgeGraph, known: Bools, guess: Expected) -> Floats:
-    """How much of each new item's vector is expected of its facts: all of it until somebody takes
-    it, then what its relations are among as many interactions more; [items]."""
-    items = np.arange(graph.n_users, graph.n_users + graph.n_items)
-    taken = graph.popularity
-    relations = graph.row_segments[items + 1] - graph.row_segments[items] - (taken > 0)
-    share = relations / np.maximum(relations + taken, 1)
-    return np.where(guess.has_facts & ~known[items], share, 0.0).astype(np.float32)
+    return out
 
 
 def place(
@@ -302,23 +344,20 @@ def _as_long_as_others(table: Floats, graph: KnowledgeGraph, known: Bools) -> No
 
 
 def _fill_biases(
-    biases: Floats, graph: KnowledgeGraph, known: Bools, guess: Expected | None
+    biases: Floats, graph: KnowledgeGraph, known: Bools, known_relations: Bools
 ) -> None:
-    """New items have the bias that their facts let one expect, or the mean; and more where more
-    people have them than the mean item: what has only just come is not unpopular."""
-    _fill_by_type(biases, graph, known, ~known)
+    """New items have the bias of their neighbours, and more where more people have them than the
+    mean item: what has only just come is not unpopular."""
     rows = np.arange(graph.n_users, graph.n_users + graph.n_items)
     old, new = known[rows], ~known[rows]
-    if old.sum() < 2 or not new.any():
+    if not old.any():
         return
     x, y = np.log1p(graph.popularity), biases[rows, 0].astype(np.float64)
     apart = x[old] - x[old].mean()
     slope = float(apart @ (y[old] - y[old].mean())) / max(float(apart @ apart), 1e-12)
     more = np.maximum(x[new] - x[old].mean(), 0.0)
-    usual = np.full(len(rows), y[old].mean())
-    if guess is not None:
-        usual[guess.has_facts] = guess.biases[guess.has_facts]
-    biases[rows[new], 0] = usual[new] + max(slope, 0.0) * more
+    usual = by_neighbours(neighbours(graph, known, known_relations), y[old])
+    biases[rows[new], 0] = usual + max(slope, 0.0) * more
 
 
 def _fill_by_type(

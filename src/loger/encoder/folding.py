@@ -72,17 +72,6 @@ def score_users(
         return _scored(encoder, graph, asked, walk, own)
 
 
-def score_unowned(
-    encoder: Encoder, graph: Graph, users: NDArray[np.int64], walk: Walk | None, own: Own
-) -> Floats:
-    """As ``score_users``, but an item that a user has gets what the rest of the history gives."""
-    assert isinstance(encoder, AdditiveEncoder)
-    scores = score_users(encoder, graph, users, walk, own)
-    owners, items, weights, _ = _divided(graph, _histories(graph, users, walk), walk)
-    scores[owners, items] -= (weights * encoder.self_products()[items]).astype(np.float32)
-    return scores
-
-
 def _scored(
     encoder: Encoder, graph: Graph, users: NDArray[np.int64], walk: Walk | None, own: Own | None
 ) -> Floats:
@@ -93,7 +82,7 @@ def _scored(
     if own is None:
         return encoder.fold_in(histories)
     scores = encoder.sums(_divided(graph, histories, walk))
-    scores += np.array(own, dtype=np.float32) @ encoder.own_parts + encoder.shifts
+    scores += np.array(own, dtype=np.float32) @ encoder.own_parts
     return scores
 
 

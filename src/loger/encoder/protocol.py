@@ -226,15 +226,6 @@ class AdditiveEncoder(Encoder, Protocol):
         """
         ...
 
-    @property
-    def shifts(self) -> Floats:
-        """What is added to the scores of items besides, 0 for those the fit knew; [items]."""
-        ...
-
-    def self_products(self) -> Floats:
-        """What an item contributes to its own score if it is in a history, weight 1; [items]."""
-        ...
-
     def attribute(
         self,
         owned: NDArray[np.integer],
@@ -250,19 +241,4 @@ class AdditiveEncoder(Encoder, Protocol):
 
     def grown(self, moved: Moved) -> AdditiveEncoder:
         """The encoder on another graph, with vectors for what is new in it; nothing is trained."""
-        ...
-
-    def as_new(self) -> AdditiveEncoder | None:
-        """The encoder that compares users with what it expects of items, as if all were new.
-
-        None if nothing is new since its fit.
-        """
-        ...
-
-    def fact_shares(self) -> Floats:
-        """How much of each item's vector comes from its facts, 0 for known items; [items]."""
-        ...
-
-    def with_gains(self, gains: Floats, shifts: Floats) -> AdditiveEncoder:
-        """The encoder whose scores s of items are gain · s + shift; both [items]."""
         ...

@@ -22,7 +22,6 @@ choice of default was made on validation; docs/research/results.md has the figur
 from __future__ import annotations
 
 from collections.abc import Mapping
-from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -31,7 +30,7 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from loger.encoder.cold_start import Expected, Moved, fact_shares, grown_state
+from loger.encoder.cold_start import Moved, grown_state
 from loger.encoder.protocol import (
     EncoderParts,
     Floats,
@@ -50,8 +49,6 @@ Distance = Literal["sphere", "squared", "l1"]
 State = dict[str, NDArray[np.generic]]
 FACT_GAMMA = 10.0
 """γ of the scores of all relations but interactions, with the loss ``softmax``."""
-NO_GAIN: Floats = np.array([[1.0, 0.0]], dtype=np.float32)
-"""Gain and shift of items that the fit knew: their scores are as they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +90,6 @@ class TransE:
     """[relations, dimension]."""
     biases_: Floats
     """[entities, 1]."""
-    _expected: tuple[Expected, Floats] | None
     """What facts let one expect of items, and how much of each new one's vector that is."""
 
     def __init__(self, config: TransEConfig | None = None) -> None:
@@ -155,19 +151,8 @@ class TransE:
     def own_parts(self) -> Floats:
         """⟨r, y⟩, times γ or 2, and b, less ‖y‖² in space; see ``AdditiveEncoder.own_parts``."""
         table, relation = self._item_table, self.relations_[INTERACTION].astype(np.float64)
-        parts = np.stack([self._factor * (table[:, :-2] @ relation), table[:, -2]])
+        parts = np.stack([self._factor * (table[:, :-1] @ relation), table[:, -1]])
         return parts.astype(np.float32)
-
-    @property
-    def shifts(self) -> Floats:
-        """See ``AdditiveEncoder.shifts``."""
-        return self._gains[:, 1]
-
-    def self_products(self) -> Floats:
-        """⟨e, y⟩, times γ or 2; see ``AdditiveEncoder.self_products``."""
-        out: Floats = np.einsum("id,id->i", self.entities_[self._items], self._targets)
-        out *= np.float32(self._factor)
-        return out
 
     @property
     def _factor(self) -> float:
@@ -177,10 +162,8 @@ class TransE:
     @cached_property
     def _targets(self) -> Floats:
         """What users' vectors are multiplied with; [items, dimension]."""
-        y = self._compared[0]
-        if self.config.distance != "sphere":
-            return np.ascontiguousarray(y)
-        return self._gains[:, :1] * unit(y)
+        y = self.entities_[self._items]
+        return unit(y) if self.config.distance == "sphere" else np.ascontiguousarray(y)
 
     def attribute(
         self,
@@ -207,15 +190,15 @@ class TransE:
                 scale = gamma / max(float(np.linalg.norm(x)), 1e-12)
             else:
                 constant = gamma - float(x @ x)
-        y, bias = table[items, :-2], of_bias * table[items, -2] + table[items, -1]
+        y, bias = table[items, :-1], of_bias * table[items, -1]
         others = max(len(table) - len(owned), 1)
         mean = (self._item_sum - table[owned].sum(axis=0)) / others
         return EncoderParts(
             # Item by item, so that a score does not depend on what else is asked, not in one bit.
             scale * np.stack([vectors @ row for row in y], axis=1),
             constant + scale * np.array([row @ relation for row in y]) + bias,
-            scale * (vectors @ mean[:-2]),
-            float(constant + scale * (mean[:-2] @ relation) + of_bias * mean[-2] + mean[-1]),
+            scale * (vectors @ mean[:-1]),
+            float(constant + scale * (mean[:-1] @ relation) + of_bias * mean[-1]),
         )
 
     @cached_property
@@ -225,13 +208,12 @@ class TransE:
 
     @cached_property
     def _item_table(self) -> NDArray[np.float64]:
-        """What a user's vector is multiplied with, then the bias and the shift; [items, d + 2]."""
-        y, bias = (x.astype(np.float64) for x in self._compared)
-        gains, shifts = np.hsplit(self._gains.astype(np.float64), 2)
+        """What a user's vector is multiplied with, then the bias; [items, d + 1]."""
+        y, bias = self._item_vectors, self.biases_[self._items].astype(np.float64)
         lengths = np.linalg.norm(y, axis=1, keepdims=True)
         if self.config.distance == "sphere":
-            return np.hstack([gains * y / np.maximum(lengths, 1e-12), gains * bias, shifts])
-        return np.hstack([y, bias - lengths**2, shifts])
+            return np.hstack([y / np.maximum(lengths, 1e-12), bias])
+        return np.hstack([y, bias - lengths**2])
 
     @cached_property
     def _item_sum(self) -> NDArray[np.float64]:
@@ -258,10 +240,8 @@ class TransE:
 
     @cached_property
     def _answers(self) -> Floats:
-        """Unit vectors of all items with their biases, as loud as they are; [items, d + 1]."""
-        y, bias = self._compared
-        gains, shifts = self._gains[:, :1], self._gains[:, 1:]
-        return np.hstack([gains * unit(y), gains * bias + shifts])
+        """Unit vectors of all items with their biases; [items, d + 1]."""
+        return np.hstack([unit(self.entities_[self._items]), self.biases_[self._items]])
 
     @property
     def _items(self) -> slice:
@@ -287,33 +267,8 @@ class TransE:
     def grown(self, moved: Moved) -> TransE:
         """The encoder on another graph; see ``AdditiveEncoder.grown``."""
         sphere = self.config.distance == "sphere"
-        state, guess = grown_state(self.state(), moved, folds_in=self.folds_in, on_sphere=sphere)
-        out = TransE(self.config)._take(moved.graph, state)
-        if guess is not None:
-            out._expected = guess, fact_shares(moved.graph, moved.known, guess)
-        return out
-
-    def as_new(self) -> TransE | None:
-        """Users compared with what is expected of items; see ``AdditiveEncoder.as_new``."""
-        if self._expected is None:
-            return None
-        guess, _ = self._expected
-        out = copy(self)
-        out._compare(guess.directions, guess.biases[:, None], NO_GAIN)
-        return out
-
-    def fact_shares(self) -> Floats:
-        """See ``AdditiveEncoder.fact_shares``."""
-        shares = np.zeros(self.n_items_, dtype=np.float32)
-        return shares if self._expected is None else self._expected[1]
-
-    def with_gains(self, gains: Floats, shifts: Floats) -> TransE:
-        """Other scores of some items; see ``AdditiveEncoder.with_gains``."""
-        out, both = copy(self), np.stack([gains, shifts], axis=1)
-        both.flags.writeable = False
-        out._state = {**self._state, "gains": both}
-        out._compare(*self._compared, both)
-        return out
+        state = grown_state(self.state(), moved, folds_in=self.folds_in, on_sphere=sphere)
+        return TransE(self.config)._take(moved.graph, state)
 
     def state(self) -> State:
         """All that was learned, and what a warm fit needs to know of the steps before it."""
@@ -322,13 +277,11 @@ class TransE:
     def load_state(self, graph: KnowledgeGraph, state: Mapping[str, NDArray[np.generic]]) -> Self:
         """Restore what ``state`` returned, without copying: arrays of a file may stay mapped."""
         shapes = _shapes(graph, self.config.dimension)
-        if "gains" in state:  # only of items that came after the fit
-            shapes["gains"] = (graph.n_items, 2)
         for name, shape in shapes.items():
             kind = np.int64 if name.endswith(".steps") else np.float32
             if name not in state or state[name].shape != shape or state[name].dtype != kind:
                 raise LogerError(f"this is no state of a TransE on this graph: {name} does not fit")
-        return self._take(graph, state)
+        return self._take(graph, {name: state[name] for name in shapes})
 
     def _take(self, graph: KnowledgeGraph, state: Mapping[str, NDArray[np.generic]]) -> Self:
         self.n_users_, self.n_items_ = graph.n_users, graph.n_items
@@ -337,15 +290,6 @@ class TransE:
             array.flags.writeable = False
         tables: list[Any] = [self._state[f"{part}.table"] for part in PARTS]
         self.entities_, self.relations_, self.biases_ = tables
-        items, self._expected = self._items, None
-        gains: Any = self._state.get("gains", NO_GAIN)
-        self._compare(self.entities_[items], self.biases_[items], gains)
-        return self
-
-    def _compare(self, vectors: Floats, biases: Floats, gains: Floats) -> None:
-        """Set what users are compared with: of each item a vector, a bias, a gain and a shift."""
-        self._compared = vectors, biases
-        self._gains = np.broadcast_to(gains, (self.n_items_, 2))
         for name in (
             "_answers",
             "_item_vectors",
@@ -355,6 +299,7 @@ class TransE:
             "own_parts",
         ):
             self.__dict__.pop(name, None)  # derived from what was here before
+        return self
 
 
 PARTS = ("entities", "relations", "biases")

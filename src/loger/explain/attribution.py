@@ -204,6 +204,12 @@ class Explanation(ExplainedPair):
         return self.attribution.appeal
 
     @property
+    def expected(self) -> bool:
+        """Whether the appeal is expected from similar items, as the item came after the fit."""
+        expected = self.ranker.logic.expected
+        return expected is not None and bool(expected[self.item])
+
+    @property
     def opaque(self) -> float | None:
         """What the encoder contributes where it cannot name actions; None if it can."""
         return self.attribution.opaque
@@ -236,7 +242,8 @@ class Explanation(ExplainedPair):
     def parts(self) -> dict[str, float]:
         """What the score is made of, by readable names; the values add up to the score."""
         say = self.words.text
-        out = {say("mean_item"): self.mean, say("appeal"): self.appeal}
+        appeal = say("appeal_expected" if self.expected else "appeal")
+        out = {say("mean_item"): self.mean, appeal: self.appeal}
         if self.opaque is not None:
             out[say("opaque")] = self.opaque
         names = self.graph.vocabulary.names
@@ -288,7 +295,8 @@ class Explanation(ExplainedPair):
             return words.text("because", reason=self.shown[0].text())
         opaque = self.opaque is not None and self.opaque > 0
         if words.style == "tile":
-            return words.tile("opaque" if opaque or self.appeal <= 0 else "appeal")
+            appeal = "appeal_expected" if self.expected else "appeal"
+            return words.tile("opaque" if opaque or self.appeal <= 0 else appeal)
         own = "no_reason" if self.lead > 0 else "nothing_for_it"
         return words.line(words.text("opaque" if opaque else own))
 

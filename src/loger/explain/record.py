@@ -175,7 +175,7 @@ class ExplanationRecord(_Record):
     """logit p = prior + popularity + the contributions of all rules."""
     prior: float
     popularity: float
-    """What the item's popularity adds to the logit."""
+    """What the item's popularity adds to the logit, or is expected to add."""
     p: float
     """The logic's probability."""
     q: float
@@ -190,6 +190,8 @@ class ExplanationRecord(_Record):
     """The score less that mean: shares are shares of it."""
     appeal: float
     """What the item has whoever asks, beyond the mean item."""
+    expected: bool
+    """Whether the appeal is expected from similar items, as the item came after the fit."""
     opaque: float
     """What an encoder gives that cannot name actions, beyond the mean item; 0 if it can."""
     carried: float

@@ -54,7 +54,8 @@ def rows(record: Mapping[str, Any], words: Wording = ENGLISH) -> list[Row]:
     """
     reasons = [("reason", part["text"], part["total"]) for part in record["reasons"]]
     say = words.text
-    ends = [("appeal", words.line(say("appeal")), record["appeal"])]
+    appeal = say("appeal_expected" if record["expected"] else "appeal")
+    ends = [("appeal", words.line(appeal), record["appeal"])]
     if record["opaque"]:
         ends.append(("opaque", words.line(say("opaque")), record["opaque"]))
     lead = record["lead"]

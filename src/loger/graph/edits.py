@@ -380,6 +380,19 @@ def with_derived(graph: KnowledgeGraph, more: Sequence[Derived]) -> KnowledgeGra
     return _inserted(grown, facts)
 
 
+def with_expected(
+    graph: KnowledgeGraph, first_new: int, facts: Triples, weights: NDArray[np.floating]
+) -> KnowledgeGraph:
+    """The graph in which these derived facts, made of nobody, are all that is derived of the items
+    from ``first_new`` on, numbered from 0 among items; the facts are by entity."""
+    derived = np.tile([r.derived for r in graph.relations], 2)
+    new = np.zeros(graph.n_entities, dtype=bool)
+    new[graph.n_users + first_new : graph.n_users + graph.n_items] = True
+    before = derived[graph.edge_relations()] & (new[graph.edge_heads()] | new[graph.tails])
+    left = _without_edges(graph, np.flatnonzero(before))
+    return _inserted(left, _Facts(*facts, weights=weights.astype(np.float32)))
+
+
 def given(graph: KnowledgeGraph) -> KnowledgeGraph:
     """The graph less its derived relations; they are the last."""
     n, old = len(graph.relations), sum(not r.derived for r in graph.relations)

@@ -165,6 +165,8 @@ def logic_parts(fitted: FittedLogic) -> tuple[dict[str, Any], dict[str, NDArray[
     arrays: dict[str, NDArray[np.generic]] = {"rules": relations, "weights": logic.weights}
     if logic.scales is not None:
         arrays["scales"] = logic.scales
+    if logic.expected is not None:
+        arrays["expected"] = logic.expected
     return values, arrays
 
 
@@ -185,9 +187,9 @@ def logic_of(
     rows = [[int(r) for r in row if r >= 0] for row in table[:, : MAX_HOPS + 1]]
     rules = RuleSet(tuple(make_rule(graph, row) for row in rows))
     compiled(graph, rules)  # refuses a rule that is there twice
-    weights, scales = _of_rules(arrays, "weights", rules), None
+    weights, scales = _of_each(arrays, "weights", len(rules)), None
     if uses_strength(config.feature):
-        scales = _of_rules(arrays, "scales", rules)
+        scales = _of_each(arrays, "scales", len(rules))
         if not bool((scales > 0).all()):
             raise LogerError("rule scales must be above 0")
     prior, popularity, weight = (
@@ -195,6 +197,8 @@ def logic_of(
     )
     walk = config.active_walk
     logic = Logic(rules, weights, config.feature, walk, scales, prior, popularity)
+    if "expected" in arrays:
+        logic = replace(logic, expected=_of_each(arrays, "expected", graph.n_items))
     calibration = Calibration(**values["calibration"])
     _finite(calibration.slope, "slope")
     _finite(calibration.intercept, "intercept")
@@ -232,11 +236,11 @@ def _own(encoder: Encoder, own: Any) -> Own | None:
     return float(own[0]), float(own[1])
 
 
-def _of_rules(arrays: Arrays, name: str, rules: RuleSet) -> NDArray[np.float64]:
-    """An array with a finite number for each rule."""
+def _of_each(arrays: Arrays, name: str, n: int) -> NDArray[np.float64]:
+    """An array with a finite number for each of n rules, or items."""
     array = arrays[name]
-    if array.dtype != np.float64 or array.shape != (len(rules),):
-        raise LogerError(f"{name} must be a number for each of {len(rules)} rules")
+    if array.dtype != np.float64 or array.shape != (n,):
+        raise LogerError(f"{name} must be {n} numbers, got {array.dtype} {array.shape}")
     values = np.array(array, dtype=np.float64)
     if not bool((np.abs(values) <= LARGEST).all()):  # nor is NaN
         raise LogerError(f"{name} must be finite and at most {LARGEST:g}")

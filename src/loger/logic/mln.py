@@ -209,10 +209,16 @@ class Logic:
     scales: Floats | None = None  # [rules]; None for features of counts
     prior: float = 0.0
     popularity: float = 0.0  # w_pop
+    expected: Floats | None = None  # [items]: what items that came after the fit lack to be fair
 
     def unit(self, graph: Graph) -> Floats:
-        """What the unit clauses give each item: w₀ + w_pop · log(1 + pop(v)); [items]."""
-        return self.prior + self.popularity * log_popularity(graph)
+        """What the unit clauses give each item: w₀ and its appeal; [items]."""
+        return self.prior + self.appeal(graph)
+
+    def appeal(self, graph: Graph) -> Floats:
+        """w_pop · log(1 + pop(v)), and of new items what their like lets one expect; [items]."""
+        appeal: Floats = self.popularity * log_popularity(graph)
+        return appeal if self.expected is None else appeal + self.expected
 
     def ground(
         self,

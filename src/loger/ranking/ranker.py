@@ -27,7 +27,7 @@ from loger.graph import Graph, KnowledgeGraph, Pairs, barred, history, whole
 from loger.graph.arrays import expit
 from loger.grounding import Groundings, Walk, ground
 from loger.logic.config import FusionKind
-from loger.logic.mln import Logic, log_popularity
+from loger.logic.mln import Logic
 from loger.ranking.selection import Chosen, Selection
 
 Doubles = NDArray[np.float64]
@@ -229,7 +229,7 @@ class Ranker:
     def parts(self, users: NDArray[np.int64], items: NDArray[np.int64], s: Doubles) -> Parts:
         """What S of pairs is made of; ``s`` are the encoder's scores of the pairs."""
         groundings = self.logic.ground(self.logic_graph, users, items, LocalEngine(1))
-        popularity = self.logic.popularity * log_popularity(self.logic_graph)[items]
+        popularity = self.logic.appeal(self.logic_graph)[items]
         rules = self.logic.contributions(groundings)
         return Parts(groundings, rules, self.logic.prior, popularity, s, self.fusion)
 
@@ -389,7 +389,7 @@ class Ranker:
         encoder's own parts of the item. Other encoders mix the latter with the user's history.
         """
         own = None if self.fusion.own is None else (0.0, 0.0)
-        logic = replace(self.logic, popularity=0.0)
+        logic = replace(self.logic, popularity=0.0, expected=None)
         return replace(self, logic=logic, fusion=replace(self.fusion, own=own))
 
     def only_rules(self, places: Iterable[int]) -> Ranker:

@@ -248,8 +248,8 @@ def _fingerprint(ranker: Ranker) -> str:
     digest.update("\0".join(facts).encode())
     arrays = {"weights": logic.weights, **ranker.encoder.state()}
     arrays |= {"held_out": np.stack([ranker.held_out.users, ranker.held_out.items])}
-    if logic.scales is not None:
-        arrays["scales"] = logic.scales
+    more = {"scales": logic.scales, "expected": logic.expected}
+    arrays |= {name: array for name, array in more.items() if array is not None}
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])
         digest.update(f"{name} {array.dtype} {array.shape}".encode() + array.tobytes())

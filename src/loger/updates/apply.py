@@ -3,7 +3,8 @@
 Nothing is trained. The logic part is exactly that of the same weights on a graph that had
 everything from the start, whatever the order of the updates; vectors of what is new are made of
 what it is linked to (``loger.encoder.cold_start``). Relations that the fit derived from
-interactions stay as it made them: the next fit makes them again.
+interactions stay as it made them: the next fit makes them again. New items have of them what
+similar items have (``loger.updates.newcomers``).
 """
 
 from __future__ import annotations
@@ -194,10 +195,10 @@ def _rebuilt(
     ranker, graph = fitted.ranker, moved.graph
     encoder = _encoder(ranker.encoder, before, moved)
     rules = RuleSet(tuple(_renamed(rule, moved.relations) for rule in ranker.logic.rules))
-    logic = replace(ranker.logic, rules=rules)
+    logic = replace(ranker.logic, rules=rules, expected=None)
     on = Ranker.of(graph, encoder, logic, ranker.fusion, ranker.walk, ranker.sample)
     on = replace(on, held_out=_moved_pairs(ranker.held_out, before, moved))
-    on = with_newcomers(on, moved.learned.types["item"])
+    on = with_newcomers(on, moved.learned)
     return replace(
         fitted,
         ranker=on,
@@ -371,5 +372,10 @@ def _count_removed(
         removed_users=users,
         removed_items=items,
         removed_interactions=interactions,
-        removed_facts=before.n_triples - graph.n_triples - interactions,
+        removed_facts=_stated(before) - _stated(graph) - interactions,
     )
+
+
+def _stated(graph: KnowledgeGraph) -> int:
+    """How many facts a graph has that were not derived from others."""
+    return int((graph.edge_relations() < sum(not r.derived for r in graph.relations)).sum())

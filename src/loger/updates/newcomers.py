@@ -1,136 +1,104 @@
-"""What the score of a new item lacks, expected by what the model gives known items.
+"""What new items are worth: what their facts earn, and what known items with such facts have.
 
-Of an item that nobody has taken, rules over interactions know nothing, whatever its facts: beside
-known items it would come last. What they would say is expected from what the encoder says by facts
-alone. Of known items both are known: S, what rules over facts give (L₀), and what the encoder would
-give if they were new (s₀). Gain and shift are those for which an item's chance to be taken before
-all others that the user does not have is, on average, what it is by the whole model,
+Rules over facts score an item that came after the fit like any other. What it cannot have yet is
+expected from its neighbours, the known items with similar facts (``cold_start.neighbours``):
 
-    σ(L₀ + gain · w_enc · s₀ + shift − log Z) ≈ σ(S − log Z),   Z = Σ exp S over these others,
-
-by the cross-entropy over some users and known items; also over items that a user has, each scored
-as if it were not there, for a new item may be as close to a user as what is in the history. Then
-new items have gain · s + shift for s. Known items and the rules are left as they are. As people
-take a new item, gain and shift fade with the share of its vector that is expected of facts.
+- Each derived fact, such as ``followed_by``, that leads to its neighbours also leads to the new
+  item, with the mean of their weights. It was made of nobody, and its sentence says so.
+- Of rules that end with people's interactions, and of popularity, it has what its neighbours have
+  in the mean over users: an appeal that is the same for all. As people take the item, this fades:
+  with as many takers as expected, half of it is the item's own.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loger.encoder.folding import score_unowned
-from loger.encoder.protocol import AdditiveEncoder, Encoder
-from loger.graph import INTERACTION, KnowledgeGraph, history, whole
-from loger.graph.arrays import expit
-from loger.logic.mln import Logic
-from loger.ranking.ranker import Ranker
+from loger.encoder.cold_start import by_neighbours, neighbours
+from loger.graph import INTERACTION, KnowledgeGraph, whole
+from loger.graph.edits import Learned, with_expected
+from loger.logic.mln import Logic, additive
+from loger.ranking.ranker import Ranker, blocks, sampled
 from loger.rules import RuleSet
 
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
 Doubles = NDArray[np.float64]
-USERS, TAKEN, PAIRS, BLOCK = 100, 10_000, 1_000_000, 16
-"""Users from whom is learned, at most, their interactions, and pairs of them with known items; and
-users at a time."""
-STEPS = 30
-"""Newton's, at most: usually there are five."""
+USERS = 200
+"""Users over whom appeal is averaged, at most."""
 
 
-def with_newcomers(ranker: Ranker, known_items: int) -> Ranker:
-    """The ranker whose new items, those after the ``known_items`` first, have scores to be
-    expected; the same ranker where its encoder's scores are no sums or expect nothing."""
-    encoder, fusion = ranker.encoder, ranker.fusion
-    if fusion.kind != "logit" or fusion.own is None or fusion.encoder_weight <= 0:
-        return ranker
-    as_new = encoder.as_new() if isinstance(encoder, AdditiveEncoder) else None
-    if as_new is None:
-        return ranker
-    assert isinstance(encoder, AdditiveEncoder)
-    users = _some_users(whole(ranker.graph))
-    items = _evenly(np.arange(known_items), PAIRS // max(len(users), 1))
-    by_facts = without_interactions(ranker.logic, whole(ranker.logic_graph))
-    pairs = [np.empty((3, 0))]
-    for block in np.array_split(users, -(-len(users) // BLOCK)) if len(users) else []:
-        seen = _seen(ranker, as_new, by_facts, block, items)
-        pairs.append(np.stack(seen).reshape(3, -1))
-    s0, offset, target = np.concatenate(pairs, axis=1)
-    gain, shift = fitted_scale(fusion.encoder_weight * s0, offset, target)
-    share = encoder.fact_shares()
-    gains = 1 + share * np.float32(gain - 1)
-    shifts = share * np.float32(shift / fusion.encoder_weight)
-    return replace(ranker, encoder=encoder.with_gains(gains, shifts))
+def with_newcomers(ranker: Ranker, learned: Learned) -> Ranker:
+    """The ranker whose new items, those that the fit did not know, have what is expected of them;
+    known items keep their scores to the bit."""
+    graph, known = whole(ranker.graph), learned.types["item"]
+    logic = replace(ranker.logic, expected=None)
+    if known in (0, graph.n_items):
+        return replace(ranker, logic=logic)
+    given = np.arange(sum(not r.derived for r in graph.relations)) < learned.relations
+    near = neighbours(graph, learned.entities(graph), given)
+    graph = _with_derived_facts(graph, known, near)
+    if additive(logic.feature):
+        logic = replace(logic, expected=_expected_appeal(graph, logic, known, near))
+    on_sample = sampled(graph, ranker.sample)
+    return replace(ranker, graph=graph, logic_graph=on_sample, logic=logic)
 
 
-def _some_users(graph: KnowledgeGraph) -> NDArray[np.int64]:
-    """Some of those who have interactions, as many as do not have too many together."""
-    sizes = np.bincount(graph.interactions[1], minlength=graph.n_users)
-    users = _evenly(np.flatnonzero(sizes), USERS)
-    return users[np.cumsum(sizes[users]) <= TAKEN]
+def _with_derived_facts(graph: KnowledgeGraph, known: int, near: csr_array) -> KnowledgeGraph:
+    """The graph in which what leads to neighbours of new items also leads to these."""
+    from scipy.sparse import csr_array, vstack
+
+    first, n = graph.n_users, graph.n_items
+    kinds, tails = graph.edge_relations(), graph.tails
+    places, parts = [k for k, r in enumerate(graph.relations) if r.derived], [csr_array((0, n))]
+    for place in places:
+        assert graph.weights is not None
+        of = (kinds == place) & (tails < first + known)
+        cells = graph.weights[of], (tails[of] - first, graph.edge_heads()[of] - first)
+        parts.append(near @ csr_array(cells, shape=(known, n)))
+    found = vstack(parts).tocoo()
+    ends = np.arange(first + known, first + n)
+    made = found.data > 0
+    relations = np.repeat(places, len(ends)).astype(np.int64)[found.row[made]]
+    heads, tails = first + found.col[made].astype(np.int64), np.tile(ends, len(places))
+    facts = heads, relations, tails[found.row[made]]
+    return with_expected(graph, known, facts, found.data[made])
 
 
-def _seen(
-    ranker: Ranker,
-    as_new: Encoder,
-    by_facts: Logic,
-    users: NDArray[np.int64],
-    items: NDArray[np.int64],
-) -> tuple[Doubles, Doubles, Doubles]:
-    """s₀, L₀ − log Z and the chance by the whole model, of users and known items."""
-    encoder, fusion, graph = ranker.encoder, ranker.fusion, ranker.logic_graph
-    assert fusion.own is not None
-    about = ranker.graph, users, ranker.walk, fusion.own
-    s = score_unowned(encoder, *about).astype(np.float64)
-    whole_scores = ranker.logic.logits(graph, users) + fusion.encoder_weight * s
-    others = whole_scores.copy()
-    others[history(ranker.graph, users)] = -np.inf
-    highest = others.max(axis=1, keepdims=True)
-    log_z = highest + np.log(np.exp(others - highest).sum(axis=1, keepdims=True))
-    s0 = score_unowned(as_new, *about)[:, items].astype(np.float64)
-    if len(by_facts.rules):
-        l0 = by_facts.logits(graph, users)[:, items].astype(np.float64)
-    else:
-        l0 = np.full(s0.shape, by_facts.prior)
-    return s0, l0 - log_z, expit(whole_scores[:, items] - log_z)
+def _expected_appeal(graph: KnowledgeGraph, logic: Logic, known: int, near: csr_array) -> Doubles:
+    """What new items lack of the appeal to be expected of them, 0 for known ones; [items]."""
+    appeal, taken = _mean_appeal(graph, logic), graph.popularity
+    usual, takers = (by_neighbours(near, x[:known].astype(np.float64)) for x in (appeal, taken))
+    out = np.zeros(graph.n_items)
+    fades = takers / np.maximum(takers + taken[known:], 1e-12)
+    out[known:] = fades * (usual - appeal[known:])
+    return out
 
 
-def without_interactions(logic: Logic, graph: KnowledgeGraph) -> Logic:
-    """The logic of items that nobody has: rules whose last hop is a fact that needs nobody, such as
-    a brand, not what is known from single interactions or derived from them; no popularity."""
-    half = len(graph.relations)
-    kinds = graph.edge_relations() % half
-    if graph.origins is not None:
-        kinds = kinds[graph.origins < 0]
-    given = np.bincount(kinds, minlength=half) > 0
-    given &= np.array([not r.derived for r in graph.relations])
-    given[INTERACTION] = False
-    kept = [k for k, rule in enumerate(logic.rules) if given[rule.relations[-1] % half]]
-    return replace(
+def _mean_appeal(graph: KnowledgeGraph, logic: Logic) -> Doubles:
+    """What popularity and rules that end with an interaction give items, over some users; [items].
+
+    A rule over derived facts ends with one of these: new items have such facts.
+    """
+    half, places = len(graph.relations), range(len(logic.rules))
+    kept = [k for k in places if logic.rules[k].relations[-1] % half == INTERACTION]
+    kept = [k for k in kept if logic.weights[k]]
+    people = replace(
         logic,
         rules=RuleSet(tuple(logic.rules[k] for k in kept)),
         weights=logic.weights[kept],
         scales=None if logic.scales is None else logic.scales[kept],
-        popularity=0.0,
+        prior=0.0,
     )
-
-
-def fitted_scale(x: Doubles, offset: Doubles, target: Doubles) -> tuple[float, float]:
-    """The gain and shift for which σ(offset + gain · x + shift) has the least cross-entropy to the
-    targets, and a small penalty for being far from 1 and 0; by Newton's method."""
-    design = np.stack([x, np.ones_like(x)])
-    start = np.array([1.0, 0.0])
-    scale = start.copy()
-    for _ in range(STEPS):
-        p = expit(scale @ design + offset)
-        slope = design @ (target - p) - (scale - start)
-        curve = (design * (p * (1 - p))) @ design.T + np.eye(2)
-        step = np.linalg.solve(curve, slope)
-        scale += step / max(1.0, float(np.abs(step).max()))
-        if np.abs(step).max() < 1e-6:
-            break
-    return float(scale[0]), float(scale[1])
-
-
-def _evenly(values: NDArray[np.int64], most: int) -> NDArray[np.int64]:
-    """At most so many of the values, at equal distances."""
-    return values[:: max(1, -(-len(values) // max(most, 1)))]
+    if not kept:
+        return people.appeal(graph)
+    some = np.unique(np.linspace(0, graph.n_users - 1, min(USERS, graph.n_users)).astype(np.int64))
+    total = np.zeros(graph.n_items)
+    for block in blocks(some):
+        total += people.logits(graph, block).sum(axis=0, dtype=np.float64)
+    return total / len(some)
