@@ -259,6 +259,8 @@ class _Folder:
         if hasattr(os, "setpriority"):
             os.setpriority(os.PRIO_PROCESS, self._child.pid, NICE)  # requests come first
         _, said = self._child.communicate()
+        if self.events.stopping:
+            return
         if self._child.returncode:
             why = said.strip()[-500:] or f"it ended with {self._child.returncode}"
             busy = self._child.returncode == BUSY_EXIT
