@@ -24,5 +24,6 @@ RUN loger compile
 EXPOSE 8000
 HEALTHCHECK --interval=30s --timeout=5s --start-period=120s \
     CMD ["python", "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:8000/v1/health', timeout=4)"]
+# With LOGER_API_KEY in the environment, or with --no-auth in place of a key.
 ENTRYPOINT ["loger"]
 CMD ["serve", "/bundle", "--host", "0.0.0.0"]

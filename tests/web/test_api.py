@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import math
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from urllib.parse import quote
 
 import numpy as np
 import pytest
@@ -21,6 +23,7 @@ from loger.rules.wording import wording_of
 from loger.web import event_routes, routes
 from loger.web.app import create_app, running
 from loger.web.config import ServeConfig
+from loger.web.keys import key_for
 from loger.web.problems import CODES
 from web_shop import another_shop, item_names
 
@@ -437,6 +440,74 @@ def test_a_server_with_a_key_answers_only_who_has_it(bundle):
     assert client.get("/v1/rules", headers=bearer).status_code == 200
     assert client.get("/v1/health").status_code == 200
     assert client.get("/").status_code == 200
+
+
+def asked_with(bundle, **key):
+    """A function that asks a server with a key made of its own, for a status."""
+    app = create_app(ServeConfig(str(bundle), api_key="k", watch=0))
+    client = TestClient(
+        app, base_url="http://localhost", headers={"X-API-Key": key_for("k", **key)}
+    )
+    return lambda method, path, **more: client.request(method, path, **more).status_code
+
+
+def test_a_key_of_one_user_asks_about_this_user_only(bundle, model):
+    me, other = model.users[:2]
+    item, ask = quote(model.items[0]), asked_with(bundle, user=me)
+    for path in ("history", "profile", "recommendations", f"explain?item={item}",
+                 f"why-not?item={item}", f"counterfactual?item={item}"):  # fmt: skip
+        sign = "&" if "?" in path else "?"
+        assert ask("GET", f"/v1/{path}{sign}user={quote(me)}") == 200, path
+        assert ask("GET", f"/v1/{path}{sign}user={quote(other)}") == 403, path
+    for path in ("recommendations", "what-if", "profile"):
+        assert ask("POST", f"/v1/{path}", json={"user": me}) == 200
+        assert ask("POST", f"/v1/{path}", json={"user": other}) == 403
+        assert ask("POST", f"/v1/{path}", json={"history": model.items[:2]}) == 200
+    for path in ("users", "entities?type=user", "rules/0", "openapi.jsonx", "masks/x"):
+        assert ask("GET", f"/v1/{path}") == 403, path
+    assert ask("GET", "/metrics") == 403
+    batch = {"users": [me, other]}
+    assert ask("POST", "/v1/recommendations:batch", json=batch) == 403
+    for path in (f"facts?item={item}", "items", "rules", "about", "masks"):
+        assert ask("GET", f"/v1/{path}") == 200, path
+
+
+def test_a_key_of_a_name_that_is_only_somebodys_label_asks_about_nobody(bundle, model):
+    words = model.graph_.vocabulary
+    label = next(
+        words.labels[i] for i in words.span("user") if words.labels[i] not in words.ids("user")
+    )
+    assert asked_with(bundle, scope="any")("GET", f"/v1/history?user={quote(label)}") == 200
+    assert asked_with(bundle, user=label)("GET", f"/v1/history?user={quote(label)}") == 404
+
+
+def test_a_key_for_any_user_changes_nothing(bundle, model):
+    ask = asked_with(bundle, scope="any")
+    for user in model.users[:2]:
+        assert ask("GET", f"/v1/history?user={quote(user)}") == 200
+    assert ask("GET", "/v1/users") == 200
+    assert ask("POST", "/v1/events", json={"events": [{"kind": "delete", "user": "x"}]}) == 403
+    assert ask("PUT", "/v1/masks/x", json=model.items[:2]) == 403
+    assert ask("DELETE", "/v1/masks/x") == 403
+    assert ask("POST", "/v1/reload") == 403
+
+
+def test_keys_that_are_changed_or_too_old_are_refused(bundle, model):
+    me = model.users[0]
+    app = create_app(ServeConfig(str(bundle), api_key="k", watch=0))
+    client = TestClient(app, base_url="http://localhost")
+    good, late = (key_for("k", me, expires=int(time.time()) + s) for s in (100, -100))
+    named, other = good.split("."), key_for("k", model.users[1]).split(".")
+    wrong = [
+        late, good[:-1], good + "0", key_for("j", me), ".".join([named[0], other[1], *named[2:]]),
+        ".".join([*named[:2], "0", named[3]]), "any" + good[3:], ".", "..", "own.é.0.x", "",
+    ]  # fmt: skip
+    for key in wrong:
+        header = {"X-API-Key": key.encode()}
+        assert client.get("/v1/about", headers=header).status_code == 401, key
+    assert client.get("/v1/about", headers={"X-API-Key": good}).status_code == 200
+    with pytest.raises(ValueError, match="of scope 'any', or of a user"):
+        key_for("k", me, scope="any")
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,28 @@ def got(url: str, **headers: str) -> bytes:
             time.sleep(0.2)
 
 
+def test_a_server_is_open_to_others_only_if_that_is_said_aloud(bundle, monkeypatch):
+    def told(*arguments, **environment):
+        monkeypatch.delenv("LOGER_API_KEY", raising=False)
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        run = CliRunner().invoke(command, ["serve", str(bundle), *arguments])
+        return run.exit_code, run.output
+
+    monkeypatch.setattr("loger.web.launch.run", lambda config: print("serves"))
+    beyond = ("--host", "0.0.0.0")
+    for key in ("", "  "):
+        for more in (beyond, ()):
+            code, said = told(*more, LOGER_API_KEY=key)
+            assert code == 2 and "the API key is empty" in said
+            assert told(*more, "--api-key", key)[0] == 2
+    code, said = told(*beyond)
+    assert code == 2 and "or say --no-auth" in " ".join(said.split())
+    for arguments in ((), (*beyond, "--no-auth"), (*beyond, "--api-key", "k")):
+        assert told(*arguments) == (0, "serves\n")
+    assert told(*beyond, LOGER_API_KEY="k") == (0, "serves\n")
+
+
 def test_workers_answer_together_and_their_numbers_add_up(bundle):
     with serving(str(bundle), "--workers", "2", LOGER_API_KEY="k") as place:
         for _ in range(30):

@@ -37,6 +37,7 @@ ROWS = 10
     metavar="KEY",
     help="Require this key in the header X-API-Key of every request.  [env: LOGER_API_KEY]",
 )
+@click.option("--no-auth", is_flag=True, help="Accept other machines without a key.")
 @click.option("--events/--no-events", default=True, help="Record events and learn from them.")
 @click.option(
     "--merge-interval",
@@ -70,6 +71,7 @@ def serve(
     workers: int,
     traffic: str | None,
     api_key: str | None,
+    no_auth: bool,
     events: bool,
     merge_interval: float,
     images: Path | None,
@@ -88,7 +90,7 @@ def serve(
       loger serve my.bundle
       loger serve my.bundle new.bundle --traffic 90:10
       LOGER_API_KEY=secret loger serve my.bundle --host 0.0.0.0 --workers 4
-      loger serve /data/my.bundle --host 0.0.0.0 --workers 8 --engine ray=10.0.0.1:6379
+      loger serve /data/my.bundle --workers 8 --engine ray=10.0.0.1:6379
     """
     name, _, address = engine.partition("=")
     if name not in ("processes", "ray") or (address and name == "processes"):
@@ -98,18 +100,19 @@ def serve(
     from loger.rules.wording import wording_of
     from loger.store.bundle import MODEL
     from loger.updates.feedback import Traffic
-    from loger.web.config import ServeConfig, check_installed
+    from loger.web.config import ServeConfig, check_installed, check_key
 
     check_installed()
     folder, *others = (str(bundle.absolute()) for bundle in bundles)
     given: dict[str, Any] = {
-        "host": host, "port": port, "workers": workers, "api_key": api_key or None,
+        "host": host, "port": port, "workers": workers, "api_key": api_key,
         "events": events, "merge_interval": merge_interval, "others": others,
         "traffic": Traffic.read(traffic, len(bundles)).shares,
         "wording": None if wording is None else str(wording),
         "images": None if images is None else str(images),
     }  # fmt: skip
     config = layered(ServeConfig(folder), texts=set_, values=given).with_absolute_paths()
+    check_key(config.host, config.api_key, no_auth)
     if name == "ray" and config.events_file is not None:
         raise click.UsageError("replicas on Ray record no events; omit events_file")
     if images is not None and not images.is_dir():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
@@ -12,6 +13,7 @@ from typing import Any
 from loger.errors import LogerError
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+KEY_VARIABLE = "LOGER_API_KEY"
 VARIABLE = "LOGER_SERVE"
 """The environment variable by which ``loger serve`` hands its settings to worker processes."""
 
@@ -77,6 +79,17 @@ class ServeConfig:
     def from_json(cls, text: str) -> ServeConfig:
         """The settings that ``to_json`` wrote."""
         return cls(**json.loads(text))
+
+
+def check_key(host: str, key: str | None, no_auth: bool) -> None:
+    """Refuse an empty key, and to let other machines in without one unless that is said aloud."""
+    if os.environ.get(KEY_VARIABLE, "-").strip() == "" or (key is not None and not key.strip()):
+        raise LogerError(f"the API key is empty; give one in {KEY_VARIABLE}, or unset it")
+    if key is None and host not in LOOPBACK and not no_auth:
+        raise LogerError(
+            f"--host {host} lets other machines in: give a key with --api-key or {KEY_VARIABLE}, "
+            "or say --no-auth"
+        )
 
 
 def check_installed() -> None:

@@ -4,7 +4,6 @@ headers that every answer carries."""
 from __future__ import annotations
 
 import asyncio
-import hmac
 import json
 import re
 import time
@@ -17,6 +16,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from loger.web.config import ServeConfig
+from loger.web.keys import ACCESS, access
 from loger.web.lane import Lane
 from loger.web.masks import MAX_BYTES
 from loger.web.metrics import Metrics
@@ -139,7 +139,7 @@ class Guard:
         is_upload = scope["method"] == "PUT" and path.startswith(UPLOADS)
         if is_upload or path == EVENTS:
             most = max(most, MAX_BYTES if is_upload else EVENT_BYTES)
-        self._check(path, Headers(scope=scope), most)
+        self._check(scope, Headers(scope=scope), most)
         if is_upload:
             with at_most(MAX_UPLOADS, self.uploads, "", "uploads"):
                 await self._pass_on(scope, _Replayed(receive, await _body(receive, most)), send)
@@ -178,7 +178,7 @@ class Guard:
         await self.app(scope, request, keep)
         return messages
 
-    def _check(self, path: str, headers: Headers, most: int) -> None:
+    def _check(self, scope: Scope, headers: Headers, most: int) -> None:
         """Refuse a request by its headers."""
         if self.config.loopback and not _is_local(headers.get("host", "")):
             # A page elsewhere may have pointed its own name at this machine (DNS rebinding).
@@ -192,12 +192,10 @@ class Guard:
             raise ProblemError(400, "the Content-Length is not a number")
         if int(length[:19]) > most:
             raise ProblemError(413, f"the body has more than {most:,} bytes")
-        guarded = path.startswith("/v1/") or path == "/metrics"
-        if self.config.api_key is not None and guarded and path not in OPEN:
-            bearer = headers.get("authorization", "").removeprefix("Bearer ")
-            key = headers.get("x-api-key", bearer).encode("utf-8", "replace")
-            if not hmac.compare_digest(key, self.config.api_key.encode()):
-                raise ProblemError(401, "give the API key in the header X-API-Key")
+        path = scope["path"]
+        if path not in OPEN and (path.startswith("/v1/") or path == "/metrics"):
+            scope[ACCESS] = access(self.config, headers)
+            scope[ACCESS].check(scope["method"], path)
 
 
 async def _body(receive: Receive, most: int) -> bytes:

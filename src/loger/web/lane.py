@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from loger.errors import LogerError
 from loger.web.config import ServeConfig
+from loger.web.keys import ACCESS
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -40,7 +41,7 @@ TIMEOUT_S = 60.0
 RESTART_INTERVAL_S = 10.0
 """A lane that ended is not replaced sooner after it was started."""
 SCOPE = ("type", "method", "path", "raw_path", "query_string", "headers", "scheme", "http_version",
-         "root_path", "client", "server")  # fmt: skip
+         "root_path", "client", "server", ACCESS)  # fmt: skip
 """What the app reads of a request."""
 
 

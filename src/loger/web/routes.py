@@ -13,6 +13,7 @@ from fastapi import Path as InPath
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import FileResponse
 
+from loger.errors import UnknownNameError
 from loger.explain.attribution import explain
 from loger.explain.lists import ListRequest, Member, changes, recommend_together
 from loger.explain.lists import recommendations as recommendations_of
@@ -23,11 +24,12 @@ from loger.ranking.selection import Selection, limits_of
 from loger.rules import Wording
 from loger.updates.feedback import new_id, shown
 from loger.web import schemas as s
+from loger.web.keys import ACCESS, Access
 from loger.web.live import Events
 from loger.web.masks import Masks
 from loger.web.problems import ProblemError, known_parameters
 from loger.web.served import IMAGE_TYPES, Served, Subject, find_image
-from loger.web.service import Service, Variants
+from loger.web.service import Service, Variant, Variants
 
 ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": s.Error} for status in (400, 401, 403, 404, 409, 413, 422, 429, 500, 503)
@@ -46,10 +48,20 @@ def _served(request: Request) -> Served:
     return service.served
 
 
-def _served_to(request: Request, who: s.Who) -> Served:
-    """The bundle that somebody gets."""
+def _variant(request: Request, who: s.Who) -> Variant:
+    """The bundle that somebody gets, if the request's key is theirs or anybody's."""
     variants: Variants = request.app.state.variants
-    return variants.of(who).service.served
+    access: Access = request.scope.get(ACCESS, Access())
+    access.check_user(who.user)
+    variant = variants.of(who)
+    if access.scope == "own" and who.user is not None and not variant.served.has_user(who.user):
+        raise UnknownNameError("user", who.user, (), near=())  # it may be the label of another
+    return variant
+
+
+def _served_to(request: Request, who: s.Who) -> Served:
+    """As ``_variant``, where only the model matters."""
+    return _variant(request, who).served
 
 
 # ── recommending ────────────────────────────────────────────────────────────────────────
@@ -63,10 +75,9 @@ def _words(request: Request, style: str = "sentence") -> Wording:
 
 def _listed(request: Request, ask: s.AskList, chosen: _Chosen) -> dict[str, Any]:
     """A list by the bundle that somebody gets, noted for what people will make of it."""
-    variants: Variants = request.app.state.variants
     events: Events = request.app.state.events
-    variant = variants.of(ask)
-    served = variant.service.served
+    variant = _variant(request, ask)
+    served = variant.served
     told = _recommend(served, ask, chosen(served, ask), _words(request, ask.style))
     name, id_ = variant.name, new_id(variant.number)
     who = None if ask.user is None else told["user"]
@@ -429,17 +440,7 @@ def masks(request: Request) -> s.MaskList:
     return s.MaskList(masks=service.masks.names())
 
 
-def _from_people_we_trust(request: Request) -> None:
-    """Refuse of other machines without a key what changes the lists of everybody."""
-    config = request.app.state.service.config
-    if config.api_key is None and not config.loopback:
-        raise ProblemError(403, "to take masks from elsewhere, start the server with an API key")
-
-
-_TRUSTED = [Depends(_from_people_we_trust)]
-
-
-@router.put("/masks/{name}", tags=["masks"], openapi_extra=s.UPLOAD, dependencies=_TRUSTED)
+@router.put("/masks/{name}", tags=["masks"], openapi_extra=s.UPLOAD)
 async def put_mask(request: Request, name: Annotated[s.Name, InPath()]) -> s.MaskInfo:
     """Upload a set of items under a name, for `mask=NAME`; it replaces one of the same name."""
     service: Service = request.app.state.service
@@ -464,7 +465,7 @@ def mask(request: Request, name: Annotated[s.Name, InPath()]) -> s.MaskInfo:
     return _mask_info(request.app.state.service, name)
 
 
-@router.delete("/masks/{name}", tags=["masks"], dependencies=_TRUSTED)
+@router.delete("/masks/{name}", tags=["masks"])
 def delete_mask(request: Request, name: Annotated[s.Name, InPath()]) -> s.MaskList:
     """Forget a mask; the others are told."""
     service: Service = request.app.state.service

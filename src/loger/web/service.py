@@ -218,6 +218,11 @@ class Variant(NamedTuple):
     """How likely it was to be this one."""
 
     @property
+    def served(self) -> Served:
+        """What it serves now."""
+        return self.service.served
+
+    @property
     def name(self) -> str:
         """A letter, in the order of the command line."""
         return LETTERS[self.number]
