@@ -131,26 +131,36 @@ def test_what_the_demo_leaves_behind_answers_further_questions(shown: tuple[Path
     assert about["measured"]["ndcg"] == pytest.approx(told["models"]["LOGER"][0])
 
 
-def test_demo_ends_with_what_to_try_next(
+def test_demo_fits_on_one_screen(
     shown: tuple[Path, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     from loger.cli import demo
 
-    demo.draw(shown[1])
-    text = capsys.readouterr().out
-    assert "the true cause" in text
-    assert "loger recommend" in text.split("Next")[-1]
+    content = shown[1] | {"files": {"bundle": "loger-demo/bundle", "report": "report.html"}}
+    demo.draw(content)
+    screen = capsys.readouterr().out.splitlines()
+    assert len(screen) <= 40
+    assert max(map(len, screen)) <= 100
+    person = content["people"][0]
+    assert all(any(item["label"] in line for line in screen) for item in person["items"])
+    bought = [line for line in screen if "✓ bought later" in line]
+    assert len(bought) == sum(item["bought_later"] for item in person["items"])
+    assert any("← the true reason" in line for line in screen)
+    assert any("loger serve loger-demo/bundle" in line for line in screen)
+    named = [line.split()[0] for line in screen if line.startswith("  ") and line.strip()]
+    assert named.index("LOGER") < named.index("ItemKNN") < named.index("MostPop")  # best first
+    demo.draw(content, verbose=True)
+    every = capsys.readouterr().out.splitlines()
+    assert every[-len(screen) :] == screen
+    assert all(any(person["name"] in line for line in every) for person in content["people"])
 
 
-def test_the_demo_goes_on_with_an_item_that_is_still_new_and_with_ones_own_tables() -> None:
-    from loger.cli import demo
+def test_a_reason_is_shortened_between_clauses_only() -> None:
+    from loger.cli.demo import _fitting
 
-    items = [{"user": "ann", "item": f"i{k}", "bought_later": k == 0} for k in range(2)]
-    files = {"bundle": "b", "report": "r", "data": "d"}
-    text = demo._next({"people": [{"items": items}]}, files)
-    assert "loger explain b ann i1\n" in text
-    assert "loger data build table --interactions" in text.splitlines()[-1]
-    assert "loger data build table" in run("--help").stdout
+    text = "same brand (Acme; Ltd); 16 people bought both; similar overall"
+    assert _fitting(text, 100) == "same brand (Acme; Ltd); 16 people bought both"
+    assert _fitting(text, 30) == "same brand (Acme; Ltd)"
 
 
 def test_demo_does_not_write_among_other_things(folder: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -494,6 +496,49 @@ def test_questions_that_cannot_be_answered_are_refused(
     refuses(("rules", data, user), "isn't one; make one with loger fit")
 
 
+def test_no_command_prints_a_line_of_more_than_120_columns(
+    bundle: Path, data: Path, user: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("shop").symlink_to(data)
+    shutil.copytree(bundle, "shop.bundle")
+    (told,) = parsed("recommend", "shop.bundle", user)
+    best, worst = told["items"][0]["item"], LOGER.load(bundle).items[-1]
+    Path("new.csv").write_text(f"user,item,time\n{user},{best},2000000000\n")
+    commands: list[list[str]] = [
+        ["data", "inspect", "shop"],
+        ["data", "convert", "shop", "-o", "copy"],
+        ["rules", "shop", "--all"],
+        ["rules", "shop.bundle", user],
+        ["fit", "shop", "-o", "test.bundle", *SMALL, "--hold-out"],
+        ["recommend", "shop.bundle", user],
+        ["recommend", "shop.bundle", user, "--explain", "--paths", "2"],
+        ["recommend", "shop.bundle", user, "--explain", "--style", "debug"],
+        ["explain", "shop.bundle", user, best, "--counterfactual"],
+        ["why-not", "shop.bundle", user, worst],
+        ["what-if", "shop.bundle", user, "--add", best],
+        ["evaluate", "test.bundle", "shop", "--faithfulness", "5", "--ablation"],
+        ["compare", "shop", "--methods", "mostpop,itemknn"],
+        ["update", "shop.bundle", "--interactions", "new.csv"],
+    ]
+    for command in commands:
+        done = run(*command)
+        assert done.exit_code == 0, done.output
+        assert [line for line in done.output.splitlines() if len(line) > 120] == [], command
+
+
+def test_an_output_that_cannot_be_written_is_refused_before_anything_is_read(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "file").touch()
+    nowhere = tmp_path / "no data"
+    for out in (tmp_path / "file" / "x.bundle", Path("/proc/x.bundle")):
+        refuses(("fit", nowhere, "-o", out), f"{out}: cannot be written")
+        refuses(("update", nowhere, "-o", out), f"{out}: cannot be written")
+        refuses(("evaluate", nowhere, nowhere, "--report", out), f"{out}: cannot be written")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
 # ── evaluate ────────────────────────────────────────────────────────────────────────────
 
 
@@ -528,7 +573,19 @@ def test_evaluate_measures_beside_controls_and_writes_a_report(
         assert part in text, part
     shown = run("evaluate", research, data, "--methods", "none")
     assert "NDCG@10" in shown.stdout
-    assert "tuned" not in shown.stdout
+    assert "baselines" not in shown.stdout
+
+
+def test_evaluate_prints_a_sorted_summary_and_the_ablation(research: Path, data: Path) -> None:
+    shown = run("evaluate", research, data, "--faithfulness", 5, "--ablation").stdout.splitlines()
+    assert len(shown) <= 28
+    head = next(k for k, line in enumerate(shown) if "NDCG@10" in line)
+    means = [float(re.findall(r"\d+\.\d\d", line)[0]) for line in shown[head + 1 : head + 5]]
+    assert means == sorted(means, reverse=True) and len(set(means)) > 1
+    pairs = next(k for k, line in enumerate(shown) if line.startswith("pairs"))
+    assert [line.split()[0] for line in shown[pairs + 1 :]] == ["0", "10", "20", "30", "40", "50"]
+    every = run("evaluate", research, data, "--faithfulness", 5, "--verbose").stdout
+    assert len(every.splitlines()) > 40
 
 
 def test_evaluate_refuses_what_the_model_was_not_fitted_on(

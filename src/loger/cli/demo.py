@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, replace
+from itertools import zip_longest
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
@@ -17,6 +19,8 @@ from loger.errors import DataError
 if TYPE_CHECKING:
     from rich.console import Console
 
+WIDTH = 100
+TRUE = "   ← the true reason"
 FILES = {"data": "data", "bundle": "bundle", "report": "report.html"}
 
 
@@ -70,131 +74,114 @@ def demo(ctx: click.Context, out: Path, seed: int, serve: bool, verbose: bool) -
     ready.save(bundle, record=asdict(replace(how, hold_out=False)))
     story.assessment.write(report, tried=model.tried_, command=f"loger demo --seed {seed}")
     files = {name: str(out / file) for name, file in FILES.items()}
-    show.result(story.content | {"files": files}, draw)
+    show.result(story.content | {"files": files}, lambda story: draw(story, verbose=verbose))
     if serve:
         ctx.invoke(serving.serve, bundles=(bundle,))
 
 
-def draw(story: dict[str, Any]) -> None:
-    """Show the whole story: the shop, people and reasons, then rules and how good it all is."""
+def draw(story: dict[str, Any], *, verbose: bool = False) -> None:
+    """Show the demo on one screen, below all details if they are wanted."""
     to = show.console()
-    to.print("[bold]An invented shop[/bold]: people buy by rules that we know; loger was not told.")
+    if verbose:
+        _draw_details(story, to)
+    counts = story["statistics"]
+    to.print(
+        f"[bold]An invented shop:[/bold] {counts['users']} customers, {counts['items']} products. "
+        "We know why they buy; loger has to find out.\n"
+    )
+    _draw_person(story["people"][0], to, reasons=2)
+    to.print(_what_if(story), markup=False)
+    for line in _figures(story):
+        to.print(line, markup=False)
+    to.print(_next(story["files"]), markup=False, soft_wrap=True)
+
+
+def _draw_person(person: dict[str, Any], to: Console, *, reasons: int | None = None) -> None:
+    """One customer, what is recommended to them, and why."""
+    to.print(_history(person["name"], person["history"][::-1]), markup=False)
+    for place, item in enumerate(person["items"], 1):
+        later = "✓ bought later" if item["bought_later"] else ""
+        to.print(f"{place:2}  {item['label']:<56}{later}".rstrip(), style="bold", markup=False)
+        for reason in item["reasons"][:reasons]:
+            true = any(one["true_cause"] for one in reason["told"])
+            text = reason["text"]
+            if reasons is not None:
+                text = _fitting(text, WIDTH - 12 - (len(TRUE) if true else 0))
+            to.print(f"     {reason['share']:4.0%}  {text}{TRUE if true else ''}", markup=False)
+
+
+def _history(name: str, latest: list[str]) -> str:
+    """Whom the recommendations are for, with as many of their purchases as fit into a line."""
+    for n in (3, 2, 1):
+        more = f" and {len(latest) - n} more" if len(latest) > n else ""
+        line = f"For {name}, who bought {', '.join(latest[:n])}{more}"
+        if len(line) <= WIDTH:
+            break
+    return line
+
+
+def _fitting(text: str, width: int) -> str:
+    """As many clauses of a reason as fit into a line, but not more than two."""
+    first, *others = re.split(r"; (?![^()]*\))", text)[:2]
+    return "; ".join([first, *(other for other in others if len(f"{first}; {other}") <= width)])
+
+
+def _what_if(story: dict[str, Any]) -> str:
+    """What becomes of the first item without the purchase behind its first reason."""
+    answer = story["what_if"]
+    if not answer:
+        return ""
+    first, k = answer["before"][0], len(answer["before"])
+    change = f"drops out of the top {k}"
+    if first in answer["after"]:
+        place = answer["after"].index(first) + 1
+        change = "stays first" if place == 1 else f"drops to place {place}"
+    return f"\nWithout {answer['removed']}, {answer['labels'][first]} {change}.\n"
+
+
+def _figures(story: dict[str, Any]) -> list[str]:
+    """How accurate loger is next to its baselines, and how faithful its reasons are."""
+    measured = story["faithfulness"]
+    faithful = [
+        (measured["recovered_rule"], "of first reasons follow the rule behind the purchase"),
+        (measured["flip"], "of items drop out without their first reason's facts"),
+        (measured["flip_user_edges"], "do so without as many random facts"),
+    ]
+    right = [f"{share:6.0%}  {what}" for share, what in faithful if share is not None]
+    best_first = sorted(story["models"].items(), key=lambda model: -model[1][0])
+    left = [f"  {name:<18}{100 * mean:5.1f}" for name, (mean, *_) in best_first]
+    rows = zip_longest(["Accurate?   NDCG@10", *left], ["Faithful?", *right], fillvalue="")
+    return [f"{one:<29}{other}".rstrip() for one, other in rows]
+
+
+def _draw_details(story: dict[str, Any], to: Console) -> None:
+    """The data, the split, three customers, the rules, and intervals."""
     data_commands.draw(story["statistics"])
     parts = ", ".join(f"{n:,} {part}" for part, n in story["split"].items())
-    to.print(
-        f"\n[bold]Split[/bold] by time, each user's latest purchases held out: {parts}.\n"
-        "All that follows is of a model that never saw the test part; the one that is written for "
-        "use has then learned from it too."
-    )
-    to.print(
-        "\n[bold]Three people[/bold], each the first of their kind who later bought one of their "
-        "first three items:"
-    )
+    to.print(f"\n[bold]Split[/bold] by time, each customer's latest purchases held out: {parts}")
+    to.print("\n[bold]Three customers[/bold] who later bought one of their first three items")
     for person in story["people"]:
         _draw_person(person, to)
-    _draw_what_if(story["what_if"], to)
-    _draw_rules(story, to)
-    _draw_controls(story, to)
-    _draw_faithfulness(story, to)
-    to.print(_next(story, story["files"]), markup=False, soft_wrap=True)
-
-
-def _draw_rules(story: dict[str, Any], to: Console) -> None:
+        to.print()
     rows = [(f"{r['weight']:.2f}", r["sentence"], r["remark"]) for r in story["rules"]]
-    to.print(show.table(["weight", "rule", ""], rows[:8], "\nStrongest rules"))
-    to.print("planted: people in this shop really buy by this rule.")
-
-
-def _draw_controls(story: dict[str, Any], to: Console) -> None:
-    rows = [
+    to.print(show.table(["weight", "rule", ""], rows[:8], "Strongest rules"))
+    to.print('"planted": customers of this shop really buy by this rule\n')
+    models = [
         (name, f"{100 * mean:.1f}", f"[{100 * low:.1f}, {100 * high:.1f}]")
         for name, (mean, low, high) in story["models"].items()
     ]
-    to.print("\n[bold]Against five controls[/bold], on what was bought later (the test part)")
-    to.print(show.table(["", "NDCG@10 %", "95 % interval"], rows))
-    to.print("Collective EASE^R knows the facts, sequence rules the order of purchases.")
-    to.print("The controls have their default settings; loger compare tunes them.")
-
-
-def _draw_faithfulness(story: dict[str, Any], to: Console) -> None:
-    share, chance = story["bought_later"], story["bought_later_by_chance"]
-    measured = story["faithfulness"]
+    to.print(show.table(["", "NDCG@10 %", "95% interval"], models, "On what was bought later"))
+    to.print("The baselines have their default settings; loger compare tunes them.")
     to.print(
-        f"{share:.0%} of the first three items were bought later; of items at random "
-        f"{chance:.1%} would have been."
+        f"{story['bought_later']:.0%} of the first three items were bought later, "
+        f"{story['bought_later_by_chance']:.1%} of random items.\n"
     )
-    if measured["flip"] is not None and measured["flip_user_edges"] is not None:
-        to.print(
-            f"Without the facts of its first reason, an item leaves the list in "
-            f"{measured['flip']:.0%} of cases; without as many random facts of the user, in "
-            f"{measured['flip_user_edges']:.0%}."
-        )
-    if measured["recovered_rule"] is not None:
-        to.print(
-            f"For {measured['recovered_rule']:.0%} of the test purchases with a planted cause, the "
-            f"first reason is of the rule that caused them."
-        )
 
 
-def _draw_person(person: dict[str, Any], to: Console) -> None:
-    from rich.markup import escape
-
-    from loger.explain.render import carried_text
-
-    to.print(
-        f"\n[bold]{escape(person['name'])}[/bold] bought {escape(', '.join(person['history']))}"
-    )
-    for item in person["items"]:
-        later = "  [green]✓ bought later[/green]" if item["bought_later"] else ""
-        lead = f"{item['lead']:+.2f} compared with the average item"
-        to.print(f"  → [bold]{escape(item['label'])}[/bold]  {lead}{later}")
-        for reason in item["reasons"]:
-            _draw_reason(reason, to)
-        to.print(f"           {carried_text(item)}", style="dim", markup=False, soft_wrap=True)
-
-
-def _draw_reason(reason: dict[str, Any], to: Console) -> None:
-    """One reason, its evidence, and the path of the true cause or else the strongest one."""
-    from rich.markup import escape
-
-    cause = "  [green]← the true cause[/green]"
-    told = [escape(one["text"]) + (cause if one["true_cause"] else "") for one in reason["told"]]
-    head = f"{reason['total']:+.2f}  because {escape(reason['action'])} ({reason['share']:.0%})"
-    to.print(f"    {head}" + (f": {'; '.join(told)}" if told else ""), soft_wrap=True)
-    drawn = sorted(reason["told"], key=lambda one: not one["true_cause"])
-    example = next((one["example"] for one in drawn if one["example"]), "")
-    if example:
-        to.print(f"           {example}", style="dim", markup=False, soft_wrap=True)
-
-
-def _draw_what_if(answer: dict[str, Any], to: Console) -> None:
-    from rich.markup import escape
-
-    if not answer:
-        return
-    label = answer["labels"]
-    user, removed = escape(answer["user"]), escape(answer["removed"])
-    to.print(f"\n[bold]What if[/bold] {user} had not bought {removed}?")
-    for name in answer["before"]:
-        place = answer["after"].index(name) + 1 if name in answer["after"] else None
-        to.print(f"  {escape(label[name])}: " + (f"now at {place}" if place else "gone"))
-    fresh = [label[name] for name in answer["new"]]
-    if fresh:
-        to.print(f"  new: {escape(', '.join(fresh))}")
-
-
-def _next(story: dict[str, Any], files: dict[str, str]) -> str:
-    bundle, items = quote(files["bundle"]), story["people"][0]["items"]
-    # What was bought later the model knows by now, and does not recommend.
-    told = next((item for item in items if not item["bought_later"]), items[0])
-    user, item = quote(told["user"]), quote(told["item"])
+def _next(files: dict[str, str]) -> str:
     return f"""
-Report for a browser: {files["report"]}   model: {files["bundle"]}   data: {files["data"]}
+This model has not seen the purchases marked ✓. The one in the bundle has since learned from them.
 
-Next (this model knows what people bought later, marked ✓ above, so its lists differ)
-  loger recommend {bundle} {user} --explain
-  loger explain {bundle} {user} {item}
-  loger serve {bundle}
-
-Your own tables (orders, items and, if you have it, users), and a model of them
-  loger data build table --interactions ORDERS.csv --items ITEMS.csv --out FOLDER --fit BUNDLE"""
+Explore    loger serve {quote(files["bundle"])}
+Your data  loger data build table --help
+Report     {files["report"]}      More   loger demo --verbose"""

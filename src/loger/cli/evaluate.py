@@ -15,14 +15,26 @@ from loger.cli import options, show
 from loger.errors import LogerError, UnknownNameError
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from loger.data import Split
     from loger.evaluation.assess import Assessment
     from loger.evaluation.evaluate import FitRecord
+    from loger.evaluation.faithfulness import FaithfulnessReport
     from loger.metrics.report import Report
     from loger.model import LOGER
 
 SOME_FAILED = 1
 FAITHFUL_USERS = 50
+SHOWN = ("ndcg", "recall", "hit_rate", "precision")
+FAITHFUL = {
+    "carried_3": ("share of the lead that the first three reasons explain", None),
+    "r2": ("how well contributions predict the effect of a removal (R²)", "r2_permuted"),
+    "flip_first_action": ("items that drop out without their first action", "flip_random_action"),
+    "pn_r": ("share of the list that changes without the first item's reasons", "pn_r_random"),
+    "fid_plus": ("lead lost without part of the shown reasons", "fid_plus_others"),
+}
+"""Measures of the summary, with the same measure for random reasons."""
 KNOWN = (
     "mostpop, itemknn, p3alpha, rp3beta, ease, slim, itemknn-recency, rp3beta-recency, "
     "ease-recency, slim-recency, sequence, collective, collective-recency, ials, lightgcn, sasrec, "
@@ -59,6 +71,7 @@ KNOWN = (
 @options.length
 @options.seed
 @options.engine
+@options.verbose
 @options.json
 def evaluate(
     bundle: Path,
@@ -71,6 +84,7 @@ def evaluate(
     k: int,
     seed: int,
     engine: str,
+    verbose: bool,
 ) -> None:
     """Evaluate a model on the test part of its data set.
 
@@ -110,7 +124,7 @@ def evaluate(
     if show.wants_json():
         show.as_json(assessment.as_dict() | {"report": None if report is None else str(report)})
     else:
-        draw(assessment, report)
+        draw(assessment, report, verbose)
 
 
 def held_out(model: LOGER, bundle: Path, path: Path) -> tuple[Split, FitRecord]:
@@ -122,22 +136,55 @@ def held_out(model: LOGER, bundle: Path, path: Path) -> tuple[Split, FitRecord]:
     return record.split_of(dataset, model, bundle), record
 
 
-def draw(assessment: Assessment, report_file: Path | None) -> None:
-    """Show what was measured."""
-    draw_report(assessment.report, assessment.report.protocol)
+def draw(assessment: Assessment, report_file: Path | None, verbose: bool) -> None:
+    """Show a summary of what was measured, or all of it."""
+    draw_report(assessment.report, verbose)
     if assessment.untuned:
-        show.say(f"not tuned, with default settings: {', '.join(assessment.untuned)}")
+        click.echo("The baselines have their default settings; loger compare tunes them.")
     for measured in assessment.faithfulness[:1]:
-        show.say("\n" + measured.table())
+        if verbose:
+            show.say("\n" + measured.table())
+        else:
+            show.console().print(_faithfulness_table(measured))
+    if assessment.ablation:
+        rows = [(f"{p['selected']:.0f}", f"{100 * p['ndcg']:.2f}") for p in assessment.ablation]
+        title = "\nWith at most so many hidden pairs per user"
+        show.console().print(show.table(["pairs", "NDCG@10 %"], rows, title))
     if report_file is not None:
-        click.echo(f"\nreport in {report_file}")
+        click.echo(f"\nReport in {report_file}. For all measures here, use --verbose.")
 
 
-def draw_report(report: Report, protocol: str) -> None:
-    """Show the table of a report under a line that says what was measured."""
+def draw_report(report: Report, verbose: bool = False) -> None:
+    """Show the methods, best first, or with all intervals."""
     users = f"{len(report.users):,} users"
-    show.say(f"{report.dataset}, {protocol} ranking, {report.part}, {users}, %")
-    show.say(report.table())
+    show.say(f"{report.dataset}, {report.protocol} ranking, {report.part}, {users}, %")
+    if verbose:
+        show.say(report.table())
+        return
+    best, k = report.best(), report.k
+    rows = []
+    for name in sorted(report.models, key=lambda name: -report.mean(name, "ndcg")):
+        ndcg, *others = (f"{100 * report.mean(name, metric):.2f}" for metric in SHOWN)
+        low, high = (f"{100 * end:.2f}" for end in report.interval(name, "ndcg"))
+        p = "–" if name == best else f"{report.compare(best, name).p:.4f}"
+        coverage = f"{100 * report.coverage[name]:.1f}"
+        rows.append((name, ndcg, f"[{low}, {high}]", *others, p, coverage))
+    columns = ["", f"NDCG@{k}", "95% interval", f"Recall@{k}", f"HR@{k}", f"Precision@{k}"]
+    show.console().print(show.table([*columns, "p", "coverage"], rows))
+
+
+def _faithfulness_table(measured: FaithfulnessReport) -> Table:
+    """The measures that say most, each next to the same for random reasons."""
+    rows = []
+    for line, (title, random) in FAITHFUL.items():
+        mean, baseline = measured[line], measured[random] if random else None
+        if mean is not None:
+            interval = f"[{mean.low:.2f}, {mean.high:.2f}]"
+            rows.append(
+                (title, f"{mean.mean:.2f}", interval, f"{baseline.mean:.2f}" if baseline else "–")
+            )
+    columns = ["", "mean", "95% interval", "random"]
+    return show.table(columns, rows, f"\nFaithfulness of the reasons, {measured.n_users} users")
 
 
 @click.command()
@@ -233,8 +280,8 @@ def compare(
         reports = {name: loads(report.to_json()) for name, report in compared.reports.items()}
         show.as_json({"failures": dict(compared.failures), "reports": reports})
     else:
-        for ranking, report in compared.reports.items():
-            draw_report(report, ranking)
+        for report in compared.reports.values():
+            draw_report(report)
             click.echo()
         click.echo(f"Saved to {folder}")
     for name, error in compared.failures.items():

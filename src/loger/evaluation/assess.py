@@ -328,7 +328,7 @@ def _what_if(model: LOGER, people: list[dict[str, Any]]) -> dict[str, Any]:
             entity = reason["entity"]
             if entity["type"] == "item":
                 user = person["items"][0]["user"]
-                answer = model.what_if(user, [entity["name"]], k=5).as_dict()
+                answer = model.what_if(user, [entity["name"]], k=10).as_dict()
                 names = {*answer["before"], *answer["after"]}
                 labels = {name: words.labels[words.id("item", name)] for name in names}
                 return answer | {"removed": entity["name"], "labels": labels}
