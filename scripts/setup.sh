@@ -77,7 +77,7 @@ if [ "$extra" = dev ] && [ -n "${LOCKED:-}" ]; then
 fi
 say "installing loger with what serving needs"
 install --editable '.[serve]'
-say "compiling kernels, about a minute, so that no command has to wait for it"
+say "compiling kernels, so that no command has to wait for it: one to four minutes"
 quietly compile .venv/bin/loger compile &
 if [ "$extra" != serve ]; then
     say "meanwhile installing what $extra needs beyond that"

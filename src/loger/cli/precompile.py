@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from loger.config import LOGERConfig
     from loger.data.splits import Split
 
-COMPILING = "compiling: only the first time after an install or an update, one to four minutes"
+COMPILING = "compiling kernels, once after an install or update: one to four minutes"
 KERNELS = logging.getLogger("loger.kernels")
 """Names every kernel that is compiled."""
 
