@@ -188,7 +188,7 @@ def test_inspect_shows_relations_with_their_types_and_hubs(folder: Path) -> None
 def test_inspect_takes_a_threshold_and_a_single_file(folder: Path) -> None:
     found = parsed("data", "inspect", folder / "interactions.csv", "--min-rating", 4)
     assert found["interactions"] == 4
-    assert len(found["relations"]) == 1
+    assert [r["relation"] for r in found["relations"]] == ["interacted", "disliked"]
 
 
 def test_inspect_shows_what_was_mended(folder: Path) -> None:
