@@ -3,8 +3,9 @@
 In README.md, CONTRIBUTING.md and docs/**/*.md a block ``text path/to/file`` is a file that later
 blocks may read; Python blocks of one page share their names. The lines shown under ``$ loger …``,
 and in a ``text`` block right after a Python block, are looked for in what was printed, whatever
-the spacing and the numbers; … stands for other lines, or the rest of one. Names of functions, tests, modules and sections are resolved, and the tables of
-results are compared with the stored figures.
+the spacing and the numbers; … stands for other lines, or the rest of one. Names of functions,
+tests, modules and sections are resolved, and the tables of results are compared with the stored
+figures.
 """
 
 from __future__ import annotations
@@ -203,6 +204,42 @@ def anchors(page: Path) -> set[str]:
     """The anchors of a page's headings, as GitHub and MyST make them."""
     heads = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+LAB_NOTES = re.compile(
+    r"\bcommit [0-9a-f]{7}|\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,40}\b"
+    r"|\bnot run\b|\blooked at\b|\baimed at\b|\bmended\b|\bso that a test would\b"
+)
+"""What belongs into commit messages and decisions: commits, runs that were not made, repairs."""
+FOR_USERS = [
+    name
+    for name in PAGES
+    if name == "README.md"
+    or name.split("/")[1:2] in (["start"], ["how-to"], ["reference"], ["concepts"])
+]
+
+
+@pytest.mark.parametrize("name", FOR_USERS)
+def test_pages_for_users_have_no_lab_notes(name: str) -> None:
+    found = LAB_NOTES.search(PAGES[name].read_text(encoding="utf-8"))
+    assert not found, f"{name}: {found[0]}"
+
+
+def test_lab_notes_are_found_and_numbers_are_not() -> None:
+    for note in ("at 86c3d5d random paths", "commit 1234567", "they have not run; not run here"):
+        assert LAB_NOTES.search(note), note
+    assert not LAB_NOTES.search("2,936 pairs, 20241001 and 1234567 of them, deadbeef")
+
+
+def test_pages_are_short_but_for_generated_tables() -> None:
+    region = re.compile(r"<!-- table: [\w-]+ -->\n.*?<!-- end -->", re.DOTALL)
+    lines = {
+        name: len(region.sub("", page.read_text(encoding="utf-8")).splitlines())
+        for name, page in PAGES.items()
+    }
+    assert lines["README.md"] <= 150
+    long = {name: n for name, n in lines.items() if n > 250}
+    assert not long
 
 
 # ── names in the documentation ──────────────────────────────────────────────────────────
