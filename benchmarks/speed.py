@@ -58,7 +58,7 @@ def training(options: argparse.Namespace) -> Iterator[Row]:
     found = encoder.throughput(cellphones(), options.seconds)
     base, at_50 = found["authors' way, 50 negatives"], found["ours, 50 negatives"]
     yield [
-        "training at 50 negatives, triples/s, beside the authors' way",
+        "training at 50 negatives, triples/s, compared with the authors' way",
         at_50,
         base,
         at_50 / base,
@@ -67,7 +67,7 @@ def training(options: argparse.Namespace) -> Iterator[Row]:
         name, best = encoder.best_library(found, negatives)
         if name:
             own = found[f"ours, {negatives}"]
-            yield [f"training, triples/s, beside {name}", own, best, own / best]
+            yield [f"training, triples/s, compared with {name}", own, best, own / best]
     rows = [[name, round(rate), f"{rate / base:.1f}×"] for name, rate in sorted_by(found)]
     store(options, "encoder-throughput", ["training step", "triples/s", ""], ["", ",d", ""], rows)
 
@@ -76,7 +76,7 @@ def growth(options: argparse.Namespace) -> Iterator[Row]:
     """A step of the encoder at 1, 2 and 4 times the size."""
     found = encoder.growth([1, 2, 4])
     first, last = found[0].best, found[-1].best
-    yield ["a training step at 4× the size, µs per triple, beside 1×", 1e6 * last, 1e6 * first,
+    yield ["a training step at 4× the size, µs per triple, compared with 1×", 1e6 * last, 1e6 * first,
            last / first]  # fmt: skip
     rows = [
         [f"{x.scale:g}×", x.triples, x.candidates, 1e6 * x.best, 1e6 * x.median, x.best / first,
@@ -90,7 +90,7 @@ def growth(options: argparse.Namespace) -> Iterator[Row]:
 def retrieval(options: argparse.Namespace) -> Iterator[Row]:
     """The best items of all users by the encoder."""
     own, other = encoder.retrieval_times(cellphones())
-    yield ["top 50 of 61,254 users, s, beside NumPy", own, other, other / own]
+    yield ["top 50 of 61,254 users, s, compared with NumPy", own, other, other / own]
 
 
 def counting(options: argparse.Namespace) -> Iterator[Row]:
@@ -99,16 +99,16 @@ def counting(options: argparse.Namespace) -> Iterator[Row]:
     found = grounding.cut(graph, candidates(graph), 300)
     own = found.pop("ours")
     name, best = min(found.items(), key=lambda pair: pair[1])
-    yield [f"groundings of 300 users' pairs, s, beside {name}", own, best, best / own]
+    yield [f"groundings of 300 users' pairs, s, compared with {name}", own, best, best / own]
 
 
 def fit(options: argparse.Namespace) -> Iterator[Row]:
     """A default fit from nothing on one core, stage by stage, and the lists of all users on all."""
     found = measured("fit_stages.py", options.data, "--save", options.bundle, cores=1)
     name, whole, gib = found["data"], found["fit"], found["gib"]
-    yield [f"default fit on {name}, one core, processor seconds, beside 120", whole, 120.0,
+    yield [f"default fit on {name}, one core, processor seconds, compared with 120", whole, 120.0,
            whole / 120]  # fmt: skip
-    yield ["its peak memory, GiB, beside 3", gib, 3.0, gib / 3]
+    yield ["its peak memory, GiB, compared with 3", gib, 3.0, gib / 3]
     stages = [[what, spent] for what, spent in sorted_by(found["stages"])[::-1] if spent > 0.5]
     store(options, "fit-stages", ["stage", "processor seconds"], ["", ".1f"],
           [*stages, ["in all", whole]])  # fmt: skip
@@ -118,7 +118,7 @@ def fit(options: argparse.Namespace) -> Iterator[Row]:
     start = time.perf_counter()
     model.ranker_.top(users, 10)
     wall = time.perf_counter() - start
-    yield [f"top 10 of all {len(users):,} users of {name}, s by the clock, beside 6", wall, 6.0,
+    yield [f"top 10 of all {len(users):,} users of {name}, s by the clock, compared with 6", wall, 6.0,
            wall / 6]  # fmt: skip
 
 
@@ -126,14 +126,14 @@ def full(options: argparse.Namespace) -> Iterator[Row]:
     """A default fit at the size of the paper's Cellphones set."""
     found = measured("full_size.py")
     wall, gib = found["wall"], found["gib"]
-    yield ["default fit at full size, s by the clock, beside 600", wall, 600.0, wall / 600]
-    yield ["its peak memory at full size, GiB, beside 3", gib, 3.0, gib / 3]
+    yield ["default fit at full size, s by the clock, compared with 600", wall, 600.0, wall / 600]
+    yield ["its peak memory at full size, GiB, compared with 3", gib, 3.0, gib / 3]
 
 
 def dense(options: argparse.Namespace) -> Iterator[Row]:
     """A default fit of dense data."""
     wall = measured("fit_stages.py", options.data.parent / "ml1m")["wall"]
-    yield ["default fit on ml1m, s by the clock, beside 180", wall, 180.0, wall / 180]
+    yield ["default fit on ml1m, s by the clock, compared with 180", wall, 180.0, wall / 180]
 
 
 def measured(script: str, *arguments: object, cores: int | None = None) -> dict[str, Any]:
@@ -159,8 +159,8 @@ def shell(options: argparse.Namespace) -> Iterator[Row]:
     subprocess.run(command, check=True, capture_output=True)
     walls, spent = zip(*(seconds_of(command) for _ in range(9)), strict=True)
     clock = float(np.median(walls))
-    yield ["loger recommend --explain, s by the clock, median, beside 1", clock, 1.0, clock]
-    yield ["its processor seconds, least, beside 1", min(spent), 1.0, min(spent)]
+    yield ["loger recommend --explain, s by the clock, median, compared with 1", clock, 1.0, clock]
+    yield ["its processor seconds, least, compared with 1", min(spent), 1.0, min(spent)]
     some = np.random.default_rng(0).choice(model.graph_.n_users, 60, replace=False)
     each = []
     with one_thread():
@@ -170,7 +170,7 @@ def shell(options: argparse.Namespace) -> Iterator[Row]:
             model.ranker_.user_view(u, [int(has[0])]).top([u], 10)
             each.append(1000 * (time.process_time() - start))
     middle = float(np.median(each[5:]))
-    yield ["a what-if, median, ms, beside 5", middle, 5.0, middle / 5]
+    yield ["a what-if, median, ms, compared with 5", middle, 5.0, middle / 5]
 
 
 def seconds_of(command: list[str]) -> tuple[float, float]:
@@ -192,7 +192,7 @@ def serving(options: argparse.Namespace) -> Iterator[Row]:
             urlopen(f"{url}/v1/recommendations?user={quote(name)}&k=10", timeout=60).read()
         held = [pss_mb(pid) for pid in tree(process.pid)]
     each = sum(held) / 2
-    yield ["memory of a server's worker, MB (PSS), beside 350", each, 350.0, each / 350]
+    yield ["memory of a server's worker, MB (PSS), compared with 350", each, 350.0, each / 350]
 
 
 @contextmanager
@@ -265,7 +265,7 @@ PARTS: dict[str, Callable[[argparse.Namespace], Iterator[Row]]] = {
     "counting": counting,
 }
 OF_BUNDLE = ("shell", "serving")
-COLUMNS = ["", "ours", "beside", "ratio"]
+COLUMNS = ["", "ours", "compared with", "ratio"]
 
 
 def main() -> None:
