@@ -76,8 +76,8 @@ def growth(options: argparse.Namespace) -> Iterator[Row]:
     """A step of the encoder at 1, 2 and 4 times the size."""
     found = encoder.growth([1, 2, 4])
     first, last = found[0].best, found[-1].best
-    yield ["a training step at 4× the size, µs per triple, compared with 1×", 1e6 * last, 1e6 * first,
-           last / first]  # fmt: skip
+    yield ["a training step at 4× the size, µs per triple, compared with 1×",
+           1e6 * last, 1e6 * first, last / first]  # fmt: skip
     rows = [
         [f"{x.scale:g}×", x.triples, x.candidates, 1e6 * x.best, 1e6 * x.median, x.best / first,
          f"{x.gib:.2f} GiB"]
@@ -118,8 +118,8 @@ def fit(options: argparse.Namespace) -> Iterator[Row]:
     start = time.perf_counter()
     model.ranker_.top(users, 10)
     wall = time.perf_counter() - start
-    yield [f"top 10 of all {len(users):,} users of {name}, s by the clock, compared with 6", wall, 6.0,
-           wall / 6]  # fmt: skip
+    yield [f"top 10 of all {len(users):,} users of {name}, s by the clock, compared with 6",
+           wall, 6.0, wall / 6]  # fmt: skip
 
 
 def full(options: argparse.Namespace) -> Iterator[Row]:

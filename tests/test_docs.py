@@ -367,9 +367,11 @@ README_FIGURES = (
     "at most {faithfulness-actions: … contributions permuted: amazon-cellphones, 200 users: .2f}",
     "R² is {rebuilt: amazon-beauty: deleted, graph rebuilt: .2f} on `amazon-beauty` and "
     "{rebuilt: amazon-cellphones: deleted, graph rebuilt: .2f} on `amazon-cellphones`",
-    "{speed: default fit on amazon-beauty, one core, processor seconds, compared with 120: ours: .0f} s",
+    "{speed: default fit on amazon-beauty, one core, processor seconds, compared with 120: "
+    "ours: .0f} s",
     "{speed: its peak memory, GiB, compared with 3: ours: .1f} GiB of memory",
-    "{speed: default fit at full size, s by the clock, compared with 600: ours: .0f} s on two cores, "
+    "{speed: default fit at full size, s by the clock, compared with 600: ours: .0f} s on two "
+    "cores, "
     "{speed: its peak memory at full size, GiB, compared with 3: ours: .1f} GiB",
     "{generalise: ml-100k: LOGER, NDCG: .1f} against {controls-ml-100k: sequence rules: NDCG: .1f}",
     "{generalise: filmtrust: LOGER, NDCG: .1f} against "
