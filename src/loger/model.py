@@ -41,6 +41,7 @@ from loger.explain.lists import (
 from loger.explain.questions import Counterfactual, WhatIf, WhyNot
 from loger.explain.reasoned import PathReasoner, Reasoned
 from loger.graph import INTERACTION, Graph, history, whole
+from loger.graph.arrays import Floats
 from loger.graph.catalogue import Catalogue
 from loger.learning.fitted import Fitted, Measured, Round
 from loger.logic.config import Tried
@@ -48,7 +49,7 @@ from loger.logic.mining import Mined
 from loger.logic.mln import Logic
 from loger.ranking.ranker import Ranker, TopItems
 from loger.ranking.selection import Given, Selection, select
-from loger.recommender import ExplainedItem, Floats, Recommender
+from loger.recommender import ExplainedItem, Recommender
 from loger.rules import RuleSet
 from loger.rules.wording import ENGLISH, Wording, Words, wording_of
 from loger.store import persistence

@@ -26,14 +26,13 @@ from loger.engine import Engine, LocalEngine, Progress, silent
 from loger.engine.topk import top_k
 from loger.errors import LogerError
 from loger.graph import Path, gather
+from loger.graph.arrays import Floats
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
 
     from loger.data.splits import Part, Split
 
-Floats = NDArray[np.float32]
-Ints = NDArray[np.int32]
 PairMatrix: TypeAlias = "sp.csr_array[np.float32, tuple[int, int]]"
 """Pairs as a sparse users × items matrix of ones."""
 
@@ -163,7 +162,7 @@ def ranked(
     *,
     candidates: PairMatrix | None = None,
     engine: Engine | None = None,
-) -> Ints:
+) -> NDArray[np.int32]:
     """The lists of many users, block by block in bounded memory; [users, k] as of ``top_k``.
 
     Items that ``known`` has for a user are left out; with ``candidates`` so are all others
@@ -181,7 +180,7 @@ def ranked(
 
 def _rank(
     shared: tuple[Recommender, PairMatrix, int, PairMatrix | None], users: NDArray[np.integer]
-) -> Ints:
+) -> NDArray[np.int32]:
     """The lists of a block of users."""
     recommender, known, k, candidates = shared
     n_items = known.shape[1]

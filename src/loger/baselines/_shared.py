@@ -13,7 +13,8 @@ from loger.data.splits import Split
 from loger.engine import Progress
 from loger.errors import LogerError
 from loger.graph import INTERACTION, pair_keys
-from loger.recommender import Floats, PairMatrix, Recommender, part_matrix
+from loger.graph.arrays import Floats, Ids
+from loger.recommender import PairMatrix, Recommender, part_matrix
 
 # ── histories that fade: how old each interaction is, and what it still counts ────────
 
@@ -145,9 +146,6 @@ def item_matrix(
         blocks.append(rows if n is None else _largest(rows, n))
     progress(what, n_items, n_items)
     return sp.csr_array(sp.vstack(blocks, format="csr"))
-
-
-Ids = NDArray[np.int64]
 
 
 # ── what a step learns from: batches by relation, negatives by frequency or unseen ────

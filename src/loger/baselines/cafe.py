@@ -22,14 +22,14 @@ from loger.engine.settings import check_numbers, overridden
 from loger.engine.threads import one_thread
 from loger.errors import LogerError
 from loger.graph import KnowledgeGraph, Path, checked_ids, history
+from loger.graph.arrays import Floats, Ids
 from loger.grounding.layout import layout
 from loger.logic.mining import MiningConfig, mine
 from loger.reasoner.search import ReasonerConfig
 from loger.reasoner.walker import TrainingPaths, training_paths
-from loger.recommender import ExplainedItem, Floats, Recommender
+from loger.recommender import ExplainedItem, Recommender
 from loger.rules import RuleSet
 
-Ints = NDArray[np.int64]
 _SHARPNESS = 8.0
 """Scale of the product of a module's answer with unit vectors, as for PGPR."""
 
@@ -79,11 +79,11 @@ class Walks(NamedTuple):
     """Paths of a block of users that end at items, by user and pattern, each pattern's best
     first; -1 after a path's end."""
 
-    owners: Ints  # [paths]: place of the user in the block
+    owners: Ids  # [paths]: place of the user in the block
     entities: NDArray[np.int32]  # [paths, hops + 1]
-    patterns: Ints  # [paths]
+    patterns: Ids  # [paths]
     logs: Floats  # [paths]: mean log probability of a hop
-    ends: Ints  # [paths]: the item
+    ends: Ids  # [paths]: the item
 
 
 class _Modules(nn.Module):
@@ -212,7 +212,7 @@ class CAFE(Recommender):
         progress("training the modules", 1, 1)
         return means
 
-    def _loss(self, entities: Ints, pattern: int, rng: np.random.Generator) -> Tensor:
+    def _loss(self, entities: Ids, pattern: int, rng: np.random.Generator) -> Tensor:
         """The mean loss of paths of one pattern, given as entities [paths, hops + 1]."""
         rule, n = self.patterns_[pattern], NEGATIVES
         users = self._tensor[torch.from_numpy(entities[:, 0])]
@@ -233,7 +233,7 @@ class CAFE(Recommender):
     # ── coarse: which patterns suit a user ──────────────────────────────────────────────
 
     @torch.no_grad()
-    def _answers(self, users: Ints) -> Floats:
+    def _answers(self, users: Ids) -> Floats:
         """h of every node of the layout tree for a block of users; [users, nodes, dimension]."""
         u = self._tensor[torch.from_numpy(users)]
         out = list[Tensor]()
@@ -243,7 +243,7 @@ class CAFE(Recommender):
         answers: Floats = torch.stack(out, 1).numpy() * np.float32(_SHARPNESS)
         return answers
 
-    def _ends(self) -> Ints:
+    def _ends(self) -> Ids:
         """The node of the layout tree that each pattern ends at."""
         ends = np.empty(len(self.patterns_), dtype=np.int64)
         for k, node in enumerate(self._tree):
@@ -264,7 +264,7 @@ class CAFE(Recommender):
         items = self._vectors[self.graph_.n_users + self._sample]
         return h, np.log(np.exp(h @ items.T).sum(2))
 
-    def _prominence(self, users: Ints, h: Floats, below: Floats) -> Floats:
+    def _prominence(self, users: Ids, h: Floats, below: Floats) -> Floats:
         out = -below
         owners, own = history(self.graph_, users)  # by user
         cuts = np.searchsorted(owners, np.arange(1, len(users)))
@@ -275,7 +275,7 @@ class CAFE(Recommender):
         prominence: Floats = out.astype(np.float32)
         return prominence
 
-    def quotas(self, prominence: Floats) -> Ints:
+    def quotas(self, prominence: Floats) -> Ids:
         """Paths of each user and pattern: the most prominent get as many as one may have, until
         all are given; [users, patterns]."""
         config = self.config
@@ -295,7 +295,7 @@ class CAFE(Recommender):
         quotas = self.quotas(self._prominence(block, *self._at_ends(answers)))
         return self._walks(block, answers, quotas)
 
-    def _walks(self, users: Ints, answers: Floats, quotas: Ints) -> Walks:
+    def _walks(self, users: Ids, answers: Floats, quotas: Ids) -> Walks:
         hops = max(node.depth for node in self._tree)
         everyone = np.arange(len(users))
         begun = (everyone, users[:, None].astype(np.int32), np.zeros(len(users), np.float32))
@@ -322,7 +322,7 @@ class CAFE(Recommender):
         return Walks(*map(np.concatenate, zip(*found, strict=True)))
 
     def _ended(
-        self, node: _Node, owners: Ints, entities: NDArray[np.int32], sums: Floats, hops: int
+        self, node: _Node, owners: Ids, entities: NDArray[np.int32], sums: Floats, hops: int
     ) -> Walks:
         """Paths of one pattern, filled up to the longest."""
         padding = np.full((len(owners), hops - node.depth), -1, dtype=np.int32)
@@ -337,7 +337,7 @@ class CAFE(Recommender):
         """log P of the items that paths reach, -inf for all others; [users, items]."""
         return self._scored(checked_ids(users, self.graph_.n_users, "user"))[0]
 
-    def _scored(self, block: Ints) -> tuple[Floats, Walks]:
+    def _scored(self, block: Ids) -> tuple[Floats, Walks]:
         answers = self._answers(block)
         h, below = self._at_ends(answers)
         walks = self._walks(block, answers, self.quotas(self._prominence(block, h, below)))
@@ -367,7 +367,7 @@ class CAFE(Recommender):
         return out
 
     def _explained(
-        self, walks: Walks, which: Ints, item: int, score: np.float32, paths: int
+        self, walks: Walks, which: Ids, item: int, score: np.float32, paths: int
     ) -> ExplainedItem:
         """One item with its most probable paths."""
         found = list[tuple[Path, float]]()
@@ -407,7 +407,7 @@ def _no_walks(hops: int) -> Walks:
     return Walks(nobody, entities, nobody, np.empty(0, dtype=np.float32), nobody)
 
 
-def _best_of(owners: Ints, sums: Floats, most: Ints) -> Ints:
+def _best_of(owners: Ids, sums: Floats, most: Ids) -> Ids:
     """Places of each owner's best rows, at most so many of it, by owner and best first."""
     order = np.lexsort((-sums, owners))
     rank = np.arange(len(order)) - np.searchsorted(owners[order], owners[order])

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from torch.nn.functional import embedding, logsigmoid
 
@@ -20,10 +20,8 @@ from loger.engine import Progress, silent
 from loger.engine.settings import check_numbers, overridden
 from loger.engine.threads import one_thread
 from loger.graph import INTERACTION, KnowledgeGraph
-from loger.recommender import Floats, Recommender, part_matrix
-
-Ids = NDArray[np.int64]
-
+from loger.graph.arrays import Floats, Ids
+from loger.recommender import Recommender, part_matrix
 
 NEGATIVES = 4
 """Items that a user does not have, drawn for each it has."""

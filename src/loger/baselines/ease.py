@@ -16,7 +16,8 @@ from loger.engine import Progress, silent
 from loger.engine.settings import check_numbers
 from loger.errors import LogerError
 from loger.graph import INTERACTION, KnowledgeGraph
-from loger.recommender import Floats, PairMatrix
+from loger.graph.arrays import Floats
+from loger.recommender import PairMatrix
 
 
 @dataclass(eq=False, kw_only=True)

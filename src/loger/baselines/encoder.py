@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike
 from loger.data.splits import Split
 from loger.encoder import Encoder, TransE
 from loger.engine import Progress, silent
-from loger.recommender import Floats, Recommender
+from loger.graph.arrays import Floats
+from loger.recommender import Recommender
 
 
 class EncoderAlone(Recommender):

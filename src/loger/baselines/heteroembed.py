@@ -20,10 +20,8 @@ from loger.engine import Progress, silent
 from loger.engine.settings import check_numbers, overridden
 from loger.engine.threads import one_thread
 from loger.graph import INTERACTION, KnowledgeGraph
-from loger.recommender import ExplainedItem, Floats, Recommender, part_matrix
-
-Ids = NDArray[np.int64]
-
+from loger.graph.arrays import Floats, Ids
+from loger.recommender import ExplainedItem, Recommender, part_matrix
 
 NOISE = 5.0
 """k, what the negatives of one positive weigh together, as in the paper."""

@@ -17,7 +17,8 @@ from loger.data.splits import Split
 from loger.engine import Progress, silent
 from loger.engine.settings import check_numbers
 from loger.engine.threads import one_thread
-from loger.recommender import Floats, PairMatrix, part_matrix
+from loger.graph.arrays import Floats
+from loger.recommender import PairMatrix, part_matrix
 
 _CHUNK = 1 << 24
 """Floats of gathered factors, or of Gram matrices, held at a time."""

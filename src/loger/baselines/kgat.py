@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 import scipy.sparse as sp
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, embedding, leaky_relu, logsigmoid, normalize
 
@@ -24,10 +24,8 @@ from loger.engine import Progress, silent
 from loger.engine.settings import check_numbers, overridden
 from loger.engine.threads import one_thread
 from loger.graph import KnowledgeGraph
-from loger.recommender import ExplainedItem, Floats, PairMatrix, Recommender, part_matrix
-
-Ids = NDArray[np.int64]
-
+from loger.graph.arrays import Floats, Ids
+from loger.recommender import ExplainedItem, PairMatrix, Recommender, part_matrix
 
 # ── vectors that flow along the edges of a graph: which edges, how much, and to whom ──
 

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import scipy.sparse as sp
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
@@ -19,10 +18,8 @@ from loger.encoder.protocol import TrainerConfig
 from loger.engine import Progress, silent
 from loger.engine.settings import check_numbers, overridden
 from loger.engine.threads import one_thread
-from loger.recommender import Floats, PairMatrix, part_matrix
-
-Ids = NDArray[np.int64]
-
+from loger.graph.arrays import Floats, Ids
+from loger.recommender import PairMatrix, part_matrix
 
 NEGATIVES = 1024
 """Items drawn uniformly that a batch shares; all of them where the catalogue is no larger."""

@@ -18,10 +18,11 @@ from loger.engine.kernels import kernel
 from loger.engine.topk import top_k
 from loger.errors import LogerError
 from loger.graph import INTERACTION, KnowledgeGraph, Path, checked_ids
+from loger.graph.arrays import Floats
 from loger.grounding.api import checked_pairs
 from loger.grounding.layout import layout
 from loger.grounding.steps import inverse
-from loger.recommender import ExplainedItem, Floats, Ints, PairMatrix, Recommender
+from loger.recommender import ExplainedItem, PairMatrix, Recommender
 
 PAIRS_PER_BLOCK = 512
 USERS_PER_BLOCK = 256
@@ -102,7 +103,7 @@ class PathMatcher:
 
 def _lists(
     recommender: Recommender, known: PairMatrix, users: NDArray[np.int64], k: int
-) -> tuple[Ints, Floats]:
+) -> tuple[NDArray[np.int32], Floats]:
     """The best items of each user with their scores; both [users, k]."""
     parts = []
     for start in range(0, len(users), USERS_PER_BLOCK):

@@ -14,7 +14,8 @@ from loger.baselines._shared import item_matrix, pair_ages
 from loger.data.splits import Split
 from loger.engine import Progress, silent
 from loger.engine.settings import check_numbers
-from loger.recommender import Floats, PairMatrix, Recommender
+from loger.graph.arrays import Floats
+from loger.recommender import PairMatrix, Recommender
 
 
 @dataclass(eq=False, kw_only=True)

@@ -23,12 +23,11 @@ from loger.engine.settings import check_numbers, overridden
 from loger.engine.threads import one_thread
 from loger.errors import LogerError
 from loger.graph import INTERACTION, KnowledgeGraph, Path, checked_ids, history
+from loger.graph.arrays import Floats, Ids
 from loger.grounding.layout import layout
 from loger.logic.mining import MiningConfig, mine
-from loger.recommender import ExplainedItem, Floats, Recommender
+from loger.recommender import ExplainedItem, Recommender
 from loger.rules import RuleSet
-
-Ints = NDArray[np.int64]
 
 _SHARPNESS = 8.0
 """Scale of the product of a query with unit vectors, so that a first policy is not all flat."""
@@ -104,7 +103,7 @@ class _Products(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, query: Tensor, vectors: Floats, ends: NDArray[np.int32], counts: Ints
+        ctx: Any, query: Tensor, vectors: Floats, ends: NDArray[np.int32], counts: Ids
     ) -> Tensor:
         """Products, 0 where there is no step; [states, steps]."""
         ctx.rest = vectors, ends, counts
@@ -119,7 +118,7 @@ class _Products(torch.autograd.Function):
 class Walks(NamedTuple):
     """Walks of a block of users; steps that stay where they are have the number ``loop``."""
 
-    owners: Ints  # [walks]: place of the user in the block
+    owners: Ids  # [walks]: place of the user in the block
     entities: NDArray[np.int32]  # [walks, hops + 1]
     relations: NDArray[np.int32]  # [walks, hops]
     logs: Floats  # [walks]: log probability
@@ -222,7 +221,7 @@ class PGPR(Recommender):
         self._towards = (_SHARPNESS * normalize(users)).numpy()
         self._layout = layout(graph)
 
-    def _learn(self, users: Ints, step: torch.optim.Optimizer, rng: np.random.Generator) -> float:
+    def _learn(self, users: Ids, step: torch.optim.Optimizer, rng: np.random.Generator) -> float:
         """Let some users walk once and learn from it; the sum of their rewards."""
         config, hops = self.config, len(self.config.beam)
         scores = self.encoder_.score_items(users)
@@ -258,8 +257,8 @@ class PGPR(Recommender):
 
     def _reward(
         self,
-        users: Ints,
-        owners: Ints,
+        users: Ids,
+        owners: Ids,
         scores: Floats,
         visited: NDArray[np.int32],
         taken: NDArray[np.int32],
@@ -275,8 +274,8 @@ class PGPR(Recommender):
         return np.where(valid, np.maximum(worth, 0), 0).astype(np.float32)
 
     def _steps(
-        self, users: Ints, visited: NDArray[np.int32], owners: Ints, scores: Floats
-    ) -> tuple[NDArray[np.int32], NDArray[np.int32], Ints]:
+        self, users: Ids, visited: NDArray[np.int32], owners: Ids, scores: Floats
+    ) -> tuple[NDArray[np.int32], NDArray[np.int32], Ids]:
         """The steps of each state: relations and ends, [states, actions + 1], and their number."""
         shape = (len(visited), self.config.actions + 1)
         steps, ends = np.zeros(shape, dtype=np.int32), np.zeros(shape, dtype=np.int32)
@@ -307,7 +306,7 @@ class PGPR(Recommender):
         taken: NDArray[np.int32],
         steps: NDArray[np.int32],
         ends: NDArray[np.int32],
-        counts: Ints,
+        counts: Ids,
     ) -> tuple[Tensor, Tensor]:
         """log π of each step, [states, widest], and the values, [states], to learn from."""
         query, relations, value = self._queries(hop, visited, taken)
@@ -359,7 +358,7 @@ class PGPR(Recommender):
         items = walks.entities[:, -1] - self.graph_.n_users
         return walks.at((items >= 0) & (items < self.graph_.n_items))
 
-    def _follow(self, hop: int, width: int, users: Ints, scores: Floats, walks: Walks) -> Walks:
+    def _follow(self, hop: int, width: int, users: Ids, scores: Floats, walks: Walks) -> Walks:
         """Each walk's most probable continuations."""
         steps, ends, counts = self._steps(users, walks.entities, walks.owners, scores)
         query, relations, _ = self._queries(hop, walks.entities, walks.relations)
@@ -396,7 +395,7 @@ class PGPR(Recommender):
         return out
 
 
-def _key(taken: ArrayLike, loop: int) -> Ints:
+def _key(taken: ArrayLike, loop: int) -> Ids:
     """One number for each sequence of relations, steps that stay left out; [walks]."""
     columns = np.asarray(taken, dtype=np.int64).T
     key = np.zeros(columns.shape[1], dtype=np.int64)
@@ -405,7 +404,7 @@ def _key(taken: ArrayLike, loop: int) -> Ints:
     return key
 
 
-def _by_item(walks: Walks, scores: Floats, n_users: int) -> Iterator[tuple[int, int, Ints]]:
+def _by_item(walks: Walks, scores: Floats, n_users: int) -> Iterator[tuple[int, int, Ids]]:
     """(user, item, its walks) for all recommended items, each user's best first."""
     items = walks.entities[:, -1].astype(np.int64) - n_users
     worth = scores[walks.owners, items]
@@ -417,7 +416,7 @@ def _by_item(walks: Walks, scores: Floats, n_users: int) -> Iterator[tuple[int, 
         yield int(walks.owners[group[0]]), int(items[group[0]]), group
 
 
-def _merged(walks: Walks, which: Ints, loop: int) -> list[tuple[Path, float]]:
+def _merged(walks: Walks, which: Ids, loop: int) -> list[tuple[Path, float]]:
     """Walks as paths without the steps that stay, with their probabilities, largest first."""
     found: dict[Path, float] = {}
     for w in which:

@@ -22,10 +22,9 @@ from loger.engine.settings import check_numbers, overridden
 from loger.engine.threads import one_thread
 from loger.engine.topk import top_k
 from loger.graph import INTERACTION, KnowledgeGraph, Path, history
+from loger.graph.arrays import Floats, Ids
 from loger.grounding.layout import layout
-from loger.recommender import ExplainedItem, Floats, Recommender
-
-Ints = NDArray[np.int64]
+from loger.recommender import ExplainedItem, Recommender
 
 _FAR = -1e9
 """Logit of a memory that does not count."""
@@ -57,11 +56,11 @@ class RippleNetConfig(TrainerConfig):
 class Ripples(NamedTuple):
     """Each user's memories (head, relation, tail), drawn once; entity -1 where there is none."""
 
-    heads: Ints  # [users, hops, memories]
-    relations: Ints
-    tails: Ints
-    parents: Ints  # the memory of the hop before that a memory goes on from
-    roots: Ints  # the item of the history that it comes from
+    heads: Ids  # [users, hops, memories]
+    relations: Ids
+    tails: Ids
+    parents: Ids  # the memory of the hop before that a memory goes on from
+    roots: Ids  # the item of the history that it comes from
 
 
 class RippleNet(Recommender):
@@ -138,9 +137,7 @@ class RippleNet(Recommender):
         self.biases_ = RowAdam(torch.zeros(self.graph_.n_items, 1, device=self.device))
         self.relations_ = torch.from_numpy(np.eye(d, dtype=np.float32) + noise).to(self.device)
 
-    def _learn(
-        self, users: Ints, asked: Ints, rate: float, matrices: torch.optim.Optimizer
-    ) -> float:
+    def _learn(self, users: Ids, asked: Ids, rate: float, matrices: torch.optim.Optimizer) -> float:
         """One step on a batch of users, each with an item that it has and some that it may not."""
         r, first_item = self.ripples_, self.graph_.n_users
         ids = [x[users].reshape(len(users), -1) for x in (r.heads, r.tails)]
@@ -179,7 +176,7 @@ class RippleNet(Recommender):
         self.biases_.update(bias_rows, bias.grad, rate)
         return float(loss.detach())
 
-    def _shift(self, asked: Ints) -> Tensor:
+    def _shift(self, asked: Ids) -> Tensor:
         """log of how often an item is expected among the negatives; ∞ for one that is the true
         item of its row, which is no negative."""
         shares = np.maximum(self._noise.shares[asked], 1e-9)
@@ -187,7 +184,7 @@ class RippleNet(Recommender):
         shifts[:, 1:][asked[:, 1:] == asked[:, :1]] = np.inf
         return torch.from_numpy(shifts).to(self.device)
 
-    def _keys(self, heads: Tensor, relations: Ints) -> Tensor:
+    def _keys(self, heads: Tensor, relations: Ids) -> Tensor:
         """R_i h_i of memories; [users, memories, d]."""
         flat, kinds = heads.reshape(-1, heads.shape[-1]), relations.ravel()
         order = np.argsort(kinds, kind="stable")
@@ -198,7 +195,7 @@ class RippleNet(Recommender):
         back = torch.from_numpy(np.argsort(order, kind="stable")).to(self.device)
         return torch.cat(parts)[back].view_as(heads)
 
-    def _counting(self, users: Ints, items: Ints) -> NDArray[np.bool_]:
+    def _counting(self, users: Ids, items: Ids) -> NDArray[np.bool_]:
         """Whether a memory counts for an item: [users, items, memories of all hops]."""
         r, n = self.ripples_, len(users)
         heads, roots = (x[users].reshape(n, 1, -1) for x in (r.heads, r.roots))
@@ -229,7 +226,7 @@ class RippleNet(Recommender):
             out[row] = (whole + self.biases_.table[:, 0]).cpu().numpy()
         return out
 
-    def _memories(self, users: Ints) -> list[tuple[Tensor, Tensor, tuple[Tensor, Tensor]]]:
+    def _memories(self, users: Ids) -> list[tuple[Tensor, Tensor, tuple[Tensor, Tensor]]]:
         """Of each user keys, tails, and the cells (item, memory) that do not count."""
         r, first, n_items = self.ripples_, self.graph_.n_users, self.graph_.n_items
         shape = (len(users), self.config.hops * self.config.memories)
@@ -274,7 +271,7 @@ class RippleNet(Recommender):
             out.append(reasons)
         return out
 
-    def _found(self, users: Ints, lists: Ints) -> dict[tuple[int, int], dict[Path, float]]:
+    def _found(self, users: Ids, lists: Ids) -> dict[tuple[int, int], dict[Path, float]]:
         """By (place of the user, place in the list) the paths to an item, with their attention."""
         r, graph = self.ripples_, self.graph_
         weights = self._attention(users, np.maximum(lists, 0))  # [users, k, hops, memories]
@@ -297,7 +294,7 @@ class RippleNet(Recommender):
                 ways[path] = ways.get(path, 0.0) + float(weights[row, place, hop, i])
         return out
 
-    def _attention(self, users: Ints, lists: Ints) -> Floats:
+    def _attention(self, users: Ids, lists: Ids) -> Floats:
         """p_i of memories for items, 0 where it does not count; [users, k, hops, memories]."""
         table, r, n = self.entities_.table, self.ripples_, len(users)
         heads = torch.from_numpy(np.maximum(r.heads[users].reshape(n, -1), 0)).to(self.device)
@@ -336,7 +333,7 @@ def ripples(graph: KnowledgeGraph, hops: int, memories: int, seed: int) -> Rippl
     return Ripples(nodes[..., 0], steps, nodes[..., 1], parents, roots)
 
 
-def _between(graph: KnowledgeGraph, heads: Ints, tails: Ints) -> Ints:
+def _between(graph: KnowledgeGraph, heads: Ids, tails: Ids) -> Ids:
     """A relation that leads from each head to its tail, the first if there are several, or -1."""
     n = graph.n_entities
     rows = np.repeat(np.arange(n), np.diff(graph.indptr))

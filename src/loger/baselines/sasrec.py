@@ -8,7 +8,6 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, dropout, scaled_dot_product_attention
 
@@ -19,10 +18,7 @@ from loger.engine import Progress, silent
 from loger.engine.settings import check_numbers, overridden
 from loger.engine.threads import one_thread
 from loger.errors import LogerError
-from loger.recommender import Floats
-
-Ids = NDArray[np.int64]
-
+from loger.graph.arrays import Floats, Ids
 
 NEGATIVES = 1024
 """Items drawn uniformly that a batch shares; all of them where the catalogue is no larger."""

@@ -16,7 +16,8 @@ from loger.data.splits import Split
 from loger.engine import Progress, silent
 from loger.engine.kernels import kernel
 from loger.engine.settings import check_numbers
-from loger.recommender import Floats, PairMatrix
+from loger.graph.arrays import Floats
+from loger.recommender import PairMatrix
 
 CANDIDATES = 100
 """Items that an item is regressed on."""

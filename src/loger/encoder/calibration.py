@@ -20,13 +20,12 @@ from numpy.typing import NDArray
 from loger.encoder.protocol import Encoder
 from loger.engine import Engine, LocalEngine
 from loger.errors import LogerError
-from loger.graph.arrays import expit
+from loger.graph.arrays import Doubles, expit
 
 if TYPE_CHECKING:
     from loger.data.splits import Split
 
 log = logging.getLogger(__name__)
-Doubles = NDArray[np.float64]
 BLOCK = 1024
 """Users whose items are scored at a time."""
 

@@ -25,14 +25,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loger.encoder.folding import write_user_sums
-from loger.encoder.protocol import Floats
 from loger.graph import INTERACTION, KnowledgeGraph, gather
+from loger.graph.arrays import Bools, Floats
 from loger.graph.edits import Renumbered
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-Bools = NDArray[np.bool_]
 RIDGE = 0.03
 """Penalty on A for each known item. Chosen, as all here, on items taken out of the training parts
 of cuts of `ml1m` and `amazon-toys`: between 0.01 and 0.07 little changes."""

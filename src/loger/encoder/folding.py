@@ -13,17 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from loger.encoder.protocol import (
-    AdditiveEncoder,
-    Encoder,
-    EncoderParts,
-    Floats,
-    Own,
-    WeightedItems,
-)
+from loger.encoder.protocol import AdditiveEncoder, Encoder, EncoderParts, Own, WeightedItems
 from loger.engine.threads import one_thread
 from loger.errors import LogerError
 from loger.graph import Graph, KnowledgeGraph, UserView, history_edges
+from loger.graph.arrays import Floats
 
 if TYPE_CHECKING:
     from loger.grounding import Walk

@@ -26,7 +26,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from loger.encoder.protocol import Floats, TrainerConfig
+from loger.encoder.protocol import TrainerConfig
 from loger.encoder.training import (
     Batch,
     TrainedEncoder,
@@ -37,6 +37,7 @@ from loger.encoder.training import (
 from loger.engine.settings import overridden
 from loger.errors import LogerError, UnknownNameError
 from loger.graph import INTERACTION, KnowledgeGraph
+from loger.graph.arrays import Floats
 
 CELLS_PER_BLOCK = 8 << 20
 """Numbers that most models form on the way to a block of scores: users × items × dimension."""

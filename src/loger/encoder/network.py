@@ -30,17 +30,11 @@ from scipy.sparse import csr_array
 from torch import Tensor, nn
 from torch.nn.functional import embedding, embedding_bag, normalize
 
-from loger.encoder.protocol import Floats, TrainerConfig
-from loger.encoder.training import (
-    Batch,
-    Ids,
-    TrainedEncoder,
-    chosen_device,
-    entity_ids,
-    softmax_loss,
-)
+from loger.encoder.protocol import TrainerConfig
+from loger.encoder.training import Batch, TrainedEncoder, chosen_device, entity_ids, softmax_loss
 from loger.engine.settings import overridden
 from loger.graph import INTERACTION, KnowledgeGraph
+from loger.graph.arrays import Floats, Ids
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,11 +22,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from loger.engine import Progress, silent
 from loger.graph import KnowledgeGraph
+from loger.graph.arrays import Floats, Ids
 
 if TYPE_CHECKING:
     from loger.encoder.cold_start import Moved
-
-Ids = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +105,6 @@ def digest(thing: Any) -> str:
     return made.hexdigest()
 
 
-Floats = NDArray[np.float32]
 Own = tuple[float, float]
 """Weights of an item's product with the relation, and of its bias, where scores are plain sums."""
 

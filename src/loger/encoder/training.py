@@ -29,6 +29,7 @@ from loger.engine import Progress, silent
 from loger.engine.files import Kind, atomic_folder, check_files, kind_of, read_manifest
 from loger.errors import DataError, LogerError
 from loger.graph import INTERACTION, KnowledgeGraph
+from loger.graph.arrays import Ids
 
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
 
@@ -197,7 +198,6 @@ def _whole(state: dict[str, Tensor], tensors: dict[str, Tensor], folder: Path) -
 
 # ── batches and the loop ────────────────────────────────────────────────────────────────
 
-Ids = NDArray[np.int64]
 HEAD_SHARE = 0.5
 """Share of the batches of facts in which the head is to be found, not the tail."""
 

@@ -31,17 +31,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from loger.encoder.cold_start import Moved, grown_state
-from loger.encoder.protocol import (
-    EncoderParts,
-    Floats,
-    HiddenPairs,
-    Own,
-    TrainerConfig,
-    WeightedItems,
-)
+from loger.encoder.protocol import EncoderParts, HiddenPairs, Own, TrainerConfig, WeightedItems
 from loger.engine import Progress, silent
 from loger.errors import LogerError
 from loger.graph import INTERACTION, KnowledgeGraph
+from loger.graph.arrays import Floats
 
 Distance = Literal["sphere", "squared", "l1"]
 """Squared L2 of unit vectors, squared L2, or L1."""

@@ -32,9 +32,10 @@ from loger.engine.files import atomic_file, write_text
 from loger.errors import LogerError, UnknownNameError
 from loger.evaluation.evaluate import Protocol, evaluate, sampled_candidates
 from loger.evaluation.methods import METHODS, Method
+from loger.graph.arrays import Doubles
 from loger.metrics.grid_search import search as search_on_validation
 from loger.metrics.grid_search import tune as tune_on_validation
-from loger.metrics.report import METRICS, Format, Report, Values
+from loger.metrics.report import METRICS, Format, Report
 from loger.model import LOGER
 from loger.recommender import EvaluatedPart, Recommender, check_part, fit_for
 
@@ -66,7 +67,7 @@ class Result:
     about: Mapping[str, Any]
     """Data, part, k, seed, version."""
     users: NDArray[np.int32] = field(repr=False)
-    values: Mapping[str, Mapping[str, Values]] = field(repr=False)
+    values: Mapping[str, Mapping[str, Doubles]] = field(repr=False)
     """By protocol and metric, one value per user."""
 
 
@@ -262,7 +263,7 @@ class _Task:
         clock.append(time.perf_counter())
         reports = {p: self._evaluate(fitted, p, progress) for p in self.protocols}
         clock.append(time.perf_counter())
-        values: dict[str, Mapping[str, Values]] = {
+        values: dict[str, Mapping[str, Doubles]] = {
             p: report.values[fitted.name] for p, report in reports.items()
         }
         return Result(

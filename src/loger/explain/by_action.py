@@ -23,11 +23,10 @@ from numpy.typing import NDArray
 
 from loger.encoder.protocol import EncoderParts
 from loger.graph import Graph
-from loger.graph.arrays import expit
+from loger.graph.arrays import Doubles, expit
 from loger.grounding.actions import by_first_hop, given_to_all
 from loger.ranking.ranker import Parts, Ranker, Scores
 
-Doubles = NDArray[np.float64]
 ENOUGH, MAX_SHOWN = 0.8, 5
 """Reasons are shown until they carry this share of what actions carry, and at most so many."""
 

@@ -16,19 +16,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from loger.encoder.protocol import Floats
 from loger.errors import LogerError
 from loger.explain.attribution import Explanation, RulePart, explain
 from loger.explain.record import entity_record
 from loger.explain.render import what_if_html, why_not_html
 from loger.graph import Graph, KnowledgeGraph, Path, history
+from loger.graph.arrays import Doubles, Floats
 from loger.grounding import Walk, ground, reach_best, strongest_paths
 from loger.ranking.ranker import Ranker
 from loger.rules import Rule, RuleSet
 from loger.rules.sentences import path_sentence
 from loger.rules.wording import ENGLISH, Wording
 
-Doubles = NDArray[np.float64]
 MAX_ACTIONS = 3
 """Actions that are removed at most to find a counterfactual."""
 BUDGET = 2000

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from loger.explain.by_action import Attribution
 from loger.graph import INTERACTION, Graph, Path, UserView
+from loger.graph.arrays import Doubles
 from loger.grounding import strongest_paths
 from loger.ranking.ranker import Ranker
 from loger.rules import Rule
@@ -34,7 +35,6 @@ from loger.rules.sentences import (
 )
 from loger.rules.wording import ENGLISH, FEW, Wording
 
-Doubles = NDArray[np.float64]
 EVIDENCE_PATHS = 3
 """The strongest paths that are looked up of an action and a rule."""
 NEAR, SMALL = 0.1, 0.05

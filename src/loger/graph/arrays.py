@@ -19,7 +19,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from loger.errors import LogerError
 
+Floats = NDArray[np.float32]
+Doubles = NDArray[np.float64]
+Ids = NDArray[np.int64]
 Ints = NDArray[np.integer[Any]]
+"""Whole numbers of any size."""
+Bools = NDArray[np.bool_]
 
 
 def gather(starts: Ints, sizes: Ints) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -66,34 +71,32 @@ def checked_ids(ids: ArrayLike, n: int, what: str) -> NDArray[np.int64]:
     return array.astype(np.int64)
 
 
-Floats = NDArray[np.float64]
-
 UNIT = 2.0**-20
 """Amounts are rounded to this, about a millionth: then sums are the same in any order."""
 
 
-def as_strengths(values: ArrayLike) -> Floats:
+def as_strengths(values: ArrayLike) -> Doubles:
     """Numbers as strengths: rounded, 0 for what is not above 0."""
     x = np.asarray(values, dtype=np.float64)
     x = np.where(np.isfinite(x) & (x > 0), x, 0.0)
-    out: Floats = np.minimum(np.rint(x / UNIT), 2.0**52) * UNIT
+    out: Doubles = np.minimum(np.rint(x / UNIT), 2.0**52) * UNIT
     return out
 
 
-def merged(a: Floats, b: Floats, rated: bool) -> Floats:
+def merged(a: Doubles, b: Doubles, rated: bool) -> Doubles:
     """The strengths of pairs that occur twice."""
     return np.maximum(a, b) if rated else a + b
 
 
-def merged_runs(strengths: Floats, starts: NDArray[np.int64], rated: bool) -> Floats:
+def merged_runs(strengths: Doubles, starts: NDArray[np.int64], rated: bool) -> Doubles:
     """The strengths of runs of rows, each of one pair, that begin at these places."""
     if not len(starts):
         return strengths[:0]
-    out: Floats = (np.maximum if rated else np.add).reduceat(strengths, starts)
+    out: Doubles = (np.maximum if rated else np.add).reduceat(strengths, starts)
     return out
 
 
-def relative_to_mean(strengths: Floats, users: NDArray[np.integer], power: float) -> Floats:
+def relative_to_mean(strengths: Doubles, users: NDArray[np.integer], power: float) -> Doubles:
     """What interactions count by their strength: x^power by the mean of its user, 1 where x is not
     known; so a user's known interactions count 1 on average."""
     known = strengths > 0
@@ -101,7 +104,7 @@ def relative_to_mean(strengths: Floats, users: NDArray[np.integer], power: float
     n = np.bincount(users, known)
     total = np.bincount(users, x * known)
     mean = np.where(n > 0, total / np.maximum(n, 1), 1.0)
-    out: Floats = np.where(known, x / mean[users], 1.0)
+    out: Doubles = np.where(known, x / mean[users], 1.0)
     return out
 
 

@@ -34,10 +34,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loger.errors import LogerError, UnknownNameError
+from loger.graph.arrays import Ids
 from loger.graph.graph import KnowledgeGraph
 from loger.graph.vocabulary import INTERACTION, INVERSE_MARK
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +64,7 @@ class FilterOnlyColumn:
         """Whether a filter means it: by its relation, also without ``has_``, or by its type."""
         return name in (self.relation, self.type) or self.relation == f"has_{name}"
 
-    def having(self, value: str) -> Ints:
+    def having(self, value: str) -> Ids:
         """The items that have a value; none if there is no such value."""
         place = self._place.get(value, -1)
         low, high = np.searchsorted(self.places, [place, place + 1])

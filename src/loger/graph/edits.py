@@ -22,6 +22,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from loger.errors import LogerError
 from loger.graph.arrays import (
+    Bools,
+    Doubles,
     Ints,
     as_strengths,
     checked_ids,
@@ -35,8 +37,6 @@ from loger.graph.vocabulary import INTERACTION, Relation, Vocabulary
 if TYPE_CHECKING:
     from loger.graph.graph import KnowledgeGraph
 
-Bools = NDArray[np.bool_]
-Floats = NDArray[np.float64]
 Triples = tuple[Ints, Ints, Ints]
 """Heads, relations and tails of facts, by number."""
 _Array = TypeVar("_Array", bound="NDArray[Any] | None")
@@ -160,7 +160,7 @@ class _Facts(NamedTuple):
     relations: Ints
     tails: Ints
     times: Ints | int = 0
-    strengths: Floats | float = 0.0
+    strengths: Doubles | float = 0.0
     weights: NDArray[np.floating] | float = 1.0
     support: Ints | int = 0
 
@@ -274,7 +274,7 @@ def plus(
         when: Ints | int = 0 if graph.times is None else int(graph.times.max(initial=0)) + 1
     else:
         when = np.asarray(times, np.int64)[first]
-    strong: Floats | float = graph.default_strength
+    strong: Doubles | float = graph.default_strength
     if strengths is not None:
         strong = as_strengths(strengths)[first]
     facts = _Facts(u[first], r[: len(first)], v[first] + graph.n_users, when, strong)
@@ -491,7 +491,7 @@ def with_facts(
     graph: KnowledgeGraph,
     triples: Triples,
     times: Ints | None = None,
-    strengths: Floats | None = None,
+    strengths: Doubles | None = None,
 ) -> KnowledgeGraph:
     """The graph with facts of base relations more, interactions among them.
 
@@ -521,7 +521,7 @@ def with_facts(
 
 
 def _repeated(
-    graph: KnowledgeGraph, places: Ints, r: Ints, when: Ints, strong: Floats
+    graph: KnowledgeGraph, places: Ints, r: Ints, when: Ints, strong: Doubles
 ) -> KnowledgeGraph:
     """The graph in which interactions that are there already have the later of two times, and
     both strengths."""

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from loger.engine.kernels import kernel
 from loger.graph import Graph, KnowledgeGraph, UserView
+from loger.graph.arrays import Doubles
 from loger.grounding.layout import Walk, layout, weights_of
 from loger.grounding.listing import in_runs, masks_of, queries
 from loger.grounding.paths import add_up_together, run_end, walks_together
@@ -165,7 +166,6 @@ def _fill_one(g, weights, u, v, relations, n, edges, strengths, counts):  # type
 # the few paths that a user may not take. So these numbers divide up a sum that is known exactly.
 
 
-Doubles = NDArray[np.float64]
 _known: WeakKeyDictionary[KnowledgeGraph, dict[tuple[Walk, tuple[int, ...]], Doubles]] = (
     WeakKeyDictionary()
 )

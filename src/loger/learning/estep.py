@@ -18,9 +18,8 @@ from loger.encoder.protocol import HiddenPairs
 from loger.engine import Engine
 from loger.engine.topk import top_k
 from loger.graph import history, whole
-from loger.graph.arrays import expit
+from loger.graph.arrays import Doubles, expit
 from loger.learning.pools import BLOCK
-from loger.logic.mln import Floats
 from loger.ranking.ranker import Ranker, blocks
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ class Selected(NamedTuple):
 
 def propose_hidden(
     ranker: Ranker, n: int, engine: Engine, users: NDArray[np.integer] | None = None
-) -> tuple[NDArray[np.int32], NDArray[np.int32], Floats]:
+) -> tuple[NDArray[np.int32], NDArray[np.int32], Doubles]:
     """The n items of highest q of each user, none observed, best first, and their scores s; of
     everyone, unless told of whom."""
     asked = np.arange(ranker.graph.n_users) if users is None else np.asarray(users, dtype=np.int64)

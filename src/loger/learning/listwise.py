@@ -16,16 +16,9 @@ from numpy.typing import NDArray
 
 from loger.encoder.protocol import Own
 from loger.errors import LogerError
+from loger.graph.arrays import Doubles
 from loger.learning.pools import Pool
-from loger.logic.mln import (
-    Floats,
-    Logic,
-    features,
-    listwise,
-    maximise,
-    typical_strengths,
-    uses_strength,
-)
+from loger.logic.mln import Logic, features, listwise, maximise, typical_strengths, uses_strength
 from loger.metrics import ranking
 
 if TYPE_CHECKING:
@@ -63,11 +56,11 @@ class Lists:
     """Candidates with their features, and how likely each is to be: what a softmax is fitted to."""
 
     columns: csr_array  # [rows, rules]
-    beside: Floats  # [parameters that are not of rules, rows]
+    beside: Doubles  # [parameters that are not of rules, rows]
     starts: NDArray[np.int64]  # [users + 1]
     hits: NDArray[np.int64]  # rows
-    weights: Floats  # [hits], adding up to 1
-    beliefs: Floats | None = None  # [rows]: the encoder's own scores, where it is to teach
+    weights: Doubles  # [hits], adding up to 1
+    beliefs: Doubles | None = None  # [rows]: the encoder's own scores, where it is to teach
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -106,26 +99,26 @@ class Lists:
             np.concatenate([share * self.weights, (1 - share) * others.weights]),
         )
 
-    def likelihood(self, w: Floats, l2: float = 0.0) -> tuple[float, Floats]:
+    def likelihood(self, w: Doubles, l2: float = 0.0) -> tuple[float, Doubles]:
         """The mean log-likelihood of the hits less ½λ‖w‖², and its gradient."""
         return listwise(w, self.columns, self.starts, self.hits, l2, self.weights, self.beside)
 
-    def scores(self, w: Floats) -> Floats:
+    def scores(self, w: Doubles) -> Doubles:
         """What weights make of the candidates; [rows]."""
         width = len(w) - len(self.beside)
-        z: Floats = self.columns @ w[:width] + w[width:] @ self.beside
+        z: Doubles = self.columns @ w[:width] + w[width:] @ self.beside
         return z
 
-    def per_user_log_likelihood(self, w: Floats) -> Floats:
+    def per_user_log_likelihood(self, w: Doubles) -> Doubles:
         """What each user's hits add to the mean log-likelihood; [users]."""
         z = self.scores(w)
         totals = np.logaddexp.reduceat(z, self.starts[:-1])
         users = np.searchsorted(self.starts, self.hits, side="right") - 1
         values = self.weights * (z[self.hits] - totals[users])
-        out: Floats = np.bincount(users, weights=values, minlength=len(self)).astype(np.float64)
+        out: Doubles = np.bincount(users, weights=values, minlength=len(self)).astype(np.float64)
         return out
 
-    def ndcg(self, w: Floats, depth: int = 10) -> Floats:
+    def ndcg(self, w: Doubles, depth: int = 10) -> Doubles:
         """NDCG of each user's hits among the candidates; [users]."""
         z, taken = self.scores(w), np.zeros(len(self.columns.indptr) - 1, dtype=bool)
         taken[self.hits] = True
@@ -148,7 +141,7 @@ class Listwise:
     """What the encoder's scores are measured in."""
     l2: float
 
-    def objective(self, w: Floats) -> tuple[float, Floats]:
+    def objective(self, w: Doubles) -> tuple[float, Doubles]:
         """The likelihood of weights of rules, popularity, encoder and, if they are learned, items'
         own parts; and its gradient."""
         return self.lists.likelihood(w, self.l2)
@@ -170,7 +163,7 @@ class Listwise:
         logic = replace(self.logic, weights=w[:width], popularity=float(w[width]))
         return Solved(logic, weight, own, self.objective(first)[0], self.objective(w)[0])
 
-    def best(self, first: Floats, max_encoder: float = np.inf) -> Floats:
+    def best(self, first: Doubles, max_encoder: float = np.inf) -> Doubles:
         """The parameters at the maximum, found from some, the encoder's at most ``max_encoder``."""
         width = len(self.logic.rules)
         positive = np.ones(len(first), dtype=bool)
@@ -183,7 +176,7 @@ class Listwise:
         return maximise(self.objective, first, positive, most)
 
     @property
-    def zero(self) -> Floats:
+    def zero(self) -> Doubles:
         """Parameters that are all 0."""
         return np.zeros(len(self.logic.rules) + len(self.lists.beside))
 
@@ -201,7 +194,7 @@ def temperature(labels: Lists) -> float:
     users = len(np.unique(np.searchsorted(labels.starts, labels.hits, side="right")))
     precision = 1 / (users * SPREAD**2)  # the likelihood is a mean over users
 
-    def by_encoder(x: Floats) -> tuple[float, Floats]:
+    def by_encoder(x: Doubles) -> tuple[float, Doubles]:
         c = np.exp(x)
         value, slope = listwise(c, none, labels.starts, labels.hits, 0.0, labels.weights, s)
         return value - 0.5 * precision * float(x @ x), c * slope - precision * x
@@ -241,8 +234,8 @@ def left_out(
     objective: Listwise,
     taught: Lists | None,
     teacher_weights: Sequence[float],
-    judged: Callable[[Lists, Floats], Floats],
-) -> Floats:
+    judged: Callable[[Lists, Doubles], Doubles],
+) -> Doubles:
     """How each user's labels are judged by the weights that the others' teach, and the encoder at
     each of its weights, in folds of users; [teacher weights, users]."""
     labels = objective.lists
@@ -257,7 +250,7 @@ def left_out(
     return out
 
 
-def _log_likelihoods(lists: Lists, w: Floats) -> Floats:
+def _log_likelihoods(lists: Lists, w: Doubles) -> Doubles:
     """The log-likelihood of each user's labels."""
     return lists.labels * lists.per_user_log_likelihood(w)
 
@@ -279,11 +272,11 @@ class ListwiseSettings:
     """How the likelihood of a pool is made: which rules by which feature, and what else counts."""
 
     logic: Logic
-    popularity: Floats | None
+    popularity: Doubles | None
     """log(1 + interactions) [items]; None leaves it out."""
     with_encoder: bool
     l2: float
-    scales: Floats | None = None
+    scales: Doubles | None = None
     """Of strengths; None: those of the pool."""
     saturation: float = 1.0
     """The scale of ``logwalk`` in median strengths."""
@@ -305,10 +298,10 @@ class ListwiseSettings:
         taught = self._taught(pool)
         return 0.0 if taught is None else best_teacher_weight(self._labels(pool), taught)
 
-    def left_out(self, pool: Pool) -> Floats:
+    def left_out(self, pool: Pool) -> Doubles:
         """NDCG of each user with a hit among the candidates, by the weights that others' teach."""
         labels, taught = self._labels(pool), self._taught(pool)
-        each: Floats = left_out(labels, taught, (pool.teacher,), Lists.ndcg)[0]
+        each: Doubles = left_out(labels, taught, (pool.teacher,), Lists.ndcg)[0]
         return each
 
     def _labels(self, pool: Pool) -> Listwise:
@@ -325,13 +318,13 @@ class ListwiseSettings:
         taught = pool.taught
         return None if taught is None else self._lists(taught, self._scales(pool))
 
-    def _scales(self, pool: Pool) -> Floats | None:
+    def _scales(self, pool: Pool) -> Doubles | None:
         feature = self.logic.feature
         if self.scales is not None or not uses_strength(feature):
             return self.scales
         return typical_strengths(pool.found) * (self.saturation if feature == "logwalk" else 1)
 
-    def _lists(self, pool: Pool, scales: Floats | None) -> Lists:
+    def _lists(self, pool: Pool, scales: Doubles | None) -> Lists:
         items = pool.found.items
         popular = np.zeros(len(items)) if self.popularity is None else self.popularity[items]
         own = [] if self.own_parts is None else list(self.own_parts[:, items])

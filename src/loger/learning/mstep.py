@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from loger.encoder.protocol import AdditiveEncoder
 from loger.engine import Engine
 from loger.graph import KnowledgeGraph, history, whole
+from loger.graph.arrays import Doubles
 from loger.grounding import Groundings, Walk
 from loger.learning.estep import propose_hidden
 from loger.learning.fitted import FittedLogic, MStep
@@ -24,7 +25,6 @@ from loger.learning.pools import Pool, gather, pair_scores, uniform_items
 from loger.learning.problem import FIT_PAIRS, Problem
 from loger.logic.config import EMConfig
 from loger.logic.mln import (
-    Floats,
     Logic,
     additive,
     ascend,
@@ -292,7 +292,7 @@ def pseudo_users(graph: KnowledgeGraph, config: EMConfig) -> NDArray[np.int64]:
 
 def hidden_pairs(
     ranker: Ranker, config: EMConfig, engine: Engine
-) -> tuple[NDArray[np.int32], NDArray[np.int32], Floats]:
+) -> tuple[NDArray[np.int32], NDArray[np.int32], Doubles]:
     """H of the paper's M-step: what the encoder proposes and as many uniform pairs, with q."""
     graph, n = whole(ranker.graph), config.hidden
     some = pseudo_users(graph, config)
@@ -306,14 +306,14 @@ def hidden_pairs(
     return np.concatenate([users, u]), np.concatenate([items, v]), q
 
 
-def _sum_x_log_x(x: Floats) -> float:
+def _sum_x_log_x(x: Doubles) -> float:
     return float(np.sum(x * np.log(np.maximum(x, 1e-300))))
 
 
 def solve_pseudo(
     logic: Logic,
     found: Groundings,
-    targets: Floats,
+    targets: Doubles,
     *,
     l2: float,
     rate: float,
@@ -330,7 +330,7 @@ def solve_pseudo(
     first = logic.weights.astype(np.float64)
     first = np.append(first, logic.prior) if prior else first
 
-    def objective(w: Floats) -> tuple[float, Floats]:
+    def objective(w: Doubles) -> tuple[float, Doubles]:
         return pseudo_likelihood(w, phi, targets, l2, prior)
 
     w = ascend(objective, first, rate, steps) if steps else maximise(objective, first)

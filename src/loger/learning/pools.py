@@ -18,12 +18,10 @@ from loger.encoder.folding import score_users
 from loger.engine import Engine, LocalEngine
 from loger.engine.topk import top_k
 from loger.graph import KnowledgeGraph, history, pair_keys
+from loger.graph.arrays import Doubles
 from loger.grounding import Groundings, Walk, concat, reach_best, reweighed, take
 from loger.logic.config import PoolConfig
-from loger.logic.mln import (
-    Floats,
-    hit_weights,
-)
+from loger.logic.mln import hit_weights
 from loger.ranking.ranker import Ranker, blocks
 from loger.rules import RuleSet
 
@@ -52,7 +50,7 @@ class Pool:
     """What it expects of them counts as much as the hits of so many users."""
 
     @property
-    def hit_weights(self) -> Floats:
+    def hit_weights(self) -> Doubles:
         """What each hit counts in the likelihood."""
         return hit_weights(self.starts, self.hits)
 
@@ -160,7 +158,7 @@ def _gather(shared: tuple[Ranker, csr_array, PoolConfig], users: NDArray[np.int6
 
 def pair_scores(
     ranker: Ranker, users: NDArray[np.integer], items: NDArray[np.integer], engine: Engine
-) -> Floats:
+) -> Doubles:
     """The encoder's scores of pairs."""
     out = np.empty(len(users))
     distinct, place = np.unique(users, return_inverse=True)

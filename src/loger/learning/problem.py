@@ -19,11 +19,12 @@ from loger.encoder.protocol import Encoder
 from loger.engine import Engine, LocalEngine, Progress, silent
 from loger.errors import LogerError
 from loger.graph import Graph, KnowledgeGraph, whole
+from loger.graph.arrays import Doubles
 from loger.learning.estep import best_by_encoder, propose_hidden
 from loger.learning.fitted import FittedLogic
 from loger.learning.pools import pair_scores, uniform_items
 from loger.logic.config import EMConfig
-from loger.logic.mln import Floats, additive, blank_logic
+from loger.logic.mln import additive, blank_logic
 from loger.metrics import ranking
 from loger.ranking.ranker import Fusion, Ranker
 from loger.rules import RuleSet
@@ -54,7 +55,7 @@ class LabelledPairs(NamedTuple):
     items: NDArray[np.int32]
     held_out: NDArray[np.bool_]
     """Which of them are held out."""
-    scores: Floats
+    scores: Doubles
     """The encoder's scores, as the model has them."""
 
 
@@ -222,14 +223,14 @@ class Problem:
 
     # ── comparing rounds and settings ───────────────────────────────────────────────────
 
-    def dev_metrics(self, fitted: FittedLogic, most: int | None = None) -> tuple[Floats, Floats]:
+    def dev_metrics(self, fitted: FittedLogic, most: int | None = None) -> tuple[Doubles, Doubles]:
         """NDCG and Recall of each development user, or of so many, ranking all items."""
         some = self.dev_users[:: 1 if most is None else max(1, len(self.dev_users) // most)]
         lists, _ = self.ranker(fitted).top(some, DEPTH, engine=self.engine)
         hits, n = self._hits(some, lists)
         return ranking.ndcg(hits, n), ranking.recall(hits, n)
 
-    def encoder_ndcg(self, fitted: FittedLogic) -> Floats:
+    def encoder_ndcg(self, fitted: FittedLogic) -> Doubles:
         """The same NDCG, of lists by the encoder alone."""
         lists, _ = best_by_encoder(self.ranker(fitted), DEPTH, self.engine, self.dev_users)
         return ranking.ndcg(*self._hits(self.dev_users, lists))

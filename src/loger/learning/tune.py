@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from loger.config import with_setting
+from loger.graph.arrays import Doubles
 from loger.learning.em import EM
 from loger.learning.fitted import FittedLogic, Round
 from loger.learning.mstep import listwise_of, listwise_settings, solve
 from loger.learning.pools import Pool
 from loger.logic.config import EMConfig, Tried
-from loger.logic.mln import Floats
 from loger.metrics.report import resampled_means
 from loger.rules import RuleSet
 
@@ -91,13 +91,13 @@ def _tuned_by_folds(
     return best, start(best), tried
 
 
-def _shares(values: Sequence[Floats]) -> Floats:
+def _shares(values: Sequence[Doubles]) -> Doubles:
     """How often each is best in the mean over users, if these are drawn again and again."""
     if not len(values[0]):
         return np.full(len(values), 1 / len(values))
     means = resampled_means(np.stack(values, axis=1), 1000, 0)
     best = means >= means.max(1, keepdims=True) - 1e-12
-    out: Floats = (best / best.sum(1, keepdims=True)).mean(0)
+    out: Doubles = (best / best.sum(1, keepdims=True)).mean(0)
     return out
 
 
@@ -125,7 +125,7 @@ def drop_derived_rules_if_harmful(em: EM, first: FittedLogic) -> tuple[FittedLog
     return replace(plain, trace=(Round(0, before, bound, 0, 0, ndcg, recall),)), tried
 
 
-def left_out_ndcg(em: EM, derived: bool = True) -> Floats:
+def left_out_ndcg(em: EM, derived: bool = True) -> Doubles:
     """NDCG of users with labels by what those of others teach, with or without rules over derived
     relations: where labels are few, settings are compared by it; [users with hits]."""
     pool = _pool(em, derived)

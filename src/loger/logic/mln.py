@@ -31,7 +31,7 @@ from loger.engine import Engine, LocalEngine
 from loger.engine.threads import numpy_on_one_thread
 from loger.errors import UnknownNameError
 from loger.graph import Graph
-from loger.graph.arrays import expit
+from loger.graph.arrays import Doubles, expit
 from loger.grounding import Formula, Groundings, Walk, ground, logits, near_items
 from loger.logic._softmax import softmax_lists
 from loger.rules import RuleSet
@@ -43,8 +43,7 @@ Feature = Literal["set", "multiset", "count", "walk", "logwalk"]
 FEATURES: tuple[Feature, ...] = get_args(Feature)
 """In the order of the kernels' numbers."""
 
-Floats = NDArray[np.float64]
-Valued = tuple[float, Floats]
+Valued = tuple[float, Doubles]
 """A value and its gradient."""
 
 
@@ -82,14 +81,14 @@ def feature_cells(
     return n / np.repeat(found.row_sums(n), np.diff(found.indptr))
 
 
-def probability(phi: csr_array, weights: ArrayLike, prior: float = 0.0) -> Floats:
+def probability(phi: csr_array, weights: ArrayLike, prior: float = 0.0) -> Doubles:
     """p = σ(φ·w + w₀); where no rule fires that is σ(w₀), and 0.5 without a prior."""
-    out: Floats = expit(phi @ np.asarray(weights, dtype=np.float64) + prior)
+    out: Doubles = expit(phi @ np.asarray(weights, dtype=np.float64) + prior)
     return out
 
 
 def pseudo_likelihood(
-    parameters: Floats, phi: csr_array, targets: Floats, l2: float = 0.0, prior: bool = True
+    parameters: Doubles, phi: csr_array, targets: Doubles, l2: float = 0.0, prior: bool = True
 ) -> Valued:
     """Σ_i [t_i log p_i + (1 − t_i) log(1 − p_i)] − ½λ‖w‖² and its gradient (Eq. 2 and 3).
 
@@ -105,13 +104,13 @@ def pseudo_likelihood(
 
 
 def listwise(
-    parameters: Floats,
-    phi: csr_array | Floats,
+    parameters: Doubles,
+    phi: csr_array | Doubles,
     starts: NDArray[np.int64],
     hits: NDArray[np.int64],
     l2: float = 0.0,
-    weight: Floats | None = None,
-    beside: Floats | None = None,
+    weight: Doubles | None = None,
+    beside: Doubles | None = None,
 ) -> Valued:
     """Mean log-likelihood of the hits, each among its user's candidates, and its gradient.
 
@@ -135,26 +134,26 @@ def listwise(
     return value - 0.5 * l2 * float(parameters @ parameters), gradient - l2 * parameters
 
 
-def hit_weights(starts: NDArray[np.int64], hits: NDArray[np.int64]) -> Floats:
+def hit_weights(starts: NDArray[np.int64], hits: NDArray[np.int64]) -> Doubles:
     """What hits count: those of a user with m of them 1/√m each, adding up to 1."""
     users = np.searchsorted(starts, hits, side="right") - 1
-    weight: Floats = 1 / np.sqrt(np.bincount(users)[users])
+    weight: Doubles = 1 / np.sqrt(np.bincount(users)[users])
     weight /= weight.sum()
     return weight
 
 
 def maximise(
-    function: Callable[[Floats], Valued],
-    start: Floats,
+    function: Callable[[Doubles], Valued],
+    start: Doubles,
     positive: NDArray[np.bool_] | None = None,
-    most: Floats | None = None,
-) -> Floats:
+    most: Doubles | None = None,
+) -> Doubles:
     """The parameters at the maximum of a concave function, from a warm start, by L-BFGS-B.
 
     Those marked ``positive`` are kept at 0 or above, and none rises above ``most``.
     """
 
-    def downhill(x: Floats) -> Valued:
+    def downhill(x: Doubles) -> Valued:
         value, gradient = function(x)
         return -value, -gradient
 
@@ -172,11 +171,13 @@ def maximise(
         found = minimize(  # type: ignore[call-overload]
             downhill, start, jac=True, bounds=bounds, method="L-BFGS-B", options=options
         )
-    best: Floats = found.x
+    best: Doubles = found.x
     return best
 
 
-def ascend(function: Callable[[Floats], Valued], start: Floats, rate: float, steps: int) -> Floats:
+def ascend(
+    function: Callable[[Doubles], Valued], start: Doubles, rate: float, steps: int
+) -> Doubles:
     """Plain gradient ascent, as the paper's M-step is published."""
     x = start
     for _ in range(steps):
@@ -184,7 +185,7 @@ def ascend(function: Callable[[Floats], Valued], start: Floats, rate: float, ste
     return x
 
 
-def typical_strengths(found: Groundings) -> Floats:
+def typical_strengths(found: Groundings) -> Doubles:
     """s_l: the median strength of each rule where it fires; 1 for a rule that never does."""
     assert found.strengths is not None
     out = np.ones(found.n_rules)
@@ -203,21 +204,21 @@ class Logic:
     """The learned logic model: logit p(u, v) = Σ_l w_l φ_l(u, v) + w₀ + w_pop · log(1 + pop(v))."""
 
     rules: RuleSet
-    weights: Floats  # [rules]
+    weights: Doubles  # [rules]
     feature: Feature = "logwalk"
     walk: Walk | None = None
-    scales: Floats | None = None  # [rules]; None for features of counts
+    scales: Doubles | None = None  # [rules]; None for features of counts
     prior: float = 0.0
     popularity: float = 0.0  # w_pop
-    expected: Floats | None = None  # [items]: what items that came after the fit lack to be fair
+    expected: Doubles | None = None  # [items]: what items that came after the fit lack to be fair
 
-    def unit(self, graph: Graph) -> Floats:
+    def unit(self, graph: Graph) -> Doubles:
         """What the unit clauses give each item: w₀ and its appeal; [items]."""
         return self.prior + self.appeal(graph)
 
-    def appeal(self, graph: Graph) -> Floats:
+    def appeal(self, graph: Graph) -> Doubles:
         """w_pop · log(1 + pop(v)), and of new items what their like lets one expect; [items]."""
-        appeal: Floats = self.popularity * log_popularity(graph)
+        appeal: Doubles = self.popularity * log_popularity(graph)
         return appeal if self.expected is None else appeal + self.expected
 
     def ground(
@@ -230,11 +231,11 @@ class Logic:
         """The groundings of pairs, weighed if the feature needs it."""
         return ground(graph, self.rules, users, items, walk=self.walk, engine=engine)
 
-    def contributions(self, found: Groundings) -> Floats:
+    def contributions(self, found: Groundings) -> Doubles:
         """w_l φ_l of each pair and rule that fires, cell by cell as the groundings are."""
         return feature_cells(found, self.feature, self.scales) * self.weights[found.rules]
 
-    def pair_logits(self, graph: Graph, found: Groundings) -> Floats:
+    def pair_logits(self, graph: Graph, found: Groundings) -> Doubles:
         """logit p of pairs that have been grounded."""
         return found.row_sums(self.contributions(found)) + self.unit(graph)[found.items]
 
@@ -279,10 +280,10 @@ def blank_logic(rules: RuleSet, feature: Feature, walk: Walk | None) -> Logic:
     return Logic(rules, np.zeros(len(rules)), feature, walk, scales)
 
 
-_popularity: WeakKeyDictionary[Graph, Floats] = WeakKeyDictionary()
+_popularity: WeakKeyDictionary[Graph, Doubles] = WeakKeyDictionary()
 
 
-def log_popularity(graph: Graph) -> Floats:
+def log_popularity(graph: Graph) -> Doubles:
     """log(1 + interactions) of each item of a graph, made once."""
     known = _popularity.get(graph)
     if known is None:

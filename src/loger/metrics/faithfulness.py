@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from loger.graph import KnowledgeGraph, Path
+from loger.graph.arrays import Doubles
 from loger.recommender import ExplainedItem
 from loger.rules import RuleSet
 
-Values = NDArray[np.float64]
 Edge = tuple[int, int, int]
 """A fact (head, relation, tail), by number."""
 
@@ -32,7 +32,7 @@ SAMPLED = 1000
 # ── distributions over rules ────────────────────────────────────────────────────────────
 
 
-def shares(masses: ArrayLike) -> Values:
+def shares(masses: ArrayLike) -> Doubles:
     """Rows of numbers ≥ 0 as distributions; a row of zeros has none and is NaN.
 
     >>> shares([[1, 3], [0, 0]])
@@ -41,11 +41,11 @@ def shares(masses: ArrayLike) -> Values:
     """
     m = np.asarray(masses, dtype=np.float64)
     total = m.sum(axis=1, keepdims=True)
-    out: Values = np.divide(m, total, out=np.full_like(m, np.nan), where=total > 0)
+    out: Doubles = np.divide(m, total, out=np.full_like(m, np.nan), where=total > 0)
     return out
 
 
-def jensen_shannon(p: ArrayLike, q: ArrayLike) -> Values:
+def jensen_shannon(p: ArrayLike, q: ArrayLike) -> Doubles:
     """Jensen–Shannon divergence of the rows of two arrays of distributions, base 2.
 
     Between 0 for equal and 1 for disjoint distributions; NaN where either is.
@@ -56,7 +56,7 @@ def jensen_shannon(p: ArrayLike, q: ArrayLike) -> Values:
     a, b = np.asarray(p, dtype=np.float64), np.asarray(q, dtype=np.float64)
     middle = (a + b) / 2
 
-    def divergence(x: Values) -> Values:
+    def divergence(x: Doubles) -> Doubles:
         # Half of the least positive number is 0.
         ratio = np.divide(x, middle, out=np.ones_like(x), where=(x > 0) & (middle > 0))
         return np.asarray((x * np.log2(ratio)).sum(axis=1), dtype=np.float64)
@@ -64,7 +64,7 @@ def jensen_shannon(p: ArrayLike, q: ArrayLike) -> Values:
     return np.maximum((divergence(a) + divergence(b)) / 2, 0.0)
 
 
-def drawn(distributions: ArrayLike, n: int, rng: np.random.Generator) -> Values:
+def drawn(distributions: ArrayLike, n: int, rng: np.random.Generator) -> Doubles:
     """The shares of n draws from each distribution; of F itself they give the sampling floor."""
     p = np.asarray(distributions)
     known = ~np.isnan(p).any(axis=1)
@@ -74,7 +74,7 @@ def drawn(distributions: ArrayLike, n: int, rng: np.random.Generator) -> Values:
     return out
 
 
-def sampled_history(counts: ArrayLike, rng: np.random.Generator, n: int = SAMPLED) -> Values:
+def sampled_history(counts: ArrayLike, rng: np.random.Generator, n: int = SAMPLED) -> Doubles:
     """F(u) as in the paper: the rules of n paths drawn from u's, or of all if there are fewer."""
     exact = shares(counts)
     few = np.asarray(counts).sum(axis=1) <= n
@@ -92,7 +92,7 @@ def emitted(reasons: Sequence[ExplainedItem], n: int = EMITTED) -> list[tuple[Pa
 
 def rule_masses(
     lists: Sequence[Sequence[tuple[Path, float]]], rules: RuleSet, weighted: bool = False
-) -> Values:
+) -> Doubles:
     """How many of each user's paths follow each rule, or what they weigh; [users, rules + 1]."""
     place = {rule.relations: k for k, rule in enumerate(rules)}
     out = np.zeros((len(lists), len(rules) + 1))
@@ -102,7 +102,7 @@ def rule_masses(
     return out
 
 
-def importance(weights: ArrayLike, counts: ArrayLike) -> Values:
+def importance(weights: ArrayLike, counts: ArrayLike) -> Doubles:
     """Q_w(u) of LOGER: max(w_l, 0) · n_l(u), normalised (METHOD 5); [users, rules]."""
     return shares(np.maximum(weights, 0) * np.asarray(counts))
 
@@ -123,7 +123,7 @@ def facts_of(paths: Iterable[Path], graph: KnowledgeGraph) -> tuple[Edge, ...]:
     return tuple(sorted(set(turned)))
 
 
-def coverage(lists: Sequence[Sequence[ExplainedItem]]) -> Values:
+def coverage(lists: Sequence[Sequence[ExplainedItem]]) -> Doubles:
     """Share of each user's recommended items that have a path; NaN without any item."""
     return np.array([np.mean([bool(r.paths) for r in own]) if own else np.nan for own in lists])
 
@@ -141,7 +141,7 @@ def digest(lists: Sequence[Sequence[ExplainedItem]]) -> str:
 
 def changed(
     before: Sequence[Sequence[ExplainedItem]], after: Sequence[Sequence[ExplainedItem]]
-) -> Values:
+) -> Doubles:
     """Per user the share of first reasons that are not the same: another item, or another path.
 
     With permuted rule weights they should change, or the weights do not matter.
@@ -216,7 +216,7 @@ def reason_recovery(shown: Sequence[Sequence[Path]], causes: Sequence[Path]) -> 
     return Recovery(first(rule), some(rule), first(same), some(same))
 
 
-def reliability(stated: Sequence[float], right: Sequence[float], bins: int = 10) -> Values:
+def reliability(stated: Sequence[float], right: Sequence[float], bins: int = 10) -> Doubles:
     """Of reasons in bins of equal width, by how likely they are said to be right: how many, how
     likely on average, and which part of them is right; [bins, 3], NaN where there is none.
 
@@ -250,7 +250,7 @@ Lead = Callable[[frozenset[int]], float]
 """The lead of an item when some actions, by place, are removed."""
 
 
-def carried(contributions: Values, whole: float, n: int) -> float:
+def carried(contributions: Doubles, whole: float, n: int) -> float:
     """The share of a whole that the n largest contributions carry, those above 0; NaN of none.
 
     >>> carried(np.array([3.0, -1.0, 2.0]), 10.0, 2)
@@ -272,7 +272,7 @@ class Prediction(NamedTuple):
     covariance: float
 
 
-def infidelity(contributions: Values, subsets: NDArray[np.bool_], lost: Values) -> Prediction:
+def infidelity(contributions: Doubles, subsets: NDArray[np.bool_], lost: Doubles) -> Prediction:
     """How far Σ c of random subsets of actions is from Δ, what their removal really costs.
 
     ``contributions`` is [actions, items], ``subsets`` [subsets, actions], ``lost`` [subsets,
@@ -285,7 +285,7 @@ def infidelity(contributions: Values, subsets: NDArray[np.bool_], lost: Values) 
     return Prediction(*(float(part.sum()) for part in parts))
 
 
-def by_contribution(contributions: Values) -> list[int]:
+def by_contribution(contributions: Doubles) -> list[int]:
     """Places of actions, the largest contribution first."""
     return [int(place) for place in np.argsort(-contributions, kind="stable")]
 

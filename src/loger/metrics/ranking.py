@@ -13,10 +13,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from loger.data.dataset import Dataset
 from loger.errors import LogerError
+from loger.graph.arrays import Doubles
 from loger.metrics.faithfulness import jensen_shannon, shares
 from loger.recommender import PairMatrix
 
-Values = NDArray[np.float64]
 Hits = NDArray[np.bool_]
 
 
@@ -32,52 +32,52 @@ def hits(recommended: NDArray[np.integer], rows: ArrayLike, items: ArrayLike) ->
     return np.isin(keys, rows * width + items) & (recommended >= 0)
 
 
-def precision(hits: Hits) -> Values:
+def precision(hits: Hits) -> Doubles:
     """Hits among the k recommended items: hits / k."""
-    share: Values = hits.mean(axis=1)
+    share: Doubles = hits.mean(axis=1)
     return share
 
 
-def recall(hits: Hits, n_relevant: ArrayLike) -> Values:
+def recall(hits: Hits, n_relevant: ArrayLike) -> Doubles:
     """Share of the relevant items that were found: ``hits / |T_u|``."""
-    share: Values = hits.sum(axis=1) / _relevant(n_relevant)
+    share: Doubles = hits.sum(axis=1) / _relevant(n_relevant)
     return share
 
 
-def hit_rate(hits: Hits) -> Values:
+def hit_rate(hits: Hits) -> Doubles:
     """Whether anything relevant was found: 1 or 0."""
     return np.asarray(hits.any(axis=1), dtype=np.float64)
 
 
-def ndcg(hits: Hits, n_relevant: ArrayLike) -> Values:
+def ndcg(hits: Hits, n_relevant: ArrayLike) -> Doubles:
     """Discounted gain Σ hit_j / log2(j + 1) over that of the best possible list.
 
     The best possible list begins with ``min(k, |T_u|)`` relevant items.
     """
-    ideal: Values = np.cumsum(_discounts(hits.shape[1]))
+    ideal: Doubles = np.cumsum(_discounts(hits.shape[1]))
     best = ideal[np.minimum(_relevant(n_relevant), hits.shape[1]) - 1]
-    share: Values = _gain(hits) / best
+    share: Doubles = _gain(hits) / best
     return share
 
 
-def ndcg_retrieved(hits: Hits) -> Values:
+def ndcg_retrieved(hits: Hits) -> Doubles:
     """Discounted gain over that of the same hits moved to the top; 0 without hits.
 
     This is the NDCG of the authors' code. It is inflated, because what was not found does
     not count against it: use it beside the paper's table only.
     """
     ideal = np.concatenate([[1.0], np.cumsum(_discounts(hits.shape[1]))])
-    share: Values = _gain(hits) / ideal[hits.sum(axis=1)]
+    share: Doubles = _gain(hits) / ideal[hits.sum(axis=1)]
     return share
 
 
-def reciprocal_rank(hits: Hits) -> Values:
+def reciprocal_rank(hits: Hits) -> Doubles:
     """1 / the rank of the first hit; 0 without hits. Its mean is MRR@k."""
-    first: Values = np.where(hits.any(axis=1), 1.0 / (1 + hits.argmax(axis=1)), 0.0)
+    first: Doubles = np.where(hits.any(axis=1), 1.0 / (1 + hits.argmax(axis=1)), 0.0)
     return first
 
 
-def novelty(recommended: NDArray[np.integer], popularity: ArrayLike, n_users: int) -> Values:
+def novelty(recommended: NDArray[np.integer], popularity: ArrayLike, n_users: int) -> Doubles:
     """Mean self-information log2(n_users / popularity) of a user's recommended items, in bits.
 
     Zhou et al., PNAS 2010. ``popularity`` [items] counts the users who have an item in
@@ -86,7 +86,7 @@ def novelty(recommended: NDArray[np.integer], popularity: ArrayLike, n_users: in
     bits = np.log2(n_users / np.maximum(np.asarray(popularity), 1))
     listed = recommended >= 0
     total = np.where(listed, bits[np.maximum(recommended, 0)], 0.0).sum(axis=1)
-    mean: Values = total / np.maximum(listed.sum(axis=1), 1)
+    mean: Doubles = total / np.maximum(listed.sum(axis=1), 1)
     return mean
 
 
@@ -95,13 +95,13 @@ def coverage(recommended: NDArray[np.integer], n_items: int) -> float:
     return len(np.unique(recommended[recommended >= 0])) / n_items
 
 
-def _discounts(k: int) -> Values:
-    discounts: Values = 1.0 / np.log2(np.arange(2, k + 2))
+def _discounts(k: int) -> Doubles:
+    discounts: Doubles = 1.0 / np.log2(np.arange(2, k + 2))
     return discounts
 
 
-def _gain(hits: Hits) -> Values:
-    gain: Values = hits @ _discounts(hits.shape[1])
+def _gain(hits: Hits) -> Doubles:
+    gain: Doubles = hits @ _discounts(hits.shape[1])
     return gain
 
 
@@ -126,7 +126,7 @@ MAX_KINDS = 1000
 """The most kinds that a user's mixture is measured in."""
 
 
-def diversity(lists: Lists, seen: PairMatrix) -> Values:
+def diversity(lists: Lists, seen: PairMatrix) -> Doubles:
     """1 less the mean cosine of two items of a list, by who has them (all of ``seen``).
 
     Ziegler et al., WWW 2005. 0 for a list of fewer than two items.
@@ -141,22 +141,22 @@ def diversity(lists: Lists, seen: PairMatrix) -> Values:
     alike[pairs < 0] = 0.0
     total = alike[place.reshape(keys.shape)].sum(axis=1)
     some = there.sum(axis=1)
-    out: Values = np.where(some > 0, 1 - total / np.maximum(some, 1), 0.0)
+    out: Doubles = np.where(some > 0, 1 - total / np.maximum(some, 1), 0.0)
     return out
 
 
-def _cosines(owners: PairMatrix, one: NDArray[np.int64], two: NDArray[np.int64]) -> Values:
+def _cosines(owners: PairMatrix, one: NDArray[np.int64], two: NDArray[np.int64]) -> Doubles:
     """The cosine of the rows of pairs of items, a block at a time."""
     sizes = np.sqrt(np.maximum(np.diff(owners.indptr), 1).astype(np.float64))
     out = np.zeros(len(one))
     for at in range(0, len(one), BLOCK):
         i, j = one[at : at + BLOCK], two[at : at + BLOCK]
-        both: Values = np.asarray(owners[i].multiply(owners[j]).sum(axis=1)).ravel()
+        both: Doubles = np.asarray(owners[i].multiply(owners[j]).sum(axis=1)).ravel()
         out[at : at + BLOCK] = both / (sizes[i] * sizes[j])
     return out
 
 
-def popularity_lift(lists: Lists, own: PairMatrix, popularity: NDArray[np.integer]) -> Values:
+def popularity_lift(lists: Lists, own: PairMatrix, popularity: NDArray[np.integer]) -> Doubles:
     """How much more popular a list is than what its user has: mean popularity over mean popularity.
 
     Abdollahpouri et al., RecSys 2020, as a ratio: 1 is neither more nor less. 0 without a list,
@@ -167,11 +167,11 @@ def popularity_lift(lists: Lists, own: PairMatrix, popularity: NDArray[np.intege
     mean = total / np.maximum(listed.sum(axis=1), 1)
     counts = np.diff(own.indptr)
     before = (own @ popularity.astype(np.float64)) / np.maximum(counts, 1)
-    out: Values = np.where(before > 0, mean / np.maximum(before, 1e-12), 1.0)
+    out: Doubles = np.where(before > 0, mean / np.maximum(before, 1e-12), 1.0)
     return out
 
 
-def calibration(lists: Lists, own: PairMatrix, kinds: PairMatrix) -> Values:
+def calibration(lists: Lists, own: PairMatrix, kinds: PairMatrix) -> Doubles:
     """1 less the divergence (Jensen–Shannon, base 2) of the kinds in a list and in what the user
     has: whether it keeps the user's own mixture. ``kinds`` is items × kinds, rows adding to 1.
 

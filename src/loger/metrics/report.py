@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from loger.engine.files import atomic_file
 from loger.engine.progress import table
 from loger.errors import LogerError, UnknownNameError
-
-Values = NDArray[np.float64]
+from loger.graph.arrays import Doubles
 
 # ── how sure a mean or a difference over users is: resampling, seeded ─────────────────
 
@@ -28,7 +27,7 @@ _CHUNK = 1 << 21
 """Random draws held in memory at a time."""
 
 
-def resampled_means(values: Values, samples: int, seed: int) -> Values:
+def resampled_means(values: Doubles, samples: int, seed: int) -> Doubles:
     """Means of bootstrap samples of users; [users, columns] gives [samples, columns].
 
     All columns share the samples, so differences of columns are those of a paired bootstrap.
@@ -45,7 +44,7 @@ def resampled_means(values: Values, samples: int, seed: int) -> Values:
     return out
 
 
-def sign_flip(differences: Values, flips: int, seed: int) -> Values:
+def sign_flip(differences: Doubles, flips: int, seed: int) -> Doubles:
     """Two-sided p of the paired permutation test for each column of [users, columns].
 
     Under the null hypothesis the two models may change places for any user, so the sign of
@@ -66,7 +65,7 @@ def sign_flip(differences: Values, flips: int, seed: int) -> Values:
     return np.asarray((1 + extreme) / (1 + flips), dtype=np.float64)
 
 
-def wilcoxon(differences: Values) -> Values:
+def wilcoxon(differences: Doubles) -> Doubles:
     """Two-sided p of Wilcoxon's signed-rank test for each column; 1 where all are equal."""
     from scipy import stats  # takes as long to import as all of loger.metrics
 
@@ -136,7 +135,7 @@ class Report:
     protocol: str
     k: int
     users: NDArray[np.int32]
-    values: Mapping[str, Mapping[str, Values]]
+    values: Mapping[str, Mapping[str, Doubles]]
     """By model and metric, one value per user."""
     coverage: Mapping[str, float]
     seed: int = 0
@@ -255,7 +254,7 @@ class Report:
     # ── inside ──────────────────────────────────────────────────────────────────────────
 
     @cached_property
-    def _resampled(self) -> Values:
+    def _resampled(self) -> Doubles:
         """Resampled means of all models and metrics at once; [samples, models · metrics]."""
         columns = [self.values[model][metric] for model in self.models for metric in METRICS]
         return resampled_means(np.stack(columns, axis=1), self.samples, self.seed)
@@ -282,12 +281,12 @@ class Report:
     def _column(self, model: str, metric: str) -> int:
         return self.models.index(model) * len(METRICS) + METRICS.index(metric)
 
-    def _ends(self, resampled: Values) -> tuple[float, float]:
+    def _ends(self, resampled: Doubles) -> tuple[float, float]:
         tail = (1 - self.level) / 2
         low, high = np.quantile(resampled, [tail, 1 - tail])
         return float(low), float(high)
 
-    def _of(self, model: str, metric: str) -> Values:
+    def _of(self, model: str, metric: str) -> Doubles:
         if model not in self.values:
             raise UnknownNameError("model in this report", model, self.models)
         if metric not in METRICS:

@@ -24,14 +24,12 @@ from loger.engine import Engine, LocalEngine
 from loger.engine.topk import places, top_k
 from loger.errors import LogerError
 from loger.graph import Graph, KnowledgeGraph, Pairs, barred, history, whole
-from loger.graph.arrays import expit
+from loger.graph.arrays import Doubles, Floats, expit
 from loger.grounding import Groundings, Walk, ground
 from loger.logic.config import FusionKind
 from loger.logic.mln import Logic
 from loger.ranking.selection import Chosen, Selection
 
-Doubles = NDArray[np.float64]
-Floats = NDArray[np.float32]
 TopItems = tuple[NDArray[np.int32], Floats]
 """Items, best first and -1 after the last, and their scores; both [users, k]."""
 BLOCK = 128

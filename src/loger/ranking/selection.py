@@ -25,6 +25,7 @@ from loger.data.dataset import as_name, is_frame
 from loger.engine.topk import top_k
 from loger.errors import LogerError
 from loger.graph import Graph, KnowledgeGraph, UserView, gather
+from loger.graph.arrays import Floats
 from loger.graph.catalogue import (
     NOTHING,
     Catalogue,
@@ -36,7 +37,6 @@ from loger.graph.catalogue import (
     parse,
 )
 
-Floats = NDArray[np.float32]
 Items = NDArray[np.int64]
 Given = Any
 """What ``include`` and ``exclude`` may be: a filter as text, several in a list, items by name in a

@@ -30,6 +30,7 @@ from loger.graph import (
     history_edges,
     whole,
 )
+from loger.graph.arrays import Ids
 from loger.grounding import Walk, ground, nth_paths
 from loger.grounding.layout import layout
 from loger.grounding.paths import continuations, leads, sets_out
@@ -75,8 +76,8 @@ PAPER = ReasonerConfig(attention="sigmoid", sees_user=False, likeness="dot")
 """The cell as the paper has it."""
 
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.floating[Any]]
+Reals = NDArray[np.floating[Any]]
+"""Numbers of either precision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +111,12 @@ class StepScorer(Protocol):
         ...
 
     def step_scores(
-        self, state: Any, rows: Ints, relations: Ints, entities: Ints
+        self, state: Any, rows: Ids, relations: Ids, entities: Ids
     ) -> NDArray[np.floating[Any]]:
         """Scores of hops, each from the walk in a row of the state over a relation to an entity."""
         ...
 
-    def advance(self, state: Any, rows: Ints, relations: Ints, entities: Ints) -> Any:
+    def advance(self, state: Any, rows: Ids, relations: Ids, entities: Ids) -> Any:
         """The state of walks that went such hops, one row for each."""
         ...
 
@@ -126,11 +127,11 @@ class AnyOrder:
     def begin(self, user: int) -> None:
         """Nothing to remember."""
 
-    def step_scores(self, state: None, rows: Ints, relations: Ints, entities: Ints) -> Floats:
+    def step_scores(self, state: None, rows: Ids, relations: Ids, entities: Ids) -> Reals:
         """0 for each."""
         return np.zeros(len(rows))
 
-    def advance(self, state: None, rows: Ints, relations: Ints, entities: Ints) -> None:
+    def advance(self, state: None, rows: Ids, relations: Ids, entities: Ids) -> None:
         """Nothing to remember."""
 
 
@@ -149,16 +150,16 @@ class Found:
 
     rules: RuleSet
     n_targets: int
-    targets: Ints  # [paths]: the place of the item among those asked for
-    places: Ints  # [paths]: the rule
-    entities: Ints  # [paths, MAX_HOPS + 1], -1 after the end
+    targets: Ids  # [paths]: the place of the item among those asked for
+    places: Ids  # [paths]: the rule
+    entities: Ids  # [paths, MAX_HOPS + 1], -1 after the end
     scores: NDArray[np.float64]  # [paths]: mean over hops
 
     def __len__(self) -> int:
         return len(self.targets)
 
     @cached_property
-    def starts(self) -> Ints:
+    def starts(self) -> Ids:
         """Where the paths of each item begin; [items + 1]."""
         return np.searchsorted(self.targets, np.arange(self.n_targets + 1))
 
@@ -216,7 +217,7 @@ class PathSearch:
         targets = np.arange(len(ends))
         return self._beam(self._tree, user, ends, targets, AnyOrder(), EXHAUSTIVE)
 
-    def followed(self, importance: ArrayLike | None = None) -> Ints:
+    def followed(self, importance: ArrayLike | None = None) -> Ids:
         """The places of the user's best rules, the most important first: those that count for
         something, or all where none does."""
         n, every = self.config.best_rules, np.arange(len(self.rules))
@@ -234,11 +235,11 @@ class PathSearch:
 
     # ── inside ──────────────────────────────────────────────────────────────────────────
 
-    def _checked(self, user: int, items: ArrayLike) -> tuple[int, Ints]:
+    def _checked(self, user: int, items: ArrayLike) -> tuple[int, Ids]:
         (user,) = checked_users(self.graph, user).tolist()
         return user, checked_ids(items, self.graph.n_items, "item") + self.graph.n_users
 
-    def _pruned(self, chosen: Ints) -> Tree:
+    def _pruned(self, chosen: Ids) -> Tree:
         """The tree of some rules."""
         if len(chosen) == len(self.rules):
             return self._tree
@@ -254,8 +255,8 @@ class PathSearch:
         self,
         tree: Tree,
         user: int,
-        items: Ints,
-        targets: Ints,
+        items: Ids,
+        targets: Ids,
         scorer: StepScorer,
         config: SearchConfig,
     ) -> Found:
@@ -287,9 +288,7 @@ class PathSearch:
             rows = np.arange(len(kept))
         return _sorted(self.rules, len(items), finished)
 
-    def _unrestricted(
-        self, user: int, items: Ints, scorer: StepScorer, followed: set[int]
-    ) -> Found:
+    def _unrestricted(self, user: int, items: Ids, scorer: StepScorer, followed: set[int]) -> Found:
         """Algorithm 1 of the paper: walk freely, then keep what ends in an item by a rule that
         is followed."""
         trail = np.full((1, MAX_HOPS + 1), -1, dtype=np.int64)
@@ -313,13 +312,13 @@ class PathSearch:
 
     def _reasons_among(
         self,
-        items: Ints,
+        items: Ids,
         followed: set[int],
-        trail: Ints,
-        steps: Ints,
-        scores: Floats,
+        trail: Ids,
+        steps: Ids,
+        scores: Reals,
         hops: int,
-    ) -> tuple[Ints, Ints, Ints, Floats]:
+    ) -> tuple[Ids, Ids, Ids, Reals]:
         """Of some walks those that ground one of the rules followed for one of the items."""
         kept, targets, rules = [], [], []
         for k in np.flatnonzero(np.isin(trail[:, hops], items)):
@@ -337,7 +336,7 @@ class PathSearch:
             (scores[at]),
         )
 
-    def _is_open(self, entities: Ints, relations: Ints) -> bool:
+    def _is_open(self, entities: Ids, relations: Ids) -> bool:
         """Whether a walk is simple and the pair is witness of neither its first nor last fact."""
         u, v = entities[0], entities[-1]
         return (
@@ -404,7 +403,7 @@ def random_paths(
     return out
 
 
-def _all_ways(graph: KnowledgeGraph, entities: Ints) -> tuple[Ints, Ints, Ints]:
+def _all_ways(graph: KnowledgeGraph, entities: Ids) -> tuple[Ids, Ids, Ids]:
     """Every edge that leaves some entities: (place of the entity, relation, tail)."""
     first = graph.indptr[entities]
     parents, edges = gather(first, graph.indptr[entities + 1] - first)
@@ -413,7 +412,7 @@ def _all_ways(graph: KnowledgeGraph, entities: Ints) -> tuple[Ints, Ints, Ints]:
     return parents, relations, graph.tails[edges].astype(np.int64)
 
 
-def _best_of(rows: Ints, groups: NDArray[Any], scores: Floats, n: int | None) -> Ints:
+def _best_of(rows: Ids, groups: NDArray[Any], scores: Reals, n: int | None) -> Ids:
     """Of each group's rows the n of highest score, ascending; equal ones in their order."""
     if n is None or len(rows) <= n:
         return rows
@@ -423,7 +422,7 @@ def _best_of(rows: Ints, groups: NDArray[Any], scores: Floats, n: int | None) ->
     return np.sort(rows[order[np.arange(len(order)) - starts < n]])
 
 
-_Parts = tuple[Ints, Ints, Ints, Floats]
+_Parts = tuple[Ids, Ids, Ids, Reals]
 
 
 def _parts(found: Found) -> _Parts:

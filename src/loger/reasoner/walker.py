@@ -38,23 +38,21 @@ from loger.engine import Engine, Progress, silent
 from loger.engine.threads import one_thread
 from loger.errors import LogerError
 from loger.graph import INTERACTION, KnowledgeGraph, gather
+from loger.graph.arrays import Floats, Ids
 from loger.grounding import ground, nth_paths
 from loger.grounding.plans import compiled
 from loger.reasoner.search import FINAL_RATE, MARGIN, NEIGHBOURS, STRANGERS, ReasonerConfig
 from loger.rules import MAX_HOPS, RuleSet
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True, eq=False)
 class TrainingPaths:
     """Paths to learn from; what comes after the end of a path is -1."""
 
-    entities: Ints  # [paths, MAX_HOPS + 1]
-    relations: Ints  # [paths, MAX_HOPS]
-    lengths: Ints  # [paths]
-    rules: Ints  # [paths]
+    entities: Ids  # [paths, MAX_HOPS + 1]
+    relations: Ids  # [paths, MAX_HOPS]
+    lengths: Ids  # [paths]
+    rules: Ids  # [paths]
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -108,7 +106,7 @@ def training_paths(
 
 def _drawn_pairs(
     graph: KnowledgeGraph, config: ReasonerConfig, rng: np.random.Generator
-) -> tuple[Ints, Ints]:
+) -> tuple[Ids, Ids]:
     """Observed pairs, for each user as many as its paths may come from."""
     heads, relations, tails = graph.triples()
     rows = np.flatnonzero(relations == INTERACTION)
@@ -190,7 +188,7 @@ class Reasoner:
             progress("training the reasoner", epoch * len(starts) + k, config.epochs * len(starts))
         self.losses_.append(float(np.mean(losses)) if losses else 0.0)
 
-    def _loss(self, paths: TrainingPaths, rows: Ints, rng: np.random.Generator) -> Tensor:
+    def _loss(self, paths: TrainingPaths, rows: Ids, rng: np.random.Generator) -> Tensor:
         """Mean over hops of the hinge losses of relation and entity."""
         rows = rows[np.argsort(-paths.lengths[rows], kind="stable")]  # who walks on stays in front
         user = self._entities[paths.entities[rows, 0]]
@@ -205,7 +203,7 @@ class Reasoner:
         return total / max(hops, 1)
 
     def _hinge_of_entities(
-        self, memory: Memory, here: Ints, there: Ints, rng: np.random.Generator
+        self, memory: Memory, here: Ids, there: Ids, rng: np.random.Generator
     ) -> Tensor:
         """Σ over hops of the mean shortfall against neighbours and strangers."""
         others = np.concatenate([self._neighbours(here, rng), self._strangers(there, rng)], axis=1)
@@ -215,7 +213,7 @@ class Reasoner:
         counted = torch.from_numpy((others != there[:, None]).astype(np.float32))
         return ((short * counted).sum(1) / counted.sum(1).clamp(min=1)).sum()
 
-    def _hinge_of_relations(self, memory: Memory, here: Ints, way: Ints) -> Tensor:
+    def _hinge_of_relations(self, memory: Memory, here: Ids, way: Ids) -> Tensor:
         """Σ over hops of the mean shortfall against the other relations that leave the node."""
         rows = torch.arange(len(way))
         counted = self._leaving(here).float()
@@ -224,14 +222,14 @@ class Reasoner:
         short = (MARGIN - true + memory.relations).clamp(min=0)
         return ((short * counted).sum(1) / counted.sum(1).clamp(min=1)).sum()
 
-    def _neighbours(self, entities: Ints, rng: np.random.Generator) -> Ints:
+    def _neighbours(self, entities: Ids, rng: np.random.Generator) -> Ids:
         """Neighbours of each entity, drawn evenly; [entities, neighbours]."""
         first = self.graph_.indptr[entities][:, None]
         sizes = self.graph_.indptr[entities + 1][:, None] - first
         drawn = first + (rng.random((len(entities), NEIGHBOURS)) * sizes).astype(int)
         return np.asarray(self.graph_.tails[drawn], dtype=np.int64)
 
-    def _strangers(self, entities: Ints, rng: np.random.Generator) -> Ints:
+    def _strangers(self, entities: Ids, rng: np.random.Generator) -> Ids:
         """Entities of the type of each, drawn evenly; [entities, strangers]."""
         offsets = self.graph_.vocabulary.offsets
         kind = np.searchsorted(offsets, entities, side="right") - 1
@@ -249,7 +247,7 @@ class Reasoner:
             return self._stand(np.array([user]), torch.zeros_like(here), here)
 
     @torch.no_grad()
-    def step_scores(self, state: Memory, rows: Ints, relations: Ints, entities: Ints) -> Floats:
+    def step_scores(self, state: Memory, rows: Ids, relations: Ids, entities: Ids) -> Floats:
         """Scores of hops: likeness of ê and e' plus that of r̂ and r'."""
         at = torch.from_numpy(np.ascontiguousarray(rows))
         to = torch.from_numpy(np.ascontiguousarray(entities))
@@ -259,13 +257,13 @@ class Reasoner:
             return (likeness + state.relations[at, over]).numpy()
 
     @torch.no_grad()
-    def advance(self, state: Memory, rows: Ints, relations: Ints, entities: Ints) -> Memory:
+    def advance(self, state: Memory, rows: Ids, relations: Ids, entities: Ids) -> Memory:
         """The memory of walks that went such hops."""
         at = torch.from_numpy(np.ascontiguousarray(rows))
         with one_thread():
             return self._stand(entities, state.cell[at], state.user[at])
 
-    def _stand(self, here: Ints, cell: Tensor, user: Tensor) -> Memory:
+    def _stand(self, here: Ids, cell: Tensor, user: Tensor) -> Memory:
         """Run the cell for walks that stand at some entities."""
         leaving = self._leaving(here) if self.config.attention == "softmax" else None
         x = self._entities[torch.from_numpy(np.ascontiguousarray(here))]
@@ -275,7 +273,7 @@ class Reasoner:
             relation = normalize(self.module_.to_relation(relation))
         return Memory(user, memory, entity, relation @ self._ways.T)
 
-    def _leaving(self, entities: Ints) -> Tensor:
+    def _leaving(self, entities: Ids) -> Tensor:
         """Which relations leave each entity; [entities, 2R]."""
         graph = self.graph_
         first = graph.row_segments[entities]

@@ -26,8 +26,8 @@ from loger.data.readers import plain
 from loger.data.readers.plain import Frame
 from loger.errors import DataError
 from loger.graph import DISLIKED, INTERACTION, KnowledgeGraph, Relation
+from loger.graph.arrays import Ids
 
-Ints = NDArray[np.int64]
 NO_INTERACTIONS = pl.DataFrame(schema={"user": pl.String, "item": pl.String})
 NO_COLUMNS = pl.DataFrame(schema=dict.fromkeys(("kind", "head", "column", "value"), pl.String))
 log = logging.getLogger(__name__)
@@ -131,7 +131,7 @@ class Placed:
     """head_type, head, relation, tail_type, tail, time, strength; relations by the name the graph
     has."""
 
-    def numbered(self, graph: KnowledgeGraph) -> tuple[Ints, Ints, Ints, Ints, NDArray[np.float64]]:
+    def numbered(self, graph: KnowledgeGraph) -> tuple[Ids, Ids, Ids, Ids, NDArray[np.float64]]:
         """Heads, relations, tails, times and strengths, by the numbers of a graph that has all of
         them."""
         words, facts = graph.vocabulary, self.facts

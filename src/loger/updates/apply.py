@@ -14,7 +14,6 @@ from dataclasses import replace
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from loger.data.update_log import Update, Updates
 from loger.encoder.cold_start import Moved
@@ -22,6 +21,7 @@ from loger.encoder.protocol import AdditiveEncoder, Encoder
 from loger.errors import LogerError, UnknownNameError
 from loger.explain.reasoned import PathReasoner
 from loger.graph import INTERACTION, KnowledgeGraph, Pairs, whole
+from loger.graph.arrays import Ids
 from loger.graph.catalogue import Catalogue
 from loger.graph.checks import MAX_RELATIONS, check_size
 from loger.graph.edits import (
@@ -40,8 +40,6 @@ from loger.ranking.ranker import Ranker
 from loger.rules import Rule, RuleSet
 from loger.tables.changes import Changes, Fold, Placed, placed
 from loger.updates.newcomers import with_newcomers
-
-Ints = NDArray[np.int64]
 
 
 def updates_of(fitted: Fitted) -> Updates:
@@ -158,7 +156,7 @@ def _present_interactions(ranker: Ranker, less: Changes) -> Changes:
     return replace(less, interactions=rows.filter(np.array(there, dtype=bool)))
 
 
-def _to_remove(ranker: Ranker, changes: Changes) -> tuple[Pairs, tuple[Ints, Ints, Ints]]:
+def _to_remove(ranker: Ranker, changes: Changes) -> tuple[Pairs, tuple[Ids, Ids, Ids]]:
     """What stays held out when interactions go, and the facts of the graph that go."""
     graph = whole(ranker.graph)
     rows = changes.interactions.with_columns(time=0)
@@ -209,7 +207,7 @@ def _rebuilt(
     )
 
 
-def _places_of_items(before: KnowledgeGraph, moved: Renumbered) -> Ints:
+def _places_of_items(before: KnowledgeGraph, moved: Renumbered) -> Ids:
     """The new number of each item among items, -1 where it is gone."""
     first, n = before.n_users, before.n_items
     places = moved.entities[first : first + n]
@@ -268,7 +266,7 @@ def _encoder(encoder: Encoder, before: KnowledgeGraph, moved: Renumbered) -> Enc
     )
 
 
-def _renamed(rule: Rule, relations: Ints) -> Rule:
+def _renamed(rule: Rule, relations: Ids) -> Rule:
     """A rule by the new numbers of its relations."""
     return replace(rule, relations=tuple(int(relations[r]) for r in rule.relations))
 

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from loger.errors import LogerError
+from loger.graph.arrays import Doubles
 from loger.updates.events import EventStore
 
 DIGITS = 4
@@ -130,7 +131,6 @@ Z = 1.959963984540054
 Counts = NDArray[np.int64]
 Interval = tuple[float, float, float]
 """An estimate, and the ends of its 95 % interval."""
-Doubles = NDArray[np.float64]
 MIN_SHOWN = 20
 """Groups that were shown less often are left out."""
 

@@ -16,10 +16,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from loger.encoder.cold_start import by_neighbours, neighbours
 from loger.graph import INTERACTION, KnowledgeGraph, whole
+from loger.graph.arrays import Doubles
 from loger.graph.edits import Learned, with_expected
 from loger.logic.mln import Logic, additive
 from loger.ranking.ranker import Ranker, blocks, sampled
@@ -28,7 +28,6 @@ from loger.rules import RuleSet
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-Doubles = NDArray[np.float64]
 USERS = 200
 """Users over whom appeal is averaged, at most."""
 

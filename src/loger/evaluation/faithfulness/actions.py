@@ -23,13 +23,10 @@ from loger.explain.attribution import explain
 from loger.explain.by_action import ENOUGH, MAX_SHOWN
 from loger.explain.questions import RIVALS, above, fewest_removals
 from loger.graph import history
+from loger.graph.arrays import Doubles, Ints
 from loger.metrics import faithfulness as measures
-from loger.metrics.faithfulness import Values, lead, mean_of_known, rank
+from loger.metrics.faithfulness import lead, mean_of_known, rank
 from loger.ranking.ranker import Ranker
-
-Ids = NDArray[np.integer]
-"""Users or items, one of each pair."""
-
 
 # ── a user's list with some actions and without them ──────────────────────────────────
 
@@ -38,9 +35,9 @@ Ids = NDArray[np.integer]
 class Contributions:
     """What a user's actions are said to give some items."""
 
-    leads: Values  # [items]
-    actions: Values  # [interactions, items], in the order of the history
-    facts: Values  # [facts, items]: facts about the user that no interaction takes with it
+    leads: Doubles  # [items]
+    actions: Doubles  # [interactions, items], in the order of the history
+    facts: Doubles  # [facts, items]: facts about the user that no interaction takes with it
 
 
 @runtime_checkable
@@ -55,7 +52,7 @@ class Acts(Protocol):
         """What each of the user's actions gives each item."""
         ...
 
-    def rescore(self, user: int, removed: Sequence[int]) -> Values:
+    def rescore(self, user: int, removed: Sequence[int]) -> Doubles:
         """Scores of all items as if the user did not have some items, all else as learned."""
         ...
 
@@ -65,9 +62,9 @@ class Scenes:
 
     def __init__(self, acts: Acts, user: int) -> None:
         self.acts, self.user, self.owned = acts, user, acts.history(user)
-        self._scores: dict[frozenset[int], Values] = {}
+        self._scores: dict[frozenset[int], Doubles] = {}
 
-    def scores(self, gone: frozenset[int]) -> Values:
+    def scores(self, gone: frozenset[int]) -> Doubles:
         """The scores without actions, by place in the history."""
         if gone not in self._scores:
             removed = self.owned[sorted(gone)].tolist()
@@ -90,7 +87,7 @@ class Scenes:
         return [int(v) for v in order if s[v] > -np.inf]
 
 
-def shown_actions(given: Values) -> list[int]:
+def shown_actions(given: Doubles) -> list[int]:
     """The actions that are shown as reasons, by place: until they carry 80 % of what actions give,
     at most five, and none that speaks against the item."""
     order = [a for a in measures.by_contribution(given) if given[a] > 0][:MAX_SHOWN]
@@ -173,7 +170,7 @@ class NamedReason(NamedTuple):
 class NamesReasons(Protocol):
     """A recommender that can say what speaks for any item."""
 
-    def reasons(self, users: Ids, items: Ids) -> Sequence[Sequence[NamedReason]]:
+    def reasons(self, users: Ints, items: Ints) -> Sequence[Sequence[NamedReason]]:
         """For each pair the user's edges, the largest contribution first."""
         ...
 
@@ -206,17 +203,17 @@ class LogerActions:
         np.add.at(actions, np.searchsorted(owned, origins[from_actions]), facts[from_actions])
         return Contributions(leads, actions, np.delete(facts, from_actions, axis=0))
 
-    def reasons(self, users: Ids, items: Ids) -> list[list[NamedReason]]:
+    def reasons(self, users: Ints, items: Ints) -> list[list[NamedReason]]:
         """All reasons of each pair."""
         return [
             [NamedReason(r.relation, r.entity, r.total, r.confidence) for r in why.reasons]
             for why in explain(self.ranker, users, items, 0)
         ]
 
-    def rescore(self, user: int, removed: Sequence[int]) -> Values:
+    def rescore(self, user: int, removed: Sequence[int]) -> Doubles:
         """S of all items for the user without some interactions."""
         viewed = self.ranker.user_view(user, remove=removed) if len(removed) else self.ranker
-        scores: Values = viewed.scores([user], observed=False).total[0].astype(np.float64)
+        scores: Doubles = viewed.scores([user], observed=False).total[0].astype(np.float64)
         return scores
 
 
@@ -240,7 +237,7 @@ class RandomReasons:
             dealt[:, column] = rng.permutation(dealt[:, column])
         return Contributions(own.leads, dealt, own.facts)
 
-    def rescore(self, user: int, removed: Sequence[int]) -> Values:
+    def rescore(self, user: int, removed: Sequence[int]) -> Doubles:
         """The scores of the recommender itself."""
         return self.true.rescore(user, removed)
 
@@ -252,7 +249,7 @@ class _Shared(NamedTuple):
 
 def by_actions(
     acts: Acts, users: NDArray[np.int64], config: FaithfulnessConfig, engine: Engine
-) -> dict[str, Values]:
+) -> dict[str, Doubles]:
     """All measures over actions, one value per user and line."""
     blocks = [int(user) for user in users]
     rows = list(engine.map("measuring faithfulness", _of_user, blocks, _Shared(acts, config)))

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from loger.engine import Engine
-from loger.evaluation.faithfulness.actions import Ids
 from loger.evaluation.faithfulness.report import FaithfulnessConfig
 from loger.graph import INTERACTION, Graph, KnowledgeGraph, Path
+from loger.graph.arrays import Doubles, Ints
 from loger.metrics import faithfulness as measures
-from loger.metrics.faithfulness import Edge, Values
+from loger.metrics.faithfulness import Edge
 from loger.reasoner.search import random_paths
 from loger.recommender import ExplainedItem, Explains
 from loger.rules import RuleSet
@@ -46,7 +46,7 @@ def deletions(
     rescore: Rescore,
     config: FaithfulnessConfig,
     engine: Engine,
-) -> dict[str, Values]:
+) -> dict[str, Doubles]:
     """Delete what was shown, and what was not, and see what becomes of the items."""
     blocks = [(int(user), own) for user, own in zip(users, shown, strict=True)]
     shared = _Deleting(graph, rules, rescore, config)
@@ -179,7 +179,7 @@ class RandomPaths:
             out += random_paths(self.graph, self.rules, user, [item], n, rng)
         return out
 
-    def explain_paths(self, users: Ids, items: Ids, n: int) -> list[tuple[Path, ...]]:
+    def explain_paths(self, users: Ints, items: Ints, n: int) -> list[tuple[Path, ...]]:
         """Random paths of any pairs."""
         pairs = zip(users.tolist(), items.tolist(), strict=True)
         return [self.paths_of(user, [item], n)[0] for user, item in pairs]

@@ -19,15 +19,16 @@ from loger.data.demo import Demo
 from loger.data.splits import Split
 from loger.engine import Engine, LocalEngine, Progress, silent
 from loger.errors import LogerError
-from loger.evaluation.faithfulness.actions import Acts, Ids, LogerActions, by_actions
+from loger.evaluation.faithfulness.actions import Acts, LogerActions, by_actions
 from loger.evaluation.faithfulness.deletion import Rescore, deletions
 from loger.evaluation.faithfulness.planted import recovered
 from loger.evaluation.faithfulness.report import FaithfulnessConfig, FaithfulnessReport
 from loger.explain.attribution import explain
 from loger.graph import KnowledgeGraph, Path, whole
+from loger.graph.arrays import Doubles, Ints
 from loger.grounding import ground
 from loger.metrics import faithfulness as measures
-from loger.metrics.faithfulness import Edge, Values
+from loger.metrics.faithfulness import Edge
 from loger.model import LOGER
 from loger.ranking.ranker import Ranker
 from loger.recommender import ExplainedItem, Explains
@@ -48,7 +49,7 @@ class Probes:
     """(user, items) → for each the contributions shown and the logit they should add up to."""
     permuted: Explains | None = None
     """The same recommender with its rule weights permuted."""
-    explain: Callable[[Ids, Ids, int], Sequence[Sequence[Path]]] | None = None
+    explain: Callable[[Ints, Ints, int], Sequence[Sequence[Path]]] | None = None
     """(users, items, n) → the best n paths of each pair, for planted reasons."""
     demo: Demo | None = None
     """The planted data, where the truth is known."""
@@ -182,7 +183,7 @@ def _divergences(
     rules: RuleSet,
     probes: Probes,
     config: FaithfulnessConfig,
-) -> dict[str, Values]:
+) -> dict[str, Doubles]:
     """JS_f and JS_w with what they are to be held against."""
     floor, even, sample = (np.random.default_rng([config.seed, 0x15, k]) for k in range(3))
     strays = np.zeros((len(counts), 1), dtype=np.int64)
@@ -211,7 +212,7 @@ def _divergences(
     }
 
 
-def _with_pathless(shares: Values, pathless: NDArray[np.bool_]) -> Values:
+def _with_pathless(shares: Doubles, pathless: NDArray[np.bool_]) -> Doubles:
     """Distributions in which users who were shown nothing have all of it outside the rules, where
     history never is: their divergence is 1, so that silence does not pass for faithfulness."""
     out = shares.copy()
@@ -225,7 +226,7 @@ def _of_paths(
     graph: KnowledgeGraph,
     rules: RuleSet,
     probes: Probes,
-) -> dict[str, Values]:
+) -> dict[str, Doubles]:
     """What can be said of the paths without scoring anew."""
     sequences = {rule.relations for rule in rules}
     valid, along, errors = [], [], []
@@ -263,7 +264,7 @@ def loger_probes(model: LOGER, demo: Demo | None = None, seed: int = 0) -> Probe
             for r in records
         ]
 
-    def paths(users: Ids, items: Ids, n: int) -> list[tuple[Path, ...]]:
+    def paths(users: Ints, items: Ints, n: int) -> list[tuple[Path, ...]]:
         return [record.explained().paths for record in explain(ranker, users, items, n)]
 
     return Probes(

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from loger.data.demo import Demo
 from loger.data.splits import Part, Split
-from loger.evaluation.faithfulness.actions import Acts, Ids, NamedReason, NamesReasons
+from loger.evaluation.faithfulness.actions import Acts, NamedReason, NamesReasons
 from loger.graph import KnowledgeGraph, Path
+from loger.graph.arrays import Doubles, Ints
 from loger.grounding import paths
 from loger.metrics import faithfulness as measures
-from loger.metrics.faithfulness import Values
 from loger.rules import RuleSet
 
 
@@ -58,10 +58,10 @@ def recovered(
     split: Split,
     rules: RuleSet,
     graph: KnowledgeGraph,
-    explain: Callable[[Ids, Ids, int], Sequence[Sequence[Path]]],
+    explain: Callable[[Ints, Ints, int], Sequence[Sequence[Path]]],
     acts: Acts | None,
     n_paths: int,
-) -> dict[str, Values]:
+) -> dict[str, Doubles]:
     """Whether planted reasons are found again; one value per purchase, or per reason."""
     users, items, causes = planted_cases(demo, split, rules, graph=graph)
     found = measures.reason_recovery(explain(users, items, n_paths), causes)
@@ -81,7 +81,7 @@ def recovered(
     return out | _reliability(told, causes, untold)
 
 
-def _uncaused(demo: Demo, split: Split) -> tuple[Ids, Ids]:
+def _uncaused(demo: Demo, split: Split) -> tuple[Ints, Ints]:
     """Users and items of test purchases without a cause."""
     rows = split.test[demo.causes[split.test] < 0]
     events = split.dataset.interactions
@@ -90,7 +90,7 @@ def _uncaused(demo: Demo, split: Split) -> tuple[Ids, Ids]:
 
 def _actions(
     told: Sequence[Sequence[NamedReason]], causes: Sequence[Path], leading: Sequence[set[int]]
-) -> dict[str, Values]:
+) -> dict[str, Doubles]:
     """Whether the first reason is an action that the rule leads from, and whether the very one."""
     any_of, very = np.zeros(len(causes)), np.zeros(len(causes))
     for k, (reasons, cause) in enumerate(zip(told, causes, strict=True)):
@@ -108,7 +108,7 @@ def _reliability(
     told: Sequence[Sequence[NamedReason]],
     causes: Sequence[Path],
     untold: Sequence[Sequence[NamedReason]],
-) -> dict[str, Values]:
+) -> dict[str, Doubles]:
     """How often reasons are right that are said to be so likely, over all purchases; and that carry
     such a share of what speaks for a purchase, over those that have a cause."""
     speaking = [[r for r in own if r.contribution > 0] for own in (*told, *untold)]

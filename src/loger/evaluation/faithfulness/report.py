@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from loger.errors import UnknownNameError
-from loger.metrics.faithfulness import Prediction, Values
+from loger.graph.arrays import Doubles
+from loger.metrics.faithfulness import Prediction
 from loger.metrics.report import resampled_means
 
 LINES: dict[str, str] = {
@@ -129,7 +130,7 @@ class FaithfulnessReport:
     dataset: str
     n_users: int
     config: FaithfulnessConfig
-    values: Mapping[str, Values]
+    values: Mapping[str, Doubles]
     """By line, one value per user (or per case); NaN where it is not defined."""
 
     def __getitem__(self, line: str) -> Mean | None:
@@ -161,7 +162,7 @@ class FaithfulnessReport:
         r2 = covariance**2 / (variance * predicted) if scaled else 1 - error / variance
         return self._interval(float(r2[0]), r2[1:], len(sums))
 
-    def _interval(self, mean: float, resampled: Values, users: int) -> Mean:
+    def _interval(self, mean: float, resampled: Doubles, users: int) -> Mean:
         tail = (1 - LEVEL) / 2
         low, high = np.quantile(resampled, [tail, 1 - tail])
         return Mean(mean, float(low), float(high), users)
