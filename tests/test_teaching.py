@@ -19,11 +19,11 @@ from loger.learning.listwise import (
     SPREAD,
     Lists,
     best_teacher_weight,
-    left_out,
+    cross_validated,
     temperature,
 )
 from loger.learning.mstep import candidate_pool, listwise_settings
-from loger.learning.tune import drop_derived_rules_if_harmful, left_out_ndcg, tuned
+from loger.learning.tune import cross_validated_ndcg, drop_derived_rules_if_harmful, tuned
 from loger.logic.mln import hit_weights
 from small import Table, held_out_pairs, problem, small_graph, some_rules
 
@@ -87,7 +87,7 @@ def test_users_are_left_out_of_what_they_are_to_tell(monkeypatch):
     labels, n = question.lists, len(question.lists)
     lessons, told = (
         parts(taught, np.ones(len(taught))),
-        left_out(question, taught, (300.0, 3.0), Lists.per_user_log_likelihood),
+        cross_validated(question, taught, (300.0, 3.0), Lists.per_user_log_likelihood),
     )
     for k in range(3):
         new = np.arange(n) % 3 == k
@@ -109,7 +109,7 @@ def test_users_are_left_out_of_what_they_are_to_tell(monkeypatch):
 def test_strengths_count_as_much_as_they_make_labels_left_out_likely(monkeypatch, told, chosen):
     question, taught, _ = asked(problem(teacher=None))
     three = question.lists.of_users(np.arange(len(question.lists)) < 3)
-    monkeypatch.setattr(listwise, "left_out", lambda *_: np.array(told, dtype=float))
+    monkeypatch.setattr(listwise, "cross_validated", lambda *_: np.array(told, dtype=float))
     found = best_teacher_weight(replace(question, lists=three), taught)
     assert found == pytest.approx(chosen, abs=0.01)
 
@@ -160,7 +160,7 @@ def test_enough_users_with_labels_are_asked_and_they_come_from_everywhere(monkey
         sizes.append((len(question.lists), len(taught), question.lists.columns.shape[0]))
         return np.zeros((4, 4))
 
-    monkeypatch.setattr(listwise, "left_out", seen)
+    monkeypatch.setattr(listwise, "cross_validated", seen)
     best_teacher_weight(question, taught)
     places = np.arange(4) * len(lists) // 4
     assert sizes == [(4, 3, np.diff(lists.starts)[places].sum())]
@@ -194,7 +194,7 @@ def test_where_labels_are_few_all_users_teach_and_those_left_out_choose():
     assert em.few and len(em.fit_users) == 26 and not len(em.dev_users)
     chosen, first, tried = tuned(few, config, {"popular": (0.0, 0.5)})
     plain, discounted = (
-        left_out_ndcg(em.with_walk(replace(config.walk, popular=x))) for x in (0.0, 0.5)
+        cross_validated_ndcg(em.with_walk(replace(config.walk, popular=x))) for x in (0.0, 0.5)
     )
     rng = np.random.default_rng(7)
     draws = rng.integers(len(plain), size=(4000, len(plain)))

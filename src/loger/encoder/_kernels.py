@@ -68,7 +68,7 @@ def _through(x, y, gamma, x_lengths, y_lengths, slope, out):  # type: ignore[no-
 
 
 @kernel
-def fill_bags(items, starts, entities, taken, left_out, draws, turns):  # type: ignore[no-untyped-def]
+def fill_bags(items, starts, entities, taken, excluded, draws, turns):  # type: ignore[no-untyped-def]
     """The rows of all bags, where each begins, whose each is and with what weight it counts.
 
     Where fewer than all of a history are ``taken``, these are different ones, each place with the
@@ -92,7 +92,7 @@ def fill_bags(items, starts, entities, taken, left_out, draws, turns):  # type: 
             place -= n if place >= n else 0
             read, lo = read + 1, hi
             row = items[first + place]
-            if len(left_out) == 0 or row != left_out[k]:
+            if len(excluded) == 0 or row != excluded[k]:
                 rows[held], owners[held] = row, k
                 held += 1
         for p in range(begins[k], held):

@@ -198,8 +198,8 @@ class Training:
         a GPU need not be waited for."""
         config, r = self.config, batch.relation
         table, shift = self.entities.table, self.relations.table[r]
-        left_out = batch.sought if r == INTERACTION else None
-        given = self._histories.bags(batch.given, left_out, MAX_HISTORY, rng)
+        excluded = batch.sought if r == INTERACTION else None
+        given = self._histories.bags(batch.given, excluded, MAX_HISTORY, rng)
         rows, candidates, positive, own = self._candidates(batch)
         x = (
             given.part(own).sum(table).view(*positive.shape, config.dimension)
@@ -470,13 +470,13 @@ class Histories:
     def bags(
         self,
         entities: NDArray[np.int64],
-        left_out: NDArray[np.int64] | None = None,
+        excluded: NDArray[np.int64] | None = None,
         longest: int | None = None,
         rng: np.random.Generator | None = None,
     ) -> Bags:
         """The bags of entities that are either all users or none.
 
-        ``left_out`` names for each an item that does not count; a history of more than
+        ``excluded`` names for each an item that does not count; a history of more than
         ``longest`` items is represented by so many of them, drawn by ``rng`` before any is read:
         however long it is, it costs no more than these.
         """
@@ -488,6 +488,6 @@ class Histories:
         if longest is not None and (sizes > longest).any():
             assert rng is not None
             draws, turns = rng.random(parts), rng.random(len(sizes))
-        none = np.empty(0, np.int64) if left_out is None else left_out
+        none = np.empty(0, np.int64) if excluded is None else excluded
         filled = fill_bags(self.items, self.starts, entities, taken, none, draws, turns)
         return Bags(*(torch.from_numpy(x).to(self.device) for x in filled))

@@ -225,12 +225,12 @@ def best_teacher_weight(objective: Listwise, taught: Lists) -> float:
     if len(labels) < 2 or not len(labels.hits):
         return DEFAULT_TEACHER_WEIGHT
     fewer, some = replace(objective, lists=labels), _some(taught, ENOUGH_TAUGHT)
-    likely = left_out(fewer, some, TEACHER_WEIGHTS, _log_likelihoods).sum(1)
+    likely = cross_validated(fewer, some, TEACHER_WEIGHTS, _log_likelihoods).sum(1)
     shares = np.exp(likely - likely.max())
     return float(np.exp(shares @ np.log(TEACHER_WEIGHTS) / shares.sum()))
 
 
-def left_out(
+def cross_validated(
     objective: Listwise,
     taught: Lists | None,
     teacher_weights: Sequence[float],
@@ -298,10 +298,10 @@ class ListwiseSettings:
         taught = self._taught(pool)
         return 0.0 if taught is None else best_teacher_weight(self._labels(pool), taught)
 
-    def left_out(self, pool: Pool) -> Doubles:
+    def cross_validated_ndcg(self, pool: Pool) -> Doubles:
         """NDCG of each user with a hit among the candidates, by the weights that others' teach."""
         labels, taught = self._labels(pool), self._taught(pool)
-        each: Doubles = left_out(labels, taught, (pool.teacher,), Lists.ndcg)[0]
+        each: Doubles = cross_validated(labels, taught, (pool.teacher,), Lists.ndcg)[0]
         return each
 
     def _labels(self, pool: Pool) -> Listwise:

@@ -81,7 +81,7 @@ def _tuned_by_folds(
     tried = list[Tried]()
     for name, values in tune.items():
         others = [_other(problem, best, with_setting(best.config, name, v)) for v in values]
-        shares = _shares([left_out_ndcg(em) for em in others])
+        shares = _shares([cross_validated_ndcg(em) for em in others])
         tried += [(name, v, float(share)) for v, share in zip(values, shares, strict=True)]
         likeliest = others[int(shares.argmax())]
         if all(replace(em.config, walk=best.config.walk) == best.config for em in others):
@@ -107,7 +107,11 @@ def drop_derived_rules_if_harmful(em: EM, first: FittedLogic) -> tuple[FittedLog
     derived = np.array([rule.derived for rule in first.logic.rules])
     if not derived.any() or derived.all() or not (em.few or len(em.dev_users)):
         return first, []
-    worth = _shares([left_out_ndcg(em), left_out_ndcg(em, derived=False)]) if em.few else None
+    worth = (
+        _shares([cross_validated_ndcg(em), cross_validated_ndcg(em, derived=False)])
+        if em.few
+        else None
+    )
     if worth is not None and worth[0] >= worth[1]:
         return first, _of_derived(*worth.tolist())
     logic = replace(first.logic, weights=np.where(derived, 0.0, first.logic.weights))
@@ -125,11 +129,11 @@ def drop_derived_rules_if_harmful(em: EM, first: FittedLogic) -> tuple[FittedLog
     return replace(plain, trace=(Round(0, before, bound, 0, 0, ndcg, recall),)), tried
 
 
-def left_out_ndcg(em: EM, derived: bool = True) -> Doubles:
+def cross_validated_ndcg(em: EM, derived: bool = True) -> Doubles:
     """NDCG of users with labels by what those of others teach, with or without rules over derived
     relations: where labels are few, settings are compared by it; [users with hits]."""
     pool = _pool(em, derived)
-    return listwise_settings(em, pool, None)[0].left_out(pool)
+    return listwise_settings(em, pool, None)[0].cross_validated_ndcg(pool)
 
 
 def _pool(em: EM, derived: bool) -> Pool:
