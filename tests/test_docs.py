@@ -314,6 +314,19 @@ def test_every_module_of_the_api_page_exists_and_is_named_once() -> None:
     assert set(shown) <= {*MODULES, "loger"}
 
 
+def test_the_api_page_lists_the_front_door_and_only_what_exists_and_is_documented() -> None:
+    import loger
+
+    text = (DOCS / "reference" / "python.md").read_text(encoding="utf-8")
+    sections = re.findall(r"automodule:: (loger[\w.]*)\n +:members: *([\w, ]*)\n", text)
+    listed = {name: home for home, names in sections for name in re.findall(r"\w+", names)}
+    for name, home in listed.items():
+        assert getattr(import_module(home), name).__doc__, f"{home}.{name}"
+    assert {*loger.__all__} - {*listed} == {"baselines", "LogerError"}  # a package; all of errors
+    door = text.split("`import loger` offers", 1)[1].split(".", 1)[0]
+    assert re.findall(r"`(\w+)`", door) and {*re.findall(r"`(\w+)`", door)} == {*loger.__all__}
+
+
 def test_the_architecture_page_has_the_layers_that_are_held() -> None:
     from test_project import LAYERS
 

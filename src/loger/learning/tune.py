@@ -107,11 +107,9 @@ def drop_derived_rules_if_harmful(em: EM, first: FittedLogic) -> tuple[FittedLog
     derived = np.array([rule.derived for rule in first.logic.rules])
     if not derived.any() or derived.all() or not (em.few or len(em.dev_users)):
         return first, []
-    worth = (
-        _shares([cross_validated_ndcg(em), cross_validated_ndcg(em, derived=False)])
-        if em.few
-        else None
-    )
+    worth = None
+    if em.few:
+        worth = _shares([cross_validated_ndcg(em, derived=each) for each in (True, False)])
     if worth is not None and worth[0] >= worth[1]:
         return first, _of_derived(*worth.tolist())
     logic = replace(first.logic, weights=np.where(derived, 0.0, first.logic.weights))
