@@ -89,7 +89,7 @@ class LOGERConfig:
         return replace(paper, em=em, encoder=encoder)
 
     def seeded(self) -> LOGERConfig:
-        """The settings with each stage's seed from the one above."""
+        """The settings with each stage's seed taken from ``seed``."""
         return replace(
             self,
             mining=replace(self.mining, seed=self.seed),
@@ -100,7 +100,7 @@ class LOGERConfig:
 
     @property
     def sample(self) -> tuple[int, int] | None:
-        """How the graph that rules are grounded in is sampled: nodes and seed."""
+        """How the graph is sampled for grounding rules: nodes and seed."""
         return None if self.sample_nodes is None else (self.sample_nodes, self.seed)
 
 

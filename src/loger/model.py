@@ -71,10 +71,10 @@ SOME_PAIRS = 1_000
 class LOGER(Recommender):
     """Recommendations with the rules and paths that make up their scores.
 
-    ``LOGER()`` is the best we know, ``LOGER(LOGERConfig.paper())`` the paper. ``encoder`` makes
-    another encoder than TransE: ``LOGER(encoder=lambda: KGE("RotatE"))``. ``seed``
-    overrides the setting of that name. ``engine`` says where the work runs: an engine, or the
-    name of one, such as "ray" (docs/how-to/scale-out.md).
+    ``LOGER()`` uses the best settings we know, ``LOGER(LOGERConfig.paper())`` the paper's.
+    ``encoder`` creates another encoder than TransE: ``LOGER(encoder=lambda: KGE("RotatE"))``.
+    ``seed`` overrides the setting of that name. ``engine`` says where the work runs: an engine, or
+    the name of one, such as "ray" (docs/how-to/scale-out.md).
     """
 
     learns_from_validation = True
@@ -144,17 +144,18 @@ class LOGER(Recommender):
 
     @property
     def is_fitted(self) -> bool:
-        """Whether there is something to recommend by."""
+        """Whether the model has been fitted."""
         return "ranker_" in vars(self)
 
     # ── settings, as search tools ask for them ──────────────────────────────────────────
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """What the model was made with; with ``deep`` also every setting, as ``em__rounds``."""
+        """The model's arguments; with ``deep`` also every setting, such as ``em__rounds``."""
         return self._given | (flat(self.config) if deep else {})
 
     def set_params(self, **params: Any) -> Self:
-        """The same model, not fitted, with other arguments or settings: ``em__rounds=3``."""
+        """The same model, not fitted, with other arguments or settings, such as
+        ``em__rounds=3``."""
         given = self._given | {k: v for k, v in params.items() if k in self._given}
         names = {k: v for k, v in params.items() if k not in self._given}
         if names:
@@ -164,7 +165,7 @@ class LOGER(Recommender):
         return self
 
     def clone(self) -> LOGER:
-        """A model made as this one was, not fitted."""
+        """An unfitted model with the same arguments."""
         return type(self)(**self._given)
 
     # ── fitting ─────────────────────────────────────────────────────────────────────────
@@ -179,23 +180,23 @@ class LOGER(Recommender):
         checkpoint: Path | None = None,
         progress: Progress | bool | None = None,
     ) -> Self:
-        """Learn a model to use from a data set, or one to test from a split.
+        """Learn from a data set, to use the model, or from a split, to test it.
 
-        Of a data set, each user's latest interactions are held out first: the settings, the rules
-        and their weights are learned from the others and measured (``measured_``). Then the model
-        learns from everything. Of a split, the test part stays unknown, for research: lists may
-        have it, and say that they come from such a model. ``hold_out`` says otherwise: a split is
-        measured and then learned as a whole with False, a data set is left with its test part
-        held out with True.
+        With a data set, loger holds out each user's latest interactions, learns settings, rules and
+        weights from the others, and measures the result (``measured_``). Then it learns from
+        everything. With a split, the test part stays unknown, for research; recommendations can
+        contain held-out items and are marked. ``hold_out`` overrides this: False measures a split
+        and then learns from all of it, True keeps the test part of a data set unknown.
 
         ``tune`` maps settings of ``EMConfig`` or its ``Walk`` to values to try, one setting after
-        another; the default tries recencies, where the data have times, and popularities. The best
-        is taken; where users with labels are few, of exponents of the walk the mean of the values,
-        each as often as it is best. With
-        ``checkpoint`` (a folder) an interrupted fit takes up the encoder where it was. A fit
-        ``warm_from`` a model of an earlier state of the data keeps its settings, rules and weights,
-        and trains its encoder on: that takes a fraction of the time, but finds no new rules.
-        Progress is drawn in a terminal or a notebook; ``progress=False`` shows nothing.
+        another. By default, the fit tries recencies, if the data has times, and popularities. It
+        takes the best value; if few users have labels, exponents of the walk are the mean of the
+        values, each weighted by how often it is best.
+
+        With ``checkpoint`` (a folder), an interrupted fit resumes. A fit that starts ``warm_from``
+        an earlier model keeps its settings, rules and weights and continues training its encoder:
+        that takes a fraction of the time, but finds no new rules. A terminal or notebook shows
+        progress; ``progress=False`` shows none.
         """
         from loger.data.dataset import Dataset
         from loger.data.splits import Split
@@ -215,7 +216,7 @@ class LOGER(Recommender):
         return self
 
     def check_unseen(self, users: NDArray[np.integer], items: NDArray[np.integer]) -> None:
-        """Refuse to be tested on interactions, by number, that the model has learned from."""
+        """Raise an error if the model has learned from these interactions (by number)."""
         graph = whole(self.graph_)
         known = sum(
             graph.has(int(u), INTERACTION, int(v) + graph.n_users)
@@ -261,7 +262,7 @@ class LOGER(Recommender):
 
     @property
     def graph_(self) -> Graph:
-        """All that is known: every interaction but those that were held out to test on."""
+        """Everything the model knows: all interactions except those held out for a test."""
         return self.ranker_.graph
 
     @property
@@ -296,13 +297,13 @@ class LOGER(Recommender):
         return self.graph_.vocabulary.names[first : first + self.graph_.n_items]
 
     def history(self, user: Name) -> pl.DataFrame:
-        """What a user has: item, label and, where they are known, time; the latest first."""
+        """A user's items with label and, if known, time; latest first."""
         from loger.explain import frames
 
         return frames.history_table(self.graph_, self._user(user))
 
     def owned(self, user: Name) -> list[str]:
-        """The names of all that a user is known to have: none of it is ever recommended."""
+        """The names of all items a user is known to have. They are never recommended."""
         names, first = self.graph_.vocabulary.names, self.graph_.n_users
         return [names[first + v] for v in np.unique(history(self.graph_, [self._user(user)])[1])]
 
@@ -325,7 +326,7 @@ class LOGER(Recommender):
         return self.ranker_.score(users)
 
     def top(self, users: ArrayLike, k: int) -> TopItems:
-        """The k best items and their scores of users by number; see ``Ranker.top``."""
+        """The k best items and their scores for users by number; see ``Ranker.top``."""
         return self.ranker_.top(users, k, self.engine)
 
     def recommend(
@@ -345,30 +346,28 @@ class LOGER(Recommender):
         wording: Words = None,
         style: str | None = None,
     ) -> pl.DataFrame:
-        """The k best new items of users by name (of all, if none are named), best first. What a
-        user has is never among them, unless it was held out to test on: the lists of a model that
-        knows less than its data have a column ``held_out``, which says of each item whether the
-        user has it.
+        """The k best new items for users by name (for all users by default), best first.
 
-        ``history`` recommends to someone who isn't among the users, or for a basket: the items
-        they have, the latest last.
+        A user's own items are never recommended, unless they were held out for a test; such a model
+        adds the column ``held_out``. ``history`` recommends to someone who isn't among the users,
+        or for a basket: give their items, latest last.
 
-        With ``explain`` a column ``because`` says the first reason of each, ``reasons`` lists those
-        that are shown, and ``carried`` is their share of the item's lead.
+        With ``explain``, the column ``because`` contains the first reason, ``reasons`` lists those
+        shown, and ``carried`` is the share of the item's lead that they explain.
 
-        ``include`` and ``exclude`` say which items may be recommended: a filter such as
-        ``"genre=jazz AND price<10"`` (``loger.graph.catalogue``) or a list of filters, which must
-        all fit, but of values of one column one (to exclude: none may fit); items by name in a
-        set, series, array or frame with a column ``item``;
-        a mask; or a function of an item's name. ``masks`` gives such sets names, for
-        ``"mask=in-stock AND genre=jazz"``. ``at_most={"has_brand": 2}`` takes no third item of a
-        brand, and ``diversity`` (0 … 1) prefers items that share few facts with those above them;
-        scores stay, and ``rank_by_score`` and ``cost`` say what became of places. ``popularity``
-        (-1 … 1) changes the scores in favour of rare or of popular items.
+        ``include`` and ``exclude`` choose the items that may be recommended: a filter such as
+        ``"genre=jazz AND price<10"`` (``loger.graph.catalogue``); a list of filters, which must all
+        match, except that filters on one column are alternatives; items by name in a set, series,
+        array or frame with a column ``item``; a mask; or a function of an item's name. ``masks``
+        names such sets, for ``"mask=in-stock AND genre=jazz"``.
 
-        ``language`` ("en", "de", "es") and ``wording``, a TOML file or its tables, say in which
-        words reasons are told (``loger.rules.wording``); ``style`` ("tile", "sentence" or "debug")
-        says how much they tell.
+        ``at_most={"has_brand": 2}`` allows two items per brand. ``diversity`` (0 to 1) prefers
+        items that share few facts with those above them. Both leave scores as they are;
+        ``rank_by_score`` and ``cost`` show what changed. ``popularity`` (-1 to 1) changes scores in
+        favour of rare or popular items.
+
+        ``language`` ("en", "de", "es"), ``wording`` (a TOML file or its tables) and ``style``
+        ("tile", "sentence" or "debug") choose the words of reasons (``loger.rules.wording``).
         """
         selection = self.select(include, exclude, diversity, at_most, masks)
         words = wording_of(language, wording, style)
@@ -389,7 +388,7 @@ class LOGER(Recommender):
         at_most: Mapping[str, int] | None = None,
         masks: Mapping[str, Given] | None = None,
     ) -> Selection:
-        """Filters and wishes for variety, as ``recommend`` takes them."""
+        """Filters and variety, as ``recommend`` takes them."""
         return select(
             self.graph_, include, exclude, diversity=diversity, at_most=at_most, masks=masks,
             catalogue=self.catalogue_,
@@ -489,7 +488,7 @@ class LOGER(Recommender):
         explain: bool = False,
         words: Wording = ENGLISH,
     ) -> pl.DataFrame:
-        """As ``recommend``, by a selection made before (``loger.ranking.selection.select``)."""
+        """Like ``recommend``, with a selection made before (``loger.ranking.selection.select``)."""
         from loger.explain import frames
 
         if users is None:
@@ -537,14 +536,14 @@ class LOGER(Recommender):
         wording: Words = None,
         counterfactual: bool = False,
     ) -> Explanation | Reasoned:
-        """Why an item has the score it has for a user: parts that add up, rules, paths.
+        """Why an item has its score for a user: parts that add up, rules and paths.
 
-        With ``counterfactual`` also the fewest interactions without which the item leaves the ten
-        best; ``counterfactual`` of the model asks about lists of other lengths.
+        With ``counterfactual``, the answer also names the fewest interactions without which the
+        item leaves the ten best; call ``counterfactual`` for lists of other lengths.
 
-        ``by="reasoner"`` gives the paths that the paper's reasoner φ finds instead; only a model
+        ``by="reasoner"`` returns the paths that the paper's reasoner φ finds instead; only a model
         with ``explain_by="reasoner"``, such as the preset ``paper``, has one. ``language`` and
-        ``wording`` are as of ``recommend``.
+        ``wording`` are as in ``recommend``.
         """
         u, v, words = self._user(user), self._item(item), wording_of(language, wording)
         if by == "reasoner":
@@ -560,7 +559,7 @@ class LOGER(Recommender):
 
     @property
     def path_reasoner(self) -> PathReasoner:
-        """The path reasoner φ, or an error that says how to get one."""
+        """The path reasoner φ; raises an error if the model has none."""
         if self.reasoner_ is None:
             raise LogerError(
                 "this model has no path reasoner; explain by contributions, or fit with "
@@ -570,8 +569,8 @@ class LOGER(Recommender):
         return self.reasoner_
 
     def explained(self, users: ArrayLike, k: int, paths: int = 1) -> list[list[ExplainedItem]]:
-        """Recommendations with their best paths, by number, for measuring (see ``Explains``): those
-        of the reasoner, if the settings explain by it."""
+        """Recommendations with their best paths, by number, for measuring (see ``Explains``). If
+        the settings explain by the reasoner, the paths are the reasoner's."""
         ranker = self.ranker_
         if self.reasoner_ is not None:
             return self.reasoner_.explained_items(ranker, users, k, paths, self.engine)
@@ -586,7 +585,7 @@ class LOGER(Recommender):
         language: str | None = None,
         wording: Words = None,
     ) -> WhyNot:
-        """What keeps an item out of a user's k best."""
+        """Why an item isn't among a user's k best."""
         words = wording_of(language, wording)
         return WhyNot.of(self.ranker_, self._user(user), self._item(item), k, words)
 
@@ -599,9 +598,9 @@ class LOGER(Recommender):
         language: str | None = None,
         wording: Words = None,
     ) -> Counterfactual:
-        """The fewest interactions without which an item leaves the k best, and what comes instead.
+        """The fewest interactions without which an item leaves the k best, and what replaces it.
 
-        What the user has stays out of the list, removed or not.
+        The user's own items stay out of the list, removed or not.
         """
         found = Counterfactual.of(self.ranker_, self._user(user), self._item(item), k)
         return replace(found, words=wording_of(language, wording))
@@ -613,8 +612,8 @@ class LOGER(Recommender):
         add: Name | Iterable[Name] = (),
         k: int = 10,
     ) -> WhatIf:
-        """The user's k best, had it not had some items or had others; nothing is retrained. A label
-        of what to ``remove`` is looked for among the user's items first."""
+        """The user's k best items if some items were removed from the history or others added;
+        nothing is retrained. loger looks for a label to ``remove`` among the user's items first."""
         u = self._user(user)
         mine = {self.graph_.n_users + int(v) for v in history(self.graph_, np.array([u]))[1]}
         removed = [self._item(x, mine) for x in as_names(remove)]
@@ -636,18 +635,18 @@ class LOGER(Recommender):
     ) -> LOGER:
         """The model with interactions, items, facts and users that came after its fit.
 
-        Each is a file, a frame of polars or pandas, or rows, with the columns of the plain format:
-        user, item and time (where the model knows times), perhaps rating; head, relation, tail
-        and perhaps their types; id and perhaps label, and columns that became relations when the
-        data were built (artist, for has_artist). Tables with the columns of those that the data
-        were built from (``loger.from_tables``, ``loger data build table``) are read as they were.
-        Whatever they name that is not known is new.
-        Nothing is trained: rules need only the facts, and the encoder makes vectors of what is new
-        from what it is linked to. ``updates_.log`` says what each update brought, and rows that
-        were left out (which are also logged as warnings);
-        ``min_rating`` leaves out interactions rated lower (else those below
-        ``lowest_positive``), ``when`` is noted in the log, as is,
-        on up to ``measure`` users, how well the model foresaw what they took.
+        Each argument is a file, a polars or pandas frame, or rows, with the columns of the plain
+        format: user, item, time (if the model knows times) and optionally rating; head, relation,
+        tail and optionally their types; id and optionally label, and columns that became relations
+        when the data was built (artist, for has_artist). Tables with the columns of the original
+        ones (``loger.from_tables``, ``loger data build table``) are read in the same way. Unknown
+        names are new.
+
+        Nothing is trained: rules only need the facts, and the encoder makes vectors of new things
+        from what they are linked to. ``updates_.log`` records what each update brought and which
+        rows were left out (also logged as warnings). ``min_rating`` leaves out lower ratings (by
+        default those below ``lowest_positive``). ``when`` goes into the log. With ``measure``, the
+        log also says how well the model predicted the new interactions of up to that many users.
         """
         from loger.tables.table import read_changes
         from loger.updates.apply import updated
@@ -670,11 +669,11 @@ class LOGER(Recommender):
         facts: object = None,
         when: str | None = None,
     ) -> LOGER:
-        """The model as if some users, items, interactions or facts had never been.
+        """The model as if some users, items, interactions or facts had never existed.
 
-        Nothing of a user is left in a bundle of this model but what the fit learned from all
-        users together: rule weights and vectors of items. ``interactions`` and ``facts`` are
-        tables as ``update`` takes them.
+        A bundle of this model contains nothing about a removed user except what the fit learned
+        from all users together: rule weights and vectors of items. ``interactions`` and ``facts``
+        are tables as in ``update``.
         """
         from loger.tables.changes import read
         from loger.updates.apply import removed
@@ -692,8 +691,8 @@ class LOGER(Recommender):
 
     @property
     def lowest_positive(self) -> float:
-        """The rating from which on what comes after the fit counts for an item: as the fit was
-        told, else the middle of the ratings that it learned from, else 3, of 1 to 5 stars."""
+        """The lowest rating that counts in favour of an item after the fit: as given to the fit,
+        else the middle of the ratings it learned from, else 3 of 5 stars."""
         told = (self.record_ or {}).get("min_rating")
         if told is None:
             told = (self.catalogue_.mapping or {}).get("min_rating")
@@ -705,7 +704,7 @@ class LOGER(Recommender):
         return (low + high) / 2 if low < high else min(low, 3.0)
 
     def refit_due(self) -> list[str]:
-        """Why the model should be fitted again, judged by its updates; nothing, if it need not."""
+        """Why the model should be fitted again, judged by its updates; empty if it needn't be."""
         return [] if self.updates_ is None else due(self.updates_, self.trace_[-1].ndcg)
 
     def _with(self, fitted: Fitted) -> LOGER:
@@ -718,10 +717,10 @@ class LOGER(Recommender):
     def with_interactions(
         self, pairs: Iterable[tuple[Name, Name]], times: Sequence[int] | None = None
     ) -> LOGER:
-        """The model with interactions (user, item) that came later, of known or new users.
+        """The model with later interactions (user, item) of known or new users.
 
-        Nothing is retrained: rules need only the edges, and the encoder makes a user's vector
-        of its items. Items must be known.
+        Nothing is retrained: rules only need the edges, and the encoder makes a user's vector from
+        the user's items. Items must be known.
         """
         named = [(as_name(u), v) for u, v in pairs]
         known = self.graph_.vocabulary.ids("user")
@@ -737,16 +736,16 @@ class LOGER(Recommender):
         return self.with_ranker(self.ranker_.on(graph.plus(users, items, times)))
 
     def with_users(self, names: Sequence[Name]) -> LOGER:
-        """The model with some users more, who have no interactions yet."""
+        """The model with additional users who have no interactions yet."""
         graph = whole(self.graph_).with_users([as_name(name) for name in names])
         return self.with_ranker(self.ranker_.on(graph))
 
     def with_popularity(self, dial: float) -> LOGER:
-        """The model that prefers popular items (dial up to 1) or rare ones (down to -1)."""
+        """The model with a preference for popular items (up to 1) or rare ones (down to -1)."""
         return self.with_ranker(self.ranker_.with_popularity(dial))
 
     def without_rules(self, places: Iterable[int]) -> LOGER:
-        """The model in which some rules, by their place, weigh nothing."""
+        """The model with some rules, by number, switched off."""
         return self.with_ranker(self.ranker_.without_rules(places))
 
     def with_ranker(self, ranker: Ranker) -> LOGER:
@@ -766,15 +765,17 @@ class LOGER(Recommender):
     def save(self, folder: Path | str, *, record: Mapping[str, Any] | None = None) -> None:
         """Write the model as a bundle: a manifest and safetensors.
 
-        What was at the folder before stays until the new bundle is complete. ``record`` says how
-        the model was made; ``loger fit`` gives one, and ``loger evaluate`` holds out by it.
+        The old bundle stays in place until the new one is complete. ``record`` says how the model
+        was made; ``loger fit`` passes one, and ``loger evaluate`` reads it to hold out the same
+        data.
         """
         fitted = self._fitted if record is None else replace(self._fitted, record=record)
         persistence.save(folder, self.name, fitted)
 
     @classmethod
     def load(cls, folder: Path | str, engine: Engine | str | None = None) -> LOGER:
-        """Open what ``save`` wrote; a damaged or foreign bundle is an error that says why."""
+        """Open a bundle that ``save`` wrote; a damaged or foreign bundle raises an error that says
+        why."""
         name, fitted, make_encoder = persistence.load(folder)
         model = cls(fitted.config, encoder=make_encoder, name=name, engine=engine)
         model._take(fitted)

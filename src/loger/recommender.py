@@ -47,8 +47,8 @@ EvaluatedPart = Literal["validation", "test"]
 class Recommender(Protocol):
     """Anything that can be compared: LOGER, a baseline, an adapter to another library.
 
-    A class that inherits from it gets ``learns_from_validation`` and ``is_fitted``; any other
-    class that has all of these members is a recommender too.
+    A class that inherits from it gets ``learns_from_validation`` and ``is_fitted``; any other class
+    with all of these members is a recommender too.
     """
 
     learns_from_validation: ClassVar[bool] = False
@@ -61,30 +61,30 @@ class Recommender(Protocol):
     @property
     def is_fitted(self) -> bool:
         """Whether it can score: by default, whether it has all the state that its class declares
-        with a name that ends in an underscore."""
+        with a name ending in an underscore."""
         declared = [n for c in type(self).__mro__ for n in get_annotations(c) if n.endswith("_")]
         return bool(declared) and all(name in vars(self) for name in declared)
 
     def fit(self, split: Split, *, progress: Progress = silent) -> Self:
         """Learn from ``split.graph`` and ``split.pairs("train")``, and from nothing else.
 
-        ``split.pairs("validation")`` is off limits unless ``learns_from_validation`` is True.
-        The split is left as it was.
+        Don't use ``split.pairs("validation")`` unless ``learns_from_validation`` is True. Don't
+        change the split.
         """
         ...
 
     def score(self, users: ArrayLike) -> Floats:
-        """Scores of all items for a block of users, the higher the better; [users, items].
+        """Scores of all items for a block of users, higher is better; [users, items].
 
-        Who asks leaves a user's training items out, so what they score says nothing. -inf says
-        that an item is not recommended at all. Called from several threads at a time.
+        Callers leave out a user's training items, so their scores don't matter. -inf means that an
+        item is never recommended. Called from several threads at a time.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ExplainedItem:
-    """A recommended item with the paths that a method gives for it, best first."""
+    """A recommended item with the paths that a method shows for it, best first."""
 
     item: int  # numbered from 0 among items
     score: float
@@ -93,7 +93,8 @@ class ExplainedItem:
 
 
 class Explains(Protocol):
-    """A recommender that shows paths: LOGER, PGPR, KGAT, …; what faithfulness is measured on."""
+    """A recommender that shows paths, such as LOGER, PGPR or KGAT; faithfulness is measured on
+    it."""
 
     def explained(self, users: ArrayLike, k: int, paths: int = 1) -> list[list[ExplainedItem]]:
         """For each user the k best items it has no interaction with, best first, each with up
@@ -106,7 +107,7 @@ Fits = TypeVar("Fits", bound=Recommender)
 
 @runtime_checkable
 class ChecksUnseen(Protocol):
-    """A recommender that can say whether it knows what it is to be tested on."""
+    """A recommender that can tell whether it has learned from given test pairs."""
 
     def check_unseen(self, users: NDArray[np.integer], items: NDArray[np.integer]) -> None:
         """Refuse pairs that were learned from: a test on them says nothing."""
@@ -137,10 +138,10 @@ def part_matrix(split: Split, *parts: Part) -> PairMatrix:
 def fit_for(
     recommender: Fits, split: Split, part: EvaluatedPart = "test", *, progress: Progress = silent
 ) -> Fits:
-    """Fit a recommender on all that it may know when it is evaluated on a part.
+    """Fit a recommender on everything it may know when it is evaluated on a part.
 
-    For test that is train and validation: joined to train, or kept apart for a method that
-    learns from validation in a way of its own. For validation it is train.
+    For the test part, that is train and validation: joined, or separate for a method that learns
+    from validation in its own way. For validation, it is train.
     """
     check_part(recommender, part)
     if part == "test" and not recommender.learns_from_validation and len(split.validation):
@@ -149,7 +150,7 @@ def fit_for(
 
 
 def check_part(recommender: Recommender, part: str) -> None:
-    """Refuse to evaluate on validation what has learned from it."""
+    """Raise an error if a method that learns from validation is evaluated on it."""
     if part == "validation" and recommender.learns_from_validation:
         raise LogerError(f"{recommender.name} learns from validation; evaluate it on the test part")
 
@@ -163,10 +164,9 @@ def ranked(
     candidates: PairMatrix | None = None,
     engine: Engine | None = None,
 ) -> NDArray[np.int32]:
-    """The lists of many users, block by block in bounded memory; [users, k] as of ``top_k``.
+    """The lists of many users, block by block in bounded memory; [users, k] as in ``top_k``.
 
-    Items that ``known`` has for a user are left out; with ``candidates`` so are all others
-    that these do not have.
+    Items that ``known`` contains for a user are left out, and with ``candidates`` all others too.
     """
     users = np.asarray(users)
     n_items = known.shape[1]
