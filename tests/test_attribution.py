@@ -362,7 +362,8 @@ def test_a_record_has_names_for_numbers():
     for told, reason in zip(record["reasons"], e.shown, strict=True):
         assert told == {
             "action": reason.action, "total": reason.total, "share": reason.share,
-            "confidence": reason.confidence, "encoder": reason.encoder, "mean": reason.mean,
+            "confidence": reason.confidence, "encoder": reason.encoder,
+            "sequence": reason.sequence, "mean": reason.mean,
             "text": reason.text(),
             "entity": entity(reason.entity, 1), "relation": GRAPH.relation_name(reason.relation),
             "evidence": [
@@ -452,7 +453,7 @@ def test_the_encoder_gives_its_parts_with_the_rankers_recency(monkeypatch):
         asked.append((user, items.tolist(), walk.recency))
         return attribute_user(encoder, graph, user, items, walk, own)
 
-    monkeypatch.setattr("loger.explain.attribution.attribute_user", noting)
+    monkeypatch.setattr("loger.ranking.ranker.attribute_user", noting)
     explain(
         replace(ranker(sums=True), walk=Walk(recency=0.7)), np.array([7, 2, 7]), np.array([1, 2, 3])
     )
@@ -496,7 +497,7 @@ def test_evidence_is_put_into_words_weightiest_first_and_trifles_are_left_out():
 
     def of(total, encoder, *worths):
         parts = tuple(SimpleNamespace(rule=plain, contribution=x, said=said(x)) for x in worths)
-        return Reason("you did it", 0, 1, total, 0.125, 0.5, encoder, 0.0, parts, DEBUG)
+        return Reason("you did it", 0, 1, total, 0.125, 0.5, encoder, 0.0, 0.0, parts, DEBUG)
 
     assert of(4.0, 1.0, 2.0, 0.5, 0.1).text() == f"you did it (12%): by 2.0; {close}; by 0.5"
     assert of(4.0, 0.2, 0.2).evidence_text == f"by 0.2; {close}"

@@ -380,7 +380,7 @@ def test_people_who_took_both_are_counted_once():
         SimpleNamespace(rule=r, contribution=x, said=lambda _, t=text: SimpleNamespace(text=t))
         for r, x, text in told
     ]
-    reason = Reason("you bought ink", 0, 5, 6.0, 0.5, 0.5, 0.0, 0.0, tuple(parts))
+    reason = Reason("you bought ink", 0, 5, 6.0, 0.5, 0.5, 0.0, 0.0, 0.0, tuple(parts))
     assert reason.evidence_text == "24 people bought both it and this; same brand Acme"
 
 

@@ -360,7 +360,7 @@ def test_a_tile_that_tells_the_action_cuts_the_name_and_not_the_sentence(languag
     graph, words = shelf(), wording_of(language, style="tile")
     action = action_sentence(graph, 0, 1, words, BRIEF)
     assert words.line(words.tile("action", action=action)) == expected
-    reason = Reason("", 0, 1, 1.0, 1.0, 1.0, 0.0, 0.0, (), words, brief_action=action)
+    reason = Reason("", 0, 1, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, (), words, brief_action=action)
     assert reason.text() == expected
 
 

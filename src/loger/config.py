@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
+from loger.encoder.sequence import SequenceConfig
 from loger.encoder.transe import TransEConfig
 from loger.errors import LogerError, UnknownNameError
 from loger.grounding import Walk
@@ -25,6 +26,8 @@ class LOGERConfig:
     ``DerivedConfig.none()`` derives none."""
     em: EMConfig = field(default_factory=EMConfig)
     encoder: TransEConfig = field(default_factory=TransEConfig)
+    sequence: SequenceConfig = field(default_factory=SequenceConfig)
+    """What learns the order of interactions, where data have times and validation gains by it."""
     explain_by: Literal["contributions", "reasoner"] = "contributions"
     """How recommendations are explained: by paths, sorted by their contribution to the score, or by
     the paths that the path reasoner finds, which is then trained and saved with the model."""
@@ -95,6 +98,7 @@ class LOGERConfig:
             mining=replace(self.mining, seed=self.seed),
             em=replace(self.em, seed=self.seed),
             encoder=replace(self.encoder, seed=self.seed),
+            sequence=replace(self.sequence, seed=self.seed),
             reasoner=replace(self.reasoner, seed=self.seed),
         )
 

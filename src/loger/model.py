@@ -236,7 +236,11 @@ class LOGER(Recommender):
         for ``ablate_hidden`` and ``encoder_share_curve``, so some users are kept apart to compare
         by, be they few. Fits a new encoder, and only on train."""
         settings = replace((self.config_ if self.is_fitted else self.config).em, many_labels=0)
-        return self._fit(checkpoint, progress).problem(split)(settings)
+        fit = self._fit(checkpoint, progress)
+        em = fit.problem(split)(settings)
+        ordered = self.is_fitted and self.ranker_.sequence is not None
+        sequence = fit.sequence(split, em.encoder) if ordered else None
+        return em if sequence is None else em.with_sequence(sequence)
 
     def _fit(self, checkpoint: Path | None, progress: Progress) -> Fit:
         from loger.learning.fit import Fit

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from loger.baselines import SASRec
-from loger.baselines.sasrec import SASRecConfig, _Network, _read, next_item_loss, padded, pieces
+from loger.baselines.esasrec import ESASRec
+from loger.baselines.sasrec import SASRecConfig, _Network, _read, next_items_loss, padded, pieces
 from loger.data import split
 from loger.data.dataset import Facts, Interactions
 from loger.data.demo import shop
@@ -77,19 +78,38 @@ def test_the_network_equals_its_formula():
     np.testing.assert_allclose(got, slow_states(net, read), rtol=1e-4, atol=1e-5)
 
 
-def test_the_loss_equals_its_formula():
+@pytest.mark.parametrize("targets", [1, 2, 10])
+def test_the_loss_equals_its_formula(targets):
     net, drawn = network(1), np.array([2, 2, 5, 7])
     histories = [[3, 7, 1, 5], [4, 2]]
-    losses = []
+    losses, weights = [], []
     for history in histories:
         states = slow_states(net, history)
-        for t, true in enumerate(history[1:]):
-            among = [true, *(v for v in drawn if v != true)]
-            logits = np.array([states[t] @ net.items.weight[v].tolist() for v in among])
-            losses.append(np.log(np.exp(logits).sum()) - logits[0])
+        for t in range(len(history)):
+            for k, true in enumerate(history[t + 1 : t + 1 + targets], start=1):
+                among = [true, *(v for v in drawn if v != true)]
+                logits = np.array([states[t] @ net.items.weight[v].tolist() for v in among])
+                losses.append(np.log(np.exp(logits).sum()) - logits[0])
+                weights.append(k**-0.5)
     read = torch.tensor([[3, 7, 1, 5], [4, 2, N_ITEMS, N_ITEMS]])
-    got = next_item_loss(net, read, drawn, 0.0)
-    assert got.item() == pytest.approx(np.mean(losses), rel=1e-4)
+    got = next_items_loss(net, read, drawn, 0.0, targets)
+    assert got.item() == pytest.approx(np.average(losses, weights=weights), rel=1e-4)
+
+
+def test_a_gated_block_adds_only_what_its_gates_let_through():
+    torch.manual_seed(0)
+    net = _Network(N_ITEMS, SASRecConfig(dimension=6, heads=2, length=8), gated=True)
+    read = torch.tensor([[3, 7, 1]])
+    with torch.no_grad():
+        before = net(read)
+        for block in net.blocks:
+            for gate in block.gates:
+                gate.weight.zero_()
+                gate.bias.fill_(-1e4)  # shut: what goes in comes out
+        shut = net(read)
+        plain = net.norm(net.items(read) * 6**0.5 + net.places.weight[:3])
+    torch.testing.assert_close(shut, plain)
+    assert not torch.allclose(before, shut)
 
 
 def test_of_a_long_history_only_the_last_interactions_are_read():
@@ -101,7 +121,8 @@ def test_of_a_long_history_only_the_last_interactions_are_read():
     assert (got[1] == 0).all()  # nothing to read
 
 
-def test_it_learns_a_planted_order():
+@pytest.mark.parametrize("kind", [SASRec, ESASRec])
+def test_it_learns_a_planted_order(kind):
     made = shop(users=60, items=60).dataset
     items = (np.arange(60)[:, None] + np.arange(8)) % 60  # everyone goes on by one
     planted = Interactions(
@@ -110,9 +131,12 @@ def test_it_learns_a_planted_order():
         times=np.tile(np.arange(8), 60),
     )
     known = made.facts.sources < 0  # facts that no purchase told of
-    facts = Facts(*(getattr(made.facts, name)[known] for name in Facts.__annotations__))
+    names = ("heads", "relations", "tails", "sources")
+    facts = Facts(*(getattr(made.facts, name)[known] for name in names))
     parts = split(replace(made, interactions=planted, facts=facts), "time", test=0.0)
-    model = SASRec(dimension=16, epochs=40, rate=1e-2, batch=16, dropout=0.0).fit(parts)
+    few = {"targets": 1} if kind is ESASRec else {}
+    settings = {"dimension": 16, "epochs": 40, "rate": 1e-2, "batch": 16, "dropout": 0.0}
+    model = kind(**settings, **few).fit(parts)
     users, following = parts.pairs("validation")
     assert (model.score(users).argmax(axis=1) == following).mean() > 0.9
 

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from loger.baselines.cke import CKE as CKE
     from loger.baselines.ease import EASE as EASE
     from loger.baselines.ease import CollectiveEASE as CollectiveEASE
+    from loger.baselines.esasrec import ESASRec as ESASRec
     from loger.baselines.heteroembed import HeteroEmbed as HeteroEmbed
     from loger.baselines.ials import IALS as IALS
     from loger.baselines.ials import LinearIALS as LinearIALS
@@ -30,6 +31,7 @@ _HOMES = {
     "CKE": "cke",
     "CollectiveEASE": "ease",
     "EASE": "ease",
+    "ESASRec": "esasrec",
     "HeteroEmbed": "heteroembed",
     "IALS": "ials",
     "ItemKNN": "itemknn",

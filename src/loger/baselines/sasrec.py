@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, dropout, scaled_dot_product_attention
+from torch.nn.functional import cross_entropy, dropout, scaled_dot_product_attention, silu
 
 from loger.baselines._shared import Factors, check_cpu, ordered_events
 from loger.data.splits import Split
@@ -40,6 +40,8 @@ class SASRecConfig(TrainerConfig):
     epochs: int = 20
     rate: float = 2e-3
     final_rate: float = 1e-4
+    targets: int = 1
+    """K: from each place the next so many items are to be told; the k-th counts k^-½."""
 
 
 class SASRec(Factors):
@@ -60,12 +62,15 @@ class SASRec(Factors):
     """
 
     name = "SASRec"
+    defaults: ClassVar[SASRecConfig] = SASRecConfig()
+    gated: ClassVar[bool] = False
+    """Whether blocks are those of LiGR."""
     GRID: ClassVar[Mapping[str, Sequence[Any]]] = {"dropout": (0.2, 0.4), "epochs": (10, 20)}
 
     def __init__(self, **settings: Any) -> None:
-        self.config = c = overridden(SASRecConfig(), settings)
+        self.config = c = overridden(self.defaults, settings)
         check_cpu(self.name, c.device)
-        check_numbers(c, dimension=1, blocks=1, heads=1, length=1, batch=1, epochs=1)
+        check_numbers(c, dimension=1, blocks=1, heads=1, length=1, batch=1, epochs=1, targets=1)
         if c.dimension % c.heads or not 0 <= c.dropout < 1:
             raise LogerError(
                 "dimension must be a multiple of heads and dropout in [0, 1); got "
@@ -81,7 +86,7 @@ class SASRec(Factors):
         rng = np.random.default_rng([c.seed, 0x5A5])
         with torch.random.fork_rng(devices=[]), one_thread():
             torch.manual_seed(int(rng.integers(1 << 62)))
-            network = _Network(split.dataset.n_items, c)
+            network = _Network(split.dataset.n_items, c, self.gated)
             self._learn(network, items, pieces(ends, c.length + 1), rng, progress)
             self.users_ = _read(network, items, ends, c)
         self.items_ = network.items.weight.detach().numpy()[:-1]
@@ -108,7 +113,7 @@ class SASRec(Factors):
                 drawn = np.arange(n_items)
                 if n_items > NEGATIVES:
                     drawn = rng.integers(n_items, size=NEGATIVES)
-                loss = next_item_loss(network, read, drawn, c.dropout)
+                loss = next_items_loss(network, read, drawn, c.dropout, c.targets)
                 adam.zero_grad()
                 loss.backward()  # type: ignore[no-untyped-call]
                 adam.step()
@@ -161,7 +166,7 @@ def padded(items: Ids, starts: Ids, stops: Ids, filler: int) -> Tensor:
 class _Network(nn.Module):
     """What is learned. The vector behind the last item fills histories up and stays 0."""
 
-    def __init__(self, n_items: int, config: SASRecConfig) -> None:
+    def __init__(self, n_items: int, config: SASRecConfig, gated: bool = False) -> None:
         super().__init__()
         d = config.dimension
         self.items = nn.Embedding(n_items + 1, d, padding_idx=n_items)
@@ -170,7 +175,8 @@ class _Network(nn.Module):
             nn.init.normal_(table.weight, std=0.02)
         with torch.no_grad():
             self.items.weight[n_items] = 0
-        self.blocks = nn.ModuleList(_Block(d, config.heads) for _ in range(config.blocks))
+        kind = _GatedBlock if gated else _Block
+        self.blocks = nn.ModuleList(kind(d, config.heads) for _ in range(config.blocks))
         self.norm = nn.LayerNorm(d)
 
     def forward(self, read: Tensor, share: float = 0.0) -> Tensor:
@@ -195,29 +201,59 @@ class _Block(nn.Module):
 
     def forward(self, x: Tensor, share: float) -> Tensor:
         """What comes out of the block; [rows, places, d]."""
+        x = x + dropout(self._attended(x), share)
+        inner = torch.relu(self.wide(self.norms[1](x)))
+        out: Tensor = x + dropout(self.narrow(inner), share)
+        return out
+
+    def _attended(self, x: Tensor) -> Tensor:
+        """What attention makes of what came before; [rows, places, d]."""
         n, t, d = x.shape
         mixed = self.mixed(self.norms[0](x)).view(n, t, 3, self.heads, d // self.heads)
         q, k, v = mixed.permute(2, 0, 3, 1, 4)  # [rows, heads, places, d / heads] each
         # What fills up stands behind what is there, so causal attention never sees it.
         seen = scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + dropout(self.out(seen.transpose(1, 2).reshape(n, t, d)), share)
-        inner = torch.relu(self.wide(self.norms[1](x)))
-        out: Tensor = x + dropout(self.narrow(inner), share)
+        out: Tensor = self.out(seen.transpose(1, 2).reshape(n, t, d))
         return out
 
 
-def next_item_loss(network: _Network, read: Tensor, drawn: Ids, share: float) -> Tensor:
-    """Mean −log softmax of each next item among itself and the items drawn."""
-    filler = network.items.num_embeddings - 1
-    answers = read[:, 1:]
-    there = answers != filler
-    h, true = network(read[:, :-1], share)[there], answers[there]  # [tokens, d], [tokens]
-    others = torch.from_numpy(drawn)
-    far = h @ network.items(others).mT  # [tokens, drawn]
-    far = far.masked_fill(true[:, None] == others, -torch.inf)
-    near = (h * network.items(true)).sum(1, keepdim=True)
-    first = torch.zeros(len(true), dtype=torch.int64)
-    return cross_entropy(torch.cat([near, far], dim=1), first)
+class _GatedBlock(_Block):
+    """A block of LiGR: what each half adds passes a gate that its input opens, and the two layers
+    are SwiGLU's."""
+
+    def __init__(self, d: int, heads: int) -> None:
+        super().__init__(d, heads)
+        self.gates = nn.ModuleList([nn.Linear(d, d), nn.Linear(d, d)])
+        self.switch = nn.Linear(d, 2 * d)
+
+    def forward(self, x: Tensor, share: float) -> Tensor:
+        """What comes out of the block; [rows, places, d]."""
+        x = x + dropout(self._attended(x) * torch.sigmoid(self.gates[0](x)), share)
+        y = self.norms[1](x)
+        inner = silu(self.switch(y)) * self.wide(y)
+        out: Tensor = x + dropout(self.narrow(inner) * torch.sigmoid(self.gates[1](x)), share)
+        return out
+
+
+def next_items_loss(
+    network: _Network, read: Tensor, drawn: Ids, share: float, targets: int = 1
+) -> Tensor:
+    """Mean −log softmax of each of the next items among itself and the items drawn; of so many
+    targets the k-th counts k^-½."""
+    filler, others = network.items.num_embeddings - 1, torch.from_numpy(drawn)
+    states = network(read[:, :-1], share)
+    total, counted = torch.zeros(()), 0.0
+    for k in range(1, min(targets, read.shape[1] - 1) + 1):
+        answers = read[:, k:]
+        there = answers != filler
+        h, true = states[:, : answers.shape[1]][there], answers[there]  # [tokens, d], [tokens]
+        far = h @ network.items(others).mT  # [tokens, drawn]
+        far = far.masked_fill(true[:, None] == others, -torch.inf)
+        near = (h * network.items(true)).sum(1, keepdim=True)
+        first = torch.zeros(len(true), dtype=torch.int64)
+        loss = cross_entropy(torch.cat([near, far], dim=1), first, reduction="sum")
+        total, counted = total + k**-0.5 * loss, counted + k**-0.5 * len(true)
+    return total / max(counted, 1e-12)
 
 
 @torch.no_grad()

@@ -190,6 +190,11 @@ class EncoderParts:
     mean_actions: NDArray[np.float64]  # [interactions]
     mean_appeal: float
 
+    def times(self, factor: float) -> EncoderParts:
+        """The parts of scores that are so many times as large."""
+        actions, appeal = factor * self.actions, factor * self.appeal
+        return EncoderParts(actions, appeal, factor * self.mean_actions, factor * self.mean_appeal)
+
 
 @runtime_checkable
 class AdditiveEncoder(Encoder, Protocol):

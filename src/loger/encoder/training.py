@@ -332,7 +332,7 @@ def train(
     first = saved.resume(parameters.tensors())
     for epoch in range(first, epochs):
         batches = list(triples.batches(config, epoch, warm))
-        with _repeatable([config.seed, epoch, warm]):
+        with repeatable([config.seed, epoch, warm]):
             for k, batch in enumerate(batches):
                 progress(what, epoch * len(batches) + k, epochs * len(batches))
                 done = (epoch + k / len(batches)) / epochs
@@ -345,7 +345,7 @@ def train(
 
 
 @contextmanager
-def _repeatable(seed: list[int]) -> Iterator[None]:
+def repeatable(seed: list[int]) -> Iterator[None]:
     """Own random numbers (dropout), and sums in an order that threads do not change."""
     before = torch.are_deterministic_algorithms_enabled()
     memory: Any = torch.utils.deterministic

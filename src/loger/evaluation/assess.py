@@ -303,8 +303,9 @@ def _told(
             shown = evidence.paths[0].path
             drawn = GraphPath(path, shown.relations) if caused else shown
             out.append((evidence.contribution, evidence.text, caused, _drawn(explanation, drawn)))
-    if reason.encoder > 0 and reason.encoder >= SMALL * abs(reason.total):
-        out.append((reason.encoder, reason.words.text("close"), False, ""))
+    for kind, given in (("close", reason.encoder), ("next", reason.sequence)):
+        if given > 0 and given >= SMALL * abs(reason.total):
+            out.append((given, reason.words.text(kind), False, ""))
     out.sort(key=lambda row: -row[0])
     names = ("contribution", "text", "true_cause", "example")
     return [dict(zip(names, row, strict=True)) for row in out]

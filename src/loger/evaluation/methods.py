@@ -120,6 +120,7 @@ METHODS: Mapping[str, Method] = {
     "ials": Method("loger.baselines.ials:IALS", quick=True),
     "lightgcn": Method("loger.baselines.lightgcn:LightGCN"),
     "sasrec": Method("loger.baselines.sasrec:SASRec"),
+    "esasrec": Method("loger.baselines.esasrec:ESASRec"),
     "encoder": Method("loger.evaluation.methods:encoder_alone"),
     "cke": Method("loger.baselines.cke:CKE"),
     "ripplenet": Method("loger.baselines.ripplenet:RippleNet"),

@@ -20,9 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from loger.encoder.folding import attribute_user
-from loger.encoder.protocol import EncoderParts
-from loger.explain.by_action import Attribution, attribute
+from loger.explain.by_action import Attribution, Encoders, attribute
 from loger.explain.reasons import PathPart, Reason, Strongest, Together, leading, reasons
 from loger.explain.record import explanation_record
 from loger.explain.render import explanation_html, explanation_text
@@ -390,37 +388,28 @@ def _scores(
 
 def _encoder_parts(
     ranker: Ranker, users: NDArray[np.int64], items: NDArray[np.int64]
-) -> dict[int, EncoderParts | None]:
-    """For each user the encoder's scores of that user's pairs as sums over interactions."""
+) -> dict[int, Encoders]:
+    """For each user the encoders' scores of that user's pairs as sums over interactions."""
+    distinct = np.unique(users).tolist()
     if ranker.fusion.kind == "sum":  # q is no sum of anything
-        return dict.fromkeys(np.unique(users).tolist())
-    return {
-        user: attribute_user(
-            ranker.encoder,
-            ranker.graph,
-            user,
-            items[users == user],
-            ranker.walk,
-            ranker.fusion.own,
-        )
-        for user in np.unique(users).tolist()
-    }
+        return dict.fromkeys(distinct, (None, None))
+    return {user: ranker.encoder_parts(user, items[users == user]) for user in distinct}
 
 
 def _places(
     users: NDArray[np.int64],
     items: NDArray[np.int64],
     every: Mapping[int, tuple[Scores, int]],
-    encoders: Mapping[int, EncoderParts | None],
+    encoders: Mapping[int, Encoders],
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
     """The encoder's scores of the pairs; the ranks of the items by S, and by them alone."""
     s = np.empty(len(users))
     ranks, bare = np.empty((2, len(users)), dtype=np.int64)
-    for user, parts in encoders.items():
+    for user, both in encoders.items():
         rows = np.flatnonzero(users == user)
         scores, row = every[user]
         s[rows] = scores.encoder[row, items[rows]]
-        if parts is not None:  # the same in double precision
-            s[rows] = parts.appeal + parts.actions.sum(axis=0)
+        if both[0] is not None:  # the same in double precision
+            s[rows] = sum(part.appeal + part.actions.sum(axis=0) for part in both if part)
         ranks[rows], bare[rows] = scores.ranks(np.full(len(rows), row), items[rows])
     return s, ranks, bare

@@ -3,7 +3,7 @@
     S(u, v) = mean item + appeal(v) + Σ_a c_a(u, v)
 
 a runs over the user's interactions and the facts about the user. c_a gathers all paths that begin
-with a and, where the encoder's score is a sum over interactions, a's part of that. Everything is
+with a and, where an encoder's score is a sum over interactions, a's part of that. Everything is
 compared with the mean item, whose score is the mean over all items that the user does not have. S
 less that is the item's *lead*, and shares are shares of the lead.
 
@@ -27,6 +27,9 @@ from loger.graph.arrays import Doubles, expit
 from loger.grounding.actions import by_first_hop, given_to_all
 from loger.ranking.ranker import Parts, Ranker, Scores
 
+Encoders = tuple[EncoderParts | None, EncoderParts | None]
+"""What TransE and what the sequence encoder give a user's pairs; None where that can't be split or
+there is none."""
 ENOUGH, MAX_SHOWN = 0.8, 5
 """Reasons are shown until they carry this share of what actions carry, and at most so many."""
 
@@ -45,6 +48,7 @@ class Attribution:
     rules: Doubles  # [the user's edges]: by the paths that begin with each, beyond the mean item
     mean_rules: Doubles  # [the user's edges]: what those give the mean item
     encoder: Doubles  # [the user's edges]
+    sequence: Doubles  # [the user's edges]: by what people went on to
     cells: NDArray[np.int64]
     """Rows (edge, place of the rule, paths), one for each first hop and rule that has paths."""
     worth: Doubles
@@ -55,7 +59,7 @@ class Attribution:
     @cached_property
     def actions(self) -> Doubles:
         """c_a of each of the user's edges."""
-        return self.rules + self.encoder
+        return self.rules + self.encoder + self.sequence
 
     @cached_property
     def confidences(self) -> Doubles:
@@ -114,12 +118,12 @@ def attribute(
     users: NDArray[np.int64],
     items: NDArray[np.int64],
     parts: Parts,
-    encoders: Mapping[int, EncoderParts | None],
+    encoders: Mapping[int, Encoders],
     scores: Mapping[int, tuple[Scores, int]],
 ) -> list[Attribution]:
     """What each action gives, of pairs in the given order.
 
-    ``encoders`` has for each user the parts of the encoder's scores of that user's pairs,
+    ``encoders`` has for each user the parts of the encoders' scores of that user's pairs,
     ``scores`` the scores of all items and the user's row in them.
     """
     out: list[Attribution | None] = [None] * len(users)
@@ -128,7 +132,7 @@ def attribute(
     for user in np.unique(users).tolist():
         rows = np.flatnonzero(users == user)
         encoder, (every, row) = encoders[user], scores[user]
-        scale = _scale(ranker, parts, rows, encoder, every, row, mean_base)
+        scale = _scale(ranker, parts, rows, encoder[0], every, row, mean_base)
         mean, for_all = every.mean(row), _given_to_all(ranker, user)
         for k, i in enumerate(rows.tolist()):
             own = slice(starts[i], starts[i + 1])
@@ -232,7 +236,7 @@ def _attribution(
     for_all: Doubles,
     mean: float,
     scale: _Scale,
-    encoder: EncoderParts | None,
+    encoders: Encoders,
     k: int,
     cells: NDArray[np.int64],
     worth: Doubles,
@@ -241,13 +245,15 @@ def _attribution(
     """The attribution of the user's k-th pair."""
     worth = worth * scale.rules[k]
     appeal = scale.base[k] - scale.mean_base
-    of_encoder = np.zeros(len(for_all))
+    of_encoders = np.zeros((2, len(for_all)))
     mean_encoder = scale.mean_opaque
-    if encoder is not None and scale.encoder:
-        n = len(encoder.mean_actions)
-        of_encoder[:n] = scale.encoder * (encoder.actions[:, k] - encoder.mean_actions)
-        appeal += scale.encoder * (encoder.appeal[k] - encoder.mean_appeal)
-        mean_encoder = scale.encoder * (encoder.mean_appeal + float(encoder.mean_actions.sum()))
+    for row, encoder in zip(of_encoders, encoders, strict=True):
+        if encoder is not None and scale.encoder:
+            n = len(encoder.mean_actions)
+            row[:n] = scale.encoder * (encoder.actions[:, k] - encoder.mean_actions)
+            appeal += scale.encoder * (encoder.appeal[k] - encoder.mean_appeal)
+            given = encoder.mean_appeal + float(encoder.mean_actions.sum())
+            mean_encoder += scale.encoder * given
     # The mean item is no item, so no rule can be grounded for it: what the rules give it is what
     # remains of its score.
     mean_rules = mean - scale.mean_base - mean_encoder
@@ -258,5 +264,14 @@ def _attribution(
     np.add.at(of_rules, cells[:, 0], worth)
     opaque = None if scale.opaque is None else float(scale.opaque[k] - scale.mean_opaque)
     return Attribution(
-        mean, float(appeal), opaque, of_rules, by_edge, of_encoder, cells, worth, strengths
+        mean,
+        float(appeal),
+        opaque,
+        of_rules,
+        by_edge,
+        of_encoders[0],
+        of_encoders[1],
+        cells,
+        worth,
+        strengths,
     )

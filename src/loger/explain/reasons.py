@@ -145,12 +145,15 @@ class Reason:
     confidence: float
     """How likely it is what made the user take the item, if one thing did and it is taken."""
     encoder: float
-    """What of it the encoder gives."""
+    """What of it the encoder gives …"""
+    sequence: float
+    """… and what the sequence encoder does: people who had it went on to things like this."""
     mean: float
     """What the rules give the mean item by it: not counted for this one."""
     evidence: tuple[Evidence, ...]
     """By rule, the largest contribution first; among those within 10% of the largest, the one whose
-    rule the user's history has most paths of. total = Σ of it + encoder − mean."""
+    rule the user's history has most paths of. total = Σ of it + encoder + sequence
+    − mean."""
     words: Wording = field(default=ENGLISH, repr=False, compare=False)
     about: str = ""
     """What the action was about, as a sentence calls it: your ink; empty if it isn't an item …"""
@@ -179,37 +182,42 @@ class Reason:
         """The evidence in words, in its order, without what hardly counts."""
         return "; ".join(self._clause(e, self.words) for e in self._told)
 
-    def _clause(self, evidence: Evidence | None, words: Wording) -> str:
-        return words.text("close") if evidence is None else evidence.said(words).text
+    def _clause(self, evidence: Evidence | str, words: Wording) -> str:
+        return words.text(evidence) if isinstance(evidence, str) else evidence.said(words).text
 
     def _opening(self, words: Wording) -> str | None:
         """What opens the reason without telling the action; None if that has to be told."""
         first = self._told[0]
-        if first is not None:
+        if not isinstance(first, str):
             return first.said(words).opening(self.about)
-        return words.text("close_as", about=self.about) if self.about else None
+        return words.text(f"{first}_as", about=self.about) if self.about else None
 
     def _tile(self, words: Wording) -> str:
-        first = self._told[0] if self._told else None
-        if first is not None:
-            short = first.said(words).tile(self.brief)
+        first: Evidence | str | None = self._told[0] if self._told else None
+        if first is None and words.impersonal:
+            first = "close"
+        if isinstance(first, str):
+            short = words.tile(first, about=self.brief) if self.brief else None
         else:
-            near = bool(self._told) or words.impersonal
-            short = words.tile("close", about=self.brief) if near and self.brief else None
+            short = None if first is None else first.said(words).tile(self.brief)
         return short or words.tile("action", action=self.brief_action)
 
     @property
-    def _told(self) -> list[Evidence | None]:
-        """The evidence that is told, in its order, without what hardly counts; None is the
-        encoder."""
+    def _told(self) -> list[Evidence | str]:
+        """The evidence that is told, in its order, without what hardly counts; "close" is the
+        encoder, "next" the sequence encoder."""
         least, told, company = SMALL * abs(self.total), list[Evidence](), False
         for e in self.evidence:
             if e.contribution >= least and not (company and is_company(e.rule)):
                 told.append(e)
                 company |= is_company(e.rule)  # who took both need not be counted twice
-        out: list[Evidence | None] = [*told]
-        if self.encoder >= least and self.encoder > 0:
-            out.insert(sum(e.contribution >= self.encoder for e in told), None)
+        worth = [e.contribution for e in told]
+        out: list[Evidence | str] = [*told]
+        for kind, given in (("close", self.encoder), ("next", self.sequence)):
+            if given >= least and given > 0:
+                place = sum(value >= given for value in worth)
+                out.insert(place, kind)
+                worth.insert(place, given)
         return out
 
     @property
@@ -330,6 +338,7 @@ def reasons(
             share=total / lead if lead else 0.0,
             confidence=float(parts.confidences[edge]),
             encoder=float(parts.encoder[edge]),
+            sequence=float(parts.sequence[edge]),
             mean=float(parts.mean_rules[edge]),
             evidence=told,
             words=words,

@@ -142,7 +142,9 @@ class ReasonRecord(_Record):
     confidence: Annotated[float, Between(0, 1)]
     """How likely it is what made the user take the item, if one thing did and it is taken."""
     encoder: float
-    """What of it the encoder gives."""
+    """What of it the encoder gives …"""
+    sequence: float
+    """… and what the sequence encoder does, which knows what people went on to."""
     text: str
     """The reason in words, in the style that was asked for."""
     mean: float

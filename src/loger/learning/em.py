@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loger.encoder.protocol import HiddenPairs
+from loger.encoder.sequence import Sequence as SequenceEncoder
 from loger.errors import LogerError
 from loger.grounding import Walk
 from loger.learning.estep import Selected, select_hidden, surplus
@@ -178,6 +179,13 @@ class EM(Problem):
         """The same problem with a limit on what the encoder carries."""
         return self._with(replace(self.config, max_encoder_share=limit), self.candidates)
 
+    def with_sequence(self, sequence: SequenceEncoder) -> EM:
+        """The same problem in which the order of interactions counts too, on candidates of its
+        own."""
+        other = self._with(self.config, Candidates())
+        other.sequence = sequence
+        return other
+
     def _with(self, config: EMConfig, candidates: Candidates) -> EM:
         other = EM(
             *(self.graph, self.encoder, self.rules, self.pairs, config),
@@ -185,6 +193,7 @@ class EM(Problem):
             engine=self.engine,
             progress=self.progress,
             checkpoint=self.checkpoint,
+            sequence=self.sequence,
         )
         other.candidates = candidates
         return other

@@ -26,8 +26,10 @@ from loger.config import LOGERConfig
 from loger.data.splits import Split
 from loger.encoder.calibration import Calibration
 from loger.encoder.cold_start import Moved
-from loger.encoder.folding import vectors
+from loger.encoder.folding import has_sums, vectors
 from loger.encoder.protocol import AdditiveEncoder, Encoder, digest
+from loger.encoder.sequence import Sequence as SequenceEncoder
+from loger.encoder.transe import TransE
 from loger.engine import Engine, Progress
 from loger.engine.files import Kind, atomic_folder, check_files, kind_of, read_manifest
 from loger.engine.settings import from_names
@@ -51,6 +53,7 @@ from loger.learning.tune import (
     POPULARITY_EXPONENTS,
     RECENCY_EXPONENTS,
     STRENGTH_EXPONENTS,
+    choose_encoders,
     drop_derived_rules_if_harmful,
     smallest_encoder_share,
     tuned,
@@ -112,11 +115,13 @@ class Fit:
         waiting = beside.start(partial(self._encoder, split.graph, "first"))
         mined, (derived, tried) = self.mined(split), self.derived(split)
         encoder, both = waiting(self.progress), split.refit()
+        sequence = self.sequence(split, encoder)
         work = partial(self._encoder, both.graph, "last")
         # With rounds the E-steps train as well: then one training at a time.
         last = work if self.config.em.rounds else beside.start(work)
         problem = self.problem(split, mined, derived, encoder)
-        em, fitted, more = self.learned(problem, self.grid(split) if tune is None else tune)
+        grid = self.grid(split) if tune is None else tune
+        em, fitted, more = self.learned(problem, grid, sequence)
         derived, tried = derived.used_by(fitted.logic.rules), tried + more
         mining = self.config.mining.for_pairs(len(split.train))
         config = replace(self.config, derived=derived, em=em.config, mining=mining)
@@ -134,16 +139,21 @@ class Fit:
         return Fitted(ranker, *learned, catalogue=catalogue, measured=measured)
 
     def learned(
-        self, problem: Callable[[EMConfig], EM], grid: Mapping[str, Sequence[Any]]
+        self,
+        problem: Callable[[EMConfig], EM],
+        grid: Mapping[str, Sequence[Any]],
+        sequence: SequenceEncoder | None = None,
     ) -> tuple[EM, FittedLogic, list[Tried]]:
         """The weights that validation teaches, the problem with the settings that it chose, and
         what was tried."""
         stages = self.stages
-        em, first, more = tuned(problem, self.config.em, grid, partial(started, stages=stages))
+        start = partial(started, stages=stages)
+        em, first, more = tuned(problem, self.config.em, grid, start)
+        em, first, order = choose_encoders(em, first, sequence, start)
         first, worth = drop_derived_rules_if_harmful(em, first)
         em, first, dial = smallest_encoder_share(em, first)
         fitted = final(em, em.run(first, rounds_of(em, stages)), stages)
-        return em, fitted, more + worth + dial
+        return em, fitted, more + order + worth + dial
 
     def grid(self, split: Split) -> dict[str, Sequence[Any]]:
         """What a fit tries on development users unless told otherwise: of a walk only what the
@@ -178,12 +188,21 @@ class Fit:
         folder = None if self.checkpoint is None else Path(self.checkpoint) / "warm"
         begun = encoder.grown(Moved.by_name(old, graph.given))
         encoder = begun.fit(graph.given, warm=True, checkpoint=folder, progress=self.progress)
+        sequence = before.ranker.sequence
+        if sequence is not None:
+            assert isinstance(encoder, TransE)
+            moved = Moved.by_name(old, graph.given)
+            sequence = sequence.grown(moved, old.n_users, encoder).fit(
+                graph.given, encoder, warm=True, checkpoint=folder and folder / "sequence",
+                progress=self.progress,
+            )  # fmt: skip
         logic = before.ranker.logic
         rules = named_rules(graph, [rule.names for rule in logic.rules])
         walk, sample = before.ranker.walk, before.ranker.sample
         logic, fusion = replace(logic, rules=rules), before.ranker.fusion
         ranker = Ranker.of(graph, encoder, logic, fusion, walk, sample)
-        ranker = replace(ranker, held_out=Pairs.sorted(*split.pairs("test")))
+        held_out = Pairs.sorted(*split.pairs("test"))
+        ranker = replace(ranker, held_out=held_out, sequence=sequence)
         mined = mined_on(before.mined, graph.given)
         fit = replace(self, config=before.config)
         learned = before.config, before.trace, before.tried, mined, fit._reasoner(ranker)
@@ -275,6 +294,8 @@ class Fit:
         rules = named_rules(graph, [rule.names for rule in fitted.logic.rules])
         logic = replace(fitted.logic, rules=rules)
         ranker, em = Ranker.of(graph, encoder, logic, fitted.fusion, walk, sample), config.em
+        if fitted.fusion.sequence:
+            ranker = replace(ranker, sequence=self._sequence(split.graph, encoder, stage))
         rounds = kept_rounds(fitted.trace, em.early_stop)
         calibration = first.over_hidden(fitted).by_logic if rounds else Calibration()
         for number in range(rounds):
@@ -312,6 +333,23 @@ class Fit:
         """An encoder of what is given."""
         folder = self._folder(stage)
         return self.make_encoder().fit(graph.given, checkpoint=folder, progress=progress)
+
+    def sequence(self, split: Split, encoder: Encoder) -> SequenceEncoder | None:
+        """A sequence encoder of train, if it may be of use: the data have times, scores are plain
+        sums, and users with labels are enough to tell."""
+        em, labelled = self.config.em, len(np.unique(split.pairs("validation")[0]))
+        sums = em.additive and em.likelihood == "listwise" and em.fusion == "logit"
+        able = isinstance(encoder, TransE) and has_sums(encoder) and self.config.sequence.epochs
+        if not (sums and able and labelled >= em.many_labels and split.graph.times is not None):
+            return None
+        return self._sequence(split.graph, encoder, "first")
+
+    def _sequence(self, graph: KnowledgeGraph, encoder: Encoder, stage: str) -> SequenceEncoder:
+        assert isinstance(encoder, TransE)
+        return SequenceEncoder(self.config.sequence).fit(
+            graph.given, encoder, checkpoint=self._folder(f"{stage}-sequence"),
+            progress=self.progress,
+        )  # fmt: skip
 
     def _folder(self, stage: str) -> Path | None:
         return None if self.checkpoint is None else Path(self.checkpoint) / stage
@@ -430,7 +468,7 @@ def _read(place: Path, key: str) -> tuple[dict[str, Any], Arrays] | None:
 
 def started(em: EM, stages: Stages) -> FittedLogic:
     """The first M-step of a problem."""
-    name = f"start-{digest((em.config, em.walks))[:8]}"
+    name = f"start-{digest((em.config, em.walks))[:8]}{'-sequence' if em.sequence else ''}"
     return _logic_once(em, stages, name, (em.walks,), em.start)
 
 
@@ -489,4 +527,5 @@ def _problem(em: EM) -> tuple[object, ...]:
     rules = [rule.relations for rule in em.rules]
     held_out = em.held_out.indptr, em.held_out.indices
     graphs = em.graph.fingerprint, whole(em.logic_graph).fingerprint
-    return graphs, em.config, rules, held_out, em.encoder.state()
+    order = None if em.sequence is None else em.sequence.state()
+    return graphs, em.config, rules, held_out, em.encoder.state(), order

@@ -155,6 +155,7 @@ def logic_parts(fitted: FittedLogic) -> tuple[dict[str, Any], dict[str, NDArray[
         "popularity": logic.popularity,
         "encoder_weight": fusion.encoder_weight,
         "own": None if fusion.own is None else list(fusion.own),
+        "sequence": fusion.sequence,
         "calibration": asdict(fusion.calibration),
         "trace": [asdict(row) for row in fitted.trace],
     }
@@ -203,7 +204,10 @@ def logic_of(
     _finite(calibration.slope, "slope")
     _finite(calibration.intercept, "intercept")
     own = _own(encoder, values["own"])
-    fusion = Fusion(config.fusion, weight, calibration, config.alpha, own)
+    share = _finite(values.get("sequence", 0.0), "sequence")  # older bundles have none
+    if not 0 <= share <= 1:
+        raise LogerError(f"sequence must be a share in [0, 1], got {share!r}")
+    fusion = Fusion(config.fusion, weight, calibration, config.alpha, own, share)
     return FittedLogic(logic, fusion, tuple(Round(**row) for row in values["trace"]))
 
 

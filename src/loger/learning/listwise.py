@@ -46,6 +46,8 @@ class Solved:
     encoder_weight: float
     own: Own | None
     """What items' own parts count beside the encoder's sums, if that was to be learned."""
+    sequence: float | None
+    """m, the share of the sequence encoder in e, if that was to be learned."""
     bound_before: float
     bound: float
     """The objective with the weights it began with and with those it found."""
@@ -140,6 +142,9 @@ class Listwise:
     unit: float
     """What the encoder's scores are measured in."""
     l2: float
+    sequence: float = 0.0
+    """What the sequence encoder's scores are measured in, if they have a weight of their own; it
+    comes after the encoder's."""
 
     def objective(self, w: Doubles) -> tuple[float, Doubles]:
         """The likelihood of weights of rules, popularity, encoder and, if they are learned, items'
@@ -157,18 +162,23 @@ class Listwise:
         first[width + 1] = min(first[width + 1], most)
         w = self.best(first, most)
         weight = float(w[width + 1]) / self.unit
-        own = None
-        if rest > 2:
+        own = share = None
+        if rest > 2 + bool(self.sequence):
             own = (w[-2] / weight, w[-1] / weight) if weight > 0 else (0.0, 0.0)
+        if self.sequence:
+            of_sequence = float(w[width + 2]) / self.sequence
+            share = of_sequence / max(weight + of_sequence, 1e-300)
+            weight += of_sequence
         logic = replace(self.logic, weights=w[:width], popularity=float(w[width]))
-        return Solved(logic, weight, own, self.objective(first)[0], self.objective(w)[0])
+        return Solved(logic, weight, own, share, self.objective(first)[0], self.objective(w)[0])
 
     def best(self, first: Doubles, max_encoder: float = np.inf) -> Doubles:
         """The parameters at the maximum, found from some, the encoder's at most ``max_encoder``."""
         width = len(self.logic.rules)
         positive = np.ones(len(first), dtype=bool)
         positive[width] = False  # what is popular may count against,
-        positive[width + 2 :] = False  # and so may what the encoder knows of the item alone
+        # and so may what the encoder knows of the item alone.
+        positive[width + 2 + bool(self.sequence) :] = False
         most = np.full(len(first), np.inf)
         most[width + 1] = max_encoder
         dislikes = np.flatnonzero([rule.negative for rule in self.logic.rules])
@@ -283,6 +293,8 @@ class ListwiseSettings:
     unit: float = 1.0
     own_parts: NDArray[np.floating] | None = None
     """What items have beside the encoder's sums [2, items], if what it counts is learned too."""
+    sequence_unit: float = 0.0
+    """What the sequence encoder's scores are measured in, if their weight is learned too."""
 
     def objective(self, pool: Pool) -> Listwise:
         """The likelihood of a pool's hits and of what the encoder expects of the users of
@@ -312,7 +324,8 @@ class ListwiseSettings:
             )
         scales = self._scales(pool)
         lists = self._lists(pool.of_hits(), scales)
-        return Listwise(replace(self.logic, scales=scales), lists, self.unit, self.l2)
+        logic = replace(self.logic, scales=scales)
+        return Listwise(logic, lists, self.unit, self.l2, self.sequence_unit)
 
     def _taught(self, pool: Pool) -> Lists | None:
         taught = pool.taught
@@ -328,7 +341,8 @@ class ListwiseSettings:
         items = pool.found.items
         popular = np.zeros(len(items)) if self.popularity is None else self.popularity[items]
         own = [] if self.own_parts is None else list(self.own_parts[:, items])
-        beside = np.stack([popular, pool.encoder * (self.with_encoder / self.unit), *own])
+        z = [] if pool.sequence is None else [pool.sequence / self.sequence_unit]
+        beside = np.stack([popular, pool.encoder * (self.with_encoder / self.unit), *z, *own])
         columns = features(pool.found, self.logic.feature, scales)
         beliefs = None if pool.beliefs is None else pool.beliefs.astype(np.float64)
         return Lists(columns, beside, pool.starts, pool.hits, pool.hit_weights, beliefs)

@@ -97,11 +97,14 @@ def solve(
     """The weights at the maximum of an objective, as a model beside the encoder."""
     begun = None if start is None else (start.logic, start.fusion.encoder_weight)
     solved = objective.solved(begun, max_encoder)
-    own = solved.own
+    own, share = solved.own, solved.sequence
     if own is None and start is not None:
         own = start.fusion.own
+    if share is None:
+        share = 0.0 if start is None else start.fusion.sequence
     config = problem.config
-    fusion = Fusion(config.fusion, solved.encoder_weight, alpha=config.alpha, own=own)
+    weight = solved.encoder_weight
+    fusion = Fusion(config.fusion, weight, alpha=config.alpha, own=own, sequence=share)
     return MStep(FittedLogic(solved.logic, fusion), solved.bound_before, solved.bound)
 
 
@@ -128,8 +131,8 @@ def limit_encoder_share(problem: Problem, pool: Pool, best: MStep) -> MStep:
 
 def listwise_of(problem: Problem, pool: Pool, start: FittedLogic | None) -> Listwise:
     """The objective that weights for the hits of a pool maximise: at the scales of a start, and
-    with what items' own parts count there beside the encoder's sums; without a start that is
-    learned too."""
+    with what items' own parts and the sequence encoder count there beside the encoder's sums;
+    without a start that is learned too."""
     settings, pool = listwise_settings(problem, pool, start)
     return settings.objective(pool)
 
@@ -147,6 +150,8 @@ def listwise_settings(
         unit = float(pool.encoder.std(dtype=np.float64)) or 1.0
     if own is not None and parts is not None:
         pool = pool.with_own(np.array(own, dtype=np.float32) @ parts)
+    if start is not None:
+        pool = pool.with_share(start.fusion.sequence)
     settings = ListwiseSettings(
         problem.blank(pool.rules).logic,
         log_popularity(problem.graph) if config.popularity else None,
@@ -156,6 +161,7 @@ def listwise_settings(
         saturation=config.saturation,
         unit=unit,
         own_parts=parts if own is None else None,
+        sequence_unit=0.0 if pool.sequence is None else float(pool.sequence.std()) or 1.0,
     )
     return settings, pool
 

@@ -48,6 +48,8 @@ class Pool:
     """Candidates of users who need no labels, if the encoder is to teach the rules."""
     teacher: float = 0.0
     """What it expects of them counts as much as the hits of so many users."""
+    sequence: NDArray[np.float32] | None = None
+    """[rows]: the sequence encoder's scores, where it has a weight of its own yet to learn."""
 
     @property
     def hit_weights(self) -> Doubles:
@@ -78,6 +80,7 @@ class Pool:
             hits=np.cumsum(rows)[self.hits] - 1,
             encoder=self.encoder[rows],
             beliefs=None if self.beliefs is None else self.beliefs[rows],
+            sequence=None if self.sequence is None else self.sequence[rows],
         )
 
     def with_own(self, beside: NDArray[np.floating]) -> Pool:
@@ -85,6 +88,12 @@ class Pool:
         of users with labels and of those that the encoder teaches by."""
         encoder = self.encoder + beside[self.found.items]
         return replace(self, encoder=encoder, taught=self.taught and self.taught.with_own(beside))
+
+    def with_share(self, m: float) -> Pool:
+        """The same candidates by e = (1 − m)·s + m·z."""
+        if self.sequence is None:
+            return self
+        return replace(self, encoder=(1 - m) * self.encoder + m * self.sequence, sequence=None)
 
     def scored(self, ranker: Ranker, engine: Engine) -> Pool:
         """The same candidates by the encoder and the walk that the ranker has."""
@@ -123,10 +132,15 @@ def gather(
         np.concatenate([p.encoder for p in parts]),
         ranker.logic.rules,
         config.walk,
-        np.concatenate([p.beliefs for p in parts if p.beliefs is not None])
-        if config.beliefs
-        else None,
+        _joined([p.beliefs for p in parts]),
+        sequence=_joined([p.sequence for p in parts]),
     )
+
+
+def _joined(parts: Sequence[NDArray[np.float32] | None]) -> NDArray[np.float32] | None:
+    """The parts in a row; None if there are none."""
+    there = [part for part in parts if part is not None]
+    return np.concatenate(there) if there else None
 
 
 def _gather(shared: tuple[Ranker, csr_array, PoolConfig], users: NDArray[np.int64]) -> Pool:
@@ -135,6 +149,11 @@ def _gather(shared: tuple[Ranker, csr_array, PoolConfig], users: NDArray[np.int6
     believed = score_users(ranker.encoder, ranker.graph, users, ranker.walk)
     by_encoder, _ = top_k(believed.copy(), config.main, history(ranker.graph, users))
     s = believed if ranker.fusion.own is None else ranker.encoder_scores(users)
+    z = None
+    if ranker.sequence is not None:
+        z = ranker.sequence.score(ranker.graph, users)
+        by_sequence, _ = top_k(z.copy(), config.main, history(ranker.graph, users))
+        by_encoder = np.hstack([by_encoder, by_sequence])
     main = [rule.derived or (len(rule) == 3 and rule.types[2] == "user") for rule in rules]
     most = np.where(main, config.main, config.per_rule)
     walk = config.walk or Walk.uniform(0.0)
@@ -150,6 +169,7 @@ def _gather(shared: tuple[Ranker, csr_array, PoolConfig], users: NDArray[np.int6
         rules,
         config.walk,
         believed[rows, found.items] if config.beliefs else None,
+        sequence=None if z is None else z[rows, found.items],
     )
 
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from loger.encoder.calibration import Calibration, fit_calibration
 from loger.encoder.folding import has_sums
 from loger.encoder.protocol import Encoder
+from loger.encoder.sequence import Sequence
 from loger.engine import Engine, LocalEngine, Progress, silent
 from loger.errors import LogerError
 from loger.graph import Graph, KnowledgeGraph, whole
@@ -81,6 +82,7 @@ class Problem:
         engine: where blocks of work run.
         progress: hears of rounds and epochs.
         checkpoint: a folder for checkpoints of E-steps.
+        sequence: fitted on the graph, if the order of interactions is to count.
     """
 
     def __init__(
@@ -95,6 +97,7 @@ class Problem:
         engine: Engine | None = None,
         progress: Progress = silent,
         checkpoint: Path | None = None,
+        sequence: Sequence | None = None,
     ) -> None:
         from scipy.sparse import csr_array  # slow to import, and only a fit needs it
 
@@ -102,6 +105,7 @@ class Problem:
             raise LogerError("no rules were given, so there are no weights to learn")
         self.graph, self.encoder, self.rules, self.config = graph, encoder, rules, config
         self.logic_graph, self.checkpoint = logic_graph or graph, checkpoint
+        self.sequence = sequence
         self.engine, self.progress = engine or LocalEngine(progress=progress), progress
         users, _ = self.pairs = held_out
         ones = np.ones(len(users), dtype=np.int8)
@@ -138,8 +142,8 @@ class Problem:
 
     def ranker(self, fitted: FittedLogic) -> Ranker:
         """What was fitted, on this problem's graph with its present encoder."""
-        walk = self.config.walk
-        return Ranker(self.graph, self.logic_graph, self.encoder, fitted.logic, fitted.fusion, walk)
+        learned = self.encoder, fitted.logic, fitted.fusion, self.config.walk
+        return Ranker(self.graph, self.logic_graph, *learned, sequence=self.sequence)
 
     def blank(self, rules: RuleSet) -> FittedLogic:
         """A model whose rules weigh nothing yet."""

@@ -1,6 +1,6 @@
-"""What a fit chooses on development users: walks, whether derived relations are of use, and the
-dial between rules and encoder (METHOD 11): how much of the leads the encoder carries, what it costs
-to let it carry less, and the least that costs nothing."""
+"""What a fit chooses on development users: walks, whether the order of interactions and derived
+relations are of use, and the dial between rules and encoder (METHOD 11): how much of the leads the
+encoder carries, what it costs to let it carry less, and the least that costs nothing."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from loger.config import with_setting
+from loger.encoder.sequence import Sequence as SequenceEncoder
 from loger.graph.arrays import Doubles
 from loger.learning.em import EM
 from loger.learning.fitted import FittedLogic, Round
@@ -99,6 +100,26 @@ def _shares(values: Sequence[Doubles]) -> Doubles:
     best = means >= means.max(1, keepdims=True) - 1e-12
     out: Doubles = (best / best.sum(1, keepdims=True)).mean(0)
     return out
+
+
+def choose_encoders(
+    em: EM, first: FittedLogic, sequence: SequenceEncoder | None, start: Start
+) -> tuple[EM, FittedLogic, list[Tried]]:
+    """The first M-step with TransE alone, or with the sequence encoder too where that is better on
+    development users by more than chance (one standard error); the problem of that, and what each
+    came to. If TransE gets no weight beside it, the sequence encoder stands alone."""
+    if sequence is None:
+        return em, first, []
+    both = em.with_sequence(sequence)
+    second = start(both)
+    gain = both.dev_metrics(second)[0] - em.dev_metrics(first)[0]
+    share = second.fusion.sequence
+    which = "sequence and histories" if share < 1 else "sequence"
+    came_to = {"histories": first.trace[0].ndcg, which: second.trace[0].ndcg}
+    tried: list[Tried] = [("encoder", name, ndcg) for name, ndcg in came_to.items()]
+    if share > 0 and gain.mean() > gain.std() / np.sqrt(len(gain)):
+        return both, second, tried
+    return em, first, tried
 
 
 def drop_derived_rules_if_harmful(em: EM, first: FittedLogic) -> tuple[FittedLogic, list[Tried]]:

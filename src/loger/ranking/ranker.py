@@ -1,10 +1,12 @@
 """S(u, v): graph, logic and encoder fused into one score (METHOD 6). The one place where S is made.
 
-    S = w_enc·s + logit p     (``logit``, the default: everything adds up)
+    S = w_enc·e + logit p     (``logit``, the default: everything adds up)
     S = q + α·p               (``sum``, the paper's)
     S = logit p               (``logic``)
 
-where s is the encoder's score, q = σ(a·s + b) its calibration, and p the logic's probability.
+where s is the encoder's score, q = σ(a·s + b) its calibration, and p the logic's probability. Where
+the order of interactions helps, e = (1 − m)·s + m·z with the score z of the sequence encoder, else
+e = s.
 Recommendations, explanations, what-if, evaluation and EM all ask a ``Ranker``.
 """
 
@@ -18,8 +20,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from loger.encoder.calibration import Calibration
-from loger.encoder.folding import folds_in, score_users
-from loger.encoder.protocol import Encoder, Own
+from loger.encoder.folding import attribute_user, folds_in, score_users
+from loger.encoder.protocol import Encoder, EncoderParts, Own
+from loger.encoder.sequence import Sequence as SequenceEncoder
 from loger.engine import Engine, LocalEngine
 from loger.engine.topk import places, top_k
 from loger.errors import LogerError
@@ -54,6 +57,8 @@ class Fusion:
     own: Own | None = None
     """How much items' own parts count where the encoder's score is a plain sum over a user's
     interactions (``AdditiveEncoder.sums``). None: the encoder's own score, whatever it is."""
+    sequence: float = 0.0
+    """m, the share of the sequence encoder's score in e."""
 
     @property
     def uses_encoder(self) -> bool:
@@ -122,7 +127,7 @@ class Scores:
     total: Floats
     """S; [users, items]."""
     encoder: Floats
-    """The encoder's own scores s; [users, items]."""
+    """The encoders' own scores e; [users, items]."""
 
     def best(self, k: int) -> TopItems:
         """The k best items that a user does not have."""
@@ -184,6 +189,8 @@ class Ranker:
     held_out: Pairs = field(default_factory=Pairs)
     """What was held out to test on: neither the graph nor any score knows of it, so that lists
     may have it. None in a model that is for use, which has learned from everything."""
+    sequence: SequenceEncoder | None = None
+    """What has learned the order of interactions, where that helps."""
 
     @classmethod
     def of(
@@ -201,8 +208,26 @@ class Ranker:
     # ── scoring ─────────────────────────────────────────────────────────────────────────
 
     def encoder_scores(self, users: ArrayLike) -> Floats:
-        """The encoder's scores s of all items for a block of users; [users, items]."""
-        return score_users(self.encoder, self.graph, users, self.walk, self.fusion.own)
+        """The encoders' scores e of all items for a block of users; [users, items]."""
+        s = score_users(self.encoder, self.graph, users, self.walk, self.fusion.own)
+        if not self.fusion.sequence or self.sequence is None:
+            return s
+        m = np.float32(self.fusion.sequence)
+        s *= 1 - m
+        s += m * self.sequence.score(self.graph, users)
+        return s
+
+    def encoder_parts(
+        self, user: int, items: NDArray[np.integer]
+    ) -> tuple[EncoderParts | None, EncoderParts | None]:
+        """What TransE and what the sequence encoder give e of some items, by the user's
+        interactions; None for what gives nothing, or can't be split."""
+        fusion, m = self.fusion, self.fusion.sequence
+        about = self.graph, user, items
+        s = attribute_user(self.encoder, *about, self.walk, fusion.own)
+        if not m or self.sequence is None or s is None:
+            return s, None
+        return s.times(1 - m), self.sequence.attribute(*about).times(m)
 
     def score(self, users: ArrayLike) -> Floats:
         """S of all items for a block of users, -inf for what they have; [users, items]."""

@@ -247,6 +247,8 @@ def _fingerprint(ranker: Ranker) -> str:
     ]
     digest.update("\0".join(facts).encode())
     arrays = {"weights": logic.weights, **ranker.encoder.state()}
+    if ranker.sequence is not None:
+        arrays |= {f"sequence {k}": v for k, v in ranker.sequence.state().items()}
     arrays |= {"held_out": np.stack([ranker.held_out.users, ranker.held_out.items])}
     more = {"scales": logic.scales, "expected": logic.expected}
     arrays |= {name: array for name, array in more.items() if array is not None}

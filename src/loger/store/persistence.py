@@ -15,6 +15,7 @@ from loger import __version__
 from loger.config import LOGERConfig
 from loger.data.update_log import Updates
 from loger.encoder import Encoder, TransE, TransEConfig
+from loger.encoder.sequence import Sequence
 from loger.engine.settings import from_names
 from loger.errors import LogerError, UnknownNameError
 from loger.graph import KnowledgeGraph, Pairs, checked_ids, whole
@@ -66,6 +67,8 @@ def save(folder: Path | str, name: str, fitted: Fitted) -> None:
         **({"catalogue": _catalogue_about(fitted.catalogue)} if fitted.catalogue else {}),
     }
     arrays = {"logic": logic_arrays, "encoder": ranker.encoder.state(), **graph_arrays}
+    if ranker.sequence is not None:
+        arrays["sequence"] = ranker.sequence.state()
     if fitted.catalogue.filter_only or fitted.catalogue.images:
         arrays["catalogue"] = _catalogue_arrays(fitted.catalogue)
     if len(ranker.held_out):
@@ -94,6 +97,10 @@ def _parsed(bundle: storage.Bundle) -> tuple[str, Fitted, Callable[[], Encoder]]
     model = logic_of(graph, encoder, config.em, learned, arrays["logic"])
     walk, sample = config.em.walk, config.sample
     ranker = Ranker.of(graph, encoder, model.logic, model.fusion, walk, sample)
+    if "sequence" in arrays:
+        ranker = replace(ranker, sequence=_sequence(graph, encoder, config, arrays["sequence"]))
+    elif model.fusion.sequence:
+        raise LogerError("the sequence encoder has a weight, and the bundle has no such encoder")
     if "held_out" in arrays:
         ranker = replace(ranker, held_out=_held_out(graph, arrays["held_out"]))
     tried = [(name, value, ndcg) for name, value, ndcg in learned["tried"]]
@@ -194,6 +201,22 @@ def _check_encoder(
         most = np.inf if name.endswith(".second") else LARGEST  # which is of training, and unused
         if not (array.min() >= -most and array.max() <= most):  # nor is NaN
             raise LogerError(f"{name} of the encoder must be finite and at most {LARGEST:g}")
+
+
+def _sequence(
+    graph: KnowledgeGraph, encoder: Encoder, config: LOGERConfig, arrays: storage.Arrays
+) -> Sequence:
+    """The sequence encoder, of a graph with times and a TransE that it fits."""
+    out = Sequence(config.sequence).load_state(graph.n_items, arrays)
+    width = len(encoder.relations_[0]) if isinstance(encoder, TransE) else 0
+    if graph.times is None or out.maps_.shape != (width, 2 * config.sequence.dimension):
+        raise LogerError("a sequence encoder needs times and a TransE that it was fitted beside")
+    for name, array in arrays.items():
+        if not bool((np.abs(array) <= LARGEST).all()):  # nor is NaN
+            raise LogerError(f"{name} of the sequence encoder must be finite")
+    if not bool(((out.decays_ > 0) & (out.decays_ < 1)).all()):
+        raise LogerError("the decays of a sequence encoder must lie between 0 and 1")
+    return out
 
 
 def _encoder_maker(name: str, settings: Mapping[str, Any]) -> Callable[[], Encoder]:

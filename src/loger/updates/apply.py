@@ -18,6 +18,7 @@ import polars as pl
 from loger.data.update_log import Update, Updates
 from loger.encoder.cold_start import Moved
 from loger.encoder.protocol import AdditiveEncoder, Encoder
+from loger.encoder.transe import TransE
 from loger.errors import LogerError, UnknownNameError
 from loger.explain.reasoned import PathReasoner
 from loger.graph import INTERACTION, KnowledgeGraph, Pairs, whole
@@ -195,7 +196,11 @@ def _rebuilt(
     rules = RuleSet(tuple(_renamed(rule, moved.relations) for rule in ranker.logic.rules))
     logic = replace(ranker.logic, rules=rules, expected=None)
     on = Ranker.of(graph, encoder, logic, ranker.fusion, ranker.walk, ranker.sample)
-    on = replace(on, held_out=_moved_pairs(ranker.held_out, before, moved))
+    sequence = ranker.sequence
+    if sequence is not None and isinstance(encoder, TransE):
+        sequence = sequence.grown(Moved.of(before, moved), before.n_users, encoder)
+    held_out = _moved_pairs(ranker.held_out, before, moved)
+    on = replace(on, held_out=held_out, sequence=sequence)
     on = with_newcomers(on, moved.learned)
     return replace(
         fitted,

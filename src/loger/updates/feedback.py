@@ -56,7 +56,7 @@ def _reasons(explanation: Mapping[str, Any]) -> list[dict[str, Any]]:
         {
             "relation": reason["relation"],
             "total": round(reason["total"], DIGITS),
-            "encoder": round(reason["encoder"], DIGITS),
+            "encoder": round(reason["encoder"] + reason["sequence"], DIGITS),
             "rules": {e["rule"]: round(e["contribution"], DIGITS) for e in reason["evidence"]},
         }
         for reason in explanation["reasons"]

@@ -1,0 +1,244 @@
+"""How the sequence encoder learns (METHOD 15).
+
+Every prefix of a history is to tell which items come next: the next K of them are its targets, the
+k-th counts k^-½, in a softmax over all items. Where items are many, over the targets of the batch
+and a uniform sample of the others, which counts for all of these. Of a prefix the last 200 items
+count, and of a longer history every other epoch sees some stretch. Where prefixes are many, every
+second, third … of each history is asked: neighbours have nearly the same targets.
+
+The recurrence is one product per dimension with a matrix of powers of λ, and the gradient of the
+softmax comes from its forward pass, so that nearly all time is spent in matrix products.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import dropout
+
+from loger.encoder.sequence import SequenceConfig, State
+from loger.encoder.training import Checkpoint, chosen_device, repeatable
+from loger.engine import Progress
+from loger.engine.threads import one_thread
+from loger.graph import KnowledgeGraph
+from loger.graph.arrays import Floats, Ids
+
+LONGEST = 200
+"""Items of a prefix that are looked at."""
+ENOUGH, SPARSEST = 150_000, 8
+"""About so many prefixes are asked in an epoch: of each history every second, third … that begins
+anywhere, but no fewer than every eighth."""
+FULL, SAMPLED = 5_000, 2_000
+"""Items, at most, that are all in the softmax; and how many of more are drawn for it."""
+SLOWEST, FASTEST = 0.9975, 0.5
+"""Between these the decays start, evenly."""
+OWN, OWN_DROPOUT = 0.02, 0.3
+"""How large what items have of their own is at first, and for how many of them it is left out in a
+step, so that TransE's directions alone say something too."""
+WHAT = "training the sequence encoder"
+
+
+class Training:
+    """One fit: parameters with their moments, and histories to learn from."""
+
+    def __init__(
+        self,
+        config: SequenceConfig,
+        graph: KnowledgeGraph,
+        directions: Floats,
+        begun: Mapping[str, NDArray[np.generic]] | None = None,
+    ) -> None:
+        self.config, self.graph, self.warm = config, graph, begun is not None
+        self.device = chosen_device(config.device)
+        self.directions = torch.from_numpy(directions).to(self.device)
+        self.histories = _histories(graph)
+        sizes = np.minimum(np.diff(self.histories[1]), LONGEST)
+        self.stride = int(np.clip(np.maximum(sizes - 1, 0).sum() / ENOUGH, 1, SPARSEST))
+        self._start(begun)
+
+    def run(self, checkpoint: Path | None, progress: Progress) -> State:
+        """Go through all epochs that a checkpoint has not done; what was learned."""
+        epochs = self.config.warm_epochs if self.warm else self.config.epochs
+        begun = self.parameters if self.warm else None
+        run = self.graph.fingerprint, self.config, self.directions, begun
+        saved, tensors = Checkpoint(checkpoint, "sequence", *run), self._tensors()
+        with torch.no_grad():
+            first = saved.resume(tensors)
+        with one_thread():
+            for epoch in range(first, epochs):
+                batches = list(self._batches(epoch))
+                with repeatable([self.config.seed, 0x5E9, epoch, self.warm]):
+                    for k, batch in enumerate(batches):
+                        progress(WHAT, epoch * len(batches) + k, epochs * len(batches))
+                        done = (epoch + k / len(batches)) / epochs
+                        self._step(batch, self.config.rate_after(done), [epoch, k])
+                saved.save(epoch + 1, tensors)
+        progress(WHAT, 1, 1)
+        return self._learned()
+
+    # ── parameters ──────────────────────────────────────────────────────────────────────
+
+    def _start(self, begun: Mapping[str, Any] | None) -> None:
+        """Draw the first values, or take up those that were learned."""
+        n, d, width = self.graph.n_items, self.config.dimension, self.directions.shape[1]
+        rng = np.random.default_rng([self.config.seed, 0x5E90])
+        maps = 0.1 * rng.standard_normal((width, 2 * d), dtype=np.float32)
+        own = OWN * rng.standard_normal((n, 2 * d), dtype=np.float32)
+        decays, biases = np.linspace(FASTEST, SLOWEST, d, dtype=np.float32), np.zeros(n, np.float32)
+        if begun is not None:
+            maps, decays, biases = begun["maps"], begun["decays"], begun["biases"]
+            tables = np.hstack([begun["sources"], begun["targets"]])
+            own = tables - self.directions.cpu().numpy() @ maps
+        free = np.log(decays / (1 - decays))
+        first = {"own": own, "maps": maps, "biases": biases, "decays": free}
+        self.parameters = {
+            name: torch.tensor(x, device=self.device, requires_grad=True)
+            for name, x in first.items()
+        }
+        self.adam = torch.optim.Adam(self.parameters.values())
+        for parameter in self.parameters.values():  # Adam makes its state at the first step
+            zeros = torch.zeros_like
+            self.adam.state[parameter] = {
+                "step": torch.zeros(()), "exp_avg": zeros(parameter), "exp_avg_sq": zeros(parameter)
+            }  # fmt: skip
+
+    def _tensors(self) -> dict[str, Tensor]:
+        """All that training changes; the tensors are the state itself, not copies."""
+        out = {name: p.detach() for name, p in self.parameters.items()}
+        for name, p in self.parameters.items():
+            out |= {f"{name}.{k}": t for k, t in self.adam.state[p].items()}
+        return out
+
+    def _tables(self, training: bool = True) -> tuple[Tensor, Tensor]:
+        """s and t: what items have of their own, and what TransE's directions add."""
+        own, known = self.parameters["own"], self.directions @ self.parameters["maps"]
+        if training:
+            kept = torch.rand(len(own), 1, device=self.device) >= OWN_DROPOUT
+            own = own * (kept / (1 - OWN_DROPOUT))
+        sources, targets = (own + known).chunk(2, dim=1)
+        return sources, targets
+
+    @torch.no_grad()
+    def _learned(self) -> State:
+        sources, targets = self._tables(training=False)
+        out = {"sources": sources, "targets": targets, "maps": self.parameters["maps"].detach()}
+        out["biases"] = self.parameters["biases"].detach()
+        out["decays"] = torch.sigmoid(self.parameters["decays"])
+        return {name: t.cpu().contiguous().numpy() for name, t in out.items()}
+
+    # ── batches and steps ───────────────────────────────────────────────────────────────
+
+    def _batches(self, epoch: int) -> Iterator[tuple[Ids, Ids, Ids]]:
+        """Users of about the same length, where their stretch begins, and which prefixes are asked
+        (of the last item's place)."""
+        rng = np.random.default_rng([self.config.seed, 0x5E91, epoch, self.warm])
+        _, starts = self.histories
+        sizes = np.diff(starts)
+        users = rng.permutation(np.flatnonzero(sizes > 1))
+        users = users[np.argsort(np.minimum(sizes[users], LONGEST), kind="stable")]
+        prefixes = np.cumsum((np.minimum(sizes[users], LONGEST) - 1) / self.stride)
+        cuts = np.flatnonzero(np.diff(prefixes // self.config.batch)) + 1
+        parts = np.split(users, cuts)
+        for k in rng.permutation(len(parts)):
+            own = parts[k]
+            spare = np.maximum(sizes[own] - LONGEST, 0)
+            anywhere = rng.random(len(own)) < 0.5
+            skipped = np.where(anywhere, (rng.random(len(own)) * (spare + 1)).astype(int), spare)
+            longest = int(np.minimum(sizes[own], LONGEST).max())
+            first = int(rng.integers(min(self.stride, longest - 1)))
+            yield own, starts[own] + skipped, np.arange(first, longest - 1, self.stride)
+
+    def _step(self, batch: tuple[Ids, Ids, Ids], rate: float, seed: list[int]) -> None:
+        users, begin, asked = batch
+        items, starts = self.histories
+        n = np.minimum(starts[users + 1] - begin, LONGEST)[:, None]
+        places = np.arange(n.max())
+        rows = items[begin[:, None] + np.minimum(places, n - 1)]  # [users, places]
+        after = asked[:, None] + 1 + np.arange(self.config.targets)  # [prefixes, K]
+        there = after < n[:, :, None]  # [users, prefixes, K]
+        some = there[:, :, 0]
+        targets = rows[:, np.minimum(after, len(places) - 1)][some]
+        worth = there[some] * (1 + np.arange(self.config.targets)) ** -0.5
+        worth /= worth.sum(axis=1, keepdims=True)
+        sources, items_are = self._tables()
+        present = torch.from_numpy(np.where(places < n, rows, -1)).to(self.device)
+        h = self._states(sources, present, asked)[torch.from_numpy(some).to(self.device)]
+        h, biases = dropout(h, self.config.dropout), self.parameters["biases"]
+        among = self._candidates(targets, seed)
+        if among is not None:
+            chosen, log_weights, targets = among
+            items_are, biases = items_are[chosen], biases[chosen] + log_weights
+        exact = torch.from_numpy(targets).to(self.device)
+        weights = torch.from_numpy(worth.astype(np.float32)).to(self.device)
+        self.adam.param_groups[0]["lr"] = rate
+        self.adam.zero_grad()
+        # Autograd alone is typed as untyped.
+        Softmax.apply(h, items_are, biases, exact, weights).backward()  # type: ignore[no-untyped-call]
+        self.adam.step()
+
+    def _states(self, sources: Tensor, items: Tensor, asked: Ids) -> Tensor:
+        """h after the prefixes that are asked; items [users, places], -1 for none;
+        [users, prefixes, d]."""
+        decays = torch.sigmoid(self.parameters["decays"])
+        vectors = sources[items.clamp(min=0)] * (items >= 0).unsqueeze(2)
+        ends = torch.from_numpy(asked).to(self.device)
+        # [prefixes, places]
+        ages = ends[:, None] - torch.arange(items.shape[1], device=self.device)
+        powers = decays[:, None, None] ** ages.clamp(min=0) * (ages >= 0)  # [d, prefixes, places]
+        powers = powers / powers.square().sum(2, keepdim=True).sqrt()
+        return torch.bmm(powers, vectors.permute(2, 1, 0)).permute(2, 1, 0)
+
+    def _candidates(self, targets: Ids, seed: list[int]) -> tuple[Tensor, Tensor, Ids] | None:
+        """The items that the softmax is over, the logarithm of how many each stands for, and the
+        targets by their places among them; None: all items."""
+        n = self.graph.n_items
+        if n <= FULL:
+            return None
+        rng = np.random.default_rng([self.config.seed, 0x5E92, *seed])
+        true = np.unique(targets)
+        others = np.setdiff1d(rng.choice(n, SAMPLED, replace=False), true)
+        chosen = np.concatenate([true, others])
+        weights = np.zeros(len(chosen), np.float32)
+        weights[len(true) :] = np.log((n - len(true)) / max(len(others), 1))
+        both = torch.from_numpy(chosen).to(self.device), torch.from_numpy(weights).to(self.device)
+        return *both, np.searchsorted(true, targets)
+
+
+class Softmax(torch.autograd.Function):
+    """The mean cross-entropy of weighted targets in softmax(h tᵀ + b), with its gradient."""
+
+    @staticmethod
+    def forward(
+        context: Any, h: Tensor, t: Tensor, b: Tensor, targets: Tensor, weights: Tensor
+    ) -> Tensor:
+        """``targets`` are places in t, [prefixes, K], ``weights`` what each counts; rows of them
+        add up to 1."""
+        z = torch.addmm(b, h, t.mT)
+        found = z.gather(1, targets)
+        most = z.amax(1, keepdim=True)
+        total = z.sub_(most).exp_().sum(1, keepdim=True)
+        loss = ((most + total.log() - found) * weights).sum() / len(h)
+        z.mul_(1 / (total * len(h))).scatter_add_(1, targets, weights / -len(h))
+        context.save_for_backward(z @ t, z.mT @ h, z.sum(0))
+        return loss
+
+    @staticmethod
+    def backward(context: Any, slope: Tensor) -> Any:
+        """The gradients, which the forward pass has made."""
+        return *(slope * part for part in context.saved_tensors), None, None
+
+
+def _histories(graph: KnowledgeGraph) -> tuple[Ids, Ids]:
+    """Items of all users in their order, ties by number, and where those of each user begin."""
+    edges, users = graph.interactions
+    assert graph.times is not None
+    items = graph.tails[edges].astype(np.int64) - graph.n_users
+    order = np.lexsort((items, graph.times[edges], users))
+    sizes = np.bincount(users, minlength=graph.n_users)
+    return items[order], np.concatenate([[0], np.cumsum(sizes)])
