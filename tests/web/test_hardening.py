@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import shutil
 import socket
@@ -12,7 +13,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,14 @@ def port(bundle: Path) -> Iterator[int]:
     patch.setattr(launch, "SECONDS", 0.4)
     patch.setattr(launch, "MAX_OF_CLIENT", 5)
     app = create_app(ServeConfig(str(bundle), watch=0))
+    with running(app) as number:
+        yield number
+    patch.undo()
+
+
+@contextmanager
+def running(app: object) -> Iterator[int]:
+    """A server over an app, by its port."""
     config = uvicorn.Config(app, port=0, http=launch.TimedProtocol, log_level="error", ws="none")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
@@ -45,7 +54,6 @@ def port(bundle: Path) -> Iterator[int]:
     finally:
         server.should_exit = True
         thread.join()
-        patch.undo()
 
 
 def talk(port: int, text: bytes) -> tuple[bytes, float]:
@@ -133,6 +141,60 @@ def test_headers_that_do_not_end_are_refused_before_the_deadline(port: int, text
         with suppress(OSError):
             assert line.recv(65536)[:12] in (b"HTTP/1.1 400", b"")
     assert time.monotonic() - begun < 0.35
+
+
+def chunked(body: bytes, size: int) -> bytes:
+    parts = [body[k : k + size] for k in range(0, len(body), size)]
+    head = b"POST /v1/recommendations HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+    head += b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+    return head + b"".join(b"%x\r\n%s\r\n" % (len(p), p) for p in parts) + b"0\r\n\r\n"
+
+
+def test_a_body_in_thousands_of_tiny_chunks_is_refused(port: int, model) -> None:
+    body = json.dumps({"user": model.users[0]}).encode()
+    assert talk(port, chunked(body + b" " * 900, 1))[0].startswith(b"HTTP/1.1 200")
+    assert talk(port, chunked(body + b" " * 60_000, 64))[0].startswith(b"HTTP/1.1 200")
+    answer, _ = talk(port, chunked(body + b" " * 5_000, 1))  # though all that matters is there
+    assert answer.startswith(b"HTTP/1.1 400") and b"too small" in answer
+
+
+async def long_answers(scope, receive, send) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"x" * 60_000})
+
+
+def test_a_client_that_does_not_read_is_cut_off(monkeypatch, caplog) -> None:
+    monkeypatch.setattr(launch, "SECONDS", 0.4)
+    monkeypatch.setattr(launch, "MIN_RATE", 2**30)
+    with running(long_answers) as port, socket.socket() as line:
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        line.settimeout(10)
+        line.connect(("127.0.0.1", port))
+        line.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" * 200)
+        time.sleep(2)
+        answers = 0
+        with suppress(ConnectionResetError):
+            while part := line.recv(2**20):
+                answers += part.count(b"HTTP/1.1 200")
+        assert answers < 150  # the system itself holds some 4 MB for a client
+    assert "Exception" not in caplog.text
+
+
+def test_beyond_the_last_connection_health_is_answered_and_nothing_else(port: int, monkeypatch):
+    lines = [socket.create_connection(("127.0.0.1", port), timeout=5) for _ in range(2)]
+    try:
+        monkeypatch.setattr(launch, "MAX_CONNECTIONS", 2)
+        head = "HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        health, _ = talk(port, f"GET /v1/health {head}".encode())
+        assert health.startswith(b"HTTP/1.1 200")
+        rules, _ = talk(port, f"GET /v1/rules {head}".encode())
+        assert rules.startswith(b"HTTP/1.1 503") and b"too many connections" in rules
+        monkeypatch.setattr(launch, "RESERVE", 0)
+        with suppress(ConnectionResetError):
+            assert talk(port, f"GET /v1/health {head}".encode())[0] == b""
+    finally:
+        for line in lines:
+            line.close()
 
 
 def test_requests_in_one_piece_and_byte_by_byte_are_answered_in_order(port: int) -> None:

@@ -147,17 +147,27 @@ def mapped(path: Path) -> dict[str, NDArray[np.generic]]:
             raise _not_arrays(path, "its header is longer than the file or than 10 MB")
         text = file.read(length)
     try:
-        header = json.loads(text)
+        header = json.loads(text, object_pairs_hook=_without_repetition)
         entries = {k: _placed(v) for k, v in header.items() if k != "__metadata__"}
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
         raise _not_arrays(path, f"its header is damaged: {error!r:.200}") from None
     start = 8 + length
     whole = np.memmap(path, np.uint8, "r", start) if size > start else np.zeros(0, np.uint8)
-    out = {}
-    for name, (dtype, shape, low, high) in entries.items():
-        if high > len(whole) or (start + low) % dtype.itemsize:
-            raise _not_arrays(path, f"{name} does not lie within the file")
-        out[name] = np.asarray(whole[low:high]).view(dtype).reshape(shape)
+    out, end = {}, 0
+    for name, (dtype, shape, low, high) in sorted(entries.items(), key=lambda e: e[1][2:]):
+        if low != end or high > len(whole) or (start + low) % dtype.itemsize:
+            raise _not_arrays(path, f"{name} does not begin where the array before it ends")
+        out[name], end = np.asarray(whole[low:high]).view(dtype).reshape(shape), high
+    if end != len(whole):
+        raise _not_arrays(path, f"its arrays end {len(whole) - end:,} bytes before the file does")
+    return {name: out[name] for name in entries}
+
+
+def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON in which no key is there twice."""
+    out = dict(pairs)
+    if len(out) != len(pairs):
+        raise ValueError("a name is there twice")
     return out
 
 

@@ -14,6 +14,8 @@ from loger.errors import LogerError
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 KEY_VARIABLE = "LOGER_API_KEY"
+RESERVED = "loger.reserved"
+"""Marks in its scope a request of a connection that may ask for health only."""
 VARIABLE = "LOGER_SERVE"
 """The environment variable by which ``loger serve`` hands its settings to worker processes."""
 

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from loger.web.config import ServeConfig
+from loger.web.config import RESERVED, ServeConfig
 from loger.web.keys import ACCESS, access
 from loger.web.lane import Lane
 from loger.web.masks import MAX_BYTES
@@ -119,6 +119,8 @@ class Guard:
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers.setdefault(name, value)
+                if scope.get(RESERVED):
+                    headers["Connection"] = "close"
             await send(message)
 
         try:
@@ -136,6 +138,8 @@ class Guard:
     async def _admit(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check the headers of a request and read its body, then pass it on."""
         path, most = scope["path"], self.config.max_body
+        if scope.get(RESERVED) and path not in OPEN:
+            raise ProblemError(503, "the server has too many connections; try again later")
         is_upload = scope["method"] == "PUT" and path.startswith(UPLOADS)
         if is_upload or path == EVENTS:
             most = max(most, MAX_BYTES if is_upload else EVENT_BYTES)

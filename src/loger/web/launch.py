@@ -23,16 +23,22 @@ from threading import current_thread, main_thread
 from typing import Any
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from loger.engine import RayEngine
 from loger.errors import LogerError
-from loger.web.config import VARIABLE, ServeConfig, bound_socket, check_installed
+from loger.web.config import RESERVED, VARIABLE, ServeConfig, bound_socket, check_installed
 
 SECONDS = 10.0
 """The time a client has to send a whole request, from its first byte or from connecting."""
 MAX_CONNECTIONS = 1_000
-"""Connections of a process at a time; more are closed at once."""
+"""Connections of a process at a time."""
+RESERVE, RESERVE_SECONDS = 32, 1.0
+"""Connections beyond that, which may ask for health within so many seconds, and nothing else."""
+MIN_RATE = 16 * 1024
+"""Bytes that a client reads in a second, at least, once ``SECONDS`` have passed."""
+MIN_PIECE, FREE_PIECES = 16, 1_000
+"""The bytes that a body has on average in each piece or chunk, after so many of them."""
 MAX_OF_CLIENT = 100
 """Connections of one address at a time."""
 MAX_HEAD = 64 * 1024
@@ -81,6 +87,14 @@ class TimedProtocol(HttpToolsProtocol):
     """HTTP/1.1 with a deadline for every request, and limits on connections and headers."""
 
     _deadline: asyncio.TimerHandle | None = None
+    _unread: asyncio.TimerHandle | None = None
+    """What closes the connection if the client does not read."""
+    _reserved = False
+    """Whether it may ask for health only."""
+    _running: RequestResponseCycle | None = None
+    """The request that is being answered."""
+    _pieces = 0
+    """Of the body, less those that its length allows."""
     _complete = False
     """Whether the last request that began has arrived in full."""
     _head = 0
@@ -92,10 +106,30 @@ class TimedProtocol(HttpToolsProtocol):
         address = self.client[0] if self.client else ""
         clients = [getattr(other, "client", None) for other in self.connections]
         same = sum(client is not None and client[0] == address for client in clients)
-        if len(clients) > MAX_CONNECTIONS or same > MAX_OF_CLIENT:
+        transport.set_write_buffer_limits(0)  # so that ``pause_writing`` tells of every unsent byte
+        self._reserved = len(clients) > MAX_CONNECTIONS
+        reserved = [getattr(other, "_reserved", None) for other in self.connections]
+        if same > MAX_OF_CLIENT or (self._reserved and sum(map(bool, reserved)) > RESERVE):
             transport.abort()
         else:
             self._set_deadline()
+
+    def pause_writing(self) -> None:
+        """Give the client some time to read what has been sent."""
+        super().pause_writing()
+        if self._unread is None:
+            seconds = SECONDS + self.transport.get_write_buffer_size() / MIN_RATE
+            self._unread = self.loop.call_later(seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Note that the client has read everything."""
+        self._forget_unread()
+        super().resume_writing()
+
+    def _forget_unread(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
 
     def data_received(self, data: bytes) -> None:
         """Parse some bytes of a request. They don't move its deadline, however often they come."""
@@ -112,32 +146,51 @@ class TimedProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """Note that a request has begun."""
-        self._complete = False
+        self._complete, self._pieces = False, 0
         super().on_message_begin()
+        if self._reserved:
+            self.scope[RESERVED] = True  # type: ignore[literal-required]
 
     def on_headers_complete(self) -> None:
         """Start counting again: what follows is the body."""
         self._head = 0
         super().on_headers_complete()
 
+        if not self.pipeline:
+            self._running = self.cycle
+
+    def on_response_complete(self) -> None:
+        """Go on with the next request of those that came at once."""
+        self._running = self.pipeline[-1][0] if self.pipeline else None
+        super().on_response_complete()
+
     def on_body(self, body: bytes) -> None:
         """Take a piece of the body, whose length the app limits."""
         self._head = 0
-        super().on_body(body)
+        self._pieces += 1 - len(body) // MIN_PIECE
+        if self._pieces <= FREE_PIECES:
+            super().on_body(body)
+        elif not self.transport.is_closing():
+            self.send_400_response("The pieces of the body are too small.")
 
     def on_message_complete(self) -> None:
         """Note that a request has arrived in full."""
         self._complete, self._head = True, 0
-        super().on_message_complete()
+        if self._pieces <= FREE_PIECES:
+            super().on_message_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Clear the deadline with the connection."""
         self._clear_deadline()
+        self._forget_unread()
         super().connection_lost(exc)
+        if self._running is not None:  # uvicorn tells this to the last request that came
+            self._running.disconnected = True
 
     def _set_deadline(self) -> None:
         if self._deadline is None and not self.transport.is_closing():
-            self._deadline = self.loop.call_later(SECONDS, self._too_late)
+            seconds = RESERVE_SECONDS if self._reserved else SECONDS
+            self._deadline = self.loop.call_later(seconds, self._too_late)
 
     def _clear_deadline(self) -> None:
         if self._deadline is not None:
