@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -20,6 +21,7 @@ from loger.store.bundle import (
     check_target,
     fingerprint,
     is_bundle,
+    mapped,
     read,
     stamp,
     text_array,
@@ -201,3 +203,39 @@ def test_a_setting_that_this_version_does_not_know_is_told_with_both_versions(fo
     versions = f"(fitted by loger {bundle.loger}, this is {__version__}); fit again"
     for part in (str(folder / MANIFEST), what, versions):
         assert part in str(caught.value)
+
+
+def arrays_file(path: Path, header: str, size: int) -> Path:
+    """A safetensors file with a header as it is given, and so many bytes behind it."""
+    text = header.encode().ljust(-(-len(header) // 8) * 8)
+    path.write_bytes(len(text).to_bytes(8, "little") + text + bytes(size))
+    return path
+
+
+def placed(name: str, low: int, high: int) -> str:
+    return f'"{name}":{{"dtype":"I64","shape":[{(high - low) // 8}],"data_offsets":[{low},{high}]}}'
+
+
+FORGED = {
+    "overlap": ([placed("a", 0, 64), placed("b", 0, 64)], 64, "b does not begin where"),
+    "partly": ([placed("a", 0, 32), placed("b", 24, 64)], 64, "b does not begin where"),
+    "hole": ([placed("a", 0, 32), placed("b", 40, 64)], 64, "b does not begin where"),
+    "late": ([placed("a", 8, 64)], 64, "a does not begin where"),
+    "twice": ([placed("a", 0, 32), placed("a", 32, 64)], 64, "a name is there twice"),
+    "rest": ([placed("a", 0, 32)], 64, "its arrays end 32 bytes before the file does"),
+    "beyond": ([placed("a", 0, 72)], 64, "a does not begin where"),
+}
+
+
+@pytest.mark.parametrize("case", FORGED)
+def test_arrays_that_overlap_or_leave_holes_are_refused(tmp_path, case):
+    entries, size, reason = FORGED[case]
+    path = arrays_file(tmp_path / "x.safetensors", "{" + ",".join(entries) + "}", size)
+    with pytest.raises(DataError, match=reason):
+        mapped(path)
+
+
+def test_arrays_side_by_side_are_read_in_any_order(tmp_path):
+    header = "{" + ",".join([placed("b", 32, 64), placed("none", 32, 32), placed("a", 0, 32)]) + "}"
+    found = mapped(arrays_file(tmp_path / "x.safetensors", header, 64))
+    assert {name: len(array) for name, array in found.items()} == {"b": 4, "none": 0, "a": 4}

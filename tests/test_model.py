@@ -471,6 +471,10 @@ def test_a_saved_model_comes_back_and_scores_the_same(which, request, tmp_path):
         ),
         (lambda about: about["encoder_config"].update(seed="x"), "encoder_config.seed must be int"),
         (lambda about: about.update(encoder="Oracle"), "unknown encoder 'Oracle'"),
+        (
+            lambda about: about["config"]["em"]["walk"].update(first=-1e308),
+            "em.walk.first must keep strengths finite, got -1e+308",
+        ),
         (lambda about: about.pop("learned"), "cannot be read (KeyError('learned'))"),
         (lambda about: about["learned"]["trace"][0].update(x=1), "cannot be read (TypeError"),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from importlib.metadata import version
+from math import isfinite, log10
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from loger.engine.settings import from_names
 from loger.errors import LogerError, UnknownNameError
 from loger.graph import KnowledgeGraph, Pairs, checked_ids, whole
 from loger.graph.catalogue import NOTHING, Catalogue, FilterOnlyColumn
+from loger.grounding import Walk
 from loger.learning.fitted import (
     LARGEST,
     Fitted,
@@ -32,6 +34,9 @@ from loger.learning.fitted import (
 from loger.logic.mining import Mined
 from loger.ranking.ranker import Ranker
 from loger.store import bundle as storage
+
+FINITE_DIGITS = 250
+"""Decimal digits before the point that a strength may have; a double has 308."""
 
 
 def save(folder: Path | str, name: str, fitted: Fitted) -> None:
@@ -96,6 +101,7 @@ def _parsed(bundle: storage.Bundle) -> tuple[str, Fitted, Callable[[], Encoder]]
     learned = about["learned"]
     model = logic_of(graph, encoder, config.em, learned, arrays["logic"])
     walk, sample = config.em.walk, config.sample
+    _check_walk(walk, len(graph.tails))
     ranker = Ranker.of(graph, encoder, model.logic, model.fusion, walk, sample)
     if "sequence" in arrays:
         ranker = replace(ranker, sequence=_sequence(graph, encoder, config, arrays["sequence"]))
@@ -118,6 +124,14 @@ def _parsed(bundle: storage.Bundle) -> tuple[str, Fitted, Callable[[], Encoder]]
     beside = updates, record, catalogue, measured
     fitted = Fitted(ranker, config, model.trace, tried, mined, reasoner, *beside)
     return about["name"], fitted, make_encoder
+
+
+def _check_walk(walk: Walk, edges: int) -> None:
+    """Refuse exponents by which paths along four hops of any degree would have no finite
+    strength."""
+    for name, exponent in asdict(walk).items():
+        if not exponent * 4 * log10(edges + 2) >= -FINITE_DIGITS or not isfinite(exponent):
+            raise LogerError(f"em.walk.{name} must keep strengths finite, got {exponent:g}")
 
 
 def _given(graph: KnowledgeGraph, encoder: str) -> KnowledgeGraph:
