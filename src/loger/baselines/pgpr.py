@@ -37,6 +37,8 @@ _STATES = 4096
 
 DISCOUNT = 0.99
 """As in the original."""
+WALKS = 4
+"""How often a user walks in a batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +60,7 @@ class PGPRConfig(TrainerConfig):
     """512 and 256 in the original; half of that serves as well."""
     epochs: int = 6
     batch: int = 64
-    """Users that walk at a time …"""
-    walks: int = 4
-    """… and how often each of them does."""
+    """Users that walk at a time."""
     rate: float = 1e-3
     final_rate: float = 1e-3
     entropy: float = 0.06
@@ -206,7 +206,7 @@ class PGPR(Recommender):
                     step.param_groups[0]["lr"] = config.rate_after(done / total)
                     sums += self._learn(order[lo : lo + config.batch], step, rng)
                     done += 1
-                means.append(sums / max(1, config.walks * len(order)))
+                means.append(sums / max(1, WALKS * len(order)))
         progress("training the walker", total, total)
         self.rewards_ = tuple(means)
         return self
@@ -225,7 +225,7 @@ class PGPR(Recommender):
         """Let some users walk once and learn from it; the sum of their rewards."""
         config, hops = self.config, len(self.config.beam)
         scores = self.encoder_.score_items(users)
-        owners = np.repeat(np.arange(len(users)), config.walks)
+        owners = np.repeat(np.arange(len(users)), WALKS)
         visited = users[owners, None].astype(np.int32)
         taken = np.empty((len(owners), 0), dtype=np.int32)
         logs, values, entropies = list[Tensor](), list[Tensor](), list[Tensor]()
