@@ -31,8 +31,7 @@ from loger.learning.em import EM
 from loger.logic.mining import mine
 from loger.metrics import ranking
 from loger.ranking.ranker import sampled
-
-SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
+from where import DATA as SHARED
 
 
 class Judge:

@@ -1,7 +1,7 @@
 """The paper's baselines on the real data: ranking quality, and the time it takes.
 
     python benchmarks/baselines.py --methods HeteroEmbed CKE KGAT          # test, as results.md
-    python benchmarks/baselines.py --part validation --data amazon-beauty --methods CKE --set l2=0.1
+    python benchmarks/baselines.py --part validation --sets amazon-beauty --methods CKE --set l2=0.1
 
 Each method has its default settings, which were chosen with ``--part validation``; on test it is
 fitted on the whole published train set. The seed is that of the model. With
@@ -24,8 +24,8 @@ from loger.engine.settings import parsed
 from loger.evaluation.evaluate import evaluate
 from loger.recommender import fit_for
 from tables import METRICS, in_percent
+from where import DATA
 
-DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 SETS = ("amazon-beauty", "amazon-cellphones", "amazon-toys", "ml1m")
 
 
@@ -63,7 +63,7 @@ def explain(model: Any, parts: Split, n: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", nargs="+", choices=SETS, default=list(SETS))
+    parser.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS))
     parser.add_argument("--methods", nargs="+", default=["HeteroEmbed", "CKE", "KGAT"])
     parser.add_argument("--part", choices=["validation", "test"], default="test")
     parser.add_argument("--protocol", choices=["full", "sampled-100"], default="full")
@@ -74,7 +74,7 @@ def main() -> None:
     options = parser.parse_args()
     settings = parsed(options.set)
     print(f"{options.protocol} ranking @10 on {options.part}, % ± half a 95 % interval over users")
-    for name in options.data:
+    for name in options.sets:
         parts = split(load(DATA / name))
         for method in options.methods:
             make = getattr(loger.baselines, method)

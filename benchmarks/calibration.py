@@ -27,8 +27,8 @@ from loger.learning.em import EM
 from loger.learning.estep import propose_hidden
 from loger.learning.fit import Fit
 from tables import COMMIT
+from where import DATA
 
-DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 SETS = ("amazon-beauty", "amazon-cellphones", "amazon-toys", "ml1m")
 
 

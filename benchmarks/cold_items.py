@@ -31,8 +31,8 @@ from loger.encoder import TransEConfig
 from loger.graph import history
 from loger.model import LOGER, LOGERConfig
 from tables import COMMIT
+from where import DATA
 
-DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 K = 50
 
 

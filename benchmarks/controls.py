@@ -30,9 +30,9 @@ from loger.evaluation.evaluate import evaluate
 from loger.metrics.grid_search import Tuned, search, tune
 from loger.metrics.report import METRICS, Report
 from loger.recommender import fit_for
+from where import DATA as SHARED
 
 SETS = ("amazon-beauty", "amazon-cellphones", "amazon-toys", "ml1m")
-SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
 class Control(NamedTuple):
@@ -91,7 +91,6 @@ def one(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, default=SHARED)
     parser.add_argument("--sets", nargs="*", choices=SETS, default=list(SETS))
     parser.add_argument("--methods", nargs="*", choices=METHODS, default=list(METHODS))
     parser.add_argument("--out", type=Path, help="folder for per-user values and JSON")
@@ -100,7 +99,7 @@ def main() -> None:
     chosen = parser.parse_args()
     given = {name: literal_eval(value) for name, _, value in (s.partition("=") for s in chosen.set)}
     for name in chosen.sets:
-        parts = split(load(chosen.data / name))
+        parts = split(load(SHARED / name))
         for method in MEASURED if chosen.untuned else chosen.methods:
             report, told = one(METHODS[method], parts, given, tuned=not chosen.untuned)
             shown = {k: v for k, v in told.items() if k not in ("trials", "command")}

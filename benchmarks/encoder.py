@@ -350,7 +350,7 @@ def product_alone(encoder: TransE, asked: np.ndarray) -> float:
 def time_to_target(goal: float, cap: float, rates: dict[str, float]) -> None:
     parts = target.beauty()
     if parts is None:
-        print("\nTime to target: no data in ../shared/data/amazon-beauty")
+        print("\nTime to target: no amazon-beauty in the folder of --data")
         return
     graph = parts.graph
     learners = {

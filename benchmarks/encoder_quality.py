@@ -13,7 +13,6 @@ import argparse
 import time
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
@@ -24,13 +23,12 @@ from loger.engine.settings import overridden, parsed
 from loger.evaluation.evaluate import evaluate
 from loger.recommender import fit_for
 from tables import METRICS, in_percent
-
-DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+from where import DATA
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", nargs="+", default=["amazon-beauty", "amazon-cellphones"])
+    parser.add_argument("--sets", nargs="+", default=["amazon-beauty", "amazon-cellphones"])
     parser.add_argument("--part", choices=["validation", "test"], default="test")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument(
@@ -39,7 +37,7 @@ def main() -> None:
     options = parser.parse_args()
     config = overridden(TransEConfig(), parsed(options.set))
     print(f"Encoder alone, full ranking @10 on {options.part}, % ± half a 95 % interval over users")
-    for name in options.data:
+    for name in options.sets:
         parts = split(load(DATA / name))
         rows = []
         for seed in range(options.seeds):

@@ -1,6 +1,6 @@
 """What explanations cost and how far they reach, on a real data set.
 
-    python benchmarks/explaining.py --data amazon-beauty --bundle DIR
+    python benchmarks/explaining.py --sets amazon-beauty --bundle DIR
 
 Fits LOGER (or loads the bundle that is there) and measures, warm and on one thread: the time to
 recommend and explain the top 10 of a user; of all users; a what-if; coverage@10, the largest
@@ -22,8 +22,8 @@ from loger.engine.threads import one_thread
 from loger.explain.attribution import explain
 from loger.graph import history
 from loger.model import LOGER
+from where import DATA
 
-DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 K = 10
 
 
@@ -62,13 +62,13 @@ def brute_force(model: LOGER, users: np.ndarray) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", default="amazon-beauty")
+    parser.add_argument("--sets", default="amazon-beauty")
     parser.add_argument("--bundle", type=Path, required=True)
     parser.add_argument("--checkpoint", type=Path, help="of encoders that are trained already")
     parser.add_argument("--all", action="store_true", help="explain the top 10 of all users")
     parser.add_argument("--brute", type=int, default=200)
     options = parser.parse_args()
-    model = fitted(options.data, options.bundle, options.checkpoint)
+    model = fitted(options.sets, options.bundle, options.checkpoint)
     n = model.graph_.n_users
     users = np.random.default_rng(0).choice(n, size=min(300, n), replace=False)
     with one_thread():

@@ -56,11 +56,11 @@ from loger.model import LOGER
 from loger.recommender import Recommender, fit_for
 from loger.rules import RuleSet, named_rules
 from tables import COMMIT, store
+from where import DATA as SHARED
 
 DEFAULT_NEAR = reasons.NEAR
 USERS, PATHS = 50, 3
 SETS = ("amazon-beauty", "amazon-cellphones", "amazon-toys", "ml1m")
-SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
 def rule_sets(name: str, whole: Split, results: Path) -> dict[str, RuleSet]:

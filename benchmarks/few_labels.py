@@ -37,8 +37,8 @@ from loger.metrics import ranking
 from loger.metrics.report import resampled_means
 from loger.model import LOGERConfig
 from tables import COMMIT
+from where import DATA
 
-DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 SETS = ("demo", "amazon-beauty", "amazon-cellphones", "amazon-toys", "ml1m")
 SIZES, DRAWS, FIT, DEV = (10, 30, 100), 6, 600, 1500
 SHOP = {"seed": 7, "users": 2500, "items": 1000}

@@ -33,9 +33,9 @@ from loger.evaluation.methods import METHODS
 from loger.metrics.report import sign_flip
 from packaged import PACKAGED
 from tables import COMMIT, TABLES
+from where import DATA as SHARED
 from worlds import WORLDS, made
 
-SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 REAL = ("amazon-beauty", "amazon-cellphones", "amazon-toys", "ml1m")
 SETS = (*REAL, *PACKAGED, *WORLDS)
 PLAIN = ("mostpop", "itemknn", "rp3beta", "ease", "slim", "ials", "collective")

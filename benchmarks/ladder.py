@@ -42,8 +42,8 @@ from loger.metrics.report import resampled_means
 from loger.ranking.ranker import sampled
 from loger_quality import HeteroVectors
 from tables import COMMIT
+from where import DATA as SHARED
 
-SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 Floats = NDArray[np.float64]
 Both = tuple[Floats, Floats]
 """NDCG of each user, full and among sampled candidates."""

@@ -38,8 +38,8 @@ from loger.logic.mining import MiningConfig
 from loger.metrics.report import resampled_means, sign_flip
 from loger.model import LOGER, LOGERConfig
 from tables import COMMIT, METRICS, TABLES, markdown
+from where import DATA
 
-DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 SETS = ("amazon-beauty", "amazon-cellphones", "amazon-toys", "ml1m")
 KEPT = ("default", "paper")
 ENCODERS = {

@@ -26,8 +26,9 @@ from loger.data.dataset import Dataset, Facts
 from loger.evaluation.evaluate import evaluate
 from loger.metrics.report import resampled_means, sign_flip
 from loger.model import LOGER, LOGERConfig
+from where import DATA as SETS_FOLDER
 
-DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "amazon-toys"
+DATA = SETS_FOLDER / "amazon-toys"
 MENTIONS = {"mentions", "described_as"}
 METRICS = ("ndcg", "recall", "hit_rate", "precision")
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,8 +21,8 @@ from loger.baselines import PGPR
 from loger.data import load, split
 from loger.engine import LocalEngine
 from loger.recommender import fit_for
+from where import DATA
 
-DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 HOPWISE = 150 / 943
 """Seconds per user, as issue 7 has it."""
 BLOCK = 512

@@ -21,8 +21,9 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
+from where import DATA
+
 ROOT = Path(__file__).resolve().parents[1]
-DATA = ROOT.parent / "shared/data/amazon-beauty"
 
 
 class Fixed:
@@ -86,7 +87,6 @@ def run(tree: Path, *arguments: object) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--before", type=Path, help="a checkout of another commit")
-    parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--users", type=int, default=2000)
     parser.add_argument("--turns", type=int, default=2)
     parser.add_argument("--worker", nargs=4, help=argparse.SUPPRESS)
@@ -102,7 +102,7 @@ def main() -> None:
         for _ in range(options.turns):
             for name, tree in trees.items():
                 out = Path(folder, f"{name}.npz")
-                run(tree, options.data, options.users, rules, out)
+                run(tree, DATA / "amazon-beauty", options.users, rules, out)
                 found[name] = dict(np.load(out))
                 seconds[name].append(float(found[name].pop("seconds")))
                 print(f"{name}: {seconds[name][-1]:.2f} s", flush=True)

@@ -43,8 +43,8 @@ from loger.reasoner.search import (
 )
 from loger.reasoner.walker import Reasoner
 from loger.recommender import part_matrix
+from where import DATA as SHARED
 
-SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 WALK = Walk(first=0.0, item=0.25, user=0.5, fact=0.5)
 
 

@@ -24,8 +24,8 @@ from loger.data import Split, load, split
 from loger.metrics.report import resampled_means
 from loger.model import LOGER
 from tables import COMMIT, store
+from where import DATA
 
-DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 K, SHRINKS = 10, (0.0, 10.0, 100.0)
 
 
@@ -103,13 +103,12 @@ def measured(name: str, data: Path, keep: Path | None, n: int, seed: int) -> dic
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sets", nargs="+", default=["amazon-beauty", "amazon-toys"])
-    parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--items", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep", type=Path)
     parser.add_argument("--write", action="store_true")
     asked = parser.parse_args()
-    found = {s: measured(s, asked.data, asked.keep, asked.items, asked.seed) for s in asked.sets}
+    found = {s: measured(s, DATA, asked.keep, asked.items, asked.seed) for s in asked.sets}
     if asked.write:
         store(
             "similar",

@@ -35,6 +35,7 @@ from loger.graph import history
 from loger.model import LOGER
 from loger.rules import candidates
 from tables import COMMIT, ROOT, TABLES, aligned
+from where import DATA
 
 Row = list[Any]
 """What was measured, ours, the other's or the bar, and the ratio."""
@@ -104,7 +105,7 @@ def counting(options: argparse.Namespace) -> Iterator[Row]:
 
 def fit(options: argparse.Namespace) -> Iterator[Row]:
     """A default fit from nothing on one core, stage by stage, and the lists of all users on all."""
-    found = measured("fit_stages.py", options.data, "--save", options.bundle, cores=1)
+    found = measured("fit_stages.py", DATA / "amazon-beauty", "--save", options.bundle, cores=1)
     name, whole, gib = found["data"], found["fit"], found["gib"]
     yield [f"default fit on {name}, one core, processor seconds, compared with 120", whole, 120.0,
            whole / 120]  # fmt: skip
@@ -132,7 +133,7 @@ def full(options: argparse.Namespace) -> Iterator[Row]:
 
 def dense(options: argparse.Namespace) -> Iterator[Row]:
     """A default fit of dense data."""
-    wall = measured("fit_stages.py", options.data.parent / "ml1m")["wall"]
+    wall = measured("fit_stages.py", DATA / "ml1m")["wall"]
     yield ["default fit on ml1m, s by the clock, compared with 180", wall, 180.0, wall / 180]
 
 
@@ -270,7 +271,6 @@ COLUMNS = ["", "ours", "compared with", "ratio"]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, default=ROOT.parent / "shared/data/amazon-beauty")
     parser.add_argument("--bundle", type=Path, default=Path(gettempdir()) / "loger-bench.bundle")
     parser.add_argument("--seconds", type=float, default=8, help="per method of the training steps")
     parser.add_argument("--only", nargs="+", choices=list(PARTS), default=list(PARTS))
@@ -286,7 +286,7 @@ def main() -> None:
     kept = json.loads(file.read_text(encoding="utf-8"))["rows"] if file.exists() else []
     rows: list[Row] = []
     for name in options.only:
-        needed = {"fit": options.data, "dense": options.data.parent / "ml1m"}.get(name)
+        needed = {"fit": DATA / "amazon-beauty", "dense": DATA / "ml1m"}.get(name)
         needed = options.bundle if name in OF_BUNDLE else needed
         if needed is not None and not needed.exists():
             print(f"{name}: left out, no {needed}")

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +21,7 @@ from loger.encoder import TransE
 from loger.encoder.transe_training import Training
 from loger.engine.topk import top_k
 from loger.graph import history
+from where import DATA
 
 Step = Callable[[], int]
 
@@ -91,7 +91,7 @@ def race(
 
 def beauty() -> Split | None:
     """amazon-beauty, where it is at hand."""
-    folder = Path(__file__).resolve().parents[2] / "shared" / "data" / "amazon-beauty"
+    folder = DATA / "amazon-beauty"
     return split(load(folder)) if folder.is_dir() else None
 
 

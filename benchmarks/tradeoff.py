@@ -28,9 +28,9 @@ from loger.metrics import ranking
 from loger.model import LOGER
 from loger.rules import RuleSet
 from tables import markdown
+from where import DATA as SHARED
 
 SETS = ("amazon-beauty", "amazon-cellphones", "amazon-toys", "ml1m")
-SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 LAMBDAS = (0.0, 0.1, 0.3, 0.6, 1.0)
 
 

@@ -27,8 +27,8 @@ from loger.data.demo import shop
 from loger.graph import INTERACTION, history
 from loger.model import LOGER, LOGERConfig
 from tables import COMMIT
+from where import DATA
 
-DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 K = 10
 
 

@@ -125,8 +125,8 @@ def test_a_round_that_does_not_help_is_taken_back(parts, rules):
     encoder = TransE(TransEConfig(dimension=16, epochs=3)).fit(parts.graph)
     before = encoder.state()
     em = problem(parts, encoder, rules, rounds=1)
-    values = iter([np.full((2, 1), 0.5), np.full((2, 1), 0.4)])  # the second round is worse
-    em.dev_metrics = lambda _: next(values)
+    values = iter([0.5, 0.5, 0.4])  # the second round is worse
+    em.dev_metrics = lambda _: (np.full(3, next(values)),) * 2
     em.promising = lambda _: True
     learned = em.run()
     assert len(learned.trace) == 2
@@ -223,6 +223,27 @@ def test_a_round_is_kept_if_bound_and_judges_both_say_so():
     assert kept_rounds((first, both), early_stop=True) == 1
     assert kept_rounds((first, one), early_stop=True) == 0
     assert kept_rounds((first, other), early_stop=True) == 0
+
+
+def test_a_round_that_helps_by_more_than_its_interval_is_kept_whatever_the_bound():
+    first = Round(0, 0, -5.0, 0, 0, 0.5, 0.5)
+    sure, unsure = (
+        replace(first, number=1, bound=-9.0, ndcg=0.6, least_gain=g) for g in (0.02, -0.01)
+    )
+    assert kept_rounds((first, sure), early_stop=True) == 1
+    assert kept_rounds((first, unsure), early_stop=True) == 0
+
+
+def test_the_gain_of_a_round_is_paired_over_development_users(parts, rules):
+    encoder = TransE(TransEConfig(dimension=16, epochs=3)).fit(parts.graph)
+    em = problem(parts, encoder, rules, rounds=1, tau=0.0, early_stop=False)
+    n = len(em.dev_users)
+    users = np.linspace(0, 1, n)  # far apart, so that only paired differences can tell
+    values = iter([users, users, users + 0.01])  # at the start, before and after the round
+    em.dev_metrics = lambda _: (next(values),) * 2
+    first, second = em.run().trace
+    assert first.least_gain is None
+    assert second.least_gain == pytest.approx(0.01)
 
 
 def test_rounds_are_kept_all_without_early_stop():

@@ -733,7 +733,7 @@ def test_a_round_is_an_e_step_on_what_was_selected_and_a_warm_m_step():
 def test_rounds_that_help_are_kept_and_the_first_that_does_not_ends_them():
     em = problem(rounds=5, tau=0.4)
     em.promising = lambda _: True
-    scores = iter([0.1, 0.2, 0.1, 0.9, 0.9])
+    scores = iter([0.1, 0.1, 0.2, 0.2, 0.1, 0.9, 0.9])  # at the start, then before and after
     em.dev_metrics = lambda _: (np.full(3, next(scores)), np.full(3, 0.5))
     bounds = iter([-5.0, -4.0, -3.0, -2.0, -1.0])
     inner, models = em.m_step, []

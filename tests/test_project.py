@@ -151,3 +151,16 @@ def test_no_private_name_of_a_dependency_is_used() -> None:
             if isinstance(node, ast.Attribute) and private(node.attr):
                 whole = ast.unparse(node.value).split(".")[0].split("(")[0]
                 assert whole not in theirs, f"{file.name} uses {ast.unparse(node)}"
+
+
+def test_benchmarks_find_their_data_where_the_command_line_says() -> None:
+    from where import folder
+
+    rest = ["--data", "/sets", "--seeds", "3"]
+    assert (folder(rest), rest) == (Path("/sets"), ["--seeds", "3"])
+    assert folder(["--seeds"]).parts[-2:] == ("shared", "data")
+    others = [
+        file for file in (SOURCE.parents[1] / "benchmarks").glob("*.py") if file.name != "where.py"
+    ]
+    for file in others:
+        assert '"shared" / "data"' not in file.read_text(encoding="utf-8"), file.name

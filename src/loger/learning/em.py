@@ -5,7 +5,8 @@ and each learns from the other::
     repeat:  E-step   H⁺: the hidden pairs that the rules        select_hidden
                       believe in; train the encoder on G ∪ H⁺    e_step        Eq. 2
              M-step   weights from observed and hidden pairs     m_step        Eq. 3
-             accept   the round, if bound and NDCG rise          Round.improves_on
+             accept   the round, if NDCG rises and the bound,    Round.improves_on
+                      or NDCG by more than its interval
 
 The paper's M-step maximises a pseudo-likelihood over G ∪ H (``likelihood="pseudo"``). The default
 maximises the likelihood of held-out interactions, each among its user's best candidates
@@ -33,6 +34,7 @@ from loger.learning.fitted import FittedLogic, MStep, Round
 from loger.learning.mstep import Candidates, final_m_step, listwise_m_step, pseudo_m_step
 from loger.learning.problem import TRIAL_USERS, Problem
 from loger.logic.config import EMConfig
+from loger.logic.mln import Floats
 from loger.metrics.report import resampled_means
 
 log = logging.getLogger(__name__)
@@ -98,10 +100,11 @@ class EM(Problem):
         selected = self.select_hidden(previous)
         if not len(selected.pairs.users) and self.config.max_hidden:
             return None  # with at most 0 pairs a round is the control of others
+        before, _ = self.dev_metrics(previous)
         folder = None if self.checkpoint is None else self.checkpoint / f"round-{number}"
         self.e_step(selected.pairs, folder)
         step = self.m_step(previous)
-        return replace(step.fitted, trace=(self._round(number, step, selected),))
+        return replace(step.fitted, trace=(self._round(number, step, selected, before),))
 
     def final(self, fitted: FittedLogic) -> FittedLogic:
         """The weights once more from all held-out users, when nothing is left to choose."""
@@ -163,12 +166,21 @@ class EM(Problem):
 
     # ── trace, and the same problem with another setting ────────────────────────────────
 
-    def _round(self, number: int, step: MStep, selected: Selected | None = None) -> Round:
+    def _round(
+        self,
+        number: int,
+        step: MStep,
+        selected: Selected | None = None,
+        before: Floats | None = None,
+    ) -> Round:
         ndcg, recall = self.dev_metrics(step.fitted)
         nothing = float("nan")
         means = (ndcg.mean(), recall.mean()) if len(ndcg) else (nothing, nothing)
         sizes = (0, 0) if selected is None else (selected.n_hidden, len(selected.pairs.users))
-        return Round(number, step.bound_before, step.bound, *sizes, *map(float, means))
+        gain = None
+        if before is not None and len(ndcg):
+            gain = _ends("low", "high", ndcg - before)["low"]
+        return Round(number, step.bound_before, step.bound, *sizes, *map(float, means), gain)
 
     def with_walk(self, walk: Walk) -> EM:
         """The same problem with another walk, on the same candidates."""

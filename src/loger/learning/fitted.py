@@ -48,10 +48,15 @@ class Round:
     ndcg: float
     recall: float
     """On the development users; NaN if there are none."""
+    least_gain: float | None = None
+    """The lower end of the 95% interval, paired over development users, by which NDCG rose since
+    the round before; None of the first round."""
 
     def improves_on(self, other: Round) -> bool:
-        """Whether both the bound and NDCG are higher than in another round."""
-        return self.bound > other.bound and self.ndcg > other.ndcg
+        """Whether both the bound and NDCG are higher than in the round before, or NDCG by more than
+        its interval, whatever the bound: that is over other hidden pairs than before."""
+        higher = self.bound > other.bound and self.ndcg > other.ndcg
+        return higher or (self.least_gain is not None and self.least_gain > 0)
 
 
 @dataclass(frozen=True, eq=False)
