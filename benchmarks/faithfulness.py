@@ -208,8 +208,8 @@ def over_actions(results: Path) -> tuple[list[str], list[list[Any]]]:
 
 def divergences(results: Path) -> tuple[list[str], list[list[Any]]]:
     """How far the rules of reasons are from those of history: a row for each set and method."""
-    columns = ["", "items with a path", "all mined rules: floor", "control", "JS_f", "JS_w",
-               "LOGER's rules: floor", "control", "JS_f", "JS_w"]  # fmt: skip
+    columns = ["", "items with a path", "floor, all mined rules", "control", "JS_f", "JS_w",
+               "floor, LOGER's rules", "control", "JS_f", "JS_w"]  # fmt: skip
     rows = []
     for name in SETS:
         for method, title in METHOD_TITLES.items():
