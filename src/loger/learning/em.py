@@ -34,7 +34,6 @@ from loger.learning.fitted import FittedLogic, MStep, Round
 from loger.learning.mstep import Candidates, final_m_step, listwise_m_step, pseudo_m_step
 from loger.learning.problem import TRIAL_USERS, Problem
 from loger.logic.config import EMConfig
-from loger.logic.mln import Floats
 from loger.metrics.report import resampled_means
 
 log = logging.getLogger(__name__)
@@ -171,7 +170,7 @@ class EM(Problem):
         number: int,
         step: MStep,
         selected: Selected | None = None,
-        before: Floats | None = None,
+        before: NDArray[np.float64] | None = None,
     ) -> Round:
         ndcg, recall = self.dev_metrics(step.fitted)
         nothing = float("nan")
@@ -180,7 +179,9 @@ class EM(Problem):
         gain = None
         if before is not None and len(ndcg):
             gain = _ends("low", "high", ndcg - before)["low"]
-        return Round(number, step.bound_before, step.bound, *sizes, *map(float, means), gain)
+        return Round(
+            number, step.bound_before, step.bound, *sizes, *map(float, means), least_gain=gain
+        )
 
     def with_walk(self, walk: Walk) -> EM:
         """The same problem with another walk, on the same candidates."""
