@@ -179,9 +179,8 @@ class EM(Problem):
         gain = None
         if before is not None and len(ndcg):
             gain = _ends("low", "high", ndcg - before)["low"]
-        return Round(
-            number, step.bound_before, step.bound, *sizes, *map(float, means), least_gain=gain
-        )
+        made = Round(number, step.bound_before, step.bound, *sizes, *map(float, means))
+        return replace(made, least_gain=gain)
 
     def with_walk(self, walk: Walk) -> EM:
         """The same problem with another walk, on the same candidates."""
