@@ -19,7 +19,9 @@ from loger.encoder.sequence import Sequence, SequenceConfig
 from loger.encoder.sequence_training import Softmax, Training
 from loger.encoder.transe import unit
 from loger.errors import LogerError
+from loger.evaluation.evaluate import fit_summary
 from loger.graph import history
+from loger.learning.fitted import FittedLogic, logic_of, logic_parts
 from loger.logic.config import DerivedConfig
 from loger.model import LOGER
 from small import small_graph
@@ -291,9 +293,11 @@ def test_a_what_if_answers_as_the_parts_say(model):
     np.testing.assert_allclose(left.actions, parts.actions[1:], rtol=1e-6, atol=1e-9)
 
 
-def test_a_bundle_keeps_it_and_old_ones_have_none(model, tmp_path):
+def test_a_bundle_keeps_it_and_what_was_chosen(model, tmp_path):
     model.save(tmp_path / "bundle")
     again, users = LOGER.load(tmp_path / "bundle"), np.arange(30)
+    story = fit_summary(again, tmp_path / "bundle")["story"]
+    assert "; encoder: sequence" in story and "(NDCG@10 on validation: histories 0." in story
     np.testing.assert_array_equal(again.ranker_.score(users), model.ranker_.score(users))
 
 
@@ -320,3 +324,14 @@ def test_a_warm_fit_goes_on_from_it(model):
     assert warm.ranker_.sequence is not None
     apart = warm.ranker_.sequence.sources_ - model.ranker_.sequence.sources_
     assert 0 < np.abs(apart).mean() < np.abs(model.ranker_.sequence.sources_).mean()
+
+
+def test_what_was_stored_before_there_was_one_still_loads(model):
+    fitted = FittedLogic(model.ranker_.logic, model.ranker_.fusion)
+    values, arrays = logic_parts(fitted)
+    about = model.graph_, model.encoder_, model.config_.em
+    assert logic_of(*about, values, arrays).fusion == fitted.fusion
+    del values["sequence"]
+    assert logic_of(*about, values, arrays).fusion.sequence == 0
+    with pytest.raises(LogerError, match="share"):
+        logic_of(*about, {**values, "sequence": 1.5}, arrays)

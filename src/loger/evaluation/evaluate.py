@@ -253,6 +253,16 @@ def _fit_story(model: LOGER) -> str:
     return f"measured: {model.measured_}; then it has learned from all interactions, for use"
 
 
+def _encoder_story(model: LOGER) -> str:
+    """Which encoders were chosen, and what each choice came to; empty if there was no choice."""
+    ndcg = {str(value): x for name, value, x in model.tried_ if name == "encoder"}
+    if not ndcg:
+        return ""
+    used = [which for which in ndcg if (which == "histories") == (model.ranker_.sequence is None)]
+    tried = ", ".join(f"{which} {x:.4f}" for which, x in ndcg.items())
+    return f"; encoder: {used[0]} (NDCG@10 on validation: {tried})"
+
+
 def fit_summary(model: LOGER, bundle: Path | str) -> dict[str, Any]:
     """What was learned, and what was written, as plain values."""
     last, graph = model.trace_[-1], whole(model.graph_)
@@ -270,7 +280,7 @@ def fit_summary(model: LOGER, bundle: Path | str) -> dict[str, Any]:
         "fitted_for": "testing" if len(model.ranker_.held_out) else "use",
         "held_out": len(model.ranker_.held_out),
         "measured": None if model.measured_ is None else asdict(model.measured_),
-        "story": _fit_story(model),
+        "story": _fit_story(model) + _encoder_story(model),
         "held_out_ndcg": None if isnan(last.ndcg) else last.ndcg,
         "tried": [{"setting": s, "value": v, "ndcg": x} for s, v, x in model.tried_],
         "size": sum(file.stat().st_size for file in Path(bundle).iterdir()),
