@@ -364,6 +364,20 @@ def test_what_if_tells_what_is_gone_and_what_is_new(model):
     assert added.before[0] not in added.after  # it is owned now
 
 
+def test_what_if_rebuilt_is_the_model_from_which_the_interactions_were_removed(model):
+    differ = 0
+    for u in (0, 17, 300):
+        user = model.graph_.vocabulary.names[u]
+        own = names_of(model, history(model.graph_, np.array([u]))[1])[:1]
+        told = model.what_if(user, remove=own, rebuild=True)
+        removed = model.remove(interactions=[(user, own[0])])
+        items, scores = removed.ranker_.top([u], 10)
+        assert told.after == tuple(items[0].tolist())
+        assert told.scores == pytest.approx(scores[0].tolist(), rel=1e-6)
+        differ += told.scores != model.what_if(user, remove=own).scores
+    assert differ  # in the view the history stays as long as it was
+
+
 def test_why_not_gives_the_rank_the_gap_and_the_silent_rules(model):
     user = model.graph_.vocabulary.names[0]
     order = model.recommend(user, 50)["item"].to_list()

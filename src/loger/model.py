@@ -615,14 +615,21 @@ class LOGER(Recommender):
         remove: Name | Iterable[Name] = (),
         add: Name | Iterable[Name] = (),
         k: int = 10,
+        *,
+        rebuild: bool = False,
     ) -> WhatIf:
         """The user's k best items if some items were removed from the history or others added;
-        nothing is retrained. loger looks for a label to ``remove`` among the user's items first."""
+        nothing is retrained. loger looks for a label to ``remove`` among the user's items first.
+
+        A removed item supports nothing, but it happened: the other actions don't become more recent
+        and the history stays as long. With ``rebuild`` it never happened, as after ``remove``.
+        """
         u = self._user(user)
         mine = {self.graph_.n_users + int(v) for v in history(self.graph_, np.array([u]))[1]}
         removed = [self._item(x, mine) for x in as_names(remove)]
         added = [self._item(x) for x in as_names(add)]
-        return WhatIf.of(self.ranker_, self.ranker_.user_view(u, removed, added), u, k)
+        changed = self.ranker_.rebuilt if rebuild else self.ranker_.user_view
+        return WhatIf.of(self.ranker_, changed(u, removed, added), u, k)
 
     # ── what came after the fit ─────────────────────────────────────────────────────────
 

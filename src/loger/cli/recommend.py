@@ -390,12 +390,16 @@ def why_not(
 @options.user
 @click.option("--remove", multiple=True, metavar="ITEM", help="Without this item; repeatable.")
 @click.option("--add", multiple=True, metavar="ITEM", help="With this item too; repeatable.")
+@click.option("--rebuild", is_flag=True, help="As if what is removed had never happened.")
 @options.length
 @options.json
-def what_if(bundle: Path, user: str, remove: tuple[str, ...], add: tuple[str, ...], k: int) -> None:
+def what_if(
+    bundle: Path, user: str, remove: tuple[str, ...], add: tuple[str, ...], rebuild: bool, k: int
+) -> None:
     """Show a user's recommendations with a different history.
 
-    Nothing is retrained.
+    Nothing is retrained. What is removed supports no item, but the history stays as long as it
+    was and other items don't become more recent. With --rebuild they do.
 
     \b
     Examples:
@@ -412,7 +416,7 @@ def what_if(bundle: Path, user: str, remove: tuple[str, ...], add: tuple[str, ..
     removed = [options.named(model, "item", text, mine) for text in remove]
     added = [options.named(model, "item", text) for text in add]
     check_change(model.graph_, name, removed, added)
-    answer = model.what_if(name, removed, added, k).as_dict()
+    answer = model.what_if(name, removed, added, k, rebuild=rebuild).as_dict()
     show.result(answer, lambda values: show.console().print(_change_table(model, values)))
 
 

@@ -365,9 +365,20 @@ class Ranker:
         # A view only overlays one user's row. A sample is drawn from the whole graph, so with one
         # the graph itself must be built again.
         if self.sample is not None:
-            graph = whole(self.graph).without_interactions([user] * len(remove), remove)
-            return self.on(graph.plus([user] * len(add), add, times, strengths))
+            return self.rebuilt(user, remove, add, times, strengths)
         return self.on(whole(self.graph).user_view(user, remove, add, times, strengths))
+
+    def rebuilt(
+        self,
+        user: int,
+        remove: Sequence[int] = (),
+        add: Sequence[int] = (),
+        times: Sequence[int] | None = None,
+        strengths: Sequence[float] | None = None,
+    ) -> Ranker:
+        """The ranker on a graph built as if one user had always had other interactions."""
+        graph = whole(self.graph).without_interactions([user] * len(remove), remove)
+        return self.on(graph.plus([user] * len(add), add, times, strengths))
 
     def guest(
         self, items: Sequence[int], strengths: Sequence[float] | None = None
