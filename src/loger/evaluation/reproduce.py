@@ -17,6 +17,7 @@ which makes the same E-steps with no pairs.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -294,7 +295,7 @@ class Reproduction:
             self._times(compared),
         ]
         about = {"command": f"loger reproduce {self.split.dataset.name}", "seeds": [self.seed],
-                 "commit": origin()}  # fmt: skip
+                 "commit": origin(), "machine": f"{os.cpu_count()} cores"}  # fmt: skip
         for table in tables:
             kept = {**about, "note": table.note, "columns": table.columns,
                     "formats": table.formats, "rows": table.rows}  # fmt: skip
