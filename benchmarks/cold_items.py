@@ -7,12 +7,14 @@ fitted on the rest. Then it is told their facts, those that are known without an
 theirs, and ranks for everybody who took some of them. Recall@50 of these interactions, among the
 new items and among all items, stands beside chance, a content kNN on the same facts (tf-idf cosine
 of items to what the user has), and, with --refit, a model that had the facts at its fit. What is
-tuned is tuned by the fit itself, on validation of other items.
+tuned is tuned by the fit itself, on validation of other items. With --texts, items also have the
+words of ``item_short_names.txt.gz`` and the relation of items with similar names.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import resource
 import time
@@ -30,10 +32,13 @@ from loger.data.dataset import Dataset
 from loger.encoder import TransEConfig
 from loger.graph import history
 from loger.model import LOGER, LOGERConfig
+from loger.tables.columns import worded
+from loger.tables.nearest import by_words, item_facts, similar_name
 from tables import COMMIT
 from where import DATA
 
 K = 50
+SAID = "name_says"
 
 
 @dataclass
@@ -87,9 +92,26 @@ def tables(data: Dataset, users: int, seed: int) -> tuple[pl.DataFrame, pl.DataF
     return rows, table
 
 
-def without_items(name: str, users: int, seed: int, share: float = 0.1) -> Cold:
+def words_of_names(name: str, items: list[str]) -> pl.DataFrame:
+    """The words of items' names as facts, those that two items or more have."""
+    lines = gzip.decompress((DATA / name / "item_short_names.txt.gz").read_bytes()).decode()
+    pairs = [line.split(" ", 1) for line in lines.splitlines() if " " in line]
+    texts = pl.DataFrame(pairs, schema=["head", "tail"], orient="row")
+    words = worded(texts.filter(pl.col("head").is_in(items)))
+    words = words.filter(pl.len().over("tail") > 1)
+    kinds = {"head_type": pl.lit("item"), "tail_type": pl.lit("word")}
+    source = pl.lit(-1, pl.Int64)
+    return words.with_columns(relation=pl.lit(SAID), source=source, **kinds)
+
+
+def without_items(
+    name: str, users: int, seed: int, share: float = 0.1, texts: bool = False
+) -> Cold:
     data = load(DATA / name)
     rows, facts = tables(data, users, seed)
+    if texts:
+        more = words_of_names(name, rows["item"].unique().sort().to_list())
+        facts = pl.concat([facts, more.select(facts.columns)])
     items = rows["item"].unique().sort().to_list()
     rng = np.random.default_rng([seed, 2])
     cold = sorted(rng.permutation(items)[: round(share * len(items))].tolist())
@@ -107,6 +129,10 @@ def without_items(name: str, users: int, seed: int, share: float = 0.1) -> Cold:
     facts = facts.with_columns(source=pl.Series(new_source)).filter(pl.col("source") > -2)
     told = facts.filter((here | there) & (pl.col("source") == -1)).drop("source")
     kept = facts.filter(~(here | there))
+    if texts:  # of new items the update finds them
+        near = item_facts(by_words(kept.filter(relation=SAID)), similar_name(SAID))
+        near = near.with_columns(source=pl.lit(-1, pl.Int64)).select(kept.columns)
+        kept = pl.concat([kept, near])
     warm_rows = indexed.drop("row")
     interaction = data.relations[0].name
     named = {"interaction": interaction, "users": warm_rows["user"].unique().sort().to_list()}
@@ -197,7 +223,7 @@ def explained(model: LOGER, cold: Cold, n: int = 100) -> dict[str, float]:
 
 
 def run(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
-    cold = without_items(name, arguments.users, arguments.seed)
+    cold = without_items(name, arguments.users, arguments.seed, texts=arguments.texts)
     config = LOGERConfig(seed=arguments.seed)
     if arguments.epochs:
         config = replace(config, encoder=TransEConfig(epochs=arguments.epochs))
@@ -237,6 +263,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=0, help="of the encoder; 0: its default")
     parser.add_argument("--quick", action="store_true", help="no tuning of walks")
     parser.add_argument("--refit", action="store_true")
+    parser.add_argument("--texts", action="store_true", help="with the words of items' names")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()

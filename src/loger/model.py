@@ -640,6 +640,7 @@ class LOGER(Recommender):
         items: object = None,
         facts: object = None,
         users: object = None,
+        vectors: Mapping[str, object] | None = None,
         min_rating: float | None = None,
         when: str | None = None,
         measure: int = 0,
@@ -651,7 +652,8 @@ class LOGER(Recommender):
         tail and optionally their types; id and optionally label, and columns that became relations
         when the data was built (artist, for has_artist). Tables with the columns of the original
         ones (``loger.from_tables``, ``loger data build table``) are read in the same way. Unknown
-        names are new.
+        names are new. ``vectors`` are tables by relation, as ``from_tables`` takes them: a new item
+        gets neighbours among the items in them, so they should have the known items too.
 
         Nothing is trained: rules only need the facts, and the encoder makes vectors of new things
         from what they are linked to. ``updates_.log`` records what each update brought and which
@@ -664,7 +666,7 @@ class LOGER(Recommender):
 
         tables = {"interactions": interactions, "items": items, "users": users}
         mapping, graph = self.catalogue_.mapping, whole(self.graph_)
-        changes = read_changes(mapping, graph, tables, facts, min_rating)
+        changes = read_changes(mapping, graph, tables, facts, min_rating, vectors)
         if min_rating is None:
             changes = changes.with_dislikes(self.lowest_positive)
         for note in changes.notes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
@@ -163,6 +163,7 @@ def report(dataset: Dataset, out: Path, paper: dict[str, int] | None = None, *, 
 @_file("--interactions", "Table of interactions: CSV, TSV, Parquet or JSON lines.")
 @_file("--items", "Table of items.")
 @_file("--users", "Table of users.")
+@options.vectors("all items")
 @_file("--mapping", "Use this mapping instead of guessing one.", "TOML")
 @options.out("FOLDER")
 @click.option("--user-column", metavar="NAME", help="The column with user IDs.")
@@ -180,6 +181,7 @@ def table(
     interactions: Path | None,
     items: Path | None,
     users: Path | None,
+    vectors: dict[str, str],
     mapping: Path | None,
     out: Path,
     user_column: str | None,
@@ -216,9 +218,10 @@ def table(
             files = (interactions, items, users)
             mapping = out.with_name(out.name + ".toml")
             columns = {"user": user_column, "item": item_column, "time": time_column}
-            chosen = proposed(files, mapping, out.name.split(".")[0], columns)
+            chosen = proposed(files, mapping, out.name.split(".")[0], columns, vectors)
         else:
             chosen = read(mapping)
+            chosen = replace(chosen, vectors={**chosen.vectors, **vectors})
     if not show.wants_json():
         draw(chosen, mapping)
     elif propose:
@@ -234,7 +237,11 @@ def table(
 
 
 def proposed(
-    files: tuple[Path | None, ...], out: Path, name: str, columns: dict[str, Any]
+    files: tuple[Path | None, ...],
+    out: Path,
+    name: str,
+    columns: dict[str, Any],
+    vectors: dict[str, str],
 ) -> TableMapping:
     """A proposal of what the columns of interactions, items and users become, kept in a file."""
     from loger.data import frames
@@ -243,7 +250,7 @@ def proposed(
     from loger.tables.propose import propose
 
     tables: Any = [None if file is None else frames.read(file) for file in files]
-    proposal = propose(*tables, name=name, files=files, **columns)
+    proposal = replace(propose(*tables, name=name, files=files, **columns), vectors=vectors)
     before = out.read_text(encoding="utf-8") if out.is_file() else None
     if before not in (None, mapping.toml_of(proposal, out)):
         kept = out.with_name(out.name + ".old")

@@ -124,6 +124,21 @@ def force(metavar: str) -> Callable[..., Any]:
     return click.option("--force", is_flag=True, help=f"Replace {metavar} if it exists.")
 
 
+def vectors(of: str) -> Callable[..., Any]:
+    """The option for tables of vectors, by the name of the relation that they make."""
+    text = f"Vectors of {of}, from any model: looks_like=pictures.parquet; repeatable."
+    more: dict[str, Any] = {"multiple": True, "metavar": "NAME=FILE", "callback": _by_name}
+    return click.option("--vectors", help=text, **more)
+
+
+def _by_name(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+    named = {name: file for name, _, file in (text.partition("=") for text in given)}
+    for name, file in named.items():
+        if not name or not Path(file).is_file():
+            raise click.BadParameter(f"{name}={file}: write a relation's name = a file")
+    return named
+
+
 def names(text: str) -> list[str]:
     """Names separated by commas."""
     return [name.strip() for name in text.split(",")]

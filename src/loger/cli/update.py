@@ -31,6 +31,7 @@ def _names(name: str, help: str) -> Callable[..., Any]:
 @_table("--facts", "New facts: head, relation, tail.")
 @_table("--items", "New items: id and, optionally, label.")
 @_table("--users", "New users: id and, optionally, label.")
+@options.vectors("known and new items")
 @_names("--forget-user", "Forget everything about a user")
 @_names("--remove-item", "Remove an item")
 @_table("--remove-interactions", "Interactions to remove.")
@@ -52,6 +53,7 @@ def update(
     facts: Path | None,
     items: Path | None,
     users: Path | None,
+    vectors: dict[str, str],
     forget_user: tuple[str, ...],
     remove_item: tuple[str, ...],
     remove_interactions: Path | None,
@@ -86,7 +88,8 @@ def update(
         return
     gone: dict[str, Any] = {"users": list(forget_user), "items": list(remove_item)}
     gone |= {"interactions": remove_interactions, "facts": remove_facts}
-    new = {"interactions": interactions, "facts": facts, "items": items, "users": users}
+    new: dict[str, Any] = {"interactions": interactions, "facts": facts, "items": items}
+    new |= {"users": users, "vectors": vectors}
     if not any((*gone.values(), *new.values())):
         raise click.UsageError("nothing to do: give --interactions, --forget-user or the like")
     kept = events_path(target) if forget_user and events_path(target).is_file() else None

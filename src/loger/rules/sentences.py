@@ -19,9 +19,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from loger.graph import INTERACTION, INVERSE_MARK, Graph, Path
 from loger.rules.rule import Rule
-from loger.rules.wording import ENGLISH, FEW, Forms, Wording
+from loger.rules.wording import ENGLISH, FEW, Forms, Wording, alike_by
 
 SHOWN = 3
 """Entities that two things share that are named."""
@@ -220,6 +222,9 @@ def opening(
             return None
         return _company(graph, path, n, words, _label(graph, middle, words))
     if len(path) == 2:
+        told = _alike_by(graph, path.edges[1], words, name)
+        if told is not None:
+            return told
         return _people(graph, path.edges[1], name, words.pronoun("this"), words, name)
     if _over_people(graph, path):
         return _company(graph, path, n, words, name)
@@ -243,6 +248,9 @@ def tile(graph: Graph, path: Path, n: int, brief: str, words: Wording) -> str | 
     derived = len(path) == 2 and link.derived
     if brief and len(path) == 2 and (own := words.link(link.name)):
         return words.tile(own, about=brief)
+    if brief and len(path) == 2 and alike_by(link.name):
+        shared, kind = _shared_words(graph, path.edges[1]), words.kind(alike_by(link.name))
+        return words.tile("mentions" if shared else "similar", about=brief, kind=kind, x=shared)
     if not brief or not (derived or _over_people(graph, path)):
         return opening(graph, path, n, [], "", words) if not brief else None
     after = derived and not graph.relation_name(path.relations[1]).startswith("goes_with")
@@ -331,12 +339,43 @@ def _direct(graph: Graph, path: Path, words: Wording) -> str:
     told = _people(graph, path.edges[1], it, this, words, "")
     if told is not None:
         return told
+    told = _alike_by(graph, path.edges[1], words)
+    if told is not None:
+        return told
     person, forms = graph.vocabulary.type_of(entity) == "user", _forms(graph, relation, words)
     if relation >= len(graph.relations):
         x = words.pronoun("them" if person else "it", forms.case)
         return words.text("direct_back", this=this, **forms.with_object(x))
     said = forms.with_object(words.pronoun("this", forms.case))
     return words.text("direct_person" if person else "direct", it=it, **said)
+
+
+def _alike_by(
+    graph: Graph, edge: tuple[int, int, int], words: Wording, name: str = ""
+) -> str | None:
+    """Why two items are alike, for a relation that says so: both mention linen; similar picture.
+    ``name`` is what the first is called, or nothing if it has been told already."""
+    by = alike_by(graph.relations[edge[1] % len(graph.relations)].name)
+    if not by:
+        return None
+    shared = _shared_words(graph, edge)
+    key = ("both_mention" if shared else "alike") + ("_as" if name else "")
+    return words.text(key, x=shared, kind=words.kind(by), about=name)
+
+
+def _shared_words(graph: Graph, edge: tuple[int, int, int]) -> str:
+    """The words that the texts behind a fact between two items share, those that fewest items have
+    first; nothing if it isn't made of texts, or of others than the graph has."""
+    one, relation, other = edge
+    by = alike_by(graph.relations[relation % len(graph.relations)].name)
+    said = next((k for k, r in enumerate(graph.relations) if r.name in (f"{by}_says", by)), None)
+    if said is None:
+        return ""
+    back = graph.inverse(said)
+    both = np.intersect1d(graph.neighbours(one, said), graph.neighbours(other, said))
+    both_words = sorted(both.tolist(), key=lambda word: len(graph.neighbours(word, back)))
+    more = ", …" if len(both_words) > SHOWN else ""
+    return ", ".join(graph.vocabulary.shown[word] for word in both_words[:SHOWN]) + more
 
 
 def _people(

@@ -209,6 +209,8 @@ class Wording:
         text = plain.removesuffix("_says").replace("_", " ")  # of which a word is told
         if found is None and spoken is None and plain.endswith("_says"):
             found = "says"
+        elif found is None and spoken is None and alike_by(name):
+            found, text = "similar", self.kind(alike_by(name))
         patterns = self._of_verb(verbs[spoken]) if spoken in verbs else {}
         if found in relations:
             patterns |= {k: said.replace("{text}", text) for k, said in relations[found].items()}
@@ -438,6 +440,19 @@ _SAME = {
 """Names that say the same as another."""
 UNCHANGED = {"series", "species", "news", "means", "headquarters", "crossroads", "aircraft"}
 """Nouns whose plural is the same."""
+
+
+def alike_by(name: str) -> str:
+    """What of two items is similar, by the name of the relation between them; else nothing.
+
+    >>> alike_by("similar_description"), alike_by("looks_like"), alike_by("similar_to")
+    ('description', 'picture', '')
+    """
+    plain = name.split("[")[0]
+    if plain == "looks_like":
+        return "picture"
+    rest = plain.removeprefix("similar_")
+    return "" if rest in (plain, "to") else rest
 
 
 def _known_as(name: str, tail_type: str, known: Mapping[str, object]) -> str | None:

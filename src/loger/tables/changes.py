@@ -27,6 +27,8 @@ from loger.data.readers.plain import Frame
 from loger.errors import DataError
 from loger.graph import DISLIKED, INTERACTION, KnowledgeGraph, Relation
 from loger.graph.arrays import Ids
+from loger.tables.columns import worded
+from loger.tables.nearest import by_texts
 
 NO_INTERACTIONS = pl.DataFrame(schema={"user": pl.String, "item": pl.String})
 NO_COLUMNS = pl.DataFrame(schema=dict.fromkeys(("kind", "head", "column", "value"), pl.String))
@@ -271,6 +273,7 @@ def placed(changes: Changes, graph: KnowledgeGraph) -> Placed:
         "item": dict.fromkeys(interactions["item"]) | changes.items,
     }
     stated = pl.concat([changes.facts, _of_columns(changes.columns, graph)], how="diagonal")
+    stated = pl.concat([stated, by_texts(stated, graph)], how="diagonal")
     stated = _about_somebody(stated, graph, named)
     facts, relations = typed(stated, graph, named)
     kinds = {graph.relations[INTERACTION].name: ("user", "item")}
@@ -326,7 +329,7 @@ def _of_columns(columns: pl.DataFrame, graph: KnowledgeGraph) -> pl.DataFrame:
     """Facts of the columns that became relations when the data were built, by their names."""
     rows = []
     for (kind, column), cells in columns.group_by("kind", "column", maintain_order=True):
-        wanted = (str(column), f"has_{column}")
+        wanted = (str(column), f"has_{column}", f"{column}_says")
         found = [
             r for r in graph.relations
             if not r.derived and r.head_type == kind and r.name in wanted
@@ -335,6 +338,11 @@ def _of_columns(columns: pl.DataFrame, graph: KnowledgeGraph) -> pl.DataFrame:
             log.warning("column %s of %ss is no relation of the model: not read", column, kind)
             continue
         relation, known = found[0], graph.vocabulary.ids(found[0].tail_type)
+        if relation.name.endswith("_says"):  # a text
+            words = worded(cells.select("head", pl.col("value").alias("tail")))
+            words = words.filter(pl.col("tail").is_in([*known]))
+            rows += [(h, relation.name, w, kind, relation.tail_type) for h, w in words.iter_rows()]
+            continue
         for head, value in cells.select("head", "value").iter_rows():
             for tail in _cell(str(value), known):
                 if tail not in known and re.fullmatch(r"-?[\d.,]+", tail):

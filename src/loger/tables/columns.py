@@ -39,7 +39,7 @@ from loger.tables.values import (
 _ENTITIES = ("entity", "list", "series")
 """Ways to take a column whose cells name entities."""
 _LINES = 5  # numbers of lines that a note on them gives
-_KEYWORDS = 10  # per item, the rarest first
+_KEYWORDS = {"keywords": 10, "similar": 30}  # per item, the rarest first
 _DULL = {
     "adverb",
     "determiner",
@@ -183,6 +183,11 @@ def _add(work: Work, column: Column, pairs: pl.DataFrame, kind: str) -> None:
     tail_type = column.entity_type
     if column.take == "leave out":
         return
+    if column.take == "similar" and kind != "item":
+        raise DataError(
+            f"column {column.column!r} of the {kind}s cannot be taken as 'similar'",
+            remedy="take it as keywords: only items are compared by their texts",
+        )
     if column.take == "image":
         work.images |= dict(pairs.iter_rows()) if kind == "item" else {}
         return
@@ -190,8 +195,8 @@ def _add(work: Work, column: Column, pairs: pl.DataFrame, kind: str) -> None:
         pairs = _pointed(work, column, pairs)
     elif column.take in _ENTITIES:
         pairs = _named_in(pairs, column)
-    elif column.take == "keywords":
-        pairs = _worded(pairs)
+    elif column.take in _KEYWORDS:
+        pairs = worded(pairs)
     elif column.take == "aspects":
         pairs = _mined(work, pairs)
     if column.take not in ("items", "bins"):
@@ -200,11 +205,12 @@ def _add(work: Work, column: Column, pairs: pl.DataFrame, kind: str) -> None:
         if kind == "item" and column.take in _ENTITIES and len(every) > len(pairs):
             rest = every.join(pairs, on="tail", how="anti", maintain_order="left")
             work.filter_only.append((column.relation_made, tail_type, rest))
-    if column.take == "keywords":
+    if column.take in _KEYWORDS:
         # The rarest words tell most; ties go by the alphabet.
         counts = pairs.group_by("tail").len()
         pairs = pairs.join(counts, on="tail", maintain_order="left").sort("len", "tail")
-        pairs = pairs.group_by("head", maintain_order=True).head(_KEYWORDS).drop("len")
+        pairs = pairs.group_by("head", maintain_order=True).head(_KEYWORDS[column.take])
+        pairs = pairs.drop("len")
     work.facts.append(_facts(pairs, column.relation_made, kind, tail_type))
 
 
@@ -350,7 +356,7 @@ def _mined(work: Work, texts: pl.DataFrame) -> pl.DataFrame:
     return out
 
 
-def _worded(pairs: pl.DataFrame) -> pl.DataFrame:
+def worded(pairs: pl.DataFrame) -> pl.DataFrame:
     """The words of texts, without those that carry no meaning, in place of the texts."""
     words = lexicon()
     words_of_texts = []

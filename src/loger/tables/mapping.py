@@ -23,6 +23,7 @@ Kind = Literal[
     "bins",
     "items",
     "keywords",
+    "similar",
     "aspects",
     "label",
     "image",
@@ -41,6 +42,7 @@ _HEADER = """\
 #     bins       a number, cut into so many quantiles
 #     items      ids of other items, one or several
 #     keywords   the telling words of a text
+#     similar    these words, and which items have similar texts
 #     aspects    what a text says of what: aspect, opinion, good or bad
 #     label      the name that people read
 #     image      the file of a picture, which loger serve --images FOLDER shows
@@ -101,14 +103,16 @@ class Column:
     def entity_type(self) -> str:
         """The type of what its facts lead to."""
         fixed = {"items": "item", "aspects": "feature"}
-        return fixed.get(self.take) or self.type or self.column
+        usual = "word" if self.take == "similar" else self.column
+        return fixed.get(self.take) or self.type or usual
 
     @property
     def relation_made(self) -> str:
         """The relation of the facts that it makes, if it makes any."""
         if self.take in ("leave out", "image", "label"):
             return ""
-        return self.relation or f"has_{self.entity_type}"
+        usual = f"{self.column}_says" if self.take == "similar" else f"has_{self.entity_type}"
+        return self.relation or usual
 
 
 @dataclass(frozen=True)
@@ -172,6 +176,8 @@ class TableMapping:
     """Items or users that an entity must have; with one it links nothing to anything."""
     hub_share: float = 0.5
     """What more than this share of the items or users have is left out."""
+    vectors: Mapping[str, str] = field(default_factory=dict)
+    """Relation → file with a vector for each item: those with near vectors are related."""
 
     def columns(self) -> Iterator[tuple[str, Column]]:
         """Every column that is mapped, with its table."""
@@ -233,6 +239,7 @@ class TableMapping:
     def plain(self) -> dict[str, Any]:
         """The mapping as plain values, without the places of files: what a bundle keeps."""
         values = asdict(self)
+        del values["vectors"]
         for table in ("interactions", "items", "users"):
             if values[table] is not None:
                 values[table]["file"] = ""
@@ -268,7 +275,7 @@ def write(mapping: TableMapping, path: Path) -> None:
 def toml_of(mapping: TableMapping, path: Path) -> str:
     """A mapping as TOML; files are named as seen from the folder of the path."""
     lines = [_HEADER.replace("THIS_FILE", path.name)]
-    lines += _settings(mapping, skip=("interactions", "items", "users"))
+    lines += _settings(mapping, skip=("interactions", "items", "users", "vectors"))
     for table in ("interactions", "items", "users"):
         part = getattr(mapping, table)
         if part is None:
@@ -278,6 +285,10 @@ def toml_of(mapping: TableMapping, path: Path) -> str:
         for column in part.columns:
             lines.append(f"\n[[{table}.columns]]" + (f"  # {column.why}" if column.why else ""))
             lines += _settings(column, skip=("why",))
+    if mapping.vectors:
+        lines.append("\n[vectors]  # relation = file: an id and a vector for each item")
+    for name, file in mapping.vectors.items():
+        lines.append(f"{json.dumps(name)} = {json.dumps(_seen_from(path.parent, file))}")
     return "\n".join(lines) + "\n"
 
 
@@ -293,10 +304,15 @@ def _settings(part: Any, skip: tuple[str, ...], folder: Path | None = None) -> I
                 yield f"{name} = {json.dumps(value, ensure_ascii=False)}"
             continue
         if name == "file" and value and folder is not None:
-            value = Path(os.path.relpath(value, folder)).as_posix()
+            value = _seen_from(folder, value)
         given = value not in (None, "")
         shown = json.dumps(value, ensure_ascii=False) if given else "…"
         yield f"{'' if given else '# '}{name} = {shown}  # {_MEANINGS[name]}"
+
+
+def _seen_from(folder: Path, file: str) -> str:
+    """A file as a mapping in a folder names it."""
+    return Path(os.path.relpath(file, folder)).as_posix() if file else ""
 
 
 def read(path: Path) -> TableMapping:
@@ -328,6 +344,11 @@ def _parsed(tables: Mapping[str, Any], path: Path) -> TableMapping:
             if part.get("file"):
                 part["file"] = str(path.parent / part["file"])
             parts[table] = _made(kind, part | {"columns": columns}, path, table)
+    vectors = tables.pop("vectors", {})
+    if not isinstance(vectors, dict) or not all(isinstance(v, str) for v in vectors.values()):
+        remedy = 'write looks_like = "vectors.parquet" under [vectors]'
+        raise DataError("vectors should name files", path=path, value=vectors, remedy=remedy)
+    parts["vectors"] = {name: str(path.parent / file) for name, file in vectors.items()}
     return _made(TableMapping, tables | parts, path, "the top")  # type: ignore[no-any-return]
 
 

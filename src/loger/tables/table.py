@@ -33,6 +33,7 @@ from loger.tables.changes import Changes
 from loger.tables.columns import Work, add_entities, add_of_interactions
 from loger.tables.joining import check_column
 from loger.tables.mapping import EntityTable, InteractionTable, TableMapping
+from loger.tables.nearest import by_vectors, by_words, item_facts, similar_name
 from loger.tables.propose import NEGATIVE, propose, relation_of
 from loger.tables.reviews.aspects import Extractor, mentions
 from loger.tables.reviews.review_facts import FACTS
@@ -51,6 +52,7 @@ def from_tables(
     item: str | None = None,
     time: str | None = None,
     mapping: TableMapping | Path | str | None = None,
+    vectors: Mapping[str, object] | None = None,
     strict: bool = False,
     name: str = "tables",
 ) -> Dataset:
@@ -61,6 +63,9 @@ def from_tables(
     it back as ``mapping``, or ``save`` it for ``loger data build table --mapping`` and for later,
     when its path can be given as well. ``user``, ``item`` and ``time`` say which columns of the
     interactions these are, where the guess would fail.
+
+    ``vectors`` are tables with a vector for each item (id, then numbers or one list) by the name
+    of a relation, such as looks_like: each item gets it to those whose vectors are nearest.
     """
     check_not_forked("reading tables")
     if isinstance(mapping, str | Path):
@@ -70,9 +75,11 @@ def from_tables(
         given = (interactions, items, users)
         files = [t if isinstance(t, str | Path) else None for t in given]
         mapping = propose(*tables, name=name, files=files, user=user, item=item, time=time)  # type: ignore[arg-type]
-        dataset = _build(mapping, tables, mentions, strict)
+        named = {k: str(v) for k, v in (vectors or {}).items() if isinstance(v, str | Path)}
+        mapping = replace(mapping, vectors=named)
+        dataset = _build(mapping, tables, mentions, strict, vectors)
     else:
-        dataset = build(mapping, interactions, items, users, strict=strict)
+        dataset = build(mapping, interactions, items, users, vectors=vectors, strict=strict)
     return replace(dataset, mapping=mapping)
 
 
@@ -86,6 +93,7 @@ def build(
     items: object = None,
     users: object = None,
     *,
+    vectors: Mapping[str, object] | None = None,
     extractor: Extractor = mentions,
     strict: bool = False,
 ) -> Dataset:
@@ -103,7 +111,7 @@ def build(
             files, (interactions, items, users), ("interactions", "items", "users"), strict=True
         )
     ]
-    return _build(mapping, tables, extractor, strict)
+    return _build(mapping, tables, extractor, strict, vectors)
 
 
 def _build(
@@ -111,6 +119,7 @@ def _build(
     tables: Sequence[pl.DataFrame | None],
     extractor: Extractor,
     strict: bool,
+    vectors: Mapping[str, object] | None = None,
 ) -> Dataset:
     """Follow a mapping; the tables are those of interactions, items and users."""
     work = Work(mapping, extractor, strict)
@@ -134,6 +143,7 @@ def _build(
         if entities is not None and kind in work.names:
             where = f"not in {Path(entities.file).name if entities.file else f'the {kind}s'}"
             work.note_strangers(kind, interactions[kind], work.names[kind], where)
+    _add_similar(work, {**mapping.vectors, **(vectors or {})})
     for taken in columns.columns:
         check_column(table, taken.column, columns.file)
         add_of_interactions(work, taken, table, interactions)
@@ -151,6 +161,36 @@ def _build(
         path=Path(columns.file) if columns.file else None,
     )
     return replace(dataset, catalogue=_catalogue(work, dataset))
+
+
+def _add_similar(work: Work, vectors: Mapping[str, object]) -> None:
+    """Which items are alike by their texts and by given vectors."""
+    for column in () if work.mapping.items is None else work.mapping.items.columns:
+        if column.take == "similar":
+            said = column.relation_made
+            words = [f.select("head", "tail") for f in work.facts if (f["relation"] == said).all()]
+            near = by_words(pl.concat(words).unique(maintain_order=True))
+            work.facts.append(item_facts(near, similar_name(said)))
+    listed = pl.Series(work.names.get("item", ()), dtype=pl.String)
+    items = pl.concat([work.known_items, listed]).unique(maintain_order=True)
+    work.facts += _near(work, vectors, items)
+
+
+def _near(
+    work: Work, vectors: Mapping[str, object], items: pl.Series, new: pl.Series | None = None
+) -> list[pl.DataFrame]:
+    """Facts about which items have near vectors; with ``new``, about these alone."""
+    mapping, out = work.mapping, []
+    ids = [mapping.items.id] if mapping.items is not None else []
+    for relation, table in vectors.items():
+        near, n = by_vectors(
+            table, items, [*ids, mapping.interactions.item], new, work.widths.get("item", 0)
+        )
+        if n < len(items):
+            what = f"{relation}: items without a vector, near to nothing"
+            work.notes.append(Note(what, len(items) - n))
+        out.append(item_facts(near, relation))
+    return out
 
 
 def _all_users(
@@ -426,9 +466,11 @@ def read_changes(
     tables: Mapping[str, object],
     facts: object = None,
     min_rating: float | None = None,
+    vectors: Mapping[str, object] | None = None,
 ) -> Changes:
     """Changes from tables of interactions, items and users: those with the columns of the mapping
-    are read by it, the others by the names of the plain format."""
+    are read by it, the others by the names of the plain format. ``vectors`` say which items the
+    new ones are near to."""
     given: dict[str, object] = {name: tables.get(name) for name in TABLES}
     mapped = dict[str, pl.DataFrame]()
     known = None if mapping is None else TableMapping.of_plain(mapping, BUNDLE)
@@ -440,9 +482,27 @@ def read_changes(
     plain = changes.read(
         given["interactions"], given["items"], facts, given["users"], min_rating=floor
     )
-    if known is None or not mapped:
-        return plain.timed(graph)
-    return _mapped(known, graph, mapped, min_rating).plus(plain).timed(graph)
+    if known is not None and mapped:
+        plain = _mapped(known, graph, mapped, min_rating).plus(plain)
+    return _with_near(plain, graph, vectors or {}, known).timed(graph)
+
+
+def _with_near(
+    given: Changes,
+    graph: KnowledgeGraph,
+    vectors: Mapping[str, object],
+    mapping: TableMapping | None,
+) -> Changes:
+    """Changes with what the new items are near to by vectors, among the items of these tables."""
+    if not vectors:
+        return given
+    old = pl.Series(list(graph.vocabulary.ids("item")), dtype=pl.String)
+    named = pl.Series([*given.items, *given.interactions["item"]], dtype=pl.String)
+    new = named.filter(~named.is_in(old.implode())).unique(maintain_order=True)
+    work = Work(mapping or TableMapping(InteractionTable("user", "item")), mentions, False)
+    near = _near(work, vectors, pl.concat([old, new]), new)
+    facts = pl.concat([given.facts, *near], how="diagonal")
+    return replace(given, facts=facts, notes=(*given.notes, *work.notes))
 
 
 def _frame(table: object) -> pl.DataFrame | None:
@@ -550,9 +610,9 @@ def _taken(work: Work, table: pl.DataFrame, floor: float | None) -> pl.DataFrame
 def _known_words(facts: pl.DataFrame, mapping: TableMapping, graph: KnowledgeGraph) -> pl.DataFrame:
     """Facts without words and features of texts that the model does not know: the build chose those
     that tell items apart, among all texts."""
-    texts = [c for _, c in mapping.columns() if c.take in ("keywords", "aspects")]
+    texts = [c for _, c in mapping.columns() if c.take in ("keywords", "similar", "aspects")]
     for column in texts:
-        kind = "feature" if column.take == "aspects" else column.type or column.column
+        kind = column.entity_type
         known = list(graph.vocabulary.ids(kind)) if kind in graph.vocabulary.types else []
         strange = (pl.col("tail_type") == kind) & ~pl.col("tail").is_in(known)
         facts = facts.filter(~strange)
