@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from loger.data import frames
@@ -36,6 +35,8 @@ def nearest(
     >>> list(zip(rows.tolist(), others.tolist()))
     [(0, 1), (2, 1)]
     """
+    import scipy.sparse as sp  # a server reads changes, mostly without texts
+
     lengths = np.sqrt((vectors * vectors).sum(axis=1))
     scale = sp.diags_array(1 / np.where(lengths > 0, lengths, 1), dtype=np.float32)
     unit = (scale @ vectors).astype(np.float32)
@@ -70,6 +71,8 @@ def _close(cosines: Any, k: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[An
 def by_words(pairs: pl.DataFrame, new: pl.Series | None = None) -> pl.DataFrame:
     """head, tail: the items nearest to each item, or to each new one, by the words that they have
     (``pairs`` of item and word), each weighted by how few items have it."""
+    import scipy.sparse as sp
+
     items = pairs["head"].unique(maintain_order=True)
     words = pairs["tail"].unique(maintain_order=True)
     row = pairs["head"].replace_strict(items, range(len(items)), return_dtype=pl.Int64).to_numpy()
