@@ -59,7 +59,7 @@ def pictures(names: list[str]) -> pl.DataFrame:
 
 def by_text() -> TableMapping:
     mapping = from_tables(orders(), catalogue()).mapping
-    assert mapping is not None
+    assert isinstance(mapping, TableMapping)
     return mapping.with_column("description", take="similar")
 
 
@@ -166,7 +166,7 @@ def test_what_is_no_vector_is_named_by_file_and_line(vector: list[str], tmp_path
 def test_nothing_but_the_new_relation_depends_on_vectors_and_texts(shop: Dataset) -> None:
     """A mapping without them keeps nothing of them, and interactions cannot move a neighbour."""
     plain = from_tables(orders(), catalogue())
-    assert plain.mapping is not None and "vectors" not in plain.mapping.plain()
+    assert isinstance(plain.mapping, TableMapping) and "vectors" not in plain.mapping.plain()
     assert "vectors" not in str(plain.catalogue.mapping)
     assert not any(r.name.startswith(("similar_", "looks_")) for r in plain.relations)
     shuffled = orders().with_columns(pl.col("item").reverse())
