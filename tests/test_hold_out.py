@@ -111,7 +111,7 @@ def test_a_warm_fit_learns_everything_and_keeps_the_figure(testing, parts):
 
 
 def test_a_model_for_use_is_not_tested_on_what_it_has_learned(model, parts):
-    with pytest.raises(LogerError, match="learned from what it is to be tested on"):
+    with pytest.raises(LogerError, match="learned from the test interactions"):
         evaluate([model], parts)
 
 

@@ -63,7 +63,7 @@ def test_the_command_converts_to_recbole(tmp_path: Path) -> None:
     made = ["data", "convert", str(tmp_path / "in"), "-o", str(tmp_path / "out"), "--to", "recbole"]
     done = CliRunner().invoke(app, made)
     assert done.exit_code == 0, done.output
-    assert "written to" in done.output
+    assert "Saved to" in done.output
     assert any((tmp_path / "out").glob("*.inter"))
 
 

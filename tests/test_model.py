@@ -389,7 +389,7 @@ def test_why_not_gives_the_rank_the_gap_and_the_silent_rules(model):
     assert "rank 31" in str(told)
     assert "is in the list" in str(model.why_not(user, order[2], k=10))
     own = names_of(model, history(model.graph_, np.array([0]))[1][:1])
-    assert "has it already" in str(model.why_not(user, own[0]))
+    assert "already has it" in str(model.why_not(user, own[0]))
 
 
 def test_a_new_user_with_the_history_of_an_old_one_gets_the_same_list(plain):

@@ -100,7 +100,7 @@ def test_rules_are_drawn_by_weight_and_their_groundings_evenly():
 
 def test_without_a_rule_of_positive_weight_there_is_nothing_to_learn():
     graph = hub_graph(3, 0.3, with_origins=False)
-    with pytest.raises(LogerError, match="rules of positive weight"):
+    with pytest.raises(LogerError, match="rule of positive weight"):
         training_paths(graph, candidates(graph).chosen([0, 1]), [0.0, -1.0])
 
 

@@ -249,7 +249,8 @@ def printed(e) -> str:
 
 def report(e) -> str:
     """The report's table, a line per row."""
-    cells = re.findall(r'<td class="n">([^<]*)</td><td>([^<]*)', _examples([e.as_dict()]))
+    styles = {style: e.text(style) for style in ("tile", "debug")}
+    cells = re.findall(r'<td class="n">([^<]*)</td><td>([^<]*)', _examples([e.as_dict() | styles]))
     return "\n".join(f"{value} {text}" for value, text in cells)
 
 

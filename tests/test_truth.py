@@ -20,7 +20,7 @@ from loger.web.app import create_app
 from loger.web.config import ServeConfig
 from museum import Tables, invent
 
-KINDS = ("new", "has", "last", "both", "after", "same district", "same theme", "learned")
+KINDS = ("new", "has", "last", "both", "after", "same district", "same theme")
 SIZES = [
     pytest.param((150, 70), id="small"),
     pytest.param((1500, 430), marks=pytest.mark.long, id="large"),

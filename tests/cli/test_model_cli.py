@@ -137,8 +137,6 @@ def test_fit_says_what_is_wrong_before_it_works(data: Path, bundle: Path, tmp_pa
     refuses(
         ("fit", data, "-o", tmp_path / "other", "--force"), "is not empty and not a model bundle"
     )
-    parsed("data", "split", data, "-o", tmp_path / "none", "--validation", 0)
-    refuses(("fit", tmp_path / "none", "-o", tmp_path / "b"), "validation")
     hard = "--set", "mining.min_support=100000"
     refuses(("fit", data, "-o", tmp_path / "b", *hard), "--set mining.min_support=1 keeps more")
     assert not (tmp_path / "b.unfinished").exists()
@@ -563,7 +561,7 @@ def test_evaluate_measures_beside_controls_and_writes_a_report(
     assert [point["selected"] for point in told["ablation"]] == [0, 10, 20, 30, 40, 50]
     text = page.read_text()
     for part in (
-        "Not tuned on these data, with default settings: MostPop, ItemKNN, EASE^R",
+        "MostPop, ItemKNN, EASE^R: default settings, not tuned on these data",
         "JS_f",
         "round of EM",
         "|H⁺|: pairs of a user",

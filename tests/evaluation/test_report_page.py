@@ -28,7 +28,7 @@ def a_report(name: str = "LOGER") -> Report:
 EXAMPLE: dict[str, Any] = {
     "label": "mug <1>", "user": "ann", "rank": 1, "lead": 2.0, "appeal": -0.5, "opaque": 0.0,
     "score": 1.25, "mean": -0.75, "tile": "Also by <Acme>", "debug": "because you bought ink (75%)",
-    "carried": 0.75, "carried_of_actions": 0.6, "because": "",
+    "carried": 0.75, "carried_of_actions": 0.6, "because": "", "expected": False,
     "reasons": [{"total": 1.5, "text": "you bought ink (75%): same brand"}],
 }  # fmt: skip
 

@@ -190,7 +190,7 @@ def test_what_is_no_filter_is_told_so(model):
         ({"diversity": 1.5}, "diversity must be a number from 0 to 1, got 1.5"),
         ({"diversity": float("nan")}, "diversity must be a number from 0 to 1"),
         ({"diversity": True}, "diversity must be a number from 0 to 1"),
-        ({"at_most": {"has_brand": 0}}, "whole numbers from 1"),
+        ({"at_most": {"has_brand": 0}}, "whole number of at least 1"),
         ({"at_most": {"has_brnd": 2}}, "did you mean 'has_brand'"),
     ):
         with pytest.raises(LogerError, match=said):
@@ -362,7 +362,7 @@ def test_variety_is_told_over_http_and_changes_no_score_and_no_reason(client, mo
     assert {row["item"] for row in varied["left_out"]} == gone
     assert gone
     for row in varied["left_out"]:
-        assert row["because"].startswith(("1 of brand ", "it shares "))
+        assert row["because"].startswith(("1 with brand ", "it shares "))
     query = {"user": user, "diversity": 0.7, "at_most": "has_brand=1", "explain": False}
     again = client.get("/v1/recommendations", params=query).json()["items"]
     assert [row["item"] for row in again] == frame["item"].to_list()

@@ -8,7 +8,7 @@ both name the path into the structure, such as ``em.walk.recency``.
 10
 >>> overridden(MiningConfig(), {"maxrules": 10}, where="m")
 Traceback (most recent call last):
-loger.errors.UnknownNameError: there is no setting 'm.maxrules'; did you mean 'm.max_rules'?
+loger.errors.UnknownNameError: unknown setting 'm.maxrules'; did you mean 'm.max_rules'?
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Plots as SVG text, drawn by hand: they print, need no script, and follow the page's colours.
-
->>> bars([("brand", 2.0), ("none", 0.0)]).count("<rect")
-2
-"""
+"""Plots as SVG text, drawn by hand: they print, need no script, and follow the page's colours."""
 
 from __future__ import annotations
 
