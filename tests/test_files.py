@@ -298,3 +298,12 @@ def test_checksums_begun_ahead_are_those_that_the_check_sees(tmp_path):
     (tmp_path / "one" / "b.safetensors").write_bytes(b"second")  # after its checksum was begun
     check_files(tmp_path / "one", manifest, BOX)
     begin_checksums(tmp_path / "nowhere")
+
+
+def test_a_folder_that_is_a_mount_point_is_refused_before_any_work(tmp_path, monkeypatch):
+    monkeypatch.setattr(Path, "is_mount", lambda self: self.name == "volume")
+    (tmp_path / "volume").mkdir()
+    kind = Kind("x", "folder of x", 1, "make it again")
+    with pytest.raises(DataError, match="is a mount point, which can't be replaced in one step; g"):
+        files.check_target(tmp_path / "volume", kind, replace=True)
+    files.check_target(tmp_path / "volume" / "inside", kind, replace=True)

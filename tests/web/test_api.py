@@ -518,6 +518,14 @@ def test_on_loopback_only_local_names_are_answered(client, host, status):
     assert client.get("/v1/health", headers={"Host": host}).status_code == status
 
 
+def test_no_answer_repeats_the_host_of_a_request(bundle):
+    app = create_app(ServeConfig(str(bundle), host="0.0.0.0", watch=0))
+    client = TestClient(app, base_url="http://evil.example", follow_redirects=False)
+    for path in ("/v1/rules/", "/v1/health/", "/docs/", "/static", "/metrics/"):
+        told = client.get(path)
+        assert told.status_code == 404 and "evil" not in str(told.headers) + told.text, path
+
+
 # ── running ─────────────────────────────────────────────────────────────────────────────
 
 

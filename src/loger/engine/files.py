@@ -137,6 +137,9 @@ def check_target(folder: Path | str, kind: Kind, *, replace: bool) -> None:
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
         raise DataError("is a file", path=folder, remedy="give a folder")
+    if folder.is_mount():
+        what = "is a mount point, which can't be replaced in one step"
+        raise DataError(what, path=folder, remedy="give a folder inside it")
     if not folder.is_dir() or not any(folder.iterdir()):
         return
     if kind_of(folder) != kind.name:

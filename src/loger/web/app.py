@@ -65,6 +65,7 @@ def create_app(config: ServeConfig, guarded: bool = True) -> FastAPI:
         docs_url=None,  # the pages that FastAPI makes load from elsewhere
         redoc_url=None,
         lifespan=life,
+        redirect_slashes=False,  # a redirect would repeat whatever Host a client sent
     )
     app.state.service, app.state.variants = variants.services[0], variants
     app.state.events = events
@@ -72,7 +73,6 @@ def create_app(config: ServeConfig, guarded: bool = True) -> FastAPI:
     problems.install(app, [route for router in routers for route in router.routes])
     for router in routers:
         app.include_router(router)
-
     _add_pages(app, metrics)
     if guarded:
         app.add_middleware(Guard, config=config, metrics=metrics, lane=lane)
