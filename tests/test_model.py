@@ -152,6 +152,22 @@ def test_one_name_is_as_good_as_a_list_of_one(model):
     assert model.what_if(user, item).as_dict() == model.what_if(user, [item]).as_dict()
 
 
+def test_what_is_removed_is_not_recommended_instead(default_model):
+    model = default_model
+    for user in model.users[:20]:
+        gone = list(model.owned(user)[:3])
+        answer = model.what_if(user, gone, k=8).as_dict()
+        assert not set(gone) & set(answer["after"]) and len(answer["after"]) == 8
+        assert len(answer["scores"]) == 8
+
+
+def test_a_reason_names_the_item_by_its_id(default_model):
+    user = default_model.users[3]
+    told = default_model.explain(user, default_model.recommend(user, 1)["item"][0])
+    bought = [r.name for r in told.reasons if r.relation == 0]
+    assert bought and set(bought) <= set(default_model.owned(user))
+
+
 class CountingEngine(LocalEngine):
     """Remembers what it was asked to do, and is remembered by those made of it."""
 

@@ -619,7 +619,8 @@ class LOGER(Recommender):
         rebuild: bool = False,
     ) -> WhatIf:
         """The user's k best items if some items were removed from the history or others added;
-        nothing is retrained. loger looks for a label to ``remove`` among the user's items first.
+        nothing is retrained, and what is removed isn't recommended. loger looks for a label to
+        ``remove`` among the user's items first.
 
         A removed item supports nothing, but it happened: the other actions don't become more recent
         and the history stays as long. With ``rebuild`` it never happened, as after ``remove``.
@@ -629,7 +630,7 @@ class LOGER(Recommender):
         removed = [self._item(x, mine) for x in as_names(remove)]
         added = [self._item(x) for x in as_names(add)]
         changed = self.ranker_.rebuilt if rebuild else self.ranker_.user_view
-        return WhatIf.of(self.ranker_, changed(u, removed, added), u, k)
+        return WhatIf.of(self.ranker_, changed(u, removed, added), u, k, removed)
 
     # ── what came after the fit ─────────────────────────────────────────────────────────
 

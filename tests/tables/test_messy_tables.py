@@ -556,3 +556,20 @@ def test_words_for_a_missing_value_are_no_values_and_are_noted() -> None:
     nobody = plays(user_id=["N/A" if k == 3 else f"u{k % 25}" for k in range(N_PLAYS)])
     (note,) = [n for n in from_tables(nobody, tracks()).notes if "no user" in n.what]
     assert (note.count, note.example) == (1, "line 4: N/A")
+
+
+def test_interests_of_users_are_the_themes_of_items_that_they_name() -> None:
+    themes = [("film|music", "film", "ships", "music|ships")[k % 4] for k in range(N_TRACKS)]
+    people = pl.DataFrame({
+        "user_id": [f"u{k}" for k in range(25)],
+        "interests": [("film|ships", "music", "film|music")[k % 3] for k in range(25)],
+        "plan": [("basic", "gold")[k % 2] for k in range(25)],
+    })  # fmt: skip
+    dataset = from_tables(plays(), tracks(theme=themes), people)
+    columns = {c.column: c for c in mapped(plays(), tracks(theme=themes), people).users.columns}
+    assert columns["interests"].type == "theme" and "items' theme" in columns["interests"].why
+    assert columns["plan"].type == "plan"
+    kinds = {r.name: (r.head_type, r.tail_type) for r in dataset.relations}
+    assert ("user", "theme") in kinds.values()
+    words = dataset.vocabulary
+    assert {words.names[e] for e in words.span("theme")} == {"film", "music", "ships"}

@@ -135,11 +135,14 @@ class WhatIf:
     """Of the items after."""
 
     @classmethod
-    def of(cls, ranker: Ranker, changed: Ranker, user: int, k: int) -> WhatIf:
-        """The lists of one user by a ranker, and by the same on another graph."""
+    def of(
+        cls, ranker: Ranker, changed: Ranker, user: int, k: int, removed: Sequence[int] = ()
+    ) -> WhatIf:
+        """The lists of one user by a ranker, and by the same on another graph. What was
+        ``removed`` from the history is not recommended: the user knows it."""
         before, _ = ranker.top([user], k)
-        after, scores = changed.top([user], k)
-        present = after[0] >= 0
+        after, scores = changed.top([user], k + len(removed))
+        present = np.flatnonzero((after[0] >= 0) & ~np.isin(after[0], removed))[:k]
         return cls(
             ranker.graph,
             user,

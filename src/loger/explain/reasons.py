@@ -161,6 +161,8 @@ class Reason:
     """… and as a tile does."""
     brief_action: str = ""
     """The action, as a tile tells it."""
+    name: str = ""
+    """The id of what the action was about, such as that of an item."""
 
     def text(self, style: str | None = None) -> str:
         """The reason in a style ("tile", "sentence" or "debug"; that of its words by default)."""
@@ -334,6 +336,7 @@ def reasons(
             action=action,
             relation=relation,
             entity=entity,
+            name=graph.vocabulary.names[entity],
             total=total,
             share=total / lead if lead else 0.0,
             confidence=float(parts.confidences[edge]),

@@ -94,7 +94,7 @@ _ENDING_IN_IE = {"movies", "cookies", "calories", "selfies", "zombies", "genies"
 _CLOCK = r"^\d{1,2}:\d\d(:\d\d)?$"
 _LINKS = "links or addresses"
 _TEXT = 6  # words of a cell, on average, from which it is a text
-_SHARED = 0.5  # of the values of a column that must be ids of items
+_SHARED = 0.5  # of the values of a column that must be ids of items, or values of theirs
 
 
 def propose(
@@ -121,14 +121,47 @@ def propose(
     ids = pl.Series(dtype=pl.String) if items is None else cells(items[item_id])
     check_column(interactions, time, paths[0])
     table = _interactions(interactions, user, item, time)
+    of_items = None if items is None else _entities(items, item_id, "items", ids, paths[1])
+    of_users = None if users is None else _entities(users, user_id, "users", ids, paths[2])
+    if of_items and of_users and items is not None and users is not None:
+        of_users = _joined(of_users, users, of_items, items)
     return TableMapping(
         min_rating=_middle(as_ratings(interactions[table.rating])) if table.rating else None,
         name=name,
         interaction=_action(paths[0], [table.target, *columns_of(interactions)]),
         interactions=replace(table, file=str(paths[0] or "")),
-        items=None if items is None else _entities(items, item_id, "items", ids, paths[1]),
-        users=None if users is None else _entities(users, user_id, "users", ids, paths[2]),
+        items=of_items,
+        users=of_users,
     )
+
+
+def _joined(
+    of_users: EntityTable, users: pl.DataFrame, of_items: EntityTable, items: pl.DataFrame
+) -> EntityTable:
+    """The users' table, in which a column with the values of a column of items is of its type:
+    who is interested in film is then linked to what has the theme film."""
+    named_by = [c for c in of_items.columns if c.take in ("entity", "list")]
+    values = {c.column: _values(items, c) for c in named_by}
+    columns = []
+    for column in of_users.columns:
+        own = _values(users, column) if column.take in ("entity", "list") else set[str]()
+        shares = [len(own & values[c.column]) / max(1, len(own)) for c in named_by]
+        best = max(range(len(shares)), key=shares.__getitem__, default=-1)
+        if own and best >= 0 and shares[best] >= _SHARED:
+            theirs = named_by[best]
+            why = f"{column.why}; {shares[best]:.0%} are values of the items' {theirs.column}"
+            column = replace(column, type=theirs.type, why=why)
+        columns.append(column)
+    return replace(of_users, columns=tuple(columns))
+
+
+def _values(frame: pl.DataFrame, column: Column) -> set[str]:
+    """The values that cells of a column name, unless they are numbers, which mean other things."""
+    text = cells(frame[column.column]).drop_nulls()
+    if all_are(as_numbers(frame[column.column]), frame[column.column]):
+        return set()
+    return set(text.str.split(column.separator).explode().str.strip_chars()) if (
+        column.take == "list") else set(text)  # fmt: skip
 
 
 def _middle(ratings: pl.Series) -> float | None:
