@@ -16,6 +16,7 @@ from loger.config import with_setting
 from loger.data.demo import shop
 from loger.data.splits import split
 from loger.encoder import TransEConfig
+from loger.encoder.sequence import SequenceConfig
 from loger.encoder.network import GNN
 from loger.engine import LocalEngine, silent
 from loger.engine.files import MANIFEST, manifest_digest
@@ -45,8 +46,9 @@ def parts(demo):
 
 @pytest.fixture(scope="module")
 def plain(parts):
-    """Without derived relations."""
-    return LOGER(replace(SMALL, derived=DerivedConfig.none())).fit(parts)
+    """Without derived relations and the sequence encoder."""
+    bare = replace(SMALL, derived=DerivedConfig.none(), sequence=SequenceConfig(epochs=0))
+    return LOGER(bare).fit(parts)
 
 
 @pytest.fixture(scope="module")

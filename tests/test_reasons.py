@@ -251,7 +251,7 @@ def report(e) -> str:
     """The report's table, a line per row."""
     styles = {style: e.text(style) for style in ("tile", "debug")}
     cells = re.findall(r'<td class="n">([^<]*)</td><td>([^<]*)', _examples([e.as_dict() | styles]))
-    return "\n".join(f"{value} {text}" for value, text in cells)
+    return "\n".join(f"{value} {text}" for value, text in cells).replace("−", "-")
 
 
 def test_the_mean_item_is_the_mean_of_all_items_that_the_user_does_not_have(model):
