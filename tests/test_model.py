@@ -16,8 +16,8 @@ from loger.config import with_setting
 from loger.data.demo import shop
 from loger.data.splits import split
 from loger.encoder import TransEConfig
-from loger.encoder.sequence import SequenceConfig
 from loger.encoder.network import GNN
+from loger.encoder.sequence import SequenceConfig
 from loger.engine import LocalEngine, silent
 from loger.engine.files import MANIFEST, manifest_digest
 from loger.errors import DataError, LogerError, UnknownNameError
