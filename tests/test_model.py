@@ -389,9 +389,11 @@ def test_what_if_rebuilt_is_the_model_from_which_the_interactions_were_removed(m
         own = names_of(model, history(model.graph_, np.array([u]))[1])[:1]
         told = model.what_if(user, remove=own, rebuild=True)
         removed = model.remove(interactions=[(user, own[0])])
-        items, scores = removed.ranker_.top([u], 10)
-        assert told.after == tuple(items[0].tolist())
-        assert told.scores == pytest.approx(scores[0].tolist(), rel=1e-6)
+        items, scores = removed.ranker_.top([u], 11)
+        gone = model.graph_.vocabulary.id("item", own[0]) - model.graph_.n_users
+        left = items[0] != gone  # what was removed does not come back into the list
+        assert told.after == tuple(items[0][left][:10].tolist())
+        assert told.scores == pytest.approx(scores[0][left][:10].tolist(), rel=1e-6)
         differ += told.scores != model.what_if(user, remove=own).scores
     assert differ  # in the view the history stays as long as it was
 
