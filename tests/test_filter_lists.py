@@ -15,7 +15,7 @@ from loger.errors import LogerError
 from loger.model import LOGER
 from loger.tables.table import from_tables
 from loger.tables.values import as_numbers
-from test_truth import invent
+from messy_shop import invent
 
 SMALL = LOGERConfig(encoder=TransEConfig(dimension=8, epochs=1))
 

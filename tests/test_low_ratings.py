@@ -9,7 +9,7 @@ from loger.config import LOGERConfig
 from loger.encoder import TransEConfig
 from loger.model import LOGER
 from loger.tables.table import from_tables
-from test_truth import invent
+from messy_shop import invent
 
 SMALL = LOGERConfig(encoder=TransEConfig(dimension=8, epochs=1))
 

@@ -210,7 +210,7 @@ class Wording:
         if found is None and spoken is None and plain.endswith("_says"):
             found = "says"
         elif found is None and spoken is None and alike_by(name):
-            found, text = "similar", self.kind(alike_by(name))
+            found, text = "alike_by", self.kind(alike_by(name))
         patterns = self._of_verb(verbs[spoken]) if spoken in verbs else {}
         if found in relations:
             patterns |= {k: said.replace("{text}", text) for k, said in relations[found].items()}

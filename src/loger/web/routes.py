@@ -91,7 +91,7 @@ def _recommend(
     served: Served, ask: s.AskList, selection: Selection, words: Wording
 ) -> dict[str, Any]:
     model, user, name = asked = served.person(ask)
-    selection = served.for_person(selection, asked)
+    selection = served.for_person(selection, asked, ask.remove)
     request = ListRequest(ask.k, selection, ask.explain, ask.paths, words)
     ranker = model.ranker_.with_popularity(ask.popularity)
     items, left_out = recommendations_of(ranker, user, request)

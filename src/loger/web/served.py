@@ -219,10 +219,14 @@ class Served:
         gone = () if self.pending is None else tuple(self.pending.gone_items)
         return self._without(chosen, gone)
 
-    def for_person(self, chosen: Selection, asked: Subject) -> Selection:
-        """A selection without what events say that somebody dislikes."""
-        changed = self._changed(asked.name)
-        return chosen if changed is None else self._without(chosen, changed.disliked)
+    def for_person(
+        self, chosen: Selection, asked: Subject, removed: Sequence[str] = ()
+    ) -> Selection:
+        """A selection without what somebody dislikes by events, and what a question removes."""
+        changed, first = self._changed(asked.name), self.graph.n_users
+        disliked = () if changed is None else changed.disliked
+        gone = [self.graph.vocabulary.names[first + self.item(v)] for v in removed]
+        return self._without(chosen, [*disliked, *gone])
 
     def _without(self, chosen: Selection, items: Iterable[str]) -> Selection:
         ids, first = self.graph.vocabulary.ids("item"), self.graph.n_users
