@@ -573,3 +573,38 @@ def test_interests_of_users_are_the_themes_of_items_that_they_name() -> None:
     assert ("user", "theme") in kinds.values()
     words = dataset.vocabulary
     assert {words.names[e] for e in words.span("theme")} == {"film", "music", "ships"}
+
+
+def test_verbs_of_libraries_and_cinemas_are_behaviours_in_any_case() -> None:
+    did = [("viewed", "Borrowed", "returned", "borrowed ")[k // 7 % 4] for k in range(N_PLAYS)]
+    dataset: Any = from_tables(plays(action=did), tracks())
+    table = dataset.mapping.interactions
+    assert table.behaviour == "action" and table.target.strip().lower() == "borrowed"
+    names = {r.name for r in dataset.relations}
+    assert {"viewed", "returned"} <= names and "disliked" not in names  # a loan comes back
+    assert not any("too" in name for name in names)
+    bought = [{"borrowed": "bought"}.get(x.strip().lower(), x) for x in did]
+    sold: Any = from_tables(plays(action=bought), tracks())
+    assert "disliked" in {r.name for r in sold.relations}
+    assert any("taken as dislikes" in note.what for note in sold.notes)
+
+
+def test_rows_of_behaviours_that_cannot_be_used_are_noted() -> None:
+    did: list[Any] = [("viewed", "bought")[k % 2] for k in range(N_PLAYS)]
+    did[2] = None
+    table = plays(action=did)
+    user = table.columns[0]
+    table = table.with_columns(
+        pl.when(pl.int_range(pl.len()) == 4).then(None).otherwise(pl.col(user)).alias(user)
+    )
+    told = {note.what for note in from_tables(table, tracks()).notes}
+    assert any("no behaviour" in what for what in told) and any("no user" in what for what in told)
+
+
+def test_a_column_of_ratings_is_nobody() -> None:
+    rows = plays(user_id=[k % 40 for k in range(N_PLAYS)]).rename({"user_id": "card"})
+    stars = [f"{k % 5 + 1}/5" if k % 5 == 0 else None for k in range(N_PLAYS)]
+    rows = rows.with_columns(pl.Series("stars", stars))
+    with pytest.raises(DataError, match="names the user"):
+        from_tables(rows, tracks())
+    assert mapped(rows, tracks(), user="card").interactions.user == "card"

@@ -710,3 +710,10 @@ def test_types_and_relations_are_called_by_words_of_the_language_asked_for(clien
     english = client.get("/v1/about").json()
     assert english["kinds"]["in_stock"] == "in stock"  # not in the graph
     assert english["verbs"]["purchase"] == "bought"
+
+
+def test_a_counterfactual_of_a_changed_user_is_refused_in_plain_words(client, model, user):
+    own = item_names(model)[:4]
+    first = client.post("/v1/recommendations", json={"history": own, "k": 1}).json()["items"][0]
+    answer = client.post("/v1/counterfactual", json={"history": own, "item": first["item"]})
+    assert answer.status_code == 409 and "without changes" in answer.text

@@ -54,6 +54,8 @@ class WhyNot:
     there on average; the largest first."""
     owned: bool
     """Whether the user has the item already."""
+    disliked: bool = False
+    """Whether it is hidden because the user dislikes it."""
 
     @classmethod
     def of(cls, ranker: Ranker, user: int, item: int, k: int, words: Wording = ENGLISH) -> WhyNot:
@@ -74,9 +76,11 @@ class WhyNot:
             if rule not in fires
         ]
         silent.sort(key=lambda part: -part.contribution)
-        _, owned = ranker.known([user])
+        _, owned = history(ranker.graph, [user])
+        _, barred = ranker.known([user])
         last = others[-1] if len(others) == k else None
-        return cls(mine, k, last, tuple(silent), item in owned.tolist())
+        has = item in owned.tolist()
+        return cls(mine, k, last, tuple(silent), has, not has and item in barred.tolist())
 
     @property
     def gap(self) -> float:
@@ -112,8 +116,8 @@ class WhyNot:
         e, say = self.explanation, self.explanation.words.text
         labels = e.graph.vocabulary.shown
         label = labels[e.item + e.graph.n_users]
-        if self.owned:
-            return say("owned", item=label, user=labels[e.user])
+        if self.owned or self.disliked:
+            return say("owned" if self.owned else "disliked", item=label, user=labels[e.user])
         if e.rank <= self.k:
             return say("listed", item=label, rank=e.rank)
         lines = [say("below", item=label, rank=e.rank, gap=f"{self.gap:.3f}", k=self.k)]

@@ -107,12 +107,17 @@ def matched(
     raise _not_found(what, free, path, table, table_path)
 
 
+_NO_IDS = ("rating", "rate", "star", "score", "price", "cost", "amount", "quantity", "date", "time")
+"""Names of columns that name nobody."""
+
+
 def _by_values(what: str, interactions: pl.DataFrame, free: Sequence[str]) -> str:
     """The column that may name items (users) though it isn't called so, or nothing: of those with
     texts or ids that come again, the one with most values. Users stand before items."""
     other = _HINTS["user" if what == "item" else "item"]
-    counts = {c: _distinct_ids(interactions[c], c) for c in free}
-    found = [c for c in free if counts[c] and not named(c, other)]
+    possible = [c for c in free if not named(c, (*other, *_NO_IDS))]
+    counts = {c: _distinct_ids(interactions[c], c) for c in possible}
+    found = [c for c in possible if counts[c]]
     if what == "item" and not any(named(c, other) for c in free):
         found = found[1:]
     return max(found, key=lambda c: counts[c], default="")
@@ -122,7 +127,7 @@ def _distinct_ids(values: pl.Series, name: str) -> int:
     """How many values a column has, if they come again and may be ids: texts, or whole numbers of
     a column that is called so."""
     text = cells(values).drop_nulls()
-    if are_dates(values) or not 1 < text.n_unique() < len(text):
+    if are_dates(values) or not 1 < text.n_unique() < len(text) or len(text) < 0.9 * len(values):
         return 0
     numbers = nearly_all_are(as_numbers(values), values)
     whole = bool(text.str.contains(r"^\d+$").all()) and words_of(name)[-1:] == ["id"]

@@ -67,16 +67,21 @@ _ACTIONS = {
     "prestamo": "borrowed", "valoracion": "rate", "valoración": "rate", "reseña": "reviewed",
 }  # fmt: skip
 """What users did, by how a word in the name of the file, or of a column, begins."""
-NEGATIVE = ("dislik", "hid", "return", "refund", "skip")
+_NEGATIVE = ("dislik", "hid", "refund", "skip")
 """How the words begin for what users do with items that they don't like."""
+_BOUGHT = ("bought", "buy", "purchas", "order", "paid")
+"""How the words begin for buying: what was bought and returned is disliked, a loan isn't."""
 _BEHAVIOURS = (
-    NEGATIVE,
+    (*_NEGATIVE, "return"),
     ("impression", "seen", "view", "click", "open", "brows"),
     ("like", "wish", "favo", "save", "bookmark"),
     ("add", "cart", "basket"),
     ("book", "reserv", "start"),
-    ("bought", "buy", "purchas", "order", "paid", "attend", "visit", "complet", "finish"),
-)
+    (
+        *_BOUGHT, "attend", "visit", "complet", "finish", "borrow", "rent", "watch", "play",
+        "stream", "listen", "read", "cook", "download", "install", "subscri",
+    ),
+)  # fmt: skip
 """How the words for what users do begin, from the weakest behaviour to the strongest."""
 _ENDING_IN_S = UNCHANGED | {
     "lens",
@@ -125,10 +130,13 @@ def propose(
     of_users = None if users is None else _entities(users, user_id, "users", ids, paths[2])
     if of_items and of_users and items is not None and users is not None:
         of_users = _joined(of_users, users, of_items, items)
+    middle = _middle(as_ratings(interactions[table.rating])) if table.rating else None
+    did = _action(paths[0], [table.target, *columns_of(interactions)])
     return TableMapping(
-        min_rating=_middle(as_ratings(interactions[table.rating])) if table.rating else None,
+        min_rating=middle,
         name=name,
-        interaction=_action(paths[0], [table.target, *columns_of(interactions)]),
+        # Low ratings don't count, so "3 people visited both" would be false of the table.
+        interaction=did if middle is None else "like",
         interactions=replace(table, file=str(paths[0] or "")),
         items=of_items,
         users=of_users,
@@ -248,6 +256,16 @@ def _target(values: pl.Series) -> str:
 def relation_of(behaviour: str) -> str:
     """What the relation of a behaviour is called: "Added to cart" becomes added_to_cart."""
     return "_".join(words_of(behaviour)) or "did"
+
+
+def is_dislike(behaviour: str, target: str) -> bool:
+    """Whether a behaviour says that a user doesn't like an item, where the target is another.
+
+    >>> is_dislike("Returned", "bought"), is_dislike("returned", "borrowed")
+    (True, False)
+    """
+    negative = (*_NEGATIVE, "return") if relation_of(target).startswith(_BOUGHT) else _NEGATIVE
+    return relation_of(behaviour).startswith(negative)
 
 
 def _level(behaviour: str) -> int:

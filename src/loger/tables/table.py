@@ -34,7 +34,7 @@ from loger.tables.columns import Work, add_entities, add_of_interactions
 from loger.tables.joining import check_column
 from loger.tables.mapping import EntityTable, InteractionTable, TableMapping
 from loger.tables.nearest import by_vectors, by_words, item_facts, similar_name
-from loger.tables.propose import NEGATIVE, propose, relation_of
+from loger.tables.propose import is_dislike, propose, relation_of
 from loger.tables.reviews.aspects import Extractor, mentions
 from loger.tables.reviews.review_facts import FACTS
 from loger.tables.values import as_numbers, as_ratings, cells, moments, zero_width
@@ -341,8 +341,13 @@ def _by_target(work: Work, table: pl.DataFrame) -> pl.DataFrame:
     that a view is something to learn from but doesn't hide the item as a purchase does."""
     names = work.mapping.interactions
     did = cells(table[names.behaviour])
-    counts = (did == names.target).fill_null(False)
-    others, kinds = table.filter(~counts & did.is_not_null()), did.filter(~counts).drop_nulls()
+    work.usable(table, did.is_not_null(), "no behaviour", names.behaviour, names.file)
+    table, did = table.filter(did.is_not_null()), did.drop_nulls()
+    relations = did.replace_strict(
+        {x: relation_of(x) for x in did.unique()}, return_dtype=pl.String
+    )
+    counts = relations == relation_of(names.target)
+    others, kinds = table.filter(~counts), did.filter(~counts)
     if len(others):
         what = (
             f"rows that aren't interactions but facts about what users did: column "
@@ -350,16 +355,20 @@ def _by_target(work: Work, table: pl.DataFrame) -> pl.DataFrame:
         )
         work.notes.append(Note(what, len(others), ", ".join(kinds.unique(maintain_order=True)[:5])))
         work.facts.append(_behaviours(work, others, kinds))
+        disliked = kinds.filter([is_dislike(kind, names.target) for kind in kinds])
+        work.note("behaviours taken as dislikes", disliked.to_frame("did"), "did")
     return table.filter(counts)
 
 
 def _behaviours(work: Work, table: pl.DataFrame, kinds: pl.Series) -> pl.DataFrame:
     """What users did besides the interaction, as facts; rows without user or item are left out."""
     names = work.mapping.interactions
-    relations = pl.Series(map(relation_of, kinds), dtype=pl.String)
+    taken = {
+        kind: DISLIKED if is_dislike(kind, names.target) else relation_of(kind)
+        for kind in kinds.unique()
+    }
+    relations = kinds.replace_strict(taken, return_dtype=pl.String)
     relations = relations.replace(work.mapping.interaction, f"{work.mapping.interaction}_too")
-    against = relations.str.contains(f"^({'|'.join(NEGATIVE)})")
-    relations = relations.set(against, DISLIKED)
     facts = pl.DataFrame(
         {
             "head": work.ids("user", table[names.user]),
@@ -371,7 +380,15 @@ def _behaviours(work: Work, table: pl.DataFrame, kinds: pl.Series) -> pl.DataFra
     )
     if names.time:
         facts = facts.with_columns(time=moments(table[names.time], names.date_order).seconds)
-    return facts.drop_nulls()
+    for column, theirs, what in (
+        ("head", names.user, "no user"), ("tail", names.item, "no item"),
+        ("time", names.time, "not a time"),
+    ):  # fmt: skip
+        if column in facts.columns:
+            good = facts[column].is_not_null()
+            work.usable(table, good, what, theirs, names.file)
+            facts, table = facts.filter(good), table.filter(good)
+    return facts
 
 
 def _without_strange_items(work: Work, interactions: pl.DataFrame) -> list[pl.DataFrame]:

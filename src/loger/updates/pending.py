@@ -17,7 +17,7 @@ from loger.data.facts import Names, acceptable
 from loger.graph import DISLIKED, INTERACTION, KnowledgeGraph
 from loger.graph.arrays import as_strengths
 from loger.tables.changes import Changes, Fold
-from loger.tables.propose import relation_of
+from loger.tables.propose import is_dislike, relation_of
 from loger.updates.events import Event
 
 Fact = tuple[str, str, str]
@@ -112,8 +112,12 @@ class Pending:
     def _interaction(self, event: Event) -> None:
         user, item, rating = event.body["user"], event.body["item"], event.body.get("rating")
         behaviour = event.body.get("behaviour")
-        if behaviour is not None:
-            self._state(event, relation_of(behaviour))
+        target = self.graph.relations[INTERACTION].name
+        if behaviour is not None and relation_of(behaviour) != target:
+            if is_dislike(behaviour, target):
+                self._dislike(event)
+            else:
+                self._state(event, relation_of(behaviour))
             return
         if self.floor is not None and rating is not None and rating < self.floor:
             self._dislike(event)

@@ -13,7 +13,7 @@ from fastapi import Path as InPath
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import FileResponse
 
-from loger.errors import UnknownNameError
+from loger.errors import UnknownNameError, ViewError
 from loger.explain.attribution import explain
 from loger.explain.lists import ListRequest, Member, changes, recommend_together
 from loger.explain.lists import recommendations as recommendations_of
@@ -320,7 +320,11 @@ def counterfactual_for(request: Request, ask: s.AskWhyNot) -> s.Counterfactual:
     either with changes."""
     served, (model, user, name), item = _about(request, ask)
     k = min(ask.k, served.graph.n_items)
-    found = Counterfactual.of(model.ranker_, user, item, k, budget=s.REMOVALS)
+    try:
+        found = Counterfactual.of(model.ranker_, user, item, k, budget=s.REMOVALS)
+    except ViewError:
+        what = "a counterfactual needs a known user without changes; newer events are merged soon"
+        raise ProblemError(409, what, "changed_user") from None
     found = replace(found, words=_words(request))
     return {  # type: ignore[return-value]
         **found.as_dict(), "user": name, "text": str(found)
