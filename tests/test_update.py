@@ -577,7 +577,7 @@ def test_the_command_updates_a_bundle_in_place_or_elsewhere(model, tmp_path):
     assert "removed 2 interactions, 1 fact, 1 user, 1 item" in gone.output
     assert not any(b"no such brand" in raw for raw in bytes_of(bundle).values())
     again = run("update", bundle, *tables, "-o", other)
-    assert again.exit_code == 2 and "give a new folder, or --force" in again.output
+    assert again.exit_code == 2 and "choose a new folder, or pass --force" in again.output
     assert run("update", bundle, *tables, "-o", other, "--force").exit_code == 0
     assert "ann" in LOGER.load(other).users
     nothing = run("update", bundle)

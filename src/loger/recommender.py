@@ -152,7 +152,9 @@ def fit_for(
 def check_part(recommender: Recommender, part: str) -> None:
     """Raise an error if a method that learns from validation is evaluated on it."""
     if part == "validation" and recommender.learns_from_validation:
-        raise LogerError(f"{recommender.name} learns from validation; evaluate it on the test part")
+        raise LogerError(
+            f"{recommender.name} learns from the validation part; evaluate it on the test part"
+        )
 
 
 def ranked(

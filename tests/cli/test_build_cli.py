@@ -79,7 +79,10 @@ def test_strict_and_a_full_folder_end_with_one_line(raw: tuple[Path, Path], tmp_
     assert "is not empty and not a saved data set" in amazon(raw, full, "--force").output
     (full / "mine.txt").unlink()
     assert amazon(raw, full).exit_code == 0
-    assert "holds a saved data set; give a new folder, or --force" in amazon(raw, full).output
+    assert (
+        "already contains a saved data set; choose a new folder, or pass --force"
+        in amazon(raw, full).output
+    )
 
 
 def test_the_help_names_every_setting_of_the_library() -> None:

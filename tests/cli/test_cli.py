@@ -218,7 +218,7 @@ def test_convert_replaces_a_saved_data_set_only_if_forced_and_nothing_else(
     refuses(("data", "convert", folder, "-o", folder / "triples.csv"), "is a file")
     out = tmp_path / "out"
     assert run("data", "convert", folder, "-o", out).exit_code == 0
-    refuses(("data", "convert", folder, "-o", out), "holds a saved data set")
+    refuses(("data", "convert", folder, "-o", out), "already contains a saved data set")
     assert run("data", "convert", folder, "-o", out, "--force").exit_code == 0
 
 

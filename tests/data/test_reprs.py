@@ -59,5 +59,5 @@ def test_names_are_escaped(dataset):
 
 @pytest.mark.parametrize("value", [True, 1.0, None, ["a"], b"a"])
 def test_what_is_neither_text_nor_integer_is_not_a_name(value):
-    with pytest.raises(LogerError, match="named by text or integer, got"):
+    with pytest.raises(LogerError, match="must be text or integers, got"):
         as_name(value)

@@ -423,7 +423,7 @@ def test_impossible_splits_are_refused():
         split(data, validation=-0.1)
     with pytest.raises(DataError, match="drawn has no split of its own; choose 'time' or 'random'"):
         split(data, "given")
-    with pytest.raises(DataError, match="drawn has no times; choose 'random'"):
+    with pytest.raises(DataError, match="drawn has no timestamps; use the split 'random'"):
         split(data, "time")
     with pytest.raises(LogerError, match=r"unknown split 'tiem'; did you mean 'time'"):
         split(data, "tiem")

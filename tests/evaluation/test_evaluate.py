@@ -117,7 +117,7 @@ def test_who_learns_from_validation_is_not_evaluated_on_it(fitted):
     if fitted:
         learner.fit(parts())
     before = list(learner.fits)
-    with pytest.raises(LogerError, match="learner learns from validation; evaluate it on the test"):
+    with pytest.raises(LogerError, match="learner learns from the validation part; evaluate it"):
         evaluate([MostPop(), learner], parts(), "validation")
     assert learner.fits == before
 

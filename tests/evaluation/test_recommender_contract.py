@@ -141,7 +141,7 @@ def test_for_test_it_knows_train_and_validation(name):
 
 
 def test_who_learns_from_validation_is_not_fitted_for_it():
-    with pytest.raises(LogerError, match="LOGER learns from validation; evaluate it on the test"):
+    with pytest.raises(LogerError, match="LOGER learns from the validation part; evaluate it"):
         fit_for(small_loger(), parts(), "validation")
 
 

@@ -135,7 +135,7 @@ def _by_name(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> d
     named = {name: file for name, _, file in (text.partition("=") for text in given)}
     for name, file in named.items():
         if not name or not Path(file).is_file():
-            raise click.BadParameter(f"{name}={file}: write a relation's name = a file")
+            raise click.BadParameter(f"{name}={file}: expected RELATION=FILE")
     return named
 
 

@@ -61,7 +61,7 @@ def rules(
         _of_model(path, max_rules, every, user, language, wording)
         return
     if user is not None:
-        raise LogerError(f"USER needs a bundle, and {path} isn't one; make one with loger fit")
+        raise LogerError(f"USER needs a bundle, but {path} isn't one; make one with loger fit")
     dataset = options.read(path, None, None)
     from loger.data import split
     from loger.engine.settings import layered

@@ -91,7 +91,9 @@ def update(
     new: dict[str, Any] = {"interactions": interactions, "facts": facts, "items": items}
     new |= {"users": users, "vectors": vectors}
     if not any((*gone.values(), *new.values())):
-        raise click.UsageError("nothing to do: give --interactions, --forget-user or the like")
+        raise click.UsageError(
+            "nothing to do; pass a change such as --interactions or --forget-user"
+        )
     kept = events_path(target) if forget_user and events_path(target).is_file() else None
     with claim(target, "update"):
         model = options.opened(bundle)

@@ -207,13 +207,13 @@ def as_name(value: object) -> str:
     ('ann', '17', '17')
     >>> as_name(17.0)
     Traceback (most recent call last):
-    loger.errors.LogerError: users and items are named by text or integer, got 17.0
+    loger.errors.LogerError: names of users and items must be text or integers, got 17.0
     """
     if isinstance(value, str):
         return str(value)
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
         return str(int(value))
-    raise LogerError(f"users and items are named by text or integer, got {value!r}")
+    raise LogerError(f"names of users and items must be text or integers, got {value!r}")
 
 
 def as_names(names: Name | Iterable[Name]) -> list[str]:

@@ -505,12 +505,12 @@ def _relation_of(
         return fits[0]
     signatures = ", ".join(f"{r.head_type} to {r.tail_type}" for r in options)
     raise DataError(
-        f"the relation leads from {signatures}, and which is meant here is not clear"
+        f"the relation can lead from {signatures}, so it isn't clear which is meant"
         if fits
-        else f"the relation leads from {signatures}",
+        else f"the relation only leads from {signatures}",
         line=row.get("line"),  # type: ignore[arg-type]
         value=tuple(row[c] for c in ("head", "relation", "tail")) if "line" in row else None,
-        remedy="give head_type and tail_type" if fits else "give these types, or another relation",
+        remedy="add head_type and tail_type" if fits else "use these types, or another relation",
     )
 
 

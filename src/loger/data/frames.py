@@ -40,7 +40,9 @@ def _read_file(path: Path) -> pl.DataFrame:
         name = name.removesuffix(packed)
     if not name.endswith(ENDINGS):
         raise DataError(
-            "is not a table that can be read", path=path, remedy=f"give one of {', '.join(ENDINGS)}"
+            "isn't a readable table",
+            path=path,
+            remedy=f"use one of these formats: {', '.join(ENDINGS)}",
         )
     if name.endswith(".parquet"):
         return table_files.read_parquet(path)

@@ -130,7 +130,7 @@ def split(
             f"{dataset.name} has no split of its own", remedy="choose 'time' or 'random'"
         )
     if how == "time" and interactions.times is None:
-        raise DataError(f"{dataset.name} has no times", remedy="choose 'random'")
+        raise DataError(f"{dataset.name} has no timestamps", remedy="use the split 'random'")
     # Within a user: latest last, ties by item; a random key does for 'random'.
     rng = np.random.default_rng([seed, 0x5EED])
     shuffled = (

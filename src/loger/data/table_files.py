@@ -262,7 +262,7 @@ def _check_width(
             path=path,
             line=int(rows["line"][0]),
             value=rows["text"][0][:80],
-            remedy="put the columns in this order, or name them so in a header",
+            remedy="put the columns in this order, or add a header with these names",
         )
 
 

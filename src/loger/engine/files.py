@@ -146,7 +146,11 @@ def check_target(folder: Path | str, kind: Kind, *, replace: bool) -> None:
         what = f"is not empty and not a {kind.noun}"
         raise DataError(what, path=folder, remedy="give a new folder")
     if not replace:
-        raise DataError(f"holds a {kind.noun}", path=folder, remedy="give a new folder, or --force")
+        raise DataError(
+            f"already contains a {kind.noun}",
+            path=folder,
+            remedy="choose a new folder, or pass --force",
+        )
 
 
 _CANNOT = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS}

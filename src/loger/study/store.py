@@ -71,7 +71,9 @@ class Study:
                 kind = db.execute("SELECT value FROM about WHERE key = 'kind'").fetchone()
         except DataError as error:
             raise DataError(
-                f"not a study ({error})", path=self.path, remedy="give a file of loger study make"
+                f"not a study ({error})",
+                path=self.path,
+                remedy="use a file made by loger study make",
             ) from None
         if kind is None or kind[0] != KIND:
             raise DataError(

@@ -79,7 +79,7 @@ def _check_room(graph: KnowledgeGraph, new: int) -> None:
     if len(graph.relations) + new > MAX_RELATIONS:
         raise LogerError(
             f"{new:,} new relations are too many: a model has at most {MAX_RELATIONS:,}; "
-            "see that the column of relations holds no values"
+            "check that the relation column holds names of relations, not values"
         )
 
 

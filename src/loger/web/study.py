@@ -73,7 +73,7 @@ async def _form(request: Request) -> dict[str, str]:
     """The fields of a form of ours; what a page elsewhere sends is refused."""
     origin = request.headers.get("origin")
     if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
-        raise HTTPException(403, "Answers are taken from this page only")
+        raise HTTPException(403, "Answers are accepted only from the study page")
     form = parse_qs((await request.body()).decode("utf-8", "replace"))
     return {name: values[0] for name, values in form.items()}
 

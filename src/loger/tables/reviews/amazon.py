@@ -177,10 +177,10 @@ def _interactions(review_parts: Parts, config: AmazonConfig, notes: list[Note]) 
     interactions = interactions.filter(pl.Series(stay))
     if not len(interactions):
         raise DataError(
-            f"no review is left: there are no users with {config.user_core} items and items "
-            f"{config.item_core} users",
+            f"no reviews are left: no users have {config.user_core} items or more while those "
+            f"items have {config.item_core} users or more",
             path=review_parts.path,
-            remedy="lower them: --set user_core=2 --set item_core=2",
+            remedy="lower these limits: --set user_core=2 --set item_core=2",
         )
     return interactions
 
