@@ -149,9 +149,7 @@ def test_a_bundle_goes_into_a_new_or_empty_folder_or_replaces_a_bundle(folder, t
     (tmp_path / "empty").mkdir()
     check_target(tmp_path / "empty", kind=MODEL)
     check_target(folder, replace=True, kind=MODEL)
-    with pytest.raises(
-        DataError, match="already contains a model bundle; choose a new folder, or pass --force"
-    ):
+    with pytest.raises(DataError, match="already contains a model bundle; choose a new folder"):
         check_target(folder, kind=MODEL)
     with pytest.raises(DataError, match="not empty and not a jar"):
         check_target(folder, replace=True, kind=OTHER)
