@@ -91,8 +91,15 @@ def test_a_basket_is_a_new_user_with_that_history(model):
     assert found["score"].to_list() == pytest.approx(sorted(slow.values())[-5:][::-1], abs=1e-5)
 
 
+def test_an_empty_history_is_somebody_new_and_not_everybody(model):
+    found = model.recommend(history=[], k=5)
+    slow = model.with_users(["newcomer"])
+    assert found["user"].n_unique() == 1
+    assert found["item"].to_list() == slow.recommend("newcomer", 5)["item"].to_list()
+
+
 def test_users_and_a_history_exclude_each_other(model):
-    with pytest.raises(LogerError, match="either users or a history"):
+    with pytest.raises(LogerError, match="pass either users or a history"):
         model.recommend(model.users[0], history=model.items[:1])
 
 

@@ -338,7 +338,7 @@ class LOGER(Recommender):
         users: Name | Iterable[Name] | None = None,
         k: int = 10,
         *,
-        history: Name | Iterable[Name] = (),
+        history: Name | Iterable[Name] | None = None,
         explain: bool = False,
         include: Given = None,
         exclude: Given = None,
@@ -354,7 +354,7 @@ class LOGER(Recommender):
 
         A user's own items are never recommended, unless they were held out for a test; such a model
         adds the column ``held_out``. ``history`` recommends to someone who isn't among the users,
-        or for a basket: give their items, latest last.
+        or for a basket: pass their items, latest last.
 
         With ``explain``, the column ``because`` contains the first reason, ``reasons`` lists those
         shown, and ``carried`` is the share of the item's lead that they explain.
@@ -376,11 +376,10 @@ class LOGER(Recommender):
         selection = self.select(include, exclude, diversity, at_most, masks)
         words = wording_of(language, wording, style)
         model = self.with_popularity(popularity)
-        taken = [self._item(v) for v in as_names(history)]
-        if taken:
+        if history is not None:
             if users is not None:
-                raise LogerError("give either users or a history")
-            ranker, guest = model.ranker_.guest(taken)
+                raise LogerError("pass either users or a history")
+            ranker, guest = model.ranker_.guest([self._item(v) for v in as_names(history)])
             model, users = model.with_ranker(ranker), ranker.graph.vocabulary.names[guest]
         return model.selected(users, k, selection, explain=explain, words=words)
 

@@ -41,7 +41,7 @@ class SASRecConfig(TrainerConfig):
     rate: float = 2e-3
     final_rate: float = 1e-4
     targets: int = 1
-    """K: from each place the next so many items are to be told; the k-th counts k^-½."""
+    """K: the targets at each place are the next so many items; the k-th counts k^-½."""
 
 
 class SASRec(Factors):
