@@ -56,15 +56,13 @@ def made(tmp_path_factory):
 
         with pytest.raises(KeyboardInterrupt):
             Reproduction(parts(), folder, TINY, study=_study, progress=kill).run()
-        times = {
-            name: (folder / name).stat().st_mtime_ns
-            for name in ("methods/pgpr.json", "js/pgpr.json")
-        }
+        kept = json.loads((folder / "cells.json").read_text())["cells"]
+        assert {"heteroembed", "pgpr"} <= kept.keys()
+        assert "kgat" not in kept
         run = Reproduction(parts(), folder, TINY, study=_study)
-        compared = run.run()
-        assert not compared.failures
-        assert times == {name: (folder / name).stat().st_mtime_ns for name in times}  # kept
-    return run, compared
+        assert not run.run()
+        assert {name: run.cells[name] for name in kept} == kept  # not made again
+    return run
 
 
 def table(run, name):
@@ -72,7 +70,7 @@ def table(run, name):
 
 
 def test_table_1_has_what_compare_measures_in_both_protocols(made, tmp_path):
-    run, _ = made
+    run = made
     own = compare(parts(), ["mostpop"], tmp_path, protocols=PROTOCOLS)
     (row,) = [r for r in table(run, "table-1")["rows"] if r[0] == "MostPop"]
     metrics = ("precision", "recall", "ndcg", "hit_rate")
@@ -88,7 +86,7 @@ def test_table_1_has_what_compare_measures_in_both_protocols(made, tmp_path):
 
 
 def test_figure_2_stands_beside_its_control_and_heteroembed(made):
-    run, _ = made
+    run = made
     rows = {row[0]: row for row in table(run, "figure-2")["rows"]}
     none, some = (rows[f"1 forced rounds, up to {n} pairs of a user"] for n in (0, 5))
     assert none[5] is None
@@ -101,7 +99,7 @@ def test_figure_2_stands_beside_its_control_and_heteroembed(made):
 
 
 def test_the_js_table_counts_users_and_paths_and_the_study_asks_about_three_methods(made):
-    run, _ = made
+    run = made
     rows = {row[0]: row for row in table(run, "js")["rows"]}
     assert {"PGPR", "KGAT", "LOGER (paper)"} == set(rows)
     for row in rows.values():
@@ -113,10 +111,31 @@ def test_the_js_table_counts_users_and_paths_and_the_study_asks_about_three_meth
     assert set(study.tasks[0].methods) == {"pgpr", "kgat", "loger-paper"}
 
 
+def test_another_folder_goes_on_from_the_cells_alone(made, tmp_path, monkeypatch):
+    monkeypatch.setattr(reproduce, "CONTROLS", ("mostpop",))
+    monkeypatch.setattr(reproduce, "TABLE_1", {})
+    monkeypatch.setattr(reproduce, "OURS", ())
+    earlier = tmp_path / "cells.json"
+    cells = dict(made.cells)
+    del cells["paper-h5"]
+    earlier.write_text(json.dumps({"cells": cells}))
+    asked: list[str] = []
+    monkeypatch.setattr(Reproduction, "_measure", lambda self, name, _: asked.append(name))
+    Reproduction(parts(), tmp_path / "out", TINY, study=_study, earlier=earlier).run()
+    assert asked == ["paper-h5"]
+
+
+def test_cells_of_other_settings_are_made_again(made, tmp_path):
+    earlier = tmp_path / "cells.json"
+    earlier.write_text(json.dumps({"cells": made.cells}))
+    assert "mostpop" in Reproduction(parts(), tmp_path, TINY, earlier=earlier).cells
+    assert not Reproduction(parts(), tmp_path, TINY, seed=1, earlier=earlier).cells
+
+
 def test_statistics_stand_beside_the_papers(made):
-    rows = {row[0]: row[1:] for row in table(made[0], "statistics")["rows"]}
+    rows = {row[0]: row[1:] for row in table(made, "statistics")["rows"]}
     assert rows["users"] == [120, 61254, 57822, 95445]
-    text = (made[0].folder / "report.md").read_text()
+    text = (made.folder / "report.md").read_text()
     assert "| users | 120 | 61,254 | 57,822 | 95,445 |" in text
 
 
@@ -134,7 +153,7 @@ def test_the_order_of_methods_and_the_gain_are_compared_with_the_paper():
     text = _agreement({name: float(v) for name, v in same.items()})
     assert "+0.94 with Cellphones" in text  # PGPR and KGAT change places there
     assert "+1.00 with Automotive" in text  # which has no RippleNet
-    assert "over HeteroEmbed: +20.0 %" in text
+    assert "over HeteroEmbed: +20.0%" in text
 
 
 def test_the_command_refuses_what_is_no_data(tmp_path):

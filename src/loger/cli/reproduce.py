@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 @options.source
 @options.out("FOLDER", "Folder for results, tables and report.")
 @click.option("--quick", is_flag=True, help="Short fits and few users: a trial, not to be quoted.")
+@click.option(
+    "--resume-from", type=options.PATH, metavar="JSON", help="cells.json of an earlier run."
+)
 @options.seed
 @options.engine
 @options.format_
@@ -29,6 +32,7 @@ def reproduce(
     path: Path,
     out: Path,
     quick: bool,
+    resume_from: Path | None,
     seed: int,
     engine: str,
     format: str | None,
@@ -40,7 +44,8 @@ def reproduce(
     Table 1 with all methods in both protocols, the faithfulness table, Figure 2 over the number of
     hidden pairs with its control, statistics, the user study's questions, and times: as JSON, and
     as a report in Markdown and HTML. loger keeps each method's results, so the same command resumes
-    and runs only what is missing.
+    and runs only what is missing. In another folder, or on another machine, --resume-from goes on
+    from the file cells.json of a run with the same data and seed.
 
     \b
     Examples:
@@ -57,16 +62,18 @@ def reproduce(
     dataset = shop().dataset if invented else options.read(path, format, min_rating)
     with show.engine("preparing", on) as works_on:
         parts, extent = split(dataset, seed=seed), QUICK if quick else Extent()
-        run = Reproduction(parts, out, extent, seed, _study, works_on, works_on.progress)
-        compared = run.run()
-    missing = {**run.left_out, **compared.failures}
+        run = Reproduction(
+            parts, out, extent, seed, _study, works_on, works_on.progress, resume_from
+        )
+        failures = run.run()
+    missing = {**run.left_out, **failures}
     if show.wants_json():
         show.as_json({"folder": str(out), "missing": missing})
     else:
         for name, why in missing.items():
             show.say(f"without {name}: {why}", err=True)
         click.echo(f"Saved to {out}. Read {out / 'report.html'}")
-    if compared.failures:
+    if failures:
         raise click.exceptions.Exit(1)
 
 

@@ -59,7 +59,7 @@ class Result:
     trials: tuple[tuple[Mapping[str, Any], float], ...]
     """Settings tried on validation, with their NDCG."""
     seconds: Mapping[str, float]
-    """Of each stage: tune, fit, evaluate."""
+    """Of each stage by the clock: tune, fit, evaluate; and ``processor`` time in all."""
     coverage: Mapping[str, float]
     """By protocol."""
     means: Mapping[str, Mapping[str, float]]
@@ -139,6 +139,19 @@ def compare(
     compared = Compared(tuple(results), failures, reports)
     _write_tables(compared, folder, part)
     return compared
+
+
+def run_keys(
+    split: Split,
+    registry: Mapping[str, Method],
+    *,
+    protocols: Sequence[Protocol],
+    settings: Mapping[str, Mapping[str, Any]],
+    seed: int,
+) -> dict[str, str]:
+    """``Result.run_key`` of each method if ``compare`` were to measure it on the test part."""
+    task = _Task(split, Path(), "test", tuple(protocols), None, 10, seed, LocalEngine())
+    return {name: task._run_key(name, m, settings.get(name, {})) for name, m in registry.items()}
 
 
 class _Failure(NamedTuple):
@@ -255,7 +268,7 @@ class _Task:
         check_part(method.make(self.seed, **settings), self.part)
         grid = self._grid(method, settings)
         make = partial(method.make, self.seed, **settings)
-        clock = [time.perf_counter()]
+        clock, busy = [time.perf_counter()], time.process_time()
         choose = search_on_validation if method.searched and grid else tune_on_validation
         tuned = choose(make, grid, self.split, k=self.k, engine=self.engine, progress=progress)
         clock.append(time.perf_counter())
@@ -263,6 +276,7 @@ class _Task:
         clock.append(time.perf_counter())
         reports = {p: self._evaluate(fitted, p, progress) for p in self.protocols}
         clock.append(time.perf_counter())
+        seconds = dict(zip(_STAGES, np.diff(clock).tolist(), strict=True))
         values: dict[str, Mapping[str, Doubles]] = {
             p: report.values[fitted.name] for p, report in reports.items()
         }
@@ -272,7 +286,7 @@ class _Task:
             run_key=self._run_key(name, method, settings),
             settings={**method.settings, **settings, **tuned.settings},
             trials=tuned.trials,
-            seconds=dict(zip(_STAGES, np.diff(clock).tolist(), strict=True)),
+            seconds={**seconds, "processor": time.process_time() - busy},
             coverage={p: report.coverage[fitted.name] for p, report in reports.items()},
             means={p: {m: float(of[m].mean()) for m in METRICS} for p, of in values.items()},
             about=self.about,

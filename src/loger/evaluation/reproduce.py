@@ -1,12 +1,12 @@
 """The paper's exhibits for one data set (``loger reproduce``): Table 1, the JS table, Figure 2, the
 statistics, the study, and the times.
 
-Every method is a cell of its own. What is measured of it is written as JSON when it is complete,
-so that a run that was killed, or is spread over days, makes only what is missing:
+Every method is a cell of its own. ``cells.json`` has what was measured of each: ranking figures,
+those of a LOGER's encoder alone, the divergences of its reasons, and its times. It holds means and
+intervals but nothing of single users, so it can be published, and another run can go on from it.
+All exhibits are made from it, again after each cell:
 
-- ``methods/NAME.json``: a method's ranking figures, by ``compare``;
-- ``encoders/NAME.json``: those of a LOGER's encoder alone;
-- ``js/NAME.json``: how far its reasons are from its users' histories;
+- ``methods/``: what ``compare`` keeps, with the values of each user;
 - ``study.sqlite``: the user study of PGPR, KGAT and LOGER, ready for raters;
 - ``tables/*.json``: the exhibits, in the form that docs/tables has; ``report.md``, ``report.html``.
 
@@ -19,8 +19,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -35,7 +35,7 @@ from loger.engine import Engine, LocalEngine, Progress, silent
 from loger.engine.files import write_text
 from loger.errors import LogerError
 from loger.evaluation import plots
-from loger.evaluation.compare import Compared, compare
+from loger.evaluation.compare import compare, run_keys
 from loger.evaluation.evaluate import Protocol, evaluate
 from loger.evaluation.faithfulness import FaithfulnessConfig, Probes, faithfulness_report
 from loger.evaluation.methods import METHODS, Method
@@ -52,6 +52,8 @@ CONTROLS = ("mostpop", "itemknn", "ease")
 OURS = ("paper-literal", "loger")
 EXPLAINED = ("pgpr", "kgat", "loger-paper", "loger")
 """The paper's JS table, and the default."""
+STUDIED = EXPLAINED[:3]
+_JS_LINES = ("js_f", "js_w", "floor", "random", "pathless", "emitted")
 LOGERS = ("paper-literal", "loger-paper", "loger")
 """Those whose encoder is measured by itself as well."""
 SIZES = (0, 10, 20, 30, 40, 50)
@@ -111,6 +113,9 @@ QUICK = Extent(
 """A few minutes on the demo shop: shows the exhibits, and that all of it works."""
 
 
+_COMMIT = origin()
+"""That a run began at, whatever is committed meanwhile."""
+
 MakeStudy = Callable[[Path, Mapping[str, Explains], KnowledgeGraph, RuleSet, int], None]
 """Writes a study of methods to a file: their graph, the rules of histories, and how many tasks."""
 
@@ -136,35 +141,33 @@ class Reproduction:
     study: MakeStudy | None = None
     engine: Engine = field(default_factory=LocalEngine)
     progress: Progress = silent
+    earlier: Path | None = None
+    """``cells.json`` of an earlier run, whose cells count as made."""
+    failures: dict[str, str] = field(default_factory=dict)
+    """Method → error: a failure stops no other method."""
 
-    def run(self) -> Compared:
-        """Make what is missing, and write the report; failures are named there."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        for cells in ("js", "encoders", "tables"):
-            (self.folder / cells).mkdir(exist_ok=True)
+    def run(self) -> dict[str, str]:
+        """Make what is missing, and write the exhibits; the errors of methods that failed."""
+        (self.folder / "tables").mkdir(parents=True, exist_ok=True)
         models: dict[str, Explains] = {}
-        # Those of Figure 2 first, one after another: they share what a fit keeps on its way.
-        first = ["heteroembed", "loger-paper", *self.figure]
-        last = ["paper-literal"] if "paper-literal" in self.methods else []
-        names = [*first, *(m for m in self.methods if m not in first + last), *last]
-        for done, name in enumerate(names):
-            self.progress(f"exhibits: {name}", done, len(names))
-            model = self._compared(name)
-            if name in LOGERS and isinstance(model, LOGER):
-                self._measure_encoder(name, model)
-            if name not in EXPLAINED or not self._ran(name):
+        self._write()
+        for done, name in enumerate(self.order):
+            self.progress(f"exhibits: {name}", done, len(self.order))
+            missing = self._missing(name)
+            if not missing:
                 continue
-            if model is None and not self._js(name).exists():
-                model = self._fitted(name)
-            if model is not None:
-                models[name] = cast("Explains", model)
-                self._measure_reasons(name, models[name])
+            try:
+                model = self._measure(name, missing)
+            except LogerError as error:
+                self.failures[name] = str(error)
+            else:
+                if name in STUDIED:
+                    models[name] = cast("Explains", model)
+            self._write()
         self._make_study(models)
         shutil.rmtree(self.folder / "unfinished", ignore_errors=True)
-        compared = self._compare(names)
-        self.write(compared)
-        self.progress("exhibits", len(names), len(names))
-        return compared
+        self.progress("exhibits", len(self.order), len(self.order))
+        return self.failures
 
     # ── cells ───────────────────────────────────────────────────────────────────────────
 
@@ -189,6 +192,16 @@ class Reproduction:
         return {f"paper-h{size}": size for size in self.extent.sizes}
 
     @property
+    def order(self) -> list[str]:
+        """All methods, cheap and important ones first, so that a run that ends early has most of
+        every exhibit: of Figure 2 its ends, and `paper-literal` last, which takes an hour."""
+        ends = [f"paper-h{size}" for size in (self.extent.sizes[0], self.extent.sizes[-1])]
+        first = ["mostpop", "itemknn", "heteroembed", "loger-paper", *ends]
+        first += ["cke", "pgpr", "kgat", "loger", *self.figure, "ripplenet", "ease"]
+        known = dict.fromkeys([*first, *self.methods])
+        return [name for name in known if name in self.registry]
+
+    @cached_property
     def registry(self) -> dict[str, Method]:
         """All methods, those of Figure 2 too: `paper` with its rounds kept whatever they do. They
         show no reasons, so φ is not trained."""
@@ -200,44 +213,93 @@ class Reproduction:
         of = [f.name for f in fields(Method)]
         return {name: _Kept(*(getattr(m, f) for f in of)) for name, m in out.items()}
 
-    def _compare(self, names: Sequence[str]) -> Compared:
-        """What ``compare`` makes of methods, or has kept of them."""
-        group = "paper" if set(names) <= {"loger-paper", *self.figure} else names[0]
-        settings = {n: s for n, s in self.extent.settings.items() if n in names}
-        return compare(
+    @cached_property
+    def _keys(self) -> dict[str, str]:
+        settings = self.extent.settings
+        return run_keys(
+            self.split, self.registry, protocols=PROTOCOLS, settings=settings, seed=self.seed
+        )
+
+    @cached_property
+    def cells(self) -> dict[str, dict[str, Any]]:
+        """What was measured of each method, by this or an earlier run with the same data, settings
+        and seed."""
+        found: dict[str, dict[str, Any]] = {}
+        for file in (self.earlier, self.folder / "cells.json"):
+            if file is not None and (file.exists() or file is self.earlier):
+                cells = json.loads(file.read_text(encoding="utf-8"))["cells"]
+                found |= {n: c for n, c in cells.items() if c["run_key"] == self._keys.get(n)}
+        return found
+
+    def _missing(self, name: str) -> set[str]:
+        """Which parts of a method's cell are not there."""
+        wanted = {"ranking"}
+        wanted |= {"encoder"} if name in LOGERS else set()
+        wanted |= {"js"} if name in EXPLAINED else set()
+        return wanted - self.cells.get(name, {}).keys()
+
+    def _measure(self, name: str, missing: set[str]) -> Recommender | None:
+        """Make the missing parts of a cell; the model, if it was fitted for that."""
+        model = None
+        if "ranking" in missing:
+            self.cells[name], model = self._ranked(name)
+            self._keep()
+        if missing - {"ranking"}:
+            model = model or self._fitted(name)
+        if "encoder" in missing:
+            self.cells[name]["encoder"] = self._encoder_alone(cast("LOGER", model))
+        if "js" in missing:
+            self.cells[name]["js"] = self._divergences(cast("Explains", model))
+        self._keep()
+        return model
+
+    def _keep(self) -> None:
+        about = {"data": self.split.dataset.name, "seed": self.seed}
+        cells = {name: self.cells[name] for name in self.order if name in self.cells}
+        text = json.dumps({**about, "cells": cells}, indent=1, ensure_ascii=False)
+        write_text(self.folder / "cells.json", text + "\n")
+
+    def _ranked(self, name: str) -> tuple[dict[str, Any], Recommender | None]:
+        """What ``compare`` makes of a method, or has kept of it; and the model, if it was fitted
+        now. Of Figure 2 also the difference from the control, paired over users."""
+        control, paper = f"paper-h{self.extent.sizes[0]}", {"loger-paper", *self.figure}
+        names = [control, name] if name in self.figure and name != control else [name]
+        _Kept.made.clear()
+        compared = compare(
             self.split,
             names,
             self.folder / "methods",
             protocols=PROTOCOLS,
-            settings=settings,
+            settings={n: s for n, s in self.extent.settings.items() if n in names},
             seed=self.seed,
             registry=self.registry,
-            checkpoint=self.folder / "unfinished" / group,
+            checkpoint=self._checkpoint("paper" if name in paper else name),
             engine=self.engine,
             progress=self.progress,
         )
-
-    def _compared(self, name: str) -> Recommender | None:
-        """Measure one method; the model, if it was fitted now. A failure is noted by ``compare``
-        and stops nothing."""
-        _Kept.made.clear()
-        try:
-            self._compare([name])
-        except LogerError:
-            return None
+        if name in compared.failures:
+            raise LogerError(compared.failures[name])
+        result, reports = compared.results[-1], compared.reports
+        cell = {
+            "title": result.title,
+            "run_key": result.run_key,
+            "commit": _COMMIT,
+            "seconds": dict(result.seconds),
+            "ranking": {p: _means(reports[p], result.title) for p in PROTOCOLS},
+        }
+        if len(names) > 1:
+            cell["gain"] = {p: _difference(reports[p], result.title) for p in PROTOCOLS}
         made = _Kept.made[0] if _Kept.made else None
-        return made if made is not None and made.is_fitted else None
+        return cell, made if made is not None and made.is_fitted else None
+
+    def _checkpoint(self, group: str) -> Path:
+        """Where fits keep what they have done; those of `paper` share their encoders."""
+        return self.folder / "unfinished" / group
 
     def _fitted(self, name: str) -> Recommender:
         """A method fitted again, whose ranking figures are kept already."""
         made = METHODS[name].make(self.seed, **self.extent.settings.get(name, {}))
         return fit_for(made, self.split, progress=self.progress)
-
-    def _ran(self, name: str) -> bool:
-        return (self.folder / "methods" / f"{name}.json").exists()
-
-    def _js(self, name: str) -> Path:
-        return self.folder / "js" / f"{name}.json"
 
     @cached_property
     def rules(self) -> RuleSet:
@@ -245,10 +307,8 @@ class Reproduction:
         config = replace(LOGERConfig.paper().mining, seed=self.seed)
         return mine(self.split.refit().graph, config, self.engine).rules
 
-    def _measure_reasons(self, name: str, model: Explains) -> None:
-        """JS_f and JS_w of a model's reasons, if they are not there."""
-        if self._js(name).exists():
-            return
+    def _divergences(self, model: Explains) -> dict[str, Any]:
+        """JS_f and JS_w of a model's reasons, with floor, control, and who was asked."""
         known, rules, probes = self.split.refit(), self.rules, Probes()
         if isinstance(model, LOGER):
             graph = whole(model.graph_)  # derived relations are numbered there
@@ -259,114 +319,116 @@ class Reproduction:
         report = faithfulness_report(
             model, known, rules, config, probes=probes, engine=self.engine, progress=self.progress
         )
-        write_text(self._js(name), report.to_json())
+        found = {line: report[line] for line in _JS_LINES}
+        of = {line: None if mean is None else asdict(mean) for line, mean in found.items()}
+        return {"rules": len(rules), **of}
 
-    def _measure_encoder(self, name: str, model: LOGER) -> None:
-        """The ranking figures of a model's encoder alone."""
-        alone = EncoderAlone(name=f"encoder of {model.name} alone")
+    def _encoder_alone(self, model: LOGER) -> dict[str, Any]:
+        """The ranking figures of a model's encoder."""
+        alone = EncoderAlone()
         alone.encoder_ = model.encoder_
-        reports = [
-            evaluate([alone], self.split, protocol=p, seed=self.seed, engine=self.engine)
+        reports = {
+            p: evaluate([alone], self.split, protocol=p, seed=self.seed, engine=self.engine)
             for p in PROTOCOLS
-        ]
-        cells = [_mean(report, alone.name, metric) for report in reports for metric in METRICS]
-        write_text(self.folder / "encoders" / f"{name}.json", json.dumps([alone.name, *cells]))
+        }
+        return {p: _means(report, alone.name) for p, report in reports.items()}
 
     def _make_study(self, models: dict[str, Explains]) -> None:
-        """The study of the paper's three methods, which are fitted again if they are not here."""
+        """The study of the paper's three methods. Those that are not here are fitted again, unless
+        an earlier run was to save that."""
         file = self.folder / "study.sqlite"
-        if self.study is None or file.exists() or not all(map(self._ran, EXPLAINED[:3])):
+        absent = [name for name in STUDIED if name not in models]
+        if self.study is None or file.exists() or set(STUDIED) - self.cells.keys():
             return
-        for name in EXPLAINED[:3]:
-            if name not in models:
-                models[name] = cast("Explains", self._fitted(name))
-        shown = {name: models[name] for name in EXPLAINED[:3]}
+        if absent and self.earlier is not None:
+            return
+        models |= {name: cast("Explains", self._fitted(name)) for name in absent}
+        shown = {name: models[name] for name in STUDIED}
         self.study(file, shown, self.split.refit().graph, self.rules, self.extent.tasks)
 
     # ── exhibits ────────────────────────────────────────────────────────────────────────
 
-    def write(self, compared: Compared) -> None:
-        """All exhibits from what is kept: tables as JSON, and one report as Markdown and HTML."""
-        tables = [
-            self._table_1(compared),
-            self._js_table(),
-            self._figure_2(compared.reports),
-            self._statistics(),
-            self._times(compared),
-        ]
+    def _write(self) -> None:
+        """All exhibits from the cells: tables as JSON, and one report as Markdown and HTML."""
+        if not self.cells:
+            return
+        name = self.split.dataset.name.replace(" ", "-")
+        tables = [self._table_1(), self._js_table(), self._figure_2(), self._statistics,
+                  self._times()]  # fmt: skip
+        commits = sorted({cell["commit"] for cell in self.cells.values()})
         about = {"command": f"loger reproduce {self.split.dataset.name}", "seeds": [self.seed],
-                 "commit": origin(), "machine": f"{os.cpu_count()} cores"}  # fmt: skip
+                 "commit": "; ".join(commits), "machine": f"{os.cpu_count()} cores"}  # fmt: skip
         for table in tables:
             kept = {**about, "note": table.note, "columns": table.columns,
                     "formats": table.formats, "rows": table.rows}  # fmt: skip
-            name = f"{table.name}-{self.split.dataset.name.replace(' ', '-')}.json"
             text = json.dumps(kept, indent=1, ensure_ascii=False)
-            write_text(self.folder / "tables" / name, text + "\n")
+            write_text(self.folder / "tables" / f"{table.name}-{name}.json", text + "\n")
         notes = [f"{name} is left out: {why}." for name, why in self.left_out.items()]
-        notes += [f"{name} failed: {why}." for name, why in compared.failures.items()]
+        notes += [f"{name} failed: {why}." for name, why in self.failures.items()]
+        todo = [name for name in self.order if self._missing(name) and name not in self.failures]
+        notes += [f"Not yet made: {', '.join(todo)}."] if todo else []
         title = f"The paper's exhibits on {self.split.dataset.name}"
         write_text(self.folder / "report.md", _markdown(title, tables, notes))
-        panels = _panels(compared.reports["sampled-100"], self.extent.sizes)
-        write_text(self.folder / "report.html", _html(title, tables, notes, panels))
+        write_text(self.folder / "report.html", _html(title, tables, notes, self._panels()))
 
-    def _table_1(self, compared: Compared) -> Table:
+    def _made(self, names: Iterable[str], part: str = "ranking") -> dict[str, dict[str, Any]]:
+        """The cells among some that have a part."""
+        return {name: self.cells[name] for name in names if part in self.cells.get(name, {})}
+
+    def _table_1(self) -> Table:
         """Table 1: all metrics by both protocols, and NDCG as published, on other data."""
-        titles = {r.method: r.title for r in compared.results}
-        columns, rows = ["", *(f"{m}, {p}" for p in PROTOCOLS for m in METRICS.values())], []
-        order: dict[str, float] = {}
-        for name in self.methods:
-            if name not in titles:
-                continue
-            row: list[Any] = [titles[name]]
-            for protocol in PROTOCOLS:
-                report = compared.reports[protocol]
-                row += [_mean(report, titles[name], metric) for metric in METRICS]
-            published = TABLE_1.get(name, (None,) * len(PAPER_SETS))
-            if name in TABLE_1:
-                order[name] = row[-2]["mean"]
-            rows.append([*row, *(None if x is None else 100 * x for x in published)])
-        none = [None] * len(PAPER_SETS)
-        kept = sorted((self.folder / "encoders").glob("*.json"))
-        rows += [[*json.loads(file.read_text(encoding="utf-8")), *none] for file in kept]
+        none, made = (None,) * len(PAPER_SETS), self._made(self.methods)
+        rows = []
+        for name, cell in made.items():
+            published = [None if x is None else 100 * x for x in TABLE_1.get(name, none)]
+            rows.append([cell["title"], *_row(cell["ranking"]), *published])
+        rows += [
+            [f"encoder of {cell['title']} alone", *_row(cell["encoder"]), *none]
+            for cell in self._made(LOGERS, "encoder").values()
+        ]
+        ndcg = {
+            name: cell["ranking"]["sampled-100"]["ndcg"]["mean"]
+            for name, cell in made.items()
+            if name in TABLE_1
+        }
+        columns = ["", *(f"{m}, {p}" for p in PROTOCOLS for m in METRICS.values())]
         columns += [f"NDCG in the paper, {name}" for name in PAPER_SETS]
-        note = "Per cent, at 10, test; 95 % intervals over users. " + _agreement(order)
+        note = "Per cent, at 10, test; 95% intervals over users. " + _agreement(ndcg)
         return Table("table-1", "Table 1: recommendation quality", note, columns, rows, ".2f")
 
     def _js_table(self) -> Table:
         """Table 2: JS_f and JS_w, with floor, control, and who was asked."""
         rows: list[list[Any]] = []
-        for name in EXPLAINED:
-            if not self._js(name).exists():
-                continue
-            told = json.loads(self._js(name).read_text(encoding="utf-8"))
-            of = told["lines"]
-            cells = [_interval(of[line]) for line in ("js_f", "js_w", "floor", "random")]
-            asked = None if of["js_f"] is None else of["js_f"]["users"]
-            counts = [asked, *((of[x] or {}).get("mean") for x in ("pathless", "emitted"))]
-            rows.append([told["name"], *cells, *counts, JS.get(name)])
+        made = self._made(EXPLAINED, "js")
+        for name, cell in made.items():
+            js = cell["js"]
+            cells = [_interval(js[line]) for line in ("js_f", "js_w", "floor", "random")]
+            asked = None if js["js_f"] is None else js["js_f"]["users"]
+            counts = [asked, *((js[x] or {}).get("mean") for x in ("pathless", "emitted"))]
+            rows.append([cell["title"], *cells, *counts, JS.get(name)])
         columns = ["", "JS_f", "JS_w", "floor", "control", "users", "of them without a path",
                    "paths of a user", "in the paper: JS_f / JS_w, Cellphones, Grocery"]  # fmt: skip
+        n = next((cell["js"]["rules"] for cell in made.values()), 0)
         note = (
-            f"Rules of 20 shown paths against those of history, over {len(self.rules)} mined rules;"
+            f"Rules of 20 shown paths against those of history, over {n} mined rules;"
             " 0 is the same, 1 disjoint. A user who is shown no path counts as 1. Average ranks by"
             " people: not asked yet; study.sqlite has the questions (loger study serve)."
         )
         formats = ["", *[".3f"] * 4, ".0f", ".2f", ".1f", ""]
         return Table("js", "Table 2: faithfulness", note, columns, rows, formats=formats)
 
-    def _figure_2(self, reports: Mapping[str, Report]) -> Table:
+    def _figure_2(self) -> Table:
         """Figure 2: quality over |H⁺|, less the same E-steps with no pairs."""
-        rows: list[list[Any]] = []
         kept = f"{self.extent.rounds} forced rounds"
-        forced = {_title(n): f"{kept}, up to {n} pairs of a user" for n in self.extent.sizes}
-        gate = {"LOGER (paper)": "as many rounds as help: the preset `paper`"}
-        for title, label in ({"HeteroEmbed": "HeteroEmbed"} | gate | forced).items():
-            row: list[Any] = [label]
-            for report in (reports[protocol] for protocol in PROTOCOLS):
-                if title in report.models:
-                    row += [_mean(report, title, metric) for metric in METRICS]
-                    row.append(_difference(report, title))
-            rows += [row] if len(row) > 1 else []
+        labels = {"heteroembed": "HeteroEmbed"}
+        labels |= {"loger-paper": "as many rounds as help: the preset `paper`"}
+        labels |= {n: f"{kept}, up to {size} pairs of a user" for n, size in self.figure.items()}
+        rows = []
+        for name, cell in self._made(labels).items():
+            gain = cell.get("gain", dict.fromkeys(PROTOCOLS))
+            ranking = cell["ranking"]
+            parts = [[*_row({p: ranking[p]}), gain[p]] for p in PROTOCOLS]
+            rows.append([labels[name], *parts[0], *parts[1]])
         columns = [""]
         for protocol in PROTOCOLS:
             columns += [f"{m}, {protocol}" for m in METRICS.values()]
@@ -377,6 +439,7 @@ class Reproduction:
         )
         return Table("figure-2", "Figure 2: hidden pairs", note, columns, rows, ".2f")
 
+    @cached_property
     def _statistics(self) -> Table:
         """The data set beside the paper's."""
         here = statistics(self.split.dataset)
@@ -386,30 +449,53 @@ class Reproduction:
         note = "Other data: the paper's own sets were never published."
         return Table("statistics", "Statistics", note, columns, rows, ",d")
 
-    def _times(self, compared: Compared) -> Table:
+    def _times(self) -> Table:
         """Seconds of each method on this machine."""
-        rows = [[r.title, *(r.seconds[s] for s in ("tune", "fit", "evaluate"))]
-                for r in compared.results]  # fmt: skip
-        note = "Seconds; methods of Figure 2 share the first fit of their encoder."
-        return Table("times", "Times", note, ["", "tune", "fit", "evaluate"], rows, ".0f")
+        stages = ("tune", "fit", "evaluate", "processor")
+        rows = [[cell["title"], *map(cell["seconds"].get, stages)]
+                for cell in self._made(self.order).values()]  # fmt: skip
+        note = (
+            "Seconds by the clock, and of processor time in all; methods of Figure 2 share the "
+            "first fit of their encoder."
+        )
+        return Table("times", "Times", note, ["", *stages], rows, ".0f")
+
+    def _panels(self) -> list[str]:
+        """The four panels of Figure 2, in sampled-100."""
+        control = f"paper-h{self.extent.sizes[0]}"
+        made = self._made(["heteroembed", *self.figure])
+        sizes = [name for name in made if name in self.figure and name != control]
+        if not sizes or not {control, "heteroembed"} <= made.keys():
+            return []
+        out = []
+        for metric, title in METRICS.items():
+            of = {name: cell["ranking"]["sampled-100"][metric] for name, cell in made.items()}
+            flat = {"no pairs": of[control]["mean"], "HeteroEmbed": of["heteroembed"]["mean"]}
+            series = [("LOGER", [of[name]["mean"] for name in sizes])]
+            series += [(name, [value] * len(sizes)) for name, value in flat.items()]
+            ends = [(low, high) for low, high in (of[name]["interval"] for name in sizes)]
+            xs = [str(self.figure[name]) for name in sizes]
+            name = f"{title}@10, %, sampled-100"
+            out.append(plots.lines(xs, series, name, "|H⁺| of a user", ends))
+        return out
 
 
+@dataclass(frozen=True, slots=True)
 class Table:
     """One exhibit: rows of names, numbers, and means with intervals."""
 
-    def __init__(
-        self,
-        name: str,
-        title: str,
-        note: str,
-        columns: list[str],
-        rows: list[list[Any]],
-        form: str = "",
-        formats: list[str] | None = None,
-    ) -> None:
-        self.name, self.title, self.note, self.columns = name, title, note, columns
-        self.rows = rows
-        self.formats = formats or ["", *[form] * (len(columns) - 1)]
+    name: str
+    title: str
+    note: str
+    columns: list[str]
+    rows: list[list[Any]]
+    form: str = ""
+    """Of all columns but the first, unless ``formats`` has one for each."""
+    formats: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if not self.formats:
+            self.formats[:] = ["", *[self.form] * (len(self.columns) - 1)]
 
     @property
     def texts(self) -> list[list[str]]:
@@ -426,10 +512,19 @@ def _text(value: Any, form: str) -> str:
     return f"{format(value['mean'], form)} [{low}, {high}]"
 
 
-def _mean(report: Report, model: str, metric: str) -> dict[str, Any]:
-    """A mean in per cent with its interval."""
-    low, high = report.interval(model, metric)
-    return {"mean": 100 * report.mean(model, metric), "interval": [100 * low, 100 * high]}
+def _means(report: Report, model: str) -> dict[str, dict[str, Any]]:
+    """The metrics of a model in per cent, with their intervals."""
+    out = {}
+    for metric in METRICS:
+        low, high = report.interval(model, metric)
+        ends = {"interval": [100 * low, 100 * high]}
+        out[metric] = {"mean": 100 * report.mean(model, metric), **ends}
+    return out
+
+
+def _row(ranking: Mapping[str, Mapping[str, Any]]) -> list[Any]:
+    """Ranking figures in the order of columns."""
+    return [of[metric] for of in ranking.values() for metric in METRICS]
 
 
 def _interval(line: Mapping[str, float] | None) -> dict[str, Any] | None:
@@ -441,12 +536,9 @@ def _title(size: int) -> str:
     return f"LOGER (paper), forced, up to {size} pairs"
 
 
-def _difference(report: Report, model: str) -> dict[str, Any] | None:
-    """How far NDCG of a LOGER lies above that of the control, paired over users."""
-    control = _title(0)
-    if model in (control, "HeteroEmbed") or control not in report.models:
-        return None
-    found = report.compare(model, control)
+def _difference(report: Report, model: str) -> dict[str, Any]:
+    """How far NDCG lies above that of the control, paired over users."""
+    found = report.compare(model, report.models[0])
     return {"mean": 100 * found.difference, "interval": [100 * found.low, 100 * found.high]}
 
 
@@ -463,26 +555,7 @@ def _agreement(ours: Mapping[str, float]) -> str:
     out = f"Rank correlation of the order of methods in sampled-100: {', '.join(texts)}. "
     if {"heteroembed", "loger-paper"} <= ours.keys():
         gain = 100 * (ours["loger-paper"] / ours["heteroembed"] - 1)
-        out += f"`paper` over HeteroEmbed: {gain:+.1f} % (the paper: +22.9, +18.1, +10.2 %)."
-    return out
-
-
-def _panels(report: Report, sizes: Sequence[int]) -> list[str]:
-    """The four panels of Figure 2."""
-    known = [size for size in sizes if size and _title(size) in report.models]
-    control, rival = _title(0), "HeteroEmbed"
-    if not known or not {control, rival} <= set(report.models):
-        return []
-    out = []
-    for metric, title in METRICS.items():
-        cells = [_mean(report, _title(size), metric) for size in known]
-        flat = {name: 100 * report.mean(name, metric) for name in (control, rival)}
-        series = [("LOGER", [c["mean"] for c in cells]),
-                  ("no pairs", [flat[control]] * len(cells)),
-                  ("HeteroEmbed", [flat[rival]] * len(cells))]  # fmt: skip
-        ends = [(c["interval"][0], c["interval"][1]) for c in cells]
-        xs = [str(size) for size in known]
-        out.append(plots.lines(xs, series, f"{title}@10, %, sampled-100", "|H⁺| of a user", ends))
+        out += f"`paper` over HeteroEmbed: {gain:+.1f}% (the paper: +22.9, +18.1, +10.2%)."
     return out
 
 
