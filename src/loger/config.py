@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from loger.encoder.sequence import SequenceConfig
 from loger.encoder.transe import TransEConfig
@@ -39,6 +39,9 @@ class LOGERConfig:
     """Follow at most this many neighbours of an entity under a relation; None follows all."""
     seed: int = 0
     """Random seed; each stage draws from a stream of its own that starts here."""
+
+    LATER: ClassVar[Mapping[str, Any]] = {"sequence": {"epochs": 0}}
+    """What older bundles do not say, where it is not the default: see ``settings.from_names``."""
 
     def __post_init__(self) -> None:
         if self.sample_nodes is not None and self.sample_nodes < 1:

@@ -25,7 +25,7 @@ from loger.web.app import create_app
 from loger.web.config import ServeConfig
 from loger.web.guard import Queue, at_most, is_expensive
 from loger.web.problems import ProblemError
-from loger.web.service import PREFIX, clear_abandoned
+from loger.web.service import PREFIX, claimed_folder, clear_abandoned
 
 
 @pytest.fixture(scope="module")
@@ -306,13 +306,21 @@ def test_files_that_are_cut_in_place_do_not_take_the_server_down(
 def test_what_killed_servers_left_is_cleared_and_what_others_use_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("loger.web.service.gettempdir", lambda: str(tmp_path))
-    ended = subprocess.Popen([sys.executable, "-c", ""])
-    ended.wait()
-    for pid in (ended.pid, 1):
-        (tmp_path / f"{PREFIX}{pid}-x").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    code = "from loger.web.service import claimed_folder as f; x = f(); print(x[0], flush=True); input()"
+    command, pipe = [sys.executable, "-c", code], subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as server:
+        theirs = Path(server.stdout.readline().strip())
+        ours, remove = claimed_folder()  # no name says whose it is: it may be in another container
+        (tmp_path / f"{PREFIX}not-locked-yet").mkdir()
+        clear_abandoned()
+        assert theirs.is_dir() and ours.is_dir()
+        server.kill()
     clear_abandoned()
-    assert [p.name for p in tmp_path.iterdir()] == [f"{PREFIX}1-x"]
+    assert {*tmp_path.iterdir()} == {ours, tmp_path / f"{PREFIX}not-locked-yet"}
+    remove()
+    assert not ours.exists()
 
 
 @pytest.mark.parametrize(

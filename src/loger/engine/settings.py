@@ -43,38 +43,31 @@ def read_toml(path: Path | str) -> dict[str, Any]:
 
 
 def from_names(kind: type[Config], values: Mapping[str, Any], where: str = "") -> Config:
-    """A config from all of its settings by name, as ``asdict`` gives them and JSON keeps them.
+    """A config from its settings by name, as ``asdict`` gives them and JSON keeps them.
+
+    Settings may have come since they were saved. A missing one has its default, unless ``LATER`` of
+    its config has another value: the one with which a model does what it did before.
 
     >>> from loger.logic.mining import MiningConfig
-    >>> from_names(MiningConfig, {"max_rules": 10}, "mining")
-    Traceback (most recent call last):
-    loger.errors.LogerError: there is no value of mining.max_hops
+    >>> from_names(MiningConfig, {"max_rules": 10}).max_rules
+    10
     """
     base = kind()
-    values = _todays_names(base, values)
-    _check_complete(base, values, where)
-    return overridden(base, values, where)
+    return overridden(base, _todays(base, values), where)
 
 
-def _todays_names(base: Any, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Saved settings under the names that they have today (``RENAMED`` of their config)."""
-    names = getattr(type(base), "RENAMED", {})
-    out = {names.get(name, name): value for name, value in values.items()}
-    for name, value in out.items():
+def _todays(base: Any, saved: Mapping[str, Any]) -> dict[str, Any]:
+    """Saved settings under the names that they have today (``RENAMED`` of their config), with those
+    that came later (``LATER``)."""
+    kind = type(base)
+    names = getattr(kind, "RENAMED", {})
+    values = {names.get(name, name): value for name, value in saved.items()}
+    out = {**getattr(kind, "LATER", {}), **values}
+    for name, value in values.items():
         now = getattr(base, name, None)
         if is_dataclass(now) and isinstance(value, Mapping):
-            out[name] = _todays_names(now, value)
+            out[name] = _todays(now, value)
     return out
-
-
-def _check_complete(base: Any, values: Mapping[str, Any], where: str) -> None:
-    for setting in fields(base):
-        at = f"{where}.{setting.name}" if where else setting.name
-        if setting.name not in values:
-            raise LogerError(f"there is no value of {at}")
-        now, value = getattr(base, setting.name), values[setting.name]
-        if is_dataclass(now) and isinstance(value, Mapping):
-            _check_complete(now, value, at)
 
 
 def overridden(base: Config, values: Mapping[str, Any], where: str = "") -> Config:

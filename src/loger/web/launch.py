@@ -12,7 +12,6 @@ import os
 import shutil
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -54,11 +53,12 @@ def run(config: ServeConfig) -> None:
     """Serve until interrupted."""
     check_installed()
     bound_socket(config.host, config.port).close()  # refused before a model is loaded
-    from loger.web.service import clear_abandoned, scratch_prefix
+    from loger.web.service import claimed_folder, clear_abandoned
 
     clear_abandoned()
-    with tempfile.TemporaryDirectory(prefix=scratch_prefix()) as scratch:
-        copies, metrics = Path(scratch) / "bundles", Path(scratch) / "metrics"
+    scratch, remove = claimed_folder()
+    try:
+        copies, metrics = scratch / "bundles", scratch / "metrics"
         copies.mkdir()
         metrics.mkdir()
         os.environ[VARIABLE] = replace(config, scratch=str(copies), lane=True).to_json()
@@ -78,6 +78,8 @@ def run(config: ServeConfig) -> None:
             ws="none",
             timeout_graceful_shutdown=GRACE,
         )
+    finally:
+        remove()
 
 
 # ── connections ─────────────────────────────────────────────────────────────────────────

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import gc
 import logging
-import os
 import shutil
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 from secrets import token_hex
 from tempfile import gettempdir, mkdtemp
@@ -50,9 +51,11 @@ class Service:
         self._end = threading.Event()
         self._following = threading.Lock()
         self._store: EventStore | None = None
-        self.scratch = Path(config.scratch or mkdtemp(prefix=scratch_prefix()))
-        if config.scratch is None:  # what is mapped stays mapped when its file is removed
-            finalize(self, shutil.rmtree, self.scratch, ignore_errors=True)
+        if config.scratch is not None:
+            self.scratch = Path(config.scratch)
+        else:  # what is mapped stays mapped when its file is removed
+            self.scratch, remove = claimed_folder()
+            finalize(self, remove)
         self.masks = Masks(Path(config.masks) if config.masks else self.scratch / ".masks")
         self._words = {name: wording_of(name, config.wording) for name in LANGUAGES}
         self.problem: str | None = None
@@ -162,21 +165,34 @@ def _settle() -> None:
 # ── private copies ──────────────────────────────────────────────────────────────────────
 
 
-PREFIX = "loger-serve-"
+PREFIX, LOCK = "loger-serve-", ".lock"
 
 
-def scratch_prefix() -> str:
-    """How the name of a server's temporary folder begins: with its process, so that what a killed
-    server left can be told apart."""
-    return f"{PREFIX}{os.getpid()}-"
+def claimed_folder() -> tuple[Path, Callable[[], None]]:
+    """A temporary folder of this process, and what removes it.
+
+    A lock that the process holds on a file in it shows to others that it is in use. The system
+    releases it when the process ends, and it holds across containers that share the place of
+    temporary folders, where a process id means nothing.
+    """
+    folder = Path(mkdtemp(prefix=PREFIX))
+    held = (folder / f"{LOCK}.new").open("w")
+    flock(held, LOCK_EX)
+    (folder / f"{LOCK}.new").rename(folder / LOCK)  # nobody finds it before it is locked
+
+    def remove() -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+        held.close()
+
+    return folder, remove
 
 
 def clear_abandoned() -> None:
     """Remove temporary folders of servers that were killed."""
-    for folder in Path(gettempdir()).glob(f"{PREFIX}*-*"):
-        pid = folder.name.removeprefix(PREFIX).partition("-")[0]
-        if pid.isdigit() and not Path(f"/proc/{pid}").exists() and Path("/proc/self").exists():
-            shutil.rmtree(folder, ignore_errors=True)
+    for lock in Path(gettempdir()).glob(f"{PREFIX}*/{LOCK}"):
+        with suppress(OSError), lock.open() as file:  # held by another, or just removed
+            flock(file, LOCK_EX | LOCK_NB)
+            shutil.rmtree(lock.parent, ignore_errors=True)
 
 
 def private_copy(folder: Path, scratch: Path) -> Path:
