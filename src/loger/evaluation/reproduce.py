@@ -262,7 +262,7 @@ class Reproduction:
     def _ranked(self, name: str) -> tuple[dict[str, Any], Recommender | None]:
         """What ``compare`` makes of a method, or has kept of it; and the model, if it was fitted
         now. Of Figure 2 also the difference from the control, paired over users."""
-        control, paper = f"paper-h{self.extent.sizes[0]}", {"loger-paper", *self.figure}
+        control = f"paper-h{self.extent.sizes[0]}"
         names = [control, name] if name in self.figure and name != control else [name]
         _Kept.made.clear()
         compared = compare(
@@ -273,7 +273,7 @@ class Reproduction:
             settings={n: s for n, s in self.extent.settings.items() if n in names},
             seed=self.seed,
             registry=self.registry,
-            checkpoint=self._checkpoint("paper" if name in paper else name),
+            checkpoint=self._checkpoint(name),
             engine=self.engine,
             progress=self.progress,
         )
@@ -292,13 +292,16 @@ class Reproduction:
         made = _Kept.made[0] if _Kept.made else None
         return cell, made if made is not None and made.is_fitted else None
 
-    def _checkpoint(self, group: str) -> Path:
-        """Where fits keep what they have done; those of `paper` share their encoders."""
+    def _checkpoint(self, name: str) -> Path:
+        """Where a fit keeps what it has done; those of `paper` share their encoders."""
+        group = "paper" if name in {"loger-paper", *self.figure} else name
         return self.folder / "unfinished" / group
 
     def _fitted(self, name: str) -> Recommender:
         """A method fitted again, whose ranking figures are kept already."""
         made = METHODS[name].make(self.seed, **self.extent.settings.get(name, {}))
+        if isinstance(made, LOGER):
+            return made.fit(self.split, checkpoint=self._checkpoint(name), progress=self.progress)
         return fit_for(made, self.split, progress=self.progress)
 
     @cached_property
@@ -470,7 +473,9 @@ class Reproduction:
         out = []
         for metric, title in METRICS.items():
             of = {name: cell["ranking"]["sampled-100"][metric] for name, cell in made.items()}
-            flat = {"no pairs": of[control]["mean"], "HeteroEmbed": of["heteroembed"]["mean"]}
+            rival = of["heteroembed"]  # without an interval if it is of an older run
+            flat = {"no pairs": of[control]["mean"]}
+            flat["HeteroEmbed"] = rival["mean"] if isinstance(rival, dict) else rival
             series = [("LOGER", [of[name]["mean"] for name in sizes])]
             series += [(name, [value] * len(sizes)) for name, value in flat.items()]
             ends = [(low, high) for low, high in (of[name]["interval"] for name in sizes)]
