@@ -308,7 +308,10 @@ def test_what_killed_servers_left_is_cleared_and_what_others_use_is_not(
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
-    code = "from loger.web.service import claimed_folder as f; x = f(); print(x[0], flush=True); input()"
+    code = (
+        "from loger.web.service import claimed_folder\n"
+        "claimed = claimed_folder()\nprint(claimed[0], flush=True)\ninput()"
+    )
     command, pipe = [sys.executable, "-c", code], subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as server:
         theirs = Path(server.stdout.readline().strip())
