@@ -79,7 +79,7 @@ def test_the_wheel_installs_into_an_empty_environment_and_runs_the_demo(tmp_path
 
     assert loger("--version") == f"loger {__version__}\n"
     story = loger("demo", "--out", "demo")
-    assert "the true cause" in story and "Against five controls" in story
+    assert "the true reason" in story and "collective EASE^R" in story
     assert (tmp_path / "demo" / "report.html").exists()
     assert "because you bought" in loger("recommend", "demo/bundle", "Vera Fargate", "--explain")
     where = subprocess.run(

@@ -99,13 +99,14 @@ class Maker:
         return fact
 
 
-def replayed(pairs: Pairs, events: list[dict[str, Any]]) -> Pairs:
-    """Who has what after some events, one after another."""
+def replayed(pairs: Pairs, events: list[dict[str, Any]], lowest: float) -> Pairs:
+    """Who has what after some events, one after another; a lower rating is a dislike."""
     pairs = set(pairs)
     for event in events:
         user, item = event.get("user"), event.get("item")
         if event["kind"] == "interaction":
-            pairs.add((user, item))
+            if event.get("rating") is None or event["rating"] >= lowest:
+                pairs.add((user, item))
         elif event["kind"] == "delete" and (user or item):
             pairs = {(u, v) for u, v in pairs if (user not in (None, u)) or (item not in (None, v))}
     return pairs
@@ -178,7 +179,7 @@ def try_one(whole_bundle: Path, folder: Path, seed: int, counts: Counter[str]) -
     counts["facts refused"] += len(told.refused)
     counts["folds"] += 1
     after = LOGER.load(place)
-    found, expected = pairs_of(after), replayed(pairs_of(model), kept)
+    found, expected = pairs_of(after), replayed(pairs_of(model), kept, model.lowest_positive)
     if found != expected:
         raise AssertionError(f"other interactions: {sorted(found ^ expected)[:5]} after {kept}")
     after.recommend(after.users[-3:], 5)

@@ -28,6 +28,7 @@ from made_sets import QUOTED, WRITERS, Made, made
 import loger
 from loger.data.dataset import Dataset
 from loger.errors import LogerError
+from loger.graph import DISLIKED
 
 ODD = [b'"', b"\0", b"\xff\xfe", b"\n\n", b",,,", b"{", b"[" * 200, b"\xed\xa0\x80", b"\t"]
 SLOW = 5.0
@@ -78,8 +79,13 @@ def read(kind: str, folder: Path) -> Dataset:
 
 
 def pairs_of(data: Dataset) -> Pairs:
-    names, given = data.vocabulary.names, data.interactions
-    rows = zip(given.users, given.items + data.n_users, strict=True)
+    """Who took or disliked what: of tables with ratings, the lower half are dislikes."""
+    names, given, facts = data.vocabulary.names, data.interactions, data.facts
+    rows = [*zip(given.users, given.items + data.n_users, strict=True)]
+    disliked = facts.relations == next(
+        (k for k, r in enumerate(data.relations) if r.name == DISLIKED), -1
+    )
+    rows += zip(facts.heads[disliked], facts.tails[disliked], strict=True)
     return {(names[u].strip(), names[v].strip()) for u, v in rows}
 
 
