@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from graphs import graphs
+from graphs import build, graphs, vocabulary
 from loger.engine.kernels import kernel
 from loger.errors import UnknownNameError
 from loger.grounding import Groundings, Walk, ground, reach, reach_sizes
+from loger.grounding.reaching import PACKED
 from loger.grounding.steps import log_from_1
 from loger.logic.mln import (
     FEATURES,
@@ -29,7 +30,7 @@ from loger.logic.mln import (
     typical_strengths,
     uses_strength,
 )
-from loger.rules import candidates
+from loger.rules import RuleSet, candidates
 
 
 def groundings(counts, strengths=None) -> Groundings:
@@ -259,6 +260,30 @@ def test_rules_that_come_to_most_items_add_the_same_as_pair_by_pair(feature, arr
     found = logic.ground(graph, pairs[0].ravel(), pairs[1].ravel())
     told = logic.logits(graph, np.arange(graph.n_users)).ravel()
     assert told == pytest.approx(logic.pair_logits(graph, found), rel=1e-5, abs=1e-5)
+
+
+@pytest.mark.parametrize("feature", ["walk", "logwalk"])
+def test_scores_have_the_same_bytes_however_many_items_are_packed_at_a_time(feature, monkeypatch):
+    rng = np.random.default_rng(2)
+    names = vocabulary(3, 5000, 3, 1)
+    first, brands = names.span("item").start, names.span("brand").start
+    bought = [(u, 0, first + v) for u in range(3) for v in rng.integers(5000, size=4)]
+    made = [(first + v, 3, brands + v % 3) for v in range(5000) if v % 7 < 4 or v > 4000]
+    graph = build(names, bought + made)
+    rules = RuleSet(tuple(r for r in candidates(graph) if len(r) == 3))
+    walk, scales = Walk(0.0, 0.25, 0.5, 0.5, arrive=0.5), 0.5 + rng.random(len(rules))
+    logic = Logic(rules, rng.normal(size=len(rules)), feature, walk, scales)
+    users = np.arange(3)
+    assert (reach_sizes(graph, rules, users) > PACKED).any()
+    pairs = np.meshgrid(users, np.arange(5000), indexing="ij")
+    found = logic.ground(graph, pairs[0].ravel(), pairs[1].ravel())
+    told = []
+    for room in (64, 100, PACKED, 8192):
+        monkeypatch.setattr("loger.grounding.api._workspaces", [])
+        monkeypatch.setattr("loger.grounding.reaching.PACKED", room)
+        told.append(logic.logits(graph, users))
+    assert told[0].ravel() == pytest.approx(logic.pair_logits(graph, found), rel=1e-5, abs=1e-5)
+    assert {scores.tobytes() for scores in told} == {told[0].tobytes()}
 
 
 @kernel(error_model="numpy")

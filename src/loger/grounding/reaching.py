@@ -152,6 +152,8 @@ LINE = 1 << LINE_BITS
 """Items whose amounts lie in one line of the processor's cache."""
 STRETCH, AHEAD = 128, 12
 """Entities whose facts are found at a time, and how far ahead they are asked for."""
+PACKED = 1024
+"""Items of a rule that are added up at a time."""
 
 
 class Formula(NamedTuple):
@@ -188,6 +190,7 @@ class Workspace(NamedTuple):
     above: NDArray[np.float64]  # [items]: Σ w φ, before a mean is taken
     below: NDArray[np.float64]  # [items]: what to divide by where φ is a mean
     touched: NDArray[np.uint8]  # [lines of items]: has anybody come to one of them?
+    packed: Crowd  # some of the items that a rule comes to, in a row
     ways: Ways
 
 
@@ -202,7 +205,9 @@ def new_workspace(n_entities: int, n_items: int) -> Workspace:
     begin, end = np.empty((2, STRETCH), dtype=np.int64)
     ways = Ways(begin, end, np.empty(STRETCH))
     lines = np.zeros(8 * words, dtype=np.uint8)
-    return Workspace(crowd(), crowd(), crowd(), np.zeros(n_items), np.zeros(n_items), lines, ways)
+    packed = Crowd(np.empty(PACKED, dtype=np.int32), np.empty(PACKED))
+    sums = np.zeros(n_items), np.zeros(n_items)
+    return Workspace(crowd(), crowd(), crowd(), *sums, lines, packed, ways)
 
 
 @kernel
@@ -294,36 +299,36 @@ def _leave_all(crowd, n):  # type: ignore[no-untyped-def]
 
 @kernel(error_model="numpy")
 def _add_strengths(g, weights, last, w, scale, logarithm, first_item, amounts, work):  # type: ignore[no-untyped-def]
-    """Add what a rule is worth, by the strength of its walks, and leave the items: line by line,
-    those of a line several at a time."""
-    above, touched, n_items = work.above, work.touched, len(amounts)
+    """Add what a rule is worth, by the strength of its walks, and leave the items.
+
+    In a large catalogue hardly two items of a line are come to, so those that are get packed
+    first: then the work goes with what was reached, and takes several of them at a time.
+    """
+    touched, packed, n_items = work.touched, work.packed, len(amounts)
+    items, values = packed.entities, packed.amounts
     unit, arrives = 1.0 / scale, len(weights.into) > 0 and weights.into[last] > 0
     powers = weights.powers[weights.into[last]] if arrives else weights.powers[0]
     degrees, first = g.degrees, g.degree_starts[inverse(last, g.n_relations)] + first_item
-    n_lines = (n_items + LINE - 1) >> LINE_BITS
-    words = touched.view(np.uint64)
-    for word in range((n_lines + 7) >> 3):
-        if words[word] == 0:
-            continue
-        for line in range(8 * word, min(8 * word + 8, n_lines)):
-            if touched[line] == 0:
-                continue
-            lo = line << LINE_BITS
-            hi = min(lo + LINE, n_items)
-            if arrives:
-                for v in range(lo, hi):
-                    amounts[v] *= powers[degrees[first + v]] * unit
-            else:
-                for v in range(lo, hi):
-                    amounts[v] *= unit
-            if logarithm:
-                for v in range(lo, hi):
-                    above[v] += w * log_from_1(1.0 + amounts[v])
-            else:
-                for v in range(lo, hi):
-                    above[v] += w * amounts[v]
-            amounts[lo:hi] = 0.0
-        words[word] = 0
+    words, n = touched.view(np.uint64), 0
+    for word in range(len(words)):
+        if words[word] != 0:
+            for line in range(8 * word, 8 * word + 8):
+                if touched[line] != 0:
+                    lo = line << LINE_BITS
+                    for v in range(lo, min(lo + LINE, n_items)):
+                        items[n], values[n] = v, amounts[v]  # without a branch, which is guessed
+                        n += amounts[v] != 0.0
+                    amounts[lo : min(lo + LINE, n_items)] = 0.0
+            words[word] = 0
+        if n > len(items) - 8 * LINE or word == len(words) - 1:
+            for k in range(n):
+                x = values[k]
+                values[k] = x * (powers[degrees[first + items[k]]] * unit) if arrives else x * unit
+            for k in range(n):
+                values[k] = w * (log_from_1(1.0 + values[k]) if logarithm else values[k])
+            for k in range(n):
+                work.above[items[k]] += values[k]
+            n = 0
 
 
 @kernel
