@@ -433,7 +433,9 @@ class LOGER(Recommender):
         words = wording_of(language, wording, style).about_items()
         members = self.alike(as_names(items), as_names(less), kind, popularity)
         request = ListRequest(k, selection, True, words=words)
-        return frames.together_table(recommend_together(members, request)).drop("members")
+        return frames.together_table(recommend_together(members, request), self.graph_).drop(
+            "members"
+        )
 
     def alike(
         self,
@@ -479,7 +481,7 @@ class LOGER(Recommender):
         ranker = self.ranker_.with_popularity(popularity)
         members = [Member(ranker, self._user(name)) for name in names]
         request = ListRequest(k, selection, True, words=wording_of(language, wording, style))
-        table = frames.together_table(recommend_together(members, request))
+        table = frames.together_table(recommend_together(members, request), self.graph_)
         return table.drop("because", "reasons")
 
     def selected(

@@ -471,10 +471,16 @@ def test_rules_of_a_bundle_have_weights_and_matter_to_users(bundle: Path, user: 
     rules = parsed("rules", bundle)["rules"]
     weights = [rule["weight"] for rule in rules]
     assert weights == sorted(weights, reverse=True)
-    assert weights[-1] > 0
+    assert all(weights)
     own = parsed("rules", bundle, user)["rules"]
     assert {rule["rule"] for rule in own} == {rule["rule"] for rule in rules}
     assert rules[0]["sentence"] in run("rules", bundle).stdout
+
+
+def test_rules_that_count_against_items_are_shown(bundle: Path, monkeypatch: Any) -> None:
+    columns = {"weight": [1.0, 0.0, -0.5], "rule": list("abc"), "sentence": list("ABC")}
+    monkeypatch.setattr(LOGER, "rule_table", lambda self, **_: pl.DataFrame(columns))
+    assert [rule["weight"] for rule in parsed("rules", bundle)["rules"]] == [1.0, -0.5]
 
 
 def test_questions_that_cannot_be_answered_are_refused(

@@ -17,7 +17,7 @@ from loger.errors import DataError
 
 if TYPE_CHECKING:
     from loger.data import Dataset
-    from loger.tables.mapping import TableMapping
+    from loger.tables.mapping import TableMapping, UnknownItems
 
 
 @click.group()
@@ -169,6 +169,11 @@ def report(dataset: Dataset, out: Path, paper: dict[str, int] | None = None, *, 
 @click.option("--user-column", metavar="NAME", help="The column with user IDs.")
 @click.option("--item-column", metavar="NAME", help="The column with item IDs.")
 @click.option("--time-column", metavar="NAME", help="The column with times.")
+@click.option(
+    "--unknown-items",
+    type=click.Choice(["keep", "drop"]),
+    help="What to do with items that the table of items doesn't list.  [default: keep]",
+)
 @click.option("--propose", is_flag=True, help="Only write the mapping, for you to edit.")
 @extractor_
 @strict_
@@ -187,6 +192,7 @@ def table(
     user_column: str | None,
     item_column: str | None,
     time_column: str | None,
+    unknown_items: UnknownItems | None,
     propose: bool,
     extractor: str | None,
     strict: bool,
@@ -218,10 +224,13 @@ def table(
             files = (interactions, items, users)
             mapping = out.with_name(out.name + ".toml")
             columns = {"user": user_column, "item": item_column, "time": time_column}
-            chosen = proposed(files, mapping, out.name.split(".")[0], columns, vectors)
+            more_of_it = {"vectors": vectors, "unknown_items": unknown_items or "keep"}
+            chosen = proposed(files, mapping, out.name.split(".")[0], columns, more_of_it)
         else:
             chosen = read(mapping)
-            chosen = replace(chosen, vectors={**chosen.vectors, **vectors})
+            unknown = unknown_items or chosen.unknown_items
+            vectors = {**chosen.vectors, **vectors}
+            chosen = replace(chosen, vectors=vectors, unknown_items=unknown)
     if not show.wants_json():
         draw(chosen, mapping)
     elif propose:
@@ -241,21 +250,21 @@ def proposed(
     out: Path,
     name: str,
     columns: dict[str, Any],
-    vectors: dict[str, str],
+    settings: dict[str, Any],
 ) -> TableMapping:
     """A proposal of what the columns of interactions, items and users become, kept in a file."""
     from loger.data import frames
-    from loger.engine.files import write_text
     from loger.tables import mapping
     from loger.tables.propose import propose
 
     tables: Any = [None if file is None else frames.read(file) for file in files]
-    proposal = replace(propose(*tables, name=name, files=files, **columns), vectors=vectors)
-    before = out.read_text(encoding="utf-8") if out.is_file() else None
-    if before not in (None, mapping.toml_of(proposal, out)):
-        kept = out.with_name(out.name + ".old")
-        write_text(kept, before or "")  # first: it may have been edited by hand
-        click.echo(f"note: the previous {out} is kept as {kept}", err=True)
+    proposal = replace(propose(*tables, name=name, files=files, **columns), **settings)
+    if out.is_file() and out.read_text(encoding="utf-8") != mapping.toml_of(proposal, out):
+        raise DataError(
+            "differs from the mapping that loger would write; it may have been edited",
+            path=out,
+            remedy=f"build with --mapping {quote(str(out))}, or delete the file to start again",
+        )
     mapping.write(proposal, out)
     return proposal
 

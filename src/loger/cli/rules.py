@@ -115,7 +115,7 @@ def _of_model(
         columns = ["importance", "n", *columns]
     rows: list[dict[str, Any]] = table.to_dicts()
     if not every:
-        rows = [row for row in rows if row["weight"] > 0][:max_rules]
+        rows = [row for row in rows if row["weight"] != 0][:max_rules]
     if show.wants_json():
         show.as_json({"name": model.name, "rules": rows})
         return

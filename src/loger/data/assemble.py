@@ -6,7 +6,7 @@ self-loops, thresholds and leakage through user–item facts are treated alike.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +14,15 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from loger.data.dataset import PARTS, TRAIN, Dataset, Interactions, Note
+from loger.data.dataset import (
+    PARTS,
+    TRAIN,
+    Dataset,
+    Interactions,
+    Note,
+    moment,
+    unit_of_epoch,
+)
 from loger.data.facts import OTHER, numbered
 from loger.errors import DataError
 from loger.graph import DISLIKED, Vocabulary, pair_keys
@@ -40,6 +48,7 @@ def assemble(
     notes: Sequence[Note] = (),
     path: Path | None = None,
     facts_path: Path | None = None,
+    integers: Collection[str] = (),
 ) -> Dataset:
     """Number named interactions and facts into a Dataset.
 
@@ -51,11 +60,12 @@ def assemble(
     and ``items`` fix the order of their ids and name those without interactions. ``labels``
     maps type → name → label, ``OTHER`` being all types but user and item. Interactions rated
     below ``min_rating`` become facts about what users dislike. ``path`` and ``facts_path`` are
-    for messages.
+    for messages. ``integers`` has "user" and "item" where these had integers for ids.
     """
     collected, said = list(notes), interactions.columns
     if "count" in said and "strength" not in said:
         interactions = interactions.rename({"count": "strength"})
+    interactions, facts = (in_seconds(t, interactions, collected) for t in (interactions, facts))
     kept = _kept_interactions(interactions, min_rating, collected, path)
     if min_rating is not None:
         facts = pl.concat([facts, dislikes(interactions, kept, min_rating)], how="diagonal")
@@ -66,7 +76,7 @@ def assemble(
     )
     dataset = Dataset(
         name=name,
-        vocabulary=Vocabulary(names, _labels(names, labels or {})),
+        vocabulary=Vocabulary(names, _labels(names, labels or {}), integers),
         relations=relations,
         facts=table,
         interactions=Interactions(
@@ -80,6 +90,21 @@ def assemble(
         ),
     )
     return _noted(dataset, collected)
+
+
+def in_seconds(table: pl.DataFrame, interactions: pl.DataFrame, notes: list[Note]) -> pl.DataFrame:
+    """A table with its times in seconds, if the interactions count time since 1970 in smaller
+    units; noted for the interactions themselves."""
+    if "time" not in interactions.columns or "time" not in table.columns:
+        return table
+    unit, size = unit_of_epoch(int(interactions["time"].max() or 0))  # type: ignore[arg-type]
+    if size == 1:
+        return table
+    if table is interactions:
+        first = table["time"].drop_nulls()[0]
+        what = f"times counted in {unit} since 1970, now in seconds"
+        notes.append(Note(what, len(table), f"{first} is {moment(first // size)}"))
+    return table.with_columns(pl.col("time") // size)
 
 
 def _kept_interactions(

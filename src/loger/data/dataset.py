@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -195,6 +196,31 @@ def _single_sources(
     last = np.append(start[1:], len(h)) - 1
     # Sorted by source: first and last agree only where there is one source (or none at all).
     return h[start], k[start], t[start], np.where(s[start] == s[last], s[start], -1)
+
+
+EPOCH = (10**8, 41 * 10**8)
+"""Numbers between 1973 and 2099 in seconds since 1970. Smaller ones only say what came first."""
+
+
+def unit_of_epoch(latest: int) -> tuple[str, int]:
+    """In what times since 1970 are counted, by the latest of them, and how many make a second.
+
+    >>> unit_of_epoch(1_700_000_000), unit_of_epoch(1_700_000_000_000), unit_of_epoch(17)
+    (('seconds', 1), ('milliseconds', 1000), ('', 1))
+    """
+    for unit, size in (("seconds", 1), ("milliseconds", 10**3), ("microseconds", 10**6)):
+        if EPOCH[0] * size <= latest < EPOCH[1] * size:
+            return unit, size
+    return "", 1
+
+
+def moment(seconds: int) -> str:
+    """A time as people read it.
+
+    >>> moment(1_700_000_000)
+    '2023-11-14 22:13:20'
+    """
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 Name = str | int | np.integer

@@ -47,6 +47,7 @@ def save(dataset: Dataset, folder: Path | str) -> None:
         "notes": [(note.what, note.count, note.example) for note in dataset.notes],
         "mapping": dataset.catalogue.mapping,
         **({"counted": True} if dataset.interactions.counted else {}),
+        **({"integers": sorted(ints)} if (ints := dataset.vocabulary.integers) else {}),
     }
     with atomic_folder(folder, SAVED, about) as part:
         for name, table in zip(TABLES, _tables(dataset), strict=True):
@@ -155,6 +156,7 @@ def _parsed(folder: Path, about: Mapping[str, Any]) -> Dataset:
         vocabulary=Vocabulary(
             {t: rows["name"].to_list() for t, rows in of_type.items()},
             {t: rows["label"].to_list() for t, rows in of_type.items()},
+            [t for t in about.get("integers", ()) if t in of_type],
         ),
         relations=tuple(Relation(*row) for row in relations.iter_rows()),
         facts=Facts(

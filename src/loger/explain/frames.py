@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from loger.data.dataset import EPOCH
 from loger.engine import Engine
 from loger.explain.attribution import BLOCK
 from loger.explain.lists import ListRequest, recommend_block
@@ -75,12 +76,18 @@ def lists_table(
         return _table(ranker, users, lists, request.selection.varies)
     held_out = HELD_OUT_COLUMN if len(ranker.held_out) else {}
     varied = VARIETY_COLUMNS if request.selection.varies else {}
-    none = pl.DataFrame(schema={**LIST_COLUMNS, **held_out, **varied, **REASON_COLUMNS})
+    ids: Columns = {kind: id_type(ranker.graph, kind) for kind in ("user", "item")}
+    none = pl.DataFrame(schema={**LIST_COLUMNS, **ids, **held_out, **varied, **REASON_COLUMNS})
     shared = ranker, request
     return pl.concat([none, *engine.map("explaining", _explained, blocks(users, BLOCK), shared)])
 
 
-def together_table(records: Sequence[dict[str, Any]]) -> pl.DataFrame:
+def id_type(graph: Graph, kind: str) -> type[pl.DataType]:
+    """The type of the ids of users or items: that which they had in the data."""
+    return pl.Int64 if kind in graph.vocabulary.integers else pl.String
+
+
+def together_table(records: Sequence[dict[str, Any]], graph: Graph) -> pl.DataFrame:
     """A list for several members (``recommend_together``), a row per item.
 
     ``reasons`` are those of all members together, the largest first; those of a member whose taste
@@ -94,7 +101,8 @@ def together_table(records: Sequence[dict[str, Any]]) -> pl.DataFrame:
         ]
         for row in records
     ]
-    return pl.DataFrame(rows, schema=TOGETHER_COLUMNS, orient="row")
+    table = pl.DataFrame(rows, schema=TOGETHER_COLUMNS, orient="row")
+    return table.with_columns(pl.col("item").cast(id_type(graph, "item")))
 
 
 def _explained(shared: tuple[Ranker, ListRequest], users: NDArray[np.int64]) -> pl.DataFrame:
@@ -121,7 +129,7 @@ def _table(ranker: Ranker, users: NDArray[np.int64], lists: Chosen, varied: bool
             "score": lists.scores.ravel()[present],
         },
         schema=LIST_COLUMNS,
-    )
+    ).with_columns(pl.col(kind).cast(id_type(graph, kind)) for kind in ("user", "item"))
     if len(ranker.held_out):
         owners, owned = ranker.held_out.of(users)
         keys = np.arange(len(users))[:, None] * graph.n_items + items
@@ -148,10 +156,22 @@ def history_table(graph: Graph, user: int) -> pl.DataFrame:
     if graph.strengths is not None:
         rated = graph.base.rated if isinstance(graph, UserView) else graph.rated
         columns["rating" if rated else "strength"] = graph.strengths[edges]
+    if graph.times is not None:
+        columns["time"] = graph.times[edges]
+    table = pl.DataFrame(columns, schema_overrides={"item": pl.String, "label": pl.String})
+    table = table.with_columns(pl.col("item").cast(id_type(graph, "item")))
     if graph.times is None:
-        return pl.DataFrame(columns, schema_overrides={"item": pl.String, "label": pl.String})
-    table = pl.DataFrame({**columns, "time": graph.times[edges]})
-    return table.sort("time", descending=True, maintain_order=True)
+        return table
+    table = table.sort("time", descending=True, maintain_order=True)
+    return table.with_columns(as_moments(table["time"], graph.times))
+
+
+def as_moments(times: pl.Series, among: NDArray[np.int64]) -> pl.Series:
+    """Times as dates, if those among which they are are seconds since 1970, rather than numbers
+    that only say what came first."""
+    if EPOCH[0] <= among.max(initial=0) < EPOCH[1]:
+        return pl.from_epoch(times, "s").dt.replace_time_zone("UTC")
+    return times
 
 
 def rule_table(logic: Logic, words: Wording = ENGLISH) -> pl.DataFrame:

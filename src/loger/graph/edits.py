@@ -349,7 +349,9 @@ def with_users(graph: KnowledgeGraph, names: Sequence[str]) -> KnowledgeGraph:
     numbers = np.arange(graph.n_entities, dtype=np.int64)
     numbers[graph.n_users :] += len(names)
     kinds = np.arange(2 * len(graph.relations), dtype=np.int64)
-    return _renumbered(graph, Vocabulary(of_type, labels), graph.relations, numbers, kinds)
+    return _renumbered(
+        graph, Vocabulary(of_type, labels, words.integers), graph.relations, numbers, kinds
+    )
 
 
 def with_derived(graph: KnowledgeGraph, more: Sequence[Derived]) -> KnowledgeGraph:
@@ -459,7 +461,7 @@ def with_entities(
     after = [*given[: learned.relations], *theirs, *(r for r in graph.relations if r.derived)]
     base = np.array([after.index(r) for r in graph.relations], dtype=np.int64)
     kinds, numbers = np.concatenate([base, base + len(after)]), np.concatenate(number)
-    grown = _renumbered(graph, Vocabulary(names, labels), after, numbers, kinds)
+    grown = _renumbered(graph, Vocabulary(names, labels, words.integers), after, numbers, kinds)
     return Renumbered(grown, numbers, kinds, learned)
 
 
@@ -617,7 +619,7 @@ def _less_entities(graph: KnowledgeGraph, learned: Learned, gone: Bools) -> Renu
         labels[kind] = [words.labels[e] for e in span]
         if kind in learned.types:
             left[kind] = int(known[words.span(kind).start : words.span(kind).stop].sum())
-    vocabulary = Vocabulary(names, labels)
+    vocabulary = Vocabulary(names, labels, words.integers)
     moved = _renumbered(graph, vocabulary, graph.relations, numbers, kinds)
     return Renumbered(moved, numbers, kinds, Learned(left, learned.relations))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from unicodedata import combining, normalize
@@ -51,18 +51,30 @@ class Relation:
         return (self.name, self.head_type, self.tail_type) == (DISLIKED, "user", "item")
 
 
+def is_integer(name: str) -> bool:
+    """Whether a name is an integer, written as Python writes it.
+
+    >>> [name for name in ("17", "0", "017", "-1", "1.0", "") if is_integer(name)]
+    ['17', '0']
+    """
+    return name.isascii() and name.isdigit() and len(name) < 19 and (name[0] != "0" or name == "0")
+
+
 class Vocabulary:
     """Which entities exist, by type: names that identify, labels that people read.
 
     >>> words = Vocabulary({"user": ["ann"], "item": ["i1", "i2"], "brand": ["Acme"]})
     >>> words.id("item", "i2"), words.names[2], words.type_of(3)
     (2, 'i2', 'brand')
+
+    ``integers`` are types whose names were integers in the data.
     """
 
     def __init__(
         self,
         names: Mapping[str, Sequence[str]],
         labels: Mapping[str, Sequence[str]] | None = None,
+        integers: Iterable[str] = (),
     ) -> None:
         if tuple(names)[:2] != ("user", "item"):
             raise LogerError(f"the first types must be 'user' and 'item', got {tuple(names)[:2]}")
@@ -76,6 +88,9 @@ class Vocabulary:
         self.labels: list[str] = [s for t in names for s in labels.get(t, names[t])]
         if len(self.labels) != len(self.names):
             raise LogerError("every type needs as many labels as names")
+        # One guest called "ann" among numbered users, and frames name all of them by text.
+        self.integers = frozenset(t for t in integers if all(map(is_integer, names[t])))
+        """The types whose names were integers in the data: frames show them as such."""
 
     def __len__(self) -> int:
         return len(self.names)

@@ -228,6 +228,7 @@ def graph_parts(graph: KnowledgeGraph) -> tuple[dict[str, Any], dict[str, Arrays
             for r in graph.relations
         ],
         **{name: True for name in ("rated", "counted") if getattr(graph, name)},
+        **({"integers": sorted(words.integers)} if words.integers else {}),
     }
     return about, {"graph": edges, "entities": names}
 
@@ -247,6 +248,7 @@ def graph_of(bundle: Bundle) -> KnowledgeGraph:
     words = Vocabulary(
         {t: names[span] for t, span in spans.items()},
         {t: labels[span] for t, span in spans.items()},
+        [t for t in bundle.about.get("integers", ()) if t in spans],
     )
     relations = tuple(_relation(*row) for row in bundle.about["relations"])
     arrays: Any = bundle.arrays["graph"]

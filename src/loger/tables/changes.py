@@ -18,9 +18,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from loger.data import table_files
-from loger.data.assemble import NO_FACTS, dislikes
+from loger.data.assemble import NO_FACTS, dislikes, in_seconds
 from loger.data.columns import Columns
-from loger.data.dataset import Note, as_name, is_frame
+from loger.data.dataset import Note, as_name, is_frame, unit_of_epoch
 from loger.data.facts import Names, is_known, typed
 from loger.data.readers import plain
 from loger.data.readers.plain import Frame
@@ -74,15 +74,18 @@ class Changes:
         rows = self.interactions
         if graph.times is None or not len(rows):
             return self
+        notes = list[Note]()
+        if unit_of_epoch(int(graph.times.max(initial=0)))[1] == 1:
+            rows = in_seconds(rows, rows, notes)
         if "time" not in rows.columns:
             rows = rows.with_columns(pl.lit(None, pl.Int64).alias("time"))
         n = rows["time"].null_count()
         if not n:
-            return self
+            return replace(self, interactions=rows, notes=(*self.notes, *notes))
         later = int(graph.times.max(initial=0)) + 1
         rows = rows.with_columns(pl.col("time").cast(pl.Int64).fill_null(later))
         what = "interactions without a time, taken as later than all that the model knows"
-        return replace(self, interactions=rows, notes=(*self.notes, Note(what, n)))
+        return replace(self, interactions=rows, notes=(*self.notes, *notes, Note(what, n)))
 
     def plus(self, other: Changes) -> Changes:
         """These and others."""

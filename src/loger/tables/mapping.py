@@ -30,6 +30,8 @@ Kind = Literal[
     "leave out",
 ]
 
+UnknownItems = Literal["keep", "drop"]
+
 _HEADER = """\
 # What becomes of the columns of a shop's tables. Edit it, then build with
 #   loger data build table --mapping THIS_FILE -o FOLDER
@@ -63,6 +65,7 @@ _MEANINGS = {
     "item_core": "leave out items with fewer users",
     "least": "leave out entities that fewer items (users) have: one links nothing to anything",
     "hub_share": "leave out entities that a larger share of the items (users) have",
+    "unknown_items": '"keep" or "drop" items that the table of items doesn\'t list',
     "user": "the column that names the user",
     "item": "the column that names the item",
     "file": "the table, as seen from this file",
@@ -176,6 +179,8 @@ class TableMapping:
     """Items or users that an entity must have; with one it links nothing to anything."""
     hub_share: float = 0.5
     """What more than this share of the items or users have is left out."""
+    unknown_items: UnknownItems = "keep"
+    """What becomes of items of the interactions that the table of items doesn't list."""
     vectors: Mapping[str, str] = field(default_factory=dict)
     """Relation → file with a vector for each item: those with near vectors are related."""
 
@@ -406,6 +411,9 @@ def _check_keys(kind: Any, values: Mapping[str, Any], where: str) -> None:
                 str(UnknownNameError(what, str(value), get_args(Kind))),
                 remedy=f"take it as one of {ways}",
             )
+        if name == "unknown_items" and value not in get_args(UnknownItems):
+            what = f"unknown_items can't be {value!r} ({where})"
+            raise DataError(what, remedy='write "keep" or "drop"')
         if name == "date_order" and value not in get_args(DateOrder):
             raise DataError(
                 f"there is no date_order {value!r} ({where})",

@@ -121,6 +121,7 @@ def propose(
     ):
         if given is not None and not len(given):
             raise DataError(f"the table of {what} has no rows", path=path, remedy="add some")
+    _check_distinct(paths)
     item, item_id = matched("item", interactions, items, item, (user,), paths[0], paths[1])
     user, user_id = matched("user", interactions, users, user, (item,), paths[0], paths[2])
     ids = pl.Series(dtype=pl.String) if items is None else cells(items[item_id])
@@ -141,6 +142,19 @@ def propose(
         items=of_items,
         users=of_users,
     )
+
+
+def _check_distinct(paths: Sequence[Path | None]) -> None:
+    """Refuse one file in two places: what happened would be said of items."""
+    given = [None if path is None else path.resolve() for path in paths]
+    for k, what in ((1, "items"), (2, "users")):
+        if given[k] is not None and given[k] in given[:k]:
+            first = ("interactions", "items")[given.index(given[k])]
+            raise DataError(
+                f"is given as {first} and as {what}",
+                path=paths[k],
+                remedy=f"give a table with a row for each of the {what}, or leave the {what} out",
+            )
 
 
 def _joined(

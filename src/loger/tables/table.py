@@ -21,7 +21,7 @@ import polars as pl
 from loger.data import frames
 from loger.data.assemble import assemble, core
 from loger.data.columns import DateOrder
-from loger.data.dataset import Dataset, Note, is_frame
+from loger.data.dataset import Dataset, Note, is_frame, moment, unit_of_epoch
 from loger.data.facts import Names
 from loger.data.readers.plain import INTERACTIONS
 from loger.engine.threads import check_not_forked
@@ -32,13 +32,14 @@ from loger.tables import changes
 from loger.tables.changes import Changes
 from loger.tables.columns import Work, add_entities, add_of_interactions
 from loger.tables.joining import check_column
-from loger.tables.mapping import EntityTable, InteractionTable, TableMapping
+from loger.tables.mapping import EntityTable, InteractionTable, TableMapping, UnknownItems
 from loger.tables.nearest import by_vectors, by_words, item_facts, similar_name
 from loger.tables.propose import is_dislike, propose, relation_of
 from loger.tables.reviews.aspects import Extractor, mentions
 from loger.tables.reviews.review_facts import FACTS
 from loger.tables.values import as_numbers, as_ratings, cells, moments, zero_width
 
+EXAMPLES = 5  # of unknown items in a note
 _PARTS = {"train": "train", "training": "train", "validation": "validation", "valid": "validation",
           "val": "validation", "dev": "validation", "test": "test", "testing": "test"}  # fmt: skip
 
@@ -53,6 +54,7 @@ def from_tables(
     time: str | None = None,
     mapping: TableMapping | Path | str | None = None,
     vectors: Mapping[str, object] | None = None,
+    unknown_items: UnknownItems | None = None,
     strict: bool = False,
     name: str = "tables",
 ) -> Dataset:
@@ -66,6 +68,8 @@ def from_tables(
 
     ``vectors`` are tables with a vector for each item (id, then numbers or one list) by the name
     of a relation, such as looks_like: each item gets it to those whose vectors are nearest.
+    ``unknown_items`` says what becomes of items of the interactions that ``items`` doesn't list:
+    "keep", which is the default, or "drop".
     """
     check_not_forked("reading tables")
     if isinstance(mapping, str | Path):
@@ -76,9 +80,10 @@ def from_tables(
         files = [t if isinstance(t, str | Path) else None for t in given]
         mapping = propose(*tables, name=name, files=files, user=user, item=item, time=time)  # type: ignore[arg-type]
         named = {k: str(v) for k, v in (vectors or {}).items() if isinstance(v, str | Path)}
-        mapping = replace(mapping, vectors=named)
-        dataset = _build(mapping, tables, mentions, strict, vectors)
+        mapping = replace(mapping, vectors=named, unknown_items=unknown_items or "keep")
+        dataset = _build(mapping, tables, mentions, strict, vectors, _typed(interactions))
     else:
+        mapping = replace(mapping, unknown_items=unknown_items or mapping.unknown_items)
         dataset = build(mapping, interactions, items, users, vectors=vectors, strict=strict)
     return replace(dataset, mapping=mapping)
 
@@ -111,7 +116,15 @@ def build(
             files, (interactions, items, users), ("interactions", "items", "users"), strict=True
         )
     ]
-    return _build(mapping, tables, extractor, strict, vectors)
+    typed = _typed(mapping.interactions.file if interactions is None else interactions)
+    return _build(mapping, tables, extractor, strict, vectors, typed)
+
+
+def _typed(source: object) -> bool:
+    """Whether a table says which of its columns are numbers: all do but those in text files."""
+    return not isinstance(source, str | Path) or any(
+        ending in (".parquet", ".json", ".jsonl", ".ndjson") for ending in Path(source).suffixes
+    )
 
 
 def _build(
@@ -119,9 +132,11 @@ def _build(
     tables: Sequence[pl.DataFrame | None],
     extractor: Extractor,
     strict: bool,
-    vectors: Mapping[str, object] | None = None,
+    vectors: Mapping[str, object] | None,
+    typed: bool,
 ) -> Dataset:
-    """Follow a mapping; the tables are those of interactions, items and users."""
+    """Follow a mapping; the tables are those of interactions, items and users. Where types are
+    known, ids that are text stay text, also if they look like numbers."""
     work = Work(mapping, extractor, strict)
     columns, table = mapping.interactions, tables[0]
     assert table is not None
@@ -132,6 +147,8 @@ def _build(
         _check_target(table, columns)
     _match_zeros(work, tables)
     interactions, table = _interactions(work, table)
+    if mapping.items is not None and tables[1] is not None:
+        interactions, table = _of_listed_items(work, interactions, table, tables[1])
     work.known_items = interactions["item"].unique(maintain_order=True)
     for kind, entities, frame in (
         ("item", mapping.items, tables[1]),
@@ -139,10 +156,9 @@ def _build(
     ):
         if entities is not None and frame is not None:
             add_entities(work, entities, frame, kind)
-    for kind, entities in (("item", mapping.items), ("user", mapping.users)):
-        if entities is not None and kind in work.names:
-            where = f"not in {Path(entities.file).name if entities.file else f'the {kind}s'}"
-            work.note_strangers(kind, interactions[kind], work.names[kind], where)
+    if mapping.users is not None and "user" in work.names:
+        where = f"not in {_name_of(mapping.users, 'users')}"
+        work.note_strangers("user", interactions["user"], work.names["user"], where)
     _add_similar(work, {**mapping.vectors, **(vectors or {})})
     for taken in columns.columns:
         check_column(table, taken.column, columns.file)
@@ -159,8 +175,40 @@ def _build(
         min_rating=mapping.min_rating,
         notes=work.notes,
         path=Path(columns.file) if columns.file else None,
+        integers=[
+            kind
+            for kind, column in (("user", columns.user), ("item", columns.item))
+            if not typed or table.schema[column].is_numeric()
+        ],
     )
     return replace(dataset, catalogue=_catalogue(work, dataset))
+
+
+def _name_of(entities: EntityTable, what: str) -> str:
+    return Path(entities.file).name if entities.file else f"the table of {what}"
+
+
+def _of_listed_items(
+    work: Work, interactions: pl.DataFrame, table: pl.DataFrame, items: pl.DataFrame
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The interactions, and their rows of the table, without those with items that are not listed
+    if the mapping drops these; noted either way, because such items may be misspelt."""
+    entities = work.mapping.items
+    assert entities is not None
+    known = interactions["item"].is_in(work.ids("item", items[entities.id]).drop_nulls().implode())
+    strange = interactions["item"].filter(~known).unique(maintain_order=True)
+    if not len(strange):
+        return interactions, table
+    drop = work.mapping.unknown_items == "drop"
+    where = f"items of the interactions are not in {_name_of(entities, 'items')}"
+    what = (
+        f"{where}: their {len(known) - known.sum():,} rows are left out"
+        if drop
+        else f'{where}: taken as items without facts (unknown_items = "drop" leaves them out)'
+    )
+    more = ", …" * (len(strange) > EXAMPLES)
+    work.notes.append(Note(what, len(strange), ", ".join(strange[:EXAMPLES]) + more))
+    return (interactions.filter(known), table.filter(known)) if drop else (interactions, table)
 
 
 def _add_similar(work: Work, vectors: Mapping[str, object]) -> None:
@@ -427,6 +475,11 @@ def _times(work: Work, table: pl.DataFrame) -> pl.Series:
     if len(read.ways) > 1:
         what = "ways in which times are written, all of them read"
         work.notes.append(Note(what, len(read.ways), ", ".join(read.ways)))
+    known = as_numbers(table[names.time]).drop_nulls()
+    first = read.seconds.drop_nulls()[:1].to_list()
+    if len(known) and known[0] == first[0] and unit_of_epoch(first[0])[0] == "seconds":
+        what = "times that are numbers, read as seconds since 1970"
+        work.notes.append(Note(what, len(known), f"{first[0]} is {moment(first[0])}"))
     if read.mixed:
         n, example = read.mixed
         what = (

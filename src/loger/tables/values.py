@@ -18,6 +18,9 @@ NEARLY_ALL = 0.95
 MOSTLY_NUMBERS = 0.9
 """The share of a column's cells that must be numbers for it to be cut into ranges: some have
 "unknown" among them, and only these facts are lost."""
+MOSTLY_DATES = 0.8
+"""The share of a column's cells that must be dates for it to be one of times: nothing else looks
+like a date, and what can't be read is noted."""
 MOSTLY_FILLED = 0.8
 """The share of rows that must have a time (rating): the others are lost when it is taken."""
 _DAY_NUMBER = r"^(19|20)\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])$"
@@ -258,10 +261,10 @@ def are_dates(values: pl.Series) -> bool:
     """Are these times that are written as such, not numbers?"""
     if nearly_all_are(as_numbers(values), values):
         return False
-    if nearly_all_are(as_moments(values), values):
+    if nearly_all_are(as_moments(values), values, MOSTLY_DATES):
         return True
     text = cells(values).drop_nulls()  # perhaps written in several ways
-    return len(text) > 0 and mean(text.str.contains(_SOME_DATE)) >= NEARLY_ALL
+    return len(text) > 0 and mean(text.str.contains(_SOME_DATE)) >= MOSTLY_DATES
 
 
 def separator_of(values: pl.Series) -> str:

@@ -19,6 +19,7 @@ from secrets import token_hex
 from typing import Any, Literal, NamedTuple, get_args
 from zlib import compress, decompress
 
+from loger.data.dataset import unit_of_epoch
 from loger.errors import DataError, LogerError
 
 Kind = Literal["interaction", "dislike", "item", "user", "fact", "delete", "impression", "click"]
@@ -51,7 +52,7 @@ class Event:
     def when(self) -> int:
         """When it happened, in seconds since 1970: as it says, or else when it was received."""
         time = self.body.get("time")
-        return int(self.at) if time is None else int(time)
+        return int(self.at) if time is None else int(time) // unit_of_epoch(int(time))[1]
 
 
 SCHEMA = """

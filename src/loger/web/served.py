@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
+import polars as pl
+import polars.selectors as cs
 
 from loger.encoder.folding import folds_in
 from loger.errors import UnknownNameError
@@ -260,7 +262,9 @@ class Served:
 
     def history(self, asked: Subject) -> list[dict[str, Any]]:
         """The items of a user, the latest first."""
-        table = history_table(asked.model.graph_, asked.user)
+        table = history_table(asked.model.graph_, asked.user).with_columns(
+            pl.col("item").cast(pl.String), cs.temporal().dt.epoch("s")
+        )
         return [{"time": None, **row} for row in table.to_dicts()]
 
     def facts(self, item: str) -> dict[str, Any]:

@@ -148,7 +148,21 @@ def _dataset(
         notes=notes,
         path=_path(interactions),
         facts_path=None if triples is None else _path(triples),
+        integers=_integers(interactions),
     )
+
+
+def _integers(source: Path | Frame) -> list[str]:
+    """Which of user and item have integers for ids. Text files say nothing about types: there
+    everything counts that looks like one."""
+    if isinstance(source, Frame):
+        schema = source.table.schema
+    elif source.name.endswith(".parquet"):
+        schema = pl.Schema(pl.read_parquet_schema(source))
+    else:
+        return ["user", "item"]
+    chosen = INTERACTIONS.chosen(list(schema))
+    return [kind for kind in ("user", "item") if schema[chosen[kind]].is_integer()]
 
 
 def _refuse_facts_in_columns(
