@@ -185,7 +185,7 @@ def _build(
 
 
 def _name_of(entities: EntityTable, what: str) -> str:
-    return Path(entities.file).name if entities.file else f"the table of {what}"
+    return Path(entities.file).name if entities.file else f"the {what}"
 
 
 def _of_listed_items(
