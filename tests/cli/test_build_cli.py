@@ -117,6 +117,9 @@ def test_tables_of_a_shop_nobody_has_seen_take_one_command(
     told = json.loads(run("data", "build", "table", *again).stdout)
     assert "made_by" in told["relations"]
     assert load("shop.loger").n_items == 12
+    kept = run("data", "build", "table", *given, "--force")  # the mapping was edited
+    assert kept.exit_code == 2 and "--mapping shop.loger.toml" in kept.output
+    Path("shop.loger.toml").unlink()
     fresh = run("data", "build", "table", *given, "--force")
     assert "has_brand" in fresh.stdout
     assert (

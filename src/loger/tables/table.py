@@ -83,7 +83,8 @@ def from_tables(
         mapping = replace(mapping, vectors=named, unknown_items=unknown_items or "keep")
         dataset = _build(mapping, tables, mentions, strict, vectors, _typed(interactions))
     else:
-        mapping = replace(mapping, unknown_items=unknown_items or mapping.unknown_items)
+        if unknown_items is not None:
+            mapping = replace(mapping, unknown_items=unknown_items)
         dataset = build(mapping, interactions, items, users, vectors=vectors, strict=strict)
     return replace(dataset, mapping=mapping)
 
