@@ -87,6 +87,13 @@ def id_type(graph: Graph, kind: str) -> type[pl.DataType]:
     return pl.Int64 if kind in graph.vocabulary.integers else pl.String
 
 
+def _ids(graph: Graph, kind: str, names: Sequence[str]) -> Sequence[str] | list[int]:
+    """Names of users or items as the ids that frames show. Made here rather than by a cast, since
+    polars' own threads are not there in a forked child, and a cast would wait for them forever.
+    """
+    return [int(name) for name in names] if kind in graph.vocabulary.integers else names
+
+
 def together_table(records: Sequence[dict[str, Any]], graph: Graph) -> pl.DataFrame:
     """A list for several members (``recommend_together``), a row per item.
 
@@ -120,16 +127,17 @@ def _table(ranker: Ranker, users: NDArray[np.int64], lists: Chosen, varied: bool
     k = items.shape[1]
     present = items.ravel() >= 0
     entities = (items.ravel()[present] + graph.n_users).tolist()
+    takers = np.repeat(users, k)[present].tolist()
     table = pl.DataFrame(
         {
-            "user": [words.names[u] for u in np.repeat(users, k)[present].tolist()],
+            "user": _ids(graph, "user", [words.names[u] for u in takers]),
             "rank": np.tile(np.arange(1, k + 1, dtype=np.int32), len(users))[present],
-            "item": [words.names[e] for e in entities],
+            "item": _ids(graph, "item", [words.names[e] for e in entities]),
             "label": [words.labels[e] for e in entities],
             "score": lists.scores.ravel()[present],
         },
-        schema=LIST_COLUMNS,
-    ).with_columns(pl.col(kind).cast(id_type(graph, kind)) for kind in ("user", "item"))
+        schema={**LIST_COLUMNS, **{kind: id_type(graph, kind) for kind in ("user", "item")}},
+    )
     if len(ranker.held_out):
         owners, owned = ranker.held_out.of(users)
         keys = np.arange(len(users))[:, None] * graph.n_items + items
@@ -150,7 +158,7 @@ def history_table(graph: Graph, user: int) -> pl.DataFrame:
     words, (_, edges) = graph.vocabulary, history_edges(graph, np.array([user]))
     entities = graph.rows.tails[edges].tolist()
     columns: dict[str, Any] = {
-        "item": [words.names[e] for e in entities],
+        "item": _ids(graph, "item", [words.names[e] for e in entities]),
         "label": [words.labels[e] for e in entities],
     }
     if graph.strengths is not None:
@@ -158,8 +166,8 @@ def history_table(graph: Graph, user: int) -> pl.DataFrame:
         columns["rating" if rated else "strength"] = graph.strengths[edges]
     if graph.times is not None:
         columns["time"] = graph.times[edges]
-    table = pl.DataFrame(columns, schema_overrides={"item": pl.String, "label": pl.String})
-    table = table.with_columns(pl.col("item").cast(id_type(graph, "item")))
+    types: Columns = {"item": id_type(graph, "item"), "label": pl.String}
+    table = pl.DataFrame(columns, schema_overrides=types)
     if graph.times is None:
         return table
     table = table.sort("time", descending=True, maintain_order=True)
