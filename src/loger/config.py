@@ -73,7 +73,7 @@ class LOGERConfig:
                 steps=200,
             ),
             # As many epochs on any data, as HeteroEmbed: vectors of users are learned slowly.
-            encoder=TransEConfig(users="free", max_interactions=10**9, warm_epochs=1),
+            encoder=TransEConfig.thorough(users="free", max_interactions=10**9, warm_epochs=1),
             explain_by="reasoner",
             reasoner=PAPER,
             search=ALGORITHM_1,
@@ -87,7 +87,7 @@ class LOGERConfig:
         triples, γ = 24, rate 1e-4; see ``encoder.published`` for each choice), 1,000 steps of the
         M-step, q calibrated against one item, and all rounds, whatever they do."""
         paper = cls.paper(rounds, seed)
-        encoder = TransEConfig(
+        encoder = TransEConfig.thorough(
             users="free", distance="l1", loss="adversarial", gamma=24.0, batch=512, rate=1e-4,
             final_rate=1e-5, warm_epochs=3,
         )  # fmt: skip

@@ -45,7 +45,7 @@ class CAFEConfig(TrainerConfig):
     """Settings of CAFE; paths and their share a pattern are from a search on validation of Beauty,
     in which epochs, rate, beam and ranking were varied too (docs/research/results.md)."""
 
-    encoder: TransEConfig = field(default_factory=TransEConfig)
+    encoder: TransEConfig = field(default_factory=TransEConfig.thorough)
     """The vectors that modules learn to point at, which stay as they are."""
     rules: MiningConfig = field(default_factory=lambda: MiningConfig(max_rules=15))
     """Which patterns there are: the rules that are mined with this."""

@@ -45,7 +45,7 @@ WALKS = 4
 class PGPRConfig(TrainerConfig):
     """Settings of PGPR; defaults without a source were chosen on validation."""
 
-    encoder: TransEConfig = field(default_factory=TransEConfig)
+    encoder: TransEConfig = field(default_factory=TransEConfig.thorough)
     """The vectors to walk on, which the walker leaves as they are."""
     rules: MiningConfig = field(default_factory=MiningConfig)
     """Which patterns are known: the rules that are mined with this."""

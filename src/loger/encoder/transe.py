@@ -51,7 +51,7 @@ class TransEConfig(TrainerConfig):
 
     FORMER: ClassVar[Mapping[str, Any]] = {
         "fact_gamma": 10.0, "max_history": 16, "temperature": 1.0, "refit_epochs": 0,
-        "refit_rate": 3e-3, "facts_per_interaction": 2.0, "max_visits": 2.0, "head_share": 0.5,
+        "refit_rate": 3e-3, "max_visits": 2.0, "head_share": 0.5,
     }  # fmt: skip
     """Settings of earlier versions that are constants now: old bundles still name them."""
 
@@ -66,13 +66,27 @@ class TransEConfig(TrainerConfig):
     loss: Literal["softmax", "adversarial"] = "softmax"
     steps: int = 150_000
     """Steps of the loss ``adversarial``, whose epochs are 5,000 steps; as in the authors' code."""
-    epochs: int = 8
+    epochs: int = 6
+    facts_per_interaction: float = 1.0
+    """Facts per epoch, as a multiple of the interactions, shared among relations ∝ √size."""
     max_interactions: int = 2_200_000
     """Train fewer epochs, but at least two, if they would visit more interactions than this."""
     warm_epochs: int = 2
     """Number of epochs when training continues from earlier vectors."""
-    group: int | None = None
-    """So many triples of a batch share their tails as negatives; None: the whole batch."""
+    group: int | None = 256
+    """Triples of a batch whose tails serve each other as negatives; None: the whole batch."""
+
+    LATER: ClassVar[Mapping[str, Any]] = {"facts_per_interaction": 2.0}
+    """What bundles from before a setting were trained with, where it isn't the default."""
+
+    @classmethod
+    def thorough(cls, **settings: Any) -> Self:
+        """Longer training, with more facts and negatives: for rankings by the encoder alone.
+
+        Rules make up for what the shorter default loses, at a third of the time
+        (docs/adr/0026).
+        """
+        return cls(**{"epochs": 8, "facts_per_interaction": 2.0, "group": None} | settings)
 
 
 class TransE:

@@ -42,8 +42,6 @@ MAX_HISTORY = 16
 """A user of more items is summed over so many of them, drawn again for each step: where histories
 are long that is better, not only cheaper (validation NDCG@10 on `ml1m` 14.50 against 13.78 with 64
 and 14.24 with 8; on `amazon-beauty`, whose histories are short, the same)."""
-FACTS_PER_INTERACTION = 2.0
-"""Facts per epoch, as a multiple of the interactions, shared among relations ∝ √size."""
 MAX_VISITS = 2.0
 """A fact is learned from about so many times an epoch at most: where interactions are many times
 as many as facts, more would only take time (`ml1m`: 13.78 in three quarters of it)."""
@@ -174,7 +172,7 @@ class Training:
         sizes = np.array([0] + [len(h) for h, _ in self._triples[1:]])
         shares = np.sqrt(sizes) / max(np.sqrt(sizes).sum(), 1)
         for r in np.flatnonzero(sizes):
-            wanted = FACTS_PER_INTERACTION * n_real * shares[r]
+            wanted = config.facts_per_interaction * n_real * shares[r]
             n = np.ceil(min(wanted, MAX_VISITS * sizes[r]) / config.batch)
             length = int(n) * config.batch
             rows = _stream(config.seed, int(r), int(sizes[r]), epoch * length, length)
