@@ -1,4 +1,4 @@
-"""The server holds out: slow and greedy clients, odd headers, odd bundles, cut files."""
+"""The server withstands slow and greedy clients, odd headers and bundles, truncated files."""
 
 from __future__ import annotations
 
@@ -22,10 +22,9 @@ from fastapi.testclient import TestClient
 
 from loger.web import launch, service
 from loger.web.app import create_app
-from loger.web.config import ServeConfig
+from loger.web.config import PREFIX, ServeConfig, claimed_folder, clear_abandoned
 from loger.web.guard import Queue, at_most, is_expensive
 from loger.web.problems import ProblemError
-from loger.web.service import PREFIX, claimed_folder, clear_abandoned
 
 
 @pytest.fixture(scope="module")
@@ -309,7 +308,7 @@ def test_what_killed_servers_left_is_cleared_and_what_others_use_is_not(
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
     code = (
-        "from loger.web.service import claimed_folder\n"
+        "from loger.web.config import claimed_folder\n"
         "claimed = claimed_folder()\nprint(claimed[0], flush=True)\ninput()"
     )
     command, pipe = [sys.executable, "-c", code], subprocess.PIPE

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from fcntl import LOCK_EX, LOCK_NB, flock
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import gettempdir, mkdtemp
 from typing import Any
 
 from loger.errors import LogerError
@@ -118,3 +123,37 @@ def bound_socket(host: str, port: int) -> socket.socket:
             f"cannot listen at {host}:{port} ({error.strerror}); give another --port or --host"
         ) from None
     return bound
+
+
+# ── temporary folders ───────────────────────────────────────────────────────────────────
+
+
+PREFIX, LOCK = "loger-serve-", ".lock"
+"""How temporary folders of servers are named, and the file in each that its server locks."""
+
+
+def claimed_folder() -> tuple[Path, Callable[[], None]]:
+    """A temporary folder of this process, and what removes it.
+
+    A lock that the process holds on a file in it shows to others that it is in use. The system
+    releases it when the process ends, and it holds across containers that share the place of
+    temporary folders, where a process id means nothing.
+    """
+    folder = Path(mkdtemp(prefix=PREFIX))
+    held = (folder / f"{LOCK}.new").open("w")
+    flock(held, LOCK_EX)
+    (folder / f"{LOCK}.new").rename(folder / LOCK)  # nobody finds it before it is locked
+
+    def remove() -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+        held.close()
+
+    return folder, remove
+
+
+def clear_abandoned() -> None:
+    """Remove temporary folders of servers that were killed."""
+    for lock in Path(gettempdir()).glob(f"{PREFIX}*/{LOCK}"):
+        with suppress(OSError), lock.open() as file:  # held by another, or just removed
+            flock(file, LOCK_EX | LOCK_NB)
+            shutil.rmtree(lock.parent, ignore_errors=True)

@@ -26,7 +26,15 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from loger.engine import RayEngine
 from loger.errors import LogerError
-from loger.web.config import RESERVED, VARIABLE, ServeConfig, bound_socket, check_installed
+from loger.web.config import (
+    RESERVED,
+    VARIABLE,
+    ServeConfig,
+    bound_socket,
+    check_installed,
+    claimed_folder,
+    clear_abandoned,
+)
 
 SECONDS = 10.0
 """The time a client has to send a whole request, from its first byte or from connecting."""
@@ -53,8 +61,6 @@ def run(config: ServeConfig) -> None:
     """Serve until interrupted."""
     check_installed()
     bound_socket(config.host, config.port).close()  # refused before a model is loaded
-    from loger.web.service import claimed_folder, clear_abandoned
-
     clear_abandoned()
     scratch, remove = claimed_folder()
     try:
@@ -63,6 +69,7 @@ def run(config: ServeConfig) -> None:
         metrics.mkdir()
         os.environ[VARIABLE] = replace(config, scratch=str(copies), lane=True).to_json()
         os.environ.setdefault("OMP_NUM_THREADS", "1")  # requests are the unit of parallel work
+        # prometheus_client reads this when it is imported; the app, which imports it, comes later.
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(metrics)
         if current_thread() is main_thread():  # uvicorn raises it again once it has stopped
             signal.signal(signal.SIGTERM, signal.default_int_handler)

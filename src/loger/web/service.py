@@ -11,13 +11,10 @@ import gc
 import logging
 import shutil
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import replace
-from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 from secrets import token_hex
-from tempfile import gettempdir, mkdtemp
 from typing import NamedTuple
 from weakref import finalize
 
@@ -28,7 +25,7 @@ from loger.store import bundle
 from loger.store.bundle import MODEL
 from loger.updates.events import EventStore
 from loger.updates.feedback import LETTERS, Traffic
-from loger.web.config import ServeConfig
+from loger.web.config import ServeConfig, claimed_folder
 from loger.web.folding import pending_of
 from loger.web.masks import Masks
 from loger.web.metrics import Metrics
@@ -163,36 +160,6 @@ def _settle() -> None:
 
 
 # ── private copies ──────────────────────────────────────────────────────────────────────
-
-
-PREFIX, LOCK = "loger-serve-", ".lock"
-
-
-def claimed_folder() -> tuple[Path, Callable[[], None]]:
-    """A temporary folder of this process, and what removes it.
-
-    A lock that the process holds on a file in it shows to others that it is in use. The system
-    releases it when the process ends, and it holds across containers that share the place of
-    temporary folders, where a process id means nothing.
-    """
-    folder = Path(mkdtemp(prefix=PREFIX))
-    held = (folder / f"{LOCK}.new").open("w")
-    flock(held, LOCK_EX)
-    (folder / f"{LOCK}.new").rename(folder / LOCK)  # nobody finds it before it is locked
-
-    def remove() -> None:
-        shutil.rmtree(folder, ignore_errors=True)
-        held.close()
-
-    return folder, remove
-
-
-def clear_abandoned() -> None:
-    """Remove temporary folders of servers that were killed."""
-    for lock in Path(gettempdir()).glob(f"{PREFIX}*/{LOCK}"):
-        with suppress(OSError), lock.open() as file:  # held by another, or just removed
-            flock(file, LOCK_EX | LOCK_NB)
-            shutil.rmtree(lock.parent, ignore_errors=True)
 
 
 def private_copy(folder: Path, scratch: Path) -> Path:
