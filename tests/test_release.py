@@ -1,5 +1,5 @@
-"""The release: a wheel that is the same whenever it is built, installs alone and runs, with a bill
-of materials; a lock file that fits; a Dockerfile without faults; one version and name everywhere.
+"""The release: a wheel that is identical in every build, installs alone and runs, with a bill of
+materials; a lock file that fits; a valid Dockerfile; one version and one name everywhere.
 """
 
 from __future__ import annotations
@@ -81,7 +81,8 @@ def test_the_wheel_installs_into_an_empty_environment_and_runs_the_demo(tmp_path
     story = loger("demo", "--out", "demo")
     assert "the true reason" in story and "collective EASE^R" in story
     assert (tmp_path / "demo" / "report.html").exists()
-    assert "because you bought" in loger("recommend", "demo/bundle", "Vera Fargate", "--explain")
+    (asked,) = json.loads(loger("recommend", "demo/bundle", "Vera Fargate", "--explain", "--json"))
+    assert asked["items"][0]["reasons"]
     where = subprocess.run(
         [str(python), "-c", "import loger; print(loger.__file__)"],
         cwd=tmp_path,
