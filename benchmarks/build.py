@@ -3,8 +3,8 @@
     python benchmarks/build.py                        # one million reviews, 100,000 products
     python benchmarks/build.py --reviews 100000 --items 10000 --kill
 
-Each build is a process of its own; its peak of memory is the sum over it and its workers,
-sampled ten times a second. Generating the raw files is not counted.
+Each build runs in its own process. Its peak memory is the sum over the process and its workers,
+sampled ten times a second. The time to generate the raw files doesn't count.
 """
 
 from __future__ import annotations

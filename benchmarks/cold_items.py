@@ -1,14 +1,15 @@
-"""Items that came after the fit: what ``update`` with their facts alone is worth.
+"""Items that arrive after the fit: how well ``update`` does with their facts alone.
 
     python benchmarks/cold_items.py --sets amazon-toys ml1m --out docs/tables/cold-items.json
 
-A tenth of the items is taken out of the data, with all their interactions and facts, and a model is
-fitted on the rest. Then it is told their facts, those that are known without any interaction of
-theirs, and ranks for everybody who took some of them. Recall@50 of these interactions, among the
-new items and among all items, stands beside chance, a content kNN on the same facts (tf-idf cosine
-of items to what the user has), and, with --refit, a model that had the facts at its fit. What is
-tuned is tuned by the fit itself, on validation of other items. With --texts, items also have the
-words of ``item_short_names.txt.gz`` and the relation of items with similar names.
+A tenth of the items is removed from the data, with all their interactions and facts, and a model is
+fitted on the rest. Then it gets the facts that are known without any interaction, and ranks items
+for everyone who took some of the removed ones. The benchmark reports Recall@50 of these
+interactions, among the new items and among all items. It compares with chance, with a content kNN
+on the same facts (tf-idf cosine to the user's items) and, with --refit, with a model that had the
+facts from the start. The fit itself tunes all settings, on validation interactions of other items.
+With --texts, items also have the words of ``item_short_names.txt.gz`` and a relation to items with
+similar names.
 """
 
 from __future__ import annotations

@@ -2,12 +2,12 @@
 
     python benchmarks/events.py --bundle my.bundle --seconds 100 --kills 20 --out events.json
 
-Recommendations are asked at a fixed rate, first alone, then with events beside them; latency counts
-from when a request was due. Then the server is killed (SIGKILL, with everything it started) at
-random moments under the same load and started again, and the events that were acknowledged are
-looked for in the store and in the bundle that they are folded into: each must be there once.
-Without ``--bundle`` the demo shop is fitted. The defaults are short; the bar of issue 21 is
-``--seconds 100 --rate 500 --ask 50 --kills 20``, 50,000 events.
+Recommendations are requested at a fixed rate, first alone, then together with events. Latency
+counts from when a request was due. Then the server is killed (SIGKILL, with everything it started)
+at random moments under the same load and started again. Each acknowledged event must occur once in
+the store and once in the bundle it is folded into. Without ``--bundle``, the demo shop is fitted.
+The defaults are short; a full run is ``--seconds 100 --rate 500 --ask 50 --kills 20``, 50,000
+events.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
-"""Faithfulness by other people's tests: one command for a model of your own.
+"""Faithfulness by the tests of other papers: one command for a model of your own.
 
     loger fit ../shared/data/amazon-beauty -o beauty.bundle --hold-out
     python benchmarks/protocols.py amazon-beauty beauty.bundle --users 200 --rebuilt 30
     python benchmarks/protocols.py --write amazon-beauty ml1m      # to docs/tables
 
-The measures of LXR, SPINRec and CFExpRec (``loger.evaluation.faithfulness.protocols``) for the
-first item of each of some users, by our contributions and by other explainers of the same model;
-then how well contributions foretell both meanings of removal. Results go to RESULTS/NAME.json.
-Times are processor time of one thread, the median, and only to be compared with each other.
+It applies the measures of LXR, SPINRec and CFExpRec (``loger.evaluation.faithfulness.protocols``)
+to the first item of some users, with our contributions and with other explainers of the same model.
+Then it measures how well contributions predict both meanings of removal. Results go to
+RESULTS/NAME.json. Times are the median processor time on one thread; compare them only with each
+other.
 """
 
 from __future__ import annotations

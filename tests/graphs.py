@@ -1,4 +1,4 @@
-"""Random typed graphs and the slow, obvious twins that the fast code is held against."""
+"""Random typed graphs, and slow, obvious implementations to compare the fast code with."""
 
 from __future__ import annotations
 

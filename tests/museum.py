@@ -1,10 +1,10 @@
-"""An invented museum pass with messy tables and planted causes, and a checker of what is said.
+"""An invented museum pass with messy tables and planted causes, and a checker of statements.
 
-Members visit venues because of a district and a theme that they like, because one venue follows
-another, or, families, because a venue is accessible with a pram. ``invent`` writes visits.csv,
-venues.csv and members.csv as people would export them, and truth.csv with the cause of every visit.
-``Tables`` reads these files again in plain Python and checks each clause of a reason; a clause
-that it doesn't know counts as false.
+Members visit a venue because they like its district or theme, because it follows another venue, or,
+in families, because it is accessible with a pram. ``invent`` writes visits.csv, venues.csv and
+members.csv as people would export them, and truth.csv with the cause of every visit. ``Tables``
+reads these files again in plain Python and checks each clause of a reason. A clause that it doesn't
+know counts as false.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A small problem of EM whose encoder is a table of scores: quick, and plain enough to check."""
+"""A small EM problem whose encoder is a table of scores: quick and easy to check by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scores by action: every number of every reason against a slow twin; explained lists."""
+"""Scores by action: every number of every reason against a slow implementation; explained lists."""
 
 from __future__ import annotations
 

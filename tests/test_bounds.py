@@ -1,9 +1,9 @@
-"""Compiled code never reads outside its arrays, whatever is asked: it answers, or says why not.
+"""Compiled code never reads outside its arrays, whatever it is asked: it answers or raises.
 
-Compiled loops do not look whether a place exists, so a wrong number would read foreign memory or
-kill the interpreter. The last test runs this file again in a process that runs the same loops
-uncompiled, where every place is looked for. (Compiled with numba's own checks they would do the
-same; but nothing that is compiled so can be kept, and to compile all takes minutes.)
+Compiled loops don't check indices, so a wrong number would read foreign memory or crash the
+interpreter. The last test runs this file again in a process that runs the same loops uncompiled,
+where every index is checked. (Numba's own bounds checks would do the same, but code compiled with
+them isn't cached, and compiling everything takes minutes.)
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Bundles come back as they were, or are refused with a reason."""
+"""Bundles load as they were saved, or are refused with a reason."""
 
 from __future__ import annotations
 

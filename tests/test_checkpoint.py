@@ -1,4 +1,4 @@
-"""A checkpoint is taken up whole by the same fit, or not at all."""
+"""The same fit resumes from a checkpoint completely, or not at all."""
 
 from __future__ import annotations
 

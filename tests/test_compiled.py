@@ -1,4 +1,4 @@
-"""Compiled functions are kept on disk, and thrown away when what they call has changed."""
+"""Compiled functions are cached on disk, and recompiled when a function they call has changed."""
 
 from __future__ import annotations
 

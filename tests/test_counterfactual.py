@@ -1,4 +1,4 @@
-"""Without what would an item not be there, and what would be there instead."""
+"""Which actions an item's place depends on, and what would replace it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Relations made from the interactions: what they are, what they say, what they never know."""
+"""Relations derived from interactions: what they contain and say, and what they must not know."""
 
 import json
 import re

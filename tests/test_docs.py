@@ -1,11 +1,10 @@
-"""What the documentation says is run: Python blocks, loger commands, make targets, doctests.
+"""The documentation is run: Python blocks, loger commands, make targets and doctests.
 
-In README.md, CONTRIBUTING.md and docs/**/*.md a block ``text path/to/file`` is a file that later
-blocks may read; Python blocks of one page share their names. The lines shown under ``$ loger …``,
-and in a ``text`` block right after a Python block, are looked for in what was printed, whatever
-the spacing and the numbers; … stands for other lines, or the rest of one. Names of functions,
-tests, modules and sections are resolved, and the tables of results are compared with the stored
-figures.
+In README.md, CONTRIBUTING.md and docs/**/*.md, a block ``text path/to/file`` is a file that later
+blocks may read. Python blocks of one page share their names. The lines shown under ``$ loger …``,
+and in a ``text`` block right after a Python block, must occur in the actual output, ignoring
+spacing and numbers; … stands for other lines, or for the rest of a line. Names of functions, tests,
+modules and sections must exist, and the tables of results must match the stored figures.
 """
 
 from __future__ import annotations

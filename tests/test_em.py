@@ -1,4 +1,4 @@
-"""EM: pools hold what they should, the M-step climbs, H⁺ is what the rules believe in."""
+"""EM: pools hold what they should, the M-step climbs, and H⁺ is what the rules believe."""
 
 from __future__ import annotations
 

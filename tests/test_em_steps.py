@@ -1,4 +1,4 @@
-"""Each step of EM on a small problem, against slow twins; the encoder is a table of scores."""
+"""Each step of EM on a small problem with a table as encoder, against slow implementations."""
 
 from __future__ import annotations
 

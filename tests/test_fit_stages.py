@@ -1,4 +1,4 @@
-"""A fit that is killed takes up every stage that was done, and ends with the same bytes."""
+"""A fit that is killed resumes after its last finished stage, and ends with the same bytes."""
 
 from __future__ import annotations
 

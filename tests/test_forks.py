@@ -1,4 +1,4 @@
-"""A model in other processes: forked ones may use or load it, and are told what they cannot do."""
+"""A model in other processes: forks may use or load it, and get an error for the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""KnowledgeGraph and Vocabulary: every look-up equals that of a plain set of triples."""
+"""KnowledgeGraph and Vocabulary: every lookup equals that of a plain set of triples."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Groundings on real data, and through hubs of 100,000 neighbours: right, quick, and lean."""
+"""Groundings on real data, and through hubs with 100,000 neighbours: correct, fast and lean."""
 
 import json
 import subprocess

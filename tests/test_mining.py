@@ -1,4 +1,4 @@
-"""Rule mining: the planted rules on top, measures equal to counting by hand, all drops told."""
+"""Rule mining: planted rules on top, measures equal counts by hand, every drop reported."""
 
 import json
 from collections import Counter

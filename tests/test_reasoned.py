@@ -1,4 +1,4 @@
-"""The path reasoner in the product: fitted with the preset `paper`, kept, asked, honest."""
+"""The path reasoner in the product: fitted with the preset `paper`, saved, queried, honest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reasoner: the paper's cell, paths that are groundings, fits that repeat."""
+"""The reasoner: the paper's cell, paths that are groundings, fits that repeat exactly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reasons: what each action gives, exactly; the whole score by name."""
+"""Reasons: exactly what each action contributes, and the whole score itemised."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings by name: what is known is taken, what is not is told with the path to it."""
+"""Settings by name: known ones are applied, unknown ones are reported with their path."""
 
 from __future__ import annotations
 

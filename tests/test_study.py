@@ -1,4 +1,4 @@
-"""The user study: statistics against slow twins, a blind task, raters end to end over HTTP."""
+"""The user study: statistics against slow implementations, a blind task, raters over HTTP."""
 
 from __future__ import annotations
 

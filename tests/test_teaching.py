@@ -1,4 +1,4 @@
-"""How much the encoder may teach: as much as users with labels who are left out say."""
+"""How much the encoder may teach: as much as held-out users with labels support."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Every sentence of a model that was made by the README's commands is true of the shop's tables.
+"""Every sentence of a model made with the README's commands is true of the shop's tables.
 
-``museum.py`` invents the tables, messy and with planted causes, and recomputes each clause from the
-CSV files alone. The large pass has as many members as a small museum's.
+``museum.py`` invents messy tables with planted causes, and recomputes each clause from the CSV
+files alone. The large run has as many members as a small museum.
 """
 
 from __future__ import annotations

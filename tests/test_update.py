@@ -1,4 +1,4 @@
-"""Updates: new interactions, items, facts and users after a fit, and what has to go."""
+"""Updates after a fit: new interactions, items, facts and users, and what is removed."""
 
 from __future__ import annotations
 

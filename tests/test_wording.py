@@ -1,4 +1,4 @@
-"""What people read, in every language: complete, rendered for every kind of path, overridable."""
+"""What people read, in every language: complete, rendered for every kind of path, customisable."""
 
 from __future__ import annotations
 

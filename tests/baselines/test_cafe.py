@@ -1,4 +1,4 @@
-"""CAFE: modules learn paths, patterns that suit a user come first, and walks are facts."""
+"""CAFE: its modules learn paths, suitable patterns come first, and paths are made of facts."""
 
 from __future__ import annotations
 

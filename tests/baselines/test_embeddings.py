@@ -1,4 +1,4 @@
-"""HeteroEmbed, CKE and KGAT against slow twins of their formulas; their reasons are facts."""
+"""HeteroEmbed, CKE and KGAT against slow implementations; their reasons are facts."""
 
 from __future__ import annotations
 

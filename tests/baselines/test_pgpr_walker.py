@@ -1,4 +1,4 @@
-"""PGPR: its steps, its beam, its reward and its paths, against slow twins."""
+"""PGPR against slow implementations: its steps, beam search, reward and paths."""
 
 from __future__ import annotations
 

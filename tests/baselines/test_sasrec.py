@@ -1,4 +1,4 @@
-"""SASRec against slow twins: pieces of histories, the loss, and what it can and cannot see."""
+"""SASRec against slow implementations: slices of histories, loss, what attention may see."""
 
 from __future__ import annotations
 

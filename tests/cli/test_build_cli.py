@@ -1,4 +1,4 @@
-"""``loger data build``: two commands from raw files to something to look at."""
+"""``loger data build``: two commands lead from raw files to a data set you can inspect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line: what it shows, what it gives to machines, and how it says no."""
+"""The command line: its screens, its JSON output and its error messages."""
 
 from __future__ import annotations
 

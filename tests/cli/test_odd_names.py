@@ -1,4 +1,4 @@
-"""Names that are commands to a terminal or formulas to a spreadsheet; files that people edited."""
+"""Names that a terminal or a spreadsheet would execute, and files that people edited by hand."""
 
 from __future__ import annotations
 

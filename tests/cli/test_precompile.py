@@ -1,4 +1,4 @@
-"""Kernels are compiled ahead, and a person is told only when they really are compiled."""
+"""``loger compile`` compiles all kernels, and loger reports compiling only when it happens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people's files have in them: each kind is refused with its place and a remedy, or noted."""
+"""Mistakes in people's files: refused with place and remedy, or reported as a note."""
 
 import gzip
 import io

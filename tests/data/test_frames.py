@@ -1,4 +1,4 @@
-"""Frames in memory give what their tables in files give, and are refused as these are."""
+"""Data frames give the same data set as the same tables in files, and the same errors."""
 
 from datetime import datetime
 

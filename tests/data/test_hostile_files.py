@@ -1,4 +1,4 @@
-"""Files that are made to hurt are refused with their place, in little time and memory."""
+"""Malicious files are refused with their place, using little time and memory."""
 
 from __future__ import annotations
 

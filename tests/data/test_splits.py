@@ -1,4 +1,4 @@
-"""Splits, and the four leakage rules of METHOD 1: each has tests that fail when it is broken."""
+"""Splits, and the four leakage rules of METHOD 1: each has tests that fail if it is broken."""
 
 from dataclasses import replace
 

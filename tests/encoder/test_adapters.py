@@ -1,4 +1,4 @@
-"""The contract of every encoder: TransE, models of PyKEEN by adapter, the graph network."""
+"""The contract of every encoder: TransE, PyKEEN models through the adapter, the graph network."""
 
 from __future__ import annotations
 

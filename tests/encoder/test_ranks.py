@@ -1,4 +1,4 @@
-"""Several ranks learn what one learns, up to rounding, and the same bytes every time."""
+"""Several ranks learn the same as one, up to rounding, and the same bytes every time."""
 
 import shutil
 import socket

@@ -1,4 +1,4 @@
-"""The sequence encoder: its formula against slow twins, how it learns, what a fit makes of it."""
+"""The sequence encoder: formula against slow implementations, training, its part in a fit."""
 
 from __future__ import annotations
 

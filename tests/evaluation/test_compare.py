@@ -1,4 +1,4 @@
-"""One table of several methods: what is run, what is kept, and what a failure costs."""
+"""``compare``: which methods run, what is stored, and what a failure costs."""
 
 from __future__ import annotations
 

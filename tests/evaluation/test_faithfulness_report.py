@@ -1,4 +1,4 @@
-"""The report of faithfulness tells who means the reasons from who does not."""
+"""The faithfulness report tells models that mean their reasons from models that don't."""
 
 from __future__ import annotations
 

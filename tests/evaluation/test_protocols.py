@@ -1,4 +1,4 @@
-"""Other people's measures: against slow twins, by hand, and where the right answer is known."""
+"""Measures from other papers: by hand, against slow implementations, on known answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every recommender promises. A new one joins by a line in RECOMMENDERS."""
+"""The contract of every recommender; add a new one to RECOMMENDERS."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report: one file that needs nothing else, says what was found, and is well formed."""
+"""The HTML report is one self-contained, well-formed file that shows the results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From raw reviews to a data set: what is read, what is told, what cannot leak, what resumes."""
+"""From raw reviews to a data set: what is read and reported, what can't leak, what resumes."""
 
 from __future__ import annotations
 

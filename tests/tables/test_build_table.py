@@ -1,4 +1,4 @@
-"""The tables of a shop: what is proposed, what an edited mapping makes of them, what is refused."""
+"""A shop's tables: the proposed mapping, what an edited mapping changes, and what is refused."""
 
 from __future__ import annotations
 

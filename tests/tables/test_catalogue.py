@@ -1,5 +1,6 @@
-"""What tables say beside the graph: values that most or single items have, pictures, and how an
-update reads tables like those of the build."""
+"""What tables say that isn't in the graph: values of nearly all or single items, and pictures. Also
+how an update reads tables like those of the build.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables as people have them: duplicated rows, ids that do not match, times that are none."""
+"""Messy tables: duplicate rows, IDs that don't match, invalid times."""
 
 from __future__ import annotations
 

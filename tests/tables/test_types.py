@@ -1,4 +1,4 @@
-"""What comes back is of the type that went in: integer ids, times; and what no table lists."""
+"""Values keep their types: integer IDs and times. Also items that no table lists."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""Damages bundles, checkpoints and data sets, re-signed ones too, and uses what still loads.
+"""Damage bundles, checkpoints and data sets, sign some of them again, and use what still loads.
 
     python tests/torture/hostile_bundles.py 1000
 
-A bundle must load whole or be refused with one line of ours; what loads must answer. A checkpoint,
-of an encoder or of a stage of a fit, must be taken up whole or not at all; a saved data set that
-loads must have a graph. Each child process works through many of them under a limit of memory; one
-that dies is a crash, counted with the number of its bundle, and the next goes on behind it. The
-last line is a JSON of counts.
+A bundle must load completely or be refused with one line of ours, and a loaded one must answer. A
+checkpoint, of an encoder or of a stage of a fit, must be resumed completely or not at all. A saved
+data set that loads must have a graph. Each child process works through many of them under a memory
+limit. If one dies, that is a crash, counted with the number of its bundle, and the next child
+continues after it. The last line is a JSON object of counts.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Kills nodes of a Ray cluster in the middle of work, and looks at what comes out.
+"""Kill nodes of a Ray cluster in the middle of work, and check the results.
 
     python tests/torture/nodes.py            export, pools and evaluation, three times each
     python tests/torture/nodes.py export     once, one kind of work
-    python tests/torture/nodes.py --busy     beside processes that keep all cores busy
+    python tests/torture/nodes.py --busy     next to processes that keep all cores busy
 
-The cluster is two nodes on this machine with an object store each. As soon as a third of the
-blocks is done, one node gets SIGKILL; what comes out must be, to the byte, what this machine
-makes alone, and the engine's summary must say what was begun again. The last line is a JSON of
+The cluster is two nodes on this machine, each with its own object store. As soon as a third of the
+blocks is done, one node gets SIGKILL. The results must equal, byte for byte, those of this machine
+alone, and the engine's summary must report what was repeated. The last line is a JSON object of
 counts.
 """
 

@@ -1,14 +1,15 @@
-"""A server under a hostile mix, and for hours with reloads and damaged bundles.
+"""A server under attack, and for hours with reloads and damaged bundles.
 
     python tests/torture/soak.py                     short: half a minute of each
     python tests/torture/soak.py --soak 7200         two hours at 50 requests a second
 
-Once the slow lane is there (else its start would count as quiet), victims alone ask for lists
-(quiet), then with attackers beside them from another address: the costliest questions, half-sent
-requests and uploads, bytes that are no HTTP. Then requests of all kinds at a fixed rate, while the
-bundle is replaced every ``--reload`` seconds and damaged between. In the end the server is told to
-stop with half-sent requests open. The last line is a JSON: 99th percentiles in ms of victims and
-of health, answers by hundreds of status, memory over the soak, seconds to stop.
+When the slow lane is ready (its start would disturb the baseline), victims ask for recommendations:
+first alone (quiet), then next to attackers from another address, who send the most expensive
+questions, half-sent requests and uploads, and bytes that aren't HTTP. Then requests of all kinds
+arrive at a fixed rate, while the bundle is replaced every ``--reload`` seconds and damaged in
+between. Finally the server is told to stop while half-sent requests are open. The last line is a
+JSON object: 99th percentiles in ms for victims and for health, answers by status class, memory
+during the soak, seconds to stop.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The HTTP API: answers are the model's own, errors have one shape, limits hold."""
+"""The HTTP API: answers equal the model's, errors have one shape, limits hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The web app in a real browser: Chromium without a screen, driven through ChromeDriver."""
+"""The web app in a real browser: headless Chromium, driven through ChromeDriver."""
 
 from __future__ import annotations
 

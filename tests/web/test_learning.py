@@ -1,4 +1,4 @@
-"""Events over HTTP: kept before they are acknowledged, acting at once, folded now and then."""
+"""Events over HTTP: stored before they are acknowledged, effective at once, folded now and then."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``loger serve`` as people start it, and the API under a fuzzer that reads its schema."""
+"""``loger serve`` as people start it, and the API under a fuzzer that knows its schema."""
 
 from __future__ import annotations
 
