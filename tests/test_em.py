@@ -18,7 +18,7 @@ from loger.evaluation.faithfulness import LogerActions
 from loger.graph import history
 from loger.grounding import ground
 from loger.learning.em import EM, ablate_hidden
-from loger.learning.estep import propose_hidden
+from loger.learning.estep import HIDDEN, propose_hidden
 from loger.learning.fitted import Round, kept_rounds
 from loger.learning.mstep import candidate_pool
 from loger.learning.tune import EncoderShare, encoder_share_curve, smallest_encoder_share
@@ -69,8 +69,10 @@ def test_a_pool_has_no_observed_item_and_the_right_groundings_and_hits(parts, en
     assert np.allclose(pool.encoder, scores[owner, found.items], atol=1e-5)
 
 
-def test_a_pool_has_each_rules_best_items(parts, encoder, rules):
-    em = problem(parts, encoder, rules, rule_candidates=2, main_candidates=1)
+def test_a_pool_has_each_rules_best_items(parts, encoder, rules, monkeypatch):
+    monkeypatch.setattr("loger.learning.pools.RULE_CANDIDATES", 2)
+    monkeypatch.setattr("loger.learning.pools.MAIN_CANDIDATES", 1)
+    em = problem(parts, encoder, rules)
     users = em.fit_users[:10]
     pool = candidate_pool(em, rules, users)
     pooled = set(zip(pool.found.users.tolist(), pool.found.items.tolist(), strict=True))
@@ -99,7 +101,7 @@ def test_the_m_step_never_lowers_its_objective(parts, encoder, rules, likelihood
 def test_gradient_ascent_climbs_too_but_less_than_the_optimum(parts, encoder, rules):
     settings = {"likelihood": "pseudo", "feature": "set", "l2": 0.0, "rounds": 0}
     best = problem(parts, encoder, rules, **settings).start().trace[0]
-    slow = problem(parts, encoder, rules, steps=20, rate=1e-5, **settings).start().trace[0]
+    slow = problem(parts, encoder, rules, steps=20, **settings).start().trace[0]
     assert slow.bound_before < slow.bound < best.bound
 
 
@@ -162,7 +164,7 @@ def test_over_hidden_pairs_p_and_q_are_right_at_the_true_base_rate(parts, able, 
     em = problem(parts, able, rules)
     fitted = em.start()
     ranker = em.ranker(fitted)
-    users, items, s = propose_hidden(ranker, em.config.hidden, em.engine, em.dev_users)
+    users, items, s = propose_hidden(ranker, HIDDEN, em.engine, em.dev_users)
     hits = np.asarray(em.held_out[users, items]).astype(bool)
     logit = ranker.logic.pair_logits(parts.graph, ranker.logic.ground(parts.graph, users, items))
     by_logit, by_score = em.over_hidden(fitted)  # pairs of H⁺ are weighted by the former

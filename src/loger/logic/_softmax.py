@@ -1,4 +1,4 @@
-"""The compiled sum that the listwise likelihood is; ``logic.listwise`` calls it."""
+"""The kernel of the listwise likelihood; ``mln.listwise`` calls it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from loger.engine.kernels import kernel
 
 @kernel
 def softmax_lists(w, data, indices, indptr, beside, starts, mass, hits, weight, z, gradient):  # type: ignore[no-untyped-def]
-    """Σ over hits of weight · log p; adds its gradient, user by user, while the rows are in cache.
+    """Σ over hits of weight · log p; adds its gradient to ``gradient``.
 
-    The first parameters are of the sparse columns, the last of the rows of ``beside``, which have a
-    value for every candidate. Candidates of users without a hit do not matter and are passed over.
+    It works user by user, while a user's rows are in cache. The first parameters belong to the
+    sparse columns, the last to the rows of ``beside``, which have a value for every candidate. It
+    skips users without a hit, whose candidates don't matter.
     """
     value, width = 0.0, len(w) - len(beside)
     for k in range(len(mass)):
