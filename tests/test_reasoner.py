@@ -308,7 +308,7 @@ def test_vectors_of_other_encoders_fit_the_graph_or_are_refused(small_shop):
         def state(self):
             return {"x": np.zeros(1)}
 
-    with pytest.raises(LogerError, match="no tables of vectors"):
+    with pytest.raises(LogerError, match="the path reasoner can't use"):
         vectors(Other(), graph)
 
 

@@ -69,11 +69,9 @@ class LOGERConfig:
                 rounds=rounds,
                 max_hidden=50,
                 tau=0.5,
-                rate=1e-5,
                 steps=200,
             ),
-            # As many epochs on any data, as HeteroEmbed: vectors of users are learned slowly.
-            encoder=TransEConfig.thorough(users="free", max_interactions=10**9, warm_epochs=1),
+            encoder=TransEConfig.thorough(users="free", warm_epochs=1),
             explain_by="reasoner",
             reasoner=PAPER,
             search=ALGORITHM_1,
@@ -88,8 +86,8 @@ class LOGERConfig:
         M-step, q calibrated against one item, and all rounds, whatever they do."""
         paper = cls.paper(rounds, seed)
         encoder = TransEConfig.thorough(
-            users="free", distance="l1", loss="adversarial", gamma=24.0, batch=512, rate=1e-4,
-            final_rate=1e-5, warm_epochs=3,
+            users="free", distance="l1", loss="adversarial", gamma=24.0, epochs=30, batch=512,
+            rate=1e-4, final_rate=1e-5, warm_epochs=3,
         )  # fmt: skip
         em = replace(paper.em, negatives=1.0, steps=1000, early_stop=False)
         return replace(paper, em=em, encoder=encoder)

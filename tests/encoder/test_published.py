@@ -21,7 +21,7 @@ from loger.errors import LogerError
 from loger.evaluation.evaluate import evaluate
 
 LITERAL = LOGERConfig.paper_literal().encoder
-SMALL = replace(LITERAL, dimension=6, batch=40, gamma=4.0, steps=1000, rate=1e-2, warm_epochs=2)
+SMALL = replace(LITERAL, dimension=6, batch=40, gamma=4.0, epochs=1, rate=1e-2, warm_epochs=2)
 
 
 @pytest.fixture(autouse=True)

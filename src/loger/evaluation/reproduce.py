@@ -104,7 +104,7 @@ QUICK = Extent(
     js_users=30,
     tasks=5,
     settings={
-        "paper-literal": {"encoder": {"steps": 5000, "warm_epochs": 1}, "em": {"rounds": 0},
+        "paper-literal": {"encoder": {"epochs": 1, "warm_epochs": 1}, "em": {"rounds": 0},
                           "explain_by": "contributions"},
         "loger-paper": {"reasoner": {"epochs": 2}},
         **{name: {"epochs": 3} for name in ("cke", "ripplenet", "kgat", "heteroembed", "pgpr")},

@@ -81,7 +81,7 @@ class EM(Problem):
         return replace(step.fitted, trace=(self._round(0, step),))
 
     def round(self, number: int, previous: FittedLogic) -> FittedLogic | None:
-        """One E-step and the M-step after it; None if H⁺ is empty. The trace has just this round."""
+        """One E-step and the M-step after it, traced as one round; None if H⁺ is empty."""
         selected = self.select_hidden(previous)
         if not len(selected.pairs.users) and self.config.max_hidden:
             return None  # but with max_hidden=0 an empty H⁺ is the baseline of other rounds
