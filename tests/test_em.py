@@ -375,7 +375,9 @@ def test_the_smallest_encoder_share_is_chosen_that_costs_nothing(parts, able, we
     free = [row for row in rows if row.free]
     assert limited.config.max_encoder_share == (free[0].share if free else 1.0)
     assert limited.encoder_share(fitted) <= limited.config.max_encoder_share + 1e-9
-    assert limited.encoder_share(limited.final(fitted)) <= limited.config.max_encoder_share + 0.02
+    assert limited.encoder_share(final_m_step(limited, fitted)) <= (
+        limited.config.max_encoder_share + 0.02
+    )
     given = problem(parts, able, weak, rounds=0, max_encoder_share=0.4)
     assert smallest_encoder_share(given, fitted) == (given, fitted, [])
 

@@ -147,7 +147,7 @@ def test_a_state_of_another_graph_is_refused(
     make: Make, small: KnowledgeGraph, parts: Split
 ) -> None:
     state = make(epochs=0).fit(small).state()
-    with pytest.raises(LogerError, match="no state of a"):
+    with pytest.raises(LogerError, match="isn't the state of a"):
         make(epochs=0).load_state(parts.graph, state)
 
 

@@ -25,7 +25,6 @@ from loger.graph import KnowledgeGraph, Path, checked_ids, history
 from loger.graph.arrays import Floats, Ids
 from loger.grounding.layout import layout
 from loger.logic.mining import MiningConfig, mine
-from loger.reasoner.search import ReasonerConfig
 from loger.reasoner.walker import TrainingPaths, training_paths
 from loger.recommender import ExplainedItem, Recommender
 from loger.rules import RuleSet
@@ -173,9 +172,9 @@ class CAFE(Recommender):
         self._sample = rng.integers(graph.n_items, size=SAMPLE)
         modules = _Modules(len(used), unit.shape[1], config.hidden)
         self.modules_ = modules.start(rng)
-        drawn = ReasonerConfig(paths_per_pair=1, paths_per_user=40, seed=config.seed)
         with one_thread():
-            paths = training_paths(graph, patterns, np.ones(len(patterns)), drawn)
+            ones = np.ones(len(patterns))
+            paths = training_paths(graph, patterns, ones, config.seed, per_pair=1, per_user=40)
             self.losses_ = tuple(self._epochs(paths, rng, progress))
         return self
 
