@@ -20,7 +20,7 @@ from loger.grounding import ground
 from loger.learning.em import EM, ablate_hidden
 from loger.learning.estep import HIDDEN, propose_hidden
 from loger.learning.fitted import Round, kept_rounds
-from loger.learning.mstep import candidate_pool
+from loger.learning.mstep import candidate_pool, final_m_step
 from loger.learning.tune import EncoderShare, encoder_share_curve, smallest_encoder_share
 from loger.logic.config import EMConfig
 from loger.logic.mining import mine
