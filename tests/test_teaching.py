@@ -39,7 +39,7 @@ def asked(em: EM) -> tuple:
 
 def parts(lists: Lists, chosen) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Of some users with hits: columns, which rows are hits, and the encoder's scores."""
-    dense = np.hstack([lists.columns.toarray(), lists.beside.T])
+    dense = np.hstack([lists.columns.toarray(), lists.dense.T])
     taken = np.zeros(len(dense), dtype=bool)
     taken[lists.hits] = True
     spans = [slice(a, b) for a, b in zip(lists.starts, lists.starts[1:], strict=False)]
@@ -177,10 +177,10 @@ def test_the_temperature_is_that_of_training_unless_labels_say_otherwise():
 
 def test_what_items_have_of_their_own_counts_in_lessons_as_in_labels():
     em = problem(teacher=50.0)
-    pool, beside = candidate_pool(em, em.rules, em.fit_users), np.arange(em.graph.n_items) / 7
-    more = pool.with_own(beside)
+    pool, dense = candidate_pool(em, em.rules, em.fit_users), np.arange(em.graph.n_items) / 7
+    more = pool.with_own(dense)
     for before, after in ((pool, more), (pool.taught, more.taught)):
-        assert after.encoder - before.encoder == pytest.approx(beside[before.found.items], abs=1e-5)
+        assert after.encoder - before.encoder == pytest.approx(dense[before.found.items], abs=1e-5)
 
 
 def test_where_labels_are_few_all_users_teach_and_those_left_out_choose():
@@ -217,7 +217,7 @@ def test_labels_are_many_from_three_hundred_users_on_or_where_rounds_need_develo
 
 def test_ndcg_of_lists_is_that_of_their_hits_among_the_candidates():
     lists = asked(problem(teacher=None))[0].labels
-    w = np.random.default_rng(2).random(lists.columns.shape[1] + len(lists.beside))
+    w = np.random.default_rng(2).random(lists.columns.shape[1] + len(lists.dense))
     slow = []
     for x, taken, _ in parts(lists, np.ones(len(lists))):
         order = np.argsort(-(x @ w), kind="stable")[:3]

@@ -464,7 +464,7 @@ class LOGER(Recommender):
         """The imagined people whose scores ``similar`` combines: one has just these items, the
         other those of ``less``."""
         if not items:
-            raise LogerError("similar needs at least one item")
+            raise LogerError("similar needs at least one item; pass its name")
         ranker = of_kind(self.ranker_.without_appeal().with_popularity(popularity), kind)
         wanted = [(items, 1.0), (less, -1.0)] if less else [(items, 1.0)]
         return [Member(*ranker.guest([self._item(v) for v in own]), sign) for own, sign in wanted]

@@ -209,7 +209,7 @@ def _pykeen(part: str) -> Any:
         if error.name != "pykeen":
             raise
         raise LogerError(
-            "this encoder needs PyKEEN, which is not installed; pip install '.[kge]' in the clone"
+            "this encoder needs PyKEEN, which isn't installed; pip install '.[kge]' in the clone"
         ) from None
 
 

@@ -193,7 +193,7 @@ class EM(Problem):
 
 
 def ablate_hidden(em: EM, sizes: Sequence[int] = (0, 10, 20, 30, 40, 50)) -> list[dict[str, float]]:
-    """What one round achieves with at most so many hidden pairs per user, for each size.
+    """What one round achieves with each maximum number of hidden pairs per user.
 
     Returns for each size: ``selected``, the size; ``pairs``, how many pairs H⁺ has; ``ndcg`` on the
     development users, with a 95% interval (``low``, ``high``); ``more``, the difference from the

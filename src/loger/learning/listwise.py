@@ -41,7 +41,7 @@ class Lists:
     """Candidates with their features, and which of them are hits: the data of a softmax."""
 
     columns: csr_array  # [rows, rules]
-    beside: Doubles  # [other parameters, rows]: popularity, encoder, …
+    dense: Doubles  # [other parameters, rows]: popularity, encoder, …
     starts: NDArray[np.int64]  # [users + 1]
     hits: NDArray[np.int64]  # rows
     weights: Doubles  # [hits], with sum 1
@@ -58,7 +58,7 @@ class Lists:
         weights = self.weights[kept]
         return Lists(
             self.columns[np.flatnonzero(rows)],
-            self.beside[:, rows],
+            self.dense[:, rows],
             np.concatenate([[0], np.cumsum(sizes[chosen])]),
             np.cumsum(rows)[self.hits[kept]] - 1,
             weights / weights.sum() if len(weights) else weights,
@@ -86,7 +86,7 @@ class Lists:
         share = self.labels / (self.labels + labels)
         return Lists(
             csr_array(vstack([self.columns, others.columns], format="csr")),
-            np.concatenate([self.beside, others.beside], axis=1),
+            np.concatenate([self.dense, others.dense], axis=1),
             np.concatenate([self.starts, self.starts[-1] + others.starts[1:]]),
             np.concatenate([self.hits, self.starts[-1] + others.hits]),
             np.concatenate([share * self.weights, (1 - share) * others.weights]),
@@ -94,12 +94,12 @@ class Lists:
 
     def likelihood(self, w: Doubles, l2: float = 0.0) -> tuple[float, Doubles]:
         """The mean log-likelihood of the hits minus ½λ‖w‖², and its gradient."""
-        return listwise(w, self.columns, self.starts, self.hits, l2, self.weights, self.beside)
+        return listwise(w, self.columns, self.starts, self.hits, l2, self.weights, self.dense)
 
     def scores(self, w: Doubles) -> Doubles:
         """The candidates' scores for some weights; [rows]."""
-        width = len(w) - len(self.beside)
-        z: Doubles = self.columns @ w[:width] + w[width:] @ self.beside
+        width = len(w) - len(self.dense)
+        z: Doubles = self.columns @ w[:width] + w[width:] @ self.dense
         return z
 
     def per_user_log_likelihood(self, w: Doubles) -> Doubles:
@@ -174,7 +174,7 @@ class Listwise:
     @property
     def zero(self) -> Doubles:
         """Parameters that are all 0."""
-        return np.zeros(len(self.logic.rules) + len(self.labels.beside))
+        return np.zeros(len(self.logic.rules) + len(self.labels.dense))
 
 
 # ── the encoder as a teacher (docs/adr/0015) ────────────────────────────────────────────

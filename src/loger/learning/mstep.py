@@ -249,8 +249,8 @@ def listwise_of(problem: Problem, pool: Pool, start: FittedLogic | None) -> List
         own = [] if own_parts is None else list(own_parts[:, items])
         columns = features(part.found, config.feature, scales)
         beliefs = None if part.beliefs is None else part.beliefs.astype(np.float64)
-        beside = np.stack([popular, encoder, *z, *own])
-        return Lists(columns, beside, part.starts, part.hits, part.hit_weights, beliefs)
+        dense = np.stack([popular, encoder, *z, *own])
+        return Lists(columns, dense, part.starts, part.hits, part.hit_weights, beliefs)
 
     return Listwise(
         replace(logic, scales=scales),

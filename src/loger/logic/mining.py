@@ -220,7 +220,7 @@ def mine(
 
 
 def _sampled(n: int, most: int, seed: list[int]) -> NDArray[np.int64]:
-    """At most so many of the numbers below n, ascending."""
+    """At most ``most`` random numbers below n, ascending."""
     if n <= most:
         return np.arange(n)
     return np.sort(np.random.default_rng(seed).choice(n, size=most, replace=False))

@@ -110,14 +110,14 @@ def listwise(
     hits: NDArray[np.int64],
     l2: float = 0.0,
     weight: Doubles | None = None,
-    beside: Doubles | None = None,
+    dense: Doubles | None = None,
 ) -> Valued:
     """Mean log-likelihood of the hits, each among its user's candidates, and its gradient.
 
     Row i of ``phi`` is a candidate of user k if starts[k] ≤ i < starts[k+1]; every user has
     candidates. p(i) is the softmax of φ·w over the user's candidates. ``weight`` is what each hit
     counts, with sum 1; by default a user's m hits count 1/√m each (``hit_weights``). The penalty
-    ½λ‖w‖² is subtracted from the mean. Columns that are nowhere zero are cheaper in ``beside``
+    ½λ‖w‖² is subtracted from the mean. Columns that are nowhere zero are cheaper in ``dense``
     [columns, rows]; their parameters come after those of ``phi``.
     """
     users = np.searchsorted(starts, hits, side="right") - 1
@@ -127,7 +127,7 @@ def listwise(
 
     x = csr_array(phi)
     gradient, z = np.zeros(len(parameters)), np.empty(x.shape[0])
-    dense = np.empty((0, len(z))) if beside is None else beside
+    dense = np.empty((0, len(z))) if dense is None else dense
     value: float = softmax_lists(
         parameters, x.data, x.indices, x.indptr, dense, starts, mass, hits, weight, z, gradient
     )

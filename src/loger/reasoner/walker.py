@@ -124,7 +124,7 @@ def training_paths(
 
 
 def _drawn_pairs(graph: KnowledgeGraph, most: int, rng: np.random.Generator) -> tuple[Ids, Ids]:
-    """At most so many random observed pairs of each user."""
+    """At most ``most`` random observed pairs of each user."""
     heads, relations, tails = graph.triples()
     rows = np.flatnonzero(relations == INTERACTION)
     rows = rows[np.lexsort((rng.random(len(rows)), heads[rows]))]
