@@ -27,6 +27,8 @@ from loger.explain.attribution import explain
 from loger.explain.reasons import NEAR
 from loger.explain.record import SCHEMA
 from loger.graph import history
+from loger.learning.estep import HIDDEN
+from loger.learning.mstep import RATE
 from loger.logic.config import DerivedConfig, EMConfig
 from loger.model import LOGER, LOGERConfig
 from loger.ranking.selection import Selection
@@ -597,7 +599,7 @@ def test_the_paper_preset_is_as_published(paper):
     assert (em.feature, em.fusion, em.alpha, em.tau, em.likelihood) == (
         "set", "sum", 0.3, 0.5, "pseudo",
     )  # fmt: skip
-    assert (em.hidden, em.max_hidden, em.early_stop, em.rate) == (50, 50, True, 1e-5)
+    assert (HIDDEN, em.max_hidden, em.early_stop, RATE) == (50, 50, True, 1e-5)
     published = LOGERConfig.paper()
     assert (published.encoder.dimension, published.encoder.users) == (100, "free")
     assert [LOGERConfig.paper(rounds=n).em.rounds for n in (4, 2, 3)] == [4, 2, 3]
