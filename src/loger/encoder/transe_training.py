@@ -81,7 +81,9 @@ class Training:
         """Train for all epochs that a checkpoint hasn't done; returns what was learned."""
         epochs = self.config.warm_epochs if self.warm else self._epochs()
         begun = self._tensors() if self.warm else None
-        run = (self.graph.fingerprint, self.config, self.hidden, begun, *self._several())
+        # Rounding depends on the number of ranks, if there are several.
+        ranks = (self.ranks.size,) if self.ranks.size > 1 else ()
+        run = (self.graph.fingerprint, self.config, self.hidden, begun, *ranks)
         saved = Checkpoint(checkpoint, *run)
         first = saved.resume(self._tensors())
         asked = self.config, self.graph, self.hidden, self.warm
@@ -92,10 +94,6 @@ class Training:
                 saved.save(epoch + 1, self._tensors())
         progress("training the encoder", 1, 1)
         return self.learned()
-
-    def _several(self) -> tuple[int, ...]:
-        """The number of ranks, if there are several: rounding depends on it."""
-        return (self.ranks.size,) if self.ranks.size > 1 else ()
 
     def learned(self) -> State:
         """What was learned so far, with users as their sums."""

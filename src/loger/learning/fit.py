@@ -242,7 +242,10 @@ class Fit:
         def compute() -> Mined:
             mined = mine(graph, config, self.engine)
             if not len(mined.rules):
-                raise LogerError(_no_rules(graph, mined))
+                raise LogerError(
+                    f"no rule was found in {mined.pairs:,} training pairs ({mined.story()}); add "
+                    "interactions of people who share items, or facts that items share"
+                )
             return mined
 
         return self.stages.once(
@@ -406,13 +409,6 @@ def _check_validation(split: Split) -> None:
             f"{split.dataset.name} has no validation pairs to learn rule weights from; "
             "split it with validation=0.1"
         )
-
-
-def _no_rules(graph: KnowledgeGraph, mined: Mined) -> str:
-    """Why no rule was found, and what helps."""
-    pairs = int((graph.triples()[1] == INTERACTION).sum())
-    remedy = "add interactions of people who share items, or facts that items share"
-    return f"no rule was found in {pairs:,} training pairs ({mined.story()}); {remedy}"
 
 
 # ── stages: a fit that is killed loses at most the stage it was in ───────────────────────
