@@ -21,6 +21,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from loger.data.dataset import ALWAYS, Facts, Note
+from loger.data.table_files import note
 from loger.errors import DataError, LogerError
 from loger.graph import INTERACTION, KnowledgeGraph, Relation
 
@@ -101,12 +102,7 @@ class Numbering:
 
     def note(self, what: str, rows: Array) -> None:
         """Note what was done to these rows, with the first of them as the example."""
-        if len(rows):
-            first = self.table.row(int(rows[0]), named=True)
-            example = f"{first['head']} {first['relation']} {first['tail']}"
-            example += f", line {first['line']}" if first.get("line") else ""
-            example += f" of {first['file']}" if first.get("file") else ""
-            self.notes.append(Note(what, len(rows), example))
+        note(self.notes, what, self.table[rows], "head", "relation", "tail")
 
     def error(self, what: str, row: int, value: object, remedy: str) -> DataError:
         """The error that names the place of a fact."""

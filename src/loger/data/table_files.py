@@ -21,6 +21,7 @@ from typing import Any
 import polars as pl
 
 from loger.data import parquet
+from loger.data.dataset import Note
 from loger.data.parquet import EXPANSION
 from loger.errors import DataError
 
@@ -68,6 +69,22 @@ def refuse(bad: pl.DataFrame, what: str, path: Path, *columns: str, remedy: str)
         value=value[:80] if isinstance(value, str) else value,
         remedy=remedy,
     )
+
+
+def note(
+    notes: list[Note], what: str, rows: pl.DataFrame | pl.Series | Sequence[str], *columns: str
+) -> None:
+    """Add a note on these rows or names, if there are any. The example is the first of them: its
+    values in ``columns``, and its line and file where they are known."""
+    if not len(rows):
+        return
+    example = str(rows[0])
+    if isinstance(rows, pl.DataFrame):
+        first = rows.row(0, named=True)
+        example = " ".join(str(first[c]) for c in columns)
+        example += f", line {first['line']}" if first.get("line") else ""
+        example += f" of {first['file']}" if first.get("file") else ""
+    notes.append(Note(what, len(rows), example))
 
 
 def refuse_header(frame: pl.DataFrame, what: str, path: Path, remedy: str) -> None:
@@ -193,6 +210,19 @@ def read_lists(path: Path, separator: str | None = None) -> pl.DataFrame:
         )
     )
     return filled(frame, ["value"], path)
+
+
+def read_heads(
+    path: Path, head: str, tail: str, separator: str | None = None
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The heads of lines of a head and its tails (``line``, ``head``), and the tails (``line``,
+    ``tail``), under these names."""
+    cells = read_lists(path, separator)
+    first = pl.col("place") == 0
+    return (
+        cells.filter(first).select("line", pl.col("value").alias(head)),
+        cells.filter(~first).select("line", pl.col("value").alias(tail)),
+    )
 
 
 def read_table(
@@ -398,6 +428,19 @@ def number(
     kind = "a whole" if whole else "a finite"
     refuse(bad, f"{what or column} should be {kind} number{limit}", path, column, remedy=remedy)
     return frame.with_columns(value)
+
+
+def gathered(
+    frame: pl.DataFrame, column: str, names: pl.Series, path: Path, remedy: str
+) -> pl.DataFrame:
+    """The frame with one column of numbers replaced by the names that they point to."""
+    frame = number(frame, column, pl.Int64, path, below=len(names), remedy=remedy)
+    return frame.with_columns(names.gather(frame[column]).alias(column))
+
+
+def kind_if(condition: pl.Expr, column: str, kind: str, otherwise: str) -> pl.Expr:
+    """The column of types: ``kind`` where the condition holds."""
+    return pl.when(condition).then(pl.lit(kind)).otherwise(pl.lit(otherwise)).alias(column)
 
 
 def filled(frame: pl.DataFrame, columns: Sequence[str], path: Path) -> pl.DataFrame:

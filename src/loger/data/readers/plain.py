@@ -283,10 +283,9 @@ def read_columns(
                 "`loger data build table` map them",
             )
     unread = [c for c in names if c not in chosen.values()]
-    if unread:
-        notes.append(Note(f"columns of {path.name} that are not read", len(unread), unread[0]))
-        if lost is not None:
-            lost[path] = unread
+    table_files.note(notes, f"columns of {path.name} that are not read", unread)
+    if unread and lost is not None:
+        lost[path] = unread
     frame = frame.select("line", *(pl.col(theirs).alias(ours) for ours, theirs in chosen.items()))
     frame = table_files.filled(frame, columns.needed, path)
     for column in chosen:
