@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from loger.data import Dataset, frames
-from loger.errors import DataError, UnknownNameError
+from loger.errors import DataError
 from loger.tables import mapping
 from loger.tables.mapping import Column, EntityTable, InteractionTable, TableMapping
 from loger.tables.propose import propose
@@ -199,11 +199,11 @@ def test_what_is_edited_in_the_file_is_what_is_built(
     ("edit", "error", "match"),
     [
         (('take = "list"', 'take = "lists"'), DataError, "did you mean 'list'"),
-        (('label = "name"', 'lable = "name"'), UnknownNameError, "did you mean 'label'"),
+        (('label = "name"', 'lable = "name"'), DataError, "did you mean 'items.label'"),
         (('column = "grape"', 'column = "grapes"'), DataError, r"wines\.csv: .*column 'grapes'"),
-        (('user = "customer_id"', ""), DataError, "user is missing from interactions; add it"),
-        (("least = 2", 'least = "two"'), DataError, "least in the top should be a number"),
-        (("least = 2", "least = = 2"), DataError, "cannot be read as TOML"),
+        (('user = "customer_id"', ""), DataError, r"interactions\.user is missing; add it"),
+        (("least = 2", 'least = "two"'), DataError, "least must be int, got 'two'"),
+        (("least = 2", "least = = 2"), DataError, "is not TOML"),
         (('file = "orders.csv"', 'file = "none.csv"'), DataError, r"none\.csv: .* no such file"),
         (('take = "aspects"', 'take = "bins"'), DataError, "'comment' of the interactions cannot"),
     ],

@@ -96,7 +96,7 @@ def test_a_mapping_is_edited_by_column_saved_and_given_back_as_a_file(tmp_path: 
     for wrong, match in (
         ({"column": "artits"}, "did you mean 'artist'"),
         ({"column": "artist", "taek": "list"}, "did you mean 'take'"),
-        ({"column": "artist", "take": "lable"}, "did you mean 'label'.*one of 'entity', 'list'"),
+        ({"column": "artist", "take": "lable"}, "did you mean 'label'"),
     ):
         column = wrong.pop("column")
         with pytest.raises(LogerError, match=match):

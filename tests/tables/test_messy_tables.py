@@ -51,7 +51,7 @@ def test_a_duplicated_row_of_the_items_is_noted_and_the_first_taken() -> None:
         dataset = from_tables(plays(), twice, **more)
         assert dataset.n_items == N_TRACKS
         assert dataset.vocabulary.labels[dataset.n_users] == "Song 0"
-        note = "rows of items that are in their table already left out: the first is taken"
+        note = "rows of items that their table lists twice left out, the first kept"
         assert [(n.count, n.example) for n in dataset.notes if n.what == note] == [(1, "t0000")]
 
 
@@ -371,7 +371,7 @@ def test_ids_that_differ_in_zeros_only_and_items_without_names_are_noted():
     notes = {note.what: note for note in from_tables(plays, items=books).notes}
     (zeros,) = (note for what, note in notes.items() if "leading zeros" in what)
     assert (zeros.count, zeros.example) == (2, "007")
-    assert any(what.startswith("items go by their ids") for what in notes)
+    assert any(what.startswith("items shown by their ids") for what in notes)
 
 
 def test_ratings_in_words_and_stars_are_ratings() -> None:

@@ -51,7 +51,7 @@ def _file(name: str, help: str, metavar: str = "FILE", **more: Any) -> Callable[
     multiple=True,
     metavar="NAME=VALUE",
     help="A setting, such as min_items=3: user_core, item_core, min_rating, min_mentions, "
-    "min_styles, min_items, hub_share, max_related, category_levels, price_bins or leave_out.",
+    "min_items, hub_share or leave_out.",
 )
 @extractor_
 @_file("--mentions", "Features extracted elsewhere: user,item,aspect:opinion:polarity,…")

@@ -33,7 +33,9 @@ __all__ = ["NO_FACTS", "OTHER", "assemble"]
 
 PAIR = ("user", "item")
 
-NO_FACTS = pl.DataFrame(schema={"head": pl.String, "relation": pl.String, "tail": pl.String})
+NO_FACTS = pl.DataFrame(
+    schema=dict.fromkeys(("head", "relation", "tail", "head_type", "tail_type"), pl.String)
+)
 
 
 def assemble(
@@ -260,6 +262,20 @@ def names_in_order(*columns: pl.Series | Sequence[str]) -> list[str]:
     """Every distinct name, in order of first appearance."""
     whole = pl.concat([pl.Series("name", c, dtype=pl.String) for c in columns])
     return whole.drop_nulls().unique(maintain_order=True).to_list()
+
+
+def facts_of(
+    pairs: pl.DataFrame, relation: str, head_type: str, tail_type: str, head: str = "head"
+) -> pl.DataFrame:
+    """Pairs of head and tail as facts of one relation."""
+    kinds = {"head_type": pl.lit(head_type), "tail_type": pl.lit(tail_type)}
+    return pairs.select(pl.col(head).alias("head"), "tail", relation=pl.lit(relation), **kinds)
+
+
+def in_core(interactions: pl.DataFrame, least_user: int, least_item: int) -> pl.Series:
+    """Which rows of a table of interactions are in the core."""
+    users, items = (interactions[c].cast(pl.Categorical).to_physical().to_numpy() for c in PAIR)
+    return pl.Series(core(users, items, least_user, least_item))
 
 
 def core(

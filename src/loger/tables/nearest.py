@@ -14,6 +14,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from loger.data import frames
+from loger.data.assemble import facts_of
 from loger.errors import DataError
 from loger.graph import KnowledgeGraph
 
@@ -176,12 +177,5 @@ def by_texts(facts: pl.DataFrame, graph: KnowledgeGraph) -> pl.DataFrame:
         here, names = relations == relation, np.array(graph.vocabulary.names, dtype=object)
         old = {"head": names[heads[here]].tolist(), "tail": names[tails[here]].tolist()}
         pairs = pl.concat([pl.DataFrame(old), new.select("head", "tail").unique()])
-        near = by_words(pairs, new["head"])
-        out.append(item_facts(near, name))
+        out.append(facts_of(by_words(pairs, new["head"]), name, "item", "item"))
     return pl.concat(out, how="diagonal")
-
-
-def item_facts(pairs: pl.DataFrame, relation: str) -> pl.DataFrame:
-    """Pairs of items as facts of a relation."""
-    kinds = {kind: pl.lit("item") for kind in ("head_type", "tail_type")}
-    return pairs.with_columns(relation=pl.lit(relation), **kinds)

@@ -16,7 +16,7 @@ from pathlib import Path
 import polars as pl
 
 from loger.data import table_files
-from loger.data.assemble import OTHER, assemble, note_unused
+from loger.data.assemble import OTHER, assemble, facts_of, note_unused
 from loger.data.columns import seconds
 from loger.data.dataset import PARTS, Dataset, Note
 
@@ -138,11 +138,5 @@ def _described(path: Path, key: str, known: pl.Series, notes: list[Note]) -> pl.
 
 def _features(table: pl.DataFrame, key: str, kind: str, column: str) -> pl.DataFrame:
     """One fact for each value in a column; an empty cell is a missing value."""
-    values = table.select(pl.col(key).alias("head"), pl.col(column).str.split("|").alias("tail"))
-    return (
-        values.explode("tail")
-        .filter(pl.col("tail") != "")
-        .with_columns(
-            relation=pl.lit(f"has_{column}"), head_type=pl.lit(kind), tail_type=pl.lit(column)
-        )
-    )
+    values = table.select(key, pl.col(column).str.split("|").alias("tail")).explode("tail")
+    return facts_of(values.filter(pl.col("tail") != ""), f"has_{column}", kind, column, key)

@@ -44,7 +44,7 @@ def read(folder: Path, *, min_rating: float | None = None, name: str | None = No
         for file, (relation, tails) in _RELATIONS.items()
         if (path := table_files.find(folder, f"{file}.txt"))
     ]
-    facts = pl.concat(tables_of_facts) if tables_of_facts else NO_FACTS
+    facts = pl.concat([NO_FACTS, *tables_of_facts], how="diagonal")
     for tails in ("related_product", "brand", "category"):
         if path := table_files.find(folder, f"{tails}.txt"):
             names = _read_names(path)["text"]

@@ -30,11 +30,11 @@ from loger.errors import DataError
 
 ENDINGS = (".csv", ".tsv", ".txt", ".parquet")
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
-_PARTS = {
-    "train": ("train", "training"),
-    "validation": ("validation", "valid", "val", "dev"),
-    "test": ("test", "testing"),
-}
+PART_WORDS = {
+    "train": "train", "training": "train", "validation": "validation", "valid": "validation",
+    "val": "validation", "dev": "validation", "test": "test", "testing": "test",
+}  # fmt: skip
+"""What people call the parts of a split."""
 INTERACTIONS = Columns(headers.INTERACTIONS, ("user", "item", "rating", "time"), 2)
 TRIPLES = Columns(headers.TRIPLES, ("head", "relation", "tail"))
 ITEMS = Columns(headers.ITEMS, ("name", "label"), 1)
@@ -222,8 +222,7 @@ def read_interactions(source: Path | Frame, notes: list[Note]) -> pl.DataFrame:
     if "time" in frame.columns:
         frame = seconds(frame, "time", path)
     if "part" in frame.columns:
-        parts = {word: part for part, words in _PARTS.items() for word in words}
-        part = pl.col("part").str.to_lowercase().replace_strict(parts, default=None)
+        part = pl.col("part").str.to_lowercase().replace_strict(PART_WORDS, default=None)
         bad = frame.filter(part.is_null())
         table_files.refuse(
             bad, "is not the name of a part", path, "part", remedy="write train, validation or test"

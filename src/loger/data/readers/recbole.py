@@ -61,7 +61,7 @@ def read(folder: Path, *, min_rating: float | None = None, name: str | None = No
     return assemble(
         name or stem,
         interactions,
-        pl.concat(facts, how="diagonal") if facts else NO_FACTS,
+        pl.concat([NO_FACTS, *facts], how="diagonal"),
         users=names["user"],
         items=pl.concat([names["item"].rename("item"), links["item"]]),
         labels=labels,
