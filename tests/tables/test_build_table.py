@@ -240,7 +240,7 @@ def test_rows_that_cannot_be_used_are_told_or_with_strict_refused(
     told = notes_of(dataset)
     for what in ("no user", "no item", "the rating is not a number"):
         assert told[f"rows of orders.csv left out: {what}"] == 1
-    assert told["rows of orders.csv: no time can be read; taken as the first of their user"] == 1
+    assert told["rows of orders.csv: unreadable time; treated as the user's first"] == 1
     assert dataset.interactions.times is not None
     when = dict(zip("ade", dataset.interactions.times.tolist(), strict=True))
     assert when["d"] == when["a"] < when["e"]  # d has no other: the first of all

@@ -144,12 +144,12 @@ def _kept_interactions(
             note(notes, "held-out pairs that are also in an earlier part, kept there", later, *PAIR)
             again = again.filter(pl.col("part") == pl.col("kept"))
         latest = ", with the latest time" if "time" in interactions.columns else ""
-        what = f"repeated interactions of one user and item merged{latest}"
+        what = f"repeated interactions of the same user and item merged{latest}"
         note(notes, what, again, *PAIR)
     if not len(first):
         why = "; ".join(str(n) for n in notes if n.what.startswith(("rows", "interactions")))
         raise DataError(
-            "no interactions are left to learn from" + (f" ({why})" if why else ""),
+            "there are no interactions left to learn from" + (f" ({why})" if why else ""),
             path=path,
             remedy="check the interactions and min_rating",
         )

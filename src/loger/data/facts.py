@@ -179,8 +179,8 @@ def _coded(work: Numbering) -> Coded:
         if side == "tail":
             guessed = untyped & (kind != UNKNOWN) & numbers[ends[side]]
             work.note(
-                "tails of facts that are mere numbers, taken as the item or user of that number "
-                "(give tail_type to say otherwise)",
+                "facts whose tail is a number, read as the item or user with that number "
+                "(add tail_type if that's wrong)",
                 np.flatnonzero(guessed),
             )
         if OTHER in work.types:
@@ -188,8 +188,8 @@ def _coded(work: Numbering) -> Coded:
         kinds[side] = kind
     if used:
         what = (
-            "names in facts that are both a user and an item, taken as items "
-            "(give head_type and tail_type to say otherwise)"
+            "names in facts that are both a user and an item, read as items "
+            "(add head_type and tail_type if that's wrong)"
         )
         work.notes.append(Note(what, used, min(codes.table["name"].gather(twice))))
     names = pl.DataFrame({"name": work.relations}, schema={"name": pl.String})
@@ -452,7 +452,7 @@ def _check_agrees(first: Relation, ends: tuple[str, str], row: Mapping[str, str 
     """Refuse a fact of a new relation whose types differ from those of the first one."""
     if (first.head_type, first.tail_type) != ends:
         raise _misfit(
-            f"a fact of the new relation leads from {' to '.join(ends)}, and the first one from "
+            f"a fact of the new relation leads from {' to '.join(ends)}, but the first one from "
             f"{first.head_type} to {first.tail_type}",
             row,
             "give each its own relation, or head_type and tail_type",
@@ -482,7 +482,7 @@ def _options(graph: KnowledgeGraph, name: str) -> list[Relation]:
     split = re.compile(re.escape(name) + r"\[.+\]")
     found = [r for r in graph.relations if r.name == name or split.fullmatch(r.name)]
     if any(r.derived for r in found):
-        raise LogerError(f"{name!r} is made from interactions by the fit; it takes no facts")
+        raise LogerError(f"{name!r} comes from interactions, so it can't have facts of its own")
     return found
 
 
@@ -506,7 +506,7 @@ def _relation_of(
     if fits:
         what = f"the relation can lead from {signatures}, so it isn't clear which is meant"
         raise _misfit(what, row, "add head_type and tail_type")
-    what = f"the relation only leads from {signatures}"
+    what = f"the relation leads only from {signatures}"
     raise _misfit(what, row, "use these types, or another relation")
 
 

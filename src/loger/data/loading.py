@@ -10,7 +10,6 @@ from typing import Literal, get_args
 
 from loger.data import saved, table_files
 from loger.data.dataset import Dataset, is_frame
-from loger.data.readers import plain
 from loger.data.readers.plain import ENDINGS
 from loger.engine.files import MANIFEST, kind_of
 from loger.engine.threads import check_not_forked
@@ -62,25 +61,23 @@ def load(
     if path.is_file():
         if format not in (None, "plain") or not set(ENDINGS) & set(path.suffixes):
             raise DataError(
-                "is a file, and only a table of interactions is read on its own",
+                "is a single file, but only a table of interactions can stand alone",
                 path=path,
                 remedy="give its folder",
             )
-        with table_files.errors_naming(path):
-            return plain.read(interactions=path, min_rating=min_rating, name=name)
+        format = "plain"
     chosen = format or _recognised(path)
-    if chosen == "saved":
-        if min_rating is not None:
-            raise DataError(
-                "min_rating cannot be applied to a saved data set",
-                path=path,
-                remedy="apply it when reading the original",
-            )
-        with table_files.errors_naming(path):
-            dataset = saved.read(path)
-        return dataset if name is None else dataset.renamed(name)
-    read: Callable[..., Dataset] = import_module(f"loger.data.readers.{chosen}").read
+    if chosen == "saved" and min_rating is not None:
+        raise DataError(
+            "min_rating cannot be applied to a saved data set",
+            path=path,
+            remedy="apply it when reading the original",
+        )
     with table_files.errors_naming(path):
+        if chosen == "saved":
+            dataset = saved.read(path)
+            return dataset if name is None else dataset.renamed(name)
+        read: Callable[..., Dataset] = import_module(f"loger.data.readers.{chosen}").read
         return read(path, min_rating=min_rating, name=name)
 
 

@@ -143,7 +143,7 @@ def _unpacked(path: Path) -> bytes:
                 raise DataError(
                     f"unpacks to more than {most // 2**20:,} MB, {EXPANSION} times its size",
                     path=path,
-                    remedy="if that is right, unpack it yourself and give the unpacked file",
+                    remedy="if that's right, unpack the file yourself and pass the result",
                 )
             parts.append(part)
     return b"".join(parts)
@@ -170,7 +170,7 @@ def read_text(path: Path) -> str:
             "has a NUL byte: this is not a text file", path=path, line=line, remedy="export as text"
         )
     if not text.strip():
-        raise DataError("is empty", path=path, remedy="every file that is given must have rows")
+        raise DataError("is empty", path=path, remedy="add rows, or leave the file out")
     return text.replace("\r\n", "\n") if "\r" in text else text
 
 
@@ -337,7 +337,7 @@ def _quoted_rows(path: Path, lines: pl.DataFrame, separator: str) -> pl.DataFram
                 at, cells = [], []
     except csv.Error:
         raise DataError(
-            "a quoted cell does not end, or text follows its quotes",
+            "a quoted cell isn't closed, or text follows the closing quote",
             path=path,
             line=int(lines["line"][before]),
             value=texts[before][:80],
@@ -359,10 +359,10 @@ def check_width(path: Path, names: Sequence[str]) -> None:
     """Refuse a table of far more columns than anybody means."""
     if len(names) > MAX_COLUMNS:
         raise DataError(
-            f"has {len(names):,} columns, and {MAX_COLUMNS:,} are read at most",
+            f"has {len(names):,} columns, but loger reads at most {MAX_COLUMNS:,}",
             path=path,
             line=1,
-            remedy="leave out columns that are not needed",
+            remedy="remove columns that you don't need",
         )
 
 
@@ -395,12 +395,12 @@ def read_parquet(path: Path) -> pl.DataFrame:
     marks = pl.read_parquet_metadata(io.BytesIO(read_bytes(path)))
     if MARK in marks:
         raise DataError(
-            "is a table of a saved data set, whose numbers mean nothing without its manifest",
+            "is part of a saved data set and can't be read without its manifest",
             path=path,
             remedy="give the whole folder, with manifest.json and all tables",
         )
     if not len(frame):
-        raise DataError("has no rows", path=path, remedy="every file that is given must have rows")
+        raise DataError("has no rows", path=path, remedy="add rows, or leave the file out")
     return frame.rename({"line": "line_"}, strict=False).with_row_index("line", offset=1)
 
 

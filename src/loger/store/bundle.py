@@ -167,7 +167,7 @@ def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object of JSON in which no key is there twice."""
     out = dict(pairs)
     if len(out) != len(pairs):
-        raise ValueError("a name is there twice")
+        raise ValueError("a name appears twice")
     return out
 
 
@@ -266,8 +266,8 @@ def _relation(
     known = recency is None or (type(recency) in (int, float) and 0 <= recency <= MAX_RECENCY)
     if type(derived) is not bool or not known:
         raise LogerError(
-            f"{name} is derived or not, and fades or not, got {derived!r}, {recency!r}"
+            f"{name} should be derived or not, and fade or not, got {derived!r}, {recency!r}"
         )
     if window is not None and (type(window) is not int or window < 1):
-        raise LogerError(f"the window of {name} is a number of places, got {window!r}")
+        raise LogerError(f"the window of {name} should be a number of places, got {window!r}")
     return Relation(name, head_type, tail_type, derived, recency, window)

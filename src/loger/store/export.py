@@ -229,7 +229,7 @@ def _begin(folder: Path, plan: dict[str, Any]) -> None:
     if found != plan:
         other = [key for key in plan if not isinstance(found, dict) or found.get(key) != plan[key]]
         raise DataError(
-            f"holds lists with another {' and '.join(other)}",
+            f"contains recommendations with another {' and '.join(other)}",
             path=folder,
             remedy="give a new folder, or delete this one",
         )

@@ -109,12 +109,12 @@ class Work:
     def note_missing(self, column: str, values: pl.Series) -> None:
         """Note cells that say that nothing is known: they are not facts that items share."""
         words = values.filter(stands_for_nothing(values))
-        self.note(f"{column}: words for a missing value, read as empty", words)
+        self.note(f"{column}: words such as N/A, read as a missing value", words)
 
     def note_strangers(self, kind: str, named: pl.Series, known: Iterable[str], where: str) -> None:
         """Note items (users) of the interactions that their table lacks: they may be misspelt."""
         strange = named.filter(~named.is_in(list(known))).unique(maintain_order=True)
-        self.note(f"{kind}s of the interactions are {where}: taken as new, without facts", strange)
+        self.note(f"{kind}s of the interactions are {where}, so they have no facts", strange)
 
 
 def add_entities(work: Work, entities: EntityTable, table: pl.DataFrame, kind: str) -> None:
@@ -312,7 +312,7 @@ def _mined(work: Work, texts: pl.DataFrame) -> pl.DataFrame:
     """The features that texts mention, in place of the texts."""
     features = [sorted({feature(*m) for m in work.extractor(text)}) for text in texts["tail"]]
     if len(texts) and not any(features):
-        what = "texts in which nothing is said that is understood (English reviews are)"
+        what = "texts in which loger found no opinion (it understands English reviews)"
         work.note(what, texts, "tail")
     lists = pl.Series("tail", features, dtype=pl.List(pl.String))
     out = texts.with_columns(lists).filter(pl.col("tail").list.len() > 0).explode("tail")

@@ -166,14 +166,12 @@ def _not_found(
     where = ""
     if table is not None:
         file = f"the {what}s" if table_path is None else table_path.name
-        where = (
-            f" by an id that {file} has, too: no column of {file} ({', '.join(columns_of(table))})"
-        )
-        where += f" has the ids of one of {', '.join(free)}"
+        where = f" with ids that {file} has: no column of {file} ({', '.join(columns_of(table))})"
+        where += f" shares its ids with one of {', '.join(free)}"
     return DataError(
-        f"no column was found that names the {what}{where or '; there are ' + ', '.join(free)}",
+        f"found no column that names the {what}{where or '; the columns are ' + ', '.join(free)}",
         path=path,
-        remedy=f"say which: --{what}-column NAME, or {what}='COLUMN' in Python",
+        remedy=f"name it: --{what}-column NAME, or {what}='COLUMN' in Python",
     )
 
 
@@ -194,9 +192,9 @@ def _mismatch(
     )  # fmt: skip
     here, there = _alike(cells(interactions[pair.column]), cells(table[pair.id]))
     return DataError(
-        f"{pair.share:.0%} of {ours} occur in {theirs}, e.g. {here!r} against {there!r}",
+        f"{pair.share:.0%} of the ids in {ours} are in {theirs}; compare {here!r} with {there!r}",
         path=path,
-        remedy=f"write the ids alike in both, or say which column it is: --{what}-column NAME, "
+        remedy=f"write the ids the same way in both, or name the column: --{what}-column NAME, "
         f"or {what}='COLUMN' in Python",
     )
 

@@ -133,11 +133,11 @@ def _numbers(table: pl.DataFrame, path: Path | str | None) -> NDArray[np.float32
     if not good.all() or not n:
         at = int((~good).arg_max() or 0)
         raise DataError(
-            "a vector should be an id and as many numbers as in every other row",
+            "each row should have an id and the same number of numbers",
             path=path,
             line=int(table["line"][at]),
             value=str(table.drop("line").row(at))[:80],
-            remedy="write a number in each column, or one list of numbers, and leave out items "
+            remedy="put one number in each column, or all in one list, and leave out items "
             "without a vector",
         )
     return lists.explode().to_numpy().reshape(-1, n).astype(np.float32)

@@ -222,7 +222,7 @@ def _near(
             table, items, [*ids, mapping.interactions.item], new, work.widths.get("item", 0)
         )
         if n < len(items):
-            what = f"{relation}: items without a vector, near to nothing"
+            what = f"{relation}: items without a vector, so none is near them"
             work.notes.append(Note(what, len(items) - n))
         out.append(facts_of(near, relation, "item", "item"))
     return out
@@ -361,7 +361,7 @@ def _check_target(table: pl.DataFrame, names: InteractionTable) -> None:
     found = cells(table[names.behaviour]).drop_nulls().unique().sort().to_list()
     if names.target not in found:
         raise DataError(
-            f"no row of column {names.behaviour!r} has the target {names.target!r}",
+            f"no row of column {names.behaviour!r} says {names.target!r}, the target",
             path=names.file or None,
             remedy=f"write target = one of {', '.join(found[:10])}",
         )
@@ -381,7 +381,7 @@ def _by_target(work: Work, table: pl.DataFrame) -> pl.DataFrame:
     others, kinds = table.filter(~counts), did.filter(~counts)
     if len(others):
         what = (
-            f"rows that aren't interactions but facts about what users did: column "
+            f"rows read as facts about what users did, not as interactions, because column "
             f"{names.behaviour} isn't {names.target!r} (target = … in the mapping)"
         )
         work.notes.append(Note(what, len(others), ", ".join(kinds.unique(maintain_order=True)[:5])))
@@ -453,7 +453,7 @@ def _times(work: Work, table: pl.DataFrame) -> pl.Series:
     read = moments(table[names.time], names.date_order)
     work.date_order = read.order
     if len(read.ways) > 1:
-        what = "ways in which times are written, all of them read"
+        what = "date formats in the time column, all understood"
         work.notes.append(Note(what, len(read.ways), ", ".join(read.ways)))
     known = as_numbers(table[names.time]).drop_nulls()
     first = read.seconds.drop_nulls()[:1].to_list()
@@ -463,8 +463,8 @@ def _times(work: Work, table: pl.DataFrame) -> pl.Series:
     if read.mixed:
         n, example = read.mixed
         what = (
-            f"times that are dates only with the other order than {read.order}: the column has "
-            "both, so days up to 12 may be taken for months; write all of them alike"
+            f"dates that can't be read with the {read.order}, though others need it: the column "
+            "mixes both orders, so some days and months may be swapped; write all dates alike"
         )
         work.notes.append(Note(what, n, example))
     if read.guessed:
@@ -484,7 +484,7 @@ def _with_first_times(work: Work, interactions: pl.DataFrame, table: pl.DataFram
         what, remedy = "no time can be read", 'write dates such as 2024-05-31, or time = ""'
         path, value = names.file or None, table[names.time].drop_nulls()[:1].to_list()
         raise DataError(what, path=path, value=value, remedy=remedy)
-    what = "no time can be read; taken as the first of their user"
+    what = "unreadable time; treated as the user's first"
     work.usable(table, known, what, names.time, names.file, kept=True)
     first = pl.col("time").min()
     return interactions.with_columns(pl.coalesce("time", first.over("user"), first).alias("time"))
@@ -498,7 +498,7 @@ def _note_low_ratings(work: Work, interactions: pl.DataFrame) -> None:
         return
     below = interactions.filter(pl.col("rating") < (low + high) / 2)
     bar = f"{(low + high) / 2 + (high - low) / 4:g}"
-    what = f"low ratings that count like high ones (min_rating = {bar} leaves them out)"
+    what = f"low ratings that count like high ones (min_rating = {bar} makes them dislikes)"
     if len(below) >= 0.05 * len(interactions):
         work.note(what, below["rating"])
 
@@ -637,8 +637,8 @@ def _taken(work: Work, table: pl.DataFrame, floor: float | None) -> pl.DataFrame
     missing = [c for c in (names.rating, names.behaviour) if c and c not in table.columns]
     if missing:
         raise DataError(
-            f"there is no column {missing[0]!r}, which the model was built with",
-            remedy="add it; its values may be empty only where the row may be left out",
+            f"column {missing[0]!r} is missing, which the model was built with",
+            remedy="add it; rows without a value are left out",
         )
     time = names.time if names.time in table.columns else ""
     plain_rows = replace(names, part="", time=time, columns=())

@@ -131,7 +131,7 @@ def _described(path: Path, key: str, known: pl.Series, notes: list[Note]) -> pl.
             frame, f"has no column {missing[0]}", path, f"needs {', '.join(need)}"
         )
     is_known = pl.col(key).is_in(known.implode())
-    what = f"rows of {path.name} about unknown {key}s not read"
+    what = f"rows of {path.name} about unknown {key}s ignored"
     table_files.note(notes, what, frame.filter(~is_known), key)
     return frame.filter(is_known)
 

@@ -146,7 +146,7 @@ def _numbers(prefix: str, path: Path, used: pl.Series) -> pl.Series:
     last = int(used.max() or 0)  # type: ignore[arg-type]
     if last > 1_000 + 10 * used.n_unique():
         raise DataError(
-            f"a number of {used.name} is far beyond the {used.n_unique()} that are used",
+            f"a number of {used.name} is far larger than the {used.n_unique()} numbers in use",
             path=path,
             value=last,
             remedy="number from 0 without gaps, or give names in a list file",

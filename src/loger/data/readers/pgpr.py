@@ -53,7 +53,7 @@ def read(folder: Path, *, min_rating: float | None = None, name: str | None = No
     unread = sorted(
         p.name for p in folder.glob("*_p_*.txt*") if p.name.split(".")[0] not in _RELATIONS
     )
-    table_files.note(notes, "files of unknown relations, not read", unread)
+    table_files.note(notes, "files of unknown relations, ignored", unread)
     return assemble(
         name or folder.resolve().name,
         pl.concat(interactions),

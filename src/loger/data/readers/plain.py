@@ -54,34 +54,17 @@ class Frame(NamedTuple):
         return None if source is None else cls(Path(name), polars_frame(source, name))
 
 
-def read(
-    folder: Path | None = None,
-    *,
-    interactions: Path | str | None = None,
-    triples: Path | str | None = None,
-    items: Path | str | None = None,
-    users: Path | str | None = None,
-    interaction: str = "interacted",
-    min_rating: float | None = None,
-    name: str | None = None,
-) -> Dataset:
-    """The data set of a folder, or of the files that are named."""
-
-    def place(named: Path | str | None, *stems: str) -> Path | None:
-        if named is not None or folder is None:
-            return None if named is None else Path(named)
-        return locate(folder, *stems)
-
-    path = needed(place(interactions, "interactions"), folder)
-    return _dataset(
-        path,
-        place(triples, "triples", "kg"),
-        place(items, "items"),
-        place(users, "users"),
-        interaction=interaction,
-        min_rating=min_rating,
-        name=name or (folder or path.parent).resolve().name,
-    )
+def read(path: Path, *, min_rating: float | None = None, name: str | None = None) -> Dataset:
+    """The data set of a folder, or of a single table of interactions."""
+    folder = path.parent if path.is_file() else path
+    if path.is_file():
+        tables: list[Path | None] = [path, None, None, None]
+    else:
+        stems = (("interactions",), ("triples", "kg"), ("items",), ("users",))
+        tables = [locate(folder, *names) for names in stems]
+    interactions = needed(tables[0], folder)
+    name = name or folder.resolve().name
+    return _dataset(interactions, *tables[1:], min_rating=min_rating, name=name)
 
 
 def from_frames(
@@ -124,9 +107,9 @@ def _dataset(
     items: Path | Frame | None,
     users: Path | Frame | None,
     *,
-    interaction: str,
     min_rating: float | None,
     name: str,
+    interaction: str = "interacted",
 ) -> Dataset:
     notes = list[Note]()
     table = read_interactions(interactions, notes)
@@ -175,14 +158,14 @@ def _refuse_facts_in_columns(
     without the only facts there are is not what anybody wants."""
     path, columns = next(iter(lost.items()))
     if isinstance(interactions, Frame):
-        remedy = "loger.from_tables(interactions, items=…, users=…) makes facts of columns"
+        remedy = "loger.from_tables(interactions, items=…, users=…) turns columns into facts"
     else:
         given = (("interactions", interactions), ("items", items), ("users", users))
         options = [f"--{n} {quote(str(_path(f)))}" for n, f in given if f is not None]
         out = f"-o {quote(interactions.parent.resolve().name + '.loger')}"
-        remedy = f"this makes facts of columns: loger data build table {' '.join(options)} {out}"
+        remedy = f"turn columns into facts: loger data build table {' '.join(options)} {out}"
     raise DataError(
-        f"has columns that would not be read ({', '.join(columns)}), and there are no triples",
+        f"has columns that would be ignored ({', '.join(columns)}), and there are no triples",
         path=path,
         remedy=f"{remedy}; or leave the columns out",
     )
@@ -282,7 +265,7 @@ def read_columns(
                 "`loger data build table` map them",
             )
     unread = [c for c in names if c not in chosen.values()]
-    table_files.note(notes, f"columns of {path.name} that are not read", unread)
+    table_files.note(notes, f"columns of {path.name} that are ignored", unread)
     if unread and lost is not None:
         lost[path] = unread
     frame = frame.select("line", *(pl.col(theirs).alias(ours) for ours, theirs in chosen.items()))

@@ -100,7 +100,7 @@ def _read_interactions(folder: Path, stem: str, notes: list[Note]) -> tuple[pl.D
     }
     whole = table_files.find(folder, f"{stem}.inter")
     redundant = [whole.name] if whole and split else []
-    table_files.note(notes, "files not read, as the split files say the same", redundant)
+    table_files.note(notes, "files ignored because the split files say the same", redundant)
     frames = []
     for path in split or [table_files.need(folder, f"{stem}.inter")]:
         frame, types = _read_atomic(path)
@@ -109,7 +109,7 @@ def _read_interactions(folder: Path, stem: str, notes: list[Note]) -> tuple[pl.D
         columns = {"user": user, "item": item}
         columns |= {o: t for o, t in OPTIONAL.items() if t in types}
         unread = [c for c in types if c not in columns.values()]
-        table_files.note(notes, f"columns of {path.name} that are not read", unread)
+        table_files.note(notes, f"columns of {path.name} that are ignored", unread)
         frame = frame.select("line", *(pl.col(t).alias(o) for o, t in columns.items()))
         frame = table_files.filled(frame, ["user", "item"], path)
         for column in ("rating", "strength"):
@@ -136,7 +136,7 @@ def _two_tokens(path: Path, tokens: list[str]) -> tuple[str, str]:
         return "user_id", "item_id"
     if len(tokens) < 2:
         raise DataError(
-            "needs a user and an item column of type token",
+            "needs a column of users and one of items, both of type token",
             path=path,
             line=1,
             value=tokens,
@@ -197,7 +197,7 @@ def _read_features(
                 words = pl.col("tail").str.extract_all(r"\S+")
                 filled = filled.with_columns(words).explode("tail")
             facts.append(filled.with_columns(relation=pl.lit(column), tail_type=pl.lit(column)))
-    table_files.note(notes, f"columns of {path.name} that are not read", unread)
+    table_files.note(notes, f"columns of {path.name} that are ignored", unread)
     table = pl.concat(facts) if facts else NO_FACTS
     table = table.with_columns(head_type=pl.lit(kind), file=pl.lit(path.name))
     return table, frame[key], labels

@@ -71,7 +71,7 @@ def read_mentions(path: Path, interactions: pl.DataFrame, notes: list[Note]) -> 
         for k, column in enumerate(("user", "item"))
     ]
     short = heads[0].filter(~pl.col("line").is_in(heads[1]["line"].implode()))
-    what, remedy = "should be user,item,aspect:opinion:polarity,…", "complete or remove the line"
+    what, remedy = "should be user,item,aspect:opinion:polarity,…", "complete the line or remove it"
     table_files.refuse(short, what, path, "user", remedy=remedy)
     pairs = heads[0].join(heads[1], on="line", maintain_order="left")
     rows = interactions.select("user", "item").with_row_index("source")

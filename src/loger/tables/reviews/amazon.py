@@ -159,8 +159,8 @@ def _interactions(review_parts: Parts, config: AmazonConfig, notes: list[Note]) 
     interactions = interactions.filter(stay)
     if not len(interactions):
         raise DataError(
-            f"no reviews are left: no users have {config.user_core} items or more while those "
-            f"items have {config.item_core} users or more",
+            f"no reviews are left: no user has at least {config.user_core} items while those "
+            f"items have at least {config.item_core} users",
             path=review_parts.path,
             remedy="lower these limits: --set user_core=2 --set item_core=2",
         )
@@ -179,7 +179,12 @@ def _with_parts(interactions: pl.DataFrame, path: Path, notes: list[Note]) -> pl
     parted = parted.select("user", "item", "part").unique(["user", "item"], maintain_order=True)
     joined = interactions.join(parted, on=["user", "item"], how="left", maintain_order="left")
     without = joined.filter(pl.col("part").is_null())
-    note(notes, f"reviews that {path.name} gives no part left out", without, *PAIR)
+    note(
+        notes,
+        f"reviews left out because {path.name} doesn't say which part they are in",
+        without,
+        *PAIR,
+    )
     strange = parted.join(interactions, on=["user", "item"], how="anti", maintain_order="left")
     note(notes, f"pairs in {path.name} without a review left out", strange, *PAIR)
     return joined.drop_nulls("part")

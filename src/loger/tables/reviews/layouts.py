@@ -102,7 +102,7 @@ def review(fields: dict[str, Any]) -> Review:
     time = _number(fields.get("unixReviewTime" if old else "timestamp"), "no time")
     time = time if old else time // 1000
     if abs(time) > _LATEST:
-        raise BrokenLineError("no time that can be")
+        raise BrokenLineError("an impossible time")
     parts = (fields.get("summary" if old else "title"), fields.get("reviewText" if old else "text"))
     text = " .\n ".join(part for part in parts if isinstance(part, str) and part)
     styles = _styles(fields.get("style")) if old else {}
