@@ -12,7 +12,6 @@ import pytest
 
 from loger.data import Dataset, frames
 from loger.errors import DataError
-from loger.tables import mapping
 from loger.tables.mapping import Column, EntityTable, InteractionTable, TableMapping
 from loger.tables.propose import propose
 from loger.tables.table import build
@@ -170,9 +169,9 @@ def test_a_mapping_is_the_same_after_writing_and_reading(
     proposed: TableMapping, tmp_path: Path
 ) -> None:
     path = tmp_path / "shop.toml"
-    mapping.write(proposed, path)
+    proposed.save(path)
     bare = [replace(c, why="") for _, c in proposed.columns()]
-    back = mapping.read(path)
+    back = TableMapping.load(path)
     assert [c for _, c in back.columns()] == bare
     assert back.interactions.user == "customer_id"
     assert (back.name, back.hub_share) == (proposed.name, proposed.hub_share)
@@ -184,13 +183,13 @@ def test_what_is_edited_in_the_file_is_what_is_built(
     proposed: TableMapping, tmp_path: Path, facts_of: Names
 ) -> None:
     path = tmp_path / "shop.toml"
-    mapping.write(proposed, path)
+    proposed.save(path)
     text = path.read_text().replace('relation = "has_grape"', 'relation = "made_of"')
     text = text.replace(
         'column = "country"\ntake = "entity"', 'column = "country"\ntake = "leave out"'
     )
     path.write_text(text)
-    facts = facts_of(build(mapping.read(path)))
+    facts = facts_of(build(TableMapping.load(path)))
     assert ("W00", "made_of", "Merlot") in facts
     assert not any(r in ("has_grape", "has_country") for _, r, _ in facts)
 
@@ -212,12 +211,12 @@ def test_mistakes_in_the_file_are_errors_that_say_where(
     proposed: TableMapping, tmp_path: Path, edit: tuple[str, str], error: type, match: str
 ) -> None:
     path = tmp_path / "shop.toml"
-    mapping.write(proposed, path)
+    proposed.save(path)
     text = path.read_text()
     assert edit[0] in text
     path.write_text(text.replace(*edit))
     with pytest.raises(error, match=match):
-        build(mapping.read(path))
+        build(TableMapping.load(path))
 
 
 BAD = """user,item,rating,when

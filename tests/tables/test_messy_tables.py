@@ -13,7 +13,6 @@ import pytest
 from loger.data import frames
 from loger.errors import DataError
 from loger.rules.wording import plural
-from loger.tables import mapping
 from loger.tables.mapping import Column, EntityTable, InteractionTable, TableMapping
 from loger.tables.propose import propose
 from loger.tables.table import from_tables
@@ -300,7 +299,9 @@ def test_every_key_of_the_file_is_explained_where_it_is(tmp_path: Path) -> None:
         key = line.removeprefix("# ").split(" = ")[0]
         if " = " in line and "#" not in line:
             assert any(part.split()[1] == key for part in head), line
-    assert TableMapping.load(path) == mapping.read(path)
+    assert [c.column for _, c in TableMapping.load(path).columns()] == [
+        c.column for _, c in whole.columns()
+    ]
     for key in ("rating", "time", "part", "label", "file", "min_rating", "hub_share"):
         assert any(f"{key} = " in line and line.count("#") for line in lines), key
 

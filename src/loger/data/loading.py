@@ -1,4 +1,4 @@
-"""Reading data sets in the formats people have, by the names of their files."""
+"""``load`` reads a data set and recognises its format by the names of its files."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def load(
     min_rating: float | None = None,
     name: str | None = None,
 ) -> Dataset:
-    """The data set in a folder, or in one table of interactions.
+    """Read the data set in a folder, or in a single table of interactions.
 
-    The format is recognised by the names of the files; ``format`` names it where a folder
-    fits several. ``min_rating`` keeps only interactions with at least this rating. Corrections
-    are listed in ``Dataset.notes``.
+    loger recognises the format by the names of the files; pass ``format`` if a folder fits
+    several. Interactions rated below ``min_rating`` become dislikes. ``name`` is the name of the
+    data set, by default that of the folder. ``Dataset.notes`` lists what was repaired or left out.
     """
     if not isinstance(path, str | PathLike):
         frames = "a frame is read by loger.data.from_frames(interactions, triples)"
@@ -110,8 +110,8 @@ def _recognised(folder: Path) -> Format:
 
 
 def _is_saved(folder: Path) -> bool:
-    """Whether loger wrote a folder, or a part of it: tables of numbers whose manifest is gone
-    must not be taken for the plain format."""
+    """Whether loger wrote a folder: without its manifest, its tables of numbers would pass for the
+    plain format."""
     beside = any((folder / f"{name}.parquet").is_file() for name in saved.TABLES[:-1])
     return kind_of(folder) is not None or (beside and (folder / "interactions.parquet").is_file())
 

@@ -32,17 +32,11 @@ MODEL = Kind("loger", "model bundle", 4, "fit again with this version")
 """What ``LOGER.save`` writes; docs/reference/bundles.md lists the formats each version reads."""
 
 _TYPES = {
-    "F64": np.float64,
-    "F32": np.float32,
-    "I64": np.int64,
-    "I32": np.int32,
-    "I16": np.int16,
-    "I8": np.int8,
-    "U64": np.uint64,
-    "U32": np.uint32,
-    "U16": np.uint16,
-    "U8": np.uint8,
+    f"{kind}{8 * size}": np.dtype(f"{kind.lower()}{size}")
+    for kind, sizes in (("F", (4, 8)), ("I", (1, 2, 4, 8)), ("U", (1, 2, 4, 8)))
+    for size in sizes
 }
+"""Types of arrays by the names that safetensors has for them."""
 _MAX_HEADER = 10_000_000
 """Bytes of the header of a safetensors file."""
 
@@ -176,9 +170,9 @@ def _placed(entry: Mapping[str, Any]) -> tuple[np.dtype[Any], tuple[int, ...], i
     dtype, shape, (low, high) = _TYPES[entry["dtype"]], tuple(entry["shape"]), entry["data_offsets"]
     if not all(type(x) is int and x >= 0 for x in (*shape, low, high)) or len(shape) > 4:
         raise ValueError(f"shape {shape} at {low} … {high}")
-    if math.prod(shape) * np.dtype(dtype).itemsize != high - low:
+    if math.prod(shape) * dtype.itemsize != high - low:
         raise ValueError(f"shape {shape} does not fill {low} … {high}")
-    return np.dtype(dtype), shape, low, high
+    return dtype, shape, low, high
 
 
 def _not_arrays(path: Path, why: str) -> DataError:

@@ -238,12 +238,39 @@ class TableMapping:
     def save(self, path: Path | str) -> None:
         """Write the mapping as a TOML file, which ``load``, ``loger.from_tables`` and
         ``loger data build table --mapping`` read."""
-        write(self, Path(path))
+        write_text(Path(path), self.toml(Path(path)))
+
+    def toml(self, path: Path) -> str:
+        """The mapping as TOML; files are named as seen from the folder of the path."""
+        lines = [_HEADER.replace("THIS_FILE", path.name), *_settings(self)]
+        for table in _TABLES:
+            part = getattr(self, table)
+            if part is None:
+                continue
+            lines.append(f"\n[{table}]")
+            lines += _settings(replace(part, file=_seen_from(path.parent, part.file)))
+            for column in part.columns:
+                lines.append(f"\n[[{table}.columns]]" + (f"  # {column.why}" if column.why else ""))
+                usual = asdict(Column(column.column, "leave out"))
+                lines += [
+                    f"{k} = {json.dumps(v, ensure_ascii=False)}"
+                    for k, v in asdict(column).items()
+                    if k in ("column", "take") or (k != "why" and v != usual[k])
+                ]
+        if self.vectors:
+            lines.append("\n[vectors]  # relation = file: an id and a vector for each item")
+        for name, file in self.vectors.items():
+            lines.append(f"{json.dumps(name)} = {json.dumps(_seen_from(path.parent, file))}")
+        return "\n".join(lines) + "\n"
 
     @staticmethod
     def load(path: Path | str) -> TableMapping:
-        """The mapping of a TOML file."""
-        return read(Path(path))
+        """The mapping of a TOML file; an error says where the mistake is."""
+        tables = read_toml(path)
+        if "interactions" not in tables:
+            remedy = "say which table has users and items"
+            raise DataError("has no [interactions]", path=path, remedy=remedy)
+        return _parsed(tables, Path(path))
 
     def plain(self) -> dict[str, Any]:
         """The mapping as plain values, without the places of files: what a bundle keeps."""
@@ -276,37 +303,6 @@ class TableMapping:
         )
 
 
-def write(mapping: TableMapping, path: Path) -> None:
-    """Write a mapping as TOML."""
-    write_text(path, toml_of(mapping, path))
-
-
-def toml_of(mapping: TableMapping, path: Path) -> str:
-    """A mapping as TOML; files are named as seen from the folder of the path."""
-    lines = [_HEADER.replace("THIS_FILE", path.name)]
-    lines += _settings(mapping)
-    for table in _TABLES:
-        part = getattr(mapping, table)
-        if part is None:
-            continue
-        lines.append(f"\n[{table}]")
-        lines += _settings(replace(part, file=_seen_from(path.parent, part.file)))
-        for column in part.columns:
-            lines.append(f"\n[[{table}.columns]]" + (f"  # {column.why}" if column.why else ""))
-            given = {k: v for k, v in asdict(column).items() if k != "why"}
-            usual = asdict(Column(column.column, "leave out"))
-            lines += [
-                f"{k} = {json.dumps(v, ensure_ascii=False)}"
-                for k, v in given.items()
-                if k in ("column", "take") or v != usual[k]
-            ]
-    if mapping.vectors:
-        lines.append("\n[vectors]  # relation = file: an id and a vector for each item")
-    for name, file in mapping.vectors.items():
-        lines.append(f"{json.dumps(name)} = {json.dumps(_seen_from(path.parent, file))}")
-    return "\n".join(lines) + "\n"
-
-
 def _settings(part: Any) -> Iterator[str]:
     """Lines of all settings with what they mean, those without a value as comments."""
     for setting in fields(part):
@@ -321,16 +317,6 @@ def _settings(part: Any) -> Iterator[str]:
 def _seen_from(folder: Path, file: str) -> str:
     """A file as a mapping in a folder names it."""
     return Path(os.path.relpath(file, folder)).as_posix() if file else ""
-
-
-def read(path: Path) -> TableMapping:
-    """The mapping of a TOML file; an error says where the mistake is."""
-    tables = read_toml(path)
-    if "interactions" not in tables:
-        raise DataError(
-            "has no [interactions]", path=path, remedy="say which table has users and items"
-        )
-    return _parsed(tables, path)
 
 
 _TABLES: Mapping[str, Any] = {

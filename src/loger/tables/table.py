@@ -1,6 +1,6 @@
 """From the tables of any shop to a data set: interactions, items, and optionally users.
 
-``propose`` guesses what each column becomes, ``mapping.write`` puts that into a TOML file to edit,
+``propose`` guesses what each column becomes, ``TableMapping.save`` writes that to a file to edit,
 ``build`` follows it.
 
 ``read_changes`` reads what came after a fit. A bundle keeps the mapping of its tables, and a table
@@ -56,18 +56,19 @@ def from_tables(
     strict: bool = False,
     name: str = "tables",
 ) -> Dataset:
-    """The data set of a shop's own tables: paths, or frames of polars or pandas.
+    """Build a data set from a shop's own tables: paths, or frames of polars or pandas.
 
-    What each column becomes is guessed, as by ``loger data build table``, and is in the data
-    set's ``mapping``: print it, change it (``mapping.with_column("genre", take="list")``), give
-    it back as ``mapping``, or ``save`` it for ``loger data build table --mapping`` and for later,
-    when its path can be given as well. ``user``, ``item`` and ``time`` say which columns of the
-    interactions these are, where the guess would fail.
+    loger guesses what each column becomes, like ``loger data build table``. The guess is the data
+    set's ``mapping``: print it, change it (``mapping.with_column("genre", take="list")``) and pass
+    it back as ``mapping``. Or ``save`` it, and pass its path here or to ``loger data build table
+    --mapping``. ``user``, ``item`` and ``time`` name columns of the interactions, for when the
+    guess is wrong.
 
-    ``vectors`` are tables with a vector for each item (id, then numbers or one list) by the name
-    of a relation, such as looks_like: each item gets it to those whose vectors are nearest.
-    ``unknown_items`` says what becomes of items of the interactions that ``items`` doesn't list:
-    "keep", which is the default, or "drop".
+    ``vectors`` maps the name of a relation, such as looks_like, to a table with a vector for each
+    item (its id, then numbers or one list): the relation links each item to those with the nearest
+    vectors. ``unknown_items`` says whether to "keep" (the default) or "drop" items that ``items``
+    doesn't list. With ``strict``, rows that can't be used are errors. ``name`` is the name of the
+    data set.
     """
     check_not_forked("reading tables")
     if isinstance(mapping, str | Path):
@@ -97,12 +98,11 @@ def build(
     extractor: Extractor = mentions,
     strict: bool = False,
 ) -> Dataset:
-    """The data set that a mapping makes of tables: those given (paths, or frames of polars or
-    pandas), else the files that the mapping names.
+    """Build a data set as a mapping says, from the given tables (paths, or frames of polars or
+    pandas) or from the files that the mapping names.
 
-    Rows without a user or an item, and with ratings or times that are none, are left out and
-    noted; with ``strict`` they are errors. Facts from a row of the interactions have this
-    row as their source.
+    Rows that lack a user or an item, or whose rating can't be read, are left out and noted; with
+    ``strict`` they are errors. Facts from a row of the interactions have this row as their source.
     """
     given = zip(TABLES, (interactions, items, users), strict=True)
     tables = [_table(getattr(mapping, what), table, what) for what, table in given]

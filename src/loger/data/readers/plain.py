@@ -77,14 +77,14 @@ def from_frames(
     min_rating: float | None = None,
     name: str = "frames",
 ) -> Dataset:
-    """The data set of frames of polars or pandas: the tables of the plain format, with the same
-    names of columns, checks and notes.
+    """Read a data set from frames of polars or pandas: the tables of the plain format, with the
+    same column names, checks and notes.
 
     ``interactions`` has user, item and optionally rating, strength (a quantity, seconds) or count
     (plays), time, part; ``triples`` has head, relation, tail and optionally head_type, tail_type;
     ``items`` and ``users`` have id and optionally label. Messages count rows from 1.
-    ``min_rating`` keeps only interactions with at least this rating; ``interaction`` is the name
-    of the relation that they become.
+    Interactions rated below ``min_rating`` become dislikes; ``interaction`` is the name of the
+    relation that the others become.
     """
     check_not_forked("reading frames")
     table = Frame.of(interactions, "interactions")
@@ -136,8 +136,7 @@ def _dataset(
 
 
 def _integers(source: Path | Frame) -> list[str]:
-    """Which of user and item have integers for ids. Text files say nothing about types: there
-    everything counts that looks like one."""
+    """Which of user and item have integers as ids. Text files have no types, so there both may."""
     if isinstance(source, Frame):
         schema = source.table.schema
     elif source.name.endswith(".parquet"):
@@ -154,8 +153,8 @@ def _refuse_facts_in_columns(
     users: Path | Frame | None,
     lost: Mapping[Path, Sequence[str]],
 ) -> None:
-    """Say that columns hold facts that this format has no place for, and what reads them: to fit
-    without the only facts there are is not what anybody wants."""
+    """Refuse columns that contain facts when there are no triples, and say what reads them: nobody
+    wants to fit without the only facts there are."""
     path, columns = next(iter(lost.items()))
     if isinstance(interactions, Frame):
         remedy = "loger.from_tables(interactions, items=…, users=…) turns columns into facts"
