@@ -448,7 +448,7 @@ def test_interactions_without_times_are_later_than_all_the_model_knows(model):
         ({"facts": [("a", "purchase", "b")]}, "the name of the interaction itself"),
         (
             {"facts": [{"head": "a", "relation": "has_brand", "tail": "b", "tail_type": "item"}]},
-            "leads from item to brand",
+            "leads only from item to brand",
         ),
         ({"facts": [("a", "has_brand")]}, "no column tail"),
     ],

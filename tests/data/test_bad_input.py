@@ -211,7 +211,7 @@ REFUSED = {
     "text after a quoted cell": (
         table('ann,"i1"x\n'),
         "interactions.csv:1",
-        ["text follows its quotes", '""'],
+        ["text follows the closing quote", '""'],
     ),
     "fact with the interaction's own name": (
         table("i1,has_brand,Acme\nann,interacted,i2\n", "triples.csv"),
@@ -266,7 +266,7 @@ REFUSED = {
     "RecBole without an item column": (
         {"x.inter": "user_id:token\trating:float\nu\t1\n"},
         "x.inter:1",
-        ["item column", "user_id", "item_id:token"],
+        ["one of items", "user_id", "item_id:token"],
     ),
     "RecBole item linked twice": (
         {"x.inter": INTER, "x.link": LINK + "1\tm.2\n", "x.kg": "a:token\nb\n"},
@@ -361,7 +361,7 @@ REFUSED = {
     "KGAT item far beyond the others": (
         KGAT | {"test.txt": "1 2000000000\n"},
         "shop",
-        ["item is far beyond", "2000000000", "without gaps"],
+        ["item is far larger", "2000000000", "without gaps"],
     ),
     "KGAT list with a gap": (
         KGAT | {"user_list.txt": "org_id remap_id\nann 0\nbob 5\n"},

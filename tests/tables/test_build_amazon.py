@@ -275,7 +275,7 @@ def test_compression_is_known_by_the_bytes_not_by_the_name(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("reviews", "match"),
     [
-        ([{"asin": "a", "title": "a product"}], "right way round"),
+        ([{"asin": "a", "title": "a product"}], "aren't swapped"),
         ([said("u", "i")], "--set user_core=2"),
     ],
 )

@@ -51,7 +51,9 @@ def test_a_duplicated_row_of_the_items_is_noted_and_the_first_taken() -> None:
         assert dataset.n_items == N_TRACKS
         assert dataset.vocabulary.labels[dataset.n_users] == "Song 0"
         note = "rows of items that their table lists twice left out, the first kept"
-        assert [(n.count, n.example) for n in dataset.notes if n.what == note] == [(1, "t0000")]
+        assert [(n.count, n.example) for n in dataset.notes if n.what == note] == [
+            (1, "t0000, line 41")
+        ]
 
 
 def test_a_row_that_an_export_repeats_counts_once_and_is_noted() -> None:
@@ -151,7 +153,7 @@ def test_a_few_broken_times_cost_neither_their_rows_nor_the_column() -> None:
     assert mapped(plays(played_at=times), tracks()).interactions.time == "played_at"
     events = dataset.interactions
     assert events.times is not None
-    (note,) = [n for n in dataset.notes if "no time can be read" in n.what]
+    (note,) = [n for n in dataset.notes if "unreadable time" in n.what]
     assert (note.count, note.example) == (2, "line 5: soon; also 291")
 
 
@@ -162,7 +164,7 @@ def test_who_has_a_thing_without_a_time_has_it_before_all_else() -> None:
     days = pl.Series(["2024-01-05", *["2024-01-03"] * 3]).str.to_datetime().dt.epoch("s")
     assert dataset.interactions.times is not None
     assert dataset.interactions.times.tolist() == days.to_list()
-    with pytest.raises(DataError, match="no time can be read"):
+    with pytest.raises(DataError, match="unreadable time"):
         from_tables(pl.DataFrame(rows), user="user", item="item", time="time", strict=True)
 
 
@@ -207,7 +209,7 @@ def test_day_and_month_have_one_order_in_a_column_and_in_later_updates() -> None
     slashed = [f"0{k % 9 + 1}/1{k % 7}/2024" for k in range(N_PLAYS)]  # up to 16: months first
     slashed[7] = "25/03/2024"
     dataset = from_tables(plays(played_at=slashed), tracks())
-    (note,) = [n for n in dataset.notes if "no time can be read" in n.what]
+    (note,) = [n for n in dataset.notes if "unreadable time" in n.what]
     assert (note.count, note.example) == (1, "line 8: 25/03/2024")
     assert dataset.catalogue.mapping is not None
     assert dataset.catalogue.mapping["interactions"]["date_order"] == "month first"
@@ -233,8 +235,8 @@ def test_a_column_with_both_orders_of_day_and_month_is_said_to_have_them() -> No
     )  # fmt: skip
     plain = from_tables(plays(played_at=day_first[1:] + day_first[1:2]), tracks())
     mixed = from_tables(plays(played_at=both), tracks())
-    assert not any("the column has both" in n.what for n in plain.notes)
-    found = [n for n in mixed.notes if "the column has both" in n.what]
+    assert not any("mixes both orders" in n.what for n in plain.notes)
+    found = [n for n in mixed.notes if "mixes both orders" in n.what]
     assert [(n.count, n.example) for n in found] == [(100, "01/14/2024")]
 
 

@@ -163,13 +163,13 @@ def _not_found(
     table: pl.DataFrame | None = None,
     table_path: Path | None = None,
 ) -> DataError:
-    where = ""
+    where = f"; the columns are {', '.join(free)}"
     if table is not None:
         file = f"the {what}s" if table_path is None else table_path.name
-        where = f" with ids that {file} has: no column of {file} ({', '.join(columns_of(table))})"
-        where += f" shares its ids with one of {', '.join(free)}"
+        theirs = ", ".join(columns_of(table))
+        where = f": no column of {file} ({theirs}) has the same ids as {', '.join(free)}"
     return DataError(
-        f"found no column that names the {what}{where or '; the columns are ' + ', '.join(free)}",
+        f"found no column that names the {what}{where}",
         path=path,
         remedy=f"name it: --{what}-column NAME, or {what}='COLUMN' in Python",
     )
