@@ -109,7 +109,6 @@ def test_planted_causes_are_found(shop):
         column: weights.get((f"has_{column}", f"has_{column}⁻¹"), 0.0)
         for column in ("district", "theme", "price_range")
     }
-    print(weights)
     assert min(weights[("followed_by",)], shared["district"], shared["theme"]) > 0.5
     assert min(shared["district"], shared["theme"]) > 3 * shared["price_range"]
 

@@ -28,12 +28,11 @@ from loger.graph import INTERACTION, KnowledgeGraph, Relation
 Array = NDArray[np.int64]
 USER, ITEM, UNKNOWN = 0, 1, -1
 OTHER = "?"
-"""The type of an entity that is neither a user nor an item, whatever its name; its real type
-is to be inferred."""
+"""The type of an entity that is neither a user nor an item; its real type is inferred later."""
 
 _TYPE_IN_RELATION = re.compile(r"^has_|^.+_(by|in|of|to)_(?=.)")
 Names = dict[str, str | None]
-"""Entities of a type with their labels, None where none is given."""
+"""Names of entities with their labels, or None if there is no label."""
 _ENDS = ("head", "tail")
 
 
@@ -45,7 +44,7 @@ def _type_named_by(relation: str, side: str) -> str:
 
 @dataclass(frozen=True)
 class Codes:
-    """Names as numbers for the while: a table of distinct names, users and items among them."""
+    """Temporary numbers for names: a table of all distinct names, with those of users and items."""
 
     table: pl.DataFrame  # name, code
     users: Array  # [users], their codes

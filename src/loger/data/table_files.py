@@ -1,4 +1,4 @@
-"""Text and tables from disk, with the file and line of whatever is wrong in them.
+"""Reads text and tables from disk, and names the file and line of every mistake in them.
 
 Readers say which columns they want; this module opens (compressed) files, checks the text,
 and hands back polars frames with a ``line`` column, so that every later complaint can
@@ -30,7 +30,7 @@ COMPRESSIONS = ("", *_PACKINGS)
 MAX_COLUMNS, MAX_LINE = 1_000, 10_000_000
 """Of a table, and bytes of a line."""
 ROWS_PER_BLOCK = 100_000
-"""Of quoted tables that are held as Python's strings at a time."""
+"""Rows of quoted tables that are in memory as Python strings at a time."""
 _LIBRARIES = (
     pl.exceptions.PolarsError, pl.exceptions.PanicException, OverflowError, RecursionError,
     UnicodeError,
@@ -50,7 +50,7 @@ def errors_naming(path: Path | str | None) -> Iterator[None]:
 
 
 MARK = "loger"
-"""What Parquet files of saved data sets have among their metadata."""
+"""Key in the metadata of Parquet files that belong to a saved data set."""
 
 
 def refuse(bad: pl.DataFrame, what: str, path: Path, *columns: str, remedy: str) -> None:
@@ -118,7 +118,7 @@ def need(folder: Path, name: str) -> Path:
 
 
 def read_bytes(path: Path) -> bytes:
-    """What a file holds, decompressed by the ending of its name."""
+    """The bytes of a file, decompressed if its name says that it is compressed."""
     try:
         return _unpacked(path) if path.suffix in _PACKINGS else path.read_bytes()
     except FileNotFoundError:
@@ -133,7 +133,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def _unpacked(path: Path) -> bytes:
-    """What a compressed file unpacks to, unless that is far more than a table's."""
+    """The bytes that a compressed file unpacks to; far too many are refused."""
     most = parquet.budget(path.stat().st_size)
     parts, size = list[bytes](), 0
     with _PACKINGS[path.suffix].open(path, "rb") as file:
@@ -311,8 +311,7 @@ def _check_rows(path: Path, rows: pl.DataFrame, names: Sequence[str], separator:
 
 
 def shown_separator(line: str) -> str:
-    """What divides the columns of a table, as its first line shows: a TAB, else a comma, else
-    blanks."""
+    """The separator of a table, judged by its first line: a TAB, else a comma, else blanks."""
     return next((s for s in "\t," if s in line), " ")
 
 
@@ -356,7 +355,7 @@ def read_short_names(path: Path | None) -> dict[str, str]:
 
 
 def check_width(path: Path, names: Sequence[str]) -> None:
-    """Refuse a table of far more columns than anybody means."""
+    """Refuse a table with far too many columns."""
     if len(names) > MAX_COLUMNS:
         raise DataError(
             f"has {len(names):,} columns, but loger reads at most {MAX_COLUMNS:,}",
@@ -367,7 +366,7 @@ def check_width(path: Path, names: Sequence[str]) -> None:
 
 
 def read_parquet_table(path: Path) -> pl.DataFrame:
-    """A Parquet table, refused if it takes far more memory than its size lets expect."""
+    """A Parquet table; one that unpacks to far more than its size suggests is refused."""
     raw = read_bytes(path)
     try:
         check_width(path, list(pl.read_parquet_schema(io.BytesIO(raw))))

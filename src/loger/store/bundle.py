@@ -2,8 +2,8 @@
 
 ``loger.engine.files`` writes the folder whole or not at all, and checks it when it is read. Arrays
 are mapped, not copied: several processes that open one bundle share its memory. Checksums say that
-a bundle is as it was written, not that its writer meant well: headers, arrays and names are looked
-through before anything follows them (``loger.graph.checks``).
+a bundle is unchanged, not that its writer meant well, so headers, arrays and names are checked
+before anything follows them (``loger.graph.checks``).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Bundle:
 
     @contextmanager
     def parsing(self) -> Iterator[None]:
-        """Says of what this loger does not understand in a bundle which version wrote it."""
+        """Re-raise errors as DataError naming the version that wrote the bundle."""
         try:
             yield
         except LogerError as error:
@@ -100,7 +100,7 @@ def read(folder: Path | str, kind: Kind) -> Bundle:
 
 
 def is_bundle(folder: Path | str, kind: Kind = MODEL) -> bool:
-    """Whether a folder holds a bundle of a kind, of whatever format, whole or damaged.
+    """Whether a folder contains a bundle of a kind, in any format, complete or damaged.
 
     This is the one answer to the question; what else lies in the folder does not matter.
     """
@@ -228,7 +228,7 @@ def graph_parts(graph: KnowledgeGraph) -> tuple[dict[str, Any], dict[str, Arrays
 
 
 def graph_of(bundle: Bundle) -> KnowledgeGraph:
-    """The graph that ``graph_parts`` took apart, checked so that compiled code may follow it."""
+    """The graph of a bundle, checked so that compiled code can safely follow its arrays."""
     sizes, entities = bundle.about["types"], bundle.arrays["entities"]
     names, labels = texts_of(entities["names"]), texts_of(entities["labels"])
     if not all(type(n) is int and n >= 0 for n in sizes.values()):

@@ -144,7 +144,7 @@ def _given(graph: KnowledgeGraph, encoder: str) -> KnowledgeGraph:
 
 
 def _catalogue_about(catalogue: Catalogue) -> dict[str, Any]:
-    """What a manifest says of what is beside the graph."""
+    """What the manifest says about the catalogue."""
     columns = [(column.relation, column.type) for column in catalogue.filter_only]
     return {"columns": columns, "mapping": catalogue.mapping}
 
@@ -164,7 +164,7 @@ def _catalogue_arrays(catalogue: Catalogue) -> dict[str, NDArray[np.generic]]:
 def _catalogue(
     graph: KnowledgeGraph, about: Mapping[str, Any], arrays: storage.Arrays
 ) -> Catalogue:
-    """What ``_catalogue_arrays`` took apart."""
+    """The catalogue from its arrays."""
     columns = []
     for k, (relation, kind) in enumerate(about["columns"]):
         values = tuple(storage.texts_of(arrays[f"values {k}"]))
@@ -181,7 +181,7 @@ def _catalogue(
 
 
 def _updates(graph: KnowledgeGraph, record: Mapping[str, Any]) -> Updates:
-    """What came after the fit, of which the graph must have as much as it says."""
+    """The updates since the fit; the graph must contain what they say the fit knew."""
     updates, words = Updates.of(record), graph.vocabulary
     for kind, n in updates.learned.types.items():
         if not 0 <= n <= len(words.span(kind)):

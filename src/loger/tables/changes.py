@@ -1,4 +1,4 @@
-"""What came after a fit: tables of interactions, facts, items and users, by name.
+"""Changes after a fit: tables of new interactions, facts, items and users, by name.
 
 Files, frames of polars or pandas, or records (rows as dicts or tuples; for items and users plain
 names will do), with the columns of the plain format.
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, eq=False)
 class Changes:
-    """Named rows to take in, or to let go of, each checked by itself."""
+    """Named rows to add or to remove; each is checked on its own."""
 
     interactions: pl.DataFrame = field(default_factory=lambda: NO_INTERACTIONS)
     """user, item and optionally time, rating, strength or count."""
@@ -103,13 +103,13 @@ class Changes:
 
 @dataclass(frozen=True, eq=False)
 class Fold:
-    """What the events of a store up to a number amount to: what goes, then what comes."""
+    """The sum of a store's events up to a number: what to remove, then what to add."""
 
     users: list[str]
-    """To forget, all of whom there are."""
+    """Users to forget; all of them exist."""
     items: list[str]
     less: Changes
-    """Interactions and facts to let go of, where they are there."""
+    """Interactions and facts to remove if they exist."""
     more: Changes
     store: str
     """The id of the store."""
@@ -125,8 +125,8 @@ class Fold:
 
 @dataclass(frozen=True, eq=False)
 class Placed:
-    """Changes as a graph takes them in: new entities and relations, and facts by the type and the
-    name of their ends."""
+    """Changes in the form that a graph takes: new entities and relations, and facts with the types
+    and names of their ends."""
 
     entities: Mapping[str, Mapping[str, str]]
     """Type → name → label, new ones and known ones that get another label."""
@@ -161,7 +161,7 @@ def read(
     users: object = None,
     min_rating: float | None = None,
 ) -> Changes:
-    """Changes from whatever holds their tables."""
+    """Read changes from files, frames or records."""
     notes = list[Note]()
     rows = _interactions(_source(interactions, "interactions", plain.INTERACTIONS), notes)
     check_rated(rows, min_rating)
@@ -269,7 +269,7 @@ def _records(rows: list[object], what: str, order: tuple[str, ...]) -> pl.DataFr
 
 
 def placed(changes: Changes, graph: KnowledgeGraph) -> Placed:
-    """Changes as a graph takes them in; what it cannot take is refused before anything is done."""
+    """Changes in the form that a graph takes; what it can't take is refused before any change."""
     interactions = _timed(changes.interactions, graph)
     named = {
         "user": dict.fromkeys(interactions["user"]) | changes.users,

@@ -1,6 +1,6 @@
 """What the columns of a shop's tables become: facts, names, labels, pictures, values to filter by.
 
-``Work`` holds what grows while tables are read; ``add_entities`` adds a table of items or users,
+``Work`` collects everything while tables are read; ``add_entities`` adds a table of items or users,
 and ``add_of_interactions`` a column of the interactions.
 """
 
@@ -49,7 +49,7 @@ _DULL = {"adverb", "determiner", "preposition", "joiner", "break", "pronoun", "a
 
 @dataclass
 class Work:
-    """What grows while tables are read."""
+    """Everything that has been read so far."""
 
     mapping: TableMapping
     extractor: Extractor

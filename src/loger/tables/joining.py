@@ -108,7 +108,7 @@ def matched(
 
 
 _NO_IDS = ("rating", "rate", "star", "score", "price", "cost", "amount", "quantity", "date", "time")
-"""Names of columns that name nobody."""
+"""Words in names of columns that can't contain ids."""
 
 
 def _by_values(what: str, interactions: pl.DataFrame, free: Sequence[str]) -> str:
@@ -200,7 +200,7 @@ def _mismatch(
 
 
 def _alike(ours: pl.Series, theirs: pl.Series) -> tuple[str, str]:
-    """An id of each of two tables: such with the same number in them, if there are any."""
+    """One id from each table, if possible two that contain the same number."""
     known = theirs.drop_nulls().unique(maintain_order=True).to_list()
     distinct = ours.drop_nulls().unique(maintain_order=True)
     mine = distinct.filter(~distinct.is_in(known)).to_list() or ["nothing"]

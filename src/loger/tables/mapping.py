@@ -287,7 +287,7 @@ class TableMapping:
 
     @staticmethod
     def of_plain(values: Mapping[str, Any], path: Path) -> TableMapping:
-        """The mapping that ``plain`` took apart; ``path`` is for messages."""
+        """The mapping from plain values; ``path`` is for messages."""
         given = {k: v for k, v in values.items() if v is not None}
         return _parsed(given, path)
 

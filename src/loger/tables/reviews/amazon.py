@@ -39,14 +39,14 @@ PATTERNS = "loger.tables.reviews.aspects:mentions"
 
 @dataclass(frozen=True)
 class AmazonConfig:
-    """What of the raw data becomes part of the graph."""
+    """Which parts of the raw data enter the graph."""
 
     user_core: int = 5
     """Items that a user must have; with fewer there is nothing to hold out and learn from."""
     item_core: int = 5
     """Users that an item must have; Amazon's own 5-core files are cut so."""
     min_rating: float | None = None
-    """Reviews with fewer stars are no purchases; None takes all, as the paper does."""
+    """Reviews with fewer stars don't count as purchases; None counts all, like the paper."""
     min_mentions: int = 5
     """Reviews that a feature or style must occur in; rarer ones are mostly errors of the miner."""
     min_items: int = 2
@@ -56,7 +56,7 @@ class AmazonConfig:
     """A brand, category, feature or style that more than this share of the items (or users)
     have is left out: it tells hardly anyone apart, and most paths would lead through it."""
     leave_out: tuple[str, ...] = field(default=())
-    """Relations that are not wanted."""
+    """Relations to leave out."""
 
     def __post_init__(self) -> None:
         for name in self.leave_out:

@@ -6,7 +6,7 @@ sheet, a price a range or a script. What makes a line useless raises
 left out.
 
 Large files are read block by block (``blocks``), and a ``Tally`` counts the lines that could not be
-used. A block is so many lines of a file, so that its number alone says what it holds: work on
+used. Every block has the same number of lines, so its number says which lines it has, and work on
 blocks can be interrupted and taken up again. Compression is known by the first bytes, not by the
 name: browsers like to unpack a download and to leave its name.
 """
@@ -262,7 +262,7 @@ class Tally:
 
 
 def blocks(path: Path, size: int) -> Iterator[Block]:
-    """A file in blocks of so many lines; damage within a compressed file ends it."""
+    """A file in blocks of ``size`` lines; it ends where a compressed file is damaged."""
     try:
         raw = path.open("rb")
     except OSError as error:

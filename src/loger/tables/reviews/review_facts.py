@@ -97,7 +97,7 @@ def _values(review_parts: Parts, kept: pl.DataFrame, column: str) -> Iterator[pl
 def _spoken(
     review_parts: Parts, kept: pl.DataFrame, column: str, least: int, notes: list[Note]
 ) -> pl.DataFrame:
-    """Values that occur in at least so many of the reviews that stay: source, value.
+    """Values that occur in at least ``least`` of the remaining reviews: source, value.
 
     The parts are read twice, so that rare values, by far the most, are never held together.
     """
@@ -305,7 +305,7 @@ def price_bins(
 def _related(
     products: pl.DataFrame, relation: str, items: pl.Series, config: AmazonConfig, notes: list[Note]
 ) -> pl.DataFrame:
-    """Links between products; those that nobody reviewed need some items that name them."""
+    """Links between products. A product without reviews needs several items that link to it."""
     links = products.select("item", pl.col(relation).list.head(MAX_RELATED).alias("tail"))
     links = links.filter(pl.col("tail").list.len() > 0).explode("tail")
     links = links.filter(pl.col("tail") != pl.col("item"))
