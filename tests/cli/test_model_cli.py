@@ -451,9 +451,10 @@ def test_explain_why_not_and_what_if_speak_of_the_same_list(bundle: Path, user: 
     by_rules = run("explain", bundle, user, first["item"], "--paths", 1).stdout
     assert "the score is the sum of" in by_rules
     last = told["items"][2]["item"]
-    without = parsed("explain", bundle, user, last, "--counterfactual")["counterfactual"]
+    without = parsed("counterfactual", bundle, user, last, "-k", 3)
     assert without["listed"]
-    said = run("explain", bundle, user, last, "--counterfactual").stdout
+    assert not parsed("counterfactual", bundle, user, last, "-k", 2)["listed"]
+    said = run("counterfactual", bundle, user, last, "-k", 3).stdout
     assert said.rstrip().endswith(f"instead of {last}") == bool(without["without"])
     every = parsed("recommend", bundle, user, "-k", 100)[0]["items"]
     low = every[-1]["item"]
@@ -518,7 +519,8 @@ def test_no_command_prints_a_line_of_more_than_120_columns(
         ["recommend", "shop.bundle", user],
         ["recommend", "shop.bundle", user, "--explain", "--paths", "2"],
         ["recommend", "shop.bundle", user, "--explain", "--style", "debug"],
-        ["explain", "shop.bundle", user, best, "--counterfactual"],
+        ["explain", "shop.bundle", user, best],
+        ["counterfactual", "shop.bundle", user, best],
         ["why-not", "shop.bundle", user, worst],
         ["what-if", "shop.bundle", user, "--add", best],
         ["evaluate", "test.bundle", "shop", "--faithfulness", "5", "--ablation"],

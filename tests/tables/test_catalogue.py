@@ -123,7 +123,7 @@ def test_edges_of_ranges_may_be_given(tmp_path: Path, data: Dataset) -> None:
     assert sorted(labels) == ["Price 0.5–10 EUR", "Price 10.1–20 EUR", "Price 20.1–47.5 EUR"]
     wrong = (tmp_path / "m.toml").read_text().replace("[10.0, 20.0]", "[20.0, 10.0]")
     (tmp_path / "m.toml").write_text(wrong)
-    with pytest.raises(DataError, match=r"edges in items\.columns should be a list of rising"):
+    with pytest.raises(DataError, match=r"m\.toml: edges of column 'Price.* rising numbers"):
         loger.from_tables(orders(), products(), mapping=tmp_path / "m.toml")
 
 

@@ -134,7 +134,7 @@ def test_items_that_no_table_lists_are_kept_or_dropped_and_noted(tmp_path: Path)
     (tmp_path / "bad.toml").write_text(
         (tmp_path / "map.toml").read_text().replace('= "drop"', '= "hide"')
     )
-    with pytest.raises(DataError, match='write "keep" or "drop"'):
+    with pytest.raises(DataError, match="unknown_items 'hide'; choose from 'drop', 'keep'"):
         TableMapping.load(tmp_path / "bad.toml")
 
 
@@ -151,7 +151,7 @@ def test_the_command_drops_unknown_items(tmp_path: Path) -> None:
 
 def test_one_file_in_two_places_is_refused(tmp_path: Path) -> None:
     views().write_csv(tmp_path / "cooked.csv")
-    with pytest.raises(DataError, match="given as interactions and as items"):
+    with pytest.raises(DataError, match="both the table of interactions and that of items"):
         from_tables(tmp_path / "cooked.csv", tmp_path / "cooked.csv")
 
 
@@ -162,5 +162,5 @@ def test_times_of_which_some_cannot_be_read_are_times_all_the_same() -> None:
     dataset = from_tables(views().with_columns(cooked_time=pl.Series(dates)))
     assert isinstance(dataset.mapping, TableMapping)
     assert dataset.mapping.interactions.time == "cooked_time"
-    (note,) = [n for n in dataset.notes if "no time can be read" in n.what]
+    (note,) = [n for n in dataset.notes if "unreadable time" in n.what]
     assert note.count == 30

@@ -36,6 +36,7 @@ TASKS: dict[str, tuple[click.Command, ...]] = {
         recommend.similar,
         recommend.explain,
         recommend.why_not,
+        recommend.counterfactual,
         recommend.what_if,
         rules.rules,
     ),
@@ -108,7 +109,7 @@ for _commands in TASKS.values():
 app.add_command(precompile.compile_kernels)
 
 
-ANSWERING = ("recommend", "similar", "explain", "why-not", "what-if", "rules")
+ANSWERING = ("recommend", "similar", "explain", "why-not", "counterfactual", "what-if", "rules")
 """Commands that open a bundle, answer and end."""
 
 

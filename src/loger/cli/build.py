@@ -51,7 +51,7 @@ def _file(name: str, help: str, metavar: str = "FILE", **more: Any) -> Callable[
     multiple=True,
     metavar="NAME=VALUE",
     help="A setting, such as min_items=3: user_core, item_core, min_rating, min_mentions, "
-    "min_styles, min_items, hub_share, max_related, category_levels, price_bins or leave_out.",
+    "min_items, hub_share or leave_out.",
 )
 @extractor_
 @_file("--mentions", "Features extracted elsewhere: user,item,aspect:opinion:polarity,…")
@@ -215,7 +215,7 @@ def table(
     if (mapping is None) == (interactions is None):
         raise click.UsageError("give either --interactions or --mapping")
     from loger.tables import table as builder
-    from loger.tables.mapping import read
+    from loger.tables.mapping import TableMapping
     from loger.tables.reviews.parts import named_extractor
 
     more: Any = {} if extractor is None else {"extractor": named_extractor(extractor)}
@@ -227,7 +227,7 @@ def table(
             more_of_it = {"vectors": vectors, "unknown_items": unknown_items or "keep"}
             chosen = proposed(files, mapping, out.name.split(".")[0], columns, more_of_it)
         else:
-            chosen = read(mapping)
+            chosen = TableMapping.load(mapping)
             unknown = unknown_items or chosen.unknown_items
             vectors = {**chosen.vectors, **vectors}
             chosen = replace(chosen, vectors=vectors, unknown_items=unknown)
@@ -254,18 +254,17 @@ def proposed(
 ) -> TableMapping:
     """A proposal of what the columns of interactions, items and users become, kept in a file."""
     from loger.data import frames
-    from loger.tables import mapping
     from loger.tables.propose import propose
 
     tables: Any = [None if file is None else frames.read(file) for file in files]
     proposal = replace(propose(*tables, name=name, files=files, **columns), **settings)
-    if out.is_file() and out.read_text(encoding="utf-8") != mapping.toml_of(proposal, out):
+    if out.is_file() and out.read_text(encoding="utf-8") != proposal.toml(out):
         raise DataError(
             "differs from the mapping that loger would write; it may have been edited",
             path=out,
             remedy=f"build with --mapping {quote(str(out))}, or delete the file to start again",
         )
-    mapping.write(proposal, out)
+    proposal.save(out)
     return proposal
 
 

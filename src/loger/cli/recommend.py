@@ -1,4 +1,5 @@
-"""``loger recommend``, ``similar``, ``explain``, ``why-not``, ``what-if``: questions to a model."""
+"""``loger recommend``, ``similar``, ``explain``, ``why-not``, ``counterfactual``,
+``what-if``: questions to a model."""
 
 from __future__ import annotations
 
@@ -296,11 +297,6 @@ def _because(row: dict[str, Any], several: bool) -> str:
 @options.language
 @options.wording
 @options.style
-@click.option(
-    "--counterfactual",
-    is_flag=True,
-    help="Also show the fewest actions without which the item leaves the top 10.",
-)
 @options.json
 def explain(
     bundle: Path,
@@ -311,7 +307,6 @@ def explain(
     language: str | None,
     wording: Path | None,
     style: str,
-    counterfactual: bool,
 ) -> None:
     """Explain an item's score for a user.
 
@@ -322,7 +317,7 @@ def explain(
     \b
     Examples:
       loger explain my-shop.bundle ann torch
-      loger explain my-shop.bundle ann torch --paths 3 --counterfactual
+      loger explain my-shop.bundle ann torch --paths 3
       loger explain paper.bundle ann torch --by reasoner
     """
     words = _words(language, wording, style)
@@ -335,10 +330,8 @@ def explain(
         else model.explain(*names, paths, wording=words).as_dict()
     )
     owned = record["item"] in model.owned(record["user"])
-    without = model.counterfactual(*names, wording=words) if counterfactual else None
     if show.wants_json():
-        more = {} if without is None else {"counterfactual": without.as_dict()}
-        show.as_json(record | {"owned": owned} | more)
+        show.as_json(record | {"owned": owned})
         return
     from loger.cli import trees
 
@@ -348,8 +341,6 @@ def explain(
         note = "so it's never recommended; this is the score it would have if it were new"
         to.print(f"{label} already has {record['label']}, {note}", markup=False)
     to.print(trees.reasoned(record, label) if reasoned else trees.explanation(record, label, words))
-    if without is not None:
-        to.print(str(without), markup=False)
 
 
 @click.command("why-not")
@@ -383,6 +374,30 @@ def why_not(
     if not answer.owned:
         (record,) = _titled(model, [answer.explanation.as_dict() | {"paths": []}])
         to.print(trees.explanation(record, "", words))
+
+
+@click.command()
+@options.bundle
+@options.user
+@options.item
+@options.length
+@options.language
+@options.wording
+@options.json
+def counterfactual(
+    bundle: Path, user: str, item: str, k: int, language: str | None, wording: Path | None
+) -> None:
+    """Show the fewest actions without which an item leaves a user's recommendations.
+
+    \b
+    Example:
+      loger counterfactual my-shop.bundle ann torch -k 3
+    """
+    words = _words(language, wording)
+    model = options.opened(bundle)
+    names = options.named(model, "user", user), options.named(model, "item", item)
+    answer = model.counterfactual(*names, k, wording=words)
+    show.result(answer.as_dict(), lambda _: show.console().print(str(answer), markup=False))
 
 
 @click.command("what-if")

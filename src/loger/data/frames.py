@@ -29,7 +29,9 @@ def read(source: Path | str | object) -> pl.DataFrame:
             return _read_file(Path(source))
     if not isinstance(source, pl.LazyFrame) and not is_frame(source):
         raise DataError(
-            "is neither a path nor a frame", value=type(source).__name__, remedy="give a file name"
+            "a table should be a path or a frame",
+            value=type(source).__name__,
+            remedy="give a file name",
         )
     return polars_frame(source)
 

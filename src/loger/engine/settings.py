@@ -240,7 +240,7 @@ def _checked(hint: Any, value: Any, at: str) -> Any:
             if value in get_args(option):
                 return value
             if isinstance(value, str):
-                raise UnknownNameError(f"value of {at}", value, get_args(option))
+                raise UnknownNameError(f"value of {at}", value, get_args(option), listed=True)
         elif option is float and isinstance(value, int) and not isinstance(value, bool):
             return float(value)
         elif option is NoneType and value == "none":

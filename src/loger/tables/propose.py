@@ -9,6 +9,7 @@ from pathlib import Path
 
 import polars as pl
 
+from loger.data.readers.plain import PART_WORDS
 from loger.errors import DataError
 from loger.rules.wording import UNCHANGED
 from loger.tables.joining import check_column, columns_of, matched, named, words_of
@@ -151,7 +152,7 @@ def _check_distinct(paths: Sequence[Path | None]) -> None:
         if given[k] is not None and given[k] in given[:k]:
             first = ("interactions", "items")[given.index(given[k])]
             raise DataError(
-                f"is given as {first} and as {what}",
+                f"is both the table of {first} and that of {what}",
                 path=paths[k],
                 remedy=f"give a table with a row for each of the {what}, or leave the {what} out",
             )
@@ -251,7 +252,8 @@ def _role(column: str, values: pl.Series) -> str:
         return "rating"
     if named(column, _STRENGTH) == 2 and nearly_all_are(as_numbers(values), values):
         return "strength"
-    return "part" if named(column, _PART) == 2 and _parts(values) else ""
+    parts = set(cells(values).drop_nulls().str.to_lowercase()) <= PART_WORDS.keys()
+    return "part" if named(column, _PART) == 2 and parts else ""
 
 
 def _target(values: pl.Series) -> str:
@@ -291,11 +293,6 @@ def _level(behaviour: str) -> int:
         if any(word.startswith(begins) for word in words)
     ]
     return max(fits, default=-1)
-
-
-def _parts(values: pl.Series) -> bool:
-    known = {"train", "validation", "valid", "test"}
-    return set(cells(values).drop_nulls().str.to_lowercase()) <= known
 
 
 def _of_interaction(column: Column, values: pl.Series, items: pl.Series) -> Column:
