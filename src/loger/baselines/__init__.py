@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from loger.baselines.cke import CKE as CKE
     from loger.baselines.ease import EASE as EASE
     from loger.baselines.ease import CollectiveEASE as CollectiveEASE
-    from loger.baselines.esasrec import ESASRec as ESASRec
     from loger.baselines.heteroembed import HeteroEmbed as HeteroEmbed
     from loger.baselines.ials import IALS as IALS
     from loger.baselines.ials import LinearIALS as LinearIALS
@@ -22,6 +21,9 @@ if TYPE_CHECKING:
     from loger.baselines.p3alpha import RP3beta as RP3beta
     from loger.baselines.pgpr import PGPR as PGPR
     from loger.baselines.ripplenet import RippleNet as RippleNet
+    from loger.baselines.sasrec import HSTU as HSTU
+    from loger.baselines.sasrec import ESASRec as ESASRec
+    from loger.baselines.sasrec import GSASRec as GSASRec
     from loger.baselines.sasrec import SASRec as SASRec
     from loger.baselines.sequence import SequenceRules as SequenceRules
     from loger.baselines.slim import LocalSLIM as LocalSLIM
@@ -31,7 +33,9 @@ _HOMES = {
     "CKE": "cke",
     "CollectiveEASE": "ease",
     "EASE": "ease",
-    "ESASRec": "esasrec",
+    "ESASRec": "sasrec",
+    "GSASRec": "sasrec",
+    "HSTU": "sasrec",
     "HeteroEmbed": "heteroembed",
     "IALS": "ials",
     "ItemKNN": "itemknn",
