@@ -20,8 +20,7 @@ from loger.data.splits import Split
 from loger.engine import Engine, LocalEngine, Progress, silent
 from loger.errors import LogerError
 from loger.evaluation.faithfulness.actions import Acts, LogerActions, by_actions
-from loger.evaluation.faithfulness.deletion import Rescore, deletions
-from loger.evaluation.faithfulness.planted import recovered
+from loger.evaluation.faithfulness.paths import Rescore, deletions, recovered
 from loger.evaluation.faithfulness.report import FaithfulnessConfig, FaithfulnessReport
 from loger.explain.attribution import explain
 from loger.graph import KnowledgeGraph, Path, whole

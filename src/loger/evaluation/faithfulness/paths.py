@@ -1,18 +1,31 @@
-"""What becomes of recommended items when facts are taken away, and all that was learned stays."""
+"""What becomes of recommended items when facts are removed, and whether reasons are the true ones.
+
+Everything learned stays as it is. Where the truth is known, in the invented shop, a purchase is
+where most of a few random walks along one rule ended. Every action of the user from which the rule
+leads to the item played a part; the walk that came first decided, by chance. So an action counts as
+found if the first reason is one of those, and the *very* action if it is that of the first walk:
+someone who knows all but the dice finds it in 1 of n cases if n actions lead there. Purchases that
+nothing caused have no right reason, so any confident reason is wrong there.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from loger.data.demo import Demo
+from loger.data.splits import Part, Split
 from loger.engine import Engine
+from loger.evaluation.faithfulness.actions import Acts, NamedReason, NamesReasons
 from loger.evaluation.faithfulness.report import FaithfulnessConfig
 from loger.graph import INTERACTION, Graph, KnowledgeGraph, Path
 from loger.graph.arrays import Doubles, Ints
+from loger.grounding import paths
 from loger.metrics import faithfulness as measures
 from loger.metrics.faithfulness import Edge
 from loger.reasoner.search import random_paths
@@ -102,31 +115,12 @@ def _probe(shared: _Deleting, block: tuple[int, Sequence[ExplainedItem]]) -> _Pr
 
 def _own_facts(graph: KnowledgeGraph, user: int) -> list[Edge]:
     """All facts that a user is part of, in their base direction."""
-    edges = np.arange(graph.indptr[user], graph.indptr[user + 1])
-    return _facts_at(graph, user, edges)
-
-
-def actions_of(graph: KnowledgeGraph, user: int) -> list[tuple[Edge, ...]]:
-    """A user's actions: each interaction with all facts that are known from it alone."""
-    out = []
-    for v in graph.neighbours(user, INTERACTION).tolist():
-        facts = [(user, INTERACTION, v)]
-        if graph.origins is not None:
-            for head, other in ((user, v), (v, user)):
-                lo, hi = graph.indptr[head], graph.indptr[head + 1]
-                edges = lo + np.flatnonzero(graph.origins[lo:hi] == other)
-                facts += _facts_at(graph, head, edges)
-        out.append(tuple(sorted(set(facts))))
-    return out
-
-
-def _facts_at(graph: KnowledgeGraph, head: int, edges: NDArray[np.integer]) -> list[Edge]:
-    """Edges that leave an entity as facts in their base direction."""
-    segments = np.searchsorted(graph.segment_starts, edges, side="right") - 1
-    relations = graph.segment_relations[segments].tolist()
-    n = len(graph.relations)
+    edges, n = slice(graph.indptr[user], graph.indptr[user + 1]), len(graph.relations)
+    segments = np.arange(graph.row_segments[user], graph.row_segments[user + 1])
+    sizes = np.diff(graph.segment_starts)[segments]
+    relations = np.repeat(graph.segment_relations[segments], sizes).tolist()
     return [
-        (head, r, t) if r < n else (t, r - n, head)
+        (user, r, t) if r < n else (t, r - n, user)
         for r, t in zip(relations, graph.tails[edges].tolist(), strict=True)
     ]
 
@@ -183,3 +177,113 @@ class RandomPaths:
         """Random paths of any pairs."""
         pairs = zip(users.tolist(), items.tolist(), strict=True)
         return [self.paths_of(user, [item], n)[0] for user, item in pairs]
+
+
+# ── planted reasons ─────────────────────────────────────────────────────────────────────
+
+
+def planted_cases(
+    demo: Demo,
+    split: Split,
+    rules: RuleSet,
+    part: Part = "test",
+    graph: KnowledgeGraph | None = None,
+) -> tuple[NDArray[np.int32], NDArray[np.int32], list[Path]]:
+    """Purchases of a part that a planted rule caused, with the paths that caused them.
+
+    Only those whose cause can be told: its rule is among the rules, and its facts are in
+    the graph that these are of, by default the split's.
+    """
+    rows = getattr(split, part)
+    graph = graph or split.graph
+    sequences = {rule.relations for rule in rules}
+    kept, causes = [], []
+    for row in rows.tolist():
+        if demo.causes[row] < 0:
+            continue
+        names = demo.planted[demo.causes[row]]
+        path = Path(demo.paths[row], tuple(graph.relation_id(name) for name in names))
+        if path.relations in sequences and path.exists(graph):
+            kept.append(row)
+            causes.append(path)
+    events = split.dataset.interactions
+    return events.users[kept], events.items[kept], causes
+
+
+def recovered(
+    demo: Demo,
+    split: Split,
+    rules: RuleSet,
+    graph: KnowledgeGraph,
+    explain: Callable[[Ints, Ints, int], Sequence[Sequence[Path]]],
+    acts: Acts | None,
+    n_paths: int,
+) -> dict[str, Doubles]:
+    """Whether planted reasons are found again; one value per purchase, or per reason."""
+    users, items, causes = planted_cases(demo, split, rules, graph=graph)
+    found = measures.reason_recovery(explain(users, items, n_paths), causes)
+    out = {
+        "recovered_rule": found.rule_first.astype(np.float64),
+        "recovered_path": found.path_any.astype(np.float64),
+    }
+    if not isinstance(acts, NamesReasons) or not causes:
+        return out
+    told, untold = acts.reasons(users, items), acts.reasons(*_uncaused(demo, split))
+    named = {rule.relations: rule for rule in rules}
+    leading = [
+        {int(way[1]) for way in paths(graph, named[cause.relations], u, v)}
+        for u, v, cause in zip(users.tolist(), items.tolist(), causes, strict=True)
+    ]
+    out |= _actions(told, causes, leading)
+    return out | _reliability(told, causes, untold)
+
+
+def _uncaused(demo: Demo, split: Split) -> tuple[Ints, Ints]:
+    """Users and items of test purchases without a cause."""
+    rows = split.test[demo.causes[split.test] < 0]
+    events = split.dataset.interactions
+    return events.users[rows], events.items[rows]
+
+
+def _actions(
+    told: Sequence[Sequence[NamedReason]], causes: Sequence[Path], leading: Sequence[set[int]]
+) -> dict[str, Doubles]:
+    """Whether the first reason is an action that the rule leads from, and whether the very one."""
+    any_of, very = np.zeros(len(causes)), np.zeros(len(causes))
+    for k, (reasons, cause) in enumerate(zip(told, causes, strict=True)):
+        if reasons and reasons[0].relation == cause.relations[0]:
+            any_of[k] = reasons[0].entity in leading[k]
+            very[k] = reasons[0].entity == cause.entities[1]
+    return {
+        "recovered_action": any_of,
+        "recovered_very_action": very,
+        "recoverable_very_action": np.array([1 / len(entities) for entities in leading]),
+    }
+
+
+def _reliability(
+    told: Sequence[Sequence[NamedReason]],
+    causes: Sequence[Path],
+    untold: Sequence[Sequence[NamedReason]],
+) -> dict[str, Doubles]:
+    """How often reasons are right that are said to be so likely, over all purchases; and that carry
+    such a share of what speaks for a purchase, over those that have a cause."""
+    speaking = [[r for r in own if r.contribution > 0] for own in (*told, *untold)]
+    edges = [(cause.relations[0], cause.entities[1]) for cause in causes]
+    right = [
+        float((r.relation, r.entity) == edge)
+        for own, edge in zip_longest(speaking, edges)
+        for r in own
+    ]
+    likely = [r.confidence for own in speaking for r in own]
+    totals = [sum(r.contribution for r in own) for own in speaking[: len(told)]]
+    shares = [
+        r.contribution / whole for own, whole in zip(speaking, totals, strict=False) for r in own
+    ]
+    caused = right[: len(shares)]
+    return {
+        "reliability_error": np.array([measures.reliability_error(likely, right)]),
+        "share_error": np.array([measures.reliability_error(shares, caused)]),
+        "reliability:told": np.array(likely),
+        "reliability:right": np.array(right),
+    }
