@@ -28,7 +28,7 @@ from loger.errors import LogerError
 N_ITEMS = 12
 
 
-SMALL = {"dimension": 6, "heads": 2, "length": 8, "dropout": 0.0, "facts": False}
+SMALL = {"dimension": 6, "length": 8, "dropout": 0.0, "facts": False}
 
 
 def network(model: SASRec, seed: int = 0) -> _Network:
@@ -93,8 +93,9 @@ def test_the_network_equals_its_formula():
     np.testing.assert_allclose(states_of(net, read), slow_states(net, read), rtol=1e-4, atol=1e-5)
 
 
-def test_a_block_of_hstu_equals_its_formula():
-    net, read = network(HSTU(**SMALL, blocks=1)), [3, 7, 1, 1, 11]
+def test_a_block_of_hstu_equals_its_formula(monkeypatch):
+    monkeypatch.setattr("loger.baselines.sasrec.BLOCKS", 1)
+    net, read = network(HSTU(**SMALL)), [3, 7, 1, 1, 11]
     (block,) = net.blocks
     x = np.array([net.items.weight[i].tolist() for i in read]) * np.sqrt(6)
     x += net.places.weight.detach().numpy()[: len(read)]
@@ -240,7 +241,7 @@ def test_it_learns_a_planted_order(kind):
     assert (model.score(users).argmax(axis=1) == following).mean() > 0.9
 
 
-@pytest.mark.parametrize("setting", [{"epochs": 0}, {"heads": 3}, {"dropout": 1.0}])
+@pytest.mark.parametrize("setting", [{"epochs": 0}, {"dimension": 3}, {"dropout": 1.0}])
 def test_settings_without_sense_are_refused(setting):
     with pytest.raises(LogerError, match="must be"):
         SASRec(**setting)

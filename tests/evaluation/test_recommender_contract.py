@@ -76,8 +76,8 @@ RECOMMENDERS: dict[str, Callable[[], Recommender]] = {
     "CKE": lambda: CKE(dimension=8, epochs=2),
     "KGAT": lambda: KGAT(dimension=8, layers=(8, 4), epochs=2, pretraining=1),
     "RippleNet": lambda: RippleNet(dimension=8, epochs=2, memories=8),
-    "PGPR": lambda: PGPR(encoder=TransEConfig(dimension=8, epochs=1), hidden=(16, 8), epochs=1),
-    "CAFE": lambda: CAFE(encoder=TransEConfig(dimension=8, epochs=1), hidden=16, epochs=1),
+    "PGPR": lambda: PGPR(encoder=TransEConfig(dimension=8, epochs=1), epochs=1),
+    "CAFE": lambda: CAFE(encoder=TransEConfig(dimension=8, epochs=1), epochs=1),
     "EncoderAlone": lambda: EncoderAlone(lambda: TransE(SMALL)),
     "LOGER": small_loger,
 }

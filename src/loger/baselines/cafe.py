@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -36,6 +35,8 @@ _SHARPNESS = 8.0
 
 NEGATIVES = 512
 """Wrong entities of the right type that the true one must be distinguished from."""
+HIDDEN = 256
+"""Units of a module, as in the original."""
 SAMPLE = 1000
 """Items among which a user's own are to stand out for a pattern to be prominent."""
 
@@ -49,8 +50,6 @@ class CAFEConfig(TrainerConfig):
     """The vectors that modules learn to point at, which stay as they are."""
     rules: MiningConfig = field(default_factory=lambda: MiningConfig(max_rules=15))
     """Which patterns there are: the rules that are mined with this."""
-    hidden: int = 256
-    """Units of a module, as in the original."""
     epochs: int = 4
     batch: int = 256
     rate: float = 1e-3
@@ -89,11 +88,11 @@ class Walks(NamedTuple):
 class _Modules(nn.Module):
     """φ_r of every relation that patterns have: h' = h + W₂·elu(W₁[u; h] + b₁) + b₂."""
 
-    def __init__(self, n: int, dimension: int, hidden: int) -> None:
+    def __init__(self, n: int, dimension: int) -> None:
         super().__init__()
-        self.first = nn.Parameter(torch.zeros(n, 2 * dimension, hidden))
-        self.bias = nn.Parameter(torch.zeros(n, hidden))
-        self.second = nn.Parameter(torch.zeros(n, hidden, dimension))
+        self.first = nn.Parameter(torch.zeros(n, 2 * dimension, HIDDEN))
+        self.bias = nn.Parameter(torch.zeros(n, HIDDEN))
+        self.second = nn.Parameter(torch.zeros(n, HIDDEN, dimension))
         self.shift = nn.Parameter(torch.zeros(n, dimension))
 
     def start(self, rng: np.random.Generator) -> Self:
@@ -131,7 +130,6 @@ class CAFE(Recommender):
     """
 
     name = "CAFE"
-    GRID: ClassVar[Mapping[str, Sequence[Any]]] = {}
 
     encoder_: Encoder
     modules_: _Modules
@@ -171,8 +169,7 @@ class CAFE(Recommender):
         self._tree = _layout_tree(patterns)
         rng = np.random.default_rng([config.seed, 0xCAFE])
         self._sample = rng.integers(graph.n_items, size=SAMPLE)
-        modules = _Modules(len(used), unit.shape[1], config.hidden)
-        self.modules_ = modules.start(rng)
+        self.modules_ = _Modules(len(used), unit.shape[1]).start(rng)
         drawn = ReasonerConfig(paths_per_pair=1, paths_per_user=40, seed=config.seed)
         with one_thread():
             paths = training_paths(graph, patterns, np.ones(len(patterns)), drawn)

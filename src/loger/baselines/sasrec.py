@@ -42,6 +42,8 @@ from loger.graph.arrays import Floats, Ids
 
 NEGATIVES = 1024
 """SASRec: items drawn uniformly that a batch shares; all of them if there are no more."""
+BLOCKS, HEADS = 2, 2
+"""As in the papers."""
 GBCE_NEGATIVES, GBCE_T = 256, 0.75
 """gSASRec: items drawn for a batch and the calibration t, as in the paper."""
 
@@ -50,13 +52,10 @@ GBCE_NEGATIVES, GBCE_T = 256, 0.75
 class SASRecConfig(TrainerConfig):
     """Settings of SASRec and its heirs.
 
-    Dimension, blocks and heads are close to the papers'. The rest keeps a fit of ml1m near ten
-    minutes of one core; use ``--tune`` for your own data.
+    They keep a fit of ml1m near ten minutes of one core; use ``--tune`` for your own data.
     """
 
     dimension: int = 64
-    blocks: int = 2
-    heads: int = 2
     length: int = 100
     """Number of interactions read at a time; of a longer history, the last ones."""
     dropout: float = 0.2
@@ -95,16 +94,16 @@ class SASRec(Factors):
     def __init__(self, **settings: Any) -> None:
         self.config = c = overridden(self.defaults, settings)
         check_cpu(self.name, c.device)
-        check_numbers(c, dimension=1, blocks=1, heads=1, length=1, batch=1, epochs=1, targets=1)
-        if c.dimension % c.heads or not 0 <= c.dropout < 1:
+        check_numbers(c, dimension=1, length=1, batch=1, epochs=1, targets=1)
+        if c.dimension % HEADS or not 0 <= c.dropout < 1:
             raise LogerError(
-                "dimension must be a multiple of heads and dropout in [0, 1); got "
-                f"{c.dimension!r}, {c.heads!r}, {c.dropout!r}"
+                f"dimension must be a multiple of {HEADS} and dropout in [0, 1); got "
+                f"{c.dimension!r} and {c.dropout!r}"
             )
 
     def block(self) -> nn.Module:
         """A new block."""
-        return _Block(self.config.dimension, self.config.heads)
+        return _Block(self.config.dimension)
 
     def drawn(self, n_items: int, rng: np.random.Generator) -> Ids:
         """Items that a batch shares as negatives."""
@@ -192,7 +191,7 @@ class ESASRec(SASRec):
 
     def block(self) -> nn.Module:
         """A new block of LiGR."""
-        return _GatedBlock(self.config.dimension, self.config.heads)
+        return _GatedBlock(self.config.dimension)
 
     def drawn(self, n_items: int, rng: np.random.Generator) -> Ids:
         """All items, or a sample of many."""
@@ -237,7 +236,7 @@ class HSTU(ESASRec):
 
     def block(self) -> nn.Module:
         """A new block of HSTU."""
-        return _HSTUBlock(self.config.dimension, self.config.heads, self.config.length)
+        return _HSTUBlock(self.config.dimension, self.config.length)
 
 
 # ── pieces of histories ─────────────────────────────────────────────────────────────────
@@ -333,7 +332,7 @@ class _Network(nn.Module):
         self.facts = nn.Embedding(facts.n_entities if facts else 0, d)
         for table in (self.items, self.places, self.facts):
             nn.init.normal_(table.weight, std=0.02)
-        self.blocks = nn.ModuleList(block() for _ in range(config.blocks))
+        self.blocks = nn.ModuleList(block() for _ in range(BLOCKS))
         self.norm = nn.LayerNorm(d)
 
     def vectors(self, items: Ids) -> Tensor:
@@ -366,9 +365,8 @@ class _Network(nn.Module):
 class _Block(nn.Module):
     """Attention to what came before, and two layers for each place."""
 
-    def __init__(self, d: int, heads: int) -> None:
+    def __init__(self, d: int) -> None:
         super().__init__()
-        self.heads = heads
         self.norms = nn.ModuleList([nn.LayerNorm(d), nn.LayerNorm(d)])
         self.mixed, self.out = nn.Linear(d, 3 * d), nn.Linear(d, d)
         self.wide, self.narrow = nn.Linear(d, 2 * d), nn.Linear(2 * d, d)
@@ -382,7 +380,7 @@ class _Block(nn.Module):
 
     def _attended(self, x: Tensor) -> Tensor:
         """What attention makes of what came before; [rows, places, d]."""
-        q, k, v = _by_head(self.mixed(self.norms[0](x)), 3, self.heads)
+        q, k, v = _by_head(self.mixed(self.norms[0](x)))
         # Fillers come after all items, so causal attention never sees them.
         seen = scaled_dot_product_attention(q, k, v, is_causal=True)
         out: Tensor = self.out(seen.transpose(1, 2).reshape(x.shape))
@@ -393,8 +391,8 @@ class _GatedBlock(_Block):
     """A block of LiGR: a gate of each half's input scales what it adds, and the two layers are
     SwiGLU's."""
 
-    def __init__(self, d: int, heads: int) -> None:
-        super().__init__(d, heads)
+    def __init__(self, d: int) -> None:
+        super().__init__(d)
         self.gates = nn.ModuleList([nn.Linear(d, d), nn.Linear(d, d)])
         self.switch = nn.Linear(d, 2 * d)
 
@@ -411,9 +409,8 @@ class _HSTUBlock(nn.Module):
     """A block of HSTU: x + W₂(norm(A v) ⊙ g), with g, v, q, k = silu(W₁ norm(x)) and
     A = silu(q kᵀ + bias of the distance) / n over what came before."""
 
-    def __init__(self, d: int, heads: int, length: int) -> None:
+    def __init__(self, d: int, length: int) -> None:
         super().__init__()
-        self.heads = heads
         self.norm = nn.LayerNorm(d)
         self.mixed, self.out = nn.Linear(d, 4 * d), nn.Linear(d, d)
         self.distances = nn.Parameter(torch.zeros(length))
@@ -423,7 +420,7 @@ class _HSTUBlock(nn.Module):
         n = x.shape[1]
         mixed = silu(self.mixed(self.norm(x)))
         gate, rest = mixed.split([x.shape[2], 3 * x.shape[2]], dim=2)
-        v, q, k = _by_head(rest, 3, self.heads)
+        v, q, k = _by_head(rest)
         distance = torch.arange(n)[:, None] - torch.arange(n)
         bias = self.distances[distance.clamp(min=0)]
         weights = (silu(q @ k.mT + bias) / n) * (distance >= 0)  # [rows, heads, places, places]
@@ -432,10 +429,10 @@ class _HSTUBlock(nn.Module):
         return out
 
 
-def _by_head(mixed: Tensor, parts: int, heads: int) -> tuple[Tensor, ...]:
-    """Parts that lie side by side, each as [rows, heads, places, d / heads]."""
+def _by_head(mixed: Tensor) -> tuple[Tensor, ...]:
+    """Three parts that lie side by side, each as [rows, heads, places, d / heads]."""
     n, t, width = mixed.shape
-    return mixed.view(n, t, parts, heads, width // parts // heads).permute(2, 0, 3, 1, 4).unbind()
+    return mixed.view(n, t, 3, HEADS, width // 3 // HEADS).permute(2, 0, 3, 1, 4).unbind()
 
 
 # ── losses ──────────────────────────────────────────────────────────────────────────────
