@@ -61,8 +61,8 @@ def main() -> None:
             "commit": COMMIT,
             "machine": "one of two shared cores; minutes are processor time",
             "columns": [
-                f"{options.data}, validation, {options.steps:,} steps", "NDCG, full", "Recall, full",
-                "NDCG, sampled-100", "minutes",
+                f"{options.data}, validation, {options.steps:,} steps",
+                "NDCG, full", "Recall, full", "NDCG, sampled-100", "minutes",
             ],
             "formats": FORMATS,
             "rows": rows,

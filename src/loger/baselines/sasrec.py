@@ -460,7 +460,7 @@ def sampled_softmax(states: Tensor, table: Tensor, answers: Answers) -> Tensor:
 def full_softmax(states: Tensor, table: Tensor, answers: Answers) -> Tensor:
     """Mean cross-entropy of weighted targets in a softmax over the targets and the items drawn,
     which stand for all other items."""
-    true, place = answers.true.unique(return_inverse=True)
+    true, place = torch.unique(answers.true, return_inverse=True)
     others = answers.drawn[~torch.isin(answers.drawn, true)]
     chosen = torch.cat([true, others])
     logs = torch.zeros(len(chosen))
