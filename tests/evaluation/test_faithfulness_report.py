@@ -33,7 +33,7 @@ from loger.recommender import ExplainedItem
 from loger.rules import candidates, named_rules
 
 TIMES_AS_OFTEN = (
-    "items leave the list so many times as often as without random paths of the same pair"
+    "items leave the list this many times as often as without random paths of the same pair"
 )
 
 
@@ -239,7 +239,7 @@ def test_the_report_tells_meant_reasons_from_random_ones(demo_shop):
     ratio = meant["flip_compared"].mean / meant["flip_random_paths"].mean
     assert meant.ratios[TIMES_AS_OFTEN] == pytest.approx(ratio)
     way = meant["random"].mean - meant["floor"].mean
-    place = meant.ratios["JS_f on the way from its floor (0) to its control (1)"]
+    place = meant.ratios["JS_f on a scale from its floor (0) to its control (1)"]
     assert meant["floor"].mean + place * way == pytest.approx(meant["js_f"].mean)
     assert meant["changed_by_permuting"].mean > 0.3
     assert meant["decomposition_error"].mean <= 1e-9
