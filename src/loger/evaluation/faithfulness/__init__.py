@@ -1,4 +1,4 @@
-"""How faithful reasons are: one report for any recommender that shows paths, and a control."""
+"""Faithfulness of reasons: one report for any recommender that shows paths, and a control."""
 
 from loger.evaluation.faithfulness.actions import (
     Acts,

@@ -39,7 +39,7 @@ An engine may send it to another process: a method or a partial of a function, n
 
 @dataclass(slots=True)
 class _Probe:
-    """What deleting facts did to the items of one user."""
+    """The effect of deleting facts on the items of one user."""
 
     comprehensiveness: list[float] = field(default_factory=list)
     insufficiency: list[float] = field(default_factory=list)
@@ -60,7 +60,7 @@ def deletions(
     config: FaithfulnessConfig,
     engine: Engine,
 ) -> dict[str, Doubles]:
-    """Delete what was shown, and what was not, and see what becomes of the items."""
+    """Delete the facts that were shown, and others, and measure what becomes of the items."""
     blocks = [(int(user), own) for user, own in zip(users, shown, strict=True)]
     shared = _Deleting(graph, rules, rescore, config)
     probes = list(engine.map("measuring faithfulness", _probe, blocks, shared))
@@ -71,7 +71,7 @@ def deletions(
 
 
 class _Deleting(NamedTuple):
-    """What probing needs of any user."""
+    """What probing needs for every user."""
 
     graph: KnowledgeGraph
     rules: RuleSet
@@ -114,7 +114,7 @@ def _probe(shared: _Deleting, block: tuple[int, Sequence[ExplainedItem]]) -> _Pr
 
 
 def _own_facts(graph: KnowledgeGraph, user: int) -> list[Edge]:
-    """All facts that a user is part of, in their base direction."""
+    """All facts about a user, in their base direction."""
     edges, n = slice(graph.indptr[user], graph.indptr[user + 1]), len(graph.relations)
     segments = np.arange(graph.row_segments[user], graph.row_segments[user + 1])
     sizes = np.diff(graph.segment_starts)[segments]
@@ -191,8 +191,8 @@ def planted_cases(
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], list[Path]]:
     """Purchases of a part that a planted rule caused, with the paths that caused them.
 
-    Only those whose cause can be told: its rule is among the rules, and its facts are in
-    the graph that these are of, by default the split's.
+    Includes only purchases whose cause can be found: its rule is among the rules, and its facts
+    are in the graph, by default the split's.
     """
     rows = getattr(split, part)
     graph = graph or split.graph
@@ -219,7 +219,7 @@ def recovered(
     acts: Acts | None,
     n_paths: int,
 ) -> dict[str, Doubles]:
-    """Whether planted reasons are found again; one value per purchase, or per reason."""
+    """Whether planted reasons are recovered; one value per purchase, or per reason."""
     users, items, causes = planted_cases(demo, split, rules, graph=graph)
     found = measures.reason_recovery(explain(users, items, n_paths), causes)
     out = {
@@ -248,7 +248,7 @@ def _uncaused(demo: Demo, split: Split) -> tuple[Ints, Ints]:
 def _actions(
     told: Sequence[Sequence[NamedReason]], causes: Sequence[Path], leading: Sequence[set[int]]
 ) -> dict[str, Doubles]:
-    """Whether the first reason is an action that the rule leads from, and whether the very one."""
+    """Whether the first reason is an action from which the rule starts, and the exact one."""
     any_of, very = np.zeros(len(causes)), np.zeros(len(causes))
     for k, (reasons, cause) in enumerate(zip(told, causes, strict=True)):
         if reasons and reasons[0].relation == cause.relations[0]:
@@ -266,8 +266,8 @@ def _reliability(
     causes: Sequence[Path],
     untold: Sequence[Sequence[NamedReason]],
 ) -> dict[str, Doubles]:
-    """How often reasons are right that are said to be so likely, over all purchases; and that carry
-    such a share of what speaks for a purchase, over those that have a cause."""
+    """Calibration of reasons: their confidence against how often they are right, over all
+    purchases; and their share of the positive contributions, over purchases with a cause."""
     speaking = [[r for r in own if r.contribution > 0] for own in (*told, *untold)]
     edges = [(cause.relations[0], cause.entities[1]) for cause in causes]
     right = [
