@@ -1,4 +1,4 @@
-"""Methods to compare with, all of them a ``Recommender``."""
+"""The methods to compare with, each a ``Recommender``."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ __all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> object:
-    """Load a method when it is first asked for: only some of them need PyTorch."""
+    """Load a method when it is first used, because only some of them need PyTorch."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"loger.baselines.{_HOMES[name]}"), name)

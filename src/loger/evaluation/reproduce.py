@@ -414,9 +414,9 @@ class Reproduction:
                    "paths of a user", "in the paper: JS_f / JS_w, Cellphones, Grocery"]  # fmt: skip
         n = next((cell["js"]["rules"] for cell in made.values()), 0)
         note = (
-            f"Rules of 20 shown paths compared with those of history, over {n} mined rules; 0 means "
-            "equal, 1 disjoint. A user who is shown no path counts as 1. Nobody has rated the reasons "
-            "yet; study.sqlite has the questions (loger study serve)."
+            f"Rules of 20 shown paths compared with those of history, over {n} mined rules: 0 is "
+            "equal, 1 disjoint. A user who is shown no path counts as 1. Nobody has rated the "
+            "reasons yet; study.sqlite has the questions (loger study serve)."
         )
         formats = ["", *[".3f"] * 4, ".0f", ".2f", ".1f", ""]
         return Table("js", "Table 2: faithfulness", note, columns, rows, formats=formats)
