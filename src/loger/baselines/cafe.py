@@ -405,7 +405,7 @@ def _no_walks(hops: int) -> Walks:
 
 
 def _best_of(owners: Ids, sums: Floats, most: Ids) -> Ids:
-    """Places of each owner's best rows, at most so many of it, by owner and best first."""
+    """Places of each owner's best rows, at most ``most`` of each, by owner and best first."""
     order = np.lexsort((-sums, owners))
     rank = np.arange(len(order)) - np.searchsorted(owners[order], owners[order])
     return order[rank < most[owners[order]]]

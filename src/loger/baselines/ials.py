@@ -108,7 +108,7 @@ def _solved(matrices: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
 def _padded_rows(
     pairs: PairMatrix, d: int
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Rows with entries in groups of like size: (rows, their columns padded to the longest)."""
+    """Rows with entries in groups of similar size: (rows, their columns padded to the longest)."""
     sizes = np.diff(pairs.indptr)
     order = np.argsort(sizes, kind="stable")
     order = order[sizes[order] > 0]

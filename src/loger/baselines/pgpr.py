@@ -1,4 +1,4 @@
-"""PGPR: a walker that is rewarded for the items it ends at, and recommends them by its paths."""
+"""PGPR: a walker that is rewarded for the items it reaches, and recommends them by its paths."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ class PGPR(Recommender):
 
     Differences: the original's actor has one output for each place in the list of steps, ours
     looks at the step itself; patterns are mined, not listed by hand; what a user has earns
-    1 instead of f(u, v), which says little of items that the user's vector is made of;
+    1 instead of f(u, v), which says little about items that make up the user's vector;
     no dropout but more entropy; pruning is by the user's own vector alone. No walk meets an
     entity twice, so no pair explains itself (METHOD L2).
     """
@@ -288,7 +288,7 @@ class PGPR(Recommender):
     def _queries(
         self, hop: int, visited: NDArray[np.int32], taken: NDArray[np.int32]
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """What the policy says of states."""
+        """The policy's answer for states."""
         parts = (visited[:, 0], visited[:, -1], visited[:, -2 if hop else -1])
         rows = torch.from_numpy(np.stack(parts, axis=1).astype(np.int64)).to(self.device)
         came_by = taken[:, -1] if hop else np.full(len(visited), self.loop_)

@@ -226,15 +226,15 @@ def _faithfulness(reports: Sequence[FaithfulnessReport]) -> str:
         "as deleting those shown."
     )
     whole = f'<p class="note">{note}</p>{_history_distance(first)}{table}'
-    return _grasped(first) + f"<details><summary>Every measure</summary>{whole}</details>"
+    return _summary(first) + f"<details><summary>Every measure</summary>{whole}</details>"
 
 
-def _grasped(told: FaithfulnessReport) -> str:
+def _summary(report: FaithfulnessReport) -> str:
     """How much of an item's lead its first reasons explain, and the effect of removing them."""
     carried = [
         (m.mean, f"{m.mean:.0%}", "The first reason" if n == 1 else f"The first {n} reasons")
         for n in (1, 3, 5)
-        if (m := told[f"carried_{n}"]) is not None
+        if (m := report[f"carried_{n}"]) is not None
     ]
     out = ""
     if carried:
@@ -243,19 +243,19 @@ def _grasped(told: FaithfulnessReport) -> str:
             note += " More than 100%: the rest of the history counts against the item."
         out += _bars(carried) + f'<p class="note">{note}</p>'
     texts = []
-    if (deletion := told["deletion"]) is not None:
+    if (deletion := report["deletion"]) is not None:
         texts.append(
             "Remove a user's actions one by one, in the order of the reasons, and an item falls "
             f"{deletion.mean:.0%} of the way from what a random order does to what the best order "
             "does."
         )
-    flip, control = told["flip_first_action"], told["flip_random_action"]
+    flip, control = report["flip_first_action"], report["flip_random_action"]
     if flip is not None and control is not None:
         texts.append(
             f"Without the action named first, {flip.mean:.0%} of the items leave the list; without "
             f"a random action, {control.mean:.0%}."
         )
-    measured = f"Measured on {told.n_users} users, lists of {told.config.k}."
+    measured = f"Measured on {report.n_users} users, lists of {report.config.k}."
     return out + f"<p>{escape(' '.join([*texts, measured]))}</p>"
 
 
@@ -481,10 +481,10 @@ def _strongest_other(report: Report) -> str:
     return max(report.models[1:], key=lambda model: report.mean(model, "ndcg"))
 
 
-def _reasons(told: FaithfulnessReport) -> str:
+def _reasons(report: FaithfulnessReport) -> str:
     """How much the reasons say, and what happens without them."""
     carried, flip, control = (
-        told[line] for line in ("carried_3", "flip_first_action", "flip_random_action")
+        report[line] for line in ("carried_3", "flip_first_action", "flip_random_action")
     )
     parts = []
     if carried is not None:

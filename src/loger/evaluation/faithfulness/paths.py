@@ -228,14 +228,14 @@ def recovered(
     }
     if not isinstance(acts, NamesReasons) or not causes:
         return out
-    told, untold = acts.reasons(users, items), acts.reasons(*_uncaused(demo, split))
+    caused, uncaused = acts.reasons(users, items), acts.reasons(*_uncaused(demo, split))
     named = {rule.relations: rule for rule in rules}
     leading = [
         {int(way[1]) for way in paths(graph, named[cause.relations], u, v)}
         for u, v, cause in zip(users.tolist(), items.tolist(), causes, strict=True)
     ]
-    out |= _actions(told, causes, leading)
-    return out | _reliability(told, causes, untold)
+    out |= _actions(caused, causes, leading)
+    return out | _reliability(caused, causes, uncaused)
 
 
 def _uncaused(demo: Demo, split: Split) -> tuple[Ints, Ints]:
@@ -246,11 +246,11 @@ def _uncaused(demo: Demo, split: Split) -> tuple[Ints, Ints]:
 
 
 def _actions(
-    told: Sequence[Sequence[NamedReason]], causes: Sequence[Path], leading: Sequence[set[int]]
+    caused: Sequence[Sequence[NamedReason]], causes: Sequence[Path], leading: Sequence[set[int]]
 ) -> dict[str, Doubles]:
     """Whether the first reason is an action from which the rule starts, and the exact one."""
     any_of, very = np.zeros(len(causes)), np.zeros(len(causes))
-    for k, (reasons, cause) in enumerate(zip(told, causes, strict=True)):
+    for k, (reasons, cause) in enumerate(zip(caused, causes, strict=True)):
         if reasons and reasons[0].relation == cause.relations[0]:
             any_of[k] = reasons[0].entity in leading[k]
             very[k] = reasons[0].entity == cause.entities[1]
@@ -262,13 +262,13 @@ def _actions(
 
 
 def _reliability(
-    told: Sequence[Sequence[NamedReason]],
+    caused: Sequence[Sequence[NamedReason]],
     causes: Sequence[Path],
-    untold: Sequence[Sequence[NamedReason]],
+    uncaused: Sequence[Sequence[NamedReason]],
 ) -> dict[str, Doubles]:
     """Calibration of reasons: their confidence against how often they are right, over all
     purchases; and their share of the positive contributions, over purchases with a cause."""
-    speaking = [[r for r in own if r.contribution > 0] for own in (*told, *untold)]
+    speaking = [[r for r in own if r.contribution > 0] for own in (*caused, *uncaused)]
     edges = [(cause.relations[0], cause.entities[1]) for cause in causes]
     right = [
         float((r.relation, r.entity) == edge)
@@ -276,14 +276,13 @@ def _reliability(
         for r in own
     ]
     likely = [r.confidence for own in speaking for r in own]
-    totals = [sum(r.contribution for r in own) for own in speaking[: len(told)]]
+    totals = [sum(r.contribution for r in own) for own in speaking[: len(caused)]]
     shares = [
         r.contribution / whole for own, whole in zip(speaking, totals, strict=False) for r in own
     ]
-    caused = right[: len(shares)]
     return {
         "reliability_error": np.array([measures.reliability_error(likely, right)]),
-        "share_error": np.array([measures.reliability_error(shares, caused)]),
+        "share_error": np.array([measures.reliability_error(shares, right[: len(shares)])]),
         "reliability:told": np.array(likely),
         "reliability:right": np.array(right),
     }
