@@ -419,7 +419,7 @@ class _HSTUBlock(nn.Module):
         """The block's output; [rows, places, d]."""
         n = x.shape[1]
         mixed = silu(self.mixed(self.norm(x)))
-        gate, rest = mixed.split([x.shape[2], 3 * x.shape[2]], dim=2)
+        gate, rest = mixed[..., : x.shape[2]], mixed[..., x.shape[2] :]
         v, q, k = _by_head(rest)
         distance = torch.arange(n)[:, None] - torch.arange(n)
         bias = self.distances[distance.clamp(min=0)]
