@@ -4,7 +4,7 @@
     python benchmarks/protocols.py amazon-beauty beauty.bundle --users 200 --rebuilt 30
     python benchmarks/protocols.py --write amazon-beauty ml1m      # to docs/tables
 
-It applies the measures of LXR, SPINRec and CFExpRec (``loger.evaluation.faithfulness.protocols``)
+It applies the measures of LXR, SPINRec and CFExpRec (``other_measures``)
 to the first item of some users, with our contributions and with other explainers of the same model.
 Then it measures how well contributions predict both meanings of removal. Results go to
 RESULTS/NAME.json. Times are the median processor time on one thread; compare them only with each
@@ -20,13 +20,12 @@ from typing import Any
 
 import numpy as np
 
+from explainers import explainers
 from loger.engine import LocalEngine
 from loger.evaluation.faithfulness.actions import LogerActions
-from loger.evaluation.faithfulness.explainers import explainers
-from loger.evaluation.faithfulness.protocols import by_protocols, compared
-from loger.evaluation.faithfulness.rebuilt import foretold
 from loger.graph import history
 from loger.model import LOGER
+from other_measures import by_protocols, compared, predicted
 from tables import COMMIT, aligned, store
 
 SHOWN = {
@@ -38,7 +37,7 @@ COUNTERFACTUAL = {
     "pn_s": "PN-S, item ↑", "pn_s_list": "PN-S, list ↑", "pn_r": "PN-R ↑", "pos_p": "POS-P ↓",
     "neg_p": "NEG-P ↑", "gini": "Gini", "size": "size",
 }  # fmt: skip
-FORETOLD = {
+PREDICTED = {
     "r2": "R²", "r2_permuted": "R², contributions shuffled", "rank": "rank correlation",
     "first": "same strongest action",
 }  # fmt: skip
@@ -85,7 +84,7 @@ def measure(bundle: str, n_users: int, n_rebuilt: int) -> dict[str, Any]:
     for name, own in values.items():
         lines[name]["ms"]["mean"] = float(np.median(own["ms"]))
     some = drawn[:n_rebuilt]
-    removed = foretold(ranker, some, engine)
+    removed = predicted(ranker, some, engine)
     lengths = [len(view.history(u)) for u in drawn]
     about = {"users": len(values["ours"]["del"]), "rebuilt": len(some)}
     return {**about, "actions": float(np.median(lengths)), "explainers": lines, "removed": removed}
@@ -109,11 +108,11 @@ def written(results: Path, names: list[str]) -> None:
             formats = ["", *[".2f"] * len(lines), *([".1f"] if timed else [])]
             store(f"{part}-{name}", columns, formats, body, **about)
         for meaning, own in found["removed"].items():
-            cells = [{"mean": own[x][0], "interval": own[x][1:]} for x in FORETOLD]
+            cells = [{"mean": own[x][0], "interval": own[x][1:]} for x in PREDICTED]
             rows.append([f"{name}, {meaning}", *cells])
     users = f"{found['rebuilt']} users each"
-    columns = ["", *FORETOLD.values()]
-    formats = ["", *[".2f"] * len(FORETOLD)]
+    columns = ["", *PREDICTED.values()]
+    formats = ["", *[".2f"] * len(PREDICTED)]
     store("rebuilt", columns, formats, rows, command=command, seeds=[0], commit=COMMIT, note=users)
 
 
