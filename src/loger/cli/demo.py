@@ -143,9 +143,9 @@ def _figures(story: dict[str, Any]) -> list[str]:
     """How accurate loger is next to its baselines, and how faithful its reasons are."""
     measured = story["faithfulness"]
     faithful = [
-        (measured["recovered_rule"], "of first reasons follow the rule behind the purchase"),
-        (measured["flip"], "of items drop out without their first reason's facts"),
-        (measured["flip_user_edges"], "do so without as many random facts"),
+        (measured["recovered_rule"], "of top reasons match the rule behind the purchase"),
+        (measured["flip"], "of items drop out without their top reason's facts"),
+        (measured["flip_user_edges"], "drop out without as many random facts"),
     ]
     right = [f"{share:6.0%}  {what}" for share, what in faithful if share is not None]
     best_first = sorted(story["models"].items(), key=lambda model: -model[1][0])
