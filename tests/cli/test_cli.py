@@ -228,7 +228,10 @@ def test_rules_shows_and_gives_the_kept_rules(folder: Path) -> None:
     kept = [rule for rule in found["rules"] if rule["kept"]]
     assert kept
     assert kept[0]["sentence"] in run("rules", folder, *options).stdout
-    assert sum(r["kept"] for r in parsed("rules", folder, *options, "--max-rules", 1)["rules"]) == 1
+    assert (
+        sum(r["kept"] for r in parsed("rules", folder, *options, "--set", "max_rules=1")["rules"])
+        == 1
+    )
 
 
 def test_rules_tells_why_rules_were_dropped(folder: Path) -> None:

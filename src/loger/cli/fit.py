@@ -26,43 +26,35 @@ if TYPE_CHECKING:
     MakeEncoder = Callable[[], Encoder]
 
 
-@click.command()
+@options.command()
 @options.source
 @options.out("BUNDLE", "Folder for the fitted model.")
 @click.option(
     "--preset",
     type=click.Choice(["default", "paper", "paper-literal"]),
     default="default",
-    help="Our best settings; the paper's model with a well-trained encoder; or with its published "
-    "learning rates.",
+    help="Our settings, the paper's model, or the paper's model with its published learning rates.",
 )
 @options.encoder
-@click.option(
-    "--config", type=options.PATH, metavar="TOML", help="A file with settings; see the docs."
-)
+@click.option("--config", type=options.PATH, metavar="TOML", help="A file with settings.")
 @click.option(
     "--set", "set_", multiple=True, metavar="NAME=VALUE", help="A setting, such as em.rounds=3."
 )
 @click.option("--seed", type=int, help="Random seed of the split and the fit.  [default: 0]")
-@options.split
-@options.test
 @click.option(
     "--hold-out",
     is_flag=True,
-    help="Keep the test part unknown to the model, so that loger evaluate can use it. Without "
-    "this, the model is measured on that part and then learns from it too.",
+    help="Don't learn from the test part, so that loger evaluate can test the model on it.",
 )
 @click.option(
     "--warm-from",
     type=options.PATH,
     metavar="BUNDLE",
-    help="Start from this bundle's vectors and keep its settings, rules and weights.",
+    help="Start from this bundle's vectors, and keep its settings, rules and weights.",
 )
 @options.force("BUNDLE")
 @options.engine
-@options.format_
 @options.min_rating
-@options.json
 @options.on_ranks
 def fit(
     path: Path,
@@ -72,19 +64,18 @@ def fit(
     config: Path | None,
     set_: tuple[str, ...],
     seed: int | None,
-    how: str,
-    test: float,
     hold_out: bool,
     warm_from: Path | None,
     force: bool,
     engine: str,
-    format: str | None,
     min_rating: float | None,
 ) -> None:
     """Fit a model to a data set and save it as a bundle.
 
-    PATH is a folder in any format that loger reads, or one interactions.csv. An interrupted fit
-    resumes when you run the same command again.
+    PATH is a folder in any format that loger reads, or a single interactions.csv. loger first holds
+    out each user's latest interactions and reports how well the model predicts them; then it learns
+    from all data. To choose the split yourself, run `loger data split` first. To resume an
+    interrupted fit, run the same command again.
 
     \b
     Examples:
@@ -104,27 +95,28 @@ def fit(
     other = preset != "default" or encoder != "transe"
     if warm_from is not None and (other or config or set_ or seed is not None):
         raise click.UsageError(
-            "--warm-from keeps its bundle's settings; omit --preset, --encoder, --config, --set "
-            "and --seed"
+            "--warm-from keeps the settings of its bundle; remove --preset, --encoder, --config, "
+            "--set and --seed"
         )
     chosen = chosen_config(preset, config, set_, seed)
     make = encoder_maker(encoder, chosen.seed)
-    dataset = options.read(path, format, min_rating)
+    dataset = options.read(path, None, min_rating)
     from loger.data import split
     from loger.evaluation.evaluate import FitRecord, fit_summary
 
     split_seed = chosen.seed
     if warm_from is not None:
         split_seed = FitRecord.read(warm_from).split.get("seed", 0)
-    divided = {"how": how, "test": test, "seed": split_seed}
-    parts = split(dataset, **divided)  # type: ignore[arg-type]
+    parts = split(dataset, seed=split_seed)
     for note in (*dataset.notes, chosen.mining.lowered(len(parts.train))):
         if note:
             show.say(f"note: {note}", err=True)
     click.echo(f"split: {parts.why}", err=True)
     begun = None if warm_from is None else str(warm_from)
-    record = FitRecord(str(path), format, min_rating, dataset.name, preset, divided)
-    record = replace(record, warm_from=begun, hold_out=hold_out)
+    record = FitRecord(
+        str(path), None, min_rating, dataset.name, preset, {"seed": split_seed},
+        warm_from=begun, hold_out=hold_out,
+    )  # fmt: skip
     model = written(parts, chosen, out, record, works_on, make)
     show.result(fit_summary(model, out) | {"split": parts.why}, draw)
 
@@ -132,7 +124,7 @@ def fit(
 def chosen_config(
     preset: str, file: Path | None, texts: Sequence[str], seed: int | None
 ) -> LOGERConfig:
-    """The settings of a preset, changed by file, then texts, then flags."""
+    """The settings of a preset, changed by the file, then by texts, then by the seed."""
     from loger.config import PRESETS
     from loger.engine.settings import layered
 
@@ -140,7 +132,7 @@ def chosen_config(
 
 
 def encoder_maker(name: str, seed: int) -> MakeEncoder | None:
-    """What makes encoders of a name; None for the preset's own TransE."""
+    """A function that creates the named encoder; None for the preset's own TransE."""
     from loger.encoder import encoder_named
 
     return None if name == "transe" else encoder_named(name, seed=seed)
@@ -154,7 +146,7 @@ def written(
     works_on: Engine,
     encoder: MakeEncoder | None = None,
 ) -> LOGER:
-    """Fit and save a model; refuses if another process is writing to the same place."""
+    """Fit and save a model, unless another process is writing to the same path."""
     from loger.engine.files import claim
 
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -177,7 +169,7 @@ def fitted(
     works_on: Engine,
     encoder: MakeEncoder | None = None,
 ) -> LOGER:
-    """Fit a model; an interrupt keeps the checkpoint and says how to resume."""
+    """Fit a model; after an interrupt, keep the checkpoint and explain how to resume."""
     from loger.errors import LogerError
     from loger.model import LOGER
 
@@ -200,7 +192,7 @@ def fitted(
         click.echo(f"interrupted; {kept}run the same command to resume", err=True)
         raise click.exceptions.Exit(INTERRUPTED) from None
     except LogerError:
-        if not begun:  # an encoder trained on data that cannot be fitted is of no use
+        if not begun:  # the same data would fail again, so a checkpoint is of no use
             shutil.rmtree(checkpoint, ignore_errors=True)
         raise
     finally:
@@ -215,10 +207,10 @@ def draw(summary: dict[str, Any]) -> None:
     if rows:
         to.print(show.table(["weight", "rule"], rows[:10], "Strongest rules"))
     else:
-        to.print("No rule has any weight, so there are no reasons. Is the data set too small?")
+        to.print("No rule has any weight, so there are no reasons. The data set may be too small.")
     made = summary["made"]
     counts = f"{len(rows) - made} of {summary['kept']} mined rules have weight"
-    counts += f", and {made} over relations derived from interactions" if made else ""
+    counts += f", plus {made} over relations derived from interactions" if made else ""
     to.print(f"{counts}; the encoder's weight is {summary['encoder_weight']:.2f}")
     to.print(summary["mining"], markup=False)
     to.print(summary["story"], markup=False)

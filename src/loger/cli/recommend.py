@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from loger.ranking.selection import Selection
     from loger.rules.wording import Wording
 
+Language = tuple[str | None, str | None]
+"""A language and a file of wording."""
 MANY = 1000
-"""Users from which on processes pay off for explaining recommendations."""
+"""Explaining more users than this is faster with processes than with threads."""
 SHOWN_HISTORY = 8
 REASONED_PATHS = 3
 """Paths of the reasoner to show unless --paths says otherwise."""
@@ -29,62 +31,65 @@ _WISHES = (
         "--include",
         multiple=True,
         metavar="FILTER",
-        help='Only items that match, such as genre=jazz or "price<10"; repeatable.',
+        help='Recommend only items that match, such as genre=jazz or "price<10"; repeatable.',
     ),
     click.option(
-        "--exclude", multiple=True, metavar="FILTER", help="No items that match; repeatable."
+        "--exclude",
+        multiple=True,
+        metavar="FILTER",
+        help="Don't recommend items that match; repeatable.",
     ),
     click.option(
         "--mask",
         "masks",
         multiple=True,
         metavar="NAME=FILE",
-        help="Read a list of items, for filters such as mask=NAME.",
+        help="A file of items to use in filters as mask=NAME; repeatable.",
     ),
     click.option(
         "--diversity",
         type=click.FloatRange(0, 1),
         default=0.0,
         metavar="SHARE",
-        help="How strongly to avoid items that resemble those above them.",
+        help="How strongly to avoid items like those ranked above, from 0 to 1.",
     ),
     click.option(
         "--at-most",
         multiple=True,
         metavar="NAME=N",
-        help="At most N items of a kind, such as has_brand=2.",
+        help="At most N items that share a value, such as has_brand=2; repeatable.",
     ),
     click.option(
         "--popularity",
         type=click.FloatRange(-1, 1),
         default=0.0,
         metavar="DIAL",
-        help="Prefer rare items (down to -1) or popular ones (up to 1).",
+        help="Prefer popular items (up to 1) or rare ones (down to -1).",
     ),
 )
-"""Which items may be recommended, and how varied and how popular they are."""
+"""Options that decide which items to recommend."""
 
 
 def _wishes(command: Any) -> Any:
-    """The command with options for all wishes."""
+    """Add the options that decide which items to recommend."""
     for option in reversed(_WISHES):
         command = option(command)
     return command
 
 
-@click.command()
+@options.command()
 @options.bundle
 @click.argument("users", nargs=-1, metavar="[USER]...")
 @click.option(
     "--history",
     multiple=True,
     metavar="ITEM",
-    help="An item in a new user's history; repeat it, earliest first.",
+    help="Recommend to someone new who has this item; repeatable, earliest item first.",
 )
-@click.option("--all", "every", is_flag=True, help="Recommend to all users; needs --out.")
+@click.option("--all", "every", is_flag=True, help="Recommend to everyone; needs --out.")
 @options.out(
     "FILE",
-    "A .parquet, .csv or .jsonl file; any other name is a folder of Parquet files that an "
+    "A .parquet, .csv or .jsonl file. Any other name becomes a folder of Parquet files, which an "
     "interrupted command can resume.",
     required=False,
 )
@@ -92,17 +97,15 @@ def _wishes(command: Any) -> Any:
 @click.option("--explain", "explained", is_flag=True, help="Show the reasons.")
 @options.paths
 @_wishes
-@click.option("--together", is_flag=True, help="One list for all of the users as a group.")
+@click.option("--together", is_flag=True, help="Make one list for the users as a group.")
 @options.language
-@options.wording
 @options.style
 @click.option(
     "--engine",
     metavar="NAME",
-    help="Where to run: threads[=N], processes[=N], ray or ray=ADDRESS.  [default: threads, but "
-    "processes to explain many users' recommendations]",
+    help="Where to compute: threads[=N], processes[=N], ray or ray=ADDRESS.  [default: threads, or "
+    "processes for many explanations]",
 )
-@options.json
 def recommend(
     bundle: Path,
     users: tuple[str, ...],
@@ -119,19 +122,18 @@ def recommend(
     popularity: float,
     at_most: tuple[str, ...],
     together: bool,
-    language: str | None,
-    wording: Path | None,
+    language: Language,
     style: str,
     engine: str | None,
 ) -> None:
-    """Recommend new items to users, best first.
+    """Recommend items to users, best first.
 
-    With --explain, loger shows which of the user's actions support each item and how much each one
-    contributes, compared with the average item.
+    With --explain, loger shows which of the user's actions support each item, and how much each one
+    contributes to the item's lead over the average item.
 
-    Filters combine facts with AND, OR, NOT and brackets: "genre=jazz AND NOT brand=Acme". A name is
-    a relation, a type of entity, item or mask. If you repeat --include, an item must match all of
-    them, but only one of several values for the same name.
+    Filters combine conditions with AND, OR, NOT and brackets: "genre=jazz AND NOT brand=Acme". The
+    name is a relation, a type of entity, item or mask. If you repeat --include, items must match
+    all filters, but only one of several values for the same name.
 
     \b
     Examples:
@@ -144,21 +146,20 @@ def recommend(
       loger recommend my-shop.bundle ann --explain --language de
       loger recommend my-shop.bundle --all -o lists.parquet -k 20
       loger recommend my-shop.bundle --all -o lists --explain --engine ray
-      loger recommend my-shop.bundle ann --json | jq '.[0].items'
     """
     if bool(users) + bool(history) + every != 1:
-        raise LogerError("give a USER, --history ITEM for a new user, or --all with --out FILE")
+        raise LogerError("pass a USER, or --history ITEM for someone new, or --all with --out FILE")
     if every and out is None:
         raise LogerError("--all needs --out FILE")
     if paths and (not explained or out is not None):
-        raise LogerError("--paths needs --explain and doesn't work with --out")
+        raise LogerError("--paths needs --explain and can't be combined with --out")
     if out is not None and out.suffix:
         from loger.store.export import check_format
 
         check_format(out)
-    words = _words(language, wording, style)
+    words = _words(language, style)
     if together and (not users or out is not None):
-        raise LogerError("--together needs users and doesn't work with --out")
+        raise LogerError("--together needs users and can't be combined with --out")
     model = options.opened(bundle, engine or "threads").with_popularity(popularity)
     selection = _selection(model, include, exclude, masks, diversity, at_most)
     if history:
@@ -201,24 +202,23 @@ def _number(model: LOGER, item: str) -> int:
     return model.graph_.vocabulary.id("item", name) - model.graph_.n_users
 
 
-@click.command()
+@options.command()
 @options.bundle
 @click.argument("items", nargs=-1, required=True, metavar="ITEM...")
 @click.option(
     "--kind",
     type=click.Choice(["similar", "complements", "substitutes"]),
     default="similar",
-    help="Count everything, only what people have together, or only facts that items share.",
+    help="similar counts everything, complements only what people have together, and substitutes "
+    "only shared facts.",
 )
 @click.option(
-    "--less", multiple=True, metavar="ITEM", help="An item to stay away from; repeatable."
+    "--less", multiple=True, metavar="ITEM", help="Avoid items like this one; repeatable."
 )
 @options.length
 @_wishes
 @options.language
-@options.wording
 @options.style
-@options.json
 def similar(
     bundle: Path,
     items: tuple[str, ...],
@@ -231,14 +231,13 @@ def similar(
     diversity: float,
     popularity: float,
     at_most: tuple[str, ...],
-    language: str | None,
-    wording: Path | None,
+    language: Language,
     style: str,
 ) -> None:
-    """Find the items most like one or several, with the reasons.
+    """Find items similar to one or more items, with reasons.
 
-    The score is what someone who has just these items would get, compared with the average item.
-    How popular an item is doesn't count unless you ask for it with --popularity.
+    An item's score is its lead over the average item for someone who has only the given items.
+    Popularity doesn't count unless you set --popularity.
 
     \b
     Examples:
@@ -246,7 +245,7 @@ def similar(
       loger similar my-shop.bundle "Desk lamp" --kind complements
       loger similar my-shop.bundle "Desk lamp" "Oak shelf" --less "Pine shelf"
     """
-    words = _words(language, wording, style).about_items()
+    words = _words(language, style).about_items()
     model = options.opened(bundle)
     selection = _selection(model, include, exclude, masks, diversity, at_most)
     wanted, unwanted = ([options.named(model, "item", v) for v in own] for own in (items, less))
@@ -282,7 +281,7 @@ def _because(row: dict[str, Any], several: bool) -> str:
     return "\n".join(parts)
 
 
-@click.command()
+@options.command()
 @options.bundle
 @options.user
 @options.item
@@ -290,34 +289,32 @@ def _because(row: dict[str, Any], several: bool) -> str:
 @click.option(
     "--by",
     type=click.Choice(["contributions", "reasoner"]),
-    help="Explain by each action's contribution, or by the paths that the paper's reasoner finds.  "
-    "[default: as fitted]",
+    help="Explain by the contribution of each action, or by the paths that the paper's reasoner "
+    "finds.  [default: as fitted]",
 )
 @options.language
-@options.wording
 @options.style
 @click.option(
     "--counterfactual",
     is_flag=True,
     help="Also show the fewest actions without which the item leaves the top 10.",
 )
-@options.json
 def explain(
     bundle: Path,
     user: str,
     item: str,
     paths: int,
     by: str | None,
-    language: str | None,
-    wording: Path | None,
+    language: Language,
     style: str,
     counterfactual: bool,
 ) -> None:
     """Explain an item's score for a user.
 
-    Shows the user's actions that support the item, largest first, and the rest of its lead over the
-    average item. With --paths N, also the score by rules and the strongest paths. A model of the
-    preset paper shows the paths that its reasoner finds, or says that it found none.
+    loger shows which of the user's actions support the item, strongest first, and what else
+    contributes to its lead over the average item. With --paths N, it also splits the score by rules
+    and shows the strongest paths. A model fitted with --preset paper shows the paths that its
+    reasoner finds.
 
     \b
     Examples:
@@ -325,7 +322,7 @@ def explain(
       loger explain my-shop.bundle ann torch --paths 3 --counterfactual
       loger explain paper.bundle ann torch --by reasoner
     """
-    words = _words(language, wording, style)
+    words = _words(language, style)
     model = options.opened(bundle)
     names = options.named(model, "user", user), options.named(model, "item", item)
     reasoned = (by or model.config_.explain_by) == "reasoner"
@@ -345,31 +342,27 @@ def explain(
     (record,) = _titled(model, [record])
     label, to = _label(model, "user", record["user"]), show.console()
     if owned:
-        note = "so it's never recommended; this is the score it would have if it were new"
+        note = "so loger won't recommend it; here is the score it would have otherwise"
         to.print(f"{label} already has {record['label']}, {note}", markup=False)
     to.print(trees.reasoned(record, label) if reasoned else trees.explanation(record, label, words))
     if without is not None:
         to.print(str(without), markup=False)
 
 
-@click.command("why-not")
+@options.command("why-not")
 @options.bundle
 @options.user
 @options.item
 @options.length
 @options.language
-@options.wording
-@options.json
-def why_not(
-    bundle: Path, user: str, item: str, k: int, language: str | None, wording: Path | None
-) -> None:
-    """Explain why an item is not among a user's recommendations.
+def why_not(bundle: Path, user: str, item: str, k: int, language: Language) -> None:
+    """Explain why loger doesn't recommend an item to a user.
 
     \b
     Example:
       loger why-not my-shop.bundle ann bulb -k 3
     """
-    words = _words(language, wording)
+    words = _words(language)
     model = options.opened(bundle)
     names = options.named(model, "user", user), options.named(model, "item", item)
     answer = model.why_not(*names, k, wording=words)
@@ -385,21 +378,20 @@ def why_not(
         to.print(trees.explanation(record, "", words))
 
 
-@click.command("what-if")
+@options.command("what-if")
 @options.bundle
 @options.user
-@click.option("--remove", multiple=True, metavar="ITEM", help="Without this item; repeatable.")
-@click.option("--add", multiple=True, metavar="ITEM", help="With this item too; repeatable.")
-@click.option("--rebuild", is_flag=True, help="As if what is removed had never happened.")
+@click.option("--remove", multiple=True, metavar="ITEM", help="Remove this item; repeatable.")
+@click.option("--add", multiple=True, metavar="ITEM", help="Add this item; repeatable.")
+@click.option("--rebuild", is_flag=True, help="Treat removed items as if they had never happened.")
 @options.length
-@options.json
 def what_if(
     bundle: Path, user: str, remove: tuple[str, ...], add: tuple[str, ...], rebuild: bool, k: int
 ) -> None:
     """Show a user's recommendations with a different history.
 
-    Nothing is retrained. What is removed supports no item, but the history stays as long as it
-    was and other items don't become more recent. With --rebuild they do.
+    loger doesn't retrain the model. Removed items no longer support any recommendation, but other
+    items don't become more recent. With --rebuild, they do.
 
     \b
     Examples:
@@ -407,7 +399,7 @@ def what_if(
       loger what-if my-shop.bundle ann --add torch --add bulb -k 5
     """
     if not remove and not add:
-        raise LogerError("give --remove ITEM or --add ITEM")
+        raise LogerError("pass --remove ITEM or --add ITEM")
     model = options.opened(bundle)
     from loger.explain.questions import check_change, history_names
 
@@ -424,7 +416,7 @@ def what_if(
 
 
 def _change_table(model: LOGER, answer: dict[str, Any]) -> Any:
-    """The list after a change, with how far each item moved, and what is gone."""
+    """The list after a change, how far each item moved, and which items are gone."""
     places = {name: k for k, name in enumerate(answer["before"])}
     rows = []
     for k, (name, score) in enumerate(zip(answer["after"], answer["scores"], strict=True)):
@@ -442,14 +434,14 @@ def _label(model: LOGER, kind: str, name: str) -> str:
 
 
 def _titled(model: LOGER, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Records of items with labels that tell them apart, to be shown."""
+    """Records of items with labels that tell them apart."""
     return [row | {"label": _label(model, "item", row["item"])} for row in rows]
 
 
-def _words(language: str | None, wording: Path | None, style: str | None = None) -> Wording:
+def _words(language: Language, style: str | None = None) -> Wording:
     from loger.rules.wording import wording_of
 
-    return wording_of(language, wording, style)
+    return wording_of(*language, style)
 
 
 def _selection(
@@ -469,7 +461,7 @@ def _selection(
 
         name, _, path = text.partition("=")
         if not name or not path:
-            raise LogerError(f"--mask takes NAME=FILE, such as stock=stock.csv, got {text!r}")
+            raise LogerError(f"--mask must be NAME=FILE, such as stock=stock.csv, got {text!r}")
         files[name] = set(read_item_list(path))
     return select(
         model.graph_,
@@ -567,7 +559,7 @@ def _export(
         if out.suffix:
             raise
         kept = len(list(out.glob("part-*.parquet")))
-        click.echo(f"interrupted with {kept} parts in {out}; run the same command to resume")
+        click.echo(f"interrupted; {out} has {kept} parts, run the same command to resume")
         raise click.exceptions.Exit(options.INTERRUPTED) from None
     if show.wants_json():
         held_out = len(model.ranker_.held_out)
