@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from shlex import quote
@@ -32,31 +31,23 @@ strict_ = click.option("--strict", is_flag=True, help="Stop at the first invalid
 fit_ = options.new_file("--fit", "bundle", metavar="BUNDLE", help="Also fit a model here.")
 
 
-def _file(name: str, help: str, metavar: str = "FILE", **more: Any) -> Callable[..., Any]:
-    return click.option(name, type=options.PATH, metavar=metavar, help=help, **more)
-
-
 @build.command()
-@_file("--reviews", "Reviews, as JSON lines.", required=True)
-@_file("--meta", "The catalogue, as JSON lines.")
+@options.file("--reviews", "Reviews, as JSON lines.", required=True)
+@options.file("--meta", "The catalogue, as JSON lines.")
 @options.out("FOLDER")
 @click.option(
     "--preset",
     type=click.Choice(["cellphones", "grocery", "automotive"]),
     help="Settings for a data set of the paper.",
 )
-@click.option(
-    "--set",
-    "set_",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="A setting, such as min_items=3: user_core, item_core, min_rating, min_mentions, "
-    "min_styles, min_items, hub_share, max_related, category_levels, price_bins, leave_out, work "
-    "(a folder that keeps intermediate results) or workers (processes).",
+@options.settings(
+    "A setting, such as min_items=3: user_core, item_core, min_rating, min_mentions, min_styles, "
+    "min_items, hub_share, max_related, category_levels, price_bins, leave_out, work (folder that "
+    "keeps intermediate results) or workers (processes)"
 )
 @extractor_
-@_file("--mentions", "Features you extracted elsewhere: user,item,aspect:opinion:polarity,…")
-@_file("--parts", "The split: a table with user, item and part.")
+@options.file("--mentions", "Features you extracted elsewhere: user,item,aspect:opinion:polarity,…")
+@options.file("--parts", "The split: a table with user, item and part.")
 @strict_
 @fit_
 @options.force("FOLDER")
@@ -159,11 +150,11 @@ def report(dataset: Dataset, out: Path, paper: dict[str, int] | None = None, *, 
 
 
 @build.command()
-@_file("--interactions", "Who took what: CSV, TSV, Parquet or JSON lines.")
-@_file("--items", "What you know about items.")
-@_file("--users", "What you know about users.")
+@options.file("--interactions", "Who took what: CSV, TSV, Parquet or JSON lines.")
+@options.file("--items", "What you know about items.")
+@options.file("--users", "What you know about users.")
 @options.vectors("all items")
-@_file("--mapping", "Use this mapping instead of guessing one.", "TOML")
+@options.file("--mapping", "Use this mapping instead of guessing one.", "TOML")
 @options.out("FOLDER")
 @click.option("--user-column", metavar="NAME", help="Column with user IDs.")
 @click.option("--item-column", metavar="NAME", help="Column with item IDs.")

@@ -203,13 +203,7 @@ def _faithfulness_table(measured: FaithfulnessReport) -> Table:
     default=["full"],
     help="Rank all items, or each held-out item among 100 others; repeatable.",
 )
-@click.option(
-    "--set",
-    "set_",
-    multiple=True,
-    metavar="METHOD.NAME=VALUE",
-    help="A setting of a method, which then isn't tuned.",
-)
+@options.settings("A setting of a method, which then isn't tuned", "METHOD.NAME=VALUE")
 @click.option(
     "--tune/--no-tune",
     default=None,

@@ -36,21 +36,16 @@ if TYPE_CHECKING:
     help="Our settings, the paper's model, or the paper's model with its published learning rates.",
 )
 @options.encoder
-@click.option("--config", type=options.PATH, metavar="TOML", help="A file with settings.")
-@click.option(
-    "--set", "set_", multiple=True, metavar="NAME=VALUE", help="A setting, such as em.rounds=3."
-)
+@options.file("--config", "A file with settings.", "TOML")
+@options.settings("A setting, such as em.rounds=3")
 @click.option("--seed", type=int, help="Random seed of the split and the fit.  [default: 0]")
 @click.option(
     "--hold-out",
     is_flag=True,
     help="Don't learn from the test part, so that loger evaluate can test the model on it.",
 )
-@click.option(
-    "--warm-from",
-    type=options.PATH,
-    metavar="BUNDLE",
-    help="Start from this bundle's vectors, and keep its settings, rules and weights.",
+@options.file(
+    "--warm-from", "Start from this bundle; keep its settings, rules and weights.", "BUNDLE"
 )
 @options.force("BUNDLE")
 @options.engine

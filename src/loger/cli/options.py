@@ -81,16 +81,6 @@ style = click.option(
     default="sentence",
     help="Length of the reasons: a few words, a sentence, or all details.",
 )
-paths = click.option(
-    "--paths",
-    type=click.IntRange(0),
-    default=0,
-    metavar="N",
-    help="Also show the N strongest paths.",
-)
-length = click.option(
-    "-k", type=click.IntRange(1), default=10, metavar="N", help="Number of recommendations."
-)
 seed = click.option("--seed", type=int, default=0, help="Random seed.")
 test = click.option(
     "--test",
@@ -125,12 +115,36 @@ encoder = click.option(
 verbose = click.option("-v", "--verbose", is_flag=True, help="Show all details.")
 
 
+def several(*names: str, metavar: str, help: str, **more: Any) -> Callable[..., Any]:
+    """An option that can be given several times."""
+    return click.option(*names, multiple=True, metavar=metavar, help=f"{help}; repeatable.", **more)
+
+
+def settings(help: str, metavar: str = "NAME=VALUE") -> Callable[..., Any]:
+    """The option for settings that have no option of their own."""
+    return several("--set", "set_", metavar=metavar, help=help)
+
+
+def number(name: str, default: int, help: str, least: int = 1) -> Callable[..., Any]:
+    """An option for a whole number."""
+    return click.option(name, type=click.IntRange(least), default=default, metavar="N", help=help)
+
+
+def file(name: str, help: str, metavar: str = "FILE", **more: Any) -> Callable[..., Any]:
+    """An option for a file or folder to read."""
+    return click.option(name, type=PATH, metavar=metavar, help=help, **more)
+
+
 def port(default: int) -> Callable[..., Any]:
     """The option for a server's port."""
     kind = click.IntRange(0, 65535)
     return click.option(
         "--port", type=kind, default=default, help="Port to listen on; 0 picks a free one."
     )
+
+
+paths = number("--paths", 0, "Also show the N strongest paths.", least=0)
+length = number("-k", 10, "Number of recommendations.")
 
 
 def out(metavar: str, help: str = "Folder to write.", **more: Any) -> Callable[..., Any]:
@@ -162,9 +176,8 @@ def force(metavar: str) -> Callable[..., Any]:
 
 def vectors(of: str) -> Callable[..., Any]:
     """The option for tables of vectors, each under the name of a relation."""
-    text = f"Embeddings of {of}, such as looks_like=pictures.parquet; repeatable."
-    more: dict[str, Any] = {"multiple": True, "metavar": "NAME=FILE", "callback": _by_name}
-    return click.option("--vectors", help=text, **more)
+    text = f"Embeddings of {of}, such as looks_like=pictures.parquet"
+    return several("--vectors", metavar="NAME=FILE", help=text, callback=_by_name)
 
 
 def _by_name(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:

@@ -27,24 +27,14 @@ REASONED_PATHS = 3
 
 
 _WISHES = (
-    click.option(
+    options.several(
         "--include",
-        multiple=True,
         metavar="FILTER",
-        help='Recommend only items that match, such as genre=jazz or "price<10"; repeatable.',
+        help='Recommend only items that match, such as genre=jazz or "price<10"',
     ),
-    click.option(
-        "--exclude",
-        multiple=True,
-        metavar="FILTER",
-        help="Don't recommend items that match; repeatable.",
-    ),
-    click.option(
-        "--mask",
-        "masks",
-        multiple=True,
-        metavar="NAME=FILE",
-        help="A file of items to use in filters as mask=NAME; repeatable.",
+    options.several("--exclude", metavar="FILTER", help="Don't recommend items that match"),
+    options.several(
+        "--mask", "masks", metavar="NAME=FILE", help="A file of items to filter by as mask=NAME"
     ),
     click.option(
         "--diversity",
@@ -53,11 +43,8 @@ _WISHES = (
         metavar="SHARE",
         help="How strongly to avoid items like those ranked above, from 0 to 1.",
     ),
-    click.option(
-        "--at-most",
-        multiple=True,
-        metavar="NAME=N",
-        help="At most N items that share a value, such as has_brand=2; repeatable.",
+    options.several(
+        "--at-most", metavar="NAME=N", help="At most N items that share a value: has_brand=2"
     ),
     click.option(
         "--popularity",
@@ -80,11 +67,10 @@ def _wishes(command: Any) -> Any:
 @options.command()
 @options.bundle
 @click.argument("users", nargs=-1, metavar="[USER]...")
-@click.option(
+@options.several(
     "--history",
-    multiple=True,
     metavar="ITEM",
-    help="Recommend to someone new who has this item; repeatable, earliest item first.",
+    help="Recommend to someone new who has this item, earliest item first",
 )
 @click.option("--all", "every", is_flag=True, help="Recommend to everyone; needs --out.")
 @options.out(
@@ -115,16 +101,12 @@ def recommend(
     k: int,
     explained: bool,
     paths: int,
-    include: tuple[str, ...],
-    exclude: tuple[str, ...],
-    masks: tuple[str, ...],
-    diversity: float,
     popularity: float,
-    at_most: tuple[str, ...],
     together: bool,
     language: Language,
     style: str,
     engine: str | None,
+    **wishes: Any,
 ) -> None:
     """Recommend items to users, best first.
 
@@ -161,7 +143,7 @@ def recommend(
     if together and (not users or out is not None):
         raise LogerError("--together needs users and can't be combined with --out")
     model = options.opened(bundle, engine or "threads").with_popularity(popularity)
-    selection = _selection(model, include, exclude, masks, diversity, at_most)
+    selection = _selection(model, **wishes)
     if history:
         model, newcomer = _with_new_user(model, history)
         users = (newcomer,)
@@ -212,9 +194,7 @@ def _number(model: LOGER, item: str) -> int:
     help="similar counts everything, complements only what people have together, and substitutes "
     "only shared facts.",
 )
-@click.option(
-    "--less", multiple=True, metavar="ITEM", help="Avoid items like this one; repeatable."
-)
+@options.several("--less", metavar="ITEM", help="Avoid items like this one")
 @options.length
 @_wishes
 @options.language
@@ -225,14 +205,10 @@ def similar(
     kind: Kind,
     less: tuple[str, ...],
     k: int,
-    include: tuple[str, ...],
-    exclude: tuple[str, ...],
-    masks: tuple[str, ...],
-    diversity: float,
     popularity: float,
-    at_most: tuple[str, ...],
     language: Language,
     style: str,
+    **wishes: Any,
 ) -> None:
     """Find items similar to one or more items, with reasons.
 
@@ -247,7 +223,7 @@ def similar(
     """
     words = _words(language, style).about_items()
     model = options.opened(bundle)
-    selection = _selection(model, include, exclude, masks, diversity, at_most)
+    selection = _selection(model, **wishes)
     wanted, unwanted = ([options.named(model, "item", v) for v in own] for own in (items, less))
     members = model.alike(wanted, unwanted, kind, popularity)
     _joint(model, members, k, selection, words)
@@ -381,8 +357,8 @@ def why_not(bundle: Path, user: str, item: str, k: int, language: Language) -> N
 @options.command("what-if")
 @options.bundle
 @options.user
-@click.option("--remove", multiple=True, metavar="ITEM", help="Remove this item; repeatable.")
-@click.option("--add", multiple=True, metavar="ITEM", help="Add this item; repeatable.")
+@options.several("--remove", metavar="ITEM", help="Remove this item")
+@options.several("--add", metavar="ITEM", help="Add this item")
 @click.option("--rebuild", is_flag=True, help="Treat removed items as if they had never happened.")
 @options.length
 def what_if(

@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 @options.source
 @options.out("FOLDER", "Folder for results, tables and report.")
 @click.option("--quick", is_flag=True, help="Short fits and few users, to try it out.")
-@click.option(
-    "--resume-from", type=options.PATH, metavar="JSON", help="File cells.json of an earlier run."
-)
+@options.file("--resume-from", "File cells.json of an earlier run.", "JSON")
 @options.seed
 @options.engine
 def reproduce(

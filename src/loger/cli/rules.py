@@ -21,13 +21,7 @@ SHOWN = 50
 @options.command()
 @options.source
 @click.argument("user", required=False)
-@click.option(
-    "--set",
-    "set_",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="A mining setting: max_rules, max_hops, min_support, min_lift or seed.",
-)
+@options.settings("A mining setting: max_rules, max_hops, min_support, min_lift or seed")
 @click.option("--all", "every", is_flag=True, help="Also show dropped rules, and why.")
 @options.language
 def rules(

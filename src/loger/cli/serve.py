@@ -19,13 +19,7 @@ ROWS = 10
 @click.argument("bundles", metavar="BUNDLE...", nargs=-1, required=True, type=options.PATH)
 @options.host
 @options.port(8000)
-@click.option(
-    "--workers",
-    type=click.IntRange(1),
-    default=1,
-    metavar="N",
-    help="Number of worker processes; they share the bundle's memory.",
-)
+@options.number("--workers", 1, "Number of worker processes; they share the bundle's memory.")
 @click.option(
     "--traffic",
     metavar="SHARES",
@@ -39,14 +33,10 @@ ROWS = 10
 )
 @click.option("--no-auth", is_flag=True, help="Accept requests from other machines without a key.")
 @click.option("--events/--no-events", default=True, help="Record events and learn from them.")
-@click.option(
-    "--set",
-    "set_",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="A setting: merge_interval (seconds until events join the bundle; 0 for never), "
-    "watch (seconds between checks for a new bundle; 0 for never), images (folder with pictures), "
-    "masks (folder for uploaded masks), wording (TOML file), events_file, threads or max_body.",
+@options.settings(
+    "A setting: merge_interval (seconds until events join the bundle; 0 for never), watch (seconds "
+    "between checks for a new bundle; 0 for never), images (folder with pictures), masks (folder "
+    "for uploaded masks), wording (TOML file), events_file, threads or max_body"
 )
 @click.option(
     "--engine",
@@ -119,13 +109,7 @@ def feedback() -> None:
 
 @feedback.command()
 @click.argument("source", metavar="BUNDLE", type=options.PATH)
-@click.option(
-    "--min-shown",
-    type=click.IntRange(1),
-    default=20,
-    metavar="N",
-    help="Hide rows shown fewer times.",
-)
+@options.number("--min-shown", 20, "Hide what was shown fewer times.")
 def report(source: Path, min_shown: int) -> None:
     """Show which rules, kinds of reasons and items people click, and compare variants.
 

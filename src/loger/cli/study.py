@@ -31,15 +31,8 @@ def study() -> None:
     metavar="NAMES",
     help=f"Methods to compare with, separated by commas: {KNOWN}.",
 )
-@click.option(
-    "--data",
-    type=options.PATH,
-    metavar="PATH",
-    help="The data set of the bundles; all methods but random need it.",
-)
-@click.option(
-    "--tasks", type=click.IntRange(1), default=20, metavar="N", help="Number of questions."
-)
+@options.file("--data", "The data set of the bundles; all methods but random need it.", "PATH")
+@options.number("--tasks", 20, "Number of questions.")
 def make(
     bundles: tuple[Path, ...],
     out: Path,
@@ -148,12 +141,11 @@ def results(file: Path) -> None:
 
 @study.command()
 @file_
-@click.option("--raters", type=click.IntRange(1), default=10, metavar="N", help="Number of raters.")
-@click.option(
+@options.number("--raters", 10, "Number of raters.")
+@options.several(
     "--quality",
-    multiple=True,
     metavar="METHOD=NUMBER",
-    help="How good raters find a method, before noise; 0 unless you set it.",
+    help="How good raters find a method, before noise; 0 unless you set it",
 )
 @options.seed
 @click.pass_context

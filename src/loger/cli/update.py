@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,35 +16,21 @@ if TYPE_CHECKING:
     from loger.model import LOGER
 
 
-def _table(name: str, help: str) -> Callable[..., Any]:
-    return click.option(name, type=options.PATH, metavar="FILE", help=help)
-
-
-def _names(name: str, help: str) -> Callable[..., Any]:
-    return click.option(name, multiple=True, metavar="NAME", help=f"{help}; repeatable.")
-
-
 @options.command()
 @options.bundle
-@_table("--interactions", "New interactions, with user, item and time.")
-@_table("--facts", "New facts, with head, relation and tail.")
-@_table("--items", "New items, with an ID and an optional label.")
-@_table("--users", "New users, with an ID and an optional label.")
+@options.file("--interactions", "New interactions, with user, item and time.")
+@options.file("--facts", "New facts, with head, relation and tail.")
+@options.file("--items", "New items, with an ID and an optional label.")
+@options.file("--users", "New users, with an ID and an optional label.")
 @options.vectors("known and new items")
-@_names("--forget-user", "Forget everything about a user")
-@_names("--remove-item", "Remove an item")
-@_table("--remove-interactions", "Interactions to remove.")
-@_table("--remove-facts", "Facts to remove.")
-@_table("--events", "Events that loger serve recorded: BUNDLE.events.sqlite.")
+@options.several("--forget-user", metavar="NAME", help="Forget everything about a user")
+@options.several("--remove-item", metavar="NAME", help="Remove an item")
+@options.file("--remove-interactions", "Interactions to remove.")
+@options.file("--remove-facts", "Facts to remove.")
+@options.file("--events", "Events that loger serve recorded: BUNDLE.events.sqlite.")
 @options.out("BUNDLE", "Write a new bundle instead of replacing this one.", required=False)
 @options.force("the bundle at --out")
-@click.option(
-    "--eval-users",
-    type=click.IntRange(0),
-    default=500,
-    metavar="N",
-    help="Users to evaluate on before updating.",
-)
+@options.number("--eval-users", 500, "Users to evaluate on before updating.", least=0)
 def update(
     bundle: Path,
     interactions: Path | None,
