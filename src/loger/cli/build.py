@@ -28,7 +28,9 @@ extractor_ = click.option(
     "--extractor", metavar="MODULE:FUNCTION", help="Your own function that extracts features."
 )
 strict_ = click.option("--strict", is_flag=True, help="Stop at the first invalid row.")
-fit_ = options.new_file("--fit", "bundle", metavar="BUNDLE", help="Also fit a model here.")
+fit_ = options.new_file(
+    "--fit", "bundle", metavar="BUNDLE", help="Also fit a model, and save it here."
+)
 
 
 @build.command()

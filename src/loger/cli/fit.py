@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 @options.encoder
 @options.file("--config", "A file with settings.", "TOML")
 @options.settings("A setting, such as em.rounds=3")
-@click.option("--seed", type=int, help="Random seed of the split and the fit.  [default: 0]")
+@click.option("--seed", type=int, metavar="N", help="Random seed of split and fit.  [default: 0]")
 @click.option(
     "--hold-out",
     is_flag=True,

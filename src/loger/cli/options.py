@@ -81,7 +81,7 @@ style = click.option(
     default="sentence",
     help="Length of the reasons: a few words, a sentence, or all details.",
 )
-seed = click.option("--seed", type=int, default=0, help="Random seed.")
+seed = click.option("--seed", type=int, default=0, metavar="N", help="Random seed.")
 test = click.option(
     "--test",
     type=float,
@@ -98,7 +98,10 @@ split = click.option(
 )
 protocol = click.Choice(["full", "sampled-100"])
 host = click.option(
-    "--host", default="127.0.0.1", help="Address to listen on; 0.0.0.0 for all networks."
+    "--host",
+    default="127.0.0.1",
+    metavar="ADDRESS",
+    help="Address to listen on; 0.0.0.0 for all networks.",
 )
 engine = click.option(
     "--engine",
@@ -137,10 +140,8 @@ def file(name: str, help: str, metavar: str = "FILE", **more: Any) -> Callable[.
 
 def port(default: int) -> Callable[..., Any]:
     """The option for a server's port."""
-    kind = click.IntRange(0, 65535)
-    return click.option(
-        "--port", type=kind, default=default, help="Port to listen on; 0 picks a free one."
-    )
+    more: dict[str, Any] = {"type": click.IntRange(0, 65535), "metavar": "N", "default": default}
+    return click.option("--port", help="Port to listen on; 0 picks a free one.", **more)
 
 
 paths = number("--paths", 0, "Also show the N strongest paths.", least=0)

@@ -19,7 +19,7 @@ file_ = click.argument("file", metavar="STUDY", type=options.PATH)
 
 @click.group(cls=options.Group)
 def study() -> None:
-    """Run a blind study in which people rank the reasons of several methods."""
+    """Let people compare the reasons of several methods in a blind study."""
 
 
 @study.command()
