@@ -359,7 +359,9 @@ def why_not(bundle: Path, user: str, item: str, k: int, language: Language) -> N
 @options.user
 @options.several("--remove", metavar="ITEM", help="Remove this item")
 @options.several("--add", metavar="ITEM", help="Add this item")
-@click.option("--rebuild", is_flag=True, help="Treat removed items as if they had never happened.")
+@click.option(
+    "--rebuild", is_flag=True, help="Answer as if the user had never had the removed items."
+)
 @options.length
 def what_if(
     bundle: Path, user: str, remove: tuple[str, ...], add: tuple[str, ...], rebuild: bool, k: int

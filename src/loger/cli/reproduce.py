@@ -24,12 +24,7 @@ if TYPE_CHECKING:
 @options.seed
 @options.engine
 def reproduce(
-    path: Path,
-    out: Path,
-    quick: bool,
-    resume_from: Path | None,
-    seed: int,
-    engine: str,
+    path: Path, out: Path, quick: bool, resume_from: Path | None, seed: int, engine: str
 ) -> None:
     """Reproduce the paper's tables and figures on a data set.
 

@@ -20,11 +20,7 @@ ROWS = 10
 @options.host
 @options.port(8000)
 @options.number("--workers", 1, "Number of worker processes; they share the bundle's memory.")
-@click.option(
-    "--traffic",
-    metavar="SHARES",
-    help="Each bundle's share of users, such as 90:10.",
-)
+@click.option("--traffic", metavar="SHARES", help="Each bundle's share of users, such as 90:10.")
 @click.option(
     "--api-key",
     envvar="LOGER_API_KEY",

@@ -33,13 +33,7 @@ def study() -> None:
 )
 @options.file("--data", "The data set of the bundles; all methods but random need it.", "PATH")
 @options.number("--tasks", 20, "Number of questions.")
-def make(
-    bundles: tuple[Path, ...],
-    out: Path,
-    methods: str,
-    data: Path | None,
-    tasks: int,
-) -> None:
+def make(bundles: tuple[Path, ...], out: Path, methods: str, data: Path | None, tasks: int) -> None:
     """Create a study that compares the reasons of several methods.
 
     As in the paper, each question shows 50 paths from a user's past and 10 paths of each method, in
