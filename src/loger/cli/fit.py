@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import asdict, replace
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from loger.cli import options, show
 from loger.cli.options import INTERRUPTED
-
-if TYPE_CHECKING:
-    from loger.config import LOGERConfig
-    from loger.data import Split
-    from loger.encoder import Encoder
-    from loger.engine import Engine
-    from loger.evaluation.evaluate import FitRecord
-    from loger.model import LOGER
-
-    MakeEncoder = Callable[[], Encoder]
+from loger.errors import LogerError
 
 
 @options.command()
@@ -82,7 +73,10 @@ def fit(
       loger fit my-shop -o research.bundle --hold-out
       torchrun --nproc-per-node 4 -m loger fit my-shop -o my-shop.bundle
     """
+    from loger.config import PRESETS
+    from loger.encoder import encoder_named
     from loger.engine import engine_named
+    from loger.engine.settings import layered
     from loger.store.bundle import check_target
 
     check_target(out, replace=force)
@@ -93,11 +87,14 @@ def fit(
             "--warm-from keeps the settings of its bundle; remove --preset, --encoder, --config, "
             "--set and --seed"
         )
-    chosen = chosen_config(preset, config, set_, seed)
-    make = encoder_maker(encoder, chosen.seed)
+    chosen = layered(PRESETS[preset](), config, set_, {} if seed is None else {"seed": seed})
+    make = None if encoder == "transe" else encoder_named(encoder, seed=chosen.seed)
     dataset = options.read(path, None, min_rating)
     from loger.data import split
+    from loger.encoder.distributed import current
+    from loger.engine.files import claim
     from loger.evaluation.evaluate import FitRecord, fit_summary
+    from loger.model import LOGER
 
     split_seed = chosen.seed
     if warm_from is not None:
@@ -107,81 +104,38 @@ def fit(
         if note:
             show.say(f"note: {note}", err=True)
     click.echo(f"split: {parts.why}", err=True)
-    begun = None if warm_from is None else str(warm_from)
-    record = FitRecord(
-        str(path), None, min_rating, dataset.name, preset, {"seed": split_seed},
-        warm_from=begun, hold_out=hold_out,
-    )  # fmt: skip
-    model = written(parts, chosen, out, record, works_on, make)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    checkpoint = out.with_name(out.name + ".unfinished")
+    with claim(out, "fit"):
+        with _resumable(checkpoint), show.engine(on=works_on) as runs_on:
+            before = None if warm_from is None else LOGER.load(warm_from)
+            name = "LOGER" if preset == "default" else f"LOGER ({preset})"
+            settings = before.config_ if before else chosen
+            model = LOGER(settings, encoder=make, name=name, engine=runs_on)
+            more: Any = {"checkpoint": checkpoint, "progress": runs_on.progress}
+            model.fit(parts, hold_out=hold_out, warm_from=before, **more)
+        record = FitRecord(
+            data=str(path),
+            min_rating=min_rating,
+            name=dataset.name,
+            preset=preset,
+            split={"seed": split_seed},
+            tried=model.tried_,
+            warm_from=None if warm_from is None else str(warm_from),
+            hold_out=hold_out,
+            ranks=current().size,
+        )
+        model.save(out, record=asdict(record))
+        shutil.rmtree(checkpoint, ignore_errors=True)
     show.result(fit_summary(model, out) | {"split": parts.why}, draw)
 
 
-def chosen_config(
-    preset: str, file: Path | None, texts: Sequence[str], seed: int | None
-) -> LOGERConfig:
-    """The settings of a preset, changed by the file, then by texts, then by the seed."""
-    from loger.config import PRESETS
-    from loger.engine.settings import layered
-
-    return layered(PRESETS[preset](), file, texts, {} if seed is None else {"seed": seed})
-
-
-def encoder_maker(name: str, seed: int) -> MakeEncoder | None:
-    """A function that creates the named encoder; None for the preset's own TransE."""
-    from loger.encoder import encoder_named
-
-    return None if name == "transe" else encoder_named(name, seed=seed)
-
-
-def written(
-    split: Split,
-    config: LOGERConfig,
-    out: Path,
-    record: FitRecord,
-    works_on: Engine,
-    encoder: MakeEncoder | None = None,
-) -> LOGER:
-    """Fit and save a model, unless another process is writing to the same path."""
-    from loger.engine.files import claim
-
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with claim(out, "fit"):
-        checkpoint = out.with_name(out.name + ".unfinished")
-        model = fitted(split, config, checkpoint, record, works_on, encoder)
-        from loger.encoder.distributed import current
-
-        record = replace(record, tried=model.tried_, ranks=current().size)
-        model.save(out, record=asdict(record))
-        shutil.rmtree(checkpoint, ignore_errors=True)
-    return model
-
-
-def fitted(
-    split: Split,
-    config: LOGERConfig,
-    checkpoint: Path,
-    record: FitRecord,
-    works_on: Engine,
-    encoder: MakeEncoder | None = None,
-) -> LOGER:
-    """Fit a model; after an interrupt, keep the checkpoint and explain how to resume."""
-    from loger.errors import LogerError
-    from loger.model import LOGER
-
-    name = "LOGER" if record.preset == "default" else f"LOGER ({record.preset})"
+@contextmanager
+def _resumable(checkpoint: Path) -> Iterator[None]:
+    """After an interrupt, keep the checkpoint and explain how to resume."""
     begun = checkpoint.exists()
     try:
-        with show.engine(on=works_on) as engine:
-            before = None if record.warm_from is None else LOGER.load(record.warm_from)
-            chosen = before.config_ if before else config
-            model = LOGER(chosen, encoder=encoder, name=name, engine=engine)
-            return model.fit(
-                split,
-                hold_out=record.hold_out,
-                warm_from=before,
-                checkpoint=checkpoint,
-                progress=engine.progress,
-            )
+        yield
     except KeyboardInterrupt:
         kept = f"progress is saved in {checkpoint}; " if checkpoint.is_dir() else ""
         click.echo(f"interrupted; {kept}run the same command to resume", err=True)
