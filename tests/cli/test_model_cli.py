@@ -497,7 +497,15 @@ def test_questions_that_cannot_be_answered_are_refused(
     refuses(("what-if", bundle, user, "--remove", new), "does not have")
     refuses(("what-if", bundle, user, "--add", has), "already")
     refuses(("recommend", data, user), "bundle")
-    refuses(("rules", data, user), "isn't one; make one with loger fit")
+    refuses(("rules", data, user), "isn't one; run loger fit first")
+
+
+def test_a_language_can_be_a_file_of_ones_own_words(bundle: Path, tmp_path: Path) -> None:
+    words = tmp_path / "words.toml"
+    words.write_text('[en.verbs]\npurchase = "picked"\n[de.verbs]\npurchase = "ausgesucht"\n')
+    for language, verb in ((words, "you picked"), (f"de={words}", "ausgesucht hast")):
+        assert verb in run("rules", bundle, "--language", language).stdout
+    refuses(("rules", bundle, "--language", "dee"), "did you mean 'de'")
 
 
 def test_no_command_prints_a_line_of_more_than_120_columns(
