@@ -12,7 +12,7 @@ from loger.cli import options, show
 from loger.errors import LogerError
 
 if TYPE_CHECKING:
-    from loger.explain.lists import Kind, Member
+    from loger.explain.lists import Kind, ListRequest, Member
     from loger.model import LOGER
     from loger.ranking.selection import Selection
     from loger.rules.wording import Wording
@@ -143,32 +143,32 @@ def recommend(
     if together and (not users or out is not None):
         raise LogerError("--together needs users and can't be combined with --out")
     model = options.opened(bundle, engine or "threads").with_popularity(popularity)
-    selection = _selection(model, **wishes)
+    from loger.explain.lists import ListRequest, Member
+
+    request = ListRequest(k, _selection(model, **wishes), explained, paths, words)
     if history:
         model, newcomer = _with_new_user(model, history)
         users = (newcomer,)
     chosen = model.users if every else [options.named(model, "user", name) for name in users]
     if together:
-        from loger.explain.lists import Member
-
         members = [Member(model.ranker_, model.graph_.vocabulary.id("user", u)) for u in chosen]
-        _joint(model, members, k, selection, words, several=True)
+        _joint(members, request, several=True)
         return
     if out is not None:
         if engine is None and explained and len(chosen) > MANY:
             from loger.engine import engine_named
 
             model.engine = engine_named("processes")  # finding reasons holds the GIL
-        _export(model, chosen, out, k, explained, selection, words)
+        _export(model, chosen, out, request)
         return
-    lists = [_list(model, name, k, explained, paths, selection, words) for name in chosen]
+    lists = [_list(model, name, request) for name in chosen]
     if history:
         lists[0] |= {"user": "someone new", "label": "someone new"}
     if show.wants_json():
         show.as_json(lists)
         return
     for one in lists:
-        _draw(model, one, explained, words)
+        _draw(model, one, request)
 
 
 def _with_new_user(model: LOGER, items: Sequence[str]) -> tuple[LOGER, str]:
@@ -223,24 +223,18 @@ def similar(
     """
     words = _words(language, style).about_items()
     model = options.opened(bundle)
-    selection = _selection(model, **wishes)
+    from loger.explain.lists import ListRequest
+
     wanted, unwanted = ([options.named(model, "item", v) for v in own] for own in (items, less))
     members = model.alike(wanted, unwanted, kind, popularity)
-    _joint(model, members, k, selection, words)
+    _joint(members, ListRequest(k, _selection(model, **wishes), words=words))
 
 
-def _joint(
-    model: LOGER,
-    members: Sequence[Member],
-    k: int,
-    selection: Selection,
-    words: Wording,
-    several: bool = False,
-) -> None:
+def _joint(members: Sequence[Member], request: ListRequest, several: bool = False) -> None:
     """Show a list that several members share."""
-    from loger.explain.lists import ListRequest, recommend_together
+    from loger.explain.lists import recommend_together
 
-    found = recommend_together(members, ListRequest(k, selection, words=words))
+    found = recommend_together(members, request)
     rows = [
         (row["rank"], row["label"], f"{row['score']:+.2f}", _because(row, several)) for row in found
     ]
@@ -452,24 +446,15 @@ def _selection(
     )
 
 
-def _list(
-    model: LOGER,
-    user: str,
-    k: int,
-    explained: bool,
-    paths: int,
-    selection: Selection,
-    words: Wording,
-) -> dict[str, Any]:
+def _list(model: LOGER, user: str, request: ListRequest) -> dict[str, Any]:
     """One user's list, as plain values."""
-    from loger.explain.lists import ListRequest, recommendations
+    from loger.explain.lists import recommendations
     from loger.explain.questions import history_names
 
     number = model.graph_.vocabulary.id("user", user)
-    request = ListRequest(k, selection, explained, paths, words)
     rows, left_out = recommendations(model.ranker_, number, request)
     explanations = [row.pop("explanation") for row in rows]
-    if explained and selection.varies:
+    if request.explain and request.selection.varies:
         for told, row in zip(explanations, rows, strict=True):
             told["variety"] = row["variety"]
     has = history_names(model.graph_, user)
@@ -478,7 +463,7 @@ def _list(
         "label": _label(model, "user", user),
         "history": [_item(model, name) for name in has],
         "held_out": [_item(model, model.items[v]) for v in model.ranker_.held_out.of([number])[1]],
-        "items": explanations if explained else rows,
+        "items": explanations if request.explain else rows,
         "left_out": left_out,
     }
 
@@ -488,13 +473,14 @@ def _item(model: LOGER, name: str) -> dict[str, Any]:
     return {"item": name, "label": words.labels[words.id("item", name)]}
 
 
-def _draw(model: LOGER, one: dict[str, Any], explained: bool, words: Wording) -> None:
+def _draw(model: LOGER, one: dict[str, Any], request: ListRequest) -> None:
     """Show one user's recommendations."""
     from rich.markup import escape
     from rich.tree import Tree
 
     from loger.cli import trees
 
+    words = request.words
     to, history = show.console(), [row["label"] for row in _titled(model, one["history"])]
     items, left_out = _titled(model, one["items"]), _titled(model, one["left_out"])
     more = ["…"] if len(history) > SHOWN_HISTORY else []
@@ -505,7 +491,7 @@ def _draw(model: LOGER, one: dict[str, Any], explained: bool, words: Wording) ->
     if one["held_out"]:
         held = words.text("held_out", n=words.number(len(one["held_out"])))
         title += f" [dim]({escape(held)})[/dim]"
-    if explained:
+    if request.explain:
         tree = Tree(f"{title} [dim]({escape(words.text('compared'))})[/dim]")
         for place, row in enumerate(items, 1):
             trees.add_item(tree, place, row, words)
@@ -517,22 +503,15 @@ def _draw(model: LOGER, one: dict[str, Any], explained: bool, words: Wording) ->
     trees.left_out(to, left_out)
 
 
-def _export(
-    model: LOGER,
-    users: Sequence[str],
-    out: Path,
-    k: int,
-    explained: bool,
-    selection: Selection,
-    words: Wording,
-) -> None:
+def _export(model: LOGER, users: Sequence[str], out: Path, request: ListRequest) -> None:
     """Write many users' recommendations to a file, or to a folder of files."""
     from loger.store.export import export_lists
 
     try:
         with show.engine("recommending", model.engine) as engine:
-            wanted: Any = {"explain": explained, "selection": selection, "words": words}
-            done = export_lists(model, users, out, k, **wanted, progress=engine.progress)
+            asked = request._asdict()
+            del asked["paths"]
+            done = export_lists(model, users, out, **asked, progress=engine.progress)
     except KeyboardInterrupt:
         if out.suffix:
             raise
@@ -547,4 +526,4 @@ def _export(
 
     resumed = f" ({done.kept} of {done.parts} parts were there)" if done.kept else ""
     click.echo(f"{done.rows:,} recommendations to {len(users):,} users in {out}{resumed}")
-    trees.testing(show.console(), model, words)
+    trees.testing(show.console(), model, request.words)
