@@ -146,8 +146,8 @@ def draw(assessment: Assessment, report_file: Path | None, verbose: bool) -> Non
             show.console().print(_faithfulness_table(measured))
     if assessment.ablation:
         rows = [(f"{p['selected']:.0f}", f"{100 * p['ndcg']:.2f}") for p in assessment.ablation]
-        title = "\nBy the maximum number of hidden pairs per user"
-        show.console().print(show.table(["pairs", "NDCG@10 %"], rows, title))
+        click.echo("\nBy the maximum number of hidden pairs per user")
+        show.console().print(show.table(["pairs", "NDCG@10 %"], rows))
     if report_file is not None:
         click.echo(f"\nReport in {report_file}. To print all measures, use --verbose.")
 

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from shlex import quote
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from loger.cli import options, show
 from loger.cli.options import INTERRUPTED
 from loger.errors import LogerError
+
+if TYPE_CHECKING:
+    from loger.config import LOGERConfig
+    from loger.data import Split
+    from loger.encoder import Encoder
+    from loger.engine import Engine
+    from loger.evaluation.evaluate import FitRecord
+    from loger.model import LOGER
 
 
 @options.command()
@@ -91,10 +99,7 @@ def fit(
     make = None if encoder == "transe" else encoder_named(encoder, seed=chosen.seed)
     dataset = options.read(path, None, min_rating)
     from loger.data import split
-    from loger.encoder.distributed import current
-    from loger.engine.files import claim
     from loger.evaluation.evaluate import FitRecord, fit_summary
-    from loger.model import LOGER
 
     split_seed = chosen.seed
     if warm_from is not None:
@@ -104,30 +109,46 @@ def fit(
         if note:
             show.say(f"note: {note}", err=True)
     click.echo(f"split: {parts.why}", err=True)
+    record = FitRecord(
+        data=str(path),
+        min_rating=min_rating,
+        name=dataset.name,
+        preset=preset,
+        split={"seed": split_seed},
+        warm_from=None if warm_from is None else str(warm_from),
+        hold_out=hold_out,
+    )
+    model = _fitted(parts, chosen, make, works_on, out, record)
+    show.result(fit_summary(model, out) | {"split": parts.why}, draw)
+
+
+def _fitted(
+    parts: Split,
+    config: LOGERConfig,
+    encoder: Callable[[], Encoder] | None,
+    works_on: Engine,
+    out: Path,
+    record: FitRecord,
+) -> LOGER:
+    """Fit a model and save it, unless another process is writing to the same path."""
+    from loger.encoder.distributed import current
+    from loger.engine.files import claim
+    from loger.model import LOGER
+
     out.parent.mkdir(parents=True, exist_ok=True)
     checkpoint = out.with_name(out.name + ".unfinished")
     with claim(out, "fit"):
-        with _resumable(checkpoint), show.engine(on=works_on) as runs_on:
-            before = None if warm_from is None else LOGER.load(warm_from)
-            name = "LOGER" if preset == "default" else f"LOGER ({preset})"
-            settings = before.config_ if before else chosen
-            model = LOGER(settings, encoder=make, name=name, engine=runs_on)
-            more: Any = {"checkpoint": checkpoint, "progress": runs_on.progress}
-            model.fit(parts, hold_out=hold_out, warm_from=before, **more)
-        record = FitRecord(
-            data=str(path),
-            min_rating=min_rating,
-            name=dataset.name,
-            preset=preset,
-            split={"seed": split_seed},
-            tried=model.tried_,
-            warm_from=None if warm_from is None else str(warm_from),
-            hold_out=hold_out,
-            ranks=current().size,
-        )
+        with _resumable(checkpoint), show.engine(on=works_on) as engine:
+            before = None if record.warm_from is None else LOGER.load(record.warm_from)
+            name = "LOGER" if record.preset == "default" else f"LOGER ({record.preset})"
+            chosen = before.config_ if before else config
+            model = LOGER(chosen, encoder=encoder, name=name, engine=engine)
+            more: Any = {"checkpoint": checkpoint, "progress": engine.progress}
+            model.fit(parts, hold_out=record.hold_out, warm_from=before, **more)
+        record = replace(record, tried=model.tried_, ranks=current().size)
         model.save(out, record=asdict(record))
         shutil.rmtree(checkpoint, ignore_errors=True)
-    show.result(fit_summary(model, out) | {"split": parts.why}, draw)
+    return model
 
 
 @contextmanager
