@@ -396,7 +396,7 @@ def posted(url: str, events: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def test_every_worker_knows_an_event_within_a_second(place, model):
-    with serving(str(place), "--workers", "2", "--merge-interval", "0") as (url, _):
+    with serving(str(place), "--workers", "2", "--set", "merge_interval=0") as (url, _):
         for k in range(3):
             posted(url, [{"kind": "interaction", "user": f"new{k}", "item": model.items[k]}])
             time.sleep(1.0)
@@ -408,7 +408,7 @@ def test_every_worker_knows_an_event_within_a_second(place, model):
 def test_kills_under_load_lose_nothing_acknowledged_and_apply_nothing_twice(place, model):
     acknowledged, n = set[str](), 0
     for _ in range(3):
-        with serving(str(place), "--merge-interval", "2") as (url, process):
+        with serving(str(place), "--set", "merge_interval=2") as (url, process):
             end = time.monotonic() + 4.0
             while time.monotonic() < end:
                 keys = [f"{n + k}" for k in range(10)]

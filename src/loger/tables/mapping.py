@@ -47,7 +47,7 @@ _HEADER = """\
 #     similar    these words, and which items have similar texts
 #     aspects    what a text says of what: aspect, opinion, good or bad
 #     label      the name that people read
-#     image      the file of a picture, which loger serve --images FOLDER shows
+#     image      the file of a picture, which loger serve --set images=FOLDER shows
 #     leave out  not taken
 #   relation   the name of the relation that it makes: has_brand; of users, what reasons say of
 #              them: interested_in ("you are interested in …"), lives_in, works_as, speaks,
