@@ -125,6 +125,35 @@ def test_a_disliked_item_is_hidden_at_once_and_after_a_fold_and_comes_back_when_
     assert client.get("/v1/history", params={"user": user}).json()["items"][0]["item"] == hidden
 
 
+@pytest.mark.parametrize(
+    ("typo", "meant"), [("vieved", "viewed"), ("Viewwed", "viewed"), ("dislked", "disliked")]
+)
+def test_a_typo_in_a_behaviour_is_refused_with_a_suggestion(client, model, typo, meant):
+    event = {"kind": "interaction", "user": model.users[0], "item": model.items[0]}
+    batch = {"events": [event, {**event, "behaviour": typo}]}
+    refused = client.post("/v1/events", json=batch)
+    assert refused.status_code == 422
+    assert (
+        f"unknown behaviour {typo!r}; did you mean {meant!r}" in refused.json()["error"]["message"]
+    )
+    assert client.get("/v1/about").json()["staleness"]["events"] == 0  # nothing was stored
+    sent(client, {**event, "behaviour": "Added to cart"})
+
+
+def test_a_name_in_either_form_of_unicode_is_one_user(client, place, model):
+    composed, decomposed = "Jos\u00e9", "Jose\u0301"
+    for name, item in zip((composed, decomposed), model.items, strict=False):
+        sent(client, {"kind": "interaction", "user": name, "item": item, "time": 1})
+    for name in (composed, decomposed):
+        told = client.get("/v1/history", params={"user": name}).json()
+        assert told["user"] == composed and len(told["items"]) == 2
+    file = str(events_path(place))
+    for option in ([], ["--forget-user", decomposed]):
+        done = CliRunner().invoke(cli, ["update", str(place), "--events", file, *option])
+        assert done.exit_code == 0, done.output
+        assert (composed in LOGER.load(place).users) is not bool(option)
+
+
 def test_somebody_new_is_known_from_the_first_event_on(client, model):
     items = model.items[:3]
     assert client.get("/v1/recommendations", params={"user": "newcomer"}).status_code == 404

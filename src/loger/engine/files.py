@@ -80,7 +80,7 @@ def atomic_file(path: Path | str) -> Iterator[Path]:
     'mug'
     """
     path = Path(path).resolve()  # a link stays a link
-    with _told(path), claim(path, wait=PATIENCE):
+    with _naming_target(path), claim(path, wait=PATIENCE):
         part = _beside(path)
         try:
             part.open("xb").close()
@@ -109,7 +109,7 @@ def atomic_folder(folder: Path | str, kind: Kind, about: Mapping[str, Any]) -> I
     """
     folder = Path(folder).resolve()
     check_target(folder, kind, replace=True)
-    with _told(folder):
+    with _naming_target(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         with claim(folder, wait=PATIENCE):
             check_target(folder, kind, replace=True)  # once more: now nobody can change it
@@ -158,13 +158,13 @@ _OS_ERROR = re.compile(r"\(os error (\d+)\)")  # as libraries written in Rust pu
 
 
 @contextmanager
-def _told(path: Path) -> Iterator[None]:
-    """Says of an error of the disk, whichever library met it, what could not be written."""
+def _naming_target(path: Path) -> Iterator[None]:
+    """Re-raise write errors of any library as DataError naming the path."""
     try:
         yield
     except LogerError:
         raise
-    except Exception as error:
+    except BaseException as error:  # a panic of a library in Rust isn't an Exception
         found = _OS_ERROR.search(str(error))
         code = error.errno if isinstance(error, OSError) else None
         code = int(found[1]) if code is None and found else code

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
+from unicodedata import normalize
 
 from loger.engine.files import claim, read_manifest
 from loger.errors import LogerError
@@ -107,6 +108,7 @@ def _fold(
 def forget(model: LOGER, events: Path, users: Sequence[str], now: float) -> list[str]:
     """Note in a file of events that users are to be forgotten, so that no earlier event brings them
     back, and return those of them whom the model knows."""
+    users = [normalize("NFC", user) for user in users]
     store = EventStore(events)
     try:
         held = 0 if model.updates_ is None else model.updates_.folded.get(store.id, 0)

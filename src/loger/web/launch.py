@@ -13,6 +13,7 @@ import shutil
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -92,6 +93,11 @@ def run(config: ServeConfig) -> None:
 # ── connections ─────────────────────────────────────────────────────────────────────────
 
 
+_open = Counter[str | bool]()
+"""Open connections of this process by address, and those of the reserve as ``True``: thousands may
+come in a second, so they are counted instead of looked through."""
+
+
 class TimedProtocol(HttpToolsProtocol):
     """HTTP/1.1 with a deadline for every request, and limits on connections and headers."""
 
@@ -100,6 +106,8 @@ class TimedProtocol(HttpToolsProtocol):
     """What closes the connection if the client does not read."""
     _reserved = False
     """Whether it may ask for health only."""
+    _counted: tuple[str, bool] = "", False
+    """What it counts as in ``_open``."""
     _running: RequestResponseCycle | None = None
     """The request that is being answered."""
     _pieces = 0
@@ -112,13 +120,12 @@ class TimedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept a connection, or close it if there are too many."""
         super().connection_made(transport)
-        address = self.client[0] if self.client else ""
-        clients = [getattr(other, "client", None) for other in self.connections]
-        same = sum(client is not None and client[0] == address for client in clients)
-        transport.set_write_buffer_limits(0)  # so that ``pause_writing`` tells of every unsent byte
-        self._reserved = len(clients) > MAX_CONNECTIONS
-        reserved = [getattr(other, "_reserved", None) for other in self.connections]
-        if same > MAX_OF_CLIENT or (self._reserved and sum(map(bool, reserved)) > RESERVE):
+        transport.set_write_buffer_limits(0)  # so that ``pause_writing`` reports every unsent byte
+        self._reserved = len(self.connections) > MAX_CONNECTIONS
+        self._counted = (self.client[0] if self.client else "", self._reserved)
+        _open.update(self._counted)
+        too_many = _open[self._counted[0]] > MAX_OF_CLIENT
+        if too_many or (self._reserved and _open[True] > RESERVE):
             transport.abort()
         else:
             self._set_deadline()
@@ -192,6 +199,9 @@ class TimedProtocol(HttpToolsProtocol):
         """Clear the deadline with the connection."""
         self._clear_deadline()
         self._forget_unread()
+        _open.subtract(self._counted)
+        if not _open[self._counted[0]]:
+            del _open[self._counted[0]]  # or every address would stay for ever
         super().connection_lost(exc)
         if self._running is not None:  # uvicorn tells this to the last request that came
             self._running.disconnected = True

@@ -82,7 +82,10 @@ class Events:
         """Keep events; when this returns they are on disk, and this worker knows them."""
         if not self.config.events:
             raise ProblemError(403, "this server takes no events; start it without --no-events")
-        self._new.admit(client, _new_names(events, self.services[0].served))
+        served = self.services[0].served
+        self._new.admit(client, _new_names(events, served))
+        for behaviour in {e.body["behaviour"] for e in events if "behaviour" in e.body}:
+            served.check_behaviour(behaviour)
         try:
             store = self.store(make=True)
             assert store is not None

@@ -6,8 +6,9 @@ What an explanation says is defined in ``loger.explain.record``.
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
+from unicodedata import normalize
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.json_schema import SkipJsonSchema
 
 from loger.explain.lists import Kind
@@ -24,7 +25,13 @@ REMOVALS = 300
 NAME = 512
 """Characters of a name."""
 
-Name = Annotated[str, Field(min_length=1, max_length=NAME)]
+
+def _composed(text: str) -> str:
+    """A name or a filter as readers compose names: é may come as one character or as two."""
+    return normalize("NFC", text)
+
+
+Name = Annotated[str, Field(min_length=1, max_length=NAME), AfterValidator(_composed)]
 
 
 def _whole(value: object) -> object:

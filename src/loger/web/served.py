@@ -25,6 +25,7 @@ from loger.model import LOGER
 from loger.ranking.selection import Selection, select
 from loger.rules import Rule, Wording
 from loger.store import bundle
+from loger.tables.propose import check_behaviour
 from loger.updates.pending import Pending, Person
 from loger.web.masks import Masks
 from loger.web.problems import ProblemError
@@ -108,6 +109,15 @@ class Served:
         if pending is not None and (name in pending.people or name in pending.items):
             return True
         return any(name in words.ids(kind) for kind in words.types)
+
+    def check_behaviour(self, behaviour: str) -> None:
+        """Refuse a behaviour that is probably a typo: it would become a relation of its own."""
+        ends = ("user", "item")
+        known = [r.name for r in self.graph.relations if (r.head_type, r.tail_type) == ends]
+        try:
+            check_behaviour(behaviour, known)
+        except UnknownNameError as error:
+            raise ProblemError(422, str(error), "unknown_behaviour") from None
 
     def item(self, name: str, among: Container[int] | None = None) -> int:
         """The number of an item among items; ``among`` are entities that a label is looked for

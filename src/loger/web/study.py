@@ -188,7 +188,7 @@ STYLE = """<style>
 --paper:#141a21;--tint:#1c242d;--strong:#4cc3b8}}
 *{box-sizing:border-box}
 body{margin:0 auto;max-width:72rem;padding:1.5rem 1rem 3rem;background:var(--paper);
-color:var(--ink);font:16px/1.5 system-ui,sans-serif}
+color:var(--ink);font:16px/1.5 system-ui,sans-serif;overflow-wrap:anywhere}
 h1{font-size:1.5rem}h2{font-size:1.1rem}
 .past{background:var(--tint);padding:.5rem 1rem;border-radius:6px}
 .cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(18rem,1fr));gap:1rem}
