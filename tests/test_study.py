@@ -270,10 +270,13 @@ def test_names_of_the_data_are_text_on_every_page(name: str, tmp_path: Path) -> 
 class Tags(HTMLParser):
     """The elements of a page with the names of their attributes."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen = list[tuple[str, list[str]]]()
+
     @classmethod
     def of(cls, page: str) -> list[tuple[str, list[str]]]:
         found = cls()
-        found.seen = []
         found.feed(page)
         return found.seen
 

@@ -36,6 +36,8 @@ PART, OLD = ".part", ".old"
 """How the names end of what is being written, and of what is being replaced."""
 PATIENCE = 10.0
 """Seconds that a writer waits for another to finish before it gives up."""
+MAX_MANIFEST = 4 * 2**20
+"""Bytes of a manifest. The largest we know of has 60 kB; parsed, one may take 25 times its size."""
 _PARTS = {"kind": str, "format": int, "loger": str, "files": dict, "about": dict, "sha256": str}
 
 
@@ -369,6 +371,9 @@ def read_manifest(folder: Path | str, kind: Kind) -> Manifest:
     if not path.is_file():
         what = f"not a {kind.noun}: it has no {MANIFEST}" if folder.is_dir() else "no such folder"
         raise DataError(what, path=folder, remedy=f"give the folder of a {kind.noun}")
+    if path.stat().st_size > MAX_MANIFEST:
+        what = f"damaged: larger than {MAX_MANIFEST // 2**20} MB"
+        raise DataError(what, path=path, remedy=kind.remedy)
     parts = _loads(folder)
     if "kind" not in parts:
         raise DataError("damaged: not a manifest", path=path, remedy=kind.remedy)
@@ -427,6 +432,8 @@ def manifest_digest(parts: Mapping[str, Any]) -> str:
 def _loads(folder: Path) -> dict[str, Any]:
     """The manifest of a folder as it is; empty if there is none or it is not JSON."""
     try:
+        if (folder / MANIFEST).stat().st_size > MAX_MANIFEST:
+            return {}
         parts = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return {}
