@@ -148,10 +148,12 @@ def test_a_name_in_either_form_of_unicode_is_one_user(client, place, model):
         told = client.get("/v1/history", params={"user": name}).json()
         assert told["user"] == composed and len(told["items"]) == 2
     file = str(events_path(place))
-    for option in ([], ["--forget-user", decomposed]):
-        done = CliRunner().invoke(cli, ["update", str(place), "--events", file, *option])
+    for option in (["--events", file], ["--forget-user", decomposed]):
+        done = CliRunner().invoke(cli, ["update", str(place), *option])
         assert done.exit_code == 0, done.output
-        assert (composed in LOGER.load(place).users) is not bool(option)
+        assert (composed in LOGER.load(place).users) is (option[0] == "--events")
+    done = CliRunner().invoke(cli, ["update", str(place), "--events", file, "--forget-user", "x"])
+    assert done.exit_code == 2 and "can't be combined" in done.output  # neither is ignored
 
 
 def test_somebody_new_is_known_from_the_first_event_on(client, model):
