@@ -121,6 +121,10 @@ def test_a_disliked_item_is_hidden_at_once_and_after_a_fold_and_comes_back_when_
     assert {DISLIKED, "viewed"} <= relations
     assert hidden not in later.recommend(user, 100)["item"]
     assert viewed in later.recommend(user, 100)["item"] and viewed not in later.owned(user)
+    fact = {"head": user, "relation": DISLIKED, "tail": hidden}
+    sent(client, {"kind": "delete", **fact, "head_type": "user", "tail_type": "item"})
+    assert hidden in listed(client, user, 100)
+    sent(client, {"kind": "dislike", "user": user, "item": hidden})
     sent(client, {"kind": "interaction", "user": user, "item": hidden})
     assert client.get("/v1/history", params={"user": user}).json()["items"][0]["item"] == hidden
 

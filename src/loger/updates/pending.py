@@ -200,6 +200,10 @@ class Pending:
             self._delete_item(item)
         else:
             self._set_fact(event, False)
+            if event.body["relation"] == DISLIKED and event.body["head"] in self.people:
+                person = self.people[event.body["head"]]
+                disliked = person.disliked - {event.body["tail"]}
+                self.people[event.body["head"]] = replace(person, disliked=disliked)
         self.waiting += 1
 
     def _delete_item(self, item: str) -> None:

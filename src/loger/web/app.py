@@ -20,6 +20,7 @@ from loger.web import event_routes, problems, routes
 from loger.web import schemas as s
 from loger.web.config import VARIABLE, ServeConfig
 from loger.web.guard import Guard
+from loger.web.keys import ACCESS, Access
 from loger.web.lane import Lane
 from loger.web.live import Events
 from loger.web.metrics import Metrics
@@ -146,6 +147,7 @@ def about(request: Request) -> s.About:
     service: Service = request.app.state.service
     events: Events = request.app.state.events
     served, graph = service.served, service.served.graph
+    access: Access = request.scope.get(ACCESS, Access())
     beside = [column.type for column in served.model.catalogue_.filter_only]
     measured, held_out = served.model.measured_, len(served.model.ranker_.held_out)
     words = service.words(request.headers.get("accept-language", ""))
@@ -166,6 +168,7 @@ def about(request: Request) -> s.About:
         fusion=served.model.config_.em.fusion,
         explain_by=served.model.config_.explain_by,
         takes_new_users=served.takes_new_users,
+        takes_events=events.config.events and access.scope == "admin",
         labels_repeat=graph.vocabulary.shown is not graph.vocabulary.labels,
         most=s.MOST,
         most_paths=s.MOST_PATHS,

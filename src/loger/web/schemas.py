@@ -512,6 +512,7 @@ class About(BaseModel):
     fusion: str
     explain_by: str
     takes_new_users: bool
+    takes_events: bool = Field(description="Whether this request's key may send events.")
     labels_repeat: bool = Field(description="Whether items share a label: ids tell them apart.")
     most: int
     most_paths: int
