@@ -156,7 +156,7 @@ def test_answers_that_are_none_are_refused(study: Study, tmp_path: Path) -> None
     assert len(study.answers()) == 1
     with pytest.raises(LogerError, match="people"):
         simulate(study, 1, {})
-    with pytest.raises(DataError, match="exists"):
+    with pytest.raises(DataError, match="already exists"):
         Study.create(study.path, study.tasks)
     (tmp_path / "x").write_text("no database, whatever its length may be" * 40)
     for path in (tmp_path / "x", tmp_path / "nowhere"):

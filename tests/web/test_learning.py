@@ -230,7 +230,7 @@ def test_after_a_start_everything_acknowledged_is_there(place, model):
         ({"kind": "interaction", "user": "x", "item": "y", "tme": 3}, "body.events.0.tme is not"),
         ({"kind": "interaction", "user": 3, "item": "y"}, "body.events.0.user must be text, got 3"),
         ({"kind": "interaction", "user": "x", "item": "y", "time": "noon"}, "seconds since 1970"),
-        ({"kind": "delete"}, "give a user, an item, both (their interaction), or head"),
+        ({"kind": "delete"}, "give a user, an item, both (for their interaction), or head"),
         ({"kind": "delete", "user": "x", "head": "y"}, "give a user, an item, both"),
     ],
 )
@@ -260,7 +260,7 @@ def test_what_cannot_be_kept_is_not_acknowledged(place):
     client = TestClient(create_app(config), base_url="http://localhost")
     answer = client.post("/v1/events", json={"events": [{"kind": "user", "user": "x"}]})
     assert answer.status_code == 503
-    assert "cannot be kept" in answer.json()["error"]["message"]
+    assert "can't be stored" in answer.json()["error"]["message"]
 
 
 def test_what_was_kept_is_acknowledged_though_it_cannot_be_followed(client, monkeypatch):
