@@ -451,8 +451,8 @@ class LOGER(Recommender):
         words = wording_of(language, wording, style).about_items()
         members = self.alike(as_names(items), as_names(less), kind, popularity)
         request = ListRequest(k, selection, True, words=words)
-        table = frames.together_table(recommend_together(members, request), self.graph_)
-        return table.drop("members")
+        records = recommend_together(members, request)
+        return frames.together_table(records, self.graph_, without=["members"])
 
     def alike(
         self,
@@ -499,8 +499,8 @@ class LOGER(Recommender):
         ranker = self.ranker_.with_popularity(popularity)
         members = [Member(ranker, self._user(name)) for name in names]
         request = ListRequest(k, selection, True, words=wording_of(language, wording, style))
-        table = frames.together_table(recommend_together(members, request), self.graph_)
-        return table.drop("because", "reasons")
+        records = recommend_together(members, request)
+        return frames.together_table(records, self.graph_, without=["because", "reasons"])
 
     def selected(
         self,

@@ -431,7 +431,7 @@ def test_serving_where_something_listens_is_refused_before_the_model_is_loaded(
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
-        refuses(("serve", bundle, "--port", port), f"cannot listen at 127.0.0.1:{port}")
+        refuses(("serve", bundle, "--port", port), f"can't listen at 127.0.0.1:{port}")
 
 
 def test_a_name_that_begins_another_is_met_with_it(bundle: Path, user: str) -> None:

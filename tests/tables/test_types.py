@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from datetime import UTC, datetime
 from pathlib import Path
@@ -48,6 +49,38 @@ RECIPES = pl.DataFrame(
 @pytest.fixture(scope="module")
 def model() -> LOGER:
     return LOGER(SMALL).fit(from_tables(views(1000), RECIPES))
+
+
+BOTH_FORMS = ("Jos\u00e9", "Jose\u0301")
+"""One name with its accent inside a letter and after it."""
+
+
+@pytest.mark.parametrize("way", ["csv", "parquet", "frame", "tables", "json"])
+def test_a_name_in_either_form_of_unicode_is_one_user(way: str, tmp_path: Path) -> None:
+    frame = pl.DataFrame({"user": BOTH_FORMS, "item": ["a", "b"]})
+    path = tmp_path / f"interactions.{'csv' if way in ('csv', 'tables') else way}"
+    if way in ("csv", "tables"):
+        frame.write_csv(path)
+    elif way == "parquet":
+        frame.write_parquet(path)
+    elif way == "json":
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in frame.to_dicts()))
+    if way == "frame":
+        data = from_frames(frame)
+    else:
+        data = from_tables(path) if way in ("tables", "json") else load(tmp_path)
+    assert data.vocabulary.names[: data.n_users] == [BOTH_FORMS[0]]
+
+
+def test_a_model_knows_a_name_in_either_form_of_unicode(model: LOGER) -> None:
+    known = BOTH_FORMS[0]
+    for name in BOTH_FORMS:
+        later = model.update([{"user": name, "item": "71", "time": START}])
+        again = later.update([{"user": other, "item": "72"} for other in BOTH_FORMS])
+        assert set(again.users) - set(model.users) == {known}
+        for other in BOTH_FORMS:
+            assert len(again.recommend(other, 3)) == 3
+            assert known not in again.remove(users=other).users
 
 
 def test_integer_ids_come_back_as_integers(model: LOGER, tmp_path: Path) -> None:

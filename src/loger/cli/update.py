@@ -67,13 +67,15 @@ def update(
 
     target, now = out or bundle, datetime.now(UTC).timestamp()
     check_target(target, replace=force or out is None)
-    if events is not None:
-        fold_events(bundle, events, out, eval_users)
-        return
     gone: dict[str, Any] = {"users": list(forget_user), "items": list(remove_item)}
     gone |= {"interactions": remove_interactions, "facts": remove_facts}
     new: dict[str, Any] = {"interactions": interactions, "facts": facts, "items": items}
     new |= {"users": users, "vectors": vectors}
+    if events is not None:
+        if any((*gone.values(), *new.values())):
+            raise click.UsageError("--events can't be combined with other changes; run it alone")
+        fold_events(bundle, events, out, eval_users)
+        return
     if not any((*gone.values(), *new.values())):
         raise click.UsageError(
             "there is nothing to do; pass a change such as --interactions or --forget-user"

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 import polars as pl
 
@@ -150,7 +151,8 @@ def _unpacked(path: Path) -> bytes:
 
 
 def read_text(path: Path) -> str:
-    """The text of a file: decompressed, UTF-8, without byte-order mark, lines ended by LF."""
+    """The text of a file: decompressed, UTF-8 without byte-order mark, in composed form (NFC), with
+    lines ended by LF."""
     raw = read_bytes(path)
     try:
         text = raw.decode("utf-8-sig")
@@ -171,7 +173,15 @@ def read_text(path: Path) -> str:
         )
     if not text.strip():
         raise DataError("is empty", path=path, remedy="add rows, or leave the file out")
-    return text.replace("\r\n", "\n") if "\r" in text else text
+    return normalize("NFC", text.replace("\r\n", "\n") if "\r" in text else text)
+
+
+def composed(frame: pl.DataFrame) -> pl.DataFrame:
+    """A frame with its texts in composed form (NFC).
+
+    An é may be one character or two, and names that only differ in this would be two users.
+    """
+    return frame.with_columns(pl.col(pl.String).str.normalize("NFC"))
 
 
 def read_lines(path: Path) -> pl.DataFrame:
@@ -400,7 +410,8 @@ def read_parquet(path: Path) -> pl.DataFrame:
         )
     if not len(frame):
         raise DataError("has no rows", path=path, remedy="add rows, or leave the file out")
-    return frame.rename({"line": "line_"}, strict=False).with_row_index("line", offset=1)
+    frame = composed(frame).rename({"line": "line_"}, strict=False)
+    return frame.with_row_index("line", offset=1)
 
 
 def number(

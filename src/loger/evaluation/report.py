@@ -397,7 +397,8 @@ STYLE = """<style>
 --paper:#141a21;--strong:#4cc3b8;--plain:#7b8798;--band:#4cc3b833}}
 *{box-sizing:border-box}
 body{margin:0 auto;max-width:66rem;padding:2.5rem 1.25rem 4rem;background:var(--paper);
-color:var(--ink);font:16px/1.5 system-ui,sans-serif}
+color:var(--ink);font:16px/1.5 system-ui,sans-serif;overflow-wrap:anywhere}
+b{unicode-bidi:isolate}
 h1{font-size:1.9rem;margin:0 0 .3rem;letter-spacing:-.01em}
 h2{font-size:1.25rem;margin:2.8rem 0 .8rem;padding-top:.8rem;border-top:1px solid var(--line)}
 h3{font-size:1rem;margin:1.4rem 0 .3rem}

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -185,13 +186,18 @@ def text_array(texts: Sequence[str]) -> NDArray[np.uint8]:
     return np.frombuffer(encoded, dtype=np.uint8)
 
 
+_TEXTS = re.compile(rb'\[(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"(?:, |(?=\])))*+\]', re.DOTALL)
+"""A JSON list of texts, as ``text_array`` writes it."""
+
+
 def texts_of(array: NDArray[np.generic]) -> list[str]:
     """The texts that ``text_array`` encoded."""
     raw = np.asarray(array, dtype=np.uint8).tobytes()
-    try:
-        texts = json.loads(raw.decode("utf-8", "surrogatepass"))
-    except (UnicodeDecodeError, ValueError, RecursionError):
-        texts = None
+    texts = None
+    # Lists of empty lists would take twenty times their size, so only texts are parsed.
+    if _TEXTS.fullmatch(raw):
+        with suppress(UnicodeDecodeError, ValueError):
+            texts = json.loads(raw.decode("utf-8", "surrogatepass"))
     if not isinstance(texts, list) or not set(map(type, texts)) <= {str}:
         raise LogerError("names must be a list of texts")
     return texts

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 
 import polars as pl
 
 from loger.data.readers.plain import PART_WORDS
-from loger.errors import DataError
+from loger.errors import DataError, UnknownNameError
 from loger.rules.wording import UNCHANGED
 from loger.tables.joining import check_column, columns_of, matched, named, words_of
 from loger.tables.mapping import Column, EntityTable, InteractionTable, Kind, TableMapping
@@ -282,6 +283,30 @@ def is_dislike(behaviour: str, target: str) -> bool:
     """
     negative = (*_NEGATIVE, "return") if relation_of(target).startswith(_BOUGHT) else _NEGATIVE
     return relation_of(behaviour).startswith(negative)
+
+
+COMMON_BEHAVIOURS = (
+    "viewed", "seen", "clicked", "opened", "browsed", "liked", "favourited", "saved", "bookmarked",
+    "wishlisted", "carted", "added_to_cart", "booked", "reserved", "started", "bought", "purchased",
+    "ordered", "attended", "visited", "completed", "finished", "borrowed", "rented", "watched",
+    "played", "streamed", "listened", "read", "cooked", "downloaded", "installed", "subscribed",
+    "disliked", "hidden", "refunded", "skipped", "returned",
+)  # fmt: skip
+TYPO = 0.8
+"""How much alike, from 0 to 1, a new word must be to a known behaviour to be taken for a typo."""
+
+
+def check_behaviour(behaviour: str, known: Iterable[str]) -> None:
+    """Refuse what is neither a ``known`` behaviour nor a word for one, and what looks like a typo.
+
+    >>> check_behaviour("Viewed", ["bought"])
+    >>> check_behaviour("viewwed", ["bought"])
+    Traceback (most recent call last):
+    loger.errors.UnknownNameError: unknown behaviour 'viewwed'; did you mean 'viewed'?
+    """
+    name, words = relation_of(behaviour), [*known, *COMMON_BEHAVIOURS]
+    if name not in words and (_level(behaviour) < 0 or get_close_matches(name, words, 1, TYPO)):
+        raise UnknownNameError("behaviour", behaviour, words)
 
 
 def _level(behaviour: str) -> int:

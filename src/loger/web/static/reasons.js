@@ -160,7 +160,7 @@ function counterfactual(ask, remove) {
 }
 
 // What is known of the item, so that two of one name can be told apart.
-function known(record, { facts, image }) {
+export function known(record, { facts, image }) {
   const rows = facts.filter((fact) => fact.entities.length);
   const drawn = image ? photograph(record) : null;
   if (!rows.length) return drawn;
@@ -196,13 +196,14 @@ function place({ rank, rank_without_logic: alone, encoder, lead }) {
   return say("{place}, {lead} compared with the average item", { place: ranked, lead: signed(lead) });
 }
 
-export function reasons(root, record, { ruleIds, off, toggle, every, why = null, known: about = { facts: [] }, without = null, remove, id = null }) {
+export function reasons(root, record, { ruleIds, off, toggle, every, why = null, known: about = { facts: [] }, without = null, remove, id = null, alike = null }) {
   const width = Math.max(300, Math.floor(root.clientWidth - 34));
   const drawn = picture(record, width);
   show(root,
     h("h2", {}, record.label, id),
     h("p", { class: "quiet" }, place(record)),
     known(record, about),
+    alike && h("p", {}, h("button", { type: "button", class: "plain", id: "alike", onclick: alike }, say("Similar items"))),
     why && whyNot(why),
     waterfall(record, every),
     h("p", { class: "quiet summary" }, `${record.summary}.`),
