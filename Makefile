@@ -26,12 +26,12 @@ test: $(DEV_READY) style ## before every commit: style, types and every behaviou
 
 test-all: $(DEV_READY) style ## before a release: also tests that take long and rarely fail (half an hour)
 	@$(MAKE) --no-print-directory -j 2 types docs
-	OMP_NUM_THREADS=1 LOGER_EXAMPLES=long $(PY) scripts/coverage.py 95 $(PYTEST)
+	OMP_NUM_THREADS=1 LOGER_EXAMPLES=long $(PY) scripts/line_coverage.py 95 $(PYTEST)
 	$(PY) scripts/mutants.py --sample 300
 
 # Tests must run at least 90% of the lines of src; test-all requires 95%.
 behaviour: $(DEV_READY)
-	OMP_NUM_THREADS=1 $(PY) scripts/coverage.py 90 $(PYTEST) -m "not long"
+	OMP_NUM_THREADS=1 $(PY) scripts/line_coverage.py 90 $(PYTEST) -m "not long"
 
 lint: style types ## check style (ruff) and types (mypy)
 

@@ -182,7 +182,7 @@ def throughput(graph: KnowledgeGraph, seconds: float) -> dict[str, float]:
             steps[name] = make()
         except ImportError as error:
             print(f"  {name}: not installed ({error.name})")
-    with one_thread():  # as fits train: whoever has two cores trains two encoders
+    with one_thread():  # as in a fit: with two cores, two encoders train at once
         found = rates(steps, seconds)
     base = found["authors' way, 50 negatives"]
     print(

@@ -181,7 +181,7 @@ def percentiles(seconds: list[float]) -> dict[str, float]:
 
 
 def cost(bundle: Path, names: tuple[list[str], list[str]], args: argparse.Namespace) -> dict:
-    """Latency of lists alone and beside events, turn by turn, so that both see the same machine."""
+    """Latency of recommendations alone and with events, in turns on the same machine."""
     server = Server(bundle, args.merge_interval)
     told: dict[str, list[float]] = {"alone": [], "beside": [], "events": []}
     failures, acknowledged = list[str](), 0

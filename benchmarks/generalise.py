@@ -150,7 +150,7 @@ def runs_of(
 
 
 def row(name: str, runs: Runs) -> list[Any]:
-    """LOGER beside the best control of a set."""
+    """LOGER compared with the best baseline on a data set."""
     ours, _, others = runs
     best = max(others, key=lambda r: r.means["full"]["ndcg"])
     most = max(others, key=lambda r: r.means["full"]["recall"])

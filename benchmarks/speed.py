@@ -55,7 +55,7 @@ def machine() -> dict[str, Any]:
 
 
 def training(options: argparse.Namespace) -> Iterator[Row]:
-    """Steps of the encoder beside the authors' way and libraries."""
+    """Steps of the encoder compared with the authors' way and other libraries."""
     found = encoder.throughput(cellphones(), options.seconds)
     base, at_50 = found["authors' way, 50 negatives"], found["ours, 50 negatives"]
     yield [
@@ -95,7 +95,7 @@ def retrieval(options: argparse.Namespace) -> Iterator[Row]:
 
 
 def counting(options: argparse.Namespace) -> Iterator[Row]:
-    """Groundings of the pairs of 300 users beside other ways to count them."""
+    """Groundings of the pairs of 300 users compared with other ways to count them."""
     graph = cellphones()
     found = grounding.cut(graph, candidates(graph), 300)
     own = found.pop("ours")

@@ -1,7 +1,7 @@
 """Counts the lines of ``src`` that tests run, if ``LOGER_COVERAGE`` names a folder for the counts.
 
 ``tests/conftest.py`` imports this module before anything from loger, in every worker.
-``scripts/coverage.py`` adds up the counts of all workers. (SlipCover's own support for xdist
+``scripts/line_coverage.py`` adds up the counts of all workers. (SlipCover's own support for xdist
 sometimes loses the counts and reports 0%.)
 """
 

@@ -228,7 +228,7 @@ def test_a_fit_that_was_cut_off_goes_on_and_ends_with_the_same_bytes(small_shop,
     again = Reasoner(config).fit(
         graph, rules, weights, *tables, checkpoint=tmp_path, progress=lambda *x: steps.append(x[1])
     )
-    assert steps[0] > 0  # it did not begin anew
+    assert steps[0] > 0  # it did not start again
     assert as_bytes(again) == as_bytes(whole)
     other = Reasoner(config).fit(graph, rules, 2 * weights + 1, *tables, checkpoint=tmp_path)
     fresh = Reasoner(config).fit(graph, rules, 2 * weights + 1, *tables)

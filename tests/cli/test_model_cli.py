@@ -64,7 +64,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Data for what fits anew."""
+    """Data for tests that fit a model."""
     place = tmp_path_factory.mktemp("data") / "tiny"
     shop(users=60, items=60).dataset.save(place)
     return place

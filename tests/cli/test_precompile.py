@@ -56,7 +56,7 @@ from loger.cli.precompile import EXTRAS, start_numba
 start_numba()
 import numba
 assert not {"scipy.linalg", *EXTRAS} & set(sys.modules)
-import scipy.linalg.cython_blas  # for whoever needs it
+import scipy.linalg.cython_blas  # for code that needs it
 """
 
 

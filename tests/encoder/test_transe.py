@@ -434,7 +434,7 @@ def test_killed_at_ten_random_moments_a_fit_ends_with_the_same_bytes(tmp_path):
     while kills < 10:
         if run("killed", float(rng.uniform(0, 0.25 * length))) is None:
             kills += 1
-        else:  # it ended before the kill: begin anew, so that ten kills are ten kills
+        else:  # it ended before the kill: start again, so that there are ten kills
             shutil.rmtree(tmp_path / "killed")
     run("killed")
     with np.load(tmp_path / "whole.npz") as whole, np.load(tmp_path / "killed.npz") as killed:

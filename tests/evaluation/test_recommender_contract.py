@@ -173,7 +173,7 @@ def test_fitting_and_scoring_leave_the_split_as_it_was(name):
 
     before = state(parts())
     RECOMMENDERS[name]().fit(parts()).score([1, 2])
-    assert state(replace(parts())) == before  # a copy, whose graph is built anew
+    assert state(replace(parts())) == before  # a copy, whose graph is built again
 
 
 @each

@@ -195,7 +195,7 @@ def test_an_update_reads_tables_as_the_build_did(model: LOGER) -> None:
     assert facts == {("has_maker", "Maker 1"), ("has_price_range", "Price (EUR)|5 of 5")}
     assert later.history("c1")["item"][0] == "P048"
     assert later.history("newcomer")["item"].to_list() == ["P050"]
-    # Stock and pictures are told beside the graph, of new items too.
+    # Stock and pictures are stored next to the graph, for new items too.
     sold_out = later.recommend("c1", 60, include="in_stock=no")["item"]
     assert set(sold_out) >= {"P000"} or "P000" in later.owned("c1")
     listed = set(later.recommend("newcomer", 60, include="in_stock=yes")["item"])

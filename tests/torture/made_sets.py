@@ -23,7 +23,7 @@ Rows = list[list[str]]
 
 @dataclass(frozen=True)
 class Made:
-    """Interactions, some of them twice, with perhaps a rating and a time; brands of items."""
+    """Interactions, some repeated, with an optional rating and time; brands of items."""
 
     columns: list[str]
     rows: Rows

@@ -149,7 +149,7 @@ class Load:
         return lists, health
 
     def settle(self, seconds: float = 60.0) -> None:
-        """Ask what is costly until the slow lane answers."""
+        """Ask expensive questions until the slow lane answers."""
         body, until = json.dumps({"history": self.items[:2], "k": 100}), time.monotonic() + seconds
         while time.monotonic() < until and 'costly_total{by="lane"}' not in metrics(self.port):
             Tally().ask(self.port, "POST", "/v1/what-if", body, VICTIM)

@@ -119,7 +119,7 @@ def test_every_file_that_a_page_names_is_in_the_package():
 @pytest.mark.long
 def test_a_fuzzer_that_knows_the_schema_finds_no_5xx_and_no_violation(bundle, tmp_path):
     schemathesis = pytest.importorskip("schemathesis")
-    # A bundle of its own: the events that it sends are kept beside it.
+    # A copy of the bundle, because the events it sends are stored next to it.
     app = create_app(ServeConfig(str(shutil.copytree(bundle, tmp_path / "bundle"))))
     from hypothesis import HealthCheck, Phase, given, settings
     from schemathesis.specs.openapi.checks import positive_data_acceptance

@@ -1,6 +1,6 @@
 """Run the tests and report how much of the source they ran; less than required is a failure.
 
-    python scripts/coverage.py 90 -n 2 -m "not long"     at least 90%; the rest goes to pytest
+    python scripts/line_coverage.py 90 -n 2 -m "not long"     at least 90%; the rest goes to pytest
 
 Each worker of pytest counts for itself (tests/measured.py); this script adds up the counts.
 """
