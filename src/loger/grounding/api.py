@@ -20,7 +20,7 @@ from loger.engine import Engine, LocalEngine
 from loger.errors import LogerError
 from loger.graph import INTERACTION, Graph, checked_ids, checked_users, gather
 from loger.grounding import choosing, pairs, reaching
-from loger.grounding.layout import Layout, Walk, layout, read_only, weights_of
+from loger.grounding.layout import Layout, Walk, last_hops, layout, read_only, weights_of
 from loger.grounding.plans import Plan, Trie, compiled
 from loger.grounding.reaching import Formula
 from loger.grounding.steps import Weights
@@ -368,8 +368,11 @@ def logits(
     asked = checked_users(graph, users)
     _check_formula(formula, len(rules))
     search = _search(graph, rules, walk)
-    blocks, shared = _blocks(asked), search._replace(formula=read_only(formula))
-    parts = (engine or LocalEngine()).map("scoring by rules", _logit_block, blocks, shared)
+    shared, where = search._replace(formula=read_only(formula)), engine or LocalEngine()
+    if isinstance(where, LocalEngine) and where.workers == 1:  # one array, which need not be copied
+        (whole,) = where.map("scoring by rules", _logit_block, [asked], shared)
+        return whole
+    parts = where.map("scoring by rules", _logit_block, _blocks(asked), shared)
     out, done = np.empty((len(asked), graph.n_items), dtype=np.float32), 0
     for part in parts:
         out[done : done + len(part)] = part
@@ -380,9 +383,11 @@ def logits(
 def _logit_block(shared: _Search, users: NDArray[np.int64]) -> NDArray[np.float32]:
     """Σ_l w_l φ_l of all items for a block of users; [users, items]."""
     graph = shared.graph
-    out = np.zeros((len(users), graph.n_items), dtype=np.float32)
+    out = np.empty((len(users), graph.n_items), dtype=np.float32)
     with _workspace(graph.n_entities, graph.n_items) as workspace:
-        reaching.logit_block(*shared.compiled, shared.formula, users, graph.n_users, workspace, out)
+        hops = last_hops(graph, {rule.relations[-1] for rule in shared.rules})
+        about = shared.formula, users, graph.n_users
+        reaching.logit_block(*shared.compiled, hops, *about, workspace, out)
     return out
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
@@ -132,6 +132,49 @@ def segment_bitmaps(
         member[tails - (spans[s, 0] << 6)] = True
         words[end - sizes[s] : end] = np.packbits(member, bitorder="little").view(np.uint64)
     return starts, words
+
+
+class LastHops(NamedTuple):
+    """Where the edges of an entity are under a relation that ends a rule.
+
+    A ``Layout`` finds them in three look-ups, each of which needs the one before; this takes one.
+    """
+
+    starts: NDArray[np.int64]  # [2 · relations]: entity e of relation r is number starts[r] + e
+    edges: NDArray[np.int64]  # [2 · numbers]: its first edge, and the one after its last
+
+
+_last_hops: WeakKeyDictionary[Graph, tuple[set[int], LastHops]] = WeakKeyDictionary()
+
+
+def last_hops(graph: Graph, relations: Iterable[int]) -> LastHops:
+    """Where the edges of entities are under some relations; kept for the graph, and made again only
+    if a relation comes that was not asked for before."""
+    base = graph.base if isinstance(graph, UserView) and not len(graph.dropped) else graph
+    asked = set(relations)
+    known, hops = _last_hops.get(base, (set[int](), None))
+    if hops is None or not asked <= known:
+        known = known | asked
+        rows = base.others if isinstance(base, UserView) else base.rows
+        hops = read_only(_new_last_hops(base, rows, sorted(known)))
+        _last_hops[base] = known, hops
+    return hops
+
+
+def _new_last_hops(graph: Graph, rows: Rows, relations: Sequence[int]) -> LastHops:
+    starts, size = np.full(2 * len(graph.relations), -1), 0
+    for r in relations:
+        heads = graph.vocabulary.span(graph.signature(r)[0])
+        starts[r] = size - heads.start
+        size += len(heads)
+    wanted = np.isin(np.arange(len(starts)), relations)
+    segments = np.flatnonzero(wanted[rows.segment_relations])
+    heads = np.searchsorted(rows.row_segments, segments, side="right") - 1
+    edges = np.zeros((size, 2), dtype=np.int64)  # no edges: from 0 to 0
+    number = starts[rows.segment_relations[segments]] + heads
+    edges[number, 0] = rows.segment_starts[segments]
+    edges[number, 1] = rows.segment_starts[segments + 1]
+    return LastHops(starts, edges.ravel())
 
 
 # ── how strong a path is: powers of degrees and ages ──────────────────────────────────

@@ -14,7 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loger.engine.kernels import kernel
-from loger.grounding.steps import arriving, fetch, first_hop, inverse, leave, log_from_1, segment
+from loger.grounding.steps import (
+    arriving,
+    fetch,
+    first_hop,
+    inverse,
+    leave,
+    log_from_1,
+    lowest,
+)
 
 
 class Front(NamedTuple):
@@ -147,11 +155,8 @@ SET, MULTISET, COUNT, WALK, LOGWALK = range(5)
 """The features of METHOD 5 and the logarithm of ``walk``, in the order of ``logic.FEATURES``."""
 
 
-LINE_BITS = 3
-LINE = 1 << LINE_BITS
-"""Items whose amounts lie in one line of the processor's cache."""
-STRETCH, AHEAD = 128, 12
-"""Entities whose facts are found at a time, and how far ahead they are asked for."""
+STRETCH, AHEAD = 128, 16
+"""Entities whose edges are looked up at a time, and how far ahead they are prefetched."""
 PACKED = 1024
 """Items of a rule that are added up at a time."""
 
@@ -173,8 +178,7 @@ class Crowd(NamedTuple):
 
 
 class Ways(NamedTuple):
-    """Where the facts lie that lead on from each entity of a stretch, and what a walk over one of
-    them is worth."""
+    """The edges that lead on from each entity of a stretch, and the worth of a walk over one."""
 
     begin: NDArray[np.int64]
     end: NDArray[np.int64]
@@ -189,7 +193,7 @@ class Workspace(NamedTuple):
     three: Crowd
     above: NDArray[np.float64]  # [items]: Σ w φ, before a mean is taken
     below: NDArray[np.float64]  # [items]: what to divide by where φ is a mean
-    touched: NDArray[np.uint8]  # [lines of items]: has anybody come to one of them?
+    touched: NDArray[np.uint64]  # a bit for each item: has any walk of this rule come to it?
     packed: Crowd  # some of the items that a rule comes to, in a row
     ways: Ways
 
@@ -201,13 +205,12 @@ def new_workspace(n_entities: int, n_items: int) -> Workspace:
     def crowd() -> Crowd:
         return Crowd(np.empty(n_entities, dtype=np.int32), np.zeros(n_entities))
 
-    words = -(-n_items // (8 * LINE))  # eight lines are looked at together
     begin, end = np.empty((2, STRETCH), dtype=np.int64)
     ways = Ways(begin, end, np.empty(STRETCH))
-    lines = np.zeros(8 * words, dtype=np.uint8)
+    touched = np.zeros(-(-n_items // 64), dtype=np.uint64)
     packed = Crowd(np.empty(PACKED, dtype=np.int32), np.empty(PACKED))
     sums = np.zeros(n_items), np.zeros(n_items)
-    return Workspace(crowd(), crowd(), crowd(), *sums, lines, packed, ways)
+    return Workspace(crowd(), crowd(), crowd(), *sums, touched, packed, ways)
 
 
 @kernel
@@ -249,45 +252,43 @@ def _spread(g, weights, weighted, relation, avoid, here, n, there):  # type: ign
 
 
 @kernel
-def _find_ways(g, weights, relation, here, start, n, ways):  # type: ignore[no-untyped-def]
-    """Where the facts of a stretch of a crowd lie, and what each is worth; how many were found.
+def _find_ways(g, hops, weights, relation, here, start, n, ways):  # type: ignore[no-untyped-def]
+    """Look up the edges of a stretch of a crowd, and what each is worth; how many entities.
 
-    In a large graph hardly any of this is in the cache, and each look-up hangs on the one before:
-    it is asked for some entities ahead.
+    In a large graph hardly any of this is in the cache, so it is prefetched some entities ahead,
+    and so are the edges: for the first and the last, as few entities have more than two lines.
     """
-    rows, relations, starts = g.row_segments, g.segment_relations, g.segment_starts
+    edges, first, tails = hops.edges, hops.starts[relation], g.tails
     entities, degrees, base = here.entities, g.degrees, g.degree_starts[relation]
     end = min(start + STRETCH, n)
     for k in range(start, end):
-        if k + 2 * AHEAD < n:
-            a = entities[k + 2 * AHEAD]
-            fetch(rows, a)
+        if k + AHEAD < n:
+            a = entities[k + AHEAD]
+            fetch(edges, 2 * (first + a))
             fetch(degrees, base + a)
             fetch(here.amounts, a)
-        if k + AHEAD < n:
-            s = rows[entities[k + AHEAD]]
-            fetch(relations, s)
-            fetch(starts, s)
         a, i = entities[k], k - start
+        at = 2 * (first + a)
         ways.worth[i] = here.amounts[a] * leave(g, weights, a, relation)
-        ways.begin[i], ways.end[i] = segment(g, a, relation)
-        fetch(g.tails, ways.begin[i])
+        ways.begin[i], ways.end[i] = edges[at], edges[at + 1]
+        fetch(tails, ways.begin[i])
+        fetch(tails, ways.end[i] - 1)
     return end - start
 
 
 @kernel
-def _pour(g, weights, relation, here, n, first_item, amounts, work):  # type: ignore[no-untyped-def]
-    """As ``_spread``, onto items; noted is which lines of them are come to, not each item, so that
-    nothing hangs on what an item has already."""
+def _pour(g, hops, weights, relation, here, n, first_item, amounts, work):  # type: ignore[no-untyped-def]
+    """As ``_spread``, onto items. A bit notes that an item was reached, whatever it had before, so
+    that no branch depends on an amount that is not in the cache yet."""
     tails, facts, of_facts = g.tails, g.weights, g.weighted[relation]
     ways, touched = work.ways, work.touched
     for start in range(0, n, STRETCH):
-        for i in range(_find_ways(g, weights, relation, here, start, n, ways)):
+        for i in range(_find_ways(g, hops, weights, relation, here, start, n, ways)):
             w = ways.worth[i]
             for e in range(ways.begin[i], ways.end[i]):
-                v = tails[e] - first_item
+                v = np.uint64(tails[e] - first_item)  # unsigned: numba need not look for negatives
                 amounts[v] += w * facts[e] if of_facts else w
-                touched[v >> LINE_BITS] = 1
+                touched[v >> np.uint64(6)] |= np.uint64(1) << (v & np.uint64(63))
 
 
 @kernel
@@ -301,26 +302,25 @@ def _leave_all(crowd, n):  # type: ignore[no-untyped-def]
 def _add_strengths(g, weights, last, w, scale, logarithm, first_item, amounts, work):  # type: ignore[no-untyped-def]
     """Add what a rule is worth, by the strength of its walks, and leave the items.
 
-    In a large catalogue hardly two items of a line are come to, so those that are get packed
-    first: then the work goes with what was reached, and takes several of them at a time.
+    The items are packed first: then the work goes with what was reached, not with the catalogue,
+    and the compiler takes several of them at a time.
     """
-    touched, packed, n_items = work.touched, work.packed, len(amounts)
+    touched, packed = work.touched, work.packed
     items, values = packed.entities, packed.amounts
     unit, arrives = 1.0 / scale, len(weights.into) > 0 and weights.into[last] > 0
     powers = weights.powers[weights.into[last]] if arrives else weights.powers[0]
     degrees, first = g.degrees, g.degree_starts[inverse(last, g.n_relations)] + first_item
-    words, n = touched.view(np.uint64), 0
-    for word in range(len(words)):
-        if words[word] != 0:
-            for line in range(8 * word, 8 * word + 8):
-                if touched[line] != 0:
-                    lo = line << LINE_BITS
-                    for v in range(lo, min(lo + LINE, n_items)):
-                        items[n], values[n] = v, amounts[v]  # without a branch, which is guessed
-                        n += amounts[v] != 0.0
-                    amounts[lo : min(lo + LINE, n_items)] = 0.0
-            words[word] = 0
-        if n > len(items) - 8 * LINE or word == len(words) - 1:
+    n = 0
+    for word in range(len(touched)):
+        bits = touched[word]
+        touched[word] = 0
+        while bits != 0:
+            v = (word << 6) + lowest(bits)
+            bits &= bits - np.uint64(1)
+            items[n], values[n] = v, amounts[v]
+            amounts[v] = 0.0
+            n += 1
+        if n > PACKED - 64 or word == len(touched) - 1:
             for k in range(n):
                 x = values[k]
                 values[k] = x * (powers[degrees[first + items[k]]] * unit) if arrives else x * unit
@@ -350,7 +350,7 @@ def _add_counts(feature, w, first_item, n, work):  # type: ignore[no-untyped-def
 
 
 @kernel
-def _add_up(g, trie, weights, formula, n_items, node, u, first_item, here, n, work):  # type: ignore[no-untyped-def]
+def _add_up(g, hops, trie, weights, formula, n_items, node, u, first_item, here, n, work):  # type: ignore[no-untyped-def]
     """Take the last hops of all rules with this prefix and add what they are worth."""
     feature = formula.feature
     weighted = feature >= WALK
@@ -361,7 +361,7 @@ def _add_up(g, trie, weights, formula, n_items, node, u, first_item, here, n, wo
             continue  # it adds nothing; of a mean it would be a part
         if weighted:
             amounts = work.three.amounts[first_item : first_item + n_items]
-            _pour(g, weights, last, here, n, first_item, amounts, work)
+            _pour(g, hops, weights, last, here, n, first_item, amounts, work)
             logarithm = feature == LOGWALK
             _add_strengths(g, weights, last, w, scale, logarithm, first_item, amounts, work)
         else:
@@ -370,7 +370,7 @@ def _add_up(g, trie, weights, formula, n_items, node, u, first_item, here, n, wo
 
 
 @kernel
-def logit_block(g, trie, weights, formula, users, first_item, work, out):  # type: ignore[no-untyped-def]
+def logit_block(g, trie, weights, hops, formula, users, first_item, work, out):  # type: ignore[no-untyped-def]
     """Write Σ_l w_l φ_l to ``out`` [users, items] for all items that the user has no edge to.
 
     The same walks as those of ``reach_sizes``; each rule is added up as soon as it is complete.
@@ -386,11 +386,13 @@ def logit_block(g, trie, weights, formula, users, first_item, work, out):  # typ
                 if node < 0:
                     continue
                 n = _start(g, weights, weighted, fade, s, one)
-                _add_up(g, trie, weights, formula, n_items, node, u, first_item, one, n, work)
+                _add_up(g, hops, trie, weights, formula, n_items, node, u, first_item, one, n, work)
                 for c in range(trie.child_starts[node], trie.child_starts[node + 1]):
-                    to, relation = trie.child_nodes[c], trie.child_relations[c]
+                    relation, to = trie.child_relations[c], trie.child_nodes[c]
                     m = _spread(g, weights, weighted, relation, u, one, n, two)
-                    _add_up(g, trie, weights, formula, n_items, to, u, first_item, two, m, work)
+                    _add_up(
+                        g, hops, trie, weights, formula, n_items, to, u, first_item, two, m, work
+                    )
                     _leave_all(two, m)
                 _leave_all(one, n)
         for v in home.tails[home.segment_starts[begin] : home.segment_starts[end]]:

@@ -77,9 +77,13 @@ class Fusion:
         return s.dtype.type(self.encoder_weight) * s, logit
 
     def total(self, logit: Floats, s: Floats) -> Floats:
-        """S of all items, [users, items]."""
-        encoder, logic = self.parts(logit, s)
-        return (logic + encoder).astype(np.float32, copy=False)
+        """S of all items, [users, items], written over ``logit``."""
+        # User by user, so that what is made on the way stays in the cache: for a large catalogue,
+        # arrays of all users cost several times the sums themselves.
+        for of_user, s_of_user in zip(logit, s, strict=True):
+            encoder, logic = self.parts(of_user, s_of_user)
+            np.add(logic, encoder, out=of_user, casting="same_kind")
+        return logit
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,9 +139,18 @@ class Scores:
 
     def chosen(self, k: int, selection: Selection) -> Chosen:
         """The lists of k items that a user does not have, as a selection makes them."""
-        scores = self.total.copy()
-        scores[barred(self.graph, self.users)] = -np.inf
-        return selection.best(self.graph, scores, k)
+        if selection.among is not None:
+            scores = self.total.copy()
+            scores[barred(self.graph, self.users)] = -np.inf
+            return selection.best(self.graph, scores, k)
+        # A copy of all scores would cost more than to choose from them: put back what is barred.
+        known = barred(self.graph, self.users)
+        before = self.total[known]
+        self.total[known] = -np.inf
+        try:
+            return selection.best(self.graph, self.total, k)
+        finally:
+            self.total[known] = before
 
     def mean(self, row: int) -> float:
         """The mean score of all items that are not in the history of a user, by row."""
