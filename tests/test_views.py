@@ -24,7 +24,7 @@ from loger.grounding import (
     reach,
     strongest_paths,
 )
-from loger.grounding.layout import last_hops
+from loger.grounding.layout import edge_spans
 from loger.logic.mining import mine
 from loger.reasoner.search import (
     ALGORITHM_1,
@@ -113,12 +113,12 @@ def test_the_viewers_groundings_are_those_of_the_graph_built_anew(case, walk, ob
 
 
 @given(cases())
-def test_last_hops_find_the_edges_of_every_entity(case):
+def test_spans_find_the_edges_of_every_entity(case):
     graph, (user, remove, add, times) = case
     view = graph.user_view(user, remove, add, times)
     for seen, rows in ((graph, graph.rows), (view, view.others)):
-        last_hops(seen, [0])  # what was made for one relation grows by those that come later
-        hops = last_hops(seen, range(2 * len(graph.relations)))
+        edge_spans(seen, [0])  # what was made for one relation grows by those that come later
+        hops = edge_spans(seen, range(2 * len(graph.relations)))
         for relation in range(2 * len(graph.relations)):
             for head in graph.vocabulary.span(graph.signature(relation)[0]):
                 begin, end = hops.edges[2 * (hops.starts[relation] + head) :][:2]

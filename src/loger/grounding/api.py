@@ -20,7 +20,7 @@ from loger.engine import Engine, LocalEngine
 from loger.errors import LogerError
 from loger.graph import INTERACTION, Graph, checked_ids, checked_users, gather
 from loger.grounding import choosing, pairs, reaching
-from loger.grounding.layout import Layout, Walk, last_hops, layout, read_only, weights_of
+from loger.grounding.layout import Layout, Walk, edge_spans, layout, read_only, weights_of
 from loger.grounding.plans import Plan, Trie, compiled
 from loger.grounding.reaching import Formula
 from loger.grounding.steps import Weights
@@ -385,9 +385,9 @@ def _logit_block(shared: _Search, users: NDArray[np.int64]) -> NDArray[np.float3
     graph = shared.graph
     out = np.empty((len(users), graph.n_items), dtype=np.float32)
     with _workspace(graph.n_entities, graph.n_items) as workspace:
-        hops = last_hops(graph, {rule.relations[-1] for rule in shared.rules})
+        spans = edge_spans(graph, {rule.relations[-1] for rule in shared.rules})
         about = shared.formula, users, graph.n_users
-        reaching.logit_block(*shared.compiled, hops, *about, workspace, out)
+        reaching.logit_block(*shared.compiled, spans, *about, workspace, out)
     return out
 
 

@@ -134,34 +134,35 @@ def segment_bitmaps(
     return starts, words
 
 
-class LastHops(NamedTuple):
-    """Where the edges of an entity are under a relation that ends a rule.
+class EdgeSpans(NamedTuple):
+    """Where the edges of an entity are under a relation, found in one look-up.
 
-    A ``Layout`` finds them in three look-ups, each of which needs the one before; this takes one.
+    In a ``Layout`` that takes three look-ups, each of which needs the result of the one before. In
+    a large graph each of them is a cache miss, and scoring makes tens of thousands per user.
     """
 
-    starts: NDArray[np.int64]  # [2 · relations]: entity e of relation r is number starts[r] + e
-    edges: NDArray[np.int64]  # [2 · numbers]: its first edge, and the one after its last
+    starts: NDArray[np.int64]  # [2 · relations]: entity e under relation r is row starts[r] + e
+    edges: NDArray[np.int64]  # [2 · rows]: for each row its first edge, and one past its last
 
 
-_last_hops: WeakKeyDictionary[Graph, tuple[set[int], LastHops]] = WeakKeyDictionary()
+_edge_spans: WeakKeyDictionary[Graph, tuple[set[int], EdgeSpans]] = WeakKeyDictionary()
 
 
-def last_hops(graph: Graph, relations: Iterable[int]) -> LastHops:
-    """Where the edges of entities are under some relations; kept for the graph, and made again only
-    if a relation comes that was not asked for before."""
+def edge_spans(graph: Graph, relations: Iterable[int]) -> EdgeSpans:
+    """The spans of a graph for some relations. They are kept with the graph, and made again only
+    when a relation is asked for that they lack."""
+    # A view shares the edges of its base, unless it dropped some.
     base = graph.base if isinstance(graph, UserView) and not len(graph.dropped) else graph
-    asked = set(relations)
-    known, hops = _last_hops.get(base, (set[int](), None))
-    if hops is None or not asked <= known:
-        known = known | asked
+    known, spans = _edge_spans.get(base, (set[int](), None))
+    if spans is None or not known.issuperset(relations):
+        known = known.union(relations)
         rows = base.others if isinstance(base, UserView) else base.rows
-        hops = read_only(_new_last_hops(base, rows, sorted(known)))
-        _last_hops[base] = known, hops
-    return hops
+        spans = read_only(_new_edge_spans(base, rows, sorted(known)))
+        _edge_spans[base] = known, spans
+    return spans
 
 
-def _new_last_hops(graph: Graph, rows: Rows, relations: Sequence[int]) -> LastHops:
+def _new_edge_spans(graph: Graph, rows: Rows, relations: Sequence[int]) -> EdgeSpans:
     starts, size = np.full(2 * len(graph.relations), -1), 0
     for r in relations:
         heads = graph.vocabulary.span(graph.signature(r)[0])
@@ -169,12 +170,11 @@ def _new_last_hops(graph: Graph, rows: Rows, relations: Sequence[int]) -> LastHo
         size += len(heads)
     wanted = np.isin(np.arange(len(starts)), relations)
     segments = np.flatnonzero(wanted[rows.segment_relations])
-    heads = np.searchsorted(rows.row_segments, segments, side="right") - 1
-    edges = np.zeros((size, 2), dtype=np.int64)  # no edges: from 0 to 0
-    number = starts[rows.segment_relations[segments]] + heads
-    edges[number, 0] = rows.segment_starts[segments]
-    edges[number, 1] = rows.segment_starts[segments + 1]
-    return LastHops(starts, edges.ravel())
+    heads_of = np.searchsorted(rows.row_segments, segments, side="right") - 1
+    row = starts[rows.segment_relations[segments]] + heads_of
+    edges = np.zeros((size, 2), dtype=np.int64)  # who has no segment has the edges from 0 to 0
+    edges[row, 0], edges[row, 1] = rows.segment_starts[segments], rows.segment_starts[segments + 1]
+    return EdgeSpans(starts, edges.ravel())
 
 
 # ── how strong a path is: powers of degrees and ages ──────────────────────────────────

@@ -45,7 +45,7 @@ def new_front(n_entities, weighted):  # type: ignore[no-untyped-def]
 
 @kernel
 def set_out(g, weights, fade, s, next_front):  # type: ignore[no-untyped-def]
-    """Take the first hops over a user's segment s, which fade so; the size of the front."""
+    """Take the first spans over a user's segment s, which fade so; the size of the front."""
     home = g.home
     relation = np.int64(home.segment_relations[s])
     lo, hi = home.segment_starts[s], home.segment_starts[s + 1]
@@ -113,7 +113,7 @@ def clear(front, n):  # type: ignore[no-untyped-def]
 
 @kernel
 def _end(g, trie, weights, node, u, here, n, next_front, near, sizes):  # type: ignore[no-untyped-def]
-    """Take the last hops of all rules with this prefix and count the items they reach."""
+    """Take the last spans of all rules with this prefix and count the items they reach."""
     for k in range(trie.end_starts[node], trie.end_starts[node + 1]):
         size = push_last(g, weights, trie.end_relations[k], u, here, n, next_front)
         for i in range(size):
@@ -252,13 +252,13 @@ def _spread(g, weights, weighted, relation, avoid, here, n, there):  # type: ign
 
 
 @kernel
-def _find_ways(g, hops, weights, relation, here, start, n, ways):  # type: ignore[no-untyped-def]
+def _find_ways(g, spans, weights, relation, here, start, n, ways):  # type: ignore[no-untyped-def]
     """Look up the edges of a stretch of a crowd, and what each is worth; how many entities.
 
     In a large graph hardly any of this is in the cache, so it is prefetched some entities ahead,
     and so are the edges: for the first and the last, as few entities have more than two lines.
     """
-    edges, first, tails = hops.edges, hops.starts[relation], g.tails
+    edges, first, tails = spans.edges, spans.starts[relation], g.tails
     entities, degrees, base = here.entities, g.degrees, g.degree_starts[relation]
     end = min(start + STRETCH, n)
     for k in range(start, end):
@@ -277,13 +277,13 @@ def _find_ways(g, hops, weights, relation, here, start, n, ways):  # type: ignor
 
 
 @kernel
-def _pour(g, hops, weights, relation, here, n, first_item, amounts, work):  # type: ignore[no-untyped-def]
+def _pour(g, spans, weights, relation, here, n, first_item, amounts, work):  # type: ignore[no-untyped-def]
     """As ``_spread``, onto items. A bit notes that an item was reached, whatever it had before, so
     that no branch depends on an amount that is not in the cache yet."""
     tails, facts, of_facts = g.tails, g.weights, g.weighted[relation]
     ways, touched = work.ways, work.touched
     for start in range(0, n, STRETCH):
-        for i in range(_find_ways(g, hops, weights, relation, here, start, n, ways)):
+        for i in range(_find_ways(g, spans, weights, relation, here, start, n, ways)):
             w = ways.worth[i]
             for e in range(ways.begin[i], ways.end[i]):
                 v = np.uint64(tails[e] - first_item)  # unsigned: numba need not look for negatives
@@ -350,8 +350,8 @@ def _add_counts(feature, w, first_item, n, work):  # type: ignore[no-untyped-def
 
 
 @kernel
-def _add_up(g, hops, trie, weights, formula, n_items, node, u, first_item, here, n, work):  # type: ignore[no-untyped-def]
-    """Take the last hops of all rules with this prefix and add what they are worth."""
+def _add_up(g, spans, trie, weights, formula, n_items, node, u, first_item, here, n, work):  # type: ignore[no-untyped-def]
+    """Take the last spans of all rules with this prefix and add what they are worth."""
     feature = formula.feature
     weighted = feature >= WALK
     for k in range(trie.end_starts[node], trie.end_starts[node + 1]):
@@ -361,7 +361,7 @@ def _add_up(g, hops, trie, weights, formula, n_items, node, u, first_item, here,
             continue  # it adds nothing; of a mean it would be a part
         if weighted:
             amounts = work.three.amounts[first_item : first_item + n_items]
-            _pour(g, hops, weights, last, here, n, first_item, amounts, work)
+            _pour(g, spans, weights, last, here, n, first_item, amounts, work)
             logarithm = feature == LOGWALK
             _add_strengths(g, weights, last, w, scale, logarithm, first_item, amounts, work)
         else:
@@ -370,7 +370,7 @@ def _add_up(g, hops, trie, weights, formula, n_items, node, u, first_item, here,
 
 
 @kernel
-def logit_block(g, trie, weights, hops, formula, users, first_item, work, out):  # type: ignore[no-untyped-def]
+def logit_block(g, trie, weights, spans, formula, users, first_item, work, out):  # type: ignore[no-untyped-def]
     """Write Σ_l w_l φ_l to ``out`` [users, items] for all items that the user has no edge to.
 
     The same walks as those of ``reach_sizes``; each rule is added up as soon as it is complete.
@@ -386,12 +386,14 @@ def logit_block(g, trie, weights, hops, formula, users, first_item, work, out): 
                 if node < 0:
                     continue
                 n = _start(g, weights, weighted, fade, s, one)
-                _add_up(g, hops, trie, weights, formula, n_items, node, u, first_item, one, n, work)
+                _add_up(
+                    g, spans, trie, weights, formula, n_items, node, u, first_item, one, n, work
+                )
                 for c in range(trie.child_starts[node], trie.child_starts[node + 1]):
                     relation, to = trie.child_relations[c], trie.child_nodes[c]
                     m = _spread(g, weights, weighted, relation, u, one, n, two)
                     _add_up(
-                        g, hops, trie, weights, formula, n_items, to, u, first_item, two, m, work
+                        g, spans, trie, weights, formula, n_items, to, u, first_item, two, m, work
                     )
                     _leave_all(two, m)
                 _leave_all(one, n)
