@@ -45,7 +45,7 @@ def new_front(n_entities, weighted):  # type: ignore[no-untyped-def]
 
 @kernel
 def set_out(g, weights, fade, s, next_front):  # type: ignore[no-untyped-def]
-    """Take the first spans over a user's segment s, which fade so; the size of the front."""
+    """Take the first hops over a user's segment s, which fade so; the size of the front."""
     home = g.home
     relation = np.int64(home.segment_relations[s])
     lo, hi = home.segment_starts[s], home.segment_starts[s + 1]
@@ -113,7 +113,7 @@ def clear(front, n):  # type: ignore[no-untyped-def]
 
 @kernel
 def _end(g, trie, weights, node, u, here, n, next_front, near, sizes):  # type: ignore[no-untyped-def]
-    """Take the last spans of all rules with this prefix and count the items they reach."""
+    """Take the last hops of all rules with this prefix and count the items they reach."""
     for k in range(trie.end_starts[node], trie.end_starts[node + 1]):
         size = push_last(g, weights, trie.end_relations[k], u, here, n, next_front)
         for i in range(size):
@@ -351,7 +351,7 @@ def _add_counts(feature, w, first_item, n, work):  # type: ignore[no-untyped-def
 
 @kernel
 def _add_up(g, spans, trie, weights, formula, n_items, node, u, first_item, here, n, work):  # type: ignore[no-untyped-def]
-    """Take the last spans of all rules with this prefix and add what they are worth."""
+    """Take the last hops of all rules with this prefix and add what they are worth."""
     feature = formula.feature
     weighted = feature >= WALK
     for k in range(trie.end_starts[node], trie.end_starts[node + 1]):
