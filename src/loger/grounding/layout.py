@@ -45,8 +45,8 @@ Struct = TypeVar("Struct", bound=tuple[Any, ...])
 def read_only(struct: Struct) -> Struct:
     """The same named tuple with read-only views of its arrays.
 
-    All that compiled code only reads is so, here as in shared memory: to numba it is one type,
-    compiled once.
+    Everything that compiled code only reads is read-only, here as in shared memory. To numba that
+    is one type, so each kernel is compiled once.
     """
     return type(struct)(*(_view(x) if isinstance(x, np.ndarray) else x for x in struct))
 
@@ -61,7 +61,7 @@ _layouts: WeakKeyDictionary[Graph, Layout] = WeakKeyDictionary()
 
 
 def layout(graph: Graph) -> Layout:
-    """A graph as compiled code reads it, made once; of a view only what the user changes."""
+    """A graph as compiled code reads it, made once. A view shares all but its user's rows."""
     known = _layouts.get(graph)
     if known is None:
         known = _layouts[graph] = read_only(_new_layout(graph))
@@ -242,14 +242,14 @@ def _new_weights(graph: Graph, walk: Walk | None) -> Weights:
         known = weights_of(graph.base, walk)
         if graph.max_degree < known.powers.shape[1]:
             return known._replace(edges=edges)
-    # One degree more than there is, for who has an interaction more.
+    # One degree more than the graph has, for a view whose user has one more interaction.
     degree = np.maximum(np.arange(graph.max_degree + 2), 1).astype(np.float64)
     exponents = np.array(
         [0.0, walk.first, walk.item, walk.user, walk.fact, walk.arrive, walk.popular]
     )
     powers = degree ** -exponents[:, None]  # [exponents, degrees]
     n = len(graph.relations)
-    # Exponents of 0 are passed over, not looked up for every item.
+    # Row 0 marks an exponent of 0, which kernels skip instead of looking it up for every item.
     leave, into = np.full(2 * n, 4), np.full(2 * n, 5 if walk.arrive else 0)
     leave[INTERACTION], leave[INTERACTION + n] = 3, 2
     into[INTERACTION] = 6 if walk.popular else 0

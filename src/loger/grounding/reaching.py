@@ -1,9 +1,9 @@
-"""The compiled loops that reach all items of a user; ``reach_sizes`` and ``logits`` call them, and
-``choosing`` takes the same steps.
+"""The compiled loops that walk from a user to all items: the steps, and the logits of all items.
 
 Walks over all rules are spread front by front, entity by entity, to every item that the user has
 no edge to. Such an item cannot be an inner node of its own path, so it is enough not to return to
-the user; the items that the user has an edge to are grounded as pairs.
+the user; the items that the user has an edge to are grounded as pairs. ``choosing`` takes the same
+steps.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Front(NamedTuple):
 
 @kernel
 def new_front(n_entities, weighted):  # type: ignore[no-untyped-def]
-    """Room for a front, with nobody there."""
+    """An empty front."""
     return Front(
         np.empty(n_entities, dtype=np.int32),
         np.zeros(n_entities, dtype=np.int64),
@@ -45,7 +45,8 @@ def new_front(n_entities, weighted):  # type: ignore[no-untyped-def]
 
 @kernel
 def set_out(g, weights, fade, s, next_front):  # type: ignore[no-untyped-def]
-    """Take the first hops over a user's segment s, which fade so; the size of the front."""
+    """Take the first hops over a user's segment s and return the size of the front. ``fade`` is the
+    row of ``weights.edges`` that says how interactions fade."""
     home = g.home
     relation = np.int64(home.segment_relations[s])
     lo, hi = home.segment_starts[s], home.segment_starts[s + 1]
@@ -59,10 +60,10 @@ def set_out(g, weights, fade, s, next_front):  # type: ignore[no-untyped-def]
 
 @kernel
 def push(g, weights, relation, avoid, here, n, next_front):  # type: ignore[no-untyped-def]
-    """Spread walks over one relation, never onto ``avoid``; the size of the new front."""
+    """Spread walks over one relation, never onto ``avoid``; return the size of the new front."""
     weighted = len(weights.leave) > 0
     size = 0
-    # To pass the whole graph on at every edge would count references to all of its arrays there.
+    # Local names: passing the whole graph on at every edge would count references to its arrays.
     tails, own_weights, facts = g.tails, g.weighted[relation], g.weights
     entities, counts, strengths = next_front.entities, next_front.counts, next_front.weights
     for k in range(n):
@@ -101,52 +102,11 @@ def push_last(g, weights, relation, avoid, here, n, next_front):  # type: ignore
 
 @kernel
 def clear(front, n):  # type: ignore[no-untyped-def]
-    """Leave the n entities of a front."""
+    """Reset a front of n entities."""
     for k in range(n):
         front.counts[front.entities[k]] = 0
         if len(front.weights) > 1:
             front.weights[front.entities[k]] = 0.0
-
-
-# ── how many items rules reach ──────────────────────────────────────────────────────────
-
-
-@kernel
-def _end(g, trie, weights, node, u, here, n, next_front, near, sizes):  # type: ignore[no-untyped-def]
-    """Take the last hops of all rules with this prefix and count the items they reach."""
-    for k in range(trie.end_starts[node], trie.end_starts[node + 1]):
-        size = push_last(g, weights, trie.end_relations[k], u, here, n, next_front)
-        for i in range(size):
-            sizes[trie.end_rules[k]] += not near[next_front.entities[i]]
-        clear(next_front, size)
-
-
-@kernel
-def reach_sizes(g, trie, weights, users):  # type: ignore[no-untyped-def]
-    """How many items each rule reaches that the user has no edge to; [users, rules]."""
-    n_entities, home = len(g.indptr) - 1, g.home
-    one, two = new_front(n_entities, False), new_front(n_entities, False)
-    three, near = new_front(n_entities, False), np.zeros(n_entities, dtype=np.bool_)
-    out = np.zeros((len(users), trie.n_rules), dtype=np.int64)
-    for i in range(len(users)):
-        u = users[i]
-        begin, end = home.row_segments[u], home.row_segments[u + 1]
-        neighbours = home.tails[home.segment_starts[begin] : home.segment_starts[end]]
-        near[neighbours] = True
-        for s in range(begin, end):
-            for fade in range(len(trie.root)):
-                node = trie.root[fade, np.int64(home.segment_relations[s])]
-                if node < 0:
-                    continue
-                n = set_out(g, weights, fade, s, one)
-                _end(g, trie, weights, node, u, one, n, three, near, out[i])
-                for c in range(trie.child_starts[node], trie.child_starts[node + 1]):
-                    m = push(g, weights, trie.child_relations[c], u, one, n, two)
-                    _end(g, trie, weights, trie.child_nodes[c], u, two, m, three, near, out[i])
-                    clear(two, m)
-                clear(one, n)
-        near[neighbours] = False
-    return out
 
 
 # ── the logit of all items of a user ────────────────────────────────────────────────────
@@ -170,8 +130,8 @@ class Formula(NamedTuple):
 
 
 class Crowd(NamedTuple):
-    """Where walks stand, and for all entities their strength, or their number, whichever is asked
-    for: one array, because what a walk costs in a large graph is that it is not in the cache."""
+    """Where walks stand, and for all entities the strength or the number of walks there. It is one
+    array, not two as in ``Front``, because in a large graph cache misses are what walks cost."""
 
     entities: NDArray[np.int32]
     amounts: NDArray[np.float64]
@@ -186,21 +146,21 @@ class Ways(NamedTuple):
 
 
 class Workspace(NamedTuple):
-    """Room to work in, all zeros before and after a user; one per thread, not one per call."""
+    """Scratch space, all zeros before and after a user; one per thread, not one per call."""
 
     one: Crowd
     two: Crowd
     three: Crowd
     above: NDArray[np.float64]  # [items]: Σ w φ, before a mean is taken
-    below: NDArray[np.float64]  # [items]: what to divide by where φ is a mean
-    touched: NDArray[np.uint64]  # a bit for each item: has any walk of this rule come to it?
-    packed: Crowd  # some of the items that a rule comes to, in a row
+    below: NDArray[np.float64]  # [items]: the divisor where φ is a mean
+    touched: NDArray[np.uint64]  # a bit per item: did a walk of the current rule reach it?
+    packed: Crowd  # some of the items that the current rule reached, without gaps
     ways: Ways
 
 
 def new_workspace(n_entities: int, n_items: int) -> Workspace:
-    """Room for ``logit_block``. Made by NumPy, not in a kernel: it asks for large pages of memory,
-    and to find a page takes as long as to read from it."""
+    """A workspace for ``logit_block``. NumPy makes it, not a kernel, because NumPy asks for large
+    memory pages: looking up a small page takes as long as reading from it."""
 
     def crowd() -> Crowd:
         return Crowd(np.empty(n_entities, dtype=np.int32), np.zeros(n_entities))
@@ -228,7 +188,7 @@ def _start(g, weights, weighted, fade, s, there):  # type: ignore[no-untyped-def
 
 @kernel
 def _spread(g, weights, weighted, relation, avoid, here, n, there):  # type: ignore[no-untyped-def]
-    """As ``push``. An amount of 0 says that nobody is there yet: none that comes is 0."""
+    """As ``push``. An amount of 0 says that no walk is there yet, so walks of amount 0 are skipped."""
     size = 0
     tails, facts, of_facts = g.tails, g.weights, weighted and g.weighted[relation]
     entities, amounts = there.entities, there.amounts
@@ -253,10 +213,10 @@ def _spread(g, weights, weighted, relation, avoid, here, n, there):  # type: ign
 
 @kernel
 def _find_ways(g, spans, weights, relation, here, start, n, ways):  # type: ignore[no-untyped-def]
-    """Look up the edges of a stretch of a crowd, and what each is worth; how many entities.
+    """Look up the edges of a stretch of a crowd and what each is worth; return its length.
 
-    In a large graph hardly any of this is in the cache, so it is prefetched some entities ahead,
-    and so are the edges: for the first and the last, as few entities have more than two lines.
+    In a large graph hardly any of this is in the cache, so it is prefetched some entities ahead.
+    So are the first and the last edge: few entities have edges in more than two cache lines.
     """
     edges, first, tails = spans.edges, spans.starts[relation], g.tails
     entities, degrees, base = here.entities, g.degrees, g.degree_starts[relation]
@@ -293,17 +253,17 @@ def _pour(g, spans, weights, relation, here, n, first_item, amounts, work):  # t
 
 @kernel
 def _leave_all(crowd, n):  # type: ignore[no-untyped-def]
-    """Leave the n entities of a crowd."""
+    """Reset a crowd of n entities."""
     for k in range(n):
         crowd.amounts[crowd.entities[k]] = 0.0
 
 
 @kernel(error_model="numpy")
 def _add_strengths(g, weights, last, w, scale, logarithm, first_item, amounts, work):  # type: ignore[no-untyped-def]
-    """Add what a rule is worth, by the strength of its walks, and leave the items.
+    """Add what a rule contributes, by the strength of its walks, and reset the items.
 
-    The items are packed first: then the work goes with what was reached, not with the catalogue,
-    and the compiler takes several of them at a time.
+    Items are packed first, so that the work grows with what was reached, not with the catalogue,
+    and the compiler handles several of them at a time.
     """
     touched, packed = work.touched, work.packed
     items, values = packed.entities, packed.amounts
@@ -333,7 +293,7 @@ def _add_strengths(g, weights, last, w, scale, logarithm, first_item, amounts, w
 
 @kernel
 def _add_counts(feature, w, first_item, n, work):  # type: ignore[no-untyped-def]
-    """Add what a rule is worth, by the number of its walks, and leave the items."""
+    """Add what a rule contributes, by the number of its walks, and reset the items."""
     (items, amounts), above, below = work.three, work.above, work.below
     for i in range(n):
         v = items[i]
@@ -351,14 +311,14 @@ def _add_counts(feature, w, first_item, n, work):  # type: ignore[no-untyped-def
 
 @kernel
 def _add_up(g, spans, trie, weights, formula, n_items, node, u, first_item, here, n, work):  # type: ignore[no-untyped-def]
-    """Take the last hops of all rules with this prefix and add what they are worth."""
+    """Take the last hops of all rules with this prefix and add what they contribute."""
     feature = formula.feature
     weighted = feature >= WALK
     for k in range(trie.end_starts[node], trie.end_starts[node + 1]):
         rule, last = trie.end_rules[k], trie.end_relations[k]
         w, scale = formula.weights[rule], formula.scales[rule]
         if w == 0.0 and feature > MULTISET:
-            continue  # it adds nothing; of a mean it would be a part
+            continue  # it adds nothing, except to the divisor of a mean
         if weighted:
             amounts = work.three.amounts[first_item : first_item + n_items]
             _pour(g, spans, weights, last, here, n, first_item, amounts, work)
@@ -373,7 +333,7 @@ def _add_up(g, spans, trie, weights, formula, n_items, node, u, first_item, here
 def logit_block(g, trie, weights, spans, formula, users, first_item, work, out):  # type: ignore[no-untyped-def]
     """Write Σ_l w_l φ_l to ``out`` [users, items] for all items that the user has no edge to.
 
-    The same walks as those of ``reach_sizes``; each rule is added up as soon as it is complete.
+    Each rule is added up as soon as its walks are complete.
     """
     one, two, home, weighted = work.one, work.two, g.home, formula.feature >= WALK
     n_items = out.shape[1]
@@ -405,7 +365,7 @@ def logit_block(g, trie, weights, spans, formula, users, first_item, work, out):
 
 @kernel
 def _write(mean, work, out):  # type: ignore[no-untyped-def]
-    """Write a user's sums, or means, to a row of items and begin anew."""
+    """Write a user's sums, or means, to a row of items and reset the workspace."""
     for item in range(len(out)):
         x = work.above[item]
         if mean and work.below[item] > 0:

@@ -24,7 +24,7 @@ from loger.encoder.folding import attribute_user, folds_in, score_users
 from loger.encoder.protocol import Encoder, EncoderParts, Own
 from loger.encoder.sequence import Sequence as SequenceEncoder
 from loger.engine import Engine, LocalEngine
-from loger.engine.topk import places, top_k
+from loger.engine.topk import places
 from loger.errors import LogerError
 from loger.graph import Graph, KnowledgeGraph, Pairs, barred, history, whole
 from loger.graph.arrays import Doubles, Floats, expit
@@ -135,16 +135,16 @@ class Scores:
 
     def best(self, k: int) -> TopItems:
         """The k best items that a user does not have."""
-        return top_k(self.total.copy(), k, barred(self.graph, self.users))
+        return self.chosen(k, Selection())[:2]
 
     def chosen(self, k: int, selection: Selection) -> Chosen:
         """The lists of k items that a user does not have, as a selection makes them."""
+        known = barred(self.graph, self.users)
         if selection.among is not None:
             scores = self.total.copy()
-            scores[barred(self.graph, self.users)] = -np.inf
+            scores[known] = -np.inf
             return selection.best(self.graph, scores, k)
-        # A copy of all scores would cost more than to choose from them: put back what is barred.
-        known = barred(self.graph, self.users)
+        # A copy of all scores would cost more than choosing from them, so the old ones return.
         before = self.total[known]
         self.total[known] = -np.inf
         try:
