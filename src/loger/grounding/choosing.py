@@ -1,4 +1,4 @@
-"""The compiled loop that collects what rules reach from users: everything, or the best by each rule.
+"""The compiled loop that collects what rules reach from users: all of it, or the best by each rule.
 
 The walks are those of ``reaching``. What they reach is recorded rule by rule, as it comes. When a
 user is done, the items that are among the best of some rule are looked up in these records, so
@@ -172,7 +172,7 @@ def _cut_down(items, values, size, k):  # type: ignore[no-untyped-def]
 
 @kernel
 def _offer(cells, lo, hi, k, state, items, values):  # type: ignore[no-untyped-def]
-    """Consider more cells; ``state`` is how many are kept and, once there are k, the last of them."""
+    """Consider more cells; ``state`` is how many are kept and, once k are, the last of them."""
     size, bar, last = state
     for j in range(lo, hi):
         x = cells.strengths[j]

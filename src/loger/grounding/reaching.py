@@ -188,7 +188,7 @@ def _start(g, weights, weighted, fade, s, there):  # type: ignore[no-untyped-def
 
 @kernel
 def _spread(g, weights, weighted, relation, avoid, here, n, there):  # type: ignore[no-untyped-def]
-    """As ``push``. An amount of 0 says that no walk is there yet, so walks of amount 0 are skipped."""
+    """As ``push``. An amount of 0 means that no walk is there yet, so amounts of 0 are skipped."""
     size = 0
     tails, facts, of_facts = g.tails, g.weights, weighted and g.weighted[relation]
     entities, amounts = there.entities, there.amounts
