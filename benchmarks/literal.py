@@ -40,12 +40,12 @@ FORMATS = ["", ".2f", ".2f", ".2f", ".1f"]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data", help="a shared set")
-    parser.add_argument("--steps", type=int, default=LITERAL.steps)
+    parser.add_argument("--epochs", type=int, default=LITERAL.epochs, help="of 5,000 steps")
     options = parser.parse_args()
     parts, rows = split(load(DATA / options.data)), list[list[object]]()
     for what, config in ROWS.items():
         begun = time.process_time()
-        encoder = TransE(replace(config, steps=options.steps)).fit(parts.graph)
+        encoder = TransE(replace(config, epochs=options.epochs)).fit(parts.graph)
         minutes = (time.process_time() - begun) / 60
         alone = EncoderAlone()
         alone.encoder_ = encoder

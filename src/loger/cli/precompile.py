@@ -103,7 +103,7 @@ def _small(config: LOGERConfig) -> LOGERConfig:
         config,
         mining=replace(config.mining, min_support=2),
         encoder=replace(config.encoder, dimension=8, epochs=1),
-        reasoner=replace(config.reasoner, epochs=1, batch=128),
+        reasoner=replace(config.reasoner, epochs=1),
     )
 
 

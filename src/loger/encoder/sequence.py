@@ -39,7 +39,7 @@ State = dict[str, NDArray[np.generic]]
 class SequenceConfig(TrainerConfig):
     """Settings of the sequence encoder; validation chose the defaults."""
 
-    dimension: int = 64
+    dimension: int = 128
     epochs: int = 8
     """Number of passes over the histories; 0 switches the sequence encoder off."""
     batch: int = 384

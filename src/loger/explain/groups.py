@@ -63,7 +63,7 @@ def reason_groups(
     takes; it never stands for the rest of a history.
     """
     totals, enough = parts.actions, ENOUGH * float(parts.actions.sum())
-    best = [(edge,) for edge in edges[:MAX_SHOWN]]
+    best: list[tuple[int, ...]] = [(edge,) for edge in edges[:MAX_SHOWN]]
     if len(edges) <= MAX_SHOWN:
         return best
     claims = _main_claims(ranker, item, parts, edges, cells)

@@ -177,7 +177,7 @@ class SharedEvidence(Evidence):
         )
 
     @property
-    def text(self) -> str:  # type: ignore[override]
+    def text(self) -> str:
         """What holds of each action, or the rule in words."""
         if not self.holds:
             return self.rule.sentence(self.words)
