@@ -231,7 +231,7 @@ def test_a_rule_that_reaches_nearly_all_pairs_is_not_judged_by_lift(
 ):
     monkeypatch.setattr(mining, "EVERYWHERE", everywhere)
     collaborative = ("purchase", "purchase⁻¹", "purchase")
-    mined = mine(demo_graph, MiningConfig(max_rules=4))  # four are better
+    mined = mine(demo_graph, MiningConfig(max_rules=4, min_lift=2))  # four are better
     (found,) = (m for m in mined.measures if m.rule.names == collaborative)
     share = found.reached / (mined.sampled_users * demo_graph.n_items)
     assert 0.7 < share < 0.8
