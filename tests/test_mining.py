@@ -150,10 +150,14 @@ def test_the_least_support_is_the_larger_of_number_and_share(demo_graph, monkeyp
     assert all(m.support >= 0.1 * n for m in mined.measures if m.kept)
 
 
-@pytest.mark.parametrize(("pairs", "support"), [(10, 2), (400, 10), (1999, 49), (2000, 50)])
-def test_few_pairs_ask_less_of_a_rule_unless_it_is_given(pairs, support):
-    assert MiningConfig().for_pairs(pairs).min_support == support
-    assert MiningConfig(min_support=7).for_pairs(pairs).min_support == 7
+@pytest.mark.parametrize(
+    ("pairs", "support", "lift"), [(10, 2, 1), (400, 10, 1), (1999, 49, 1), (2000, 50, 2)]
+)
+def test_few_pairs_ask_less_of_a_rule_unless_it_is_given(pairs, support, lift):
+    config = MiningConfig().for_pairs(pairs)
+    assert (config.min_support, config.min_lift) == (support, lift)
+    given = MiningConfig(min_support=7, min_lift=3).for_pairs(pairs)
+    assert (given.min_support, given.min_lift) == (7, 3)
 
 
 def test_lengths_are_as_asked(demo_graph):

@@ -16,7 +16,7 @@ import loger
 from loger.cli import app
 from loger.data.dataset import Dataset
 from loger.encoder import TransEConfig
-from loger.errors import DataError, UnknownNameError
+from loger.errors import DataError, LogerError, UnknownNameError
 from loger.graph import KnowledgeGraph, Relation, Vocabulary
 from loger.graph.catalogue import FilterOnlyColumn
 from loger.model import LOGER, LOGERConfig
@@ -125,6 +125,8 @@ def test_edges_of_ranges_may_be_given(tmp_path: Path, data: Dataset) -> None:
     (tmp_path / "m.toml").write_text(wrong)
     with pytest.raises(DataError, match=r"m\.toml: edges of column 'Price.* rising numbers"):
         loger.from_tables(orders(), products(), mapping=tmp_path / "m.toml")
+    with pytest.raises(LogerError, match="rising numbers"):
+        data.mapping.with_column("Price (EUR)", edges=(20.0, 10.0))  # type: ignore[attr-defined]
 
 
 def test_the_catalogue_is_saved_with_the_data(data: Dataset, tmp_path: Path) -> None:

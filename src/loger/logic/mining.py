@@ -23,7 +23,7 @@ from loger.grounding import ground, reach_sizes
 from loger.rules import MAX_HOPS, Rule, RuleSet, candidates, make_rule
 
 FEW = 2000
-"""With fewer observed pairs than this, rules need less support than METHOD 3 asks for."""
+"""With fewer observed pairs than this, rules need less support and lift than METHOD 3 asks for."""
 SUPPORT_SHARE = 1e-4
 """A rule must reach at least this share of the observed pairs (METHOD 3)."""
 EVERYWHERE = 0.9
@@ -49,9 +49,9 @@ class MiningConfig:
     min_support: int | None = None
     """Keep a rule only if it reaches at least this many observed pairs. None means 50, or with
     fewer than 2,000 pairs one in 40, but at least 2."""
-    min_lift: float = 1.0
-    """Keep a rule only if it finds observed pairs this many times better than chance. The M-step
-    decides what it is worth (docs/adr/0027); METHOD 3 asks for 2, as the preset `paper` does."""
+    min_lift: float | None = None
+    """Keep a rule only if it finds observed pairs this many times better than chance. None means 2,
+    or 1 with fewer than 2,000 pairs."""
     min_rules: int = 7
     """If fewer rules have enough lift, the best of the others are kept too, up to this number.
     Their weights decide what they contribute."""
@@ -63,16 +63,21 @@ class MiningConfig:
     )
 
     def for_pairs(self, n: int) -> MiningConfig:
-        """The settings with the default support for n observed pairs filled in."""
-        few = max(2, n // 40) if n < FEW else 50
-        return replace(self, min_support=few if self.min_support is None else self.min_support)
+        """The settings with the defaults of support and lift filled in for n observed pairs."""
+        support, lift = (50, 2.0) if n >= FEW else (max(2, n // 40), 1.0)
+        return replace(
+            self,
+            min_support=support if self.min_support is None else self.min_support,
+            min_lift=lift if self.min_lift is None else self.min_lift,
+        )
 
     def lowered(self, n: int) -> str:
         """A sentence that says what n pairs lower the bar to; empty if they don't lower it."""
-        if (config := self.for_pairs(n)) == self.for_pairs(FEW):
+        config = self.for_pairs(n)
+        if config == self.for_pairs(FEW):
             return ""
-        support = config.min_support
-        return f"{n:,} training pairs are few, so a rule needs a support of only {support}"
+        needed = f"support {config.min_support}, lift {config.min_lift:g}"
+        return f"{n:,} training pairs are few, so rules need less: {needed}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +260,7 @@ def _decided(
     ties in the order of candidates. ``pairs`` is how many pairs the sampled users could reach."""
     ranked = sorted(measures, key=lambda m: (m.support < least, -m.score, -m.support))
     decided, room, low_lift = list[Measure](), config.max_rules, list[int]()
+    assert config.min_lift is not None
     for place, m in enumerate(ranked):
         why = ""
         # A rule that reaches nearly all pairs cannot beat chance, so its lift says nothing.

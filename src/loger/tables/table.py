@@ -75,7 +75,8 @@ def from_tables(
         mapping = TableMapping.load(mapping)
     if mapping is None:
         given = (interactions, items, users)
-        tables = [None if table is None else frames.read(table) for table in given]
+        others = (None if table is None else frames.read(table) for table in given[1:])
+        tables = [frames.read(interactions), *others]
         files = [t if isinstance(t, str | Path) else None for t in given]
         mapping = propose(*tables, name=name, files=files, user=user, item=item, time=time)  # type: ignore[arg-type]
         named = {k: str(v) for k, v in (vectors or {}).items() if isinstance(v, str | Path)}
