@@ -472,8 +472,9 @@ def test_a_key_of_one_user_asks_about_this_user_only(bundle, model):
     assert ask("GET", "/metrics") == 403
     batch = {"users": [me, other]}
     assert ask("POST", "/v1/recommendations:batch", json=batch) == 403
-    for path in (f"facts?item={item}", "items", "rules", "about", "masks"):
+    for path in (f"facts?item={item}", f"items/{item}/similar", "items", "rules", "about", "masks"):
         assert ask("GET", f"/v1/{path}") == 200, path
+    assert ask("POST", "/v1/similar", json={"items": model.items[:2]}) == 200
 
 
 def test_a_key_of_a_name_that_is_only_somebodys_label_asks_about_nobody(bundle, model):
@@ -483,6 +484,13 @@ def test_a_key_of_a_name_that_is_only_somebodys_label_asks_about_nobody(bundle, 
     )
     assert asked_with(bundle, scope="any")("GET", f"/v1/history?user={quote(label)}") == 200
     assert asked_with(bundle, user=label)("GET", f"/v1/history?user={quote(label)}") == 404
+
+
+def test_about_says_whether_a_key_may_send_events(bundle, model):
+    client = TestClient(create_app(ServeConfig(str(bundle), api_key="k", watch=0)))
+    for key, may in (("k", True), (key_for("k", scope="any"), False)):
+        headers = {"X-API-Key": key, "Host": "localhost"}
+        assert client.get("/v1/about", headers=headers).json()["takes_events"] is may
 
 
 def test_a_key_for_any_user_changes_nothing(bundle, model):

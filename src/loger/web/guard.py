@@ -288,7 +288,7 @@ ADMIN = ("/v1/events", "/v1/reload")
 OWN = (
     "/v1/recommendations", "/v1/what-if", "/v1/explain", "/v1/explain/reasoner", "/v1/why-not",
     "/v1/counterfactual", "/v1/profile", "/v1/history", "/v1/items", "/v1/facts", "/v1/images",
-    "/v1/rules", "/v1/masks", "/v1/about",
+    "/v1/similar", "/v1/rules", "/v1/masks", "/v1/about",
 )  # fmt: skip
 """Paths for a key of one user. Examples of rules and searches would name others."""
 
@@ -305,7 +305,7 @@ class Access(NamedTuple):
         changes = path in ADMIN or (path.startswith("/v1/masks/") and method in ("PUT", "DELETE"))
         if changes and self.scope != "admin":
             raise ProblemError(403, f"{method} {path[:80]} needs the server's own API key")
-        if self.scope == "own" and path not in OWN:
+        if self.scope == "own" and not (path in OWN or path.startswith("/v1/items/")):
             raise ProblemError(403, f"a key for one user doesn't allow {path[:80]}")
 
     def check_user(self, user: str | None) -> None:
