@@ -148,6 +148,16 @@ def test_what_does_not_fit_the_catalogue_is_left_out_and_named(tmp_path, monkeyp
     assert "ease" in Reproduction(parts(), tmp_path, TINY).methods
 
 
+def test_a_run_that_is_stopped_early_has_the_most_of_every_exhibit(tmp_path):
+    run = Reproduction(parts(), tmp_path)
+    order = run.order
+    assert {"heteroembed", "loger-paper", "paper-h0", "paper-h50"} <= set(order[:6])  # Figure 2
+    assert set(EXPLAINED) <= set(order[:9])  # the JS table
+    assert set(run.methods) - {"paper-literal"} <= set(order[:12])  # Table 1
+    assert sorted(order) == sorted(run.registry)
+    assert order[-1] == "paper-literal"
+
+
 def test_the_order_of_methods_and_the_gain_are_compared_with_the_paper():
     same = dict(zip(reproduce.TABLE_1, range(1, 7), strict=True))
     text = _agreement({name: float(v) for name, v in same.items()})
