@@ -300,9 +300,9 @@ class TransE:
             array.flags.writeable = False
         tables: list[Any] = [self._state[f"{part}.table"] for part in PARTS]
         self.entities_, self.relations_, self.biases_ = tables
-        for name, member in vars(type(self)).items():
-            if isinstance(member, cached_property):  # computed from the tables before
-                vars(self).pop(name, None)
+        for name in list(vars(self)):
+            if isinstance(getattr(type(self), name, None), cached_property):
+                del vars(self)[name]  # computed from the tables before
         return self
 
 
