@@ -1,10 +1,11 @@
-"""What q + α·p of the preset `paper` comes to, by the base rate that q is calibrated at.
+"""How the base rate at which q is calibrated affects q + α·p of the preset `paper`.
 
     python benchmarks/base_rate.py [--set NAME] [--users N] [--keep FOLDER]
 
-On validation: all is fitted on train, the weights by one M-step with the preset's settings, and
-NDCG@10 is of development users, whose held-out items nothing has seen, among all items and among
-100 sampled ones. Beside it the encoder alone and HeteroEmbed. The encoder is kept in --keep.
+Everything is fitted on the training part, the weights by one M-step with the preset's settings.
+NDCG@10 is measured on validation, for development users whose held-out items nothing has seen,
+among all items and among 100 sampled ones. The encoder alone and HeteroEmbed are shown for
+comparison. --keep stores the encoder.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""The paper's baselines on the real data: ranking quality, and the time it takes.
+"""The paper's baselines on the real data: ranking quality, and the time they take.
 
     python benchmarks/baselines.py --methods HeteroEmbed CKE KGAT          # test, as results.md
     python benchmarks/baselines.py --part validation --sets amazon-beauty --methods CKE --set l2=0.1
 
-Each method has its default settings, which were chosen with ``--part validation``; on test it is
-fitted on the whole published train set. The seed is that of the model. With
-``--out`` the per-user values of each run are kept as Parquet; with ``--reasons N`` so many users
-are given paths for their ten items, and timed.
+Each method runs with its default settings, which were chosen with ``--part validation``. For test,
+it is fitted on the whole published training set. The seed is the model's. ``--out`` stores the
+values of each user as Parquet. ``--reasons N`` finds paths for the ten items of N users, and times
+it.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""What explanation costs in accuracy: gradient-boosted trees on the same evidence as the logic.
+"""What explainability costs in accuracy: gradient-boosted trees on the same evidence as the logic.
 
     python benchmarks/boosted.py [--sets NAME ...] [--checkpoints FOLDER] [--out FILE]
 
-NAME is any set of ``generalise.py``.
+NAME is any data set of ``generalise.py``.
 
-The evidence of a pair is φ of every rule, the encoder's score, the item's popularity and the length
-of the history. The additive model and the trees (LightGBM, lambdarank; the number of trees by
-stopping early on a fifth of the fitting users) learn from the fitting users of an EM problem, which
-knows train alone; both rank the same candidates of its development users. What is not among the
-candidates is a miss for both. Printed: NDCG@10 of each and the paired difference with a 95 %
+The evidence for a pair is φ of every rule, the encoder's score, the item's popularity and the
+length of the history. The additive model and the trees (LightGBM, lambdarank, early stopping on a
+fifth of the fitting users) learn from the fitting users of an EM problem, which knows the training
+part only. Both rank the same candidates for its development users; an item that isn't among the
+candidates is a miss for both. The output is NDCG@10 of each, and the paired difference with a 95%
 bootstrap interval over users.
 """
 

@@ -3,8 +3,8 @@
     python benchmarks/build.py                        # one million reviews, 100,000 products
     python benchmarks/build.py --reviews 100000 --items 10000 --kill
 
-Each build is a process of its own; its peak of memory is the sum over it and its workers,
-sampled ten times a second. Generating the raw files is not counted.
+Each build runs in its own process. Its peak memory is the sum over the process and its workers,
+sampled ten times a second. The time to generate the raw files doesn't count.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def build(
 ) -> tuple[float, int]:
     """Seconds and peak bytes of one build; killed when so many parts are there, if asked."""
     command = [sys.executable, "-m", "loger", "data", "build", "amazon", "--reviews", str(reviews)]
-    command += ["--meta", str(meta), "--out", str(out), "--workers", str(workers), "--json"]
+    command += ["--meta", str(meta), "--out", str(out), "--set", f"workers={workers}", "--json"]
     command += ["--set", f"user_core={core}", "--set", f"item_core={core}"]
     start, peak = time.perf_counter(), 0
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)

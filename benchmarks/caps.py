@@ -1,11 +1,11 @@
-"""What caps would cost in accuracy, that larger data may need: docs/research/scale.md.
+"""What caps that larger data may need would cost in accuracy: docs/research/scale.md.
 
     python benchmarks/caps.py BUNDLE --users 1000 --write      # docs/tables/caps.json; make tables
 
-Two caps. *Hubs*: of the neighbours that an entity has under a relation, rules follow at most so
-many, drawn at random (``Ranker.sample``). *Retrieval*: lists are made only of the items that the
-encoder ranks highest. For each, how many of the ten items of the exact lists are still there, and
-how often the first one is still the first: no labels are looked at.
+There are two caps. *Hubs*: rules follow only some of an entity's neighbours under a relation, drawn
+at random (``Ranker.sample``). *Retrieval*: only the items that the encoder ranks highest can be
+recommended. For each, the benchmark counts how many of the ten exact recommendations remain, and
+how often the first one stays first. It doesn't look at labels.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""What may be told first: how near to history paths are by how much less they may give.
+"""Which reason may come first: agreement with history by how much less a reason may contribute.
 
 loger fit ../shared/data/amazon-beauty -o beauty.bundle --hold-out
 python benchmarks/choice.py amazon-beauty=beauty.bundle --users 500
 
 JS_f compares the rules of the first paths of twenty items with those of the user's history, over
-all rules that mining finds. A model tells first what gives most; of what gives a given share less
-it may tell any, and takes the rule that history has most paths of. Beside each tolerance: which
-part of the items leaves a choice at all. History on rules without a weight is out of reach.
+all mined rules. A model normally shows the largest contribution first. With a tolerance, it may
+start with any reason that contributes up to that share less, and takes the rule that occurs most
+often in the history. For each tolerance, the table also shows how many items leave a choice at all.
+A rule without a weight is never available.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Ray beside threads at equal cores, what its workers hold, and ranks beside one process.
+"""Ray compared with threads at equal cores, memory of its workers, ranks against one process.
 
     python benchmarks/cluster.py export BUNDLE --users 4096      # seconds, memory, and equal rows
     python benchmarks/cluster.py resume BUNDLE       # all users, the driver killed on the way
@@ -6,17 +6,18 @@
     python benchmarks/cluster.py ranks DATA --seeds 3            # one process …
     torchrun --nproc-per-node 2 benchmarks/cluster.py ranks DATA --seeds 3      # … and two
 
-``export`` writes lists with reasons of the same users by threads, by processes and by Ray with as
-many workers, turn by turn, in seconds on the clock, which need a quiet machine, and of processors,
-which do less. What it takes to start each, to send the model and to load kernels is measured apart,
-with 32 users. It compares the parts byte by byte, and meanwhile looks at the memory of each worker:
-USS, what would be free without it, PSS, in which what several have mapped is divided among them,
-and what it has mapped together with others. ``resume`` runs ``loger recommend --all --explain`` by
-threads and by Ray; the driver of the latter is killed when a third of the parts is there, and the
-same command goes on. It compares all rows and sees that no finished part was made again. ``stages``
-fits on every so many users of a data set by threads and by Ray, evaluates, and compares all files
-of the two bundles and what every user has in every metric. ``ranks`` trains TransE and prints
-NDCG@10 on validation, steps per second and rows exchanged. Every line is JSON.
+``export`` writes explained recommendations of the same users with threads, processes and Ray, with
+equal numbers of workers, in turns. It reports wall-clock seconds, which need a quiet machine, and
+processor seconds, which need it less. The costs of starting, sending the model and loading kernels
+are measured separately, with 32 users. It compares the output byte by byte, and watches the memory
+of each worker: USS (freed if the worker ended), PSS (shared pages divided among their users), and
+what it shares with others.
+
+``resume`` runs ``loger recommend --all --explain`` with threads and with Ray, kills Ray's driver
+when a third of the parts is done, and runs the same command again. It compares all rows and checks
+that no finished part was made again. ``stages`` fits on every N-th user with threads and with Ray,
+evaluates, and compares all files of the two bundles and every user's metrics. ``ranks`` trains
+TransE and prints NDCG@10 on validation, steps per second and rows exchanged. Every line is JSON.
 """
 
 from __future__ import annotations

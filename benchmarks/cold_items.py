@@ -1,14 +1,15 @@
-"""Items that came after the fit: what ``update`` with their facts alone is worth.
+"""Items that arrive after the fit: how well ``update`` does with their facts alone.
 
     python benchmarks/cold_items.py --sets amazon-toys ml1m --out docs/tables/cold-items.json
 
-A tenth of the items is taken out of the data, with all their interactions and facts, and a model is
-fitted on the rest. Then it is told their facts, those that are known without any interaction of
-theirs, and ranks for everybody who took some of them. Recall@50 of these interactions, among the
-new items and among all items, stands beside chance, a content kNN on the same facts (tf-idf cosine
-of items to what the user has), and, with --refit, a model that had the facts at its fit. What is
-tuned is tuned by the fit itself, on validation of other items. With --texts, items also have the
-words of ``item_short_names.txt.gz`` and the relation of items with similar names.
+A tenth of the items is removed from the data, with all their interactions and facts, and a model is
+fitted on the rest. Then it gets the facts that are known without any interaction, and ranks items
+for everyone who took some of the removed ones. The benchmark reports Recall@50 of these
+interactions, among the new items and among all items. It compares with chance, with a content kNN
+on the same facts (tf-idf cosine to the user's items) and, with --refit, with a model that had the
+facts from the start. The fit itself tunes all settings, on validation interactions of other items.
+With --texts, items also have the words of ``item_short_names.txt.gz`` and a relation to items with
+similar names.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ import polars as pl
 import scipy.sparse as sp
 
 from loger.data import load, split
-from loger.data.assemble import assemble
+from loger.data.assemble import assemble, facts_of
 from loger.data.dataset import Dataset
 from loger.encoder import TransEConfig
 from loger.graph import history
 from loger.model import LOGER, LOGERConfig
 from loger.tables.columns import worded
-from loger.tables.nearest import by_words, item_facts, similar_name
+from loger.tables.nearest import by_words, similar_name
 from tables import COMMIT
 from where import DATA
 
@@ -130,7 +131,8 @@ def without_items(
     told = facts.filter((here | there) & (pl.col("source") == -1)).drop("source")
     kept = facts.filter(~(here | there))
     if texts:  # of new items the update finds them
-        near = item_facts(by_words(kept.filter(relation=SAID)), similar_name(SAID))
+        near = by_words(kept.filter(relation=SAID))
+        near = facts_of(near, similar_name(SAID), "item", "item")
         near = near.with_columns(source=pl.lit(-1, pl.Int64)).select(kept.columns)
         kept = pl.concat([kept, near])
     warm_rows = indexed.drop("row")

@@ -1,14 +1,14 @@
-"""The controls on the real data: each tuned on validation, fitted again, looked at on test once.
+"""Simple baselines on the real data: tuned on validation, fitted again, measured once on test.
 
     python benchmarks/controls.py [--sets NAME ...] [--methods NAME ...] [--out FOLDER] [--untuned]
 
-Each method is tuned on validation over its own grid, fitted once more on train and validation,
-and evaluated on test by full ranking at 10. The names that end in ``-recency`` let histories fade;
-these, and others with large grids, are searched one setting at a time, coarse to fine. With
---untuned the settings of METHOD 10 instead: MostPop, P3α with α = 1, EASE^R with λ = 100.
-``--set NAME=VALUE`` gives a setting of all chosen methods by hand. One method's result is kept in
---out as soon as it is there, as SET-METHOD.json (settings, trials, means) and every value of every
-user as Parquet. Times are wall-clock and mean little on a busy machine.
+Each method is tuned on validation over its own grid, fitted again on training and validation, and
+evaluated on test by full ranking at 10. In methods whose names end in ``-recency``, histories fade.
+Large grids are searched one setting at a time, from coarse to fine. --untuned uses the settings of
+METHOD 10 instead: MostPop, P3α with α = 1, EASE^R with λ = 100. ``--set NAME=VALUE`` sets a value
+for all chosen methods. --out stores each result as soon as it is there: SET-METHOD.json (settings,
+trials, means), and every value of every user as Parquet. Times are wall-clock and mean little on a
+busy machine.
 """
 
 from __future__ import annotations

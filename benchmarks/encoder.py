@@ -1,18 +1,17 @@
-"""Training and retrieval of the encoder: ours beside the authors' way and other libraries.
+"""Training and retrieval of the encoder, compared with the authors' way and other libraries.
 
     python benchmarks/encoder.py              # make bench-encoder
 
-1. Triples per second of a training step at the size of the paper's Cellphones set (169 k
-   entities, 3.1 M triples), d = 100, with equal negatives per positive, all in one run and
-   turn by turn, on one thread each; what share of a core's matrix-product peak our default step
-   reaches.
+1. Triples per second of a training step at the size of the paper's Cellphones set (169k entities,
+   3.1M triples), d = 100, with equal negatives per positive, in one run, in turns, on one thread
+   each; and the share of a core's matrix-product peak that our default step reaches.
 2. Growth of a training step at 1×, 2×, 4× the triples.
-3. Seconds to a given validation NDCG@10 on amazon-beauty, where the data are at hand.
-4. Top 50 for all users: ours beside a blocked NumPy product and argpartition, same result.
+3. Seconds to a given validation NDCG@10 on amazon-beauty, if the data is available.
+4. Top 50 for all users: ours compared with a blocked NumPy product and argpartition, same result.
 
-Libraries that are not installed are named and passed over: pip install 'loger-rec[bench,kge]'.
-RecBole and hopwise ask for old or many packages: install each in an environment of its own and
-name its folder of packages with --packages, which is searched last.
+Libraries that aren't installed are named and skipped: pip install 'loger-rec[bench,kge]'. RecBole
+and hopwise need old or many packages: install each in its own environment and pass its package
+folder with --packages, which is searched last.
 """
 
 from __future__ import annotations
@@ -183,7 +182,7 @@ def throughput(graph: KnowledgeGraph, seconds: float) -> dict[str, float]:
             steps[name] = make()
         except ImportError as error:
             print(f"  {name}: not installed ({error.name})")
-    with one_thread():  # as fits train: whoever has two cores trains two encoders
+    with one_thread():  # as in a fit: with two cores, two encoders train at once
         found = rates(steps, seconds)
     base = found["authors' way, 50 negatives"]
     print(

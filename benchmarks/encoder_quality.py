@@ -1,10 +1,10 @@
-"""Ranking quality of the encoder alone on the real Amazon sets: the bars of the encoder.
+"""Ranking quality of the encoder alone on the real Amazon data.
 
     python benchmarks/encoder_quality.py  # test, 3 seeds, as docs/research/results.md quotes
     python benchmarks/encoder_quality.py --part validation --set distance=squared
 
-Settings were chosen with ``--part validation``. On test the model is fitted on the whole
-published train set; the seed is that of the model.
+Settings were chosen with ``--part validation``. For test, the model is fitted on the whole
+published training set. The seed is the model's.
 """
 
 from __future__ import annotations

@@ -2,12 +2,12 @@
 
     python benchmarks/events.py --bundle my.bundle --seconds 100 --kills 20 --out events.json
 
-Recommendations are asked at a fixed rate, first alone, then with events beside them; latency counts
-from when a request was due. Then the server is killed (SIGKILL, with everything it started) at
-random moments under the same load and started again, and the events that were acknowledged are
-looked for in the store and in the bundle that they are folded into: each must be there once.
-Without ``--bundle`` the demo shop is fitted. The defaults are short; the bar of issue 21 is
-``--seconds 100 --rate 500 --ask 50 --kills 20``, 50,000 events.
+Recommendations are requested at a fixed rate, first alone, then together with events. Latency
+counts from when a request was due. Then the server is killed (SIGKILL, with everything it started)
+at random moments under the same load and started again. Each acknowledged event must occur once in
+the store and once in the bundle it is folded into. Without ``--bundle``, the demo shop is fitted.
+The defaults are short; a full run is ``--seconds 100 --rate 500 --ask 50 --kills 20``, 50,000
+events.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Server:
     def __init__(self, bundle: Path, merge_interval: float) -> None:
         command = [sys.executable, "-m", "loger", "serve", str(bundle), "--port", "0"]
         self.process = subprocess.Popen(
-            [*command, "--merge-interval", str(merge_interval)],
+            [*command, "--set", f"merge_interval={merge_interval}"],
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
@@ -181,7 +181,7 @@ def percentiles(seconds: list[float]) -> dict[str, float]:
 
 
 def cost(bundle: Path, names: tuple[list[str], list[str]], args: argparse.Namespace) -> dict:
-    """Latency of lists alone and beside events, turn by turn, so that both see the same machine."""
+    """Latency of recommendations alone and with events, in turns on the same machine."""
     server = Server(bundle, args.merge_interval)
     told: dict[str, list[float]] = {"alone": [], "beside": [], "events": []}
     failures, acknowledged = list[str](), 0

@@ -1,11 +1,11 @@
-"""What explanations cost and how far they reach, on a real data set.
+"""What explanations cost and how much they cover, on a real data set.
 
     python benchmarks/explaining.py --sets amazon-beauty --bundle DIR
 
-Fits LOGER (or loads the bundle that is there) and measures, warm and on one thread: the time to
-recommend and explain the top 10 of a user; of all users; a what-if; coverage@10, the largest
-decomposition error, and whether the exact top 10 of 200 users is that of scoring all pairs one by
-one.
+Fits LOGER (or loads the bundle if there is one) and measures, warm and on one thread: the time to
+recommend and explain the top 10 of one user and of all users; the time of a what-if; coverage@10;
+the largest decomposition error; and whether the top 10 of 200 users equals that of scoring all
+pairs one by one.
 """
 
 from __future__ import annotations

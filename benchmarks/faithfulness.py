@@ -1,23 +1,25 @@
-"""How faithful reasons are on the real data: LOGER's, those of others, random ones.
+"""How faithful reasons are on the real data: LOGER's, other methods', and random ones.
 
     python benchmarks/loger_quality.py --seeds 0 --variants default paper --out results
-    python benchmarks/faithfulness.py --results results --probed 0 --alone \\
+    python benchmarks/faithfulness.py --results results --probed 0 --alone \
         --methods default paper pgpr kgat cafe
     python benchmarks/faithfulness.py --results results --write
     python benchmarks/faithfulness.py --results results --methods default --users 0 --probed 0
     python benchmarks/faithfulness.py --sets amazon-beauty --bundle BUNDLE --actions 200
 
-The models of LOGER are those that the first command kept; others are fitted by ``loger compare``
-on the same parts, train and validation, and leave their ranking figures in RESULTS/compare, so
-that one fit serves both. For reasons test items are not looked at. --users 0 asks all users for the
-divergences; --probed users are scored anew without facts. Histories are counted over all rules
-that mining finds, and once more over the rules that LOGER's default gave a weight. Beside every
-LOGER stands a control: random valid paths for the same items. A set may be ``demo``, or a harder
-variant of that shop such as ``demo:hubs``: then LOGER is fitted here, planted reasons are compared
-too, and it is told how often reasons of a confidence are right. --actions N asks only what actions
-carry, for N users of the model in --bundle, and again with its contributions dealt out at random
-(not with --alone). --quick leaves out curves and counterfactuals, which take long where users
-have many actions. --near 0 0.25 takes other tolerances for what may be shown first.
+LOGER's models are those that the first command stored. ``loger compare`` fits the others on the
+same training and validation parts and stores their ranking figures in RESULTS/compare, so one fit
+serves both. Reasons never use test items. --users 0 computes the divergences for all users;
+--probed users are scored again without some facts. Histories are counted over all mined rules, and
+again over the rules to which LOGER's default gave a weight. Each LOGER model is compared with a
+baseline of random valid paths for the same items.
+
+A set may be ``demo``, or a harder variant of that shop such as ``demo:hubs``. Then LOGER is fitted
+here, reasons are compared with the planted causes, and the output shows how often reasons of a
+given confidence are right. --actions N only measures what actions contribute, for N users of the
+model in --bundle, and again with its contributions shuffled (not with --alone). --quick leaves out
+curves and counterfactuals, which take long where users have many actions. --near 0 0.25 sets other
+tolerances for which reason may come first.
 """
 
 from __future__ import annotations
@@ -110,7 +112,7 @@ def told(
 
 
 TUNED: dict[tuple[str, str], dict[str, Any]] = {
-    ("ml1m", "pgpr"): {"epochs": 3, "own": 0.0, "entropy": 2.0, "beam": (25, 20, 4)}
+    ("ml1m", "pgpr"): {"epochs": 3, "entropy": 2.0, "beam": (25, 20, 4)}
 }
 """What validation chose for a method on a set (docs/research/results.md)."""
 

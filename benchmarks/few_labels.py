@@ -1,15 +1,17 @@
-"""What EM is worth where labels are few: rules taught by the encoder, beside rules that are not.
+"""What EM is worth with few labels: rules taught by the encoder, compared with rules that aren't.
 
     python benchmarks/few_labels.py --out results                   # all sets, 6 draws
     python benchmarks/few_labels.py --sets amazon-beauty
     python benchmarks/few_labels.py --sets demo demo:hubs --draws 3  # invented shops
 
-All that a fit learns from validation (walks, whether derived relations are of use, the encoder's
-share, rule weights) is learned from the held-out interactions of 10, 30, 100 users and of 600, once
-with the encoder as teacher (the default) and once without (``no-em``); users are drawn anew six
-times. One encoder per set, fitted on train and kept in OUT/checkpoints, serves all; derived
-relations have their default settings. Judged by NDCG@10 of 1,500 other validation users over all
-items: no test data, no refits. Figures go to OUT/few-labels.json, a table of docs/tables."""
+Everything that a fit learns from validation (walks, whether derived relations help, the encoder's
+share, rule weights) is learned from the held-out interactions of 10, 30, 100 and 600 users, once
+with the encoder as a teacher (the default) and once without (``no-em``). Users are drawn six times.
+One encoder per data set, fitted on the training part and stored in OUT/checkpoints, serves all
+runs. Derived relations have their default settings. The measure is NDCG@10 of 1,500 other
+validation users over all items: no test data, no refits. Figures go to OUT/few-labels.json, a table
+of docs/tables.
+"""
 
 from __future__ import annotations
 

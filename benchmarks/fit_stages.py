@@ -1,9 +1,9 @@
-"""What a default fit costs, stage by stage, in processor seconds; and ranking all users.
+"""What a default fit costs, stage by stage, in processor seconds, and what ranking all users costs.
 
     python benchmarks/fit_stages.py ../shared/data/amazon-beauty --out stages.json
 
-A stage is what the fit reports as its progress: the time until the next report counts to it. Work
-that reports nothing, such as solving for weights, counts to the stage before, "and then".
+A stage begins when the fit reports it as progress and ends with the next report. Work that reports
+nothing, such as solving for weights, counts towards the stage before it, as "and then".
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python benchmarks/full_size.py
 
-The generated graph of ``generated.py``: 61,254 users, 47,604 items, 3.1 M triples. Its purchases
-are made at random around tastes, so only what the fit costs is of interest, not how well it ranks.
+It uses the generated graph of ``generated.py``: 61,254 users, 47,604 items, 3.1M triples. Purchases
+are drawn at random around tastes, so only the cost of the fit means anything, not its ranking.
 """
 
 from __future__ import annotations

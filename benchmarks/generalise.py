@@ -1,4 +1,4 @@
-"""LOGER with default settings against tuned controls, on data it was not made for.
+"""LOGER with default settings against tuned baselines, on data it wasn't made for.
 
     python benchmarks/generalise.py                       # everything; hours
     python benchmarks/generalise.py --sets ml-100k filmtrust --seeds 0 1 2
@@ -6,12 +6,12 @@
     python benchmarks/generalise.py --ours results --table     # LOGER's values of the shared sets
                                                                # as loger_quality.py left them
 
-Three kinds of data: the shared sets; sets that packages carry (``packaged.py``); invented worlds of
-known structure (``worlds.py``). Every control is tuned on validation of the set, but those named
-``--untuned``, and looked at on test once, by full ranking at 10; where there are times, the
-controls know them. p is of the paired sign-flip test of LOGER against the control of the highest
-test NDCG (and Recall), the largest over seeds. Results are kept in OUT/SET; what is there is not
-run again. Without seeds (``--seeds``) the controls alone are run.
+There are three kinds of data: the shared sets, sets that packages carry (``packaged.py``), and
+invented worlds with known structure (``worlds.py``). Every baseline is tuned on validation, except
+those named in ``--untuned``, and measured once on test by full ranking at 10. Where the data has
+times, the baselines use them. p belongs to the paired sign-flip test of LOGER against the baseline
+with the highest test NDCG (and Recall), the largest over seeds. Results are stored in OUT/SET;
+existing ones aren't run again. Without ``--seeds``, only the baselines run.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def runs_of(
 
 
 def row(name: str, runs: Runs) -> list[Any]:
-    """LOGER beside the best control of a set."""
+    """LOGER compared with the best baseline on a data set."""
     ours, _, others = runs
     best = max(others, key=lambda r: r.means["full"]["ndcg"])
     most = max(others, key=lambda r: r.means["full"]["recall"])

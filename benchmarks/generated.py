@@ -1,9 +1,9 @@
-"""A graph with the size and the skew of the paper's Cellphones set (METHOD 10), made from a seed.
+"""A graph with the size and skew of the paper's Cellphones set (METHOD 10), generated from a seed.
 
-61,254 users, 47,604 items, 607,673 purchases, 169,331 entities, 45 relations and about
-3.1 M triples. Popularity falls by a power law for items and steeper for features, so that
-there are hubs with tens of thousands of neighbours, and users have tastes (a brand of
-features), so that groundings are not spread evenly.
+61,254 users, 47,604 items, 607,673 purchases, 169,331 entities, 45 relations and about 3.1M
+triples. Popularity follows a power law for items and a steeper one for features, so there are hubs
+with tens of thousands of neighbours. Users have tastes (features of one brand), so groundings
+aren't spread evenly.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Counting all groundings of all observed pairs: ours, the sketch, and what others would do.
+"""Counting all groundings of all observed pairs: ours, METHOD's sketch, and other tools.
 
     python benchmarks/grounding.py            # make bench-grounding
 
-1. Full size (METHOD 10, Cellphones): ours beside our own writing of the sketch of METHOD 4,
-   interleaved in one run, the same counts.
-2. A cut of users on the same full graph: ours beside SciPy sparse products, DuckDB joins and a
-   compiled nested-loop walk, the same counts, all on the same cores.
-3. Growth at 1×, 2×, 4× the size, each in a process of its own for its peak memory.
+1. Full size (METHOD 10, Cellphones): ours compared with our implementation of METHOD 4's sketch,
+   interleaved in one run, with equal counts.
+2. Some users on the same full graph: ours compared with SciPy sparse products, DuckDB joins and a
+   compiled nested-loop walk, with equal counts, on the same cores.
+3. Growth at 1×, 2×, 4× the size, each in its own process to measure peak memory.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What one user with very many items costs a fit: processor seconds with and without.
+"""What one user with very many items adds to the cost of a fit, in processor seconds.
 
     python benchmarks/hub.py                       5,000 users of ten items, one of 20,000
     python benchmarks/hub.py --users 2000 --epochs 2
 
-The shop is invented: items of brands and categories, users who stay with a few of them, with times.
-Beside the two fits there is a third, whose added interactions are dealt out to many users: what as
-many more data cost without a hub. The last line is a JSON.
+The shop is invented: items have brands and categories, users stay with a few of them, and there are
+times. A third fit distributes the added interactions over many users, to show what as much data
+costs without a hub. The last line is a JSON object.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Invented reviews and catalogues in the raw layouts of Amazon's dumps, with their dirt.
+"""Invented reviews and catalogues in the raw formats of Amazon's dumps, with their flaws.
 
-For tests, benchmarks and first tries without a download. The same seed gives the same
-content in both layouts, as far as each has a place for it.
+They serve tests, benchmarks and first trials without a download. The same seed gives the same
+content in both formats, as far as each can hold it.
 
     python3 benchmarks/invented.py FOLDER                      reviews.json.gz and meta.json.gz
     python3 benchmarks/invented.py . --preset cellphones       under the names of the paper's files

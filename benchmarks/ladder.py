@@ -1,14 +1,14 @@
-"""From the published model to the default, one change a row, and beside them HeteroEmbed.
+"""From the published model to the default, one change per row, compared with HeteroEmbed.
 
     python benchmarks/ladder.py --out results                       # amazon-beauty
     python benchmarks/ladder.py --set amazon-toys --out results
     python benchmarks/ladder.py --set ml1m --brief                  # only the rows of the claims
 
-On validation: everything is fitted on train, weights by one M-step (no rounds), and judged by
-NDCG@10 of development users, whose held-out items nothing has seen, among all items and each among
-100 sampled ones. Encoders are kept in OUT/checkpoints and shared by the rows. Each row goes to
-OUT/ladder-SET.json, a table of docs/tables, as soon as it is there (of seeds other than 0
-OUT/ladder-SET.SEED.json); rows that are there are not made again.
+Everything is fitted on the training part, weights by one M-step (no rounds). The measure is
+validation NDCG@10 of development users, whose held-out items nothing has seen, among all items and
+among 100 sampled ones. Rows share encoders, which are stored in OUT/checkpoints. Each row goes to
+OUT/ladder-SET.json, a table of docs/tables, as soon as it is there (for seeds other than 0 to
+OUT/ladder-SET.SEED.json). Existing rows aren't made again.
 """
 
 from __future__ import annotations

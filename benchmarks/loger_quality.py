@@ -3,12 +3,12 @@
     python benchmarks/loger_quality.py  # as docs/research/results.md quotes
     python benchmarks/loger_quality.py --sets amazon-beauty --seeds 0 --variants default
 
-Every variant is fitted on train, chosen on validation, refitted on both, and measured once on
-test; those of TUNED are tuned, the others take what the default of their seed chose.
-``heteroembed`` is the default over HeteroEmbed's vectors instead of its own encoder's. Per-user
-values go to OUT/SET.VARIANT.SEED.PROTOCOL.parquet; a run that is there already is not made again.
-Encoders are shared between variants through checkpoints, and the models of default and paper are
-kept in OUT/bundles for the benchmarks of explanations.
+Every variant is fitted on the training part, tuned on validation, refitted on both, and measured
+once on test. Those in TUNED tune themselves; the others use what the default of their seed chose.
+``heteroembed`` is the default with HeteroEmbed's vectors instead of its own encoder's. Values of
+each user go to OUT/SET.VARIANT.SEED.PROTOCOL.parquet; existing runs aren't made again. Variants
+share encoders through checkpoints. The models of default and paper are stored in OUT/bundles for
+the benchmarks of explanations.
 """
 
 from __future__ import annotations

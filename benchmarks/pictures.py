@@ -1,4 +1,4 @@
-"""Make the pictures in docs/ again: the app in a browser, and one recommendation's paths.
+"""Make the pictures in docs/ again: the app in a browser, and the paths of one recommendation.
 
     loger demo && python benchmarks/pictures.py loger-demo/bundle
 

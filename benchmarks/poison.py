@@ -1,9 +1,9 @@
-"""What knowledge that says nothing costs: shuffled facts and ten lies for each fact, against none.
+"""What meaningless knowledge costs: shuffled facts, and ten lies per fact, compared with no facts.
 
     python benchmarks/poison.py [--sets NAME ...] [--out FILE]
 
-NAME is any set of ``generalise.py``. Each fit is a default one; NDCG@10 on test, with
-the standard error of the paired difference from no facts at all.
+NAME is any data set of ``generalise.py``. Each fit uses the defaults. The measure is NDCG@10 on
+test, with the standard error of the paired difference from no facts at all.
 """
 
 from __future__ import annotations

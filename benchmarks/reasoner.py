@@ -1,13 +1,14 @@
-"""What the path reasoner costs and saves beside plain enumeration, and what Algorithm 1 misses.
+"""What the path reasoner costs and saves compared with enumeration, and what Algorithm 1 misses.
 
     python benchmarks/reasoner.py [--set NAME] [--users N] [--epochs N] [--paper] [--untrained]
                                   [--keep FOLDER]
 
-NAME is a folder of the shared data, or demo. Rules are mined and weigh log(lift) each, so that the
-figures need no EM; the items to explain are the ten best of the logic model with these weights.
+NAME is a folder of the shared data, or demo. Rules are mined and weigh log(lift) each, so the
+figures need no EM. The items to explain are the ten best of the logic model with these weights.
 Contributions of single paths are exact: a rule's share of the logit, divided among its paths by
-strength. Single thread, warm. The fit of encoder and reasoner is kept in --keep and taken up
-from there. With --untrained neither is trained: then only times and misses of paths mean anything.
+strength. Everything runs on a single thread, warm. --keep stores the fitted encoder and reasoner
+and uses them again. With --untrained neither is trained; then only times and missed paths mean
+anything.
 """
 
 from __future__ import annotations

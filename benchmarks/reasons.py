@@ -1,9 +1,9 @@
-"""How much of an item's lead the shown reasons carry, and what it costs to find them.
+"""How much of an item's lead the shown reasons explain, and what it costs to find them.
 
 loger fit ../shared/data/amazon-beauty -o beauty.bundle --hold-out
 python benchmarks/reasons.py beauty.bundle --users 300      # the ten best items of each
 
-Times are processor time of one thread: other work on the machine is not ours.
+Times are processor time of one thread, which other work on the machine affects little.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Training steps of RecBole's CFKG and hopwise's TransE, for benchmarks/encoder.py.
 
-Their own model and loss with torch's Adam, as their trainers use, on triples drawn from the
-graph; their readers and samplers are left out, which is in their favour. One negative per
-positive is all that they take.
+They use their own model and loss with torch's Adam, like their trainers, on triples drawn from the
+graph. Their readers and samplers are left out, which favours them. They only support one negative
+per positive.
 """
 
 from __future__ import annotations

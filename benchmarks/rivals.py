@@ -1,7 +1,7 @@
-"""Other ways to the same counts: the yardsticks that the grounding benchmark holds ours against.
+"""Other ways to compute the same counts, for the grounding benchmark to compare with.
 
-All of them give a SciPy matrix pairs × rules and are written as their users would write them,
-with what is shared between rules computed once. None handles facts with origins.
+All return a SciPy matrix pairs × rules. They are written as their users would write them, and
+compute what rules share only once. None supports facts with origins.
 """
 
 from __future__ import annotations

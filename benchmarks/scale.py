@@ -1,21 +1,22 @@
-"""What the lists of a user cost as the data grow, and a model of it: docs/research/scale.md.
+"""How the cost of a recommendation grows with the data, and a model of it: docs/research/scale.md.
 
     python benchmarks/scale.py --sizes 1 2 4 8 --write    # docs/tables/scale.json; then make tables
     python benchmarks/scale.py --sizes 1 2 4 8 --count --write           # scale-steps.json
 
-The graph of ``generated.py`` at multiples of the size of the paper's Automotive set, degrees kept:
-users, items and triples grow together. Rules and weights are those of a fit at a fiftieth of the
-size of the Cellphones set; vectors are random, for quality is of no interest here. Measured on one
-core, in processor time, for blocks of 64 users: grounding (logits of all items by rules) and export
-(lists of ten with reasons); and the bytes that an engine sends. What users cost differs by orders
-of magnitude, with the walks that their rules have; the users measured are spread evenly over all
-of a size, by their number of walks, so that sizes are compared and not chance. The model of the
-time per user is a power of the number of items, fitted to all sizes but the largest: what rules
-reach, and how often it is not in the processor's cache, grows with the items, but less than they
-do.
+It uses the graph of ``generated.py`` at multiples of the size of the paper's Automotive set. Users,
+items and triples grow together; degrees stay the same. Rules and weights come from a fit at a
+fiftieth of the size of the Cellphones set. Vectors are random, because quality doesn't matter here.
+Measured on one core, in processor time, for blocks of 64 users: grounding (logits of all items by
+rules), export (ten recommendations with reasons), and the bytes that an engine sends.
 
-``--count`` measures no time but what no noise touches, per user: walks, the edges that the last
-hops of all rules follow, the items that these come to, rule by rule, and those that any rule
+Costs per user differ by orders of magnitude, with the number of walks that their rules have. So the
+measured users are spread evenly over all users of a size, sorted by their number of walks. The
+model of the time per user is a power of the number of items, fitted to all sizes but the largest:
+the items that rules reach, and the share of them outside the processor's cache, grow with the
+number of items, but more slowly.
+
+``--count`` measures no time, only counts that no noise affects, per user: walks, the edges that the
+last hops of all rules follow, the items that these reach, rule by rule, and the items that any rule
 reaches.
 """
 

@@ -1,10 +1,10 @@
-"""A running server under load: mixed requests at a fixed rate, malformed ones among them.
+"""A running server under load: mixed requests at a fixed rate, some of them malformed.
 
     loger serve my.bundle --port 8000 &
     python benchmarks/serving.py --url http://127.0.0.1:8000 --requests 20000 --rate 50 --pid $!
 
-Every tenth request is malformed and has to be a 4xx of the one error shape. Latency counts from
-when a request was due, so that a server that falls behind shows it.
+Every tenth request is malformed and must be answered with a 4xx of the one error shape. Latency
+counts from when a request was due, so a server that falls behind shows it.
 """
 
 from __future__ import annotations

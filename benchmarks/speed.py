@@ -1,11 +1,11 @@
-"""Every figure of docs/research/speed.md's first table in one run, with the state of the machine.
+"""Every figure in the first table of docs/research/speed.md in one run, with the machine's state.
 
     make bench                                          # or: python benchmarks/speed.py
     python benchmarks/speed.py --only fit shell --write # some of it, kept in docs/tables
 
-Ratios are of ways that took turns in this run; costs of ours alone are processor seconds, which
-other work on the machine disturbs least, unless they say otherwise. ``--write`` stores the tables
-that the page shows. Where the data or a library is missing, its lines are left out and named.
+Ratios compare alternatives that took turns in this run. Costs of ours alone are processor seconds,
+which other work affects least, unless stated otherwise. ``--write`` stores the tables that the page
+shows. Lines whose data or library is missing are left out and named.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def machine() -> dict[str, Any]:
 
 
 def training(options: argparse.Namespace) -> Iterator[Row]:
-    """Steps of the encoder beside the authors' way and libraries."""
+    """Steps of the encoder compared with the authors' way and other libraries."""
     found = encoder.throughput(cellphones(), options.seconds)
     base, at_50 = found["authors' way, 50 negatives"], found["ours, 50 negatives"]
     yield [
@@ -95,7 +95,7 @@ def retrieval(options: argparse.Namespace) -> Iterator[Row]:
 
 
 def counting(options: argparse.Namespace) -> Iterator[Row]:
-    """Groundings of the pairs of 300 users beside other ways to count them."""
+    """Groundings of the pairs of 300 users compared with other ways to count them."""
     graph = cellphones()
     found = grounding.cut(graph, candidates(graph), 300)
     own = found.pop("ours")

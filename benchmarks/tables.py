@@ -1,12 +1,11 @@
-"""Tables: one printer for all benchmarks, and the pages' tables made from stored figures.
+"""Tables: one printer for all benchmarks, and the tables in pages, made from stored figures.
 
     python benchmarks/tables.py            # bring the tables of README.md and docs/*.md up to date
     python benchmarks/tables.py --check    # only say which pages are out of date; exits with 1
 
-Figures are kept in ``docs/tables/NAME.json``: where they come from (``command``, ``seeds``,
-``commit``, ``machine``), ``columns``, a number format for each (``formats``), and ``rows``.
-A page shows the table between the marks ``<!-- table: NAME -->`` and ``<!-- end -->``.
-What a cell may be:
+``docs/tables/NAME.json`` stores figures: where they come from (``command``, ``seeds``, ``commit``,
+``machine``), ``columns``, a number format for each (``formats``), and ``rows``. A page shows the
+table between the marks ``<!-- table: NAME -->`` and ``<!-- end -->``. A cell may be:
 
     null                                    nothing
     12.3                                    a number, in its column's format

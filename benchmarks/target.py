@@ -2,9 +2,9 @@
 
     python benchmarks/encoder.py --only target
 
-All learn the same graph, amazon-beauty less validation and test, at d = 100, one after the
-other in one run. Only training is timed; in between, all items are ranked for the same sample
-of users. Each stops when it has reached the target or at the end of its time.
+All learn the same graph, amazon-beauty without validation and test, at d = 100, one after the other
+in one run. Only training is timed; in between, all items are ranked for the same sample of users.
+Each stops when it reaches the target or its time limit.
 """
 
 from __future__ import annotations

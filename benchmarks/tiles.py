@@ -1,4 +1,4 @@
-"""How long the tiles of reasons are: of every item in every user's top ten, in each language.
+"""How long the tiles of reasons are: for every item in every user's top ten, in each language.
 
 python benchmarks/tiles.py loger-demo/bundle [--users 1000] [--longest 20]
 """

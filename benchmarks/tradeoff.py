@@ -3,11 +3,11 @@
     python benchmarks/loger_quality.py --seeds 0 --variants default --out results
     python benchmarks/tradeoff.py --results results
 
-JS_f and JS_w compare the rules of reasons, and their weights, with the rules of all paths between
-a user and what the user has. If all mined rules weighed alike, JS_w would be 0. So the learned
-weights are drawn towards an even weight of all mined rules, w(λ) = (1 − λ) w + λ w̄, where w̄ has
-the same sum, and each model of the curve is measured: NDCG@10 on test of --users users, and both
-divergences on --asked users with a history. Nothing is chosen by this.
+JS_f and JS_w compare the rules of reasons, and their weights, with the rules of all paths between a
+user and the user's items. If all mined rules had equal weights, JS_w would be 0. So the learned
+weights move towards an equal weight of all mined rules, w(λ) = (1 − λ) w + λ w̄, where w̄ has the
+same sum, and each model on the curve is measured: NDCG@10 on test for --users users, and both
+divergences for --asked users with a history. Nothing is chosen from this.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python benchmarks/updates.py BUNDLE
 
-Interactions are drawn among the users and items of the bundle and the new ones; each new item has
-the facts of a known one. Prints seconds, by clock and of the processor, in memory and with saving.
+Interactions are drawn among the bundle's and the new users and items. Each new item has the facts
+of a known one. Prints wall-clock and processor seconds, in memory and with saving.
 """
 
 from __future__ import annotations

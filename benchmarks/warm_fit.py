@@ -1,10 +1,10 @@
-"""A warm fit beside a cold one: processor time, and NDCG@10 on test.
+"""A warm fit compared with a cold one: processor time, and NDCG@10 on test.
 
     python benchmarks/warm_fit.py amazon-beauty
     python benchmarks/warm_fit.py amazon-toys --users 3000 --epochs 4
 
-Yesterday's model is fitted without a share of the training interactions, drawn at random. Today
-they are there: once everything is fitted anew, once from yesterday's model.
+Yesterday's model is fitted without a random share of the training interactions. Today's models have
+all of them: one is fitted from scratch, one starts from yesterday's model.
 """
 
 from __future__ import annotations

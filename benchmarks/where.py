@@ -1,5 +1,6 @@
-"""Where the data sets are: every benchmark takes ``--data FOLDER``, which holds a folder for each;
-without it they are looked for in ``shared/data`` beside the project."""
+"""Where the data sets are: every benchmark takes ``--data FOLDER``, which has a folder for each of
+them. The default is ``shared/data`` next to the project.
+"""
 
 from __future__ import annotations
 

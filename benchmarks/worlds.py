@@ -1,8 +1,8 @@
-"""Ten invented worlds whose structure is known: what a recommender could find, and what not.
+"""Ten invented worlds with known structure: what a recommender could find, and what it couldn't.
 
-In each, an item belongs to a kind and has a successor. A user likes a few kinds; the next item is
-the successor of the last one, something of a liked kind, or something popular, each with the
-probability that the world gives it. Facts tell an item's kind, or say nothing, or lie.
+Each item belongs to a kind and has a successor. A user likes a few kinds. The next item is the
+successor of the last one, an item of a liked kind, or a popular item, with the probabilities that
+the world defines. Facts state an item's kind, or say nothing, or lie.
 """
 
 from __future__ import annotations

@@ -1,22 +1,21 @@
-"""How many small changes to the source the quick tests notice: a mutation score for each file.
+"""Change the source in small ways and report how many changes the quick tests notice, per file.
 
     python scripts/mutants.py                             all of TESTS
-    python scripts/mutants.py src/loger/logic/mln.py …        some of it
+    python scripts/mutants.py src/loger/logic/mln.py …    some of it
     python scripts/mutants.py --sample 300 --seed 1       300 mutants drawn at random from all of it
 
-mutmut makes the mutants: copies of each function with one operator, number, text or argument
-changed. They are imported in place of the modules, the tests are collected and the kernels
-compiled once, and each mutant is tried in a fork of that process, by just the tests that reach
-its function, the quickest first. A mutant that no test reaches has survived. (mutmut's own runner
-copies the source, so that all kernels compile again, and forks after it has run polars, which then
-hangs.)
+mutmut makes the mutants: copies of a function with one operator, number, text or argument changed.
+This script imports them in place of the modules, collects the tests and compiles the kernels once.
+It tries each mutant in a fork of that process, with only the tests that reach its function, the
+fastest first. A mutant that no test reaches survives. (mutmut's own runner copies the source, so
+all kernels compile again. It also forks after running polars, which then hangs.)
 
-A mutant that does the same as the source cannot be noticed; scripts/equivalent_mutants.toml lists
-these with a reason, by the lines that they change, and they are left out of the score. Of a sample
-the score is given with its 95 % interval.
+No test can notice a mutant that does the same as the source. scripts/equivalent_mutants.toml lists
+such mutants by the lines they change, with a reason; they don't count. Neither do mutants that only
+drop the ``strict=True`` of a zip. The score of a sample comes with its 95% interval.
 
-Not mutated: explain/render.py and explain/record.py, which only lay out what the other files of
-explain/ have computed.
+explain/render.py and explain/record.py aren't mutated, because they only lay out results of the
+other files of explain/.
 """
 
 from __future__ import annotations
@@ -35,12 +34,13 @@ import tempfile
 import time
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import CodeType
-from typing import Any
+from typing import Any, TypeVar
 
 import mutmut.mutation.trampoline as trampoline
 import pytest
@@ -50,6 +50,8 @@ from mutmut.state import state
 ROOT = Path(__file__).resolve().parents[1]
 ALLOWED = ROOT / "scripts" / "equivalent_mutants.toml"
 TARGET = 0.85
+STRICT = re.compile(r",?\s*(strict=\w+)?(?=\))")
+"""The end of a call, with or without zip's ``strict``, which checks lengths that always agree."""
 TESTS = {
     "src/loger/logic/mln.py": ["tests/test_logic.py"],
     "src/loger/learning/em.py": ["tests/test_em_steps.py"],
@@ -70,7 +72,10 @@ TESTS = {
         "tests/evaluation/test_significance.py",
     ],
 }
-"""What is mutated, and the quick tests that should notice (tests/test_reasons.py fits models)."""
+"""The files to mutate, and the tests that should notice; tests that fit models are too slow."""
+
+
+T = TypeVar("T")
 
 
 class Mutants(MetaPathFinder):
@@ -85,7 +90,7 @@ class Mutants(MetaPathFinder):
             for module, file in self.files.items()
         }
         self.names = [f"{m}.{name}" for m, of in self.mutated.items() for name in of.mutant_names]
-        """The mutants that are tried, as module.function__mutmut_number."""
+        """The mutants to try, as module.function__mutmut_number."""
         if sample is not None and sample < len(self.names):
             chosen = random.Random(seed).sample(range(len(self.names)), sample)
             self.names = [self.names[k] for k in sorted(chosen)]
@@ -104,7 +109,7 @@ class Mutants(MetaPathFinder):
         return spec
 
     def change(self, mutant: str) -> tuple[str, str]:
-        """The lines that a mutant removes from its function, and those that it puts there."""
+        """The lines that a mutant removes from its function, and the lines that replace them."""
         module, _, name = mutant.rpartition(".")
         of = self.mutated[module]
         lines = of.code.splitlines()
@@ -125,12 +130,12 @@ class _Loader(SourceFileLoader):
         self.code = mutated.code
 
     def get_code(self, fullname: str) -> CodeType:
-        """Of the mutated source; bytecode on disk is that of the original."""
+        """Compile the mutated source; the bytecode on disk belongs to the original."""
         return compile(self.code, self.path, "exec", dont_inherit=True)
 
 
 class Trial:
-    """A pytest plugin that, instead of running the tests, tries all mutants with them."""
+    """A pytest plugin that tries all mutants with the tests instead of just running them."""
 
     def __init__(self, mutants: Mutants, workers: int) -> None:
         self.mutants, self.workers = mutants, workers
@@ -142,66 +147,59 @@ class Trial:
         self.failed |= report.failed
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        """Find out which tests reach which function, then try each mutant."""
+        """Find which tests reach which function, then try each mutant."""
         reach = self._reach(session.items)
-        running: dict[int, str] = {}
         names = self.mutants.names
-        for done, mutant in enumerate(names):
-            if done % 50 == 0:
-                print(f"{done} of {len(names)} mutants, {sum(self.killed.values())} killed")
-            function = mutant.partition("__mutmut_")[0]
-            tests = sorted((seconds, k) for k, (seconds, of) in enumerate(reach) if function in of)
-            items = [session.items[k] for _, k in tests]
-            limit = 20 + int(20 * sum(seconds for seconds, _ in tests))
-            if not items:
-                print(f"no test reaches {function}")
+
+        def trials() -> Iterator[Job[str]]:
+            for done, mutant in enumerate(names):
+                if done % 50 == 0:
+                    print(f"{done} of {len(names)} mutants, {sum(self.killed.values())} killed")
+                function = mutant.partition("__mutmut_")[0]
+                tests = sorted((s, k) for k, (s, of) in enumerate(reach) if function in of)
+                items = [session.items[k] for _, k in tests]
+                limit = 20 + int(5 * sum(seconds for seconds, _ in tests))
+                if items:
+                    yield mutant, partial(self._try, mutant, items), limit
+                else:
+                    print(f"no test reaches {function}")
+                    self._survived(mutant)
+
+        for mutant, passed in in_children(trials(), self.workers):
+            self.killed[mutant] = not passed
+            if passed:
                 self._survived(mutant)
-                continue
-            running[fork(lambda m=mutant, i=items: self._try(m, i), limit)] = mutant
-            if len(running) == self.workers:
-                self._wait(running)
-        while running:
-            self._wait(running)
         return True
 
-    def _wait(self, running: dict[int, str]) -> None:
-        pid, status = os.wait()
-        mutant = running.pop(pid)
-        self.killed[mutant] = status != 0
-        if not status:
-            self._survived(mutant)
-
     def _survived(self, mutant: str) -> None:
-        """Say so at once: a run may take hours."""
+        """Report a survivor at once, because a run may take hours."""
         self.killed[mutant] = False
         old, new = self.mutants.change(mutant)
         print(f"survived: {mutant}\n  - {old}\n  + {new}")
 
     def _reach(self, items: Sequence[pytest.Item]) -> list[tuple[float, set[str]]]:
-        """Of each test its time and the functions that it calls; all must pass.
+        """The time of each test and the functions that it calls; all tests must pass.
 
-        Each in a process of its own: what one test has cached, another would not call.
+        Each test runs in its own process, because what one caches, another would not call.
         """
-        return [self._reached(item) for item in items]
+        with tempfile.TemporaryDirectory() as folder:
+            files = [Path(folder) / str(k) for k in range(len(items))]
+            pairs = zip(items, files, strict=True)
+            jobs = ((item.nodeid, partial(self._record, item, file), 600) for item, file in pairs)
+            for test, passed in in_children(jobs, self.workers):
+                if not passed:
+                    raise SystemExit(f"without any mutant a test fails: {test}")
+            found = [json.loads(file.read_text()) for file in files]
+        return [(seconds, set(functions)) for seconds, functions in found]
 
-    def _reached(self, item: pytest.Item) -> tuple[float, set[str]]:
-        with tempfile.NamedTemporaryFile("r+") as file:
-
-            def run() -> bool:
-                trampoline.set_mutant_under_test("stats")
-                state()._stats.clear()
-                start = time.process_time()
-                item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
-                json.dump((time.process_time() - start, sorted(state()._stats)), file)
-                file.flush()
-                return not self.failed
-
-            _, status = os.waitpid(fork(run, 600), 0)
-            if status:
-                raise SystemExit(f"without any mutant a test fails: {item.nodeid}")
-            file.seek(0)
-            seconds, names = json.load(file)
-        return seconds, set(names)
+    def _record(self, item: pytest.Item, file: Path) -> bool:
+        """Run a test without a mutant, and write its time and the functions that it calls."""
+        trampoline.set_mutant_under_test("stats")
+        state()._stats.clear()
+        start = time.process_time()
+        item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
+        file.write_text(json.dumps((time.process_time() - start, sorted(state()._stats))))
+        return not self.failed
 
     def _try(self, mutant: str, items: Sequence[pytest.Item]) -> bool:
         """Whether all tests pass with a mutant."""
@@ -213,8 +211,28 @@ class Trial:
         return True
 
 
+Job = tuple[T, Callable[[], bool], int]
+"""A name, what to do in a child process, and how many seconds of processor time it may take."""
+
+
+def in_children(jobs: Iterable[Job[T]], workers: int) -> Iterator[tuple[T, bool]]:
+    """Do each job in a fork, several at a time; yield its name and whether it returned True."""
+    running: dict[int, T] = {}
+    for name, work, seconds in jobs:
+        running[fork(work, seconds)] = name
+        if len(running) == workers:
+            yield _ended(running)
+    while running:
+        yield _ended(running)
+
+
+def _ended(running: dict[int, T]) -> tuple[T, bool]:
+    pid, status = os.wait()
+    return running.pop(pid), status == 0
+
+
 def fork(work: Callable[[], bool], seconds: int) -> int:
-    """Do something in another process, silently and within some processor time; its id."""
+    """Start work in a silent child process with a limit of processor time; return its ID."""
     sys.stdout.flush()
     pid = os.fork()
     if pid:
@@ -225,14 +243,14 @@ def fork(work: Callable[[], bool], seconds: int) -> int:
         os.dup2(null, 1)
         os.dup2(null, 2)
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
-        signal.alarm(60 * seconds)  # what waits forever takes no processor time
+        signal.alarm(60 * seconds)  # waiting forever takes no processor time
         passed = work()
     finally:
         os._exit(0 if passed else 1)
 
 
 def interval(hits: int, n: int) -> tuple[float, float]:
-    """Wilson's 95 % interval of a share of which n draws are known."""
+    """Wilson's 95% interval of a share, given n draws."""
     if not n:
         return 0.0, 1.0
     z, share = 1.96, hits / n
@@ -242,7 +260,7 @@ def interval(hits: int, n: int) -> tuple[float, float]:
 
 
 def report(mutants: Mutants, killed: dict[str, bool], *, sampled: bool) -> float:
-    """Print the score of each file; the score of all."""
+    """Print the score of each file; return the score of all."""
     allowed = {
         (m["file"], m["from"], m["to"])
         for m in tomllib.loads(ALLOWED.read_text(encoding="utf-8")).get("mutant", [])
@@ -252,7 +270,8 @@ def report(mutants: Mutants, killed: dict[str, bool], *, sampled: bool) -> float
         file, verdict = mutants.file_of(mutant), "killed"
         if not killed[mutant]:
             old, new = mutants.change(mutant)
-            verdict = "equivalent" if (file, old, new) in allowed else "survived"
+            same = (file, old, new) in allowed or STRICT.sub("", old) == STRICT.sub("", new)
+            verdict = "equivalent" if same else "survived"
         verdicts[file][verdict] += 1
     verdicts["all"] = sum(verdicts.values(), Counter())
     for file, of in verdicts.items():
@@ -267,20 +286,23 @@ def report(mutants: Mutants, killed: dict[str, bool], *, sampled: bool) -> float
 
 
 def main() -> int:
-    """Try all mutants; 1 if too many survive."""
+    """Try all mutants; return 1 if too many survive."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("files", nargs="*", choices=[[], *TESTS], default=list(TESTS))
+    parser.add_argument("files", nargs="*", metavar="FILE", help="what to mutate; all of TESTS")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--sample", type=int, help="try only so many mutants")
-    parser.add_argument("--seed", type=int, default=0, help="which ones: the seed of the sample")
+    parser.add_argument("--sample", type=int, help="how many mutants to try, drawn at random")
+    parser.add_argument("--seed", type=int, default=0, help="the seed of the sample")
     options = parser.parse_args()
+    files = options.files or list(TESTS)
+    if unknown := [file for file in files if file not in TESTS]:
+        parser.error(f"not in TESTS: {', '.join(unknown)}")
     os.chdir(ROOT)
     os.environ["OMP_NUM_THREADS"] = "1"
     sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
-    mutants = Mutants(options.files, options.sample, options.seed)
+    mutants = Mutants(files, options.sample, options.seed)
     sys.meta_path.insert(0, mutants)
     trial = Trial(mutants, options.workers)
-    tests = sorted({test for file in options.files for test in TESTS[file]})
+    tests = sorted({test for file in files for test in TESTS[file]})
     plain = ["-q", "-m", "not long", "-p", "no:cacheprovider", "--assert=plain", "-s"]
     code = pytest.main([*plain, *tests], plugins=[trial])
     if code:

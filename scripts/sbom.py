@@ -1,10 +1,11 @@
-"""Write what the wheel is made of and needs, as a CycloneDX bill of materials.
+"""Write a CycloneDX bill of materials for the wheel.
 
     python scripts/sbom.py dist/loger_rec-X.Y.Z-py3-none-any.whl
 
-The bill lies beside the wheel, as NAME.cdx.json. It has the distributions that loger depends on, in
-the versions of this environment: those that the tests ran with. What only an extra needs is
-``optional``. The wheel itself holds no code of others. The same environment gives the same bytes.
+The bill is written next to the wheel, as NAME.cdx.json. It lists the distributions that loger
+depends on, in the versions of this environment, with which the tests ran. Distributions that only
+an extra needs are ``optional``. The wheel contains no third-party code. The same environment gives
+the same bytes.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from packaging.utils import canonicalize_name
 
 NAME = "loger-rec"
 NOT_SHIPPED = {"dev", "docs", "bench"}
-"""Extras for working on loger, not with it."""
+"""Extras for developing loger, not for using it."""
 
 
 def needs(of: Distribution, extras: set[str]) -> list[tuple[str, set[str]]]:
-    """The requirements of a distribution on this platform, with the extras that they ask for."""
+    """The requirements of a distribution on this platform, with the extras that they name."""
     asked = [Requirement(text) for text in of.requires or ()]
     places = [{"extra": extra} for extra in sorted(extras)] or [{"extra": ""}]
     return [
@@ -37,7 +38,7 @@ def needs(of: Distribution, extras: set[str]) -> list[tuple[str, set[str]]]:
 
 
 def closure(extras: set[str]) -> dict[str, Distribution]:
-    """All distributions that loger with some extras leads to, itself among them."""
+    """All distributions that loger with some extras needs, including itself."""
     found: dict[str, Distribution] = {}
     seen: set[tuple[str, frozenset[str]]] = set()
     waiting = [(NAME, extras)]
@@ -55,7 +56,7 @@ def closure(extras: set[str]) -> dict[str, Distribution]:
 
 
 def component(of: Distribution, scope: str) -> dict[str, Any]:
-    """A distribution as CycloneDX has it."""
+    """A distribution as a CycloneDX component."""
     name, about = canonicalize_name(of.name), of.metadata
     licence = about.get("License-Expression")
     return {
@@ -98,7 +99,7 @@ def bill(wheel: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Write the bill of the wheel that the command line names."""
+    """Write the bill of the wheel named on the command line."""
     wheel = Path(sys.argv[1])
     place = wheel.with_suffix(".cdx.json")
     made = bill(wheel)

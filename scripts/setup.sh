@@ -1,8 +1,8 @@
 #!/bin/sh
 # Create .venv and install loger into it: scripts/setup.sh [extra]
-# Without an extra, what running and serving need; with `dev` also what tests, lint and benchmarks need.
-# LOCKED=1 takes the versions of requirements-dev.lock; without it, the newest that pyproject.toml allows.
-# uv installs where it is found, pip elsewhere. What they say is shown only if they fail.
+# Without an extra it installs what running and serving need; `dev` adds tests, lint and benchmarks.
+# LOCKED=1 installs the versions of requirements-dev.lock; otherwise the newest that pyproject.toml allows.
+# It uses uv if that is installed, and pip otherwise. Their output is shown only if they fail.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -12,7 +12,7 @@ cpu_index=https://download.pytorch.org/whl/cpu
 
 say() { printf '%s\n' "setup: $*"; }
 
-# quietly NAME COMMAND…: what the command says goes to .venv/NAME.out.
+# quietly NAME COMMAND…: the output of the command goes to .venv/NAME.out.
 quietly() {
     out=.venv/$1.out
     shift
@@ -24,7 +24,7 @@ quietly() {
     rm -f "$out"
 }
 
-# Neither compiles all Python files of PyTorch, half a minute of work: Python does it for those it imports.
+# Neither compiles all Python files of PyTorch, which takes half a minute: Python compiles those it imports.
 pip() { quietly install .venv/bin/python -m pip --disable-pip-version-check install --no-compile "$@"; }
 
 install() {
@@ -35,7 +35,7 @@ install() {
     fi
 }
 
-# The person's own python3 comes first; a newer one by name only where that is too old.
+# The user's own python3 comes first; others are tried only if it is too old.
 find_python() {
     for candidate in ${PYTHON:-python3 python3.13 python3.12 python3.11 python}; do
         if "$candidate" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
@@ -60,8 +60,8 @@ install_torch() {
     if .venv/bin/python -c "import urllib.request as u; u.urlopen('$cpu_index/torch/', timeout=5)" 2>/dev/null; then
         install --index-url "$cpu_index" "$torch"
     else
-        say "the CPU build's index does not answer: taking PyTorch from pip's own, which may be several GB"
-        pip "$torch" # not uv, which does not know the places that pip is told to look in
+        say "the index of the CPU build doesn't answer; installing PyTorch from pip's own index, maybe several GB"
+        pip "$torch" # not uv, which ignores the indexes that pip is configured with
     fi
 }
 
@@ -72,17 +72,17 @@ if [ ! -x .venv/bin/python ]; then
 fi
 install_torch
 if [ "$extra" = dev ] && [ -n "${LOCKED:-}" ]; then
-    say "installing what requirements-dev.lock names, each file checked by its hash"
+    say "installing the versions in requirements-dev.lock, with hashes checked"
     install --no-deps --require-hashes -r requirements-dev.lock
 fi
-say "installing loger with what serving needs"
+say "installing loger and the server"
 install --editable '.[serve]'
-say "compiling kernels, so that no command has to wait for it: one to four minutes"
+say "compiling kernels, so that no command has to wait for it (one to four minutes)"
 quietly compile .venv/bin/loger compile &
 if [ "$extra" != serve ]; then
-    say "meanwhile installing what $extra needs beyond that"
+    say "installing the rest of '$extra' meanwhile"
     install "loger-rec[$extra]" # loger itself is there already
 fi
 wait $!
 say "done: .venv is ready"
-say "for the command loger in this shell: . .venv/bin/activate"
+say "to use the loger command in this shell: . .venv/bin/activate"

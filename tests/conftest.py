@@ -1,8 +1,8 @@
-"""What all tests share: models and a demo that are made once per run, real data, small folders.
+"""What tests share: models and a demo run, made once per test run; real data; small folders.
 
-A fit takes seconds, so tests that need any fitted model take one of three, of one small shop:
-``default_model``, ``paper_model`` and ``gnn_model``, or their bundles. Each is fitted by whichever
-worker asks first and loaded by the others.
+A fit takes seconds, so tests that need some fitted model use one of three, all of the same small
+shop: ``default_model``, ``paper_model`` and ``gnn_model``, or their bundles. The first worker that
+needs a model fits it; the others load it.
 """
 
 from __future__ import annotations

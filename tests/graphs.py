@@ -1,4 +1,4 @@
-"""Random typed graphs and the slow, obvious twins that the fast code is held against."""
+"""Random typed graphs, and slow, obvious implementations to compare the fast code with."""
 
 from __future__ import annotations
 
@@ -292,7 +292,7 @@ def compile_kernels() -> None:
 
 
 def built(graph, user, remove, add, times) -> KnowledgeGraph:
-    """The graph built anew, in which what was removed still makes what came before it older."""
+    """The graph built again, in which removed interactions still age those before them."""
     less = graph.without_interactions([user] * len(remove), remove)
     if times is None and graph.times is not None:  # what is added comes after all that happened
         times = [int(graph.times.max(initial=0)) + 1] * len(add)

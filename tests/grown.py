@@ -1,4 +1,4 @@
-"""Graphs by the names of what is in them, and built from scratch: what grown graphs are held to."""
+"""Graphs compared by the names in them, and built from scratch to compare grown graphs with."""
 
 from __future__ import annotations
 

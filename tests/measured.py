@@ -1,8 +1,8 @@
 """Counts the lines of ``src`` that tests run, if ``LOGER_COVERAGE`` names a folder for the counts.
 
-``tests/conftest.py`` imports this before anything of loger, in every worker, and
-``scripts/coverage.py`` adds up what the workers counted. (SlipCover's own way with xdist at times
-loses what they counted, and then says 0 %.)
+``tests/conftest.py`` imports this module before anything from loger, in every worker.
+``scripts/line_coverage.py`` adds up the counts of all workers. (SlipCover's own support for xdist
+sometimes loses the counts and reports 0%.)
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Trains an encoder on the ranks that torchrun started; the leading one writes what was learned.
+"""Trains an encoder on the ranks that torchrun started; rank 0 writes the result.
 
     torchrun --nproc-per-node 2 ranks_script.py FOLDER [DIES]
 
-With DIES the last rank kills itself once, in the second epoch; FOLDER keeps checkpoints.
+With DIES, the last rank kills itself once, in the second epoch. FOLDER holds the checkpoints.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""A small ranker whose every number has a slow, obvious twin."""
+"""A small ranker, and a slow, obvious implementation of each of its numbers."""
 
 from __future__ import annotations
 

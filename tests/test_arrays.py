@@ -1,4 +1,4 @@
-"""Array functions that many parts share, held to the plainest reading of what they say."""
+"""Shared array functions against the simplest implementation of their docstrings."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""What users do besides the interaction: views become facts without leaking, and dislikes hide
-items and only count against others."""
+"""What users do besides interacting: views become facts without leaking; dislikes hide items and
+only ever lower the scores of others.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The best items of each rule, chosen inside the walk, against sorting all that is reached."""
+"""The best items of each rule, selected during the walk, against sorting all items it reaches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Without what would an item not be there, and what would be there instead."""
+"""Which actions an item's place depends on, and what would replace it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def model(default_model):
 
 
 def listed(model, user, gone, k):
-    """The list without some interactions, the slow way: the graph is made anew."""
+    """Recommendations without some interactions, the slow way: from a graph built again."""
     scores = scores_as_seen(model.ranker_, user, gone)
     scores[model.ranker_.known([user])[1]] = -np.inf
     return np.argsort(-scores, kind="stable")[:k].tolist()

@@ -1,4 +1,4 @@
-"""Events: kept once and durably, their net effect, and bundles that hold them."""
+"""Events: stored durably and once, their net effect, and the bundles they are folded into."""
 
 from __future__ import annotations
 
@@ -280,6 +280,8 @@ def test_who_asks_to_be_forgotten_leaves_no_byte(bundle: Path) -> None:
 
 NAME = "somebody-with-a-name"
 IDS = [f"{k:016x}" for k in range(0xA0, 0xA8)]
+HISTORIES = int(os.environ.get("LOGER_HISTORIES", "100"))
+"""Random histories of the long test; ``make torture`` asks for a thousand."""
 
 
 def random_event(rng: Random) -> Event:
@@ -309,20 +311,10 @@ def random_event(rng: Random) -> Event:
     return rng.choice(ways)
 
 
-def test_of_who_is_forgotten_no_file_keeps_a_name_or_an_id(
-    bundle: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("histories", [10, pytest.param(HISTORIES, marks=pytest.mark.long)])
+def test_no_file_keeps_the_name_or_an_id_of_a_user_who_is_forgotten(
+    histories: int, bundle: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    forgotten_in_random_histories(bundle, 20, caplog)
-
-
-@pytest.mark.long
-def test_of_who_is_forgotten_no_file_keeps_a_name_or_an_id_in_a_thousand_histories(
-    bundle: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    forgotten_in_random_histories(bundle, 1_000, caplog)
-
-
-def forgotten_in_random_histories(bundle: Path, histories: int, caplog) -> None:
     had = 0
     for seed in range(histories):
         rng, place = Random(seed), bundle.parent / str(seed) / "shop"
@@ -397,7 +389,7 @@ def test_an_event_that_no_check_foresaw_is_set_aside(bundle: Path, monkeypatch, 
     told = fold(bundle, store.path, now=200.0, when=WHEN)
     assert [one.seq for one in told.refused] == [4, 10] and told.seq == 12
     assert (
-        "2 facts or events set aside, the first in event 4: ValueError" in caplog.text
+        "2 facts or events skipped, the first in event 4: merging raised ValueError" in caplog.text
         and "bad" not in caplog.text
     )
     graph = whole(LOGER.load(bundle).graph_)

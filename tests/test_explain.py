@@ -1,4 +1,4 @@
-"""Explanations and questions of a small ranker, every number against a slow twin."""
+"""Explanations and questions on a small ranker, every number against a slow implementation."""
 
 from __future__ import annotations
 

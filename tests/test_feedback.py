@@ -1,4 +1,4 @@
-"""Which reasons work: intervals, places, variants and off-policy estimates, on planted truth."""
+"""Which reasons work: intervals, positions, variants and off-policy estimates, on planted truth."""
 
 from __future__ import annotations
 

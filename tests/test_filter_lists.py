@@ -1,4 +1,4 @@
-"""Several filters: values of one column are alternatives, all else must fit; and numbers."""
+"""Several filters: values of one column are alternatives, other filters must all hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model in other processes: forked ones may use or load it, and are told what they cannot do."""
+"""A model in other processes: forks may use or load it, and get an error for the rest."""
 
 from __future__ import annotations
 
@@ -55,6 +55,20 @@ def test_a_forked_child_recommends_and_explains_with_its_parents_model(model: LO
         return model.recommend(user).rows() == wanted and again == text
 
     assert in_child(same)
+
+
+def test_a_forked_child_gives_the_lists_with_reasons_that_its_parent_gave(model: LOGER) -> None:
+    users, item = model.users[:3], model.items[0]
+
+    def answers() -> list[object]:
+        tables = [
+            *(model.recommend(users, 3, explain=True), model.recommend_group(users, 3)),
+            *(model.similar(item, 3), model.history(users[0]), model.importance(users[0])),
+        ]
+        return [(table.schema, table.rows()) for table in tables]
+
+    wanted = answers()  # starts the threads of polars that a child lacks
+    assert in_child(lambda: answers() == wanted)
 
 
 def test_a_forked_child_loads_a_bundle_though_its_parent_has(model: LOGER) -> None:

@@ -1,4 +1,4 @@
-"""``import loger``: a dozen names, found when asked for, that lead a person on."""
+"""``import loger``: a dozen names, loaded when needed, that lead to everything else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""KnowledgeGraph and Vocabulary: every look-up equals that of a plain set of triples."""
+"""KnowledgeGraph and Vocabulary: every lookup equals that of a plain set of triples."""
 
 import json
 import subprocess
@@ -393,7 +393,7 @@ def test_full_size_loads_in_seconds_and_stays_below_one_gib(tmp_path, capsys):
     with capsys.disabled():
         print(f"\n4.6 M facts from Parquet: {told}")
     assert (told["facts"], told["edges"]) == (4_600_000, 9_200_000)
-    assert told["CPU"] < 20  # about 1 s; not by the clock, as other work may go on beside
+    assert told["CPU"] < 20  # about 1 s; not by the clock, because the machine may be busy
     assert told["MiB"] < 1024
 
 

@@ -1,4 +1,4 @@
-"""Entities by name, label or a part of either; filters over items. Slow twins look at all."""
+"""Search for entities by name, label or part of either; filters over items; against plain loops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groundings on real data, and through hubs of 100,000 neighbours: right, quick, and lean."""
+"""Groundings on real data, and through hubs with 100,000 neighbours: correct, fast and lean."""
 
 import json
 import subprocess
@@ -176,7 +176,7 @@ def measure() -> None:
 
 @pytest.mark.long
 def test_hubs_cost_bounded_time_and_memory(capsys):
-    """CPU seconds, as other work may go on beside; the pairs have 120 million groundings."""
+    """In CPU seconds, because the machine may be busy; the pairs have 120 million groundings."""
     code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); "
     code += "import test_grounding_real as t; t.measure()"
     told = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""Graphs that grow and shrink are the graphs that their facts make from scratch, to the byte."""
+"""Graphs that grow and shrink equal, byte for byte, graphs built from scratch."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A model for use has learned from everything; one with a test part is for measuring, and says so.
+"""A model for use learns from everything; a model with a test part is for measuring, and says so.
 
-What a user has is never recommended; what was held out to test on is, since the model must not
-know that the user has it.
+What a user has is never recommended. Held-out test items are, because the model must not know that
+the user has them.
 """
 
 from __future__ import annotations

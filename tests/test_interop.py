@@ -1,4 +1,4 @@
-"""What others expect: RecBole's files out and in, LensKit's frames, runs of MLflow."""
+"""Other tools: RecBole's files in and out, LensKit's frames, MLflow's runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The logic model against slow twins: enumeration of a tiny MLN, finite differences, loops."""
+"""The logic model against an enumerated tiny MLN, finite differences and loops."""
 
 from __future__ import annotations
 

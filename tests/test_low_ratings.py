@@ -1,4 +1,4 @@
-"""Who rates a thing low does not get more like it: not by a fit, an update or an event."""
+"""A low rating never brings more of the same: not in a fit, an update or an event."""
 
 from __future__ import annotations
 

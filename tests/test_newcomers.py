@@ -1,4 +1,4 @@
-"""What new items are worth: what their facts earn, and what items with such facts have."""
+"""How new items are scored: by their facts, and by known items with similar facts."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Every function that docs/research/paper-map.md names is called when a model is fitted, asked
-and measured, or is a baseline that `loger compare` runs."""
+"""Every function named in docs/research/paper-map.md runs when a model is fitted, queried and
+evaluated, or belongs to a baseline that `loger compare` runs.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paths: chains of facts, known to exist or not."""
+"""Paths: chains of facts, checked to exist or not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts that say nothing cost next to nothing: weights are learned from what was held out."""
+"""Meaningless facts cost almost nothing, because weights are learned from held-out interactions."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Progress is drawn where a person is watching, and nowhere else."""
+"""Progress is shown only where a person is watching."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The project itself: quick to import, light to ask for help, imports that point down only."""
+"""The project itself: fast to import, light to ask for help, and imports point down only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The path reasoner in the product: fitted with the preset `paper`, kept, asked, honest."""
+"""The path reasoner in the product: fitted with the preset `paper`, saved, queried, honest."""
 
 from __future__ import annotations
 
@@ -248,7 +248,7 @@ def test_a_fit_killed_at_five_random_moments_ends_with_the_same_bytes(tmp_path):
     while kills < 5:
         if run_until(tmp_path / "cut", tmp_path / "two.bundle", rng.randrange(1, 40)) > 0:
             kills += 1
-        else:  # it came to its end before the kill: begin anew, so that five kills are five
+        else:  # it ended before the kill: start again, so that there are five kills
             shutil.rmtree(tmp_path / "cut")
     assert run_until(tmp_path / "cut", tmp_path / "two.bundle", None) == -1
     one, two = (tmp_path / name / "reasoner.safetensors" for name in ("one.bundle", "two.bundle"))

@@ -1,5 +1,5 @@
-"""The release: a wheel that is the same whenever it is built, installs alone and runs, with a bill
-of materials; a lock file that fits; a Dockerfile without faults; one version and name everywhere.
+"""The release: a wheel that is identical in every build, installs alone and runs, with a bill of
+materials; a lock file that fits; a valid Dockerfile; one version and one name everywhere.
 """
 
 from __future__ import annotations
@@ -62,14 +62,10 @@ def test_the_wheel_installs_into_an_empty_environment_and_runs_the_demo(tmp_path
     target = Path(sysconfig.get_path("purelib", vars={"base": str(place), "platbase": str(place)}))
     pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--no-deps", "-q"]
     subprocess.run([*pip, str(built)], check=True, capture_output=True)
-    # What loger depends on is taken from here: to download PyTorch again would prove nothing.
+    # Dependencies come from this environment: downloading PyTorch again would prove nothing.
     (target / "dependencies.pth").write_text(sysconfig.get_path("purelib"), encoding="utf-8")
-    # So are compiled kernels: that they are compiled where there are none, test_compiled.py holds.
-    for kept in (ROOT / "src").rglob("*.nb[ic]"):
-        copy = target / kept.relative_to(ROOT / "src")
-        copy.parent.mkdir(exist_ok=True)
-        shutil.copy(kept, copy)
     own = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME")}
+    own["NUMBA_CACHE_DIR"] = str(tmp_path / "kernels")  # compiled for this place alone
 
     def loger(*arguments: str) -> str:
         command = [str(place / "bin" / "loger"), *arguments]
@@ -81,7 +77,8 @@ def test_the_wheel_installs_into_an_empty_environment_and_runs_the_demo(tmp_path
     story = loger("demo", "--out", "demo")
     assert "the true reason" in story and "collective EASE^R" in story
     assert (tmp_path / "demo" / "report.html").exists()
-    assert "because you bought" in loger("recommend", "demo/bundle", "Vera Fargate", "--explain")
+    (asked,) = json.loads(loger("recommend", "demo/bundle", "Vera Fargate", "--explain", "--json"))
+    assert asked["items"][0]["reasons"]
     where = subprocess.run(
         [str(python), "-c", "import loger; print(loger.__file__)"],
         cwd=tmp_path,

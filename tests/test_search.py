@@ -1,4 +1,4 @@
-"""Search: nothing that is no reason comes back, and where there is a reason one does."""
+"""Path search: every path it returns is a reason, and it finds one wherever one exists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lists in many files: the rows of ``recommend``, resumed where they were interrupted."""
+"""Export into many files: the rows of ``recommend``, resumed after an interruption."""
 
 import os
 import signal

@@ -1,5 +1,4 @@
-"""Similar items, baskets, groups and the popularity dial: the scores are those of a guest, and the
-reasons add up to them."""
+"""Similar items, baskets, groups, the popularity dial: scores equal a guest's, reasons add up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only scores stays light: no PyTorch in memory, and nothing compiled in silence."""
+"""Scoring stays light: it loads no PyTorch, and compiles nothing silently."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How strong interactions were: read, kept, used in walks and in the encoder, and never leaked."""
+"""Strengths of interactions: read, stored, used in walks and in the encoder, and never leaked."""
 
 from __future__ import annotations
 

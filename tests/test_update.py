@@ -1,4 +1,4 @@
-"""Updates: new interactions, items, facts and users after a fit, and what has to go."""
+"""Updates after a fit: new interactions, items, facts and users, and what is removed."""
 
 from __future__ import annotations
 
@@ -441,11 +441,14 @@ def test_interactions_without_times_are_later_than_all_the_model_knows(model):
     ("wrong", "said"),
     [
         ({"interactions": 5}, "a file, a frame or rows"),
-        ({"interactions": [{"user": "a", "item": "b"}, ("a", "b")]}, "a row is a dict or user"),
+        (
+            {"interactions": [{"user": "a", "item": "b"}, ("a", "b")]},
+            "a row should be a dict or a tuple of user",
+        ),
         ({"facts": [("a", "purchase", "b")]}, "the name of the interaction itself"),
         (
             {"facts": [{"head": "a", "relation": "has_brand", "tail": "b", "tail_type": "item"}]},
-            "leads from item to brand",
+            "leads only from item to brand",
         ),
         ({"facts": [("a", "has_brand")]}, "no column tail"),
     ],

@@ -1,4 +1,4 @@
-"""A graph as one user sees it who has other interactions: the slow twin is the graph built anew."""
+"""A graph as a user with other interactions sees it, against the graph built again with them."""
 
 from __future__ import annotations
 

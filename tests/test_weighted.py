@@ -1,4 +1,4 @@
-"""Facts with weights, and derived relations: held against listing every path."""
+"""Weighted facts and derived relations, against a list of every path."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What people read, in every language: complete, rendered for every kind of path, overridable."""
+"""What people read, in every language: complete, rendered for every kind of path, customisable."""
 
 from __future__ import annotations
 
@@ -443,7 +443,7 @@ def test_every_count_can_be_recomputed_from_the_interactions():
     for user in fitted.users[:30]:
         for item in fitted.recommend(user, 4)["item"]:
             e = fitted.explain(user, item)
-            for reason in e.shown:
+            for reason in (action for r in e.shown for action in r.members or (r,)):
                 one = reason.entity - dataset.n_users
                 for part in reason.evidence:
                     if not part.rule.derived:

@@ -1,4 +1,4 @@
-"""CAFE: modules learn paths, patterns that suit a user come first, and walks are facts."""
+"""CAFE: its modules learn paths, suitable patterns come first, and paths are made of facts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from loger.grounding.layout import layout
 from loger.logic.mining import MiningConfig
 
 SMALL = {
-    "encoder": TransEConfig(dimension=8, epochs=2), "hidden": 16,
+    "encoder": TransEConfig(dimension=8, epochs=2),
     "rules": MiningConfig(max_rules=5, min_support=5),
 }  # fmt: skip
 

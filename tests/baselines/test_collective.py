@@ -1,4 +1,4 @@
-"""Collective EASE^R against a slow twin of its formula."""
+"""Collective EASE^R against a slow implementation of its formula."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The controls against slow twins of their formulas, and against METHOD 10 on the real data."""
+"""Simple baselines against slow implementations, and against METHOD 10 on the real data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HeteroEmbed, CKE and KGAT against slow twins of their formulas; their reasons are facts."""
+"""HeteroEmbed, CKE and KGAT against slow implementations; their reasons are facts."""
 
 from __future__ import annotations
 
@@ -238,7 +238,7 @@ def test_a_pair_in_training_is_propagated_as_if_it_had_no_edge():
     for u, v in [*zip(users, items, strict=True), (7, 60)]:
         slow[u, v] = slow[v, u] = 0
     slow /= np.maximum(slow.sum(axis=1, keepdims=True), 1e-9)
-    pairs = np.append(users, 7), np.append(items, 60)  # the last one perhaps without an edge
+    pairs = np.append(users, 7), np.append(items, 60)  # the last one may have no edge
     got = without_pairs(flow, edge_keys(flow), *pairs)
     np.testing.assert_allclose(got.toarray(), slow, atol=1e-5)
     assert flow.toarray()[users, items].all()  # the flow itself is as it was

@@ -1,4 +1,4 @@
-"""LightGCN against slow twins: the flow, the loss and its slope."""
+"""LightGCN against slow implementations: propagation, loss and gradient."""
 
 from __future__ import annotations
 

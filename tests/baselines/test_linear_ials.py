@@ -1,4 +1,4 @@
-"""iALS as a linear model of items, against a slow twin of its formula."""
+"""iALS as a linear item model, against a slow implementation of its formula."""
 
 from __future__ import annotations
 

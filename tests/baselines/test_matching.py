@@ -1,4 +1,4 @@
-"""Paths found after the fact against all simple paths, one by one."""
+"""Paths found after the fact, against a list of all simple paths."""
 
 from __future__ import annotations
 

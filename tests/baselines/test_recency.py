@@ -1,4 +1,4 @@
-"""Controls that know when: fading histories and sequence rules against slow twins."""
+"""Baselines that use times, fading histories and sequence rules, against slow implementations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RippleNet: its memories, its formula and its paths, against slow twins."""
+"""RippleNet against slow implementations: its memories, formula and paths."""
 
 from __future__ import annotations
 

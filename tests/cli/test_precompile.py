@@ -1,4 +1,4 @@
-"""Kernels are compiled ahead, and a person is told only when they really are compiled."""
+"""``loger compile`` compiles all kernels, and loger reports compiling only when it happens."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ from loger.cli.precompile import EXTRAS, start_numba
 start_numba()
 import numba
 assert not {"scipy.linalg", *EXTRAS} & set(sys.modules)
-import scipy.linalg.cython_blas  # for whoever needs it
+import scipy.linalg.cython_blas  # for code that needs it
 """
 
 

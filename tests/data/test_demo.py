@@ -1,4 +1,4 @@
-"""The demo shop: the planted causes are true, early enough, and tell the groups apart."""
+"""The demo shop: its planted causes are true, come before their effects, and tell groups apart."""
 
 from __future__ import annotations
 

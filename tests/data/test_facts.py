@@ -1,4 +1,4 @@
-"""Numbering of named facts against a slow, obvious twin, and the inference of types."""
+"""Numbering of named facts against a slow, obvious implementation, and the inference of types."""
 
 import polars as pl
 from hypothesis import given, settings

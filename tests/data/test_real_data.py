@@ -1,4 +1,4 @@
-"""Every count of the README beside the real data, reproduced by the readers."""
+"""The readers reproduce every count in the README of the real data."""
 
 import time
 from functools import cache

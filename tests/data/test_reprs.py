@@ -1,4 +1,4 @@
-"""Data sets and splits show what they hold in a line, and as tables in notebooks."""
+"""Data sets and splits describe themselves in one line, and as tables in notebooks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The format of our own: comes back whole, or is refused with the file that is at fault."""
+"""Our own format loads completely, or is refused with the name of the faulty file."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Training runs wherever torch does: what is written for other devices gives what the CPU gives."""
+"""Training works on any torch device: the code for other devices gives the CPU's results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One small cluster of Ray for all tests of a process: starting one takes seconds."""
+"""One small Ray cluster for all tests of a process, because starting one takes seconds."""
 
 import pytest
 

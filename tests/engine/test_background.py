@@ -1,4 +1,4 @@
-"""Work beside other work: the same result, stopped when it is no longer wanted."""
+"""Background work gives the same result, and stops when it is no longer needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A whole fit by the command gives the same bundle on every engine of this machine."""
+"""``loger fit`` gives the same bundle with every local engine."""
 
 from __future__ import annotations
 

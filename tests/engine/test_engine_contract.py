@@ -1,4 +1,4 @@
-"""What every engine promises."""
+"""The contract of every engine."""
 
 import os
 import pickle

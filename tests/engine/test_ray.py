@@ -1,4 +1,4 @@
-"""What Ray adds to the promises of an engine: lost work is done again, foreign clusters live on."""
+"""What Ray adds to the engine contract: lost work is repeated, existing clusters stay up."""
 
 import logging
 import os

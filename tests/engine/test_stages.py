@@ -1,4 +1,4 @@
-"""Every stage gives the same bytes on every engine, and gives the engine more than one block."""
+"""Every stage gives the same bytes with every engine, and hands the engine more than one block."""
 
 import pickle
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Matrix products on one core, by whichever library they are made."""
+"""Matrix products run on one core, whichever library computes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measures over actions: by hand, against slow twins, and where the right answer is known."""
+"""Measures over actions: by hand, against slow implementations, on known answers."""
 
 from __future__ import annotations
 

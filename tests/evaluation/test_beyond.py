@@ -1,4 +1,4 @@
-"""Variety, popularity and mixture of lists against plain loops."""
+"""Diversity, popularity and calibration of recommendations against plain loops."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The evaluation: who is counted, what is left out, and that candidates are shared."""
+"""``evaluate``: which users count, which items are left out, candidates shared by all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measures of faithfulness, against numbers worked out by hand."""
+"""Measures of faithfulness against numbers worked out by hand."""
 
 from __future__ import annotations
 

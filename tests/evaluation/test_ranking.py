@@ -1,4 +1,4 @@
-"""Ranking measures against slow twins and against trec_eval."""
+"""Ranking measures against slow implementations and against trec_eval."""
 
 from __future__ import annotations
 

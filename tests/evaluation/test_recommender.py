@@ -1,4 +1,4 @@
-"""Lists from scores: exact, training items left out first, ties by item id."""
+"""Recommendations from scores: exact, without training items, ties broken by item ID."""
 
 from __future__ import annotations
 

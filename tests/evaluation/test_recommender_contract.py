@@ -1,4 +1,4 @@
-"""What every recommender promises. A new one joins by a line in RECOMMENDERS."""
+"""The contract of every recommender; add a new one to RECOMMENDERS."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ from loger.baselines import (
     CAFE,
     CKE,
     EASE,
+    HSTU,
     IALS,
     KGAT,
     PGPR,
     CollectiveEASE,
+    ESASRec,
+    GSASRec,
     HeteroEmbed,
     ItemKNN,
     LightGCN,
@@ -65,13 +68,16 @@ RECOMMENDERS: dict[str, Callable[[], Recommender]] = {
     "CollectiveEASE": CollectiveEASE,
     "LightGCN": lambda: LightGCN(dimension=8, epochs=2, batch=300),
     "SASRec": lambda: SASRec(dimension=8, epochs=2, length=10),
+    "eSASRec": lambda: ESASRec(dimension=8, epochs=2, length=10),
+    "gSASRec": lambda: GSASRec(dimension=8, epochs=2, length=10),
+    "HSTU": lambda: HSTU(dimension=8, epochs=2, length=10),
     "IALS": lambda: IALS(dimensions=8, sweeps=3),
     "HeteroEmbed": lambda: HeteroEmbed(dimension=8, epochs=2),
     "CKE": lambda: CKE(dimension=8, epochs=2),
     "KGAT": lambda: KGAT(dimension=8, layers=(8, 4), epochs=2, pretraining=1),
     "RippleNet": lambda: RippleNet(dimension=8, epochs=2, memories=8),
-    "PGPR": lambda: PGPR(encoder=TransEConfig(dimension=8, epochs=1), hidden=(16, 8), epochs=1),
-    "CAFE": lambda: CAFE(encoder=TransEConfig(dimension=8, epochs=1), hidden=16, epochs=1),
+    "PGPR": lambda: PGPR(encoder=TransEConfig(dimension=8, epochs=1), epochs=1),
+    "CAFE": lambda: CAFE(encoder=TransEConfig(dimension=8, epochs=1), epochs=1),
     "EncoderAlone": lambda: EncoderAlone(lambda: TransE(SMALL)),
     "LOGER": small_loger,
 }
@@ -167,7 +173,7 @@ def test_fitting_and_scoring_leave_the_split_as_it_was(name):
 
     before = state(parts())
     RECOMMENDERS[name]().fit(parts()).score([1, 2])
-    assert state(replace(parts())) == before  # a copy, whose graph is built anew
+    assert state(replace(parts())) == before  # a copy, whose graph is built again
 
 
 @each

@@ -1,4 +1,4 @@
-"""The report of an evaluation: every number in every format, against slow twins."""
+"""An evaluation's report: every number in every format, against slow implementations."""
 
 from __future__ import annotations
 

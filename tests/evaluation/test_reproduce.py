@@ -1,4 +1,4 @@
-"""The paper's exhibits: what is made, kept and left out."""
+"""The paper's exhibits: what ``reproduce`` runs, stores and skips."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Resampling against slow twins, enumeration and SciPy."""
+"""Resampling against slow implementations, full enumeration and SciPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings chosen one at a time, coarse to fine."""
+"""A search that tunes one setting at a time, from coarse to fine."""
 
 from __future__ import annotations
 

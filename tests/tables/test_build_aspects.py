@@ -1,4 +1,4 @@
-"""Aspect mining: what it finds in plain cases, and how well it does on labelled sentences."""
+"""Aspect mining: what it finds in simple cases, and how well it does on labelled sentences."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""What tables say beside the graph: values that most or single items have, pictures, and how an
-update reads tables like those of the build."""
+"""What tables say that isn't in the graph: values of nearly all or single items, and pictures. Also
+how an update reads tables like those of the build.
+"""
 
 from __future__ import annotations
 
@@ -122,7 +123,7 @@ def test_edges_of_ranges_may_be_given(tmp_path: Path, data: Dataset) -> None:
     assert sorted(labels) == ["Price 0.5–10 EUR", "Price 10.1–20 EUR", "Price 20.1–47.5 EUR"]
     wrong = (tmp_path / "m.toml").read_text().replace("[10.0, 20.0]", "[20.0, 10.0]")
     (tmp_path / "m.toml").write_text(wrong)
-    with pytest.raises(DataError, match=r"edges in items\.columns should be a list of rising"):
+    with pytest.raises(DataError, match=r"m\.toml: edges of column 'Price.* rising numbers"):
         loger.from_tables(orders(), products(), mapping=tmp_path / "m.toml")
 
 
@@ -194,7 +195,7 @@ def test_an_update_reads_tables_as_the_build_did(model: LOGER) -> None:
     assert facts == {("has_maker", "Maker 1"), ("has_price_range", "Price (EUR)|5 of 5")}
     assert later.history("c1")["item"][0] == "P048"
     assert later.history("newcomer")["item"].to_list() == ["P050"]
-    # Stock and pictures are told beside the graph, of new items too.
+    # Stock and pictures are stored next to the graph, for new items too.
     sold_out = later.recommend("c1", 60, include="in_stock=no")["item"]
     assert set(sold_out) >= {"P000"} or "P000" in later.owned("c1")
     listed = set(later.recommend("newcomer", 60, include="in_stock=yes")["item"])

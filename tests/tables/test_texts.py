@@ -1,4 +1,4 @@
-"""Texts and vectors as knowledge: which items are alike, why, and what new items are like."""
+"""Texts and vectors as knowledge: which items are similar, why, and what new items resemble."""
 
 from __future__ import annotations
 

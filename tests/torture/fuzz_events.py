@@ -1,12 +1,12 @@
-"""Sends a server events made by their structure, folds them, and replays them by hand.
+"""Send a server generated events, fold them, and compare the result with a replay by hand.
 
-    python tests/torture/fuzz_events.py 200         rounds of some batches and a fold
+    python tests/torture/fuzz_events.py 200         200 rounds of some batches and a fold
     python tests/torture/fuzz_events.py 3 17        three rounds from seed 17
 
 Most batches are valid; names, labels, types, relations, times and ratings are odd in every way we
-know. No request may end in a 5xx; a fold must succeed whatever was acknowledged; and users, items
-and interactions must then be those that a slow replay of the acknowledged events gives. Masks and
-questions go between. The last line is a JSON of counts.
+know. No request may end in a 5xx. Every acknowledged event must fold, and users, items and
+interactions must then equal those of a slow replay of the acknowledged events. Masks and questions
+are sent in between. The last line is a JSON object of counts.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from collections import Counter
 from pathlib import Path
 from random import Random
 from typing import Any
+from unicodedata import normalize
 
 from fastapi.testclient import TestClient
 
@@ -103,7 +104,8 @@ def replayed(pairs: Pairs, events: list[dict[str, Any]], lowest: float) -> Pairs
     """Who has what after some events, one after another; a lower rating is a dislike."""
     pairs = set(pairs)
     for event in events:
-        user, item = event.get("user"), event.get("item")
+        names = event.get("user"), event.get("item")
+        user, item = (None if name is None else normalize("NFC", name) for name in names)
         if event["kind"] == "interaction":
             if event.get("rating") is None or event["rating"] >= lowest:
                 pairs.add((user, item))

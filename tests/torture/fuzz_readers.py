@@ -1,13 +1,13 @@
-"""Feeds readers data sets that mostly parse, and compares what they read with what was written.
+"""Feed the readers data sets that mostly parse, and compare what they read with what was written.
 
     python tests/torture/fuzz_readers.py 1000000        make fuzz
     python tests/torture/fuzz_readers.py 200 7          200 inputs from seed 7
 
-Inputs are made by structure (``made_sets.py``): a few interactions and facts in one of the formats,
-with quotes, odd names, repeated rows; a part of them is then damaged. A reader must give what was
-written, or refuse with one of our errors. What it gives of a damaged table of plain lines must be
-what a slow reader of the standard library finds in it. All else is counted, and its number makes
-the input again. The last line is a JSON of counts.
+``made_sets.py`` generates the inputs: a few interactions and facts in one of the formats, with
+quotes, odd names and repeated rows; some are then damaged. A reader must return what was written or
+raise one of our errors. What it reads from a damaged table of plain lines must equal what a slow
+reader made from the standard library finds. Anything else is counted, with the number that
+generates the input again. The last line is a JSON object of counts.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import traceback
 from collections import Counter
 from pathlib import Path
 from random import Random
+from unicodedata import normalize
 
 from made_sets import QUOTED, WRITERS, Made, made
 
@@ -59,7 +60,7 @@ def slow_pairs(raw: bytes, between: str) -> Pairs | None:
     """Users and items of plain lines with a header, by splitting alone; None if there is any doubt
     what the lines mean."""
     try:
-        head, *lines = raw.decode().split("\n")
+        head, *lines = normalize("NFC", raw.decode()).split("\n")
     except UnicodeDecodeError:
         return None
     names = [name.partition(":")[0].removesuffix("_id") for name in head.split(between)]

@@ -1,21 +1,20 @@
-"""Kills every command at every write point, one after another, and looks at what is left.
+"""Kill every command at every write point, one after another, and check what is left.
 
     python tests/torture/kills.py            every write point of every command
     python tests/torture/kills.py 20 save    about twenty of one command, evenly spread
     python tests/torture/kills.py 5 save update --ways full   only with a full disk
 
-A write point is any opening for writing, rename, removal, or new folder below the work folder, as
-Python's audit events tell. At each the process ends at once (SIGKILL). Then what was there before
-must be there whole, or what is new must; and the same command, given again, must end with the
-bytes that it ends with when nobody kills it, and leave nothing else behind. Commands run in
-children of one warm process. A mapping and the data set built by it are two results, each of which
-is as before or new.
+A write point is any opening for writing, rename, removal or new folder below the work folder, as
+reported by Python's audit events. At each, the process ends at once (SIGKILL). Afterwards either
+the old state or the new one must be there completely. The same command, run again, must produce
+the same bytes as an undisturbed run, and leave nothing else behind. Commands run in children of one
+warm process. A mapping and the data set built from it are two results, each old or new.
 
-Other ways than a kill: from a write point on nothing new can be written (``full``), or nothing can
-be changed at all (``readonly``), by errors that an audit hook raises; no file can grow beyond some
-size (``short``, the system's own limit, which libraries written in Rust meet too); or the same
-command runs twice at a time (``twice``). Then it must succeed or say in one line what is wrong.
-The last line is a JSON of counts.
+Other failures than a kill: from a write point on, nothing new can be written (``full``) or nothing
+can be changed at all (``readonly``), by errors that an audit hook raises; no file can grow beyond
+some size (``short``, the system's own limit, which also affects libraries written in Rust); or the
+same command runs twice at the same time (``twice``). The command must succeed or say in one line
+what is wrong. The last line is a JSON object of counts.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Invented data sets of a few rows, written in every format that loger reads.
 
-What is written is known, so that it can be compared with what a reader reads: who took what, and
-which brand each item has.
+The contents are known, so tests can compare them with what a reader reads: who took what, and which
+brand each item has.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Rows = list[list[str]]
 
 @dataclass(frozen=True)
 class Made:
-    """Interactions, some of them twice, with perhaps a rating and a time; brands of items."""
+    """Interactions, some repeated, with an optional rating and time; brands of items."""
 
     columns: list[str]
     rows: Rows

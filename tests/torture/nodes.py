@@ -1,12 +1,12 @@
-"""Kills nodes of a Ray cluster in the middle of work, and looks at what comes out.
+"""Kill nodes of a Ray cluster in the middle of work, and check the results.
 
     python tests/torture/nodes.py            export, pools and evaluation, three times each
     python tests/torture/nodes.py export     once, one kind of work
-    python tests/torture/nodes.py --busy     beside processes that keep all cores busy
+    python tests/torture/nodes.py --busy     next to processes that keep all cores busy
 
-The cluster is two nodes on this machine with an object store each. As soon as a third of the
-blocks is done, one node gets SIGKILL; what comes out must be, to the byte, what this machine
-makes alone, and the engine's summary must say what was begun again. The last line is a JSON of
+The cluster is two nodes on this machine, each with its own object store. As soon as a third of the
+blocks is done, one node gets SIGKILL. The results must equal, byte for byte, those of this machine
+alone, and the engine's summary must report what was repeated. The last line is a JSON object of
 counts.
 """
 
@@ -34,10 +34,8 @@ from loger.data import split
 from loger.data.demo import shop
 from loger.encoder import TransEConfig
 from loger.engine import LocalEngine, RayEngine
-from loger.grounding import Walk
 from loger.learning import pools as candidate_pools
 from loger.learning.pools import gather
-from loger.logic.config import PoolConfig
 from loger.model import LOGER, LOGERConfig
 from loger.recommender import part_matrix, ranked
 from loger.store import export as exporting
@@ -61,7 +59,7 @@ def export(model: LOGER, engine: Any) -> Any:
 
 def pools(model: LOGER, engine: Any) -> Any:
     users, held_out = np.arange(model.graph_.n_users), part_matrix(PARTS, "validation")
-    pool = gather(model.ranker_, users, held_out, PoolConfig(Walk(), per_rule=20, main=40), engine)
+    pool = gather(model.ranker_, users, held_out, engine)
     found = pool.found
     arrays = found.users, found.items, found.count_matrix.data, pool.starts, pool.hits
     return [array.tobytes() for array in (*arrays, pool.encoder)]

@@ -1,6 +1,6 @@
-"""Serves a small model by two replicas of Ray Serve, and exchanges it while it is asked.
+"""Serve a small model with two replicas of Ray Serve, and replace it while requests come in.
 
-The last line is a JSON of what was seen; the caller judges it.
+The last line is a JSON object of observations, which the caller checks.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""What is known beside the graph, over HTTP: filters, facts, pictures."""
+"""Catalogue data that isn't in the graph, over HTTP: filters, facts, pictures."""
 
 from __future__ import annotations
 

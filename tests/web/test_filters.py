@@ -114,7 +114,7 @@ def test_two_hundred_random_filters_mean_the_same_everywhere(client, model, bund
         answer = client.post("/v1/recommendations", json=body).json()
         assert [row["item"] for row in answer["items"]] == expected, (include, exclude)
         assert [row["score"] for row in answer["items"]] == pytest.approx(frame["score"].to_list())
-        if k % 4 == 0:  # to open the bundle anew each time takes a while
+        if k % 4 == 0:  # opening the bundle again each time takes a while
             told = run("recommend", bundle, user, "--include", include,
                        "--exclude", exclude, *options)  # fmt: skip
             assert [row["item"] for row in told[0]["items"]] == expected, (include, exclude)

@@ -1,4 +1,4 @@
-"""The app as a deployment of Ray Serve: it answers as the server does, and takes a newer bundle."""
+"""The app as a Ray Serve deployment: it answers as the server does, and picks up a newer bundle."""
 
 import json
 import subprocess

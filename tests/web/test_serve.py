@@ -1,4 +1,4 @@
-"""``loger serve`` as people start it, and the API under a fuzzer that reads its schema."""
+"""``loger serve`` as people start it, and the API under a fuzzer that knows its schema."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_server_is_open_to_others_only_if_that_is_said_aloud(bundle, monkeypat
             assert code == 2 and "the API key is empty" in said
             assert told(*more, "--api-key", key)[0] == 2
     code, said = told(*beyond)
-    assert code == 2 and "or say --no-auth" in " ".join(said.split())
+    assert code == 2 and "or pass --no-auth" in " ".join(said.split())
     for arguments in ((), (*beyond, "--no-auth"), (*beyond, "--api-key", "k")):
         assert told(*arguments) == (0, "serves\n")
     assert told(*beyond, LOGER_API_KEY="k") == (0, "serves\n")
@@ -119,7 +119,7 @@ def test_every_file_that_a_page_names_is_in_the_package():
 @pytest.mark.long
 def test_a_fuzzer_that_knows_the_schema_finds_no_5xx_and_no_violation(bundle, tmp_path):
     schemathesis = pytest.importorskip("schemathesis")
-    # A bundle of its own: the events that it sends are kept beside it.
+    # A copy of the bundle, because the events it sends are stored next to it.
     app = create_app(ServeConfig(str(shutil.copytree(bundle, tmp_path / "bundle"))))
     from hypothesis import HealthCheck, Phase, given, settings
     from schemathesis.specs.openapi.checks import positive_data_acceptance

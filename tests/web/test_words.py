@@ -1,4 +1,4 @@
-"""The web app's own words: every sentence in every language."""
+"""The web app's own texts: every sentence in every language."""
 
 from __future__ import annotations
 

@@ -26,6 +26,8 @@ from loger.errors import DataError, LogerError, UnknownNameError
 
 Config = TypeVar("Config")
 FORM = "PATH=VALUE, such as em.rounds=3"
+ANY: Any = object()
+"""In ``FORMER``: a setting that only mattered during a fit; saved settings may have any value."""
 
 
 def read_toml(path: Path | str) -> dict[str, Any]:
@@ -60,8 +62,8 @@ def _todays(base: Any, saved: Mapping[str, Any]) -> dict[str, Any]:
     """Saved settings under today's names (``RENAMED`` of their config), with those that were added
     later (``LATER``)."""
     kind = type(base)
-    names = getattr(kind, "RENAMED", {})
-    values = {names.get(name, name): value for name, value in saved.items()}
+    names, former = getattr(kind, "RENAMED", {}), getattr(kind, "FORMER", {})
+    values = {names.get(n, n): value for n, value in saved.items() if former.get(n) is not ANY}
     out = {**getattr(kind, "LATER", {}), **values}
     for name, value in values.items():
         now = getattr(base, name, None)
@@ -74,8 +76,8 @@ def overridden(base: Config, values: Mapping[str, Any], where: str = "") -> Conf
     """The config with some settings changed; a nested config takes a mapping of its own.
 
     A config class may list settings of former versions in ``FORMER``, each with the value that is
-    now a constant; saved settings may still contain them with that value. ``RENAMED`` maps former
-    names to today's; only saved settings may use a former name.
+    now a constant; saved settings may still contain them with that value, or with any value if it
+    is ``ANY``. ``RENAMED`` maps former names to today's; only saved settings may use a former name.
     """
     kind: Any = type(base)
     values = _without_former(getattr(kind, "FORMER", {}), values, where)
@@ -104,8 +106,10 @@ def _without_former(
 ) -> Mapping[str, Any]:
     """Values without settings of former versions, which must equal today's constants."""
     for name in former.keys() & values.keys():
+        at = f"{where}.{name}" if where else name
+        if former[name] is ANY:
+            raise LogerError(f"{at} is no longer a setting; leave it out")
         if values[name] != former[name]:
-            at = f"{where}.{name}" if where else name
             raise LogerError(
                 f"{at} is no longer a setting: it is always {former[name]!r}, and this has "
                 f"{values[name]!r}; fit again"
@@ -235,7 +239,7 @@ def _checked(hint: Any, value: Any, at: str) -> Any:
             if value in get_args(option):
                 return value
             if isinstance(value, str):
-                raise UnknownNameError(f"value of {at}", value, get_args(option))
+                raise UnknownNameError(f"value of {at}", value, get_args(option), listed=True)
         elif option is float and isinstance(value, int) and not isinstance(value, bool):
             return float(value)
         elif option is NoneType and value == "none":

@@ -1,8 +1,8 @@
-"""Run the tests and say how much of the source they ran; less than is asked for is a failure.
+"""Run the tests and report how much of the source they ran; less than required is a failure.
 
-    python scripts/coverage.py 90 -n 2 -m "not long"     at least 90 %; the rest is for pytest
+    python scripts/line_coverage.py 90 -n 2 -m "not long"     at least 90%; the rest goes to pytest
 
-Each worker of pytest counts for itself (tests/measured.py); here the counts are added up.
+Each worker of pytest counts for itself (tests/measured.py); this script adds up the counts.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from tempfile import TemporaryDirectory
 import slipcover
 
 SHOWN = 10
-"""So many files are named, those with the most lines that no test runs."""
+"""How many files are listed: those with the most lines that no test runs."""
 
 
 def main() -> int:
-    """Run pytest with the given arguments; its exit code, or 1 if too few lines were run."""
+    """Run pytest with the given arguments; return its exit code, or 1 if it ran too few lines."""
     limit, *arguments = sys.argv[1:]
     with TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "pytest", *arguments]
@@ -38,8 +38,8 @@ def main() -> int:
     print("lines that no test runs, most first:")
     for name, of_file in files[:SHOWN]:
         of_file_share = of_file["summary"]["percent_covered"]
-        print(f"  {len(of_file['missing_lines']):4d}  {of_file_share:5.1f} %  {name}")
-    print(f"coverage {share:.1f} % of lines; at least {limit} % is asked for")
+        print(f"  {len(of_file['missing_lines']):4d}  {of_file_share:5.1f}%  {name}")
+    print(f"coverage: {share:.1f}% of lines; at least {limit}% required")
     return int(share < float(limit))
 
 
