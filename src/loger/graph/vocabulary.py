@@ -119,9 +119,11 @@ class Vocabulary:
         return self.types[bisect_right(self._ends, entity)]
 
     def id(self, entity_type: str, name: str, among: Container[int] | None = None) -> int:
-        """The id of an entity by its name, or by a label that only it has, of all or of those
-        ``among`` which it is looked for first; what is neither is an error with the nearest known
-        ones."""
+        """The id of an entity by its name, or by a label that only one entity has.
+
+        If several have the label, the one ``among`` the given ids is meant. Unknown names raise an
+        error that suggests the closest matches.
+        """
         ids = self.ids(entity_type)
         found = ids.get(name, ids.get(normalize("NFC", name)))  # readers compose names
         if found is not None:
