@@ -62,8 +62,13 @@ class Fusion:
 
     @property
     def uses_encoder(self) -> bool:
-        """Whether S depends on the encoder at all."""
+        """Whether the encoder's score is a part of S."""
         return self.kind != "logic"
+
+    @property
+    def weighs_encoder(self) -> bool:
+        """Whether the encoder's score can change S: a fit may give it the weight 0."""
+        return self.kind == "sum" or (self.kind == "logit" and self.encoder_weight != 0)
 
     def parts(
         self, logit: NDArray[np.floating], s: NDArray[np.floating]
@@ -126,12 +131,21 @@ class Parts:
 class Scores:
     """The scores of all items for a block of users, each computed once."""
 
-    graph: Graph
+    ranker: Ranker
     users: NDArray[np.int64]
     total: Floats
     """S; [users, items]."""
-    encoder: Floats
-    """The encoders' own scores e; [users, items]."""
+
+    @property
+    def graph(self) -> Graph:
+        """The graph that knows what users have."""
+        return self.ranker.graph
+
+    @cached_property
+    def encoder(self) -> Floats:
+        """The encoders' own scores e; [users, items]. They are computed when they are first needed,
+        because for a large catalogue they cost a fifth of a list."""
+        return self.ranker.encoder_scores(self.users)
 
     def best(self, k: int) -> TopItems:
         """The k best items that a user does not have."""
@@ -247,7 +261,7 @@ class Ranker:
         """S of all items for a block of users, -inf for what they have; [users, items]."""
         block = np.asarray(users, dtype=np.int64)
         total = self.logic.logits(self.logic_graph, block, observed=False)
-        if self.fusion.uses_encoder:
+        if self.fusion.weighs_encoder:
             total = self.fusion.total(total, self.encoder_scores(block))
         total[barred(self.graph, block)] = -np.inf
         return total
@@ -259,9 +273,11 @@ class Ranker:
         since such items must be scored as if they were new (METHOD L2), and enough to recommend.
         """
         block = np.asarray(users, dtype=np.int64)
-        s = self.encoder_scores(block)
         logit = self.logic.logits(self.logic_graph, block, observed=observed)
-        return Scores(self.graph, block, self.fusion.total(logit, s), s)
+        scores = Scores(self, block, logit)
+        if self.fusion.weighs_encoder:
+            self.fusion.total(logit, scores.encoder)  # in place
+        return scores
 
     def parts(self, users: NDArray[np.int64], items: NDArray[np.int64], s: Doubles) -> Parts:
         """What S of pairs is made of; ``s`` are the encoder's scores of the pairs."""
