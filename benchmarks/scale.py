@@ -1,19 +1,22 @@
-"""What a user's list costs as the data grows, and a model of it: docs/research/scale.md.
+"""How the cost of a recommendation grows with the data, and a model of it: docs/research/scale.md.
 
     python benchmarks/scale.py --sizes 1 2 4 8 --write    # docs/tables/scale.json; then make tables
     python benchmarks/scale.py --sizes 1 2 4 8 --count --write           # scale-steps.json
 
-The graph of ``generated.py`` at multiples of the size of the paper's Automotive set, with the same
-degrees: users, items and triples grow together. Rules and weights come from a fit at a fiftieth of
-the size of the Cellphones set; vectors are random and the encoder has weight 1, because only time
-matters here. Each size is measured on one core, in processor time, for blocks of 64 users:
-grounding (logits of all items by rules) and export (lists of ten with reasons). The bytes that an
-engine sends are counted too. The cost of users differs by orders of magnitude, with the number of
-walks that their rules have. So the measured users are spread evenly over all users by their number
-of walks, and sizes are comparable. The time per user is modelled as a power of the number of
-items, fitted to all sizes but the largest.
+It uses the graph of ``generated.py`` at multiples of the size of the paper's Automotive set. Users,
+items and triples grow together; degrees stay the same. Rules and weights come from a fit at a
+fiftieth of the size of the Cellphones set. Vectors are random and the encoder has weight 1, because
+quality doesn't matter here. Measured on one core, in processor time, for blocks of 64 users:
+grounding (logits of all items by rules), export (ten recommendations with reasons), and the bytes
+that an engine sends.
 
-``--count`` measures what no noise disturbs instead of time, per user: walks, the edges that the
+Costs per user differ by orders of magnitude, with the number of walks that their rules have. So the
+measured users are spread evenly over all users of a size, sorted by their number of walks. The
+model of the time per user is a power of the number of items, fitted to all sizes but the largest:
+the items that rules reach, and the share of them outside the processor's cache, grow with the
+number of items, but more slowly.
+
+``--count`` measures no time, only counts that no noise affects, per user: walks, the edges that the
 last hops of all rules follow, the items that these reach, rule by rule, and the items that any rule
 reaches.
 """
