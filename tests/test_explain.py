@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -12,7 +14,7 @@ from loger.explain.lists import ListRequest, recommend_block
 from loger.explain.questions import WhatIf, WhyNot
 from loger.explain.record import reasons_in_short
 from loger.graph import Path
-from loger.ranking.ranker import Scores
+from loger.ranking.ranker import Ranker, Scores
 from loger.ranking.selection import Selection
 from loger.rules.sentences import path_sentence
 from small import table
@@ -90,6 +92,21 @@ def test_lists_with_reasons_rank_no_item_unless_asked_to(monkeypatch):
     assert [e.rank for e in known] == [rank for _ in USERS for rank in range(1, 6)]
     assert {(e.rank, e.rank_without_logic) for e in found} == {(0, 0)}
     assert [reasons_in_short(e) for e in found] == [reasons_in_short(e) for e in known]
+
+
+def test_lists_ask_an_encoder_of_weight_0_for_no_scores(monkeypatch):
+    def of_weight(weight):
+        fusion = replace(ranker().fusion, encoder_weight=weight)
+        return replace(ranker(sums=True), fusion=fusion)
+
+    request = ListRequest(5, explain=True)
+    tiny = recommend_block(of_weight(1e-30), USERS, request)  # which S doesn't notice
+    monkeypatch.setattr(Ranker, "encoder_scores", None)  # to call it would fail
+    found = recommend_block(of_weight(0.0), USERS, request)
+    assert (found.lists.items == tiny.lists.items).all()
+    assert (found.lists.scores == tiny.lists.scores).all()
+    assert [e.score for e in found.explanations] == [e.score for e in tiny.explanations]
+    assert (of_weight(0.0).top(USERS, 5)[0] == found.lists.items).all()
 
 
 @pytest.mark.parametrize("among", [None, np.arange(GRAPH.n_items) % 2 == 0])

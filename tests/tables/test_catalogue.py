@@ -252,5 +252,5 @@ def test_a_hostile_catalogue_is_refused() -> None:
     swapped = FilterOnlyColumn(
         "has_stock", "stock", ("yes",), column.places, column.items[::-1].copy()
     )
-    with pytest.raises(loger.LogerError, match="not in order"):
+    with pytest.raises(loger.LogerError, match="sorted and distinct"):
         swapped.check(6)

@@ -1,4 +1,4 @@
-"""Where work runs: the one seam between blocks of work and the machine that does them."""
+"""Where work runs: engines map a function over blocks in threads, in processes or on Ray."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """Files and folders that are written whole or not at all, and the manifest that vouches for them.
 
-New content is written aside, flushed to disk, and takes its place by a rename: a kill, an error
-or a full disk at any moment leaves what was there before. Whoever writes has a claim on the place,
-so two writers cannot mix, and what a killed one left is cleared. A folder has a manifest with its
-kind, its format, the version of loger that wrote it, the SHA-256 of every file and of itself; what
-is damaged, incomplete or of another format is refused with the reason.
+New content is written to a temporary name, flushed to disk, and renamed into place: a kill, an
+error or a full disk at any moment leaves what was there before. A writer holds a claim on the
+place, so two writers cannot mix, and the next one clears what a killed one left. A folder has a
+manifest with its kind, its format, the version of loger that wrote it, and the SHA-256 of every
+file and of itself. A damaged or incomplete folder, or one of another format, is refused.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from loger.errors import BusyError, DataError, LogerError
 
 MANIFEST = "manifest.json"
 HASHING = 2
-"""Files of which checksums are made at a time."""
+"""Files whose checksums are computed at the same time."""
 PART, OLD = ".part", ".old"
-"""How the names end of what is being written, and of what is being replaced."""
+"""Endings of the temporary names of what is being written, and of what is being replaced."""
 PATIENCE = 10.0
 """Seconds that a writer waits for another to finish before it gives up."""
 MAX_MANIFEST = 4 * 2**20
@@ -72,7 +72,7 @@ class Manifest:
 
 @contextmanager
 def atomic_file(path: Path | str) -> Iterator[Path]:
-    """A path to write to; what is written there replaces the file when the block ends well.
+    """A path to write to; what is written there replaces the file when the block succeeds.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -104,17 +104,17 @@ def write_text(path: Path | str, text: str) -> None:
 
 @contextmanager
 def atomic_folder(folder: Path | str, kind: Kind, about: Mapping[str, Any]) -> Iterator[Path]:
-    """A folder to write to, which gets a manifest and takes its place when the block ends well.
+    """A folder to write to, which gets a manifest and is put in place when the block succeeds.
 
-    Only an empty folder or one of the same kind is replaced. Files in it that loger did not
-    write are carried over.
+    Only an empty folder or one of the same kind is replaced. Files in it that loger did not write
+    are kept.
     """
     folder = Path(folder).resolve()
     check_target(folder, kind, replace=True)
     with _naming_target(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         with claim(folder, wait=PATIENCE):
-            check_target(folder, kind, replace=True)  # once more: now nobody can change it
+            check_target(folder, kind, replace=True)  # again, now that nobody else can change it
             part = _beside(folder)
             try:
                 part.mkdir()
@@ -135,7 +135,7 @@ def atomic_folder(folder: Path | str, kind: Kind, about: Mapping[str, Any]) -> I
 
 
 def check_target(folder: Path | str, kind: Kind, *, replace: bool) -> None:
-    """Refuse to write where something else would be lost, or what is not to be replaced."""
+    """Refuse to write where other data would be lost or, without ``replace``, to overwrite."""
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
         raise DataError("is a file", path=folder, remedy="give a folder")
@@ -180,7 +180,7 @@ def _naming_target(path: Path) -> Iterator[None]:
 
 
 def _beside(path: Path, ending: str = PART) -> Path:
-    """A new name in the same folder, so that a rename need not copy."""
+    """A new name in the same folder, so that a rename does not copy."""
     return path.with_name(f".{path.name}.{os.getpid()}-{token_hex(4)}{ending}")
 
 
@@ -194,7 +194,7 @@ def _flush(path: Path) -> None:
 
 
 def _carry_over(old: Path, new: Path) -> None:
-    """Copy what somebody else put into a folder that is about to be replaced."""
+    """Copy files that loger did not write from a folder that is about to be replaced."""
     if not old.is_dir():
         return
     files = _loads(old).get("files")
@@ -213,14 +213,14 @@ def _carry_over(old: Path, new: Path) -> None:
 
 
 def _put_in_place(new: Path, place: Path) -> None:
-    """Rename a folder to its place, and remove what was there."""
+    """Rename a folder into place and remove what was there."""
     try:
         new.rename(place)  # where there is nothing yet, or an empty folder
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             raise
         if not _exchange(new, place):
-            # Killed between these two, the next writer puts the old folder back.
+            # After a kill between these two renames, the next writer puts the old folder back.
             old = _beside(place, OLD)
             place.rename(old)
             try:
@@ -233,11 +233,10 @@ def _put_in_place(new: Path, place: Path) -> None:
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Swap two folders in one step; False where the system or the file system cannot.
+    """Swap two folders in one step; False where the system or the file system can't.
 
-    Python has no name for this call of Linux. With two renames instead there would be a moment, or
-    after a kill a long time, in which readers find no folder at all, and those who may not write
-    cannot put the old one back.
+    Python doesn't offer this Linux call. With two renames, readers would briefly find no folder, or
+    after a kill for a long time, and readers without write access couldn't put the old one back.
     """
     here, exchange = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
     if sys.platform != "linux":
@@ -253,16 +252,16 @@ def _exchange(one: Path, other: Path) -> bool:
 
 @contextmanager
 def claim(path: Path, what: str = "save", wait: float = 0.0) -> Iterator[None]:
-    """The right to write to a path, for as long as the block runs; another writer is an error.
+    """The right to write to a path while the block runs; another writer is an error.
 
-    ``what`` is what others are told ("another fit is writing here"). One who is refused tries
-    again for ``wait`` seconds. A thread that has a claim may claim again. What a killed writer
-    left is removed, and a folder that it was about to replace is put back.
+    ``what`` names the work in the message to other writers ("another fit is writing here"). If the
+    path is claimed, this waits up to ``wait`` seconds. A thread that holds a claim may claim again.
+    What a killed writer left is removed, and a folder that it was about to replace is put back.
 
-    A claim is a lock on the file ``.NAME.lock`` beside what is written. The system releases it
-    when the process ends, however it ends, so a kill leaves nothing to clear away by hand.
+    A claim is a lock on the file ``.NAME.lock`` next to the path. The system releases it when the
+    process ends, however it ends, so nobody has to remove it by hand after a kill.
     """
-    from filelock import FileLock, Timeout  # here, since to read takes no lock, and starts sooner
+    from filelock import FileLock, Timeout  # imported here, because readers don't need it
 
     path = path.resolve()
     if not path.parent.is_dir():
@@ -282,12 +281,12 @@ def claim(path: Path, what: str = "save", wait: float = 0.0) -> Iterator[None]:
         yield  # the file system has no locks: there the last writer wins
         return
     try:
-        with suppress(OSError):  # on a full disk the lock holds, though it cannot say whose
+        with suppress(OSError):  # on a full disk the lock holds, but can't say who holds it
             place.write_text(f"{os.getpid()} {what}")
         _clear_leftovers(path)
         yield
     finally:
-        place.unlink(missing_ok=True)  # while it is held: who waits notices, and makes another
+        place.unlink(missing_ok=True)  # while the lock is held: waiting writers make a new file
         lock.release()
 
 
@@ -295,7 +294,7 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
 
 
 def _refusal(lock: Path, path: Path) -> BusyError:
-    """Says who is writing."""
+    """The error for a claimed path, which says who is writing."""
     pid = what = began = ""
     with suppress(OSError):  # it has just ended
         pid, _, what = lock.read_text(encoding="ascii", errors="replace")[:100].partition(" ")
@@ -308,8 +307,8 @@ def _refusal(lock: Path, path: Path) -> BusyError:
 
 
 def _clear_leftovers(path: Path) -> None:
-    """Remove what killed writers of a path left beside it; a folder that one had moved away and
-    not yet replaced is put back."""
+    """Remove what killed writers of a path left next to it. A folder that one of them had moved
+    away but not replaced is put back."""
     left = re.compile(rf"\.{re.escape(path.name)}\.\d+-[0-9a-f]+({PART}|{OLD})")  # see _beside
     for entry in [e for e in os.scandir(path.parent) if left.fullmatch(e.name)]:
         if entry.name.endswith(OLD) and not path.exists():
@@ -325,7 +324,7 @@ def _clear_leftovers(path: Path) -> None:
 
 _State = tuple[int, int, int, int]
 _begun: dict[Path, tuple[_State, Future[str]]] = {}
-"""Checksums that are being made for whoever asks for them next, each of one state of a file."""
+"""Checksums computed in the background, each of one state of a file, for ``checksum``."""
 
 
 def checksum(path: Path) -> str:
@@ -337,17 +336,17 @@ def checksum(path: Path) -> str:
 
 
 def begin_checksums(folder: Path | str) -> None:
-    """Begin to make the checksums of a folder's files in threads, to be asked for soon: a command
-    has modules to import meanwhile."""
+    """Start computing the checksums of a folder's files in threads, while the command imports its
+    modules."""
     pool = ThreadPoolExecutor(HASHING)
     for path in sorted(Path(folder).glob("*.safetensors")):
-        with suppress(OSError):  # whoever opens the folder says what is wrong
+        with suppress(OSError):  # opening the folder will report what is wrong
             _begun[path.resolve()] = _state(path), pool.submit(_sha256, path)
     pool.shutdown(wait=False)
 
 
 def _state(path: Path) -> _State:
-    """What tells one state of a file from another."""
+    """What changes when a file is written or replaced."""
     stat = path.stat()
     return stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_size
 
@@ -358,14 +357,14 @@ def _sha256(path: Path) -> str:
 
 
 def kind_of(folder: Path | str) -> str | None:
-    """The kind that a folder says it is of, in whatever format and state; None if loger did not
-    write it."""
+    """The kind in a folder's manifest, whatever its format and state; None if loger did not write
+    it."""
     kind = _loads(Path(folder)).get("kind")
     return kind if isinstance(kind, str) else None
 
 
 def read_manifest(folder: Path | str, kind: Kind) -> Manifest:
-    """The manifest of a folder, refused unless it is of this kind and format, and whole."""
+    """The manifest of a folder; an error unless it has this kind and format and is intact."""
     folder = Path(folder)
     path = folder / MANIFEST
     if not path.is_file():
@@ -399,7 +398,7 @@ def read_manifest(folder: Path | str, kind: Kind) -> Manifest:
 
 
 def check_files(folder: Path, manifest: Manifest, kind: Kind) -> None:
-    """Refuse a folder in which a file is missing or not the one that was written."""
+    """Refuse a folder in which a file is missing or has changed."""
     paths = [folder / name for name in manifest.files]
     for path in paths:
         if not path.is_file():
@@ -416,7 +415,7 @@ def check_files(folder: Path, manifest: Manifest, kind: Kind) -> None:
 
 
 def manifest_text(files: Sequence[Path], kind: Kind, about: Mapping[str, Any]) -> str:
-    """What the manifest of a folder with these files says."""
+    """The manifest of a folder with these files, as text."""
     digests = {file.name: checksum(file) for file in sorted(files)}
     parts = asdict(Manifest(kind.name, kind.format, __version__, digests, dict(about)))
     parts = json.loads(json.dumps(parts))  # as it will be read: tuples are lists
@@ -425,12 +424,12 @@ def manifest_text(files: Sequence[Path], kind: Kind, about: Mapping[str, Any]) -
 
 
 def manifest_digest(parts: Mapping[str, Any]) -> str:
-    """The checksum of a manifest: of its parts, however they are laid out."""
+    """The checksum of a manifest's content, whatever its layout."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def _loads(folder: Path) -> dict[str, Any]:
-    """The manifest of a folder as it is; empty if there is none or it is not JSON."""
+    """The manifest of a folder, unchecked; empty if there is none or it isn't JSON."""
     try:
         if (folder / MANIFEST).stat().st_size > MAX_MANIFEST:
             return {}

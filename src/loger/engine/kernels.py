@@ -1,12 +1,11 @@
-"""Kernels: functions that numba compiles and keeps on disk until they, or what they call, change.
+"""Kernels: functions that numba compiles and caches on disk until they, or what they call, change.
 
-numba looks for changes only in the file of the function that it kept: a caller would go on with an
-old copy of what it calls in another file. So a kernel is kept in a folder that is named after the
-contents of its own file and of the files of all kernels that it can call, numba's version and the
-processor. A change gives another name, hence another folder, and folders that nobody has used for a
-month are removed.
+numba checks only the file of the cached function for changes, so a caller would keep an old copy of
+what it calls in another file. A kernel is therefore cached in a folder named after the contents of
+its own file and of the files of all kernels that it can call, numba's version and the processor. A
+change leads to a new folder; folders that were not used for a month are removed.
 
-What is kept is machine code, so the folder belongs to this user alone. Whenever a kernel really is
+The cache is machine code, so the folder belongs to this user alone. Whenever a kernel is really
 compiled, the log ``loger.kernels`` says so.
 """
 
@@ -34,25 +33,25 @@ from numba import config, njit
 from numba.core import event
 
 UNUSED_DAYS = 30
-"""Kernels are removed that nobody has used for so long."""
+"""Kernels that were not used for this long are removed."""
 FOLDER = "loger-kernels"
 
 log = logging.getLogger("loger.kernels")
 _decorating = Lock()
 _kernels: dict[Callable[..., Any], Path] = {}
-"""The functions of all kernels that were imported, and where each is kept."""
+"""The functions of all imported kernels, and where each is cached."""
 
 
 def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
-    """Compile a function, without the GIL, and keep it on disk; options are those of ``njit``.
+    """Compile a function that releases the GIL, and cache it on disk; options are ``njit``'s.
 
-    Constants that a kernel reads from elsewhere are compiled in: keep them in a file of kernels.
+    Constants from other files are compiled in, so keep them in a file that has kernels.
     """
     if function is None:
         return lambda of: kernel(of, **options)
     sources = _sources(function)
     folder = _kernels[function] = _folder(sources)
-    # numba reads this setting while it decorates. Other people's functions are kept elsewhere.
+    # numba reads this setting while it decorates. Functions of other packages are cached elsewhere.
     with _decorating:
         before, config.CACHE_DIR = config.CACHE_DIR, str(folder)
         try:
@@ -65,13 +64,13 @@ def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
 
 @contextmanager
 def compiling_alone() -> Iterator[None]:
-    """Of the processes on a machine that has no compiled kernels yet, let one compile them while
-    the others wait: kernels are kept on disk, so that they are compiled once."""
+    """On a machine without compiled kernels, let one process compile them while others wait for its
+    cache."""
     from filelock import FileLock  # only workers of a cluster need it
 
     folders = set(_kernels.values())
     if folders:
-        with FileLock(_root() / "compiling.lock"):  # whoever still compiles is waited for
+        with FileLock(_root() / "compiling.lock"):  # waits for a process that still compiles
             if not any(any(folder.glob("*/*.nbi")) for folder in folders):
                 yield
                 return
@@ -92,7 +91,7 @@ def _sources(function: Callable[..., Any]) -> frozenset[str]:
 
 @cache
 def _folder(sources: frozenset[str]) -> Path:
-    """Where kernels of these files are kept."""
+    """Where the kernels of these files are cached."""
     # The processor's features are not in the name: numba compares them itself.
     about = f"{numba_version} {config.CPU_NAME or get_host_cpu_name()}".encode()
     texts = sorted(Path(file).read_bytes() for file in sources)
@@ -109,12 +108,12 @@ def _folder(sources: frozenset[str]) -> Path:
 
 @cache
 def _root() -> Path:
-    """The folder for all kernels, which only this user can write to; a temporary one otherwise.
+    """The folder of all kernels, which only this user can write to, or else a temporary one.
 
     It lies in ``NUMBA_CACHE_DIR`` if that is set, and else where the system keeps caches.
     """
     place = config.CACHE_DIR or os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    with suppress(OSError, RuntimeError):  # nobody may write there; there is no home
+    with suppress(OSError, RuntimeError):  # no permission to write, or no home folder
         folder = Path(place).expanduser() / FOLDER
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if _is_private(folder) and not any(_is_open(parent) for parent in folder.parents):
@@ -142,7 +141,7 @@ def _is_open(folder: Path) -> bool:
 
 
 def _temporary(copy_of: Path | None = None) -> Path:
-    """A folder for the time of this process and of those that it starts."""
+    """A folder that lives as long as this process and is shared with those that it starts."""
     place = Path(mkdtemp(prefix=f"{FOLDER}-"))  # of mode 0700
     folder, process = place / FOLDER, os.getpid()
     if copy_of is None:
@@ -160,7 +159,7 @@ def _temporary(copy_of: Path | None = None) -> Path:
 
 
 def _remove_unused(root: Path) -> None:
-    """Remove kernels that nobody has used for long: of other versions, mostly."""
+    """Remove kernels that were not used for long, mostly those of other versions."""
     since = time.time() - UNUSED_DAYS * 86_400
     for folder in root.iterdir():
         with suppress(OSError):  # another process removes it, too
@@ -172,7 +171,7 @@ def _remove_unused(root: Path) -> None:
 
 
 class _Report(event.Listener):  # type: ignore[misc]
-    """Logs the kernels that numba compiles; those it finds on disk are no such event."""
+    """Logs the kernels that numba compiles, but not those it finds on disk."""
 
     def on_start(self, event: event.Event) -> None:
         """Name the kernel."""
@@ -181,14 +180,14 @@ class _Report(event.Listener):  # type: ignore[misc]
             log.info("compiling %s", function.__qualname__)
 
     def on_end(self, event: event.Event) -> None:
-        """Nothing more to say."""
+        """Required by numba; nothing to log."""
 
 
 event.register("numba:compile", _Report())
 
 
 def _nothing() -> None:
-    """Do nothing. The first kernel that is called makes numba ready for all others."""
+    """Do nothing. Calling any first kernel initializes numba for all others."""
 
 
 nothing = kernel(_nothing)

@@ -1,9 +1,9 @@
 """The engine of one machine in processes: for work that holds the GIL, and as a small cluster.
 
-What blocks share lies in a file, once, which all workers map into their memory and none can write
-to. What a worker gets is what a worker on another machine would get: nothing but pickled messages
-and read-only arrays. The pickles are messages between our own processes, in a folder that only this
-user can read, and go with them.
+What blocks share is written to a file once, which all workers map read-only into their memory. A
+worker gets what a worker on another machine would get: pickled messages and read-only arrays. The
+pickles are messages between our own processes, in a folder that only this user can read, and are
+removed when these end.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from loger.engine.threads import (
 from loger.errors import LogerError
 
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "POLARS_MAX_THREADS")
-"""By these, libraries that a worker has yet to load learn how many threads they may use."""
+"""Variables that tell libraries which a worker loads later how many threads they may use."""
 
 ALIGNED = 64
 """Arrays begin at multiples of this: a cache line, and what vector instructions like."""
 
 KEPT = 4
-"""Objects that a worker holds on to, of those that are sent once."""
+"""How many of the objects that are sent once a worker keeps."""
 
 
 class ProcessEngine(SeparateEngine):
@@ -77,7 +77,7 @@ class ProcessEngine(SeparateEngine):
         self, what: str, fn: Work[Shared, Block, Result], blocks: Sequence[Block], shared: Shared
     ) -> Iterator[Result]:
         """Yield ``fn(shared, block)`` for each block, in order, a few blocks ahead at most."""
-        if len(blocks) <= 1:  # sending what it needs would take longer
+        if len(blocks) <= 1:  # sending the shared data would take longer
             yield from one_by_one(what, fn, blocks, shared, self.progress)
             return
         sent = self._pool.sent(what, fn, shared)
@@ -109,11 +109,11 @@ class Sent(NamedTuple):
     """Where its pickle lies, and then each of its arrays."""
 
     def remove(self) -> None:
-        """Give the file up, which calls the work on it off. Who has it mapped may read on."""
+        """Delete the file, which cancels the work on it. Workers that mapped it can read on."""
         self.path.unlink(missing_ok=True)
 
     def read(self) -> Any:
-        """The object, its arrays mapped; no such file if the work is off."""
+        """The object with its arrays mapped; FileNotFoundError if the work was cancelled."""
         with self.path.open("rb") as file:
             whole = memoryview(mmap(file.fileno(), 0, access=ACCESS_READ))
         first, *arrays = (whole[lo:hi] for lo, hi in self.spans)
@@ -121,7 +121,7 @@ class Sent(NamedTuple):
 
 
 class _Pool:
-    """Worker processes, and the files with what they have been sent."""
+    """Worker processes, and the files that were sent to them."""
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
@@ -190,13 +190,13 @@ class _Pool:
 
 
 Finder = tuple[Callable[..., object], tuple[object, ...]]
-"""A function and arguments that find, over there, what was sent once."""
+"""A function and arguments that find, in a worker, an object that was sent once."""
 
 
 def pickled(thing: object, once: Callable[[object], Finder] | None = None) -> list[memoryview[int]]:
-    """The pickle of an object without its arrays, then these, as they lie in memory (PEP 574).
+    """The pickle of an object without its arrays, then the arrays' memory (PEP 574).
 
-    ``once`` says how what never changes is found over there; without it, it is sent like the rest.
+    ``once`` says how a worker finds an object that never changes; without it, everything is sent.
     """
     file, buffers = BytesIO(), list[pickle.PickleBuffer]()
     _Pickler(file, buffers, thing, once).dump(thing)
@@ -204,7 +204,7 @@ def pickled(thing: object, once: Callable[[object], Finder] | None = None) -> li
 
 
 class _Pickler(pickle.Pickler):
-    """Sends an object's arrays out of band, and what is to be sent once by a word for it."""
+    """Sends an object's arrays out of band, and objects that are sent once by their finder."""
 
     def __init__(
         self,
@@ -217,12 +217,12 @@ class _Pickler(pickle.Pickler):
         self.thing, self.once = thing, once
 
     def reducer_override(self, found: Any) -> Any:
-        """How to send what is no plain value; called for neither strings nor containers."""
+        """How to send an object; pickle does not call this for plain values and containers."""
         kind = type(found)
         if getattr(kind, "sent_once", False) and found is not self.thing and self.once is not None:
             return self.once(found)
-        # By the name of its type: to ask sys.modules for torch would find it half imported while
-        # another thread imports it. An import waits for that thread.
+        # Recognized by the name of its type: sys.modules may hold a half-imported torch while
+        # another thread imports it. An import statement waits for that thread.
         if kind.__module__.partition(".")[0] == "torch":
             import torch
 
@@ -233,10 +233,10 @@ class _Pickler(pickle.Pickler):
 
 
 def _tensor(array: Any, kind: Any, needs_gradient: bool) -> Any:
-    """A tensor that lies where the array does."""
+    """A tensor that shares the array's memory."""
     import torch
 
-    with warnings.catch_warnings():  # that nobody may write into it: nobody does
+    with warnings.catch_warnings():  # torch warns that it is read-only; nobody writes into it
         warnings.simplefilter("ignore", UserWarning)
         tensor = torch.from_numpy(array)
     if kind is not None:
@@ -245,7 +245,7 @@ def _tensor(array: Any, kind: Any, needs_gradient: bool) -> Any:
 
 
 def not_sendable(what: str, error: Exception) -> LogerError:
-    """Says that work cannot be sent to another process."""
+    """The error for work that cannot be sent to another process."""
     return LogerError(
         f"{what} cannot run in another process: {error}. Functions must be those of a "
         "module, not lambdas; or use LocalEngine"
@@ -253,7 +253,7 @@ def not_sendable(what: str, error: Exception) -> LogerError:
 
 
 def sendable(error: Exception) -> Exception:
-    """The error itself, or one that says the same if this one does not survive the way back."""
+    """The error itself, or one with the same text if it cannot be pickled."""
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:
@@ -264,7 +264,7 @@ def sendable(error: Exception) -> Exception:
 
 
 class Kept:
-    """The last few objects that a worker has read, by name: they are asked for again and again."""
+    """A worker's cache of the last few objects it has read, by name."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -273,7 +273,7 @@ class Kept:
     def get(self, name: object, read: Callable[[], Any]) -> Any:
         """The object of a name, read now if it is not here."""
         if name not in self._objects:
-            while len(self._objects) >= self._most:  # give an old one back first
+            while len(self._objects) >= self._most:  # free an old one before reading
                 self._objects.popitem(last=False)
             self._objects[name] = read()
         self._objects.move_to_end(name)
@@ -286,7 +286,7 @@ class Kept:
 # ── in a worker ─────────────────────────────────────────────────────────────────────────
 
 _shared, _once = Kept(1), Kept(KEPT)
-"""What the blocks share whose turn it is, and what was sent once."""
+"""What the current blocks share, and what was sent once."""
 
 
 def _kept(sent: Sent) -> Any:
@@ -302,8 +302,8 @@ def _start_worker(folder: Path) -> None:
 
 
 def end_with_parent(last: Callable[[], object] = lambda: None) -> None:
-    """Have this process end when its parent does, after a ``last`` deed: one that was killed cannot
-    end its workers, which would wait for work for ever."""
+    """End this process when its parent ends, after calling ``last``. A parent that was killed can't
+    end its workers, which would wait for work forever."""
     parent = parent_process()
 
     def watch() -> None:
@@ -316,12 +316,12 @@ def end_with_parent(last: Callable[[], object] = lambda: None) -> None:
 
 
 def _work(fn: Callable[[Any, Block], Result], sent: Sent, block: Block) -> Result:
-    """Do one block, unless nobody waits for it. Ctrl-C reaches a worker only while it works."""
+    """Do one block, unless it was cancelled. Ctrl-C reaches a worker only while it works."""
     if not sent.path.exists():
         raise CancelledError
     try:
         shared = _shared.get(sent.path, sent.read)
-    except FileNotFoundError:  # called off just now
+    except FileNotFoundError:  # cancelled just now
         raise CancelledError from None
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:

@@ -1,7 +1,7 @@
-"""What people see of work: progress drawn by rich, and small pieces of HTML for notebooks.
+"""How progress is shown, by rich, and small pieces of HTML for notebooks.
 
 Library code reports to a callback ``progress(what, done, total)`` and draws nothing itself. The
-callbacks that draw are here, for where a person is watching: in a terminal or a notebook.
+callbacks that draw in a terminal or a notebook are here.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 def resolved(progress: Progress | bool | None) -> AbstractContextManager[Progress]:
     """The callback that a caller of ``fit`` asks for.
 
-    A callable is itself, False shows nothing, None shows bars where a person is watching, and
-    True shows the steps on stderr even where nobody is.
+    A callable is used as it is, False shows nothing, None shows bars in a terminal or notebook, and
+    True also writes the steps to stderr elsewhere.
     """
     if callable(progress):
         return nullcontext(progress)
@@ -107,7 +107,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def bar(share: float, width: int = 120) -> str:
-    """A bar as long as a share of the width; what counts against is drawn in another colour."""
+    """A bar as long as a share of the width; negative shares have another colour."""
     length = round(min(abs(share), 1.0) * width)
     colour = "#4a7dbd" if share >= 0 else "#c0504d"
     style = f"display:inline-block;height:0.7em;width:{length}px;background:{colour}"

@@ -1,8 +1,8 @@
 """The engine of a cluster: blocks as tasks of Ray, on this machine or on many.
 
-Ray is imported by nothing else, and only when such an engine is made. Messages between driver and
-workers are pickles with their buffers apart, as plain arrays, which Ray keeps in its object store:
-once per node, read-only, and mapped by all workers of the node.
+Only this module imports Ray, and only when such an engine is made. Messages between driver and
+workers are pickles with their buffers as separate arrays. Ray keeps these in its object store, once
+per node, read-only, where all workers of the node map them.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ from loger.errors import LogerError
 log = logging.getLogger(__name__)
 
 TRIES = 4
-"""How often a block is begun whose worker or node is lost each time."""
+"""How often a block is started if its worker or node is lost each time."""
 STORE_SHARE = 0.25
-"""Of the cluster's object store, what results that nobody has read yet may take."""
+"""The share of the cluster's object store that unread results may take."""
 LOOK = 1.0
-"""Seconds between looks for blocks that were lost while the first one is waited for."""
+"""Seconds between checks for lost blocks while the first block is waited for."""
 
 
 @dataclass
@@ -76,10 +76,10 @@ class Stage:
 class RayEngine(SeparateEngine):
     """Runs blocks as tasks of Ray.
 
-    It uses the cluster that this program is connected to, or the one at ``address`` (as
-    ``ray.init`` takes it), or one that runs on this machine; failing all of these, or at the
-    address ``local``, it starts one here, with ``workers`` cores, which ends with ``close`` or
-    with this process. No other cluster is ever stopped. Results are those of every engine.
+    It uses the cluster that this program is connected to, the one at ``address`` (as for
+    ``ray.init``), or one that runs on this machine. If there is none, or at the address ``local``,
+    it starts one here with ``workers`` cores, which ends with ``close`` or with this process. It
+    never stops another cluster. Results are those of every engine.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class RayEngine(SeparateEngine):
         self, what: str, fn: Work[Shared, Block, Result], blocks: Sequence[Block], shared: Shared
     ) -> Iterator[Result]:
         """Yield ``fn(shared, block)`` for each block, in order, a few blocks ahead at most."""
-        if len(blocks) <= 1:  # sending what it needs would take longer
+        if len(blocks) <= 1:  # sending the shared data would take longer
             yield from one_by_one(what, fn, blocks, shared, self.progress)
             return
         job = _Job(what, self._cluster, fn, blocks, shared)
@@ -139,7 +139,7 @@ class RayEngine(SeparateEngine):
 
 
 class _Cluster:
-    """A connection to a cluster, and what has been sent there once."""
+    """A connection to a cluster, and the objects that were sent there once."""
 
     def __init__(self, address: str | None, workers: int | None) -> None:
         self.ray = _installed()
@@ -157,7 +157,7 @@ class _Cluster:
                 self._join()
                 self._joined = True
             session = self.ray.get_runtime_context().get_job_id()
-            if session != self._session:  # what was sent to another cluster is not in this one
+            if session != self._session:  # objects sent to another cluster are not in this one
                 self._sent_once.clear()
                 self._session = session
 
@@ -192,7 +192,7 @@ class _Cluster:
         return max(1, int(self.ray.cluster_resources().get("CPU", 1)))
 
     def room(self) -> float:
-        """Bytes that results may take while nobody has read them."""
+        """Bytes that unread results may take."""
         return STORE_SHARE * float(self.ray.cluster_resources().get("object_store_memory", 1 << 30))
 
     def put(self, thing: object, stage: Stage) -> Any:
@@ -209,7 +209,7 @@ class _Cluster:
         return self.ray.put(message)
 
     def _once(self, thing: object, stage: Stage) -> tuple[str, Any]:
-        """The name of an object that never changes, and where it lies as long as it lives here."""
+        """The name of an object that never changes, and its reference, kept as long as it lives."""
         with self._lock:
             found = self._sent_once.get(thing)
             if found is None:
@@ -219,7 +219,7 @@ class _Cluster:
 
 
 class _Job:
-    """The blocks of one map: those that are under way, and what comes back."""
+    """The blocks of one map: those that are running, and their results."""
 
     def __init__(
         self,
@@ -245,10 +245,10 @@ class _Job:
         self.room = cluster.room()
 
     def submit(self) -> None:
-        """Begin more blocks, as many as there may be under way.
+        """Start more blocks, up to the number that may run at a time.
 
-        Twice as many as there are cores, so that none waits for the driver; only one per core as
-        long as nobody knows how large results are, and fewer where they would fill the store.
+        That is twice the number of cores, so that none waits for the driver. It is one per core
+        until the size of results is known, and less where they would fill the store.
         """
         ahead = self.workers if not self.largest else 2 * self.workers
         ahead = min(ahead, int(self.room // max(1, self.largest)))
@@ -257,7 +257,7 @@ class _Job:
             self.next += 1
 
     def result(self) -> Any:
-        """What came of the first block that is under way."""
+        """The result of the first running block."""
         first = self.waiting[0]
         while True:
             while not self.ray.wait([first.reference], timeout=LOOK)[0]:
@@ -278,7 +278,7 @@ class _Job:
         raise error from Remote(text)
 
     def stop(self, force: bool = False) -> None:
-        """Drop what has not begun, and wait for what has; or, by force, for nothing."""
+        """Cancel blocks that have not started and wait for the others, unless by force."""
         references = [asked.reference for asked in self.waiting]
         self.waiting.clear()
         for reference in references:
@@ -295,8 +295,8 @@ class _Job:
         return _Asked(k, self.task.remote([self.shared], asked))
 
     def _answer(self, asked: _Asked) -> Any:
-        """The answer for a block that is done; None, and the block is begun again, if it was
-        lost with its worker."""
+        """The answer for a finished block. If it was lost with its worker, it is started again, and
+        this returns None."""
         try:
             return self.ray.get(asked.reference)
         except self.lost as error:
@@ -318,7 +318,7 @@ class _Job:
         return None
 
     def _look(self) -> None:
-        """Begin again what was lost of the blocks behind the first one."""
+        """Restart lost blocks behind the first one."""
         behind = [asked for asked in list(self.waiting)[1:] if not asked.seen]
         if not behind:
             return
@@ -333,13 +333,13 @@ class _Job:
 
 @dataclass
 class _Asked:
-    """A block that is under way."""
+    """A running block."""
 
     k: int
     reference: Any
     tries: int = 0
     seen: bool = False
-    """Whether it is known to be done."""
+    """Whether it is known to be finished."""
 
 
 def _installed() -> Any:
@@ -357,7 +357,7 @@ def _installed() -> Any:
 
 
 def _lost(ray: Any) -> tuple[type[Exception], ...]:
-    """Errors that say that a worker, a node, or what lay there is gone."""
+    """Errors that say that a worker, a node, or an object there is gone."""
     known = ray.exceptions
     return (
         known.WorkerCrashedError,
@@ -370,7 +370,7 @@ def _lost(ray: Any) -> tuple[type[Exception], ...]:
 
 
 def _cannot_work(what: str, error: Exception) -> LogerError:
-    """Says of a worker that it could not even begin."""
+    """The error for a worker that could not start."""
     return LogerError(
         f"a worker of the cluster cannot begin {what}: {error}. Every node needs loger-rec[ray] "
         f"{__version__} and what the work imports"
@@ -384,33 +384,33 @@ Packed = tuple[bytes, list[NDArray[np.uint8]]]
 
 
 class Message(NamedTuple):
-    """An object on its way to workers."""
+    """An object that is sent to workers."""
 
     loger: str
     """The version of loger that the driver has."""
     paths: list[str]
-    """Where the driver's modules are: of use on the driver's own machine."""
+    """Where the driver's modules are, for workers on the driver's machine."""
     packed: Packed
     once: dict[str, Any]
-    """References to what is sent once, by their names."""
+    """References to objects that are sent once, by their names."""
 
 
 class Remote(Exception):  # noqa: N818
-    """The traceback of an error, as it was where it happened."""
+    """The traceback of an error in a worker."""
 
     def __str__(self) -> str:
         return f'\n"""\n{self.args[0]}"""'
 
 
 def packed(thing: object, once: Callable[[object], str] | None = None) -> Packed:
-    """An object as a message has it; ``once`` sends what never changes and names it."""
+    """An object as it is sent; ``once`` sends objects that never change and returns their name."""
     find = None if once is None else lambda found: (_found, (once(found),))
     first, *buffers = pickled(thing, find)
     return bytes(first), [np.frombuffer(b, np.uint8) if b.nbytes else _NOTHING for b in buffers]
 
 
 def unpacked(message: Packed) -> Any:
-    """The object of an answer, in memory of its own: the store is not kept full by results."""
+    """The object of an answer, copied to memory of its own, so that the store can free it."""
     return pickle.loads(message[0], buffers=[bytearray(b.data) for b in message[1]])
 
 
@@ -424,11 +424,11 @@ _NOTHING = np.empty(0, np.uint8)
 # ── in a worker ─────────────────────────────────────────────────────────────────────────
 
 _shared, _once = Kept(1), Kept(KEPT)
-"""What the blocks share whose turn it is, and what was sent once, by the names of references."""
+"""What the current blocks share, and what was sent once, by the names of references."""
 
 
 def work(shared: Sequence[Any], asked: bytes) -> tuple[bool, Packed]:
-    """Do one block: (True, what came out), or (False, (the error, its traceback)).
+    """Do one block: (True, the result), or (False, (the error, its traceback)).
 
     The reference is in a sequence so that Ray does not fetch and unpickle it for every block.
     """
@@ -441,14 +441,14 @@ def work(shared: Sequence[Any], asked: bytes) -> tuple[bool, Packed]:
         with compiling_alone():
             result = on_one_thread(fn, of_all, block)
         return True, packed(result)
-    except RayError:  # what the block needs was lost on the way: the driver tries again
+    except RayError:  # an object that the block needs was lost: the driver tries again
         raise
     except Exception as error:
         return False, packed((sendable(error), traceback.format_exc()))
 
 
 def _prepare() -> None:
-    """A worker has one core, and what it has begun it ends: only what waits is cancelled."""
+    """Give a worker one core, and let it finish blocks: only waiting blocks are cancelled."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ.setdefault("POLARS_MAX_THREADS", "1")  # Ray limits the others
 

@@ -1,7 +1,7 @@
 """Settings from a TOML file or from ``path=value`` texts, onto frozen config dataclasses.
 
-An unknown name is an error with the nearest one, a wrong type one that says which was expected;
-both name the path into the structure, such as ``em.walk.recency``.
+An unknown name is an error that suggests the closest match, a wrong type one that says which was
+expected. Both name the path of the setting, such as ``em.walk.recency``.
 
 >>> from loger.logic.mining import MiningConfig
 >>> overridden(MiningConfig(), {"max_rules": 10}).max_rules
@@ -47,8 +47,8 @@ def read_toml(path: Path | str) -> dict[str, Any]:
 def from_names(kind: type[Config], values: Mapping[str, Any], where: str = "") -> Config:
     """A config from its settings by name, as ``asdict`` gives them and JSON keeps them.
 
-    Settings may have come since they were saved. A missing one has its default, unless ``LATER`` of
-    its config has another value: the one with which a model does what it did before.
+    A setting that was added since they were saved gets its default, or the value in ``LATER`` of
+    its config, with which a model does what it did before.
 
     >>> from loger.logic.mining import MiningConfig
     >>> from_names(MiningConfig, {"max_rules": 10}).max_rules
@@ -59,8 +59,8 @@ def from_names(kind: type[Config], values: Mapping[str, Any], where: str = "") -
 
 
 def _todays(base: Any, saved: Mapping[str, Any]) -> dict[str, Any]:
-    """Saved settings under the names that they have today (``RENAMED`` of their config), with those
-    that came later (``LATER``)."""
+    """Saved settings under today's names (``RENAMED`` of their config), with those that were added
+    later (``LATER``)."""
     kind = type(base)
     names, former = getattr(kind, "RENAMED", {}), getattr(kind, "FORMER", {})
     values = {names.get(n, n): value for n, value in saved.items() if former.get(n) is not ANY}
@@ -75,10 +75,9 @@ def _todays(base: Any, saved: Mapping[str, Any]) -> dict[str, Any]:
 def overridden(base: Config, values: Mapping[str, Any], where: str = "") -> Config:
     """The config with some settings changed; a nested config takes a mapping of its own.
 
-    A config class may name settings of former versions in ``FORMER``, each with the value that is
-    now a constant: saved settings may still have them, with that value, or with any if that is
-    ``ANY``. ``RENAMED`` says what a setting is called today; under its former name only saved
-    settings may have it.
+    A config class may list settings of former versions in ``FORMER``, each with the value that is
+    now a constant; saved settings may still contain them with that value, or with any value if it
+    is ``ANY``. ``RENAMED`` maps former names to today's; only saved settings may use a former name.
     """
     kind: Any = type(base)
     values = _without_former(getattr(kind, "FORMER", {}), values, where)
@@ -90,7 +89,7 @@ def overridden(base: Config, values: Mapping[str, Any], where: str = "") -> Conf
         if name in getattr(kind, "RENAMED", {}):
             raise LogerError(f"{at} is now called {at.removesuffix(name)}{kind.RENAMED[name]}")
         if name not in known:
-            near = get_close_matches(name, known)  # by the last name: the path is no likeness
+            near = get_close_matches(name, known)  # by the last part: equal paths are no likeness
             raise UnknownNameError("setting", at, [at.removesuffix(name) + k for k in near])
         now = getattr(base, name)
         if is_dataclass(now) and type(value) is not type(now):
@@ -119,8 +118,8 @@ def _without_former(
 
 
 def check_numbers(settings: object, *above_0: str, **at_least: float) -> None:
-    """Refuse settings that are too small: some must be above 0, others at least a number. None is
-    no number; of several numbers each counts.
+    """Refuse settings that are too small: some must be above 0, others at least a number. None
+    passes; in a sequence each number is checked.
 
     >>> from loger.logic.mining import MiningConfig
     >>> check_numbers(MiningConfig(max_rules=0), "min_support", max_rules=1)
@@ -142,7 +141,7 @@ def _type_hints(kind: type) -> dict[str, Any]:
 
 
 def flat(config: Any, before: str = "") -> dict[str, Any]:
-    """All settings by one name each, those of a nested config as ``em__walk__recency``."""
+    """All settings by name, those of a nested config as ``em__walk__recency``."""
     out: dict[str, Any] = {}
     for setting in fields(config):
         value = getattr(config, setting.name)
@@ -152,7 +151,7 @@ def flat(config: Any, before: str = "") -> dict[str, Any]:
 
 
 def nested(names: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings by one name each as nested mappings, for ``overridden``.
+    """The settings of ``flat`` as nested mappings, for ``overridden``.
 
     >>> nested({"em__walk__recency": 0.5, "em__rounds": 2})
     {'em': {'walk': {'recency': 0.5}, 'rounds': 2}}
@@ -205,7 +204,7 @@ def layered(
 
 
 def merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested mappings united; where both have a value, the second's."""
+    """The union of nested mappings; where both have a value, the second wins."""
     out = dict(first)
     for name, value in second.items():
         old = out.get(name)

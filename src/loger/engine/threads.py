@@ -1,9 +1,8 @@
-"""What an engine promises, and the engine of one machine: threads, because the compiled kernels
-release the GIL.
+"""The protocol of engines, and the engine of one machine: threads, as kernels release the GIL.
 
-After it comes what a fit does in the background, then what every engine needs: results in the
-order of their blocks, and matrix products on one core at a time. Last comes the check that this
-process was not forked from one whose polars had threads.
+Then come the background work of a fit, what every engine needs (results in the order of their
+blocks, matrix products on one core), and a check that this process was not forked from one whose
+polars had threads.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ class Engine(Protocol):
 
 
 SECONDS = 0.2
-"""How often anyone who waits for work in the background is shown how far it is."""
+"""Seconds between updates of the progress of background work that someone waits for."""
 
 
 class LocalEngine:
@@ -69,7 +68,7 @@ class LocalEngine:
         self.progress = progress
 
     def __reduce__(self) -> tuple[type[LocalEngine], tuple[int]]:
-        """In another process an engine works alone: that process is one of many workers."""
+        """In another process an engine has one worker, because that process is one of many."""
         return LocalEngine, (1,)
 
     def with_progress(self, progress: Progress) -> LocalEngine:
@@ -98,12 +97,12 @@ class LocalEngine:
 
 
 class SeparateEngine:
-    """What engines have in common whose workers are other processes, here or on a cluster."""
+    """The base of engines whose workers are other processes, here or on a cluster."""
 
-    separate = True  # a whole fit can run in a worker, and another one beside it
+    separate = True  # whole fits can run in workers at the same time
 
     def __reduce__(self) -> tuple[type[LocalEngine], tuple[int]]:
-        """In a worker an engine works alone."""
+        """In a worker an engine has one worker."""
         return LocalEngine, (1,)
 
     def __enter__(self) -> Self:
@@ -113,7 +112,7 @@ class SeparateEngine:
         self.close()
 
     def close(self) -> None:
-        """End or leave the workers; more work starts or finds them again."""
+        """End or leave the workers; the next work starts or finds them again."""
         raise NotImplementedError
 
 
@@ -133,12 +132,12 @@ class _StoppedError(Exception):
 
 
 class Background:
-    """A block beside which pieces of work are done, one after another, in a thread of their own.
+    """A context in which pieces of work run one after another in a background thread.
 
-    On an engine of one worker there is no such thread: each piece is done when its result is asked
-    for. Leaving the block ends the piece under way at its next report of progress, so that an error
-    or Ctrl-C need not wait for it. In the block NumPy has one core per product: whether anything
-    runs beside must not be seen in the bytes.
+    With an engine of one worker there is no such thread: each piece runs when its result is asked
+    for. Leaving the context ends the running piece at its next report of progress, so that an error
+    or Ctrl-C need not wait for it. Meanwhile NumPy uses one core per product, because results must
+    have the same bytes whether or not anything runs in the background.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -159,7 +158,8 @@ class Background:
         self._one_thread.__exit__(None, None, None)
 
     def start(self, work: Callable[[Progress], Result]) -> Callable[[Progress], Result]:
-        """Begin ``work(progress)``; what waits for its result, showing how far it is."""
+        """Start ``work(progress)``; returns a function that waits for its result and shows its
+        progress."""
         if self._pool is None:
             return work
         return partial(self._result, self._pool.submit(work, self._note))
@@ -175,7 +175,7 @@ class Background:
             progress(*self._last)
 
     def _note(self, what: str, done: int, total: int) -> None:
-        """Keep how far the work is, for who waits: callbacks are called from one thread only."""
+        """Keep the progress for the waiting thread: callbacks are called from one thread only."""
         if self._stop.is_set():
             raise _StoppedError
         self._last = (what, done, total)
@@ -191,7 +191,7 @@ def one_by_one(
     shared: Shared,
     progress: Progress,
 ) -> Iterator[Result]:
-    """Yield ``fn(shared, block)`` for each block, each computed here when it is asked for."""
+    """Yield ``fn(shared, block)`` for each block, computed here when it is asked for."""
     for done, block in enumerate(blocks):
         progress(what, done, len(blocks))
         with naming(what, blocks, done):
@@ -210,9 +210,9 @@ def in_order(
 ) -> Iterator[Result]:
     """Submit blocks and yield their results in order; at most ``ahead`` wait behind the first.
 
-    So memory stays bounded however many blocks there are and whatever the caller does with each
-    result. A caller that stops early, or an error, leaves nothing under way: ``stop`` is called,
-    and blocks that have begun are waited for.
+    So memory stays bounded, however many blocks there are and whatever the caller does with the
+    results. If the caller stops early or an error occurs, ``stop`` is called and running blocks are
+    waited for, so that nothing is left running.
     """
     waiting: deque[Future[Result]] = deque()
     try:
@@ -235,7 +235,7 @@ def in_order(
 
 
 def on_one_thread(fn: Work[Shared, Block, Result], shared: Shared, block: Block) -> Result:
-    """One block, with one core per product."""
+    """Do one block with one core per product."""
     with one_thread():
         return fn(shared, block)
 
@@ -256,9 +256,9 @@ def naming(what: str, blocks: Sequence[object], k: int) -> Iterator[None]:
 
 _lock = Lock()
 _before: list[tuple[Any, int]] = []
-"""How many threads each library of NumPy and SciPy had, while anybody computes on one …"""
+"""How many threads each library of NumPy and SciPy had before ``numpy_on_one_thread``."""
 _inside = 0
-"""… and how many do."""
+"""How many such blocks are open."""
 
 
 @contextmanager
@@ -267,10 +267,10 @@ def one_thread() -> Iterator[None]:
 
     The products of a batch are small: threads that wait for each other on a busy machine cost
     10 to 30 times what they gain on an idle one (docs/adr/0006). Work that is wide enough for
-    all cores runs in blocks on the engine instead. And one core gives the same bytes whatever
-    machine it is in.
+    all cores runs in blocks on the engine instead. One core also gives the same bytes on every
+    machine.
 
-    PyTorch counts for each thread apart, so the engine enters this in its workers, and who
+    PyTorch has a setting per thread, so engines enter this in their workers, and code that
     computes outside of an engine enters it itself.
     """
     torch = sys.modules.get("torch")
@@ -289,11 +289,11 @@ def one_thread() -> Iterator[None]:
 
 @contextmanager
 def numpy_on_one_thread() -> Iterator[None]:
-    """Let NumPy, and SciPy if it has been imported, use one core per product, in the whole process,
+    """Let NumPy, and SciPy if it has been imported, use one core per product in the whole process
     until the last such block ends.
 
-    Once the main thread has changed the number, OpenBLAS 0.3.31 takes no change from another: an
-    engine enters this where its work is asked for, too.
+    Once the main thread has changed the number, OpenBLAS 0.3.31 ignores other threads' changes. So
+    an engine also enters this in the thread that asks for its work.
     """
     global _inside
     with _lock:
@@ -314,9 +314,8 @@ def numpy_on_one_thread() -> Iterator[None]:
 
 @cache
 def _libraries(with_scipy: bool) -> tuple[Any, ...]:
-    """What multiplies matrices for NumPy and then, once it is imported, for SciPy, which brings a
-    library of its own."""
-    import numpy  # noqa: F401  # so that its library is there to be found
+    """The libraries that multiply matrices: NumPy's and, once it is imported, SciPy's own."""
+    import numpy  # noqa: F401  # loads the library that is looked for
     from threadpoolctl import ThreadpoolController
 
     known = _libraries(False) if with_scipy else ()
@@ -326,13 +325,12 @@ def _libraries(with_scipy: bool) -> tuple[Any, ...]:
 
 
 # ── forked processes ─────────────────────────────────────────────────────────────────────────
-# A fork copies the locks of threads but not the threads, so that the next query of polars waits
-# for ever. A loaded model needs no query to recommend and explain: it may be used, or loaded, in a
-# forked child (gunicorn, DataLoader, multiprocessing). Reading data and fitting do, and are
-# refused there.
+# A fork copies the locks of threads but not the threads, so the next polars query would deadlock.
+# Recommending and explaining need no query, so a model may be loaded and used in a forked child
+# (gunicorn, DataLoader, multiprocessing). Reading data and fitting need them, and are refused.
 
 _has_threads = False
-"""Whether polars had threads here, or further up, when this process last forked."""
+"""Whether polars had threads here, or in an ancestor, when this process last forked."""
 _deadlocks = False
 """Whether polars had threads in a process that this one was forked from."""
 
@@ -367,7 +365,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def check_not_forked(what: str) -> None:
-    """Refuse what needs polars' threads in a process where it would wait for ever."""
+    """Refuse work that needs polars' threads in a process where it would deadlock."""
     if _deadlocks:
         raise LogerError(
             f"{what} would deadlock: this process was forked from one in which polars had threads; "

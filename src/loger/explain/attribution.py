@@ -414,8 +414,9 @@ def _encoder_scores(
     for user, both in encoders.items():
         rows = np.flatnonzero(users == user)
         scores, row = every[user]
-        s[rows] = scores.encoder[row, items[rows]]
-        if both[0] is not None:  # the same in double precision
+        if both[0] is None:
+            s[rows] = scores.encoder[row, items[rows]]
+        else:  # the same in double precision
             s[rows] = sum(part.appeal + part.actions.sum(axis=0) for part in both if part)
     return s
 

@@ -1,12 +1,12 @@
 """The arrays beneath a graph: slices and keys, edges by head, pairs, strengths, and σ.
 
-``gather``, ``pair_keys``, ``run_starts`` and ``checked_ids`` are small functions that many parts
-need. ``Rows`` are facts by their heads, as a graph and the view of a user are read. ``Pairs`` are
-users and items that are known but not in a graph.
+``gather``, ``pair_keys``, ``run_starts`` and ``checked_ids`` are small functions that many modules
+need. ``Rows`` are facts by their heads, the form in which graphs and views are read. ``Pairs`` are
+users and items outside a graph, such as held-out interactions.
 
 Strengths say how strong each interaction was: play counts, quantities, ratings. Amounts of one pair
-add up, of its ratings the highest counts; so the order in which they come does not matter. What is
-not above 0 is unknown, and counts like the user's others.
+add up; of its ratings the highest counts. So their order does not matter. A strength that is not
+above 0 is unknown, and counts like the user's other interactions.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ def run_starts(values: Ints) -> NDArray[np.bool_]:
 
 
 def checked_ids(ids: ArrayLike, n: int, what: str) -> NDArray[np.int64]:
-    """Numbers as an array, or an error if one does not lie in 0 … n - 1.
+    """Numbers as an array; an error if one is not in 0 … n - 1.
 
-    Compiled code does not look whether a place exists, so its callers do.
+    Compiled code doesn't check bounds, so its callers do.
     """
     array = np.atleast_1d(np.asarray(ids))
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
@@ -72,11 +72,11 @@ def checked_ids(ids: ArrayLike, n: int, what: str) -> NDArray[np.int64]:
 
 
 UNIT = 2.0**-20
-"""Amounts are rounded to this, about a millionth: then sums are the same in any order."""
+"""Amounts are rounded to this, about a millionth, so that sums are the same in any order."""
 
 
 def as_strengths(values: ArrayLike) -> Doubles:
-    """Numbers as strengths: rounded, 0 for what is not above 0."""
+    """Numbers as strengths: rounded, and 0 unless above 0."""
     x = np.asarray(values, dtype=np.float64)
     x = np.where(np.isfinite(x) & (x > 0), x, 0.0)
     out: Doubles = np.minimum(np.rint(x / UNIT), 2.0**52) * UNIT
@@ -89,7 +89,7 @@ def merged(a: Doubles, b: Doubles, rated: bool) -> Doubles:
 
 
 def merged_runs(strengths: Doubles, starts: NDArray[np.int64], rated: bool) -> Doubles:
-    """The strengths of runs of rows, each of one pair, that begin at these places."""
+    """The strengths of pairs, whose runs of rows begin at these places."""
     if not len(starts):
         return strengths[:0]
     out: Doubles = (np.maximum if rated else np.add).reduceat(strengths, starts)
@@ -97,8 +97,8 @@ def merged_runs(strengths: Doubles, starts: NDArray[np.int64], rated: bool) -> D
 
 
 def relative_to_mean(strengths: Doubles, users: NDArray[np.integer], power: float) -> Doubles:
-    """What interactions count by their strength: x^power by the mean of its user, 1 where x is not
-    known; so a user's known interactions count 1 on average."""
+    """How much interactions count by their strength: x^power divided by its user's mean, or 1 if x
+    is unknown. So a user's known interactions count 1 on average."""
     known = strengths > 0
     x = np.where(known, strengths, 1.0) ** power
     n = np.bincount(users, known)

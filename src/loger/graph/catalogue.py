@@ -1,8 +1,8 @@
-"""What tables know of items besides the graph: filters and pages use it, no rule walks over it.
+"""What tables say about items outside the graph: filters and pages use it, rules don't.
 
 A value that most items have, such as "in stock: yes", would lead from everything to everything,
-and one that a single item has leads nowhere: neither is in the graph. ``in_stock=yes`` is a filter
-all the same.
+and one that a single item has leads nowhere, so neither is in the graph. ``in_stock=yes`` is a
+filter all the same.
 
 Filters such as ``genre=jazz AND NOT brand=Acme`` say which items may be recommended:
 
@@ -13,13 +13,13 @@ Filters such as ``genre=jazz AND NOT brand=Acme`` say which items may be recomme
 
 A name is that of a relation (``has_brand``, also without its ``has_``), of a type of entities
 (``brand``: whatever relation links it to an item), ``item``, or ``mask`` for a set of items that
-was given a name. A value is the name or label of an entity; it may have spaces, and ends where
-``AND``, ``OR``, ``NOT`` or a closing bracket that it did not open stands. In quotes it may be
-anything; a name may be quoted as well, and ``\\"`` is a quote within quotes. ``price<10`` and
-``year>=2019`` compare values that are numbers; an item that has none does not fit.
+was given a name. A value is the name or label of an entity. It may have spaces, and ends before
+``AND``, ``OR``, ``NOT`` or a closing bracket that it did not open. In quotes it may be anything; a
+name may be quoted as well, and ``\\"`` is a quote within quotes. ``price<10`` and ``year>=2019``
+compare values that are numbers; an item without a number does not fit.
 
-Of several filters, all must fit; of those that only give values of one column, one must:
-``genre=jazz``, ``genre=blues`` and ``price<10`` are cheap jazz and cheap blues.
+Items must fit all of several filters, but only one of those that give values of the same column:
+``genre=jazz``, ``genre=blues`` and ``price<10`` mean cheap jazz and cheap blues.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class FilterOnlyColumn:
         return _sorted(cls(relation, type, values, *_none()), ids)
 
     def is_called(self, name: str) -> bool:
-        """Whether a filter means it: by its relation, also without ``has_``, or by its type."""
+        """Whether a filter's name means it: its relation, also without ``has_``, or its type."""
         return name in (self.relation, self.type) or self.relation == f"has_{name}"
 
     def having(self, value: str) -> Ids:
@@ -84,39 +84,39 @@ class FilterOnlyColumn:
         return {value: k for k, value in enumerate(self.values)}
 
     def moved(self, place: NDArray[np.integer]) -> FilterOnlyColumn:
-        """The same where items have other numbers: ``place`` of each, -1 where it is gone."""
+        """The column after items got other numbers: ``place`` of each, -1 if it is gone."""
         return _sorted(self, np.stack([self.places, place[self.items]], axis=1))
 
     def plus(self, pairs: Sequence[tuple[str, int]]) -> FilterOnlyColumn:
-        """The same with items more that have its values."""
+        """The column with more pairs of its values and items."""
         more = np.array([(self._place[value], item) for value, item in pairs]).reshape(-1, 2)
         return _sorted(self, np.concatenate([np.stack([self.places, self.items], axis=1), more]))
 
     def renewed(self, pairs: Sequence[tuple[str, int]]) -> FilterOnlyColumn:
-        """The same where items have other values instead of those they had, perhaps new ones."""
+        """The column in which these items have these values, maybe new ones, and no others."""
         values = tuple(dict.fromkeys([*self.values, *(value for value, _ in pairs)]))
         stay = ~np.isin(self.items, [item for _, item in pairs])
         kept = replace(self, values=values, places=self.places[stay], items=self.items[stay])
         return kept.plus(pairs)
 
     def minus(self, pairs: Sequence[tuple[str, int]]) -> FilterOnlyColumn:
-        """The same less what items have."""
+        """The column without some pairs."""
         gone = {(self._place[value], item) for value, item in pairs}
         rows = [row for row in zip(self.places, self.items, strict=True) if row not in gone]
         return _sorted(self, np.array(rows, np.int64).reshape(-1, 2))
 
     def check(self, n_items: int) -> None:
-        """Refuse what does not exist or is not in order."""
+        """Refuse values or items that don't exist, or pairs that are not sorted."""
         if not {type(x) for x in (self.relation, self.type, *self.values)} <= {str}:
-            raise LogerError("values beside the graph have names")
+            raise LogerError("the names of filter-only columns and values must be texts")
         for numbers, n in ((self.places, len(self.values)), (self.items, n_items)):
             if numbers.ndim != 1 or numbers.dtype != np.int32 or len(numbers) != len(self.items):
-                raise LogerError("values beside the graph are not those of items")
+                raise LogerError("a filter-only column needs one item for each of its places")
             if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) < n:
-                raise LogerError("values beside the graph are of items that do not exist")
+                raise LogerError("a filter-only column names values or items that don't exist")
         keys = self.places.astype(np.int64) * n_items + self.items
         if bool((np.diff(keys) <= 0).any()):
-            raise LogerError("values beside the graph are not in order")
+            raise LogerError("the pairs of a filter-only column must be sorted and distinct")
 
 
 def _none() -> tuple[NDArray[np.int32], NDArray[np.int32]]:
@@ -124,7 +124,7 @@ def _none() -> tuple[NDArray[np.int32], NDArray[np.int32]]:
 
 
 def _sorted(column: FilterOnlyColumn, rows: NDArray[np.integer]) -> FilterOnlyColumn:
-    """The column with other pairs, each once, in order, without items that are gone."""
+    """The column with other pairs, sorted and distinct, without items that are gone."""
     rows = np.unique(rows[rows[:, 1] >= 0], axis=0)
     places, items = (np.ascontiguousarray(rows[:, k], dtype=np.int32) for k in (0, 1))
     return replace(column, places=places, items=items)
@@ -132,14 +132,14 @@ def _sorted(column: FilterOnlyColumn, rows: NDArray[np.integer]) -> FilterOnlyCo
 
 @dataclass(frozen=True, eq=False)
 class Catalogue:
-    """What is known of items besides the graph."""
+    """What is known about items outside the graph."""
 
     filter_only: tuple[FilterOnlyColumn, ...] = ()
     images: Mapping[int, str] = field(default_factory=dict)
-    """The picture's file of an item by number."""
+    """The image file of each item that has one, by number."""
     mapping: Mapping[str, Any] | None = None
-    """What each column of the tables became (``loger.tables.mapping``), as plain values: so an
-    update reads tables as the build did."""
+    """What each column of the tables became (``loger.tables.mapping``), as plain values, so that
+    an update reads tables as the build did."""
 
     def __post_init__(self) -> None:
         if self.mapping and "positive_from" in self.mapping:
@@ -163,18 +163,18 @@ class Catalogue:
                 yield column, values
 
     def moved(self, place: NDArray[np.integer]) -> Catalogue:
-        """The same where items have other numbers: ``place`` of each, -1 where it is gone."""
+        """The catalogue after items got other numbers: ``place`` of each, -1 if it is gone."""
         images = {int(place[v]): file for v, file in self.images.items() if place[v] >= 0}
         return replace(
             self, filter_only=tuple(c.moved(place) for c in self.filter_only), images=images
         )
 
     def check(self, n_items: int) -> Catalogue:
-        """Itself, or an error where an item does not exist."""
+        """The catalogue itself; an error if it names an item that doesn't exist."""
         for column in self.filter_only:
             column.check(n_items)
         if not all(0 <= v < n_items for v in self.images):
-            raise LogerError("there are pictures of items that do not exist")
+            raise LogerError("the catalogue has images of items that don't exist")
         return self
 
 
@@ -182,18 +182,6 @@ NOTHING = Catalogue()
 
 
 # ── filters ──────────────────────────────────────────────────────────────────────────────────
-# Filters such as ``genre=jazz AND NOT brand=Acme`` say which items may be recommended.
-#
-#     filter   = any
-#     any      = all { "OR" all }
-#     all      = one { "AND" one }
-#     one      = "NOT" one | "(" any ")" | name ("=" | "!=") value
-#
-# A name is that of a relation (``has_brand``, also without its ``has_``), of a type of entities
-# (``brand``: whatever relation links it to an item), ``item``, or ``mask`` for a set of items that
-# was given a name. A value is the name or label of an entity; it may have spaces, and ends where
-# ``AND``, ``OR``, ``NOT`` or a closing bracket that it did not open stands. In quotes it may be
-# anything; a name may be quoted as well, and ``\\"`` is a quote within quotes.
 
 Mask = NDArray[np.bool_]
 MAX_DEPTH = 50
@@ -215,14 +203,14 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Items whose value is a number below or above another."""
+    """Items whose value is a number below or above a bound."""
 
     name: str
     sign: str
     number: float
 
     def fits(self, values: Sequence[str]) -> NDArray[np.bool_]:
-        """Which values are such numbers, or an error if none is a number at all."""
+        """Which values are such numbers; an error if none is a number at all."""
         numbers = np.array([_number(value) for value in values], dtype=np.float64)
         if np.isnan(numbers).all():
             raise LogerError(
@@ -374,8 +362,8 @@ def item_mask(
     masks: Mapping[str, Mask],
     catalogue: Catalogue = NOTHING,
 ) -> Mask:
-    """Which items fit a filter; ``masks`` are the sets of items that have names, and the
-    ``catalogue`` knows values that are not in the graph. [items]"""
+    """Which items fit a filter; [items]. ``masks`` are named sets of items, and the ``catalogue``
+    has values that are not in the graph."""
     if isinstance(filter, str):
         filter = parse(filter)
     if isinstance(filter, Not):
@@ -398,7 +386,7 @@ def item_mask(
 
 
 def column_of(graph: KnowledgeGraph, filter: Filter, catalogue: Catalogue) -> str | None:
-    """The one column that a filter gives values of, however it calls it; None if it says more."""
+    """The one column whose values a filter gives, under any of its names; None for others."""
     if isinstance(filter, Either):
         columns = {column_of(graph, part, catalogue) for part in filter.parts}
         return columns.pop() if len(columns) == 1 else None
@@ -411,16 +399,16 @@ def column_of(graph: KnowledgeGraph, filter: Filter, catalogue: Catalogue) -> st
 
 
 def _compared(graph: KnowledgeGraph, filter: Compared, catalogue: Catalogue) -> Mask:
-    """The items that have a number below or above another, in the graph or beside it."""
+    """The items that have a number below or above a bound, in the graph or in the catalogue."""
     values, items = list[str](), list[NDArray[np.int64]]()
     beside = catalogue.called(filter.name)
     for column in beside:
         values += column.values
         items += [column.having(value) for value in column.values]
-    # A column may be in the graph but for the values that hardly any item has.
+    # A column may be in the graph except for values that hardly any item has.
     walked = fact_relations(graph, filter.name, catalogue) if _walked(graph, filter.name) else []
     if not walked and not beside:
-        fact_relations(graph, filter.name, catalogue)  # says what there is instead
+        fact_relations(graph, filter.name, catalogue)  # raises an error with the known names
     for relation in map(graph.inverse, walked):
         for entity in graph.vocabulary.span(graph.signature(relation)[0]):
             values.append(graph.vocabulary.labels[entity])
@@ -469,10 +457,10 @@ def _items_of(
 
 def fact_relations(graph: KnowledgeGraph, name: str, catalogue: Catalogue = NOTHING) -> list[int]:
     """The relations, as they lead from an item, that a name in a filter stands for: the relation
-    so called, with ``⁻¹`` or ``^-1`` its inverse; else all that link a type to items; else the
-    relation that has ``has_`` before the name."""
+    of that name, or its inverse with ``⁻¹`` or ``^-1``; else all relations that link a type of that
+    name to items; else the relation ``has_`` plus the name."""
     facts = {graph.relation_name(r): r for r in item_relations(graph)}
-    # Acme makes it: a fact of the item too, by the name that the relation has.
+    # "Acme makes it" is a fact of the item too, under the name of that relation.
     turned = {graph.relation_name(graph.inverse(r)): r for r in facts.values()}
     by_name = turned | facts
     plain = name.replace("^-1", INVERSE_MARK)
@@ -502,8 +490,8 @@ def fact_names(graph: KnowledgeGraph, catalogue: Catalogue = NOTHING) -> list[st
 
 
 def item_relations(graph: KnowledgeGraph) -> list[int]:
-    """The relations that lead from items to what is known of them: not to users, and not those
-    that are made from the interactions."""
+    """The relations that lead from items to facts about them: not to users, and not relations that
+    are made from the interactions."""
     return [
         r
         for r in range(2 * len(graph.relations))

@@ -42,7 +42,7 @@ Triples = tuple[Ints, Ints, Ints]
 _Array = TypeVar("_Array", bound="NDArray[Any] | None")
 PEOPLE_AND_ITEMS = ("user", "item")
 FEW = 16
-"""So few edges are looked up sooner one by one: views of users ask for a handful."""
+"""Up to this many edges are looked up one by one, which is faster: views ask for a handful."""
 
 
 class Derived(NamedTuple):
@@ -101,7 +101,7 @@ def _renumbered(
     entities: NDArray[np.int64],
     kinds: NDArray[np.int64],
 ) -> KnowledgeGraph:
-    """The graph under other numbers, which ascend as those they replace."""
+    """The graph under other numbers, in the same order as those they replace."""
     counts = np.zeros(len(vocabulary), dtype=np.int64)
     stays = entities >= 0
     counts[entities[stays]] = np.diff(graph.row_segments)[stays]
@@ -123,8 +123,8 @@ def _renumbered(
 
 
 def _deleted(graph: KnowledgeGraph, gone: Bools, gone_pairs: Bools | None = None) -> KnowledgeGraph:
-    """The graph less the edges that are marked, both directions of each fact; ``gone_pairs`` marks
-    the same edges in the order of ``pair_tails``, if that is known."""
+    """The graph without the marked edges, both directions of each fact. ``gone_pairs`` marks the
+    same edges in the order of ``pair_tails``, if the caller knows it."""
     segment, head, relation, tail = _edges_at(graph, np.flatnonzero(gone))
     if gone_pairs is None:
         gone_pairs = np.zeros(len(gone), dtype=bool)
@@ -154,7 +154,7 @@ def _deleted(graph: KnowledgeGraph, gone: Bools, gone_pairs: Bools | None = None
 
 
 class _Facts(NamedTuple):
-    """Facts to insert, none of them there yet; each value is that of both directions."""
+    """Facts to insert, none of which exists yet; each value holds for both directions."""
 
     heads: Ints
     relations: Ints
@@ -166,8 +166,8 @@ class _Facts(NamedTuple):
 
 
 def _inserted(graph: KnowledgeGraph, facts: _Facts) -> KnowledgeGraph:
-    """The graph with facts more, both directions of each; only interactions have times and
-    strengths, and only the direction that leaves the user."""
+    """The graph with more facts, both directions of each. Only interactions have times and
+    strengths, and only in the direction that leaves the user."""
     if not len(facts.heads):
         return graph
     n, kinds = graph.n_entities, 2 * len(graph.relations)
@@ -220,9 +220,9 @@ def _inserted(graph: KnowledgeGraph, facts: _Facts) -> KnowledgeGraph:
 def without(
     graph: KnowledgeGraph, heads: Sequence[int], relation_ids: Sequence[int], tails: Sequence[int]
 ) -> KnowledgeGraph:
-    """The graph less some facts, both directions of each; an absent fact is an error.
+    """The graph without some facts, both directions of each; an absent fact is an error.
 
-    Costs a few copies of the arrays, no sort: meant for leave-out and what-if.
+    This costs a few copies of the arrays and no sort: it is meant for leave-out and what-if.
     """
     h, r, t = (np.asarray(x, dtype=np.int64) for x in (heads, relation_ids, tails))
     return _without_edges(graph, fact_places(graph, h, r, t))
@@ -233,7 +233,7 @@ def without_interactions(
 ) -> KnowledgeGraph:
     """The graph as if these interactions had never been seen.
 
-    That takes away the interactions and every fact that is known from one of them alone. Items are
+    This removes the interactions and every fact that is known from one of them alone. Items are
     numbered from 0 among items.
     """
     u = checked_ids(users, graph.n_users, "user")
@@ -243,7 +243,7 @@ def without_interactions(
 
 
 def _without_edges(graph: KnowledgeGraph, edges: Ints) -> KnowledgeGraph:
-    """The graph less some edges, by their places in ``tails``, and their inverses."""
+    """The graph without some edges, by their places in ``tails``, and their inverses."""
     if not len(edges):
         return graph
     gone = np.zeros(len(graph.tails), dtype=bool)
@@ -258,12 +258,11 @@ def plus(
     times: Sequence[int] | None = None,
     strengths: Sequence[float] | None = None,
 ) -> KnowledgeGraph:
-    """The graph with some interactions more; one that is there already changes nothing.
+    """The graph with some more interactions; one that exists already changes nothing.
 
-    Users and items must be known; items are numbered from 0 among items. Where the graph knows
-    times, an interaction without one is later than all others; where it knows strengths, one
-    without has ``default_strength``. Like ``without`` this costs a few copies of the arrays, no
-    sort.
+    Users and items must be known; items are numbered from 0 among items. Where the graph has
+    times, an interaction without one is later than all others; where it has strengths, one without
+    gets ``default_strength``. Like ``without``, this costs a few copies of the arrays and no sort.
     """
     u = checked_ids(users, graph.n_users, "user")
     v = checked_ids(items, graph.n_items, "item")
@@ -282,10 +281,10 @@ def plus(
 
 
 def sampled(graph: KnowledgeGraph, most: int, seed: int) -> KnowledgeGraph:
-    """The graph with no more than so many neighbours of an entity under a relation.
+    """The graph in which an entity has at most ``most`` neighbours under a relation.
 
-    METHOD 4's "sample nodes", as the paper has it: where there are more, so many are drawn without
-    replacement, and a fact stays if each of its ends has drawn it.
+    This is METHOD 4's "sample nodes", as in the paper: where there are more, ``most`` are drawn
+    without replacement, and a fact stays if both of its ends have drawn it.
     """
     rng = np.random.default_rng([seed, 0x5A3])
     sizes = np.diff(graph.segment_starts)
@@ -297,7 +296,7 @@ def sampled(graph: KnowledgeGraph, most: int, seed: int) -> KnowledgeGraph:
 
 
 def timed(graph: KnowledgeGraph, users: Ints, items: Ints, times: Ints) -> KnowledgeGraph:
-    """The graph with the times of its interactions; of a pair's several, the latest.
+    """The graph with the times of its interactions; a pair with several times has the latest.
 
     Items are numbered from 0 among items, and every interaction must have a time.
     """
@@ -315,7 +314,7 @@ def strengthened(
     rated: bool,
     counted: bool = False,
 ) -> KnowledgeGraph:
-    """The graph with the strengths of its interactions, each pair once.
+    """The graph with the strengths of its interactions, one for each pair.
 
     Items are numbered from 0 among items, and every interaction must have a strength.
     """
@@ -325,7 +324,7 @@ def strengthened(
 
 
 def _of_edges(graph: KnowledgeGraph, values: NDArray[Any], dtype: Any, what: str) -> NDArray[Any]:
-    """Values of all interactions, by user and item, on the edges that leave users; 0 on others."""
+    """Values of all interactions, by user and item, as values of users' edges; 0 on the others."""
     edges, _ = graph.interactions
     if len(values) != len(edges):
         raise LogerError(f"{len(values):,} pairs with {what}, {len(edges):,} interactions")
@@ -338,7 +337,7 @@ def _of_edges(graph: KnowledgeGraph, values: NDArray[Any], dtype: Any, what: str
 
 
 def with_users(graph: KnowledgeGraph, names: Sequence[str]) -> KnowledgeGraph:
-    """The graph with some users more, who have no facts yet; the last users from now on."""
+    """The graph with some more users, who come after the others and have no facts yet."""
     words = graph.vocabulary
     known = [x for x in names if x in words.ids("user")]
     if known or len(set(names)) < len(names):
@@ -355,8 +354,8 @@ def with_users(graph: KnowledgeGraph, names: Sequence[str]) -> KnowledgeGraph:
 
 
 def with_derived(graph: KnowledgeGraph, more: Sequence[Derived]) -> KnowledgeGraph:
-    """The graph with relations more between items, made from its interactions; they are numbered
-    after those it has."""
+    """The graph with more relations between items, made from its interactions; their numbers follow
+    those it has."""
     if not more:
         return graph
     for d in more:
@@ -439,9 +438,9 @@ def with_entities(
     entities: Mapping[str, Mapping[str, str]],
     relations: Sequence[Relation] = (),
 ) -> Renumbered:
-    """The graph with entities more, as type → name → label, and relations more.
+    """The graph with more entities, as type → name → label, and more relations.
 
-    The label of an entity that is there already replaces the one it has.
+    The label of an entity that exists already replaces the one it has.
     """
     words = graph.vocabulary
     names, labels, number = (
@@ -468,8 +467,8 @@ def with_entities(
 def _merged(
     words: Vocabulary, kind: str, known: int, more: Mapping[str, str]
 ) -> tuple[list[str], list[str], NDArray[np.int64]]:
-    """Names and labels of a type with some entities more, those that the fit did not know by name,
-    and the places of those that were there."""
+    """Names and labels of a type with more entities, and the places of those that were there.
+    Entities that came after the fit are sorted by name."""
     names, labels = _of_type(words, kind)
     there = words.ids(kind) if kind in words.types else {}
     first = words.span(kind).start if kind in words.types else 0
@@ -495,11 +494,11 @@ def with_facts(
     times: Ints | None = None,
     strengths: Doubles | None = None,
 ) -> KnowledgeGraph:
-    """The graph with facts of base relations more, interactions among them.
+    """The graph with more facts of base relations, which may be interactions.
 
-    ``times`` are those of interactions; of several of one pair the latest stays, as readers have
-    it. ``strengths`` of one pair add up, of ratings the highest counts. A fact that was known from
-    one interaction alone is known by itself from now on, but what links a user and an item that
+    ``times`` are those of interactions; a pair with several keeps the latest, as in the readers.
+    ``strengths`` of one pair add up; of ratings the highest counts. A fact that was known from one
+    interaction alone is from now on known by itself. But a fact that links a user and an item that
     interact says no more than their interaction (METHOD L3).
     """
     h, r, t = (np.asarray(x, dtype=np.int64) for x in triples)
@@ -525,8 +524,8 @@ def with_facts(
 def _repeated(
     graph: KnowledgeGraph, places: Ints, r: Ints, when: Ints, strong: Doubles
 ) -> KnowledgeGraph:
-    """The graph in which interactions that are there already have the later of two times, and
-    both strengths."""
+    """The graph in which interactions that exist already have the later of the two times, and the
+    merged strengths."""
     again = (places >= 0) & (r == INTERACTION)
     at, times, strengths = places[again], graph.times, graph.strengths
     if times is not None and len(at):
@@ -539,7 +538,7 @@ def _repeated(
 
 
 def _known_by_themselves(graph: KnowledgeGraph, places: Ints) -> KnowledgeGraph:
-    """The graph in which facts that are there already, at these places, have no origin."""
+    """The graph in which the facts at these places have no origin."""
     again = places[places >= 0]
     if graph.origins is None or not len(again):
         return graph
@@ -549,7 +548,7 @@ def _known_by_themselves(graph: KnowledgeGraph, places: Ints) -> KnowledgeGraph:
 
 
 def _with_own_origins(graph: KnowledgeGraph) -> KnowledgeGraph:
-    """The graph in which what links a user and an item that interact is known from that alone."""
+    """The graph in which facts between a user and an item that interact have that as origin."""
     ends = [{r.head_type, r.tail_type} == set(PEOPLE_AND_ITEMS) for r in graph.relations]
     ends[INTERACTION] = False
     if not any(ends):
@@ -570,10 +569,10 @@ def _with_own_origins(graph: KnowledgeGraph) -> KnowledgeGraph:
 
 
 def without_entities(graph: KnowledgeGraph, learned: Learned, gone: Ints) -> Renumbered:
-    """The graph as if some entities had never been: their facts, facts known from their
-    interactions alone, and whatever else was linked to nothing but them go, too.
+    """The graph as if some entities had never existed.
 
-    Users and items stay unless they are named.
+    Their facts go, facts known from their interactions alone, and other entities that were linked
+    to nothing else. Users and items stay unless they are named.
     """
     lost = np.zeros(graph.n_entities, dtype=bool)
     lost[np.asarray(gone, dtype=np.int64)] = True
@@ -587,9 +586,11 @@ def without_entities(graph: KnowledgeGraph, learned: Learned, gone: Ints) -> Ren
 
 
 def without_facts(graph: KnowledgeGraph, learned: Learned, triples: Triples) -> Renumbered:
-    """The graph less some facts, interactions among them; with an interaction all goes that is
-    known from it alone, and entities, other than users and items, that were linked to nothing
-    else."""
+    """The graph without some facts, which may be interactions.
+
+    With an interaction go the facts that are known from it alone. Entities that were linked to
+    nothing else go too, except users and items.
+    """
     h, r, t = (np.asarray(x, dtype=np.int64) for x in triples)
     taken = r == INTERACTION
     places = fact_places(graph, h, r, t)
@@ -598,14 +599,14 @@ def without_facts(graph: KnowledgeGraph, learned: Learned, triples: Triples) -> 
 
 
 def _orphaned(before: KnowledgeGraph, after: KnowledgeGraph) -> Bools:
-    """Which entities, other than users and items, have lost their last fact."""
+    """Which entities have lost their last fact, not counting users and items."""
     bare: Bools = (np.diff(after.indptr) == 0) & (np.diff(before.indptr) > 0)
     bare[: before.n_users + before.n_items] = False
     return bare
 
 
 def _less_entities(graph: KnowledgeGraph, learned: Learned, gone: Bools) -> Renumbered:
-    """The graph less entities that have no facts any more."""
+    """The graph without some entities, which have no facts any more."""
     kinds = np.arange(2 * len(graph.relations))
     if not gone.any():
         return Renumbered(graph, np.arange(graph.n_entities), kinds, learned)
@@ -628,7 +629,7 @@ def _less_entities(graph: KnowledgeGraph, learned: Learned, gone: Bools) -> Renu
 
 
 def _of_type(words: Vocabulary, kind: str) -> tuple[list[str], list[str]]:
-    """Names and labels of the entities of a type, if there is one."""
+    """Names and labels of the entities of a type; none if the type is unknown."""
     if kind not in words.types:
         return [], []
     span = words.span(kind)
@@ -636,7 +637,7 @@ def _of_type(words: Vocabulary, kind: str) -> tuple[list[str], list[str]]:
 
 
 def known_from(graph: KnowledgeGraph, users: Ints, items: Ints) -> NDArray[np.int64]:
-    """The places of edges, as they leave either end, that are known from some interactions alone;
+    """The places of the edges, in both directions, that are known from some interactions alone;
     items are given as entities."""
     found = [np.empty(0, dtype=np.int64)]
     if graph.origins is not None:
@@ -647,7 +648,7 @@ def known_from(graph: KnowledgeGraph, users: Ints, items: Ints) -> NDArray[np.in
 
 
 def fact_places(graph: KnowledgeGraph, heads: Ints, relations: Ints, tails: Ints) -> Ints:
-    """The places of edges in ``tails``; one that is not there is an error."""
+    """The places of edges in ``tails``; a missing edge is an error."""
     places = edge_places(graph, heads, relations, tails)
     if (places < 0).any():
         k, names = int(np.flatnonzero(places < 0)[0]), graph.vocabulary.names
@@ -659,7 +660,7 @@ def fact_places(graph: KnowledgeGraph, heads: Ints, relations: Ints, tails: Ints
 
 
 def with_inverses(graph: KnowledgeGraph, edges: Ints) -> NDArray[np.int64]:
-    """Some edges, by their places in ``tails``, and their inverses; ascending, each once."""
+    """The places in ``tails`` of some edges and their inverses, ascending and distinct."""
     places = np.unique(np.asarray(edges, dtype=np.int64))
     if not len(places):
         return places
@@ -678,7 +679,7 @@ def _edges_at(graph: KnowledgeGraph, places: Ints) -> tuple[Ints, Ints, Ints, In
 
 
 def _lower_bound(values: Ints, low: Ints, high: Ints, wanted: Ints) -> NDArray[np.int64]:
-    """For each query the first place in its slice of sorted values that is not below it.
+    """For each query, the first place in its slice of sorted values whose value is not below it.
 
     >>> low, high = np.array([0, 2]), np.array([2, 4])
     >>> _lower_bound(np.array([2, 4, 1, 9]), low, high, np.array([3, 1])).tolist()
@@ -694,7 +695,7 @@ def _lower_bound(values: Ints, low: Ints, high: Ints, wanted: Ints) -> NDArray[n
 
 
 def _segment_places(graph: KnowledgeGraph, heads: Ints, relations: Ints) -> tuple[Ints, Bools]:
-    """Where the segments of heads and relations are, or would be, and whether they are there."""
+    """Where the segments of heads and relations are, or would be, and whether they exist."""
     low, high = graph.row_segments[heads], graph.row_segments[np.asarray(heads) + 1]
     at = _lower_bound(graph.segment_relations, low, high, relations)
     there = at < high
@@ -703,7 +704,7 @@ def _segment_places(graph: KnowledgeGraph, heads: Ints, relations: Ints) -> tupl
 
 
 def edge_places(graph: KnowledgeGraph, heads: Ints, relations: Ints, tails: Ints) -> Ints:
-    """The places of edges in ``tails``, -1 for those that are not there."""
+    """The places of edges in ``tails``; -1 for missing ones."""
     if len(heads) <= FEW:
         edges = zip(heads.tolist(), relations.tolist(), tails.tolist(), strict=True)
         return np.array([graph.rows.edge(*edge) for edge in edges], dtype=np.int64)

@@ -1,5 +1,5 @@
-"""The graph as one user sees it who has other interactions (docs/adr/0010), what users have
-(``history``), and paths: what a reason is made of, chains of facts from a user to an item."""
+"""The view of a user who has other interactions (docs/adr/0010), what users have (``history``),
+and paths: chains of facts from a user to an item, which reasons are made of."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ Graph: TypeAlias = "KnowledgeGraph | UserView"
 class UserView(Schema):
     """A graph in which one user has other interactions; it answers for that user alone.
 
-    A path never comes back to its user, so of the edges that change it can take only those that
-    leave the user. These are the view's own ``rows``; everything else is read from ``base``. What
-    the edges back to the user change, degrees and popularity, is counted here as well. Facts about
-    items that were known from a removed interaction alone are missing from ``others``.
+    A path never returns to its user, so of the changed edges it can only take those that leave the
+    user. These are the view's own ``rows``; everything else is read from ``base``. The view also
+    has its own degrees and popularity, which the edges back to the user change. Facts about items
+    that were known from a removed interaction alone are missing from ``others``.
     """
 
     base: KnowledgeGraph
@@ -98,7 +98,7 @@ class UserView(Schema):
 
     @cached_property
     def others(self) -> Rows:
-        """The facts of all entities but the user: those of the graph, less what was dropped. The
+        """The facts of all entities but the user: those of the graph without the dropped ones. The
         segments are those of the graph, some of them shorter or empty."""
         return self.base.rows.without(self.dropped) if len(self.dropped) else self.base.rows
 
@@ -143,8 +143,8 @@ class UserView(Schema):
         """For each of the user's edges by an interaction, how many interactions came after it;
         0 on other edges. None where times are not known.
 
-        What was removed still happened: it no longer speaks for any item, but what came before it
-        gets no younger. So what one action gives does not depend on which others are left.
+        A removed interaction still happened: it no longer supports any item, but those before it
+        get no younger. So what one action contributes does not depend on which others are left.
         """
         return None if self._ages is None else self._ages[0]
 
@@ -165,14 +165,16 @@ class UserView(Schema):
         return ages[:known], ages[known:]
 
     def relative_strengths(self, power: float) -> NDArray[np.float64] | None:
-        """What each of the user's edges counts by its strength; see ``KnowledgeGraph``. The mean is
-        that of all that the user ever did, so what one action gives does not depend on which others
-        are left."""
+        """How much each of the user's edges counts by its strength; see ``KnowledgeGraph``.
+
+        The mean is over everything that the user ever did, so what one action contributes does not
+        depend on which others are left.
+        """
         found = self._relative(power)
         return None if found is None else found[: len(self.rows.tails)]
 
     def gone_relative(self, power: float) -> NDArray[np.float64]:
-        """What those that were removed count by their strength."""
+        """How much each removed interaction counts by its strength."""
         found = self._relative(power)
         return np.ones(len(self.gone)) if found is None else found[len(self.rows.tails) :]
 
@@ -212,7 +214,7 @@ def user_view(
     times: Sequence[int] | None = None,
     strengths: Sequence[float] | None = None,
 ) -> UserView:
-    """The graph as a user sees it who has other interactions: a view, for that user alone.
+    """The view of a user who has other interactions.
 
     The user's paths, and so the scores, are those of ``without_interactions(…).plus(…)``, but
     nothing is copied.
@@ -262,14 +264,14 @@ def user_view(
 
 
 def whole(graph: Graph) -> KnowledgeGraph:
-    """The graph itself, or an error if it is the view of a user."""
+    """The graph itself; an error if it is the view of a user."""
     if isinstance(graph, UserView):
         raise ViewError("this needs the whole graph, not the view of a user; use the view's base")
     return graph
 
 
 def checked_users(graph: Graph, users: ArrayLike) -> NDArray[np.int64]:
-    """Users by number, or an error if one is not in the graph, or not the one of the view."""
+    """Users by number; an error if one is not in the graph, or not the user of the view."""
     found = checked_ids(users, graph.n_users, "user")
     if isinstance(graph, UserView) and (found != graph.user).any():
         raise LogerError(
@@ -330,8 +332,8 @@ def history(graph: Graph, users: ArrayLike) -> tuple[NDArray[np.int64], NDArray[
 
 
 def barred(graph: Graph, users: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The items that are never recommended to some users, as (place among them, item): what they
-    have, and what they dislike."""
+    """The items that users have or dislike, which are never recommended to them, as (place among
+    the users, item)."""
     owners, items = history(graph, users)
     negative = [k for k, relation in enumerate(graph.relations) if relation.negative]
     if not negative:

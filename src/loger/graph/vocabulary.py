@@ -1,4 +1,4 @@
-"""Which entities and relations exist, what they are called, and search by what people type."""
+"""Which entities and relations exist, their names and labels, and search by what people type."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ INTERACTION = 0
 
 INVERSE_MARK = "⁻¹"
 NAMED = 12
-"""Entities of one label that a message names."""
+"""The most entities with the same label that a message names."""
 
 
 DISLIKED = "disliked"
@@ -34,20 +34,19 @@ class Relation:
     head_type: str
     tail_type: str
     derived: bool = False
-    """Whether its facts were made from the training interactions. Their weights say all that they
-    are worth: no degree divides them, and they are no evidence for an interaction that helped to
-    make them."""
+    """Whether its facts were made from the training interactions. Their weights alone say what they
+    are worth: no degree divides them, and they don't support an interaction that they come from."""
     recency: float | None = None
-    """How fast the user's interactions fade for rules that go on over it, in place of what holds
-    for all rules: (1 + later interactions)^-recency."""
+    """How fast the user's interactions fade for rules with this second relation, instead of the
+    walk's recency: (1 + later interactions)^-recency."""
     window: int | None = None
-    """At most how many places apart in a history the two interactions behind a derived fact are;
-    None if they may be any."""
+    """The most places that the two interactions behind a derived fact are apart in a history; None
+    if there is no limit."""
 
     @property
     def negative(self) -> bool:
-        """Whether it says what a user dislikes: such items are never recommended to them, and
-        rules that begin with it only count against items."""
+        """Whether it says what users dislike. Such items are never recommended to them, and rules
+        that begin with it only count against items."""
         return (self.name, self.head_type, self.tail_type) == (DISLIKED, "user", "item")
 
 
@@ -120,9 +119,11 @@ class Vocabulary:
         return self.types[bisect_right(self._ends, entity)]
 
     def id(self, entity_type: str, name: str, among: Container[int] | None = None) -> int:
-        """The id of an entity by its name, or by a label that only it has, of all or of those
-        ``among`` which it is looked for first; what is neither is an error with the nearest known
-        ones."""
+        """The id of an entity by its name, or by a label that only one entity has.
+
+        If several have the label, the one ``among`` the given ids is meant. Unknown names raise an
+        error that suggests the closest matches.
+        """
         ids = self.ids(entity_type)
         found = ids.get(name, ids.get(normalize("NFC", name)))  # readers compose names
         if found is not None:
@@ -139,11 +140,11 @@ class Vocabulary:
                 f"mean: {names}{', …' * (len(labelled) > NAMED)}"
             )
         known = dict.fromkeys(self.ids(entity_type)) | dict.fromkeys(self._labelled(entity_type))
-        listed = entity_type not in ("user", "item")  # people are not listed to strangers
+        listed = entity_type not in ("user", "item")  # messages don't list people
         raise UnknownNameError(entity_type, name, known, listed=listed)
 
     def ids(self, entity_type: str) -> Mapping[str, int]:
-        """The ids of all entities of a type by name; made when they are first asked for."""
+        """The ids of all entities of a type by name; made on first use."""
         place = self._place(entity_type)
         if place not in self._by_name:
             names = self.names
@@ -151,7 +152,7 @@ class Vocabulary:
         return self._by_name[place]
 
     def _labelled(self, entity_type: str) -> Mapping[str, list[int]]:
-        """The entities of a type by label; made when it is first asked for."""
+        """The entities of a type by label; made on first use."""
         place = self._place(entity_type)
         if place not in self._by_label:
             by_label: dict[str, list[int]] = {}
@@ -181,7 +182,7 @@ class Names:
     """
 
     def __init__(self, names: Sequence[str], labels: Sequence[str]) -> None:
-        # An entity is its label, then its name where that differs, each begun by a separator.
+        # An entity is its label, then its name if that differs, each after a separator.
         self.size = len(names)
         parts, owners, at = [], [], [0]
         for k, (name, label) in enumerate(zip(names, labels, strict=True)):
@@ -194,8 +195,8 @@ class Names:
         self.owners = np.array(owners, dtype=np.int64)
 
     def find(self, query: str, most: int) -> tuple[list[int], bool]:
-        """The first entities that begin with a text, then those that contain it; and whether
-        there are more."""
+        """Up to ``most`` entities, first those that begin with a text, then those that contain it;
+        and whether there are more."""
         plain = _plain(query)
         if not plain:
             return list(range(min(most, self.size))), self.size > most
@@ -213,7 +214,7 @@ class Names:
 
 
 def _plain(text: str) -> str:
-    """Without capitals and accents: people type bicha for Bícha."""
+    """The text without capitals and accents, as people type bicha for Bícha."""
     if not text.isascii():
         text = "".join(c for c in normalize("NFKD", text) if not combining(c))
     return " ".join(text.casefold().split())
@@ -222,7 +223,7 @@ def _plain(text: str) -> str:
 class Finder:
     """Finds the entities of a vocabulary by a part of their names or labels.
 
-    What a type's search needs is made when it is first asked for.
+    The index of a type is made on first use.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -230,12 +231,12 @@ class Finder:
         self._indices: dict[str, Names] = {}
 
     def prepare(self) -> None:
-        """Make everything that searches need now."""
+        """Make the indices of all types now."""
         for entity_type in self.vocabulary.types:
             self._index(entity_type)
 
     def search(self, entity_type: str, query: str, most: int) -> tuple[list[int], bool]:
-        """The first entities of a type that a text fits, and whether there are more."""
+        """Up to ``most`` entities of a type that match a text, and whether there are more."""
         found, more = self._index(entity_type).find(query, most)
         first = self.vocabulary.span(entity_type).start
         return [k + first for k in found], more
@@ -251,7 +252,7 @@ class Finder:
 
 
 class Schema:
-    """What the vocabulary and the relations say by themselves, of a graph or the view of a user."""
+    """What follows from the vocabulary and the relations alone, for graphs and views."""
 
     vocabulary: Vocabulary
     relations: tuple[Relation, ...]

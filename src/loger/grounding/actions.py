@@ -1,7 +1,7 @@
-"""Groundings by the action they begin with: how much of a rule's strength each first hop carries.
+"""Groundings by first hop: how much of a rule's strength each of the user's actions carries.
 
 All paths of a rule that leave the user by the same edge belong to one action (METHOD 11). Their
-strengths add up to what ``ground`` gives for the pair and the rule.
+strengths add up to the strength that ``ground`` returns for the pair and the rule.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from loger.rules import RuleSet
 
 @dataclass(frozen=True, eq=False)
 class FirstHops:
-    """What each first hop carries of the groundings of (pair, rule) cells, cell by cell."""
+    """What each first hop carries of the groundings of (pair, rule) cells, in their order."""
 
     starts: NDArray[np.int64]  # [cells + 1]
     edges: NDArray[np.int64]  # the user's edge, counted from the first of the user's row
@@ -70,7 +70,7 @@ def by_first_hop(
 
 @kernel
 def _room(g, users, rules):  # type: ignore[no-untyped-def]
-    """How many first hops each cell has at most."""
+    """The most first hops that each cell can have."""
     out = np.empty(len(users), dtype=np.int64)
     for i in range(len(users)):
         lo, hi = segment(g.home, users[i], rules[i, 0])
@@ -80,7 +80,7 @@ def _room(g, users, rules):  # type: ignore[no-untyped-def]
 
 @kernel
 def _carried(g, weights, u, v, r2, r3, e, w, back, back_end):  # type: ignore[no-untyped-def]
-    """Strength and number of the paths that leave the user by the edge e; w is that of the hop."""
+    """Strength and number of the paths that leave the user by the edge e, whose strength is w."""
     home, has_origins = g.home, len(g.origins) > 0
     a = home.tails[e]
     if a == v or (has_origins and home.origins[e] == v):
@@ -125,7 +125,8 @@ def _fill(g, weights, users, items, rules, order, masks, ends, edges, strengths,
 
 @kernel
 def _fill_one(g, weights, u, v, relations, n, edges, strengths, counts):  # type: ignore[no-untyped-def]
-    """Write the first hops of one cell that have a path from place n on; the place after them."""
+    """Write the first hops of one cell that have a path, from place n on; return the place after
+    them."""
     home, r1, r2, r3 = g.home, relations[0], relations[1], relations[2]
     last = r3 if r3 >= 0 else r2 if r2 >= 0 else r1
     back, back_end = segment(g, v, inverse(last, g.n_relations))
@@ -151,10 +152,10 @@ def _fill_one(g, weights, u, v, relations, n, edges, strengths, counts):  # type
 
 
 # ── what a user's actions give all items together ─────────────────────────────────────
-# The mean item gets its part of every action's paths. To know how much of it each action gives
-# (METHOD 11), no item need be looked at by itself: the strength that comes to all items over the
-# rest of a rule is a number of the entity that a first hop leads to, the same for all users but for
-# the few paths that a user may not take. So these numbers divide up a sum that is known exactly.
+# Every action's paths contribute to the mean item. How much each action contributes (METHOD 11) can
+# be computed without looking at single items: the strength that reaches all items over the rest of
+# a rule depends only on the entity that the first hop leads to. It is the same for all users,
+# except for the few paths that a user may not take. So these numbers divide up a known sum.
 
 
 _known: WeakKeyDictionary[KnowledgeGraph, dict[tuple[Walk, tuple[int, ...]], Doubles]] = (
@@ -188,8 +189,8 @@ def _beginnings(graph: KnowledgeGraph, rest: tuple[int, ...]) -> range:
 
 
 def _onward(graph: KnowledgeGraph, rest: tuple[int, ...], last: int, walk: Walk) -> Doubles:
-    """The strength that comes to all items over the rest of a rule, by where it begins;
-    [beginnings]. It is kept for the graph: rules share their ends."""
+    """The strength that reaches all items over the rest of a rule, by the entity where that begins;
+    [beginnings]. It is cached with the graph, because rules share their ends."""
     known = _known.setdefault(graph, {})
     key = walk, (*rest, last)
     if key not in known:
@@ -212,7 +213,7 @@ def _arrive(g, weights, last, begin, out):  # type: ignore[no-untyped-def]
 
 @kernel
 def _step(g, weights, relation, then, onward, begin, out):  # type: ignore[no-untyped-def]
-    """What an entity passes on over a relation, to those numbered from ``then`` on."""
+    """What each entity passes on over a relation to entities numbered from ``then`` on."""
     weighted = g.weighted[relation]
     for k in range(len(out)):
         lo, hi = segment(g, begin + k, relation)

@@ -1,7 +1,7 @@
-"""The compiled loops that go through single paths: all of a rule, or hop by hop.
+"""The compiled loops over single paths: all paths of a rule, or walks hop by hop.
 
-What a simple path forbids, or what only the pair itself is witness of (METHOD L2, L3), is never
-walked: the first hop is not a fact known from the pair alone, nor is the last.
+They never walk what a simple path forbids (METHOD L2), nor a first or last hop over a fact that is
+known from the pair alone (METHOD L3).
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from loger.grounding.steps import (
 )
 
 # ── several items of one user at once, for rules of three hops ────────────────────────
-# To look for the paths u → a → b → v of one item after another, N(a) is met with N(v) for each of
-# them. Where ten items of a list are explained, N(a) is gone through once instead: every b has a
-# mask that says, bit by bit, to which of the items it leads. Sums are added up in the same order
-# and are the same to the last bit.
+# To find the paths u → a → b → v of single items, N(a) is intersected with N(v) for each item. When
+# the ten items of a list are explained together, N(a) is scanned once instead: every b has a mask
+# whose bits say to which of the items it leads. Sums are added up in the same order, so they have
+# the same bits.
 
 
 MOST = 62
-"""Cells that share a mask: the bits of a signed number but for two."""
+"""Cells that share a mask: the bits of a signed number, less two."""
 FEWEST = 3
-"""For fewer it is quicker to meet sorted neighbours one by one."""
+"""For fewer cells it is faster to intersect sorted neighbours one by one."""
 
 
 @kernel
 def run_end(g, users, rules, order, at):  # type: ignore[no-untyped-def]
-    """Where the run of cells of one user and rule ends that begins at a place in ``order``."""
+    """The end of the run of cells of one user and rule that begins at a place in ``order``."""
     i, end = order[at], at + 1
     while end < len(order) and end - at < MOST:
         j = order[end]
@@ -50,15 +50,15 @@ def run_end(g, users, rules, order, at):  # type: ignore[no-untyped-def]
 
 @kernel
 def walks_together(g, rules, i, n):  # type: ignore[no-untyped-def]
-    """Whether n cells of the rule of cell i go by masks: what the last fact weighs must not depend
-    on the item."""
+    """Whether n cells with the rule of cell i use masks: the weight of the last fact must not
+    depend on the item."""
     return n >= FEWEST and rules[i, 2] >= 0 and not g.weighted[rules[i, 2]]
 
 
 @kernel
 def _mark(g, u, items, rules, cells, masks):  # type: ignore[no-untyped-def]
     """Set the bit of each cell at the entities that lead to its item by the last relation."""
-    # To pass the whole graph on at every edge would count references to all of its arrays there.
+    # Local names: passing the whole graph on at every edge would count references to its arrays.
     has_origins, tails, origins = len(g.origins) > 0, g.tails, g.origins
     for k in range(len(cells)):
         v, r = items[cells[k]], rules[cells[k]]
@@ -73,7 +73,7 @@ def _mark(g, u, items, rules, cells, masks):  # type: ignore[no-untyped-def]
 
 @kernel
 def _unmark(g, items, rules, cells, masks):  # type: ignore[no-untyped-def]
-    """Leave the masks as they were."""
+    """Reset the masks to 0."""
     tails = g.tails
     for i in cells:
         lo, hi = segment(g, items[i], inverse(rules[i, 2], g.n_relations))
@@ -97,8 +97,8 @@ def _allowed_after(g, e, items, firsts, cells):  # type: ignore[no-untyped-def]
 
 @kernel
 def add_up_together(g, weights, users, items, rules, cells, masks, rows, edges, strengths, counts):  # type: ignore[no-untyped-def]
-    """Write the first hops of each cell that have a path, from ``rows[cell]`` on; ``rows`` is then
-    where each ends."""
+    """Write the first hops of each cell that have a path, from ``rows[cell]`` on, and move ``rows``
+    to where each cell ends."""
     home, n, first = g.home, len(cells), cells[0]
     u, r1, r2, r3 = users[first], rules[first, 0], rules[first, 1], rules[first, 2]
     totals, found = np.zeros(n), np.zeros(n, dtype=np.int64)
@@ -174,7 +174,7 @@ def _strongest_together(g, weights, users, items, rules, firsts, cells, masks, n
 
 @kernel
 def _keep_strongest(strength, a, b, nodes, strengths):  # type: ignore[no-untyped-def]
-    """Keep a path if it is among the strongest; of equals the one that came first."""
+    """Keep a path if it is among the strongest; among equals the first one stays."""
     k = len(strengths) - 1
     if not strength > strengths[k]:
         return
@@ -191,12 +191,12 @@ def _keep_strongest(strength, a, b, nodes, strengths):  # type: ignore[no-untype
 
 @kernel
 def each_path(g, weights, u, v, relations, wanted, nodes, strengths):  # type: ignore[no-untyped-def]
-    """Go through the simple paths of a rule from u to v, in order; how many were seen.
+    """Visit the simple paths of a rule from u to v, in order; return how many were visited.
 
-    ``relations`` [3] has -1 where the rule is shorter, and so have ``nodes`` [paths, 2], the
-    entities between the ends. With room in ``strengths`` [paths] the strongest paths are kept,
-    strongest first. Without, paths at the places ``wanted`` (ascending) are written to ``nodes``,
-    and no more are looked at when all of these are there; if none is wanted, paths are counted.
+    ``relations`` [3] has -1 where the rule is shorter, and so has ``nodes`` [paths, 2], the
+    entities between the ends. If ``strengths`` [paths] has room, the strongest paths are kept,
+    strongest first. If not, the paths at the places ``wanted`` (ascending) are written to
+    ``nodes``, and the visit ends with the last of them; if none is wanted, all are counted.
     """
     home, has_origins, weighted = g.home, len(g.origins) > 0, len(strengths) > 0
     r1, r2, r3 = relations[0], relations[1], relations[2]
@@ -254,8 +254,8 @@ def each_path(g, weights, u, v, relations, wanted, nodes, strengths):  # type: i
 
 @kernel
 def _keep(strength, a, b, place, wanted, kept, nodes, strengths):  # type: ignore[no-untyped-def]
-    """Keep a path if it is among the strongest, or at a place that is wanted; how many of the
-    wanted ones there are then."""
+    """Keep a path if it is among the strongest, or at a wanted place; return how many wanted paths
+    are kept."""
     if len(strengths) > 0:
         _keep_strongest(strength, a, b, nodes, strengths)
     elif kept < len(wanted) and wanted[kept] == place:

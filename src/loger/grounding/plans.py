@@ -1,4 +1,4 @@
-"""Rule sets as compiled code reads them, made in one place and checked against the graph."""
+"""Rule sets in the forms that compiled code reads, checked against the graph."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from loger.rules import MAX_HOPS, Rule, RuleSet
 
 
 class Plan(NamedTuple):
-    """A rule set, compiled, with its prefixes numbered.
+    """A rule set with numbered prefixes, for ``pairs``.
 
-    Prefixes of rules before which interactions fade at different rates are different ones.
+    Two prefixes with the same relations differ if interactions fade at different rates before them.
     """
 
     first: NDArray[np.int64]  # [fades, relations]: prefix (r1), or -1
@@ -28,17 +28,18 @@ class Plan(NamedTuple):
     ends: NDArray[np.bool_]  # [relations]: is it the last relation of a rule?
     rule_of: NDArray[np.int32]  # [relations, prefixes]: rule by last relation and prefix, or -1
     slot: NDArray[np.int64]  # [prefixes]: number among the prefixes that end at the same type
-    stride: int  # most slots of any type
-    end_starts: NDArray[np.int64]  # [relations + 1]: the rules that a relation ends, slices of
-    end_slots: NDArray[np.int64]  # the slots of their prefixes and
-    end_rules: NDArray[np.int64]  # their numbers
+    stride: int  # the most slots of any type
+    end_starts: NDArray[np.int64]  # [relations + 1]: slices of the next two arrays
+    end_slots: NDArray[np.int64]  # by last relation, the slots of the rules' prefixes, …
+    end_rules: NDArray[np.int64]  # … and the rules' numbers
     derived: NDArray[np.int64]  # the rules over derived relations
     n_rules: int
     direct: bool  # are there rules of length 1? Their empty prefix is number 0.
 
 
 class Trie(NamedTuple):
-    """A rule set as a tree of prefixes: which hops continue a prefix, which end a rule."""
+    """A rule set as a tree of prefixes, for ``reaching`` and ``choosing``: which hops continue a
+    prefix, and which end a rule."""
 
     root: NDArray[np.int64]  # [fades, relations]: node of prefix (r1), or -1
     child_starts: NDArray[np.int64]  # [nodes + 1]
@@ -53,8 +54,8 @@ class Trie(NamedTuple):
 class Tree(NamedTuple):
     """A rule set as a tree of prefixes, for walks hop by hop; node 0 is the empty prefix.
 
-    From each node branches lead on, each over one relation: a branch may end a rule, lead on,
-    or both. Unlike in ``Trie`` they come in the order of relations.
+    Each node has branches, one per relation; a branch may end a rule, lead to another node, or
+    both. Unlike in ``Trie``, branches are in the order of relations.
     """
 
     starts: NDArray[np.int64]  # [nodes + 1]: the branches of each node
@@ -64,7 +65,7 @@ class Tree(NamedTuple):
 
 
 class Compiled(NamedTuple):
-    """A rule set in each of the ways that loops read it."""
+    """A rule set in all forms that compiled loops read."""
 
     plan: Plan
     trie: Trie
@@ -74,7 +75,7 @@ class Compiled(NamedTuple):
 
 
 def compiled(graph: Graph, rules: RuleSet) -> Compiled:
-    """The rules as compiled code reads them, made once; rules of another graph are an error."""
+    """The rules as compiled code reads them, cached; rules of another graph are an error."""
     return _compiled(graph.relations, rules)
 
 
@@ -113,7 +114,7 @@ def _table(rules: RuleSet) -> NDArray[np.int64]:
 
 
 def _fades(relations: tuple[Relation, ...], rules: RuleSet) -> tuple[int, list[int]]:
-    """How many ways to fade there are, and each rule's, by the relation it goes on over."""
+    """How many fade classes there are, and the class of each rule, given by its second relation."""
     rates, classes = fade_classes(relations)
     return 1 + len(rates), [int(classes[r.relations[1]]) if len(r) > 1 else 0 for r in rules]
 

@@ -280,7 +280,7 @@ def _add_strengths(g, weights, last, w, scale, logarithm, first_item, amounts, w
             items[n], values[n] = v, amounts[v]
             amounts[v] = 0.0
             n += 1
-        if n > PACKED - 64 or word == len(touched) - 1:
+        if n > len(items) - 64 or word == len(touched) - 1:
             for k in range(n):
                 x = values[k]
                 values[k] = x * (powers[degrees[first + items[k]]] * unit) if arrives else x * unit

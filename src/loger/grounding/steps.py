@@ -1,8 +1,8 @@
-"""Single steps that all compiled loops over a graph take: look-ups, hops and what they weigh.
+"""The steps that all compiled loops over a graph take: look-ups, hops and what they weigh.
 
 The strength of a path is the product over its hops h –r→ t of the fact's own weight and a power of
-deg_r(h), which may be another for first hops, times a power of deg_r⁻¹(v) on the last hop, times
-what is left of the first edge by its age.
+deg_r(h), with an exponent of its own for first hops. The last hop adds a power of deg_r⁻¹(v), and
+the first edge a factor that falls with its age.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from loger.engine.kernels import kernel
 
 
 class Weights(NamedTuple):
-    """Factors by degree; all empty when only counts are asked for."""
+    """Factors by degree; all empty if only counts are needed."""
 
-    powers: NDArray[np.float64]  # [exponents, degrees]; an exponent is known by its row
-    first: NDArray[np.int64]  # [relations]: of the degree that a first hop leaves
-    leave: NDArray[np.int64]  # [relations]: of the degree that a later hop leaves
-    into: NDArray[np.int64]  # [relations]: of the degree of v under the last hop's inverse
-    edges: NDArray[np.float64]  # [fades, users' edges]: a factor of each as first hop; or nothing
-    fades: NDArray[np.int64]  # [relations]: which of these holds where a rule goes on over it
+    powers: NDArray[np.float64]  # [exponents, degrees]: the next three arrays name a row each
+    first: NDArray[np.int64]  # [relations]: for the degree that a first hop leaves
+    leave: NDArray[np.int64]  # [relations]: for the degree that a later hop leaves
+    into: NDArray[np.int64]  # [relations]: for the degree of v under the last hop's inverse
+    edges: NDArray[np.float64]  # [fades, users' edges]: factors of first hops; empty if all are 1
+    fades: NDArray[np.int64]  # [relations]: the row of ``edges`` for rules with this second hop
 
 
 @intrinsic
 def fetch(typing_context, array, index):  # type: ignore[no-untyped-def]
-    """Have the processor bring a place of an array into its cache, ahead of time; changes nothing,
-    and asks nothing of the place, which need not exist."""
+    """Prefetch a place of an array into the processor's cache. This changes nothing, and the place
+    need not exist."""
 
     def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
         byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
@@ -61,16 +61,17 @@ def _degree_of(g, entity, relation):  # type: ignore[no-untyped-def]
 
 @kernel(inline="always")
 def fact(weighted, weights, edge):  # type: ignore[no-untyped-def]
-    """What a fact itself counts, of a relation whose facts may count other than 1.
+    """The weight of a fact; 1 unless its relation is ``weighted``.
 
-    Not from the whole graph: to pass that on at every edge counts references to all of its arrays.
+    It takes the array, not the graph: passing the graph on at every edge would count references to
+    all of its arrays.
     """
     return np.float64(weights[edge]) if weighted else 1.0
 
 
 @kernel(inline="always")
 def first_hop(g, weights, fade, relation, edge, degree):  # type: ignore[no-untyped-def]
-    """What a user's edge is worth, one of so many, to a rule for which edges fade so."""
+    """The worth of a user's edge, one of ``degree``, for rules of a fade class."""
     w = weights.powers[weights.first[relation], degree]
     if g.weighted[relation]:
         w *= g.home.weights[edge]
@@ -79,13 +80,13 @@ def first_hop(g, weights, fade, relation, edge, degree):  # type: ignore[no-unty
 
 @kernel(inline="always")
 def leave(g, weights, entity, relation):  # type: ignore[no-untyped-def]
-    """What it is worth to leave an entity over a relation, not as a first hop."""
+    """The worth of leaving an entity over a relation, except as a first hop."""
     return weights.powers[weights.leave[relation], _degree_of(g, entity, relation)]
 
 
 @kernel(inline="always")
 def arriving(g, weights, item, last):  # type: ignore[no-untyped-def]
-    """What it is worth to come to an item over the last relation of a rule."""
+    """The worth of arriving at an item over the last relation of a rule."""
     return weights.powers[weights.into[last], _degree_of(g, item, inverse(last, g.n_relations))]
 
 
@@ -103,9 +104,10 @@ def first_at_least(values, lo, hi, x):  # type: ignore[no-untyped-def]
 
 @kernel
 def next_common(tails, i, i_end, j, j_end):  # type: ignore[no-untyped-def]
-    """From (i, j) on, where two ascending slices first hold the same entity; i = i_end if nowhere.
+    """The first place from (i, j) on where two ascending slices hold the same entity, or (i_end,
+    j_end).
 
-    Steps through the shorter slice and searches in the longer.
+    It steps through the shorter slice and searches in the longer one.
     """
     while i < i_end and j < j_end:
         if tails[i] < tails[j]:
@@ -181,9 +183,9 @@ def is_set(bits, entity):  # type: ignore[no-untyped-def]
 
 
 # ── the logarithm ─────────────────────────────────────────────────────────────────────
-# numba calls the C library for each number. This one is arithmetic alone, so that a loop over
-# numbers in a row takes four at a time, in less than half the time; the loop must be compiled with
-# error_model="numpy", for a division that may raise is taken one by one.
+# numba calls the C library for each number. This version is pure arithmetic, so the compiler takes
+# four numbers at a time, in less than half the time. The loop must be compiled with
+# error_model="numpy": a division that may raise an error is not vectorized.
 
 # fdlibm's constants (e_log.c): log 2 in two parts, and the polynomial of log((1 + s) / (1 - s)).
 LN2_HIGH, LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
@@ -216,7 +218,7 @@ def _number(typing_context, bits):  # type: ignore[no-untyped-def]
 
 @kernel(inline="always")
 def log_from_1(y):  # type: ignore[no-untyped-def]
-    """log y of a finite number that is 1 or more, to the last bit or so, as fdlibm has it."""
+    """log y of a finite y ≥ 1, accurate to about the last bit, by fdlibm's method."""
     bits = _bits(y)
     k = (bits - SQRT_HALF) >> np.uint64(52)
     f = _number(bits - (k << np.uint64(52))) - 1.0

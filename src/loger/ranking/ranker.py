@@ -1,4 +1,4 @@
-"""S(u, v): graph, logic and encoder fused into one score (METHOD 6). The one place where S is made.
+"""S(u, v): graph, logic and encoder fused into one score (METHOD 6). Only this module computes S.
 
     S = w_enc·e + logit p     (``logit``, the default: everything adds up)
     S = q + α·p               (``sum``, the paper's)
@@ -7,7 +7,7 @@
 where s is the encoder's score, q = σ(a·s + b) its calibration, and p the logic's probability. Where
 the order of interactions helps, e = (1 − m)·s + m·z with the score z of the sequence encoder, else
 e = s.
-Recommendations, explanations, what-if, evaluation and EM all ask a ``Ranker``.
+Recommendations, explanations, what-if questions, evaluation and EM all use a ``Ranker``.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ TopItems = tuple[NDArray[np.int32], Floats]
 BLOCK = 128
 """Users that one worker scores at a time."""
 COUNTED = 5000
-"""Users whose paths by rule are kept."""
+"""Users whose path counts are cached."""
 GUEST = "you"
-"""What someone is called who isn't among the users, unless a user is called that."""
+"""The name of someone who isn't among the users, unless a user has that name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +62,18 @@ class Fusion:
 
     @property
     def uses_encoder(self) -> bool:
-        """Whether S depends on the encoder at all."""
+        """Whether the encoder's score is a part of S."""
         return self.kind != "logic"
+
+    @property
+    def weighs_encoder(self) -> bool:
+        """Whether the encoder's score can change S: a fit may give it the weight 0."""
+        return self.kind == "sum" or (self.kind == "logit" and self.encoder_weight != 0)
 
     def parts(
         self, logit: NDArray[np.floating], s: NDArray[np.floating]
     ) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
-        """What the encoder and what the logic add to S, in the precision of what is given."""
+        """What the encoder and the logic add to S, in the precision of the arguments."""
         if self.kind == "logic":
             return np.zeros_like(logit), logit
         if self.kind == "sum":
@@ -126,12 +131,21 @@ class Parts:
 class Scores:
     """The scores of all items for a block of users, each computed once."""
 
-    graph: Graph
+    ranker: Ranker
     users: NDArray[np.int64]
     total: Floats
     """S; [users, items]."""
-    encoder: Floats
-    """The encoders' own scores e; [users, items]."""
+
+    @property
+    def graph(self) -> Graph:
+        """The graph that knows what users have."""
+        return self.ranker.graph
+
+    @cached_property
+    def encoder(self) -> Floats:
+        """The encoders' own scores e; [users, items]. They are computed when they are first needed,
+        because for a large catalogue they cost a fifth of a list."""
+        return self.ranker.encoder_scores(self.users)
 
     def best(self, k: int) -> TopItems:
         """The k best items that a user does not have."""
@@ -196,14 +210,15 @@ class Ranker:
     logic: Logic
     fusion: Fusion
     walk: Walk | None = None
-    """What an item counts in the encoder's history of a user, by its age and strength; None: 1."""
+    """How much an item of a user's history counts for the encoder, by its age and strength; None:
+    1."""
     sample: tuple[int, int] | None = None
     """Neighbours sampled per entity and relation, and the seed; None: the whole graph."""
     held_out: Pairs = field(default_factory=Pairs)
-    """What was held out to test on: neither the graph nor any score knows of it, so that lists
-    may have it. None in a model that is for use, which has learned from everything."""
+    """What was held out to test on. Neither the graph nor any score knows of it, so lists may
+    contain it. Empty in a model for use, which has learned from everything."""
     sequence: SequenceEncoder | None = None
-    """What has learned the order of interactions, where that helps."""
+    """The encoder of the order of interactions, where that helps."""
 
     @classmethod
     def of(
@@ -233,8 +248,8 @@ class Ranker:
     def encoder_parts(
         self, user: int, items: NDArray[np.integer]
     ) -> tuple[EncoderParts | None, EncoderParts | None]:
-        """What TransE and what the sequence encoder give e of some items, by the user's
-        interactions; None for what gives nothing, or can't be split."""
+        """The parts of e of some items that come from TransE and from the sequence encoder, by the
+        user's interactions; None for an encoder that isn't used or can't be split."""
         fusion, m = self.fusion, self.fusion.sequence
         about = self.graph, user, items
         s = attribute_user(self.encoder, *about, self.walk, fusion.own)
@@ -246,7 +261,7 @@ class Ranker:
         """S of all items for a block of users, -inf for what they have; [users, items]."""
         block = np.asarray(users, dtype=np.int64)
         total = self.logic.logits(self.logic_graph, block, observed=False)
-        if self.fusion.uses_encoder:
+        if self.fusion.weighs_encoder:
             total = self.fusion.total(total, self.encoder_scores(block))
         total[barred(self.graph, block)] = -np.inf
         return total
@@ -254,13 +269,15 @@ class Ranker:
     def scores(self, users: ArrayLike, *, observed: bool = True) -> Scores:
         """S and s of all items for a block of users, distinct and ascending.
 
-        Without ``observed`` the scores of what a user has already mean nothing. That is faster, and
-        all that recommending needs: such items must be scored as if they were new (METHOD L2).
+        Without ``observed``, the scores of items that the user has are meaningless. That is faster,
+        since such items must be scored as if they were new (METHOD L2), and enough to recommend.
         """
         block = np.asarray(users, dtype=np.int64)
-        s = self.encoder_scores(block)
         logit = self.logic.logits(self.logic_graph, block, observed=observed)
-        return Scores(self.graph, block, self.fusion.total(logit, s), s)
+        scores = Scores(self, block, logit)
+        if self.fusion.weighs_encoder:
+            self.fusion.total(logit, scores.encoder)  # in place
+        return scores
 
     def parts(self, users: NDArray[np.int64], items: NDArray[np.int64], s: Doubles) -> Parts:
         """What S of pairs is made of; ``s`` are the encoder's scores of the pairs."""
@@ -307,8 +324,10 @@ class Ranker:
         return barred(self.graph, users)
 
     def rule_counts(self, user: int) -> NDArray[np.int64]:
-        """n_l(u): how many paths of each rule lead from a user to what they have; [rules]. Those of
-        the last few thousand users are kept."""
+        """n_l(u): how many paths of each rule lead from a user to what they have; [rules].
+
+        The counts of a few thousand users are cached.
+        """
         if user not in self._counted:
             _, items = history(self.graph, np.array([user]))
             owner, rules = np.full(len(items), user), self.logic.rules
@@ -332,9 +351,12 @@ class Ranker:
         return {}
 
     def own_paths(self, user: int) -> NDArray[np.int64]:
-        """n_l(u) also of rules over derived relations: how often one thing that a user has leads to
-        another, where others than the user have both. (Grounding leaves such rules out of observed
-        pairs, which the derived facts are made of; so ``rule_counts`` has none.) [rules]"""
+        """n_l(u), also for rules over derived relations; [rules].
+
+        There it counts how often one thing that the user has leads to another, if other people
+        have both. ``rule_counts`` has 0 for these rules, because grounding skips them for observed
+        pairs, which the derived facts are made of.
+        """
         n, graph = self.rule_counts(user).copy(), self.logic_graph
         has = history(self.graph, np.array([user]))[1] + graph.n_users
         for place, rule in enumerate(self.logic.rules):
@@ -396,7 +418,7 @@ class Ranker:
     def guest(
         self, items: Sequence[int], strengths: Sequence[float] | None = None
     ) -> tuple[Ranker, int]:
-        """The ranker for someone who isn't among the users and has just these items.
+        """The ranker for someone who isn't among the users and has exactly these items.
 
         ``items`` are numbers, the latest last. Returns the ranker and the number of the guest.
         """
@@ -492,6 +514,6 @@ def _shares(shared: tuple[Ranker, int], users: NDArray[np.int64]) -> Doubles:
 
 
 def _without(graph: KnowledgeGraph, facts: Sequence[tuple[int, int, int]]) -> KnowledgeGraph:
-    """The graph less those of some facts that it has."""
+    """The graph without those of some facts that it has."""
     present = [fact for fact in facts if graph.has(*fact)]
     return graph.without(*zip(*present, strict=True)) if present else graph

@@ -43,7 +43,7 @@ Given = Any
 """What ``include`` and ``exclude`` may be: a filter as text, several in a list, items by name in a
 set, series, array or frame (column ``item``), a mask [items], or a function of an item's name."""
 CANDIDATES = 10
-"""With diversity, so many times k items by score are looked at."""
+"""With diversity, the list is chosen from this many times k items, the best by score."""
 log = logging.getLogger("loger")
 
 
@@ -53,9 +53,9 @@ class Chosen(NamedTuple):
     items: NDArray[np.int32]
     scores: Floats
     ranks: NDArray[np.int32]
-    """The place that the score alone gives, from 1, among what the filters let through."""
+    """The place by score alone, from 1, among the items that pass the filters."""
     costs: Floats
-    """How much higher the score is that would be at the place by score alone."""
+    """How much higher the score of the item is that score alone would put there."""
 
     def of(self, rows: NDArray[np.integer]) -> Chosen:
         """The lists of some of the users."""
@@ -63,7 +63,7 @@ class Chosen(NamedTuple):
 
 
 class Limit(NamedTuple):
-    """At most so many items that some relations lead to one entity from."""
+    """The most items of a list that some relations may link to the same entity."""
 
     name: str
     relations: tuple[int, ...]
@@ -99,7 +99,7 @@ class Selection:
         return out
 
     def _vary(self, graph: KnowledgeGraph, scores: Floats, k: int, out: list[Any]) -> None:
-        """Write one list anew."""
+        """Replace one list by a varied one."""
         items, values, ranks, costs = out
         size = CANDIDATES * k
         while True:
@@ -149,10 +149,10 @@ def select(
     masks: Mapping[str, Given] | None = None,
     catalogue: Catalogue = NOTHING,
 ) -> Selection:
-    """Filters and wishes for variety as a graph's numbers; what makes no sense is an error.
+    """Filters and wishes for variety, resolved for a graph; nonsensical ones are an error.
 
-    ``masks`` are sets of items that filters may name: ``mask=in-stock``. The ``catalogue`` has
-    values to filter by that are not in the graph.
+    ``masks`` are sets of items that filters may name, such as ``mask=in-stock``. The ``catalogue``
+    has values to filter by that are not in the graph.
     """
     base = graph.base if isinstance(graph, UserView) else graph
     named = _Masks(base, masks or {}, catalogue)
@@ -169,7 +169,7 @@ def select(
 
 
 class _Masks(Mapping[str, Mask]):
-    """Sets of items by name, each made a mask when a filter names it."""
+    """Sets of items by name; each becomes a mask when a filter names it."""
 
     def __init__(
         self, graph: KnowledgeGraph, given: Mapping[str, Given], catalogue: Catalogue
@@ -194,7 +194,7 @@ def _limit(graph: KnowledgeGraph, name: str, most: object) -> Limit:
 
 
 def limits_of(texts: Iterable[str]) -> dict[str, int]:
-    """Limits as commands and addresses write them.
+    """Limits as written in commands and URLs.
 
     >>> limits_of(["has_brand=2", "genre=1"])
     {'has_brand': 2, 'genre': 1}
@@ -216,8 +216,8 @@ def _fitting(
     *,
     all_of: bool = False,
 ) -> Mask | None:
-    """The items that fit what was given; None if nothing was. Of a list, one must fit or, with
-    ``all_of``, all must but for values of one column."""
+    """The items that fit a filter; None if there is none. An item fits a list if it fits one entry
+    or, with ``all_of``, one entry for each column."""
     if given is None or (isinstance(given, list | tuple) and not given):
         return None
     if isinstance(given, str):
@@ -241,14 +241,14 @@ def _fitting(
 
 
 def _column(graph: KnowledgeGraph, part: object, catalogue: Catalogue) -> str | None:
-    """The one column that a part of a list gives values of; sets of items are of one, the item."""
+    """The column that an entry of a list filters by; sets of items filter by "item"."""
     return column_of(graph, parse(part), catalogue) if isinstance(part, str) else "item"
 
 
 def _one_of(
     graph: KnowledgeGraph, part: object, masks: Mapping[str, Mask], catalogue: Catalogue
 ) -> Mask:
-    """One of several filters in a list."""
+    """The mask of one of several filters in a list."""
     if not isinstance(part, str):
         mask = _fitting(graph, part, masks, catalogue)
         if mask is None:
@@ -272,8 +272,8 @@ def _asked(graph: KnowledgeGraph, fits: Callable[[str], object]) -> Mask:
 
 
 def named_items(graph: KnowledgeGraph, names: object) -> tuple[Mask, int]:
-    """The items of a set, series, array or frame as a mask, and how many of its names are not
-    those of items: what is in stock need not be known yet. If none is known, it is an error."""
+    """The items of a set, series, array or frame as a mask, and how many of the names are unknown.
+    Items in stock may be too new for the model, but if no name is known, it is an error."""
     if is_frame(names):
         if "item" not in names.columns:  # type: ignore[attr-defined]
             columns = ", ".join(map(str, names.columns))  # type: ignore[attr-defined]
@@ -308,7 +308,8 @@ def _listed(names: Iterable[Any]) -> list[Any]:
 def item_facts(
     graph: KnowledgeGraph, items: Items, relations: Iterable[int]
 ) -> tuple[Items, Items]:
-    """What some relations say of items, as (place of the item, number of relation and entity)."""
+    """The facts of items under some relations, as (place of the item, one number for relation and
+    entity)."""
     rows, entities = graph.rows, items + graph.n_users
     first = rows.row_segments[entities]
     owners, segments = gather(first, rows.row_segments[entities + 1] - first)
