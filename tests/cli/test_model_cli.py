@@ -323,7 +323,7 @@ def test_only_where_the_rest_of_a_history_takes_away_is_it_said_to_count_against
         assert ("whole lead" in carried_text(record)) == (carried > 1)
 
 
-REASON = ["action", "total", "share", "text"]
+REASON = ["action", "total", "share", "text", "members"]
 
 
 def test_someone_new_is_recommended_to_by_what_they_have(bundle: Path, tmp_path: Path) -> None:

@@ -296,9 +296,9 @@ def _told(
 ) -> list[dict[str, Any]]:
     """The evidence of a reason that counts, the largest first, each with a path of it. The evidence
     is the true cause if it is of the planted rule and the planted path begins with the action."""
-    out = []
+    out, entities = [], {one.entity for one in reason.members or (reason,)}
     for evidence in reason.evidence:
-        caused = evidence.rule.names == rule and path[1] == reason.entity
+        caused = evidence.rule.names == rule and path[1] in entities
         if caused or evidence.contribution >= SMALL * abs(reason.total):
             shown = evidence.paths[0].path
             drawn = GraphPath(path, shown.relations) if caused else shown

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loger.explain.by_action import Attribution, Encoders, attribute
-from loger.explain.reasons import PathPart, Reason, Strongest, Together, leading, reasons
+from loger.explain.reasons import PathPart, Reason, Strongest, Together, grouped, leading, reasons
 from loger.explain.record import explanation_record
 from loger.explain.render import explanation_html, explanation_text
 from loger.graph import Graph, Path
@@ -221,8 +221,11 @@ class Explanation(ExplainedPair):
 
     @cached_property
     def shown(self) -> tuple[Reason, ...]:
-        """The reasons that are shown: up to five, enough to carry 80% of what all actions give."""
-        return tuple(self._reasons(self.attribution.shown, self.together.shown[self.place]))
+        """The reasons that are shown: up to five, enough to carry 80% of what all actions give.
+        Where five actions don't carry that, actions that share their evidence are one reason."""
+        groups, cells = self.together.shown[self.place]
+        every = self._reasons([edge for group in groups for edge in group], cells)
+        return tuple(grouped([next(every) for _ in group], self.graph) for group in groups)
 
     @property
     def carried(self) -> float:

@@ -44,6 +44,7 @@ REASON_COLUMNS: Columns = {
                 "total": pl.Float64,
                 "share": pl.Float64,
                 "text": pl.String,
+                "members": pl.List(pl.String),
             }
         )
     ),

@@ -44,7 +44,9 @@ function bar(from, to, low, high, className) {
   return h("div", { class: "track" }, h("i", { class: className, "left%": left, "width%": Math.max(0.6, right - left) }));
 }
 
+// What a reason is made of: the actions of a group, or the evidence of one action.
 function evidence(reason) {
+  if (reason.members.length) return actions(reason.members);
   const rows = reason.evidence.map((part) => ({ value: part.contribution, text: part.text, paths: part.paths }));
   if (reason.encoder) {
     rows.push({ value: reason.encoder, text: say("Similar overall (learned; no single fact behind it)"), paths: [] });
@@ -77,11 +79,15 @@ function opening(step, low, high, made) {
     below);
 }
 
-// Every action that is no reason, from the strongest on.
+const actions = (list) => h("ul", { class: "evidence" }, list.map((one) => h("li", {},
+  h("span", { class: "number" }, signed(one.total)), h("span", {}, one.text))));
+
+// Every action that is no reason and belongs to none, from the strongest on.
 async function others(record, every) {
   const { reasons: all } = await every();
-  return h("ul", { class: "evidence" }, all.slice(record.reasons.length).map((reason) => h("li", {},
-    h("span", { class: "number" }, signed(reason.total)), h("span", {}, reason.action))));
+  const named = (one) => `${one.relation} ${one.entity.type} ${one.entity.name}`;
+  const shown = new Set(record.reasons.flatMap((one) => [one, ...one.members]).map(named));
+  return actions(all.filter((one) => !shown.has(named(one))).map((one) => ({ ...one, text: one.action })));
 }
 
 function waterfall(record, every) {
