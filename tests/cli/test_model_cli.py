@@ -506,7 +506,7 @@ def test_a_language_can_be_a_file_of_ones_own_words(bundle: Path, tmp_path: Path
     words.write_text('[en.verbs]\npurchase = "picked"\n[de.verbs]\npurchase = "ausgesucht"\n')
     for language, verb in ((words, "you picked"), (f"de={words}", "ausgesucht hast")):
         assert verb in run("rules", bundle, "--language", language).stdout
-    refuses(("rules", bundle, "--language", "dee"), "did you mean 'de'")
+    refuses(("rules", bundle, "--language", "dee"), "unknown language 'dee'")
 
 
 def test_no_command_prints_a_line_of_more_than_120_columns(
