@@ -40,7 +40,7 @@ def build(
 ) -> tuple[float, int]:
     """Seconds and peak bytes of one build; killed when so many parts are there, if asked."""
     command = [sys.executable, "-m", "loger", "data", "build", "amazon", "--reviews", str(reviews)]
-    command += ["--meta", str(meta), "--out", str(out), "--workers", str(workers), "--json"]
+    command += ["--meta", str(meta), "--out", str(out), "--set", f"workers={workers}", "--json"]
     command += ["--set", f"user_core={core}", "--set", f"item_core={core}"]
     start, peak = time.perf_counter(), 0
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)

@@ -24,7 +24,7 @@ from loger.data import load, split
 from loger.encoder import TransE
 from loger.engine import LocalEngine, silent
 from loger.learning.em import EM
-from loger.learning.estep import propose_hidden
+from loger.learning.estep import HIDDEN, propose_hidden
 from loger.learning.fit import Fit
 from tables import COMMIT
 from where import DATA
@@ -43,7 +43,7 @@ def over_hidden(em: EM, users: int = 4000) -> list[list[Any]]:
     """For p and q: what they say of H in the mean, the share of hits, the error, and by chance."""
     fitted = em.m_step(None)[0]
     ranker, some = em.ranker(fitted), em.dev_users[:users]
-    owners, items, s = propose_hidden(ranker, em.config.hidden, em.engine, some)
+    owners, items, s = propose_hidden(ranker, HIDDEN, em.engine, some)
     hits = np.asarray(em.held_out[owners, items]).astype(bool)
     found = fitted.logic.ground(em.logic_graph, owners, items, em.engine)
     logit = fitted.logic.pair_logits(em.logic_graph, found)

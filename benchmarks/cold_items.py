@@ -28,13 +28,13 @@ import polars as pl
 import scipy.sparse as sp
 
 from loger.data import load, split
-from loger.data.assemble import assemble
+from loger.data.assemble import assemble, facts_of
 from loger.data.dataset import Dataset
 from loger.encoder import TransEConfig
 from loger.graph import history
 from loger.model import LOGER, LOGERConfig
 from loger.tables.columns import worded
-from loger.tables.nearest import by_words, item_facts, similar_name
+from loger.tables.nearest import by_words, similar_name
 from tables import COMMIT
 from where import DATA
 
@@ -131,7 +131,8 @@ def without_items(
     told = facts.filter((here | there) & (pl.col("source") == -1)).drop("source")
     kept = facts.filter(~(here | there))
     if texts:  # of new items the update finds them
-        near = item_facts(by_words(kept.filter(relation=SAID)), similar_name(SAID))
+        near = by_words(kept.filter(relation=SAID))
+        near = facts_of(near, similar_name(SAID), "item", "item")
         near = near.with_columns(source=pl.lit(-1, pl.Int64)).select(kept.columns)
         kept = pl.concat([kept, near])
     warm_rows = indexed.drop("row")

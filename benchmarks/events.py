@@ -63,7 +63,7 @@ class Server:
     def __init__(self, bundle: Path, merge_interval: float) -> None:
         command = [sys.executable, "-m", "loger", "serve", str(bundle), "--port", "0"]
         self.process = subprocess.Popen(
-            [*command, "--merge-interval", str(merge_interval)],
+            [*command, "--set", f"merge_interval={merge_interval}"],
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,

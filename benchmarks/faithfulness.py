@@ -112,7 +112,7 @@ def told(
 
 
 TUNED: dict[tuple[str, str], dict[str, Any]] = {
-    ("ml1m", "pgpr"): {"epochs": 3, "own": 0.0, "entropy": 2.0, "beam": (25, 20, 4)}
+    ("ml1m", "pgpr"): {"epochs": 3, "entropy": 2.0, "beam": (25, 20, 4)}
 }
 """What validation chose for a method on a set (docs/research/results.md)."""
 

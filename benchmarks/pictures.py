@@ -115,6 +115,9 @@ def main() -> None:
         opened(driver, page, *DESK, dark=False)
         photograph(driver, DOCS / "pictures" / "app-light.png")
         (DOCS / "path.svg").write_text(path_picture(driver) + "\n", encoding="utf-8")
+        opened(driver, f"{page}&view=items", *DESK, dark=False)
+        time.sleep(1)  # until the lists are there
+        photograph(driver, DOCS / "pictures" / "app-item.png")
         opened(driver, page, *PHONE, dark=True)
         driver.execute_script("document.querySelector('.reasons').scrollIntoView()")
         photograph(driver, DOCS / "pictures" / "app-dark-phone.png")

@@ -49,7 +49,6 @@ def worker(data: Path, users: int, rules: Path, out: Path) -> None:
     from loger.engine import LocalEngine
     from loger.grounding import Walk
     from loger.learning.pools import gather
-    from loger.logic.config import PoolConfig
     from loger.logic.mining import mine
     from loger.logic.mln import blank_logic
     from loger.ranking.ranker import Fusion, Ranker
@@ -66,10 +65,10 @@ def worker(data: Path, users: int, rules: Path, out: Path) -> None:
     ranker = Ranker.of(graph, encoder, logic, Fusion())
     asked = np.unique(np.linspace(0, graph.n_users - 1, users).astype(np.int64))
     held_out = csr_array((graph.n_users, graph.n_items), dtype=np.float32)
-    settings, engine = PoolConfig(walk, 20, 100), LocalEngine(1)
-    gather(ranker, asked[:64], held_out, settings, engine)  # compiled
+    engine = LocalEngine(1)
+    gather(ranker, asked[:64], held_out, engine)  # compiled
     begun = time.process_time()
-    pool = gather(ranker, asked, held_out, settings, engine)
+    pool = gather(ranker, asked, held_out, engine)
     spent, found = time.process_time() - begun, pool.found
     np.savez(out, seconds=spent, rules=len(chosen), users=found.users, items=found.items,
              starts=pool.starts, indptr=found.indptr, of=found.rules, counts=found.counts,

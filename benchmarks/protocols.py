@@ -1,12 +1,12 @@
-"""Faithfulness by the tests of other papers: one command for a model of your own.
+"""Faithfulness by the tests of other papers, of any model, in one command.
 
-    loger fit ../shared/data/amazon-beauty -o beauty.bundle --hold-out
+    python benchmarks/protocols.py                     # the demo shop, fitted first
     python benchmarks/protocols.py amazon-beauty beauty.bundle --users 200 --rebuilt 30
     python benchmarks/protocols.py --write amazon-beauty ml1m      # to docs/tables
 
-It applies the measures of LXR, SPINRec and CFExpRec (``loger.evaluation.faithfulness.protocols``)
-to the first item of some users, with our contributions and with other explainers of the same model.
-Then it measures how well contributions predict both meanings of removal. Results go to
+It applies the measures of LXR, SPINRec and CFExpRec (``other_measures``) to the first item of some
+users, with our contributions and with other explainers of the same model. Then it measures how well
+contributions predict both meanings of removal, and how much the shown reasons carry. Results go to
 RESULTS/NAME.json. Times are the median processor time on one thread; compare them only with each
 other.
 """
@@ -20,13 +20,16 @@ from typing import Any
 
 import numpy as np
 
+from explainers import explainers
+from loger.data import split
+from loger.data.demo import shop
 from loger.engine import LocalEngine
 from loger.evaluation.faithfulness.actions import LogerActions
-from loger.evaluation.faithfulness.explainers import explainers
-from loger.evaluation.faithfulness.protocols import by_protocols, compared
-from loger.evaluation.faithfulness.rebuilt import foretold
+from loger.explain.lists import ListRequest, recommend_block
 from loger.graph import history
 from loger.model import LOGER
+from loger.ranking.ranker import Ranker, blocks
+from other_measures import by_protocols, compared, predicted
 from tables import COMMIT, aligned, store
 
 SHOWN = {
@@ -38,7 +41,7 @@ COUNTERFACTUAL = {
     "pn_s": "PN-S, item ↑", "pn_s_list": "PN-S, list ↑", "pn_r": "PN-R ↑", "pos_p": "POS-P ↓",
     "neg_p": "NEG-P ↑", "gini": "Gini", "size": "size",
 }  # fmt: skip
-FORETOLD = {
+PREDICTED = {
     "r2": "R²", "r2_permuted": "R², contributions shuffled", "rank": "rank correlation",
     "first": "same strongest action",
 }  # fmt: skip
@@ -46,8 +49,8 @@ FORETOLD = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("name", nargs="?", help="of the data, for the tables")
-    parser.add_argument("bundle", nargs="?")
+    parser.add_argument("name", nargs="?", default="demo", help="of the data, for the tables")
+    parser.add_argument("bundle", nargs="?", help="a fitted model; without one, the demo shop's")
     parser.add_argument("--users", type=int, default=200)
     parser.add_argument("--rebuilt", type=int, default=30, help="users of the second part")
     parser.add_argument("--results", type=Path, default=Path("results/protocols"))
@@ -56,39 +59,72 @@ def main() -> None:
     if options.write:
         written(options.results, options.write)
         return
-    if not options.bundle:
+    if not options.bundle and options.name != "demo":
         parser.error("name the data and the bundle: protocols.py amazon-beauty beauty.bundle")
-    found = measure(options.bundle, options.users, options.rebuilt)
+    model = LOGER.load(options.bundle) if options.bundle else LOGER().fit(split(shop().dataset))
+    found = measure(model.ranker_, options.users, options.rebuilt)
     options.results.mkdir(parents=True, exist_ok=True)
     text = json.dumps({"commit": COMMIT, **found}, indent=1)
     (options.results / f"{options.name}.json").write_text(text, encoding="utf-8")
-    told = [[name, *(f"{lines[x]['mean']:.3f}" for x in (*SHOWN, *COUNTERFACTUAL, "ms"))]
-            for name, lines in found["explainers"].items()]  # fmt: skip
-    print(aligned(["", *SHOWN, *COUNTERFACTUAL, "ms"], told))
-    for meaning, lines in found["removed"].items():
-        print(
-            meaning, {line: f"{m:.3f} [{lo:.3f}, {hi:.3f}]" for line, (m, lo, hi) in lines.items()}
-        )
+    show(found)
 
 
-def measure(bundle: str, n_users: int, n_rebuilt: int) -> dict[str, Any]:
+def measure(ranker: Ranker, n_users: int, n_rebuilt: int) -> dict[str, Any]:
     """Everything about one model."""
-    ranker = LOGER.load(bundle).ranker_
     having = np.unique(history(ranker.graph, np.arange(ranker.graph.n_users))[0])
-    drawn = np.random.default_rng(0).permutation(having)[:n_users].tolist()
+    drawn = np.random.default_rng(0).permutation(having)[:n_users]
     view, engine = LogerActions(ranker), LocalEngine(1, progress=_counted)
     every = explainers(ranker)
-    by_protocols(view, every, drawn[:1], engine)  # what is compiled and cached first is not timed
-    values = by_protocols(view, every, drawn, engine)
+    by_protocols(view, every, drawn[:1].tolist(), engine)  # compile and cache before timing
+    values = by_protocols(view, every, drawn.tolist(), engine)
     lines = {name: {x: line._asdict() for x, line in own.items()}
              for name, own in compared(values).items()}  # fmt: skip
     for name, own in values.items():
         lines[name]["ms"]["mean"] = float(np.median(own["ms"]))
-    some = drawn[:n_rebuilt]
-    removed = foretold(ranker, some, engine)
-    lengths = [len(view.history(u)) for u in drawn]
+    some = drawn[:n_rebuilt].tolist()
+    removed = predicted(ranker, some, engine)
+    lengths = [len(view.history(u)) for u in drawn.tolist()]
     about = {"users": len(values["ours"]["del"]), "rebuilt": len(some)}
-    return {**about, "actions": float(np.median(lengths)), "explainers": lines, "removed": removed}
+    return {
+        **about,
+        "actions": float(np.median(lengths)),
+        "explainers": lines,
+        "removed": removed,
+        "carried": carried(ranker, drawn),
+    }
+
+
+def carried(ranker: Ranker, users: np.ndarray) -> dict[str, float]:
+    """What share of all actions' contributions five actions and the shown reasons carry, for the
+    median of the users' ten best items; and what of the history is in the largest group."""
+    shown, alone, largest = [], [], []
+    for block in blocks(users, 32):
+        for e in recommend_block(ranker, block, ListRequest(10, explain=True)).explanations:
+            given = e.attribution.actions
+            if given.sum() > 0:
+                shown.append(e.carried_of_actions)
+                alone.append(np.sort(given)[-5:].clip(0).sum() / given.sum())
+                sizes = [len(reason.members) for reason in e.shown]
+                largest.append(max(sizes, default=0) / len(given))
+    medians = {"five actions": alone, "shown reasons": shown, "largest group": largest}
+    return {name: float(np.median(own)) for name, own in medians.items()}
+
+
+def show(found: dict[str, Any]) -> None:
+    """Print the means, the differences from ours with their intervals, and the rest."""
+    lines = (*SHOWN, *COUNTERFACTUAL, "ms")
+    told = [[name, *(f"{own[x]['mean']:.3f}" for x in lines)]
+            for name, own in found["explainers"].items()]  # fmt: skip
+    print(aligned(["", *lines], told))
+    print("\nless ours, with 95% intervals over users")
+    differ = [[name, *("{difference:+.4f} [{low:+.4f}, {high:+.4f}]".format(**own[x])
+                       for x in SHOWN)]
+              for name, own in found["explainers"].items() if name != "ours"]  # fmt: skip
+    print(aligned(["", *SHOWN], differ), end="\n\n")
+    for meaning, own in found["removed"].items():
+        print(meaning, {x: f"{m:.3f} [{low:.3f}, {high:.3f}]" for x, (m, low, high) in own.items()})
+    shares = ", ".join(f"{name} {share:.0%}" for name, share in found["carried"].items())
+    print(f"share of what all actions contribute, median item: {shares} of the history")
 
 
 def written(results: Path, names: list[str]) -> None:
@@ -109,11 +145,11 @@ def written(results: Path, names: list[str]) -> None:
             formats = ["", *[".2f"] * len(lines), *([".1f"] if timed else [])]
             store(f"{part}-{name}", columns, formats, body, **about)
         for meaning, own in found["removed"].items():
-            cells = [{"mean": own[x][0], "interval": own[x][1:]} for x in FORETOLD]
+            cells = [{"mean": own[x][0], "interval": own[x][1:]} for x in PREDICTED]
             rows.append([f"{name}, {meaning}", *cells])
     users = f"{found['rebuilt']} users each"
-    columns = ["", *FORETOLD.values()]
-    formats = ["", *[".2f"] * len(FORETOLD)]
+    columns = ["", *PREDICTED.values()]
+    formats = ["", *[".2f"] * len(PREDICTED)]
     store("rebuilt", columns, formats, rows, command=command, seeds=[0], commit=COMMIT, note=users)
 
 

@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from loger.encoder import Encoder, TransE
 from loger.engine import Engine, LocalEngine
-from loger.engine.topk import RunningBest, top_k
+from loger.engine.topk import top_k
 from loger.graph import KnowledgeGraph, history
 
 CELLS_PER_BLOCK = 4 << 20
@@ -70,7 +70,7 @@ def _best_of_product(
 ) -> Lists:
     """The k best columns of users · itemsᵀ, tile by tile: all scores are never held at once."""
     (graph, y, k), (own, users) = shared, block
-    best, known = RunningBest(len(users), k), history(graph, own)
+    best, known = list[Lists](), history(graph, own)
     rows, columns = (part[np.argsort(known[1], kind="stable")] for part in known)
     n_items = y.shape[1]
     room = np.empty(len(users) * min(ITEMS_PER_TILE, n_items), dtype=np.float32)
@@ -79,6 +79,10 @@ def _best_of_product(
         scores = room[: len(users) * part.shape[1]].reshape(len(users), -1)
         np.matmul(users, part, out=scores)
         here = slice(*np.searchsorted(columns, [lo, lo + ITEMS_PER_TILE]))
-        scores[rows[here], columns[here] - lo] = -np.inf
-        best.offer(scores, lo)
-    return best.lists()
+        items, values = top_k(scores, k, (rows[here], columns[here] - lo))
+        best.append((np.where(items < 0, -1, items + lo).astype(np.int32), values))
+    # Ties go to the lower number: tiles come in order, and so do equal items of a tile.
+    items, values = (np.hstack(part) for part in zip(*best, strict=True))
+    places, values = top_k(values, k)
+    found = np.take_along_axis(items, np.maximum(places, 0), axis=1)
+    return np.where(places < 0, -1, found).astype(np.int32), values

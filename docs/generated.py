@@ -117,12 +117,9 @@ def http_reference() -> str:
     """Every path of the HTTP API and every object that it takes or gives."""
     from fastapi.openapi.utils import get_openapi
 
-    from loger.web import app, event_routes, routes
+    from loger.web.routes import router
 
-    routers = (routes.router, app.running, event_routes.router)
-    document = get_openapi(
-        title="loger", version="1", routes=[route for r in routers for route in r.routes]
-    )
+    document = get_openapi(title="loger", version="1", routes=router.routes)
     parts = [
         _operation(method, path, operation)
         for path, methods in document["paths"].items()

@@ -1,4 +1,4 @@
-"""Batch export: the lists of all users to Parquet, and users who came after the fit.
+"""Batch export: write everyone's recommendations to Parquet, and add a new user after the fit.
 
 python examples/batch_export.py
 """
@@ -15,7 +15,7 @@ from loger.model import LOGER
 
 
 def main() -> None:
-    """Fit once, write everybody's list, then fold in a newcomer without training."""
+    """Fit a model, export all recommendations, then add a new user without training."""
     model = LOGER().fit(shop(users=200, items=150).dataset)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "lists.parquet"

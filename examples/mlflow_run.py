@@ -1,7 +1,7 @@
-"""Log a fit to MLflow: its settings, how it went, how good the model is, and the bundle.
+"""Log a fit to MLflow: settings, times, results and the bundle.
 
-Copy ``MLflowRun`` into your project and pass it as ``progress``. Needs the extra ``mlflow``.
-Without a tracking server MLflow writes to a folder or a file (``tracking_uri="sqlite:///runs.db"``).
+Copy ``MLflowRun`` into your project and pass it as ``progress``. It needs the extra ``mlflow``.
+Without a tracking server, MLflow writes to a folder or a file (``tracking_uri="sqlite:///runs.db"``).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from loger.metrics.report import Report
 
 
 class MLflowRun:
-    """A run of MLflow to pass to a fit as ``progress``: the seconds of each stage become metrics,
-    and ``log`` adds settings, rules, measures and the bundle."""
+    """An MLflow run to pass to ``fit`` as ``progress``: it logs the seconds of each stage, and
+    ``log`` adds settings, rules, results and the bundle."""
 
     def __init__(
         self, *, experiment: str = "loger", name: str | None = None, tracking_uri: str | None = None

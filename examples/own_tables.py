@@ -1,4 +1,4 @@
-"""Bring your own tables: two CSV files in, recommendations with reasons out.
+"""Your own tables: from two CSV files to recommendations with reasons.
 
 python examples/own_tables.py
 """

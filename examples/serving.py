@@ -1,4 +1,4 @@
-"""Serving: a model behind HTTP, asked for a known user and for one nobody has seen.
+"""Serving: ask a model over HTTP about a known user and about someone new.
 
 python examples/serving.py
 """

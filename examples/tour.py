@@ -1,4 +1,4 @@
-"""A tour: fit on the demo shop, look at rules and reasons, ask what if, save and load.
+"""A tour: fit a model to the demo shop, look at rules and reasons, ask what if, save and load.
 
 python examples/tour.py
 """
@@ -15,7 +15,7 @@ from loger.model import LOGER
 
 
 def main() -> None:
-    """Fit a model and ask it everything."""
+    """Fit a model and ask it all kinds of questions."""
     dataset = shop(users=200, items=150).dataset
     model = LOGER().fit(dataset)
     print(model.measured_)

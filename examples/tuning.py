@@ -1,4 +1,4 @@
-"""Tuning: Optuna searches settings; what it maximises is NDCG on users that the fit holds out.
+"""Tuning: search settings with Optuna, by the NDCG of users that the fit holds out.
 
 python examples/tuning.py
 """
@@ -13,7 +13,7 @@ from loger.model import LOGER
 
 
 def main(trials: int = 3) -> None:
-    """Search a few settings; the test part is not looked at."""
+    """Search a few settings without using the test part."""
     parts = split(shop(users=120, items=100).dataset)
     base = LOGER().set_params(encoder__dimension=16, encoder__epochs=3)
 

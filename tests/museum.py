@@ -13,6 +13,7 @@ import csv
 import random
 import re
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -146,9 +147,14 @@ class Tables:
             if other != member and self.household[other] == mine
         )
 
-    def check(self, member: str, item: str, action: str, text: str) -> None:
-        """Check that the item is new to the member, and all that an action and its text say."""
+    def check(
+        self, member: str, item: str, action: str, text: str, group: Sequence[str] = ()
+    ) -> None:
+        """Check that the item is new to the member, and all that an action and its text say.
+        ``group`` are the venues of a reason that stands for several actions."""
         self._claim("new", item not in self.visited[member], member, item)
+        if group:
+            return self._check_group(member, item, text, group)
         found = re.fullmatch(r"you visited (.+? no\. \d+)( last)?(?:, (\d+) times)?", action)
         if not found:
             household = re.fullmatch(r"you (?:are|have) household (\w+)", action)
@@ -164,6 +170,31 @@ class Tables:
                 self._claim("times", self.times[member, one] == int(found[3]), member, action)
         for clause in re.split(r"; (?![^(]*\))", text):
             self._clause(member, one, item, clause)
+
+    def _check_group(self, member: str, item: str, text: str, group: Sequence[str]) -> None:
+        """Check that the action names the group's venues, and each clause for all of them."""
+        names = [self.venues[one]["name"] for one in group]
+        listed = f"{', '.join(names[:2])} and {len(names) - 2} more"
+        listed = listed if len(names) > 3 else " and ".join([", ".join(names[:-1]), names[-1]])
+        action, _, told = text.partition(": ")
+        self._claim("group", action == f"You visited {listed}" and bool(told), member, item, text)
+        self._claim("has", set(group) <= set(self.visited[member]), member, item, text)
+        self._claim("distinct", len(set(group)) == len(group) > 1, member, item, text)
+        least = r"in each case, at least (\d+) people visited"
+        for clause in re.split(r"; (?![^(]*\))", told):
+            if found := re.fullmatch(rf"{least} both", clause):
+                n = min(self.both(one, item) for one in group)
+                self._count("group both", found[1], n, member, item, text)
+            elif found := re.fullmatch(rf"{least} this with it or up to (\d+) items later", clause):
+                n = min(self.after(one, item, int(found[2])) for one in group)
+                self._count("group after", found[1], n, member, item, text)
+            elif found := re.fullmatch(r"same (\w+(?: range)?) \((.+)\)", clause):
+                for one in group:
+                    self._same(member, one, item, found[1], f"{found[2]}…")
+            else:
+                known = ("similar overall (learned)",
+                         "people who had them went on to things like this")  # fmt: skip
+                self._claim("learned", clause in known, member, item, text)
 
     def _clause(self, member: str, one: str, item: str, clause: str) -> None:
         """Check one clause of the evidence; "it" is the venue ``one``."""
@@ -204,6 +235,7 @@ class Tables:
             listed = {theme for theme in THEMES if theme in value}
             fits = listed <= shared and ("…" in value or len(listed) == len(shared))
         else:
+            value = value.removesuffix("…")
             fits = a[column] == b[column] == value and value not in UNKNOWN
         self._claim(f"same {column}", fits, member, item, f"{value} of {one}")
 

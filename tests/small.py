@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
@@ -72,18 +73,27 @@ def table(graph: KnowledgeGraph) -> Table:
     return Table(scores)
 
 
-def problem(encoder: Table | None = None, rules: RuleSet | None = None, **settings: Any) -> EM:
+def problem(
+    encoder: Table | None = None,
+    rules: RuleSet | None = None,
+    fit_users: int = 20,
+    dev_users: int = 10,
+    **settings: Any,
+) -> EM:
     graph = small_graph()
-    own = {"fit_users": 20, "dev_users": 10, "tau": 0.5, "teacher": 0.0, **settings}
+    own = {"tau": 0.5, "teacher": 0.0, **settings}
     own = {"many_labels": 0 if own["teacher"] == 0 else 300, **own}
-    return EM(
-        graph,
-        encoder or table(graph),
-        rules or some_rules(graph),
-        held_out_pairs(graph),
-        EMConfig(**own),
-        engine=LocalEngine(1),
-    )
+    with mock.patch.multiple(
+        "loger.learning.problem", FIT_USERS=fit_users, DEV_USERS=dev_users
+    ):  # which a problem reads when it is made
+        return EM(
+            graph,
+            encoder or table(graph),
+            rules or some_rules(graph),
+            held_out_pairs(graph),
+            EMConfig(**own),
+            engine=LocalEngine(1),
+        )
 
 
 def calibration_error(probabilities, labels, bins=15):

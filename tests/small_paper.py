@@ -15,7 +15,7 @@ def small_paper(epochs: int = 3) -> LOGERConfig:
         config,
         mining=replace(config.mining, min_support=10),
         encoder=replace(config.encoder, dimension=12, epochs=30),
-        reasoner=replace(config.reasoner, epochs=epochs, batch=128),
+        reasoner=replace(config.reasoner, epochs=epochs),
     )
 
 

@@ -372,6 +372,7 @@ def test_a_record_has_names_for_numbers():
                  "text": part.text, "paths": [path_record(p) for p in part.paths]}
                 for part in reason.evidence
             ],
+            "members": [],
         }  # fmt: skip
     assert any(told["evidence"] for told in record["reasons"])
     eats = e.said(VERBS).as_dict()
@@ -481,6 +482,7 @@ def test_lists_by_blocks_are_those_of_each_user(monkeypatch):
                 "total": r.total,
                 "share": r.share,
                 "text": r.text(),
+                "members": [],
             }
             for r in e.shown
         ]

@@ -220,7 +220,7 @@ FORGED = {
     "partly": ([placed("a", 0, 32), placed("b", 24, 64)], 64, "b does not begin where"),
     "hole": ([placed("a", 0, 32), placed("b", 40, 64)], 64, "b does not begin where"),
     "late": ([placed("a", 8, 64)], 64, "a does not begin where"),
-    "twice": ([placed("a", 0, 32), placed("a", 32, 64)], 64, "a name is there twice"),
+    "twice": ([placed("a", 0, 32), placed("a", 32, 64)], 64, "a name appears twice"),
     "rest": ([placed("a", 0, 32)], 64, "its arrays end 32 bytes before the file does"),
     "beyond": ([placed("a", 0, 72)], 64, "a does not begin where"),
 }

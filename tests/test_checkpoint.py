@@ -57,7 +57,7 @@ def test_a_state_that_does_not_fit_changes_nothing_and_is_told(
     with caplog.at_level(logging.WARNING):
         assert Checkpoint(tmp_path, "fit").resume(begun) == 0
     assert all(tensor.sum() == 0 for tensor in begun.values())
-    assert "starting afresh" in caplog.text
+    assert "starting from scratch" in caplog.text
 
 
 def test_a_flipped_bit_anywhere_in_a_checkpoint_starts_the_fit_afresh(tmp_path: Path) -> None:

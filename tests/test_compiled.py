@@ -115,7 +115,10 @@ def test_kernels_of_another_processor_are_not_used(tmp_path: Path) -> None:
     assert run(tmp_path, NUMBA_CPU_NAME="generic") == (2, 1)
 
 
-@pytest.mark.parametrize("how", ["open to all", "a link", "somebody else's"])
+WAYS_IN = ("open to all", "a link", "somebody else's", "in a folder open to all")
+
+
+@pytest.mark.parametrize("how", WAYS_IN)
 def test_what_others_can_write_to_is_not_used(
     tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,6 +128,8 @@ def test_what_others_can_write_to_is_not_used(
     assert kept.stat().st_mode & 0o777 == 0o700
     if how == "open to all":
         kept.chmod(0o777)
+    elif how == "in a folder open to all":
+        kept.parent.chmod(0o777)
     elif how == "a link":
         kept.rename(tmp_path / "elsewhere")
         kept.symlink_to(tmp_path / "elsewhere")
@@ -135,6 +140,16 @@ def test_what_others_can_write_to_is_not_used(
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     assert run(tmp_path) == (2, 0)
     assert not list(tmp_path.glob(f"{compiled.FOLDER}-*"))  # the temporary one is gone
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to somebody else")
+def test_kernels_that_somebody_else_wrote_are_compiled_again(tmp_path: Path) -> None:
+    package_in(tmp_path)
+    assert run(tmp_path) == (2, 0)
+    kept = next((tmp_path / "cache" / compiled.FOLDER).rglob("*.nbi"))
+    os.chown(kept, 12345, -1)
+    assert run(tmp_path) == (2, 0)
+    assert run(tmp_path) == (2, 1)
 
 
 def test_where_nobody_may_write_kernels_are_compiled_all_the_same(tmp_path: Path) -> None:

@@ -112,7 +112,8 @@ def test_goes_with_is_the_positive_part_of_a_ridge_regression(parts, graph):
 
 
 def test_goes_with_is_made_of_factors_where_validation_prefers_them(parts, monkeypatch):
-    config, tried = choose(parts, DerivedConfig(users=100))
+    monkeypatch.setattr("loger.learning.derived.USERS", 100)
+    config, tried = choose(parts, DerivedConfig())
     both = {
         by: max(value for name, text, value in tried if name == "goes_with" and ours(text))
         for by, ours in (
@@ -134,7 +135,7 @@ def test_goes_with_is_made_of_factors_where_validation_prefers_them(parts, monke
     for limit, least in (("FACTORED", len(parts.train) - 1), ("WHOLE", parts.dataset.n_items - 1)):
         with monkeypatch.context() as patch:
             patch.setattr(f"loger.learning.derived.{limit}", least)
-            _, fewer = choose(parts, DerivedConfig(users=100))
+            _, fewer = choose(parts, DerivedConfig())
             assert not any(str(text).startswith("by factors") for _, text, _ in fewer)
 
 
@@ -190,8 +191,9 @@ def test_a_name_that_the_data_use_is_not_taken_twice(parts):
     assert names == ["followed_by", "goes_with[learned]"]
 
 
-def test_settings_are_those_that_validation_prefers(parts):
-    config, tried = choose(parts, DerivedConfig(users=50))
+def test_settings_are_those_that_validation_prefers(parts, monkeypatch):
+    monkeypatch.setattr("loger.learning.derived.USERS", 50)
+    config, tried = choose(parts, DerivedConfig())
     for name in ("followed_by", "goes_with"):
         best = max(value for what, _, value in tried if what == name)
         chosen = getattr(config, name)

@@ -390,7 +390,10 @@ README_FIGURES = (
     "{generalise: ml-100k: LOGER, NDCG: .1f} against {controls-ml-100k: sequence rules: NDCG: .1f}",
     "{generalise: filmtrust: LOGER, NDCG: .1f} against "
     "{controls-filmtrust: collective EASE^R: NDCG: .1f}",
-    "against {generalise: sparse, useless facts: LOGER, NDCG: .1f} on invented data",
+    "{generalise: sparse, useless facts: NDCG: .1f} against "
+    "{generalise: sparse, useless facts: LOGER, NDCG: .1f} on invented data",
+    "p = {generalise: ml-100k: p, NDCG: .3f})",
+    "p = {generalise: filmtrust: p, NDCG: .2f})",
 )
 """What the README says in prose, with its figures looked up in the stored tables."""
 
@@ -399,6 +402,14 @@ README_FIGURES = (
 def test_a_figure_in_the_prose_of_the_readme_is_stored(said: str) -> None:
     text = plain((ROOT / "README.md").read_text(encoding="utf-8"))
     assert tables().cell(said, "") in text
+
+
+def test_the_encoder_shares_in_the_readme_are_stored() -> None:
+    text = plain((ROOT / "README.md").read_text(encoding="utf-8"))
+    rows = {name: cells for name, *cells in tables().stored("encoder-share")["rows"]}
+    for data, column in (("amazon-beauty", 2), ("amazon-toys", 3)):  # the share that a fit chooses
+        share = rows[data][column].partition(":")[0]
+        assert re.search(rf"{share} (of an item's lead over the average item )?on `{data}`", text)
 
 
 def test_cells_of_stored_tables_are_written_as_documented() -> None:

@@ -14,8 +14,9 @@ from loger.encoder.protocol import HiddenPairs
 from loger.encoder.transe_training import Training
 from loger.evaluation.faithfulness import LogerActions
 from loger.learning.em import EM, ablate_hidden
-from loger.learning.estep import propose_hidden
+from loger.learning.estep import HIDDEN, propose_hidden
 from loger.learning.fitted import Round, kept_rounds
+from loger.learning.mstep import final_m_step
 from loger.learning.tune import EncoderShare, encoder_share_curve, smallest_encoder_share
 from loger.logic.config import EMConfig
 from loger.logic.mining import mine
@@ -59,7 +60,7 @@ def test_the_m_step_never_lowers_its_objective(parts, encoder, rules, likelihood
 def test_gradient_ascent_climbs_too_but_less_than_the_optimum(parts, encoder, rules):
     settings = {"likelihood": "pseudo", "feature": "set", "l2": 0.0, "rounds": 0}
     best = problem(parts, encoder, rules, **settings).start().trace[0]
-    slow = problem(parts, encoder, rules, steps=20, rate=1e-5, **settings).start().trace[0]
+    slow = problem(parts, encoder, rules, steps=20, **settings).start().trace[0]
     assert slow.bound_before < slow.bound < best.bound
 
 
@@ -122,7 +123,7 @@ def test_over_hidden_pairs_p_and_q_are_right_at_the_true_base_rate(parts, able, 
     em = problem(parts, able, rules)
     fitted = em.start()
     ranker = em.ranker(fitted)
-    users, items, s = propose_hidden(ranker, em.config.hidden, em.engine, em.dev_users)
+    users, items, s = propose_hidden(ranker, HIDDEN, em.engine, em.dev_users)
     hits = np.asarray(em.held_out[users, items]).astype(bool)
     logit = ranker.logic.pair_logits(parts.graph, ranker.logic.ground(parts.graph, users, items))
     by_logit, by_score = em.over_hidden(fitted)  # pairs of H⁺ are weighted by the former
@@ -307,7 +308,9 @@ def test_the_smallest_encoder_share_is_chosen_that_costs_nothing(parts, able, we
     free = [row for row in rows if row.free]
     assert limited.config.max_encoder_share == (free[0].share if free else 1.0)
     assert limited.encoder_share(fitted) <= limited.config.max_encoder_share + 1e-9
-    assert limited.encoder_share(limited.final(fitted)) <= limited.config.max_encoder_share + 0.02
+    assert limited.encoder_share(final_m_step(limited, fitted)) <= (
+        limited.config.max_encoder_share + 0.02
+    )
     given = problem(parts, able, weak, rounds=0, max_encoder_share=0.4)
     assert smallest_encoder_share(given, fitted) == (given, fitted, [])
 

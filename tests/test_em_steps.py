@@ -15,14 +15,15 @@ from loger.engine import LocalEngine
 from loger.errors import LogerError
 from loger.graph import history
 from loger.learning import em as em_module
-from loger.learning import mstep, pools
+from loger.learning import estep, mstep, pools
 from loger.learning.em import EM, ablate_hidden
 from loger.learning.estep import propose_hidden, surplus
 from loger.learning.fitted import FittedLogic, MStep, Round
-from loger.learning.listwise import SPREAD, ListwiseSettings
+from loger.learning.listwise import SPREAD
 from loger.learning.mstep import (
     best_weights,
     candidate_pool,
+    final_m_step,
     hidden_pairs,
     listwise_of,
     pseudo_users,
@@ -108,7 +109,7 @@ def slow_pool(em: EM, user: int) -> set[int]:
     """The best items by each rule and by the encoder, none that the user has."""
     config, out = em.config, set()
     scores = em.encoder.scores[user]
-    out |= set(sorted(free(user), key=lambda v: (-scores[v], v))[: config.main_candidates])
+    out |= set(sorted(free(user), key=lambda v: (-scores[v], v))[: pools.MAIN_CANDIDATES])
     walk = config.active_walk
     of = {
         v: brute_counts(GRAPH, RULES, user, v)
@@ -119,7 +120,7 @@ def slow_pool(em: EM, user: int) -> set[int]:
     for k, rule in enumerate(RULES):
         worth = {v: of[v][k] for v in of}
         over_users = len(rule) == 3 and rule.types[2] == "user"
-        most = config.main_candidates if over_users else config.rule_candidates
+        most = pools.MAIN_CANDIDATES if over_users else pools.RULE_CANDIDATES
         # Strengths that differ by rounding alone are ties.
         reached = sorted((v for v in worth if worth[v]), key=lambda v: (-round(worth[v], 9), v))
         out |= set(reached[:most])
@@ -129,7 +130,9 @@ def slow_pool(em: EM, user: int) -> set[int]:
 @pytest.mark.parametrize("feature", ["logwalk", "count"])
 def test_a_pool_is_the_best_of_each_rule_and_of_the_encoder(feature, monkeypatch):
     monkeypatch.setattr(pools, "BLOCK", 3)
-    em = problem(feature=feature, rule_candidates=2, main_candidates=4)
+    monkeypatch.setattr(pools, "RULE_CANDIDATES", 2)
+    monkeypatch.setattr(pools, "MAIN_CANDIDATES", 4)
+    em = problem(feature=feature)
     users = em.fit_users[:8]
     pool = candidate_pool(em, RULES, users)
     assert pool.starts[0] == 0
@@ -235,11 +238,10 @@ def test_popularity_may_count_against_an_item():
 
 
 def test_nothing_held_out_among_the_candidates_is_an_error():
-    em = problem(rule_candidates=1, main_candidates=1)
+    em = problem()
     pool = replace(candidate_pool(em, RULES, em.fit_users[:2]), hits=np.empty(0, dtype=np.int64))
-    blank = em.blank(RULES).logic
     with pytest.raises(LogerError, match="no validation item is among the candidates; check"):
-        ListwiseSettings(blank, None, with_encoder=True, l2=0.0).objective(pool)
+        listwise_of(em, pool, None)
 
 
 def test_rules_of_no_weight_are_left_out_but_for_one():
@@ -283,13 +285,13 @@ def test_all_rules_are_tried_on_a_few_users_first_where_there_are_many(monkeypat
 
 def test_candidates_stay_while_encoder_walk_and_rules_change():
     em = problem()
-    first = em.candidates.present(em)
+    first = em.candidates.present()
     em.encoder.scores = em.encoder.scores[::-1].copy()
     walks = [replace(em.config.walk, popular=0.75, arrive=0.0), replace(em.config.walk, item=1.0)]
     for walk in walks:
         fewer = RULES.chosen([0, 2, 5])
         other = em.with_walk(walk)
-        pool = other.candidates.present(other, fewer)
+        pool = other.candidates.present(fewer)
         pairs = list(zip(pool.found.users.tolist(), pool.found.items.tolist(), strict=True))
         assert pool.found.users.tolist() == first.found.users.tolist()
         assert pool.found.items.tolist() == first.found.items.tolist()
@@ -318,7 +320,7 @@ def test_walks_are_tried_on_the_same_candidates(monkeypatch):
     judged = {0.0: 0.1, 0.5: 0.3, 1.0: 0.2}
 
     def start(em):
-        em.candidates.present(em)
+        em.candidates.present()
         ndcg = judged[em.config.walk.popular] + (em.config.l2 == 0.5)
         return FittedLogic(fitted(em).logic, Fusion(), (Round(0, -2.0, -1.0, 0, 0, ndcg, 0.5),))
 
@@ -343,16 +345,16 @@ def test_walks_chosen_after_another_weigh_the_candidates_of_the_first(monkeypatc
     em = problem()
     one = em.with_walk(replace(em.config.walk, item=1.0))
     two = one.with_walk(replace(one.config.walk, popular=0.75))
-    assert two.walks == (em.config.walk, one.config.walk, two.config.walk)
+    assert two.candidates.walks == (em.config.walk, one.config.walk, two.config.walk)
     straight = em.with_walk(two.config.walk)
-    found, direct, first = (x.candidates.present(x).found for x in (two, straight, em))
+    found, direct, first = (x.candidates.present().found for x in (two, straight, em))
     assert found.items.tolist() == first.items.tolist()
     assert found.strengths == pytest.approx(direct.strengths)
 
 
 def test_users_without_a_hit_do_not_matter_to_the_weights():
     em = problem()
-    pool = em.candidates.present(em)
+    pool = em.candidates.present()
     owner = np.searchsorted(pool.starts, pool.hits, side="right") - 1
     lost = replace(pool, hits=pool.hits[owner != owner[0]])
     some = lost.of_hits()
@@ -465,10 +467,11 @@ def test_what_is_taught_by_keeps_up_with_rules_walk_and_encoder():
 # ── M-step, pseudo ──────────────────────────────────────────────────────────────────────
 
 
-def test_hidden_pairs_are_proposed_by_the_encoder_and_at_random():
-    em = problem(hidden=3, seed=2)
+def test_hidden_pairs_are_proposed_by_the_encoder_and_at_random(monkeypatch):
+    monkeypatch.setattr(estep, "HIDDEN", 3)
+    em = problem(seed=2)
     model, scores = em.calibrated(fitted(em)), em.encoder.scores
-    users, items, q = hidden_pairs(em.ranker(model), em.config, em.engine)
+    users, items, q = hidden_pairs(em, em.ranker(model))
     pairs = list(zip(users.tolist(), items.tolist(), strict=True))
     best = [
         (u, v)
@@ -487,14 +490,14 @@ def test_hidden_pairs_are_proposed_by_the_encoder_and_at_random():
 
 @pytest.mark.parametrize("feature", ["set", "count", "logwalk"])
 @pytest.mark.parametrize("steps", [0, 3])
-def test_the_pseudo_m_step_is_that_of_observed_and_hidden_pairs(feature, steps):
-    em = problem(
-        likelihood="pseudo", feature=feature, hidden=3, l2=0.1, steps=steps, rate=1e-3, fusion="sum"
-    )
+def test_the_pseudo_m_step_is_that_of_observed_and_hidden_pairs(feature, steps, monkeypatch):
+    monkeypatch.setattr(estep, "HIDDEN", 3)
+    monkeypatch.setattr(mstep, "RATE", 1e-3)
+    em = problem(likelihood="pseudo", feature=feature, l2=0.1, steps=steps, fusion="sum")
     draft = em.calibrated(em.blank(RULES))
     model, before, after = em.m_step(None)
     observed = [(int(u), v) for u in EVERYONE for v in sorted(owned(u))]
-    users, items, q = hidden_pairs(em.ranker(draft), em.config, em.engine)
+    users, items, q = hidden_pairs(em, em.ranker(draft))
     pairs = np.concatenate([np.array(observed).T, [users, items]], axis=1)
     found = draft.logic.ground(GRAPH, *pairs)
     targets = np.concatenate([np.ones(len(observed)), q])
@@ -528,14 +531,15 @@ def test_the_pseudo_m_step_is_that_of_observed_and_hidden_pairs(feature, steps):
         assert again != pytest.approx(after)
 
 
-def test_some_users_may_stand_for_all_in_the_pseudo_likelihood():
-    settings = {"likelihood": "pseudo", "feature": "count", "hidden": 3, "l2": 0.1}
-    em, whole = problem(pseudo_users=12, **settings), problem(**settings)
-    some = pseudo_users(GRAPH, em.config)
+def test_some_users_may_stand_for_all_in_the_pseudo_likelihood(monkeypatch):
+    monkeypatch.setattr(estep, "HIDDEN", 3)
+    em = problem(likelihood="pseudo", feature="count", l2=0.1)
+    assert pseudo_users(em).tolist() == EVERYONE.tolist()
+    monkeypatch.setattr(mstep, "PSEUDO_USERS", 12)
+    some = pseudo_users(em)
     assert len(some) == 12 and (np.diff(some) > 0).all()
-    assert pseudo_users(GRAPH, whole.config).tolist() == EVERYONE.tolist()
     draft = em.calibrated(em.blank(RULES))
-    users, items, q = hidden_pairs(em.ranker(draft), em.config, em.engine)
+    users, items, q = hidden_pairs(em, em.ranker(draft))
     assert set(users) == set(some)
     pairs = [(int(u), v) for u in some for v in sorted(owned(u))]
     u, v = np.array([*pairs, *zip(users, items, strict=True)]).T
@@ -611,7 +615,7 @@ def test_only_q_is_calibrated_where_p_is_a_probability_already(settings):
 
 
 def test_what_is_proposed_comes_user_by_user_best_first(monkeypatch):
-    monkeypatch.setattr("loger.learning.estep.BLOCK", 7)
+    monkeypatch.setattr(estep, "BLOCK", 7)
     em = problem()
     users, items, scores = propose_hidden(em.ranker(fitted(em)), 23, LocalEngine(1))
     table_ = em.encoder.scores
@@ -623,8 +627,9 @@ def test_what_is_proposed_comes_user_by_user_best_first(monkeypatch):
 
 
 @pytest.mark.parametrize(("tau", "most"), [(0.6, 2), (0.3, 50)])
-def test_selected_pairs_fire_are_likely_and_weigh_their_probability(tau, most):
-    em = problem(hidden=6, max_hidden=3, tau=tau)
+def test_selected_pairs_fire_are_likely_and_weigh_their_probability(tau, most, monkeypatch):
+    monkeypatch.setattr(estep, "HIDDEN", 6)
+    em = problem(max_hidden=3, tau=tau)
     model = fitted(em)
     hidden, proposed = em.select_hidden(model, most if most < 3 else None)
     assert proposed == sum(min(6, len(free(u))) for u in EVERYONE)
@@ -647,8 +652,9 @@ def test_selected_pairs_fire_are_likely_and_weigh_their_probability(tau, most):
     assert hidden.weights == pytest.approx(np.array(list(slow.values())) * scale, rel=1e-5)
 
 
-def test_pairs_of_h_are_as_likely_as_those_of_fitting_users_are_held_out():
-    em = problem(hidden=6)
+def test_pairs_of_h_are_as_likely_as_those_of_fitting_users_are_held_out(monkeypatch):
+    monkeypatch.setattr(estep, "HIDDEN", 6)
+    em = problem()
     model = fitted(em)
     by_logit, by_score = em.over_hidden(model)
     best = [(u, v) for u in em.fit_users.tolist()
@@ -676,8 +682,9 @@ def test_a_round_is_made_only_if_hidden_pairs_have_more_hits_than_the_encoders_b
     assert ("no round of EM: of" in caplog.text) == (made == 0)
 
 
-def test_the_surplus_counts_hits_of_hidden_pairs_and_of_as_many_of_the_encoders_best():
-    em = problem(hidden=8, max_hidden=8, tau=0.5)
+def test_the_surplus_counts_hits_of_hidden_pairs_and_of_as_many_of_the_encoders_best(monkeypatch):
+    monkeypatch.setattr(estep, "HIDDEN", 8)
+    em = problem(max_hidden=8, tau=0.5)
     model, scores = fitted(em), em.encoder.scores
     selected, _ = em.select_hidden(model, users=em.dev_users)
     pairs = list(zip(selected.users.tolist(), selected.items.tolist(), strict=True))
@@ -693,7 +700,7 @@ def test_the_surplus_counts_hits_of_hidden_pairs_and_of_as_many_of_the_encoders_
 
 
 def test_hidden_pairs_never_weigh_more_than_the_real_ones():
-    em = problem(hidden=20, max_hidden=20, tau=0.0, likelihood="pseudo")
+    em = problem(max_hidden=20, tau=0.0, likelihood="pseudo")
     model = fitted(em, np.full(6, 3.0))
     hidden, _ = em.select_hidden(model)
     real = sum(len(owned(u)) for u in EVERYONE)
@@ -772,7 +779,7 @@ def test_a_round_improves_only_if_bound_and_ndcg_are_both_higher():
 def test_the_last_weights_are_learned_from_all_held_out_users():
     em = problem()
     model = em.start()
-    last = em.final(model)
+    last = final_m_step(em, model)
     again = best_weights(em, candidate_pool(em, model.logic.rules, em.all_users), model).fitted
     expected = em.calibrated(again.without_idle_rules())
     assert last.logic.weights.tolist() == expected.logic.weights.tolist()
@@ -781,10 +788,10 @@ def test_the_last_weights_are_learned_from_all_held_out_users():
     assert last.logic.weights.tolist() != model.logic.weights.tolist()
     few = problem(fit_users=5)
     model = few.start()
-    assert few.final(model) is model  # nobody is left to add
+    assert final_m_step(few, model) is model  # nobody is left to add
     paper = problem(likelihood="pseudo")
     model = paper.start()
-    assert paper.final(model) is model
+    assert final_m_step(paper, model) is model
 
 
 def test_rounds_are_compared_by_ndcg_and_recall_of_the_development_users():
@@ -883,7 +890,7 @@ def test_the_dial_solves_each_share_to_its_optimum_whatever_was_solved_before():
     for one, other in zip(encoder_lowered(em, shares), encoder_lowered(fresh, shares), strict=True):
         assert one.logic.weights == pytest.approx(other.logic.weights, rel=1e-6)
         assert one.fusion.encoder_weight == pytest.approx(other.fusion.encoder_weight, rel=1e-6)
-    pool = em.candidates.present(em)
+    pool = em.candidates.present()
     free = best_weights(em, pool).fitted
     half = solve(em, listwise_of(em, pool, free), free, free.fusion.encoder_weight / 2).fitted
     at_half = encoder_lowered(em, (0.5,))[0]

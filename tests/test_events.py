@@ -389,7 +389,7 @@ def test_an_event_that_no_check_foresaw_is_set_aside(bundle: Path, monkeypatch, 
     told = fold(bundle, store.path, now=200.0, when=WHEN)
     assert [one.seq for one in told.refused] == [4, 10] and told.seq == 12
     assert (
-        "2 facts or events set aside, the first in event 4: ValueError" in caplog.text
+        "2 facts or events skipped, the first in event 4: merging raised ValueError" in caplog.text
         and "bad" not in caplog.text
     )
     graph = whole(LOGER.load(bundle).graph_)

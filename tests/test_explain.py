@@ -8,8 +8,12 @@ import pytest
 from graphs import brute_paths
 from loger.explain import attribution
 from loger.explain.attribution import explain
+from loger.explain.lists import ListRequest, recommend_block
 from loger.explain.questions import WhatIf, WhyNot
+from loger.explain.record import reasons_in_short
 from loger.graph import Path
+from loger.ranking.ranker import Scores
+from loger.ranking.selection import Selection
 from loger.rules.sentences import path_sentence
 from small import table
 from small_ranker import (
@@ -90,6 +94,27 @@ def test_ranks_are_among_items_that_the_user_does_not_have():
             mine = scores[e.item]
             above = sum(scores[v] > mine or (scores[v] == mine and v < e.item) for v in free)
             assert rank == 1 + above
+
+
+def test_lists_with_reasons_rank_no_item_unless_asked_to(monkeypatch):
+    request = ListRequest(5, explain=True)
+    known = recommend_block(ranker(), USERS, request, ranked=True).explanations
+    monkeypatch.setattr(Scores, "ranks", None)  # to call it would fail
+    found = recommend_block(ranker(), USERS, request).explanations
+    assert [e.rank for e in known] == [rank for _ in USERS for rank in range(1, 6)]
+    assert {(e.rank, e.rank_without_logic) for e in found} == {(0, 0)}
+    assert [reasons_in_short(e) for e in found] == [reasons_in_short(e) for e in known]
+
+
+@pytest.mark.parametrize("among", [None, np.arange(GRAPH.n_items) % 2 == 0])
+def test_choosing_lists_leaves_the_scores_as_they_are(among):
+    scores = ranker().scores(USERS)
+    before = scores.total.copy()
+    lists = scores.chosen(GRAPH.n_items, Selection(among))
+    assert (scores.total == before).all()
+    for user, row in zip(USERS, lists.items, strict=True):
+        free = set(range(GRAPH.n_items)) - set(owned(user))
+        assert set(row[row >= 0].tolist()) == {v for v in free if among is None or among[v]}
 
 
 @pytest.mark.parametrize("n", [1, 3, 100])

@@ -257,6 +257,12 @@ try:
             save_file({"x": values}, part / "0.txt")
         elif how == "parquet":
             pl.DataFrame({"x": values}).write_parquet(part / "0.txt")
+        elif how == "stream":
+            pl.LazyFrame({"x": values}).sink_parquet(part / "0.txt")
+        elif how == "csv":
+            pl.DataFrame({"x": values}).write_csv(part / "0.txt")
+        elif how == "panic":
+            raise pl.exceptions.PanicException("called unwrap on File too large (os error 27)")
         else:
             (part / "0.txt").write_bytes(values.tobytes())
 except DataError as error:
@@ -264,12 +270,13 @@ except DataError as error:
 """
 
 
-@pytest.mark.parametrize("library", ["safetensors", "parquet", "python"])
+@pytest.mark.parametrize("library", ["safetensors", "parquet", "stream", "csv", "panic", "python"])
 def test_a_full_disk_leaves_the_old_folder_and_is_one_line(tmp_path: Path, library: str) -> None:
     pack(tmp_path / "box", "old")
     command = [sys.executable, "-c", FULL, str(tmp_path / "box"), library]
-    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert "box: cannot be written (File too large); what was there before is untouched" in told
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    message = "box: cannot be written (File too large); what was there before is untouched"
+    assert message in done.stdout and not done.stderr
     assert unpack(tmp_path / "box") == ["old"]
     assert names(tmp_path) == {"box"}
 

@@ -57,6 +57,20 @@ def test_a_forked_child_recommends_and_explains_with_its_parents_model(model: LO
     assert in_child(same)
 
 
+def test_a_forked_child_gives_the_lists_with_reasons_that_its_parent_gave(model: LOGER) -> None:
+    users, item = model.users[:3], model.items[0]
+
+    def answers() -> list[object]:
+        tables = [
+            *(model.recommend(users, 3, explain=True), model.recommend_group(users, 3)),
+            *(model.similar(item, 3), model.history(users[0]), model.importance(users[0])),
+        ]
+        return [(table.schema, table.rows()) for table in tables]
+
+    wanted = answers()  # starts the threads of polars that a child lacks
+    assert in_child(lambda: answers() == wanted)
+
+
 def test_a_forked_child_loads_a_bundle_though_its_parent_has(model: LOGER) -> None:
     wanted = model.recommend(model.users[:3]).rows()
     assert in_child(lambda: LOGER.load(BUNDLE[0]).recommend(model.users[:3]).rows() == wanted)

@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from itertools import combinations
 from math import isnan, log
+from unittest import mock
 
 import numpy as np
 import polars as pl
@@ -16,10 +17,18 @@ from loger.data import from_frames, split
 from loger.data.demo import PLANTED, shop
 from loger.errors import LogerError
 from loger.graph import INTERACTION
+from loger.logic import mining
 from loger.logic.mining import MiningConfig, mine
 from loger.rules import candidates
 
-EVERYTHING = MiningConfig(min_support=0, support_share=0, min_lift=0, max_rules=10**6)
+EVERYTHING = MiningConfig(min_support=0, min_lift=0, max_rules=10**6)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_share():
+    """Small graphs: rules that reach no observed pair are measured too."""
+    with mock.patch.object(mining, "SUPPORT_SHARE", 0):
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -75,15 +84,16 @@ def test_measures_equal_those_counted_pair_by_pair(graph):
 @settings(max_examples=20)
 @given(graphs(), st.integers(1, 3), st.integers(0, 5))
 def test_reach_is_measured_on_the_sampled_users_and_support_on_all(graph, n, seed):
-    config = MiningConfig(min_support=0, support_share=0, sample_users=n, seed=seed)
+    config = MiningConfig(min_support=0, seed=seed)
     seen = observed(graph)
-    try:
-        mined = mine(graph, config)
-    except LogerError as error:
-        assert "no interactions" in str(error) or "raise sample_users" in str(error)
-        return
-    assert mined.sampled_users == min(n, graph.n_users)
-    assert mine(graph, config).measures[0].rule == mined.measures[0].rule
+    with mock.patch.object(mining, "SAMPLE_USERS", n):
+        try:
+            mined = mine(graph, config)
+        except LogerError as error:
+            assert "no interactions" in str(error) or "has an interaction; leave" in str(error)
+            return
+        assert mined.sampled_users == min(n, graph.n_users)
+        assert mine(graph, config).measures[0].rule == mined.measures[0].rule
     whole = {m.rule: m for m in mine(graph, EVERYTHING).measures}
     some = {m.rule: m for m in mined.measures}
     assert all(some[r].support == m.support for r, m in whole.items())
@@ -100,9 +110,11 @@ def test_reach_is_measured_on_the_sampled_users_and_support_on_all(graph, n, see
     assert any((reached == p).all() for p in possible)
 
 
-def test_the_seed_chooses_the_sample(demo_graph):
+def test_the_seed_chooses_the_sample(demo_graph, monkeypatch):
+    monkeypatch.setattr(mining, "SAMPLE_USERS", 50)
+
     def reached(seed):
-        found = mine(demo_graph, MiningConfig(sample_users=50, seed=seed)).measures
+        found = mine(demo_graph, MiningConfig(seed=seed)).measures
         return {m.rule: m.reached for m in found}
 
     assert reached(0) == reached(0) != reached(1)
@@ -110,7 +122,7 @@ def test_the_seed_chooses_the_sample(demo_graph):
 
 def test_rules_are_kept_by_support_lift_and_rank(demo_graph):
     plain = mine(demo_graph, EVERYTHING)
-    config = MiningConfig(min_support=300, support_share=0, min_lift=3, max_rules=4)
+    config = MiningConfig(min_support=300, min_lift=3, max_rules=4)
     mined = mine(demo_graph, config)
     good = [m for m in plain.measures if m.support >= 300 and m.lift >= 3]
     best = sorted(good, key=lambda m: -m.support * log(m.lift))
@@ -130,9 +142,10 @@ def test_rules_are_kept_by_support_lift_and_rank(demo_graph):
         assert why[m.rule] == expected
 
 
-def test_the_least_support_is_the_larger_of_number_and_share(demo_graph):
+def test_the_least_support_is_the_larger_of_number_and_share(demo_graph, monkeypatch):
+    monkeypatch.setattr(mining, "SUPPORT_SHARE", 0.1)
     n = int(demo_graph.degrees(INTERACTION)[: demo_graph.n_users].sum())
-    mined = mine(demo_graph, MiningConfig(min_support=10, support_share=0.1))
+    mined = mine(demo_graph, MiningConfig(min_support=10))
     assert f"support below {0.1 * n:g}" in {m.why for m in mined.measures}
     assert all(m.support >= 0.1 * n for m in mined.measures if m.kept)
 
@@ -189,21 +202,23 @@ def test_a_graph_without_interactions_is_an_error():
         mine(graph)
 
 
-def test_a_sample_without_interactions_is_an_error():
+def test_a_sample_without_interactions_is_an_error(monkeypatch):
+    monkeypatch.setattr(mining, "SAMPLE_USERS", 1)
     graph = build(vocabulary(200, 2, 1, 1), [(0, 0, 200)])
-    with pytest.raises(LogerError, match="none of the 1 users sampled, of 200, has an inter"):
-        mine(graph, MiningConfig(sample_users=1, seed=0))
+    with pytest.raises(LogerError, match="none of 1 users sampled from 200 has an interaction"):
+        mine(graph, MiningConfig(seed=0))
 
 
-def test_rules_of_low_lift_join_where_few_others_pass(demo_graph):
-    strict = {"min_support": 50, "min_lift": 1e6, "everywhere": 2.0}
+def test_rules_of_low_lift_join_where_few_others_pass(demo_graph, monkeypatch):
+    monkeypatch.setattr(mining, "EVERYWHERE", 2.0)
+    strict = {"min_support": 50, "min_lift": 1e6}
     assert not len(mine(demo_graph, MiningConfig(min_rules=0, **strict)).rules)
     mined = mine(demo_graph, MiningConfig(min_rules=3, **strict))
     joined = [m for m in mined.measures if m.kept]
-    assert [m.why for m in joined] == ["kept though its lift is low, as few rules pass"] * 3
+    assert [m.why for m in joined] == ["kept though its lift is low, because few rules pass"] * 3
     assert [m.rule for m in joined] == [m.rule for m in mined.measures[:3]] == list(mined.rules)
     n, story = len(mined.measures), mined.story()
-    assert story.startswith(f"{n} rules tried, 3 kept (3 in spite of a low lift, as so few pass)")
+    assert story.startswith(f"{n} rules tried, 3 kept (3 despite a low lift, because few pass)")
     assert "lift below 1e+06" in story
 
 
@@ -215,9 +230,12 @@ def test_plays_alone_have_the_collaborative_rule():
 
 
 @pytest.mark.parametrize(("everywhere", "why"), [(0.7, "kept"), (0.8, "lift below 2")])
-def test_a_rule_that_reaches_nearly_all_pairs_is_not_judged_by_lift(demo_graph, everywhere, why):
+def test_a_rule_that_reaches_nearly_all_pairs_is_not_judged_by_lift(
+    demo_graph, everywhere, why, monkeypatch
+):
+    monkeypatch.setattr(mining, "EVERYWHERE", everywhere)
     collaborative = ("purchase", "purchase⁻¹", "purchase")
-    mined = mine(demo_graph, MiningConfig(everywhere=everywhere, max_rules=4))  # four are better
+    mined = mine(demo_graph, MiningConfig(max_rules=4, min_lift=2))  # four are better
     (found,) = (m for m in mined.measures if m.rule.names == collaborative)
     share = found.reached / (mined.sampled_users * demo_graph.n_items)
     assert 0.7 < share < 0.8

@@ -18,6 +18,7 @@ from loger.data.demo import shop
 from loger.data.splits import split
 from loger.encoder import TransEConfig
 from loger.encoder.network import GNN
+from loger.encoder.published import STEPS
 from loger.encoder.sequence import SequenceConfig
 from loger.engine import LocalEngine, silent
 from loger.engine.files import MANIFEST, manifest_digest
@@ -26,6 +27,8 @@ from loger.explain.attribution import explain
 from loger.explain.reasons import NEAR
 from loger.explain.record import SCHEMA
 from loger.graph import history
+from loger.learning.estep import HIDDEN
+from loger.learning.mstep import RATE
 from loger.logic.config import DerivedConfig, EMConfig
 from loger.model import LOGER, LOGERConfig
 from loger.ranking.selection import Selection
@@ -532,7 +535,8 @@ def test_a_bundle_from_before_some_settings_does_what_it_did(default_bundle, tmp
     parts.pop("sha256")
     config = parts["about"]["config"]
     config.pop("sequence")
-    config["encoder"].pop("steps")
+    config["encoder"].pop("loss")
+    config["encoder"]["max_interactions"] = config["em"]["fit_users"] = 7  # were settings
     config["em"]["opacity"] = config["em"].pop("max_encoder_share")
     signed = {**parts, "sha256": manifest_digest(parts)}
     (tmp_path / "bundle" / MANIFEST).write_text(json.dumps(signed))
@@ -595,7 +599,7 @@ def test_the_paper_preset_is_as_published(paper):
     assert (em.feature, em.fusion, em.alpha, em.tau, em.likelihood) == (
         "set", "sum", 0.3, 0.5, "pseudo",
     )  # fmt: skip
-    assert (em.hidden, em.max_hidden, em.early_stop, em.rate) == (50, 50, True, 1e-5)
+    assert (HIDDEN, em.max_hidden, em.early_stop, RATE) == (50, 50, True, 1e-5)
     published = LOGERConfig.paper()
     assert (published.encoder.dimension, published.encoder.users) == (100, "free")
     assert [LOGERConfig.paper(rounds=n).em.rounds for n in (4, 2, 3)] == [4, 2, 3]
@@ -613,9 +617,11 @@ def test_the_literal_preset_has_the_steps_rates_and_margin_of_the_authors_code()
     em = replace(literal.em, negatives=10.0, early_stop=True, steps=200)
     assert replace(literal, encoder=fair.encoder, em=em) == fair
     e = literal.encoder
-    assert (e.steps, e.batch, e.rate, e.final_rate, e.gamma) == (150_000, 512, 1e-4, 1e-5, 24.0)
+    assert (e.epochs * STEPS, e.batch, e.rate, e.final_rate, e.gamma) == (
+        150_000, 512, 1e-4, 1e-5, 24.0
+    )  # fmt: skip
     assert (e.dimension, e.users, e.distance, e.loss) == (100, "free", "l1", "adversarial")
-    assert (literal.em.steps, literal.em.rate, literal.em.rounds) == (1000, 1e-5, 4)
+    assert (literal.em.steps, literal.em.rounds) == (1000, 4)
 
 
 def test_any_encoder_is_a_two_line_change(few, tmp_path):

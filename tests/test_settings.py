@@ -108,6 +108,11 @@ def test_a_setting_of_a_former_version_may_only_have_the_value_that_it_always_ha
     assert from_names(TransEConfig, saved) == now
     with pytest.raises(LogerError, match=r"a.max_history is no longer a setting.*fit again"):
         from_names(TransEConfig, saved | {"max_history": 3}, "a")
+    assert from_names(TransEConfig, saved | {"max_interactions": 3}) == now  # only the fit used it
+    with pytest.raises(
+        LogerError, match=r"^max_interactions is no longer a setting; leave it out$"
+    ):
+        overridden(now, {"max_interactions": 3})
 
 
 def test_a_setting_that_was_renamed_is_read_from_bundles_and_named_in_errors() -> None:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing
 from html import unescape
+from html.parser import HTMLParser
 from http.client import HTTPConnection
 from pathlib import Path
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -27,7 +28,7 @@ from loger.model import LOGER
 from loger.study import Study, Task, friedman, kendall_w, make_tasks, results
 from loger.study.store import simulate, simulated_answers
 from loger.study.tasks import fitted_methods, of_bundles
-from loger.web.study import create_study_app
+from loger.web.study import create_study_app, next_page, welcome
 
 METHODS = ("one", "two", "three")
 TASKS = 6
@@ -155,7 +156,7 @@ def test_answers_that_are_none_are_refused(study: Study, tmp_path: Path) -> None
     assert len(study.answers()) == 1
     with pytest.raises(LogerError, match="people"):
         simulate(study, 1, {})
-    with pytest.raises(DataError, match="exists"):
+    with pytest.raises(DataError, match="already exists"):
         Study.create(study.path, study.tasks)
     (tmp_path / "x").write_text("no database, whatever its length may be" * 40)
     for path in (tmp_path / "x", tmp_path / "nowhere"):
@@ -239,6 +240,48 @@ def test_raters_answer_over_http_without_seeing_names(study: Study, client: Test
     found = results(study.answers())
     assert found.average == (2.0, 3.0, 1.0)  # one, three, two
     assert found.agreement == pytest.approx(1)
+
+
+NAMES = {
+    "a script": "<script>alert(1)</script>",
+    "an attribute": "\"><img src=x onerror=alert(1)> '",
+    "an entity": "&lt;b&gt; &amp;quot;",
+    "right to left": "\u202emoc.live\u2066 \u05d0\u05d1",
+    "ten thousand letters": "x" * 10_000,
+    "a form": "</li></ul><form action=//evil.com><input name=token>",
+}
+
+
+@pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
+def test_names_of_the_data_are_text_on_every_page(name: str, tmp_path: Path) -> None:
+    shown = tuple((method, (f"you bought {name}",)) for method in METHODS)
+    study = Study.create(tmp_path / "s", [Task(name, (name,), shown)], title=name)
+    plain = Study.create(
+        tmp_path / "plain", [Task("u", ("m",), tuple((m, ("m",)) for m in METHODS))]
+    )
+    for page, usual in (
+        (welcome(study, name), welcome(plain, "why")),
+        (next_page(study, name, name, name), next_page(plain, "r", "t", "why")),
+    ):
+        assert Tags.of(page) == Tags.of(usual)  # the same elements with the same attributes
+        assert name in unescape(page) and "overflow-wrap:anywhere" in page
+
+
+class Tags(HTMLParser):
+    """The elements of a page with the names of their attributes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen = list[tuple[str, list[str]]]()
+
+    @classmethod
+    def of(cls, page: str) -> list[tuple[str, list[str]]]:
+        found = cls()
+        found.feed(page)
+        return found.seen
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, [name for name, _ in attrs]))
 
 
 def test_what_is_no_answer_is_told_and_not_kept(study: Study, client: TestClient) -> None:

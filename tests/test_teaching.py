@@ -22,7 +22,7 @@ from loger.learning.listwise import (
     cross_validated,
     temperature,
 )
-from loger.learning.mstep import candidate_pool, listwise_settings
+from loger.learning.mstep import candidate_pool, listwise_of
 from loger.learning.tune import cross_validated_ndcg, drop_derived_rules_if_harmful, tuned
 from loger.logic.mln import hit_weights
 from small import Table, held_out_pairs, problem, small_graph, some_rules
@@ -33,14 +33,13 @@ RULES = some_rules(GRAPH)
 
 def asked(em: EM) -> tuple:
     """The question of the fitting users, and what the encoder expects of some."""
-    pool = candidate_pool(em, em.rules, em.fit_users)
-    how = listwise_settings(em, pool, None)[0]
-    return how._labels(pool), how._taught(pool), pool
+    objective = listwise_of(em, candidate_pool(em, em.rules, em.fit_users), None)
+    return objective, objective.taught
 
 
 def parts(lists: Lists, chosen) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Of some users with hits: columns, which rows are hits, and the encoder's scores."""
-    dense = np.hstack([lists.columns.toarray(), lists.beside.T])
+    dense = np.hstack([lists.columns.toarray(), lists.dense.T])
     taken = np.zeros(len(dense), dtype=bool)
     taken[lists.hits] = True
     spans = [slice(a, b) for a, b in zip(lists.starts, lists.starts[1:], strict=False)]
@@ -83,11 +82,11 @@ def slow_weights(known, lessons, strength, l2):
 def test_users_are_left_out_of_what_they_are_to_tell(monkeypatch):
     monkeypatch.setattr(listwise, "FOLDS", 3)
     monkeypatch.setattr("loger.learning.problem.TAUGHT_USERS", 5)
-    question, taught, _ = asked(problem(teacher=None, l2=0.05))
-    labels, n = question.lists, len(question.lists)
+    question, taught = asked(problem(teacher=None, l2=0.05))
+    labels, n = question.labels, len(question.labels)
     lessons, told = (
         parts(taught, np.ones(len(taught))),
-        cross_validated(question, taught, (300.0, 3.0), Lists.per_user_log_likelihood),
+        cross_validated(question, (300.0, 3.0), Lists.per_user_log_likelihood),
     )
     for k in range(3):
         new = np.arange(n) % 3 == k
@@ -107,10 +106,10 @@ def test_users_are_left_out_of_what_they_are_to_tell(monkeypatch):
     ],
 )
 def test_strengths_count_as_much_as_they_make_labels_left_out_likely(monkeypatch, told, chosen):
-    question, taught, _ = asked(problem(teacher=None))
-    three = question.lists.of_users(np.arange(len(question.lists)) < 3)
+    question, _ = asked(problem(teacher=None))
+    three = question.labels.of_users(np.arange(len(question.labels)) < 3)
     monkeypatch.setattr(listwise, "cross_validated", lambda *_: np.array(told, dtype=float))
-    found = best_teacher_weight(replace(question, lists=three), taught)
+    found = best_teacher_weight(replace(question, labels=three))
     assert found == pytest.approx(chosen, abs=0.01)
 
 
@@ -138,11 +137,11 @@ def test_where_a_rule_says_it_all_the_encoder_says_little_and_where_labels_canno
 
 
 def test_without_two_users_with_labels_nothing_says_how_much_it_may_teach():
-    question, taught, _ = asked(problem(teacher=None))
-    one = question.lists.of_users(np.arange(len(question.lists)) == 1)
-    assert best_teacher_weight(replace(question, lists=one), taught) == DEFAULT_TEACHER_WEIGHT
-    none = replace(question.lists, hits=np.empty(0, dtype=np.int64), weights=np.empty(0))
-    assert best_teacher_weight(replace(question, lists=none), taught) == DEFAULT_TEACHER_WEIGHT
+    question, _ = asked(problem(teacher=None))
+    one = question.labels.of_users(np.arange(len(question.labels)) == 1)
+    assert best_teacher_weight(replace(question, labels=one)) == DEFAULT_TEACHER_WEIGHT
+    none = replace(question.labels, hits=np.empty(0, dtype=np.int64), weights=np.empty(0))
+    assert best_teacher_weight(replace(question, labels=none)) == DEFAULT_TEACHER_WEIGHT
 
 
 def test_a_strength_that_is_given_is_taken():
@@ -151,23 +150,23 @@ def test_a_strength_that_is_given_is_taken():
 
 
 def test_enough_users_with_labels_are_asked_and_they_come_from_everywhere(monkeypatch):
-    question, taught, _ = asked(problem(teacher=None))
-    lists, sizes = question.lists, []
+    question, _ = asked(problem(teacher=None))
+    lists, sizes = question.labels, []
     monkeypatch.setattr(listwise, "ENOUGH_USERS", 4)
     monkeypatch.setattr(listwise, "ENOUGH_TAUGHT", 3)
 
-    def seen(question, taught, strengths, judged):
-        sizes.append((len(question.lists), len(taught), question.lists.columns.shape[0]))
+    def seen(question, strengths, judged):
+        sizes.append((len(question.labels), len(question.taught), question.labels.columns.shape[0]))
         return np.zeros((4, 4))
 
     monkeypatch.setattr(listwise, "cross_validated", seen)
-    best_teacher_weight(question, taught)
+    best_teacher_weight(question)
     places = np.arange(4) * len(lists) // 4
     assert sizes == [(4, 3, np.diff(lists.starts)[places].sum())]
 
 
 def test_the_temperature_is_that_of_training_unless_labels_say_otherwise():
-    lists = asked(problem(teacher=None))[0].lists
+    lists = asked(problem(teacher=None))[0].labels
     known = parts(lists, np.ones(len(lists)))
     assert temperature(lists) == pytest.approx(slow_temperature(known), abs=2e-3)
     flat = replace(lists, beliefs=np.zeros_like(lists.beliefs))
@@ -178,10 +177,10 @@ def test_the_temperature_is_that_of_training_unless_labels_say_otherwise():
 
 def test_what_items_have_of_their_own_counts_in_lessons_as_in_labels():
     em = problem(teacher=50.0)
-    pool, beside = candidate_pool(em, em.rules, em.fit_users), np.arange(em.graph.n_items) / 7
-    more = pool.with_own(beside)
+    pool, dense = candidate_pool(em, em.rules, em.fit_users), np.arange(em.graph.n_items) / 7
+    more = pool.with_own(dense)
     for before, after in ((pool, more), (pool.taught, more.taught)):
-        assert after.encoder - before.encoder == pytest.approx(beside[before.found.items], abs=1e-5)
+        assert after.encoder - before.encoder == pytest.approx(dense[before.found.items], abs=1e-5)
 
 
 def test_where_labels_are_few_all_users_teach_and_those_left_out_choose():
@@ -217,8 +216,8 @@ def test_labels_are_many_from_three_hundred_users_on_or_where_rounds_need_develo
 
 
 def test_ndcg_of_lists_is_that_of_their_hits_among_the_candidates():
-    lists = asked(problem(teacher=None))[0].lists
-    w = np.random.default_rng(2).random(lists.columns.shape[1] + len(lists.beside))
+    lists = asked(problem(teacher=None))[0].labels
+    w = np.random.default_rng(2).random(lists.columns.shape[1] + len(lists.dense))
     slow = []
     for x, taken, _ in parts(lists, np.ones(len(lists))):
         order = np.argsort(-(x @ w), kind="stable")[:3]
@@ -241,7 +240,7 @@ def test_a_user_with_four_labels_counts_as_two_with_one_and_a_teacher_likewise()
 
 
 def test_lists_of_some_users_are_their_rows_and_hits():
-    lists = asked(problem(teacher=None))[0].lists
+    lists = asked(problem(teacher=None))[0].labels
     chosen = np.arange(len(lists)) % 3 == 1
     some, w = lists.of_users(chosen), np.linspace(0.1, 1, lists.columns.shape[1] + 2)
     assert some.weights.sum() == pytest.approx(1)

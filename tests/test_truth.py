@@ -47,10 +47,12 @@ def judge(folder, told, least=3000):
     tables = Tables(folder)
     for user, item, reasons in told:
         for reason in reasons:
-            tables.check(user, item, reason["action"], reason["text"])
+            group = [m if isinstance(m, str) else m["entity"]["name"] for m in reason["members"]]
+            tables.check(user, item, reason["action"], reason["text"], group)
     assert tables.false == []
     for kind in KINDS:
         assert tables.checked[kind] > 20, kind
+    assert tables.checked["group"] > 0
     assert sum(tables.checked.values()) >= least
     return tables.checked
 
@@ -101,11 +103,16 @@ def test_the_model_for_use_knows_all_that_people_did(shop):
 
 
 def test_planted_causes_are_found(shop):
-    """The rules with weight are those behind the visits."""
+    """Rules behind the visits have weight, and far more than that of prices, which cause none."""
     _, model = shop
-    heavy = {rule.names[1:] for rule, w in zip(model.rules_, model.weights_, strict=True) if w > 1}
-    assert {("followed_by",), ("has_district", "has_district⁻¹")} <= heavy
-    assert ("has_theme", "has_theme⁻¹") in heavy
+    pairs = zip(model.rules_, model.weights_, strict=True)
+    weights = {rule.names[1:]: weight for rule, weight in pairs}
+    shared = {
+        column: weights.get((f"has_{column}", f"has_{column}⁻¹"), 0.0)
+        for column in ("district", "theme", "price_range")
+    }
+    assert min(weights[("followed_by",)], shared["district"], shared["theme"]) > 0.5
+    assert min(shared["district"], shared["theme"]) > 3 * shared["price_range"]
 
 
 def test_the_checker_finds_what_is_false(tmp_path):
@@ -126,6 +133,20 @@ def test_the_checker_finds_what_is_false(tmp_path):
     ):  # fmt: skip
         tables.false.clear()
         tables.check(member, item, action, text)
+        assert [kind for kind, *_ in tables.false] == kinds
+    two, three = list(has)[:2]
+    names = " and ".join(tables.venues[venue]["name"] for venue in (two, three))
+    least = min(tables.both(venue, item) for venue in (two, three))
+    for text, kinds in (
+        (f"You visited {names}: in each case, at least {least + 3} people visited both",
+         ["group both"]),
+        (f"You visited {names}: same district (Atlantis)", ["same district"] * 2),
+        (f"You visited {name} and {other}: similar overall (learned)", ["group"]),
+        (f"You visited {names}", ["group", "learned"]),
+        (f"You visited {names}: the rest of your history", ["learned"]),
+    ):  # fmt: skip
+        tables.false.clear()
+        tables.check(member, item, "", text, [two, three])
         assert [kind for kind, *_ in tables.false] == kinds
     tables.false.clear()
     tables.check(member, one, f"you visited {name}", "similar overall (learned)")

@@ -441,11 +441,14 @@ def test_interactions_without_times_are_later_than_all_the_model_knows(model):
     ("wrong", "said"),
     [
         ({"interactions": 5}, "a file, a frame or rows"),
-        ({"interactions": [{"user": "a", "item": "b"}, ("a", "b")]}, "a row is a dict or user"),
+        (
+            {"interactions": [{"user": "a", "item": "b"}, ("a", "b")]},
+            "a row should be a dict or a tuple of user",
+        ),
         ({"facts": [("a", "purchase", "b")]}, "the name of the interaction itself"),
         (
             {"facts": [{"head": "a", "relation": "has_brand", "tail": "b", "tail_type": "item"}]},
-            "leads from item to brand",
+            "leads only from item to brand",
         ),
         ({"facts": [("a", "has_brand")]}, "no column tail"),
     ],
@@ -458,7 +461,7 @@ def test_what_cannot_be_taken_in_is_told_before_anything_is_done(model, wrong, s
 def test_a_relation_that_the_fit_makes_takes_no_facts(model, parts):
     made = derive(parts, DerivedConfig())
     knows = model.with_ranker(replace(model.ranker_, graph=made))
-    with pytest.raises(LogerError, match="'followed_by' is made from interactions"):
+    with pytest.raises(LogerError, match="'followed_by' comes from interactions"):
         knows.update(facts=[("a", "followed_by", "b")])
 
 
@@ -611,8 +614,8 @@ def test_columns_that_became_relations_are_facts_of_new_items(model, caplog):
     later = model.update(items=rows)
     found = {(r, t[1]) for h, r, t in named(later.graph_) if h == ("item", "new")}
     assert found == {("has_brand", brand), ("has_brand", "other")}
-    assert "column price of items is no relation of the model" in caplog.text
-    assert "feature 7: the model knows ranges of it only" in caplog.text
+    assert "ignored column price of the items" in caplog.text
+    assert "ignored feature 7: the model only knows ranges" in caplog.text
 
 
 def test_rows_that_an_update_leaves_out_are_told_logged_and_kept_without_their_values(

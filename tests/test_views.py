@@ -24,6 +24,7 @@ from loger.grounding import (
     reach,
     strongest_paths,
 )
+from loger.grounding.layout import edge_spans
 from loger.logic.mining import mine
 from loger.reasoner.search import (
     ALGORITHM_1,
@@ -109,6 +110,19 @@ def test_the_viewers_groundings_are_those_of_the_graph_built_anew(case, walk, ob
     )
     told = (logits(g, rules, [user], formula, walk=walk) for g in (view, whole))
     assert next(told) == pytest.approx(next(told), rel=1e-6)
+
+
+@given(cases())
+def test_spans_find_the_edges_of_every_entity(case):
+    graph, (user, remove, add, times) = case
+    view = graph.user_view(user, remove, add, times)
+    for seen, rows in ((graph, graph.rows), (view, view.others)):
+        edge_spans(seen, [0])  # what was made for one relation grows by those that come later
+        hops = edge_spans(seen, range(2 * len(graph.relations)))
+        for relation in range(2 * len(graph.relations)):
+            for head in graph.vocabulary.span(graph.signature(relation)[0]):
+                begin, end = hops.edges[2 * (hops.starts[relation] + head) :][:2]
+                assert rows.tails[begin:end].tolist() == rows.neighbours(head, relation).tolist()
 
 
 @given(cases())

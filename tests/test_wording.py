@@ -443,7 +443,7 @@ def test_every_count_can_be_recomputed_from_the_interactions():
     for user in fitted.users[:30]:
         for item in fitted.recommend(user, 4)["item"]:
             e = fitted.explain(user, item)
-            for reason in e.shown:
+            for reason in (action for r in e.shown for action in r.members or (r,)):
                 one = reason.entity - dataset.n_users
                 for part in reason.evidence:
                     if not part.rule.derived:

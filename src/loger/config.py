@@ -1,4 +1,4 @@
-"""All settings of LOGER, and the presets: the default and the paper's."""
+"""All settings of LOGER, and the presets."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from loger.reasoner.search import ALGORITHM_1, PAPER, ReasonerConfig, SearchConf
 
 @dataclass(frozen=True, slots=True)
 class LOGERConfig:
-    """All settings. The defaults gave the best validation results, one configuration for all
-    data."""
+    """All settings. The defaults gave the best validation results of any single configuration for
+    all data sets."""
 
     mining: MiningConfig = field(default_factory=MiningConfig)
     derived: DerivedConfig = field(default_factory=DerivedConfig)
@@ -27,7 +27,7 @@ class LOGERConfig:
     em: EMConfig = field(default_factory=EMConfig)
     encoder: TransEConfig = field(default_factory=TransEConfig)
     sequence: SequenceConfig = field(default_factory=SequenceConfig)
-    """What learns the order of interactions, where data have times and validation gains by it."""
+    """What learns the order of interactions, if the data has times and validation gains by it."""
     explain_by: Literal["contributions", "reasoner"] = "contributions"
     """How recommendations are explained: by paths, sorted by their contribution to the score, or by
     the paths that the path reasoner finds, which is then trained and saved with the model."""
@@ -41,7 +41,7 @@ class LOGERConfig:
     """Random seed; each stage draws from a stream of its own that starts here."""
 
     LATER: ClassVar[Mapping[str, Any]] = {"sequence": {"epochs": 0}}
-    """What older bundles do not say, where it is not the default: see ``settings.from_names``."""
+    """Values for settings that older bundles lack; see ``settings.from_names``."""
 
     def __post_init__(self) -> None:
         if self.sample_nodes is not None and self.sample_nodes < 1:
@@ -49,12 +49,14 @@ class LOGERConfig:
 
     @classmethod
     def paper(cls, rounds: int = 4, seed: int = 0) -> LOGERConfig:
-        """The published model: a vector per user, d = 100, rules of three hops over 100 sampled
-        nodes, Eq. 1, H of 50, τ = 0.5, q + α·p with α = 0.3, φ and Algorithm 1; at most ``rounds``
-        of EM, as many as help development users (the paper has 4, 2 and 3 for its three sets).
+        """The published model.
 
-        What the paper leaves open is chosen as well as for any other method: the loss and the rate
-        of the encoder, and the base rate of q.
+        It has a vector per user, d = 100, rules of three hops over 100 sampled nodes, Eq. 1, H of
+        50, τ = 0.5, q + α·p with α = 0.3, φ and Algorithm 1. EM makes at most ``rounds`` rounds, as
+        many as help development users (the paper makes 4, 2 and 3 on its three data sets).
+
+        The paper leaves open the loss and learning rate of the encoder and the base rate of q;
+        validation chose them, as for every other method.
         """
         return cls(
             mining=MiningConfig(min_hops=3, min_support=50, min_lift=2.0, min_rules=0),
@@ -69,11 +71,9 @@ class LOGERConfig:
                 rounds=rounds,
                 max_hidden=50,
                 tau=0.5,
-                rate=1e-5,
                 steps=200,
             ),
-            # As many epochs on any data, as HeteroEmbed: vectors of users are learned slowly.
-            encoder=TransEConfig.thorough(users="free", max_interactions=10**9, warm_epochs=1),
+            encoder=TransEConfig.thorough(users="free", warm_epochs=1),
             explain_by="reasoner",
             reasoner=PAPER,
             search=ALGORITHM_1,
@@ -83,19 +83,22 @@ class LOGERConfig:
 
     @classmethod
     def paper_literal(cls, rounds: int = 4, seed: int = 0) -> LOGERConfig:
-        """As ``paper``, with the encoder as the authors' code trains it (150,000 steps of 512
-        triples, γ = 24, rate 1e-4; see ``encoder.published`` for each choice), 1,000 steps of the
-        M-step, q calibrated against one item, and all rounds, whatever they do."""
+        """Like ``paper``, but closer to the authors' code.
+
+        The encoder trains as there (150,000 steps of 512 triples, γ = 24, rate 1e-4; see
+        ``encoder.published`` for each choice). An M-step makes 1,000 steps, q is calibrated against
+        one item, and all rounds are made, whether they help or not.
+        """
         paper = cls.paper(rounds, seed)
         encoder = TransEConfig.thorough(
-            users="free", distance="l1", loss="adversarial", gamma=24.0, batch=512, rate=1e-4,
-            final_rate=1e-5, warm_epochs=3,
+            users="free", distance="l1", loss="adversarial", gamma=24.0, epochs=30, batch=512,
+            rate=1e-4, final_rate=1e-5, warm_epochs=3,
         )  # fmt: skip
         em = replace(paper.em, negatives=1.0, steps=1000, early_stop=False)
         return replace(paper, em=em, encoder=encoder)
 
     def seeded(self) -> LOGERConfig:
-        """The settings with each stage's seed taken from ``seed``."""
+        """The settings with every stage's seed set to ``seed``."""
         return replace(
             self,
             mining=replace(self.mining, seed=self.seed),
@@ -107,7 +110,7 @@ class LOGERConfig:
 
     @property
     def sample(self) -> tuple[int, int] | None:
-        """How the graph is sampled for grounding rules: nodes and seed."""
+        """How the graph is sampled for grounding rules: number of neighbours and seed."""
         return None if self.sample_nodes is None else (self.sample_nodes, self.seed)
 
 
@@ -119,7 +122,7 @@ PRESETS: Mapping[str, Callable[[], LOGERConfig]] = {
 
 
 def with_setting(config: EMConfig, name: str, value: Any) -> EMConfig:
-    """The settings with one changed, of their own or of their walk."""
+    """The settings with one of them, or of their walk, changed."""
     of_walk, known = ([f.name for f in fields(kind)] for kind in (Walk, EMConfig))
     if name in of_walk:
         return replace(config, walk=replace(config.walk, **{name: value}))

@@ -7,24 +7,25 @@ from os import PathLike
 from os.path import commonprefix
 
 _CLOSE = 0.6
-"""How much alike, from 0 to 1, a name must be to be suggested; the default of ``difflib``."""
+"""How similar a name must be to be suggested, from 0 to 1; the default of ``difflib``."""
 
 _MANY = 10_000
-"""Names that are compared at most, which takes a tenth of a second: strangers may ask a server."""
+"""At most this many names are compared, so that a request to a server can't take long."""
 
 BUSY_EXIT = 75
-"""The exit status of a command that found something in use (EX_TEMPFAIL of sysexits.h)."""
+"""Exit status of a command if another process uses its target (EX_TEMPFAIL of sysexits.h)."""
 
 _LISTED = 12
-"""Names that are few enough to list."""
+"""A message lists all known names if there are at most this many."""
 
 
 class LogerError(Exception):
-    """Something the caller can fix; the message says what was expected, what came, what to do."""
+    """An error that the caller can fix. The message says what loger expected, what it got, and what
+    to do."""
 
 
 class DataError(LogerError):
-    """A file or table contains something unexpected.
+    """A file or table doesn't contain what loger expects.
 
     >>> str(DataError("rating is not a number", path="r.csv", line=7, value="five",
     ...               remedy="write it as a number"))
@@ -56,12 +57,12 @@ class NotFittedError(LogerError, AttributeError):
 
 
 class ViewError(LogerError, AttributeError):
-    """A view of one user lacks something that only the whole graph has."""
+    """Something needs the whole graph, but only one user's view is loaded."""
 
 
 def nearest(name: str, known: Sequence[str], most: int = 3) -> list[str]:
-    """Up to ``most`` names that look like ``name``; if there are none, names that begin with it
-    or contain it.
+    """Up to ``most`` names similar to ``name``; if there are none, names that begin with it or
+    contain it.
 
     Among equally similar names, those that begin with ``name`` come first, then those that share
     its beginning.
@@ -85,7 +86,7 @@ def nearest(name: str, known: Sequence[str], most: int = 3) -> list[str]:
 
 
 def _comparable(wanted: str, known: Sequence[str]) -> Sequence[str]:
-    """All names, or of very many those about as long, and if need be those that begin the same."""
+    """All names; if there are too many, only those of similar length or with the same beginning."""
     if len(known) > _MANY:
         known = [k for k in known if abs(len(k) - len(wanted)) <= max(1, len(wanted) // 3)]
     if len(known) > _MANY:
@@ -95,8 +96,8 @@ def _comparable(wanted: str, known: Sequence[str]) -> Sequence[str]:
 
 
 def _alike(wanted: str, known: Iterable[str]) -> Iterator[tuple[str, float]]:
-    """The names that are close, and how close."""
-    from difflib import SequenceMatcher  # only where a name is wrong
+    """The similar names, and how similar each is."""
+    from difflib import SequenceMatcher  # slow to import, and needed only for unknown names
 
     matcher = SequenceMatcher(b=wanted, autojunk=False)
     for k in known:

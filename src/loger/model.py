@@ -1,6 +1,7 @@
-"""LOGER: fit, recommend, explain, what if, save, load. People's names go in and come out here.
+"""LOGER: fit, recommend, explain, update, save, load.
 
-What is learned is a ``Ranker`` (``model.ranker_``), which works by number.
+Here users and items have names. Everything below works with integer IDs, in particular the
+``Ranker`` that a fit learns (``model.ranker_``).
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from html import escape
 from pathlib import Path
@@ -54,7 +55,7 @@ from loger.rules import RuleSet
 from loger.rules.wording import ENGLISH, Wording, Words, wording_of
 from loger.store import persistence
 
-if TYPE_CHECKING:  # what only scores does without the modules that read tables and fit
+if TYPE_CHECKING:  # scoring doesn't need the modules that read tables and fit
     import polars as pl
 
     from loger.data.dataset import Dataset
@@ -65,42 +66,47 @@ if TYPE_CHECKING:  # what only scores does without the modules that read tables 
 
 log = logging.getLogger(__name__)
 SOME_PAIRS = 1_000
-"""So many pairs of a test part are looked up to see whether a model knows them."""
+"""Pairs of a test part by which ``check_unseen`` decides whether a model knows them."""
 
 
 class LOGER(Recommender):
     """Recommendations with the rules and paths that make up their scores.
 
-    ``LOGER()`` uses the best settings we know, ``LOGER(LOGERConfig.paper())`` the paper's.
-    ``encoder`` creates another encoder than TransE: ``LOGER(encoder=lambda: KGE("RotatE"))``.
-    ``seed`` overrides the setting of that name. ``engine`` says where the work runs: an engine, or
-    the name of one, such as "ray" (docs/how-to/scale-out.md).
+    Args:
+        config: the settings. By default these are the best we know; ``LOGERConfig.paper()`` has
+            those of the paper.
+        seed: overrides the setting of that name.
+        encoder: creates another encoder than TransE: ``LOGER(encoder=lambda: KGE("RotatE"))``.
+        name: the model's name in tables and reports.
+        engine: where the work runs, an engine or its name, such as "ray"
+            (docs/how-to/scale-out.md).
     """
 
     learns_from_validation = True
 
     ranker_: Ranker
-    """All that was learned: what makes scores."""
+    """Everything that was learned: what makes scores."""
     config_: LOGERConfig
-    """The settings, with those that the fit chose."""
+    """The settings, including those that the fit chose."""
     trace_: tuple[Round, ...]
     """The rounds of EM: bound, sizes of H and H⁺, held-out metrics."""
     tried_: list[Tried]
-    """Settings that were tried: (setting, value, NDCG on development users or, where users with
-    labels are few, how often it is best for those left out)."""
+    """What the fit tried: (setting, value, NDCG on development users). If few users have labels,
+    the number is instead how often the value is best for left-out users."""
     mined_: Mined
-    """The rules that were tried: support, precision, lift, and why each was kept or dropped."""
+    """The rules that were tried, with support, precision and lift, and why each was kept or
+    dropped."""
     reasoner_: PathReasoner | None
     """The path reasoner φ, if the settings explain by it."""
     updates_: Updates | None
-    """What came after the fit: ``updates_.log``; None where nothing did."""
+    """Updates after the fit (``updates_.log``); None if there were none."""
     record_: Mapping[str, Any] | None
     """How ``loger fit`` made the model, if it did."""
     catalogue_: Catalogue
-    """What is known of items beside the graph: values to filter by, pictures."""
+    """What is known about items besides the graph: values to filter by, pictures."""
     measured_: Measured | None
-    """How good the fit was on held-out interactions, before it learned from them too if it is for
-    use; None where none were held out."""
+    """How good the model was on held-out interactions, before it learned from these too if it is
+    for use; None if none were held out."""
 
     def __init__(
         self,
@@ -122,11 +128,9 @@ class LOGER(Recommender):
         self.engine = engine or LocalEngine()
 
     def __getattr__(self, name: str) -> Any:
-        """Say of what only a fitted model has that it has not been fitted."""
+        """Raise ``NotFittedError`` for attributes that only a fitted model has."""
         if name.endswith("_") and not name.startswith("_") and not self.is_fitted:
-            raise NotFittedError(
-                "this model has not been fitted; call fit(dataset) or load(folder)"
-            )
+            raise NotFittedError("this model hasn't been fitted; call fit(dataset) or load(folder)")
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __repr__(self) -> str:
@@ -147,15 +151,14 @@ class LOGER(Recommender):
         """Whether the model has been fitted."""
         return "ranker_" in vars(self)
 
-    # ── settings, as search tools ask for them ──────────────────────────────────────────
+    # ── settings, in the way of scikit-learn ────────────────────────────────────────────
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The model's arguments; with ``deep`` also every setting, such as ``em__rounds``."""
         return self._given | (flat(self.config) if deep else {})
 
     def set_params(self, **params: Any) -> Self:
-        """The same model, not fitted, with other arguments or settings, such as
-        ``em__rounds=3``."""
+        """Change arguments or settings, such as ``em__rounds=3``; the model is then unfitted."""
         given = self._given | {k: v for k, v in params.items() if k in self._given}
         names = {k: v for k, v in params.items() if k not in self._given}
         if names:
@@ -185,18 +188,20 @@ class LOGER(Recommender):
         With a data set, loger holds out each user's latest interactions, learns settings, rules and
         weights from the others, and measures the result (``measured_``). Then it learns from
         everything. With a split, the test part stays unknown, for research; recommendations can
-        contain held-out items and are marked. ``hold_out`` overrides this: False measures a split
-        and then learns from all of it, True keeps the test part of a data set unknown.
+        contain held-out items, which are marked.
 
-        ``tune`` maps settings of ``EMConfig`` or its ``Walk`` to values to try, one setting after
-        another. By default, the fit tries recencies, if the data has times, and popularities. It
-        takes the best value; if few users have labels, exponents of the walk are the mean of the
-        values, each weighted by how often it is best.
-
-        With ``checkpoint`` (a folder), an interrupted fit resumes. A fit that starts ``warm_from``
-        an earlier model keeps its settings, rules and weights and continues training its encoder:
-        that takes a fraction of the time, but finds no new rules. A terminal or notebook shows
-        progress; ``progress=False`` shows none.
+        Args:
+            data: a data set or a split.
+            hold_out: False measures a split and then learns from all of it; True keeps the test
+                part of a data set unknown.
+            tune: settings of ``EMConfig`` or its ``Walk`` with values to try, one setting after
+                another. By default, the fit tries recencies, if the data has times, and
+                popularities. It takes the best value. If few users have labels, an exponent of the
+                walk becomes the mean of the values, weighted by how often each is best.
+            warm_from: an earlier model, whose settings, rules and weights stay and whose encoder
+                continues training. That takes a fraction of the time, but finds no new rules.
+            checkpoint: a folder with whose help an interrupted fit resumes.
+            progress: False shows no progress; by default, terminals and notebooks show it.
         """
         from loger.data.dataset import Dataset
         from loger.data.splits import Split
@@ -216,7 +221,7 @@ class LOGER(Recommender):
         return self
 
     def check_unseen(self, users: NDArray[np.integer], items: NDArray[np.integer]) -> None:
-        """Raise an error if the model has learned from these interactions (by number)."""
+        """Raise an error if the model has learned from these interactions, by number."""
         graph = whole(self.graph_)
         known = sum(
             graph.has(int(u), INTERACTION, int(v) + graph.n_users)
@@ -232,9 +237,12 @@ class LOGER(Recommender):
     def em(
         self, split: Split, *, checkpoint: Path | None = None, progress: Progress = silent
     ) -> EM:
-        """The EM problem of a split, with this model's settings or, once fitted, those it chose;
-        for ``ablate_hidden`` and ``encoder_share_curve``, so some users are kept apart to compare
-        by, be they few. Fits a new encoder, and only on train."""
+        """The EM problem of a split, for ``ablate_hidden`` and ``encoder_share_curve``.
+
+        It has this model's settings or, once fitted, those that the fit chose, and a new encoder
+        that is trained on the training part. Some users are kept for comparing, even if few have
+        labels.
+        """
         settings = replace((self.config_ if self.is_fitted else self.config).em, many_labels=0)
         fit = self._fit(checkpoint, progress)
         em = fit.problem(split)(settings)
@@ -250,17 +258,12 @@ class LOGER(Recommender):
         return Fit(self.config, self.make_encoder, engine, progress, folder)
 
     def _take(self, fitted: Fitted) -> None:
-        self.ranker_, self.config_ = fitted.ranker, fitted.config
-        self.trace_, self.tried_, self.mined_ = fitted.trace, fitted.tried, fitted.mined
-        self.reasoner_, self.updates_ = fitted.reasoner, fitted.updates
-        self.record_, self.catalogue_ = fitted.record, fitted.catalogue
-        self.measured_ = fitted.measured
+        for field in fields(fitted):  # ranker → ranker_, config → config_, …
+            setattr(self, f"{field.name}_", getattr(fitted, field.name))
 
     @property
     def _fitted(self) -> Fitted:
-        learned = self.trace_, self.tried_, self.mined_, self.reasoner_
-        beside = self.updates_, self.record_, self.catalogue_, self.measured_
-        return Fitted(self.ranker_, self.config_, *learned, *beside)
+        return Fitted(**{f.name: getattr(self, f"{f.name}_") for f in fields(Fitted)})
 
     # ── what was learned ────────────────────────────────────────────────────────────────
 
@@ -301,7 +304,7 @@ class LOGER(Recommender):
         return self.graph_.vocabulary.names[first : first + self.graph_.n_items]
 
     def history(self, user: Name) -> pl.DataFrame:
-        """A user's items with label and, if known, time; latest first."""
+        """A user's items with labels and, if known, times; latest first."""
         from loger.explain import frames
 
         return frames.history_table(self.graph_, self._user(user))
@@ -312,13 +315,19 @@ class LOGER(Recommender):
         return [names[first + v] for v in np.unique(history(self.graph_, [self._user(user)])[1])]
 
     def rule_table(self, *, language: str | None = None, wording: Words = None) -> pl.DataFrame:
-        """The rules with their weights, strongest first, and as sentences."""
+        """The rules with their weights, strongest first, and as sentences.
+
+        ``language`` and ``wording`` are as in ``recommend``.
+        """
         from loger.explain import frames
 
         return frames.rule_table(self.logic_, wording_of(language, wording))
 
     def importance(self, user: Name) -> pl.DataFrame:
-        """y_{u,l} = w_l n_l(u) / Σ n(u), n_l(u) counted over the user's own interactions."""
+        """How important each rule is to a user: y_{u,l} = w_l n_l(u) / Σ n(u), as in the paper.
+
+        n_l(u) counts the rule's groundings over the user's own interactions.
+        """
         from loger.explain import frames
 
         return frames.importance_table(self.ranker_, self._user(user))
@@ -326,7 +335,7 @@ class LOGER(Recommender):
     # ── recommending ────────────────────────────────────────────────────────────────────
 
     def score(self, users: ArrayLike) -> Floats:
-        """S of all items for users by number; see ``Recommender.score``."""
+        """The scores S of all items for users by number; see ``Recommender.score``."""
         return self.ranker_.score(users)
 
     def top(self, users: ArrayLike, k: int) -> TopItems:
@@ -350,28 +359,33 @@ class LOGER(Recommender):
         wording: Words = None,
         style: str | None = None,
     ) -> pl.DataFrame:
-        """The k best new items for users by name (for all users by default), best first.
+        """The k best new items for users, best first.
 
         A user's own items are never recommended, unless they were held out for a test; such a model
-        adds the column ``held_out``. ``history`` recommends to someone who isn't among the users,
-        or for a basket: pass their items, latest last.
+        adds the column ``held_out``.
 
-        With ``explain``, the column ``because`` contains the first reason, ``reasons`` lists those
-        shown, and ``carried`` is the share of the item's lead that they explain.
-
-        ``include`` and ``exclude`` choose the items that may be recommended: a filter such as
-        ``"genre=jazz AND price<10"`` (``loger.graph.catalogue``); a list of filters, which must all
-        match, except that filters on one column are alternatives; items by name in a set, series,
-        array or frame with a column ``item``; a mask; or a function of an item's name. ``masks``
-        names such sets, for ``"mask=in-stock AND genre=jazz"``.
-
-        ``at_most={"has_brand": 2}`` allows two items per brand. ``diversity`` (0 to 1) prefers
-        items that share few facts with those above them. Both leave scores as they are;
-        ``rank_by_score`` and ``cost`` show what changed. ``popularity`` (-1 to 1) changes scores in
-        favour of rare or popular items.
-
-        ``language`` ("en", "de", "es"), ``wording`` (a TOML file or its tables) and ``style``
-        ("tile", "sentence" or "debug") choose the words of reasons (``loger.rules.wording``).
+        Args:
+            users: one name or several; by default all users.
+            k: the number of items for each.
+            history: recommends to someone who isn't among the users, or for a basket: their items,
+                latest last.
+            explain: whether to add reasons. The column ``because`` contains the first one,
+                ``reasons`` lists those shown, and ``carried`` is the share of the item's lead that
+                they explain.
+            include: the items that may be recommended. A filter such as ``"genre=jazz AND
+                price<10"`` (``loger.graph.catalogue``); a list of filters, which must all match,
+                except that filters on one column are alternatives; items by name in a set, series,
+                array or frame with a column ``item``; a mask; or a function of an item's name.
+            exclude: the items that may not be recommended, in the same forms.
+            diversity: from 0 to 1, prefers items that share few facts with those above them.
+                Scores stay the same; ``rank_by_score`` and ``cost`` show what changed.
+            popularity: from -1 to 1, changes scores in favour of rare or popular items.
+            at_most: for example ``{"has_brand": 2}`` for at most two items per brand; scores stay
+                the same here too.
+            masks: names sets of items for filters, as in ``"mask=in-stock AND genre=jazz"``.
+            language: of reasons, "en", "de" or "es".
+            wording: other words for reasons, a TOML file or its tables (``loger.rules.wording``).
+            style: of reasons, "tile", "sentence" or "debug".
         """
         selection = self.select(include, exclude, diversity, at_most, masks)
         words = wording_of(language, wording, style)
@@ -391,7 +405,7 @@ class LOGER(Recommender):
         at_most: Mapping[str, int] | None = None,
         masks: Mapping[str, Given] | None = None,
     ) -> Selection:
-        """Filters and variety, as ``recommend`` takes them."""
+        """A selection of items with the arguments of ``recommend``, to use again and again."""
         return select(
             self.graph_, include, exclude, diversity=diversity, at_most=at_most, masks=masks,
             catalogue=self.catalogue_,
@@ -414,16 +428,20 @@ class LOGER(Recommender):
         wording: Words = None,
         style: str | None = None,
     ) -> pl.DataFrame:
-        """The k items most like one item or several, best first, each with its reasons.
+        """The k items most similar to one item or several, best first, each with its reasons.
 
-        The score is what the rules and the encoder say for someone who has just these items,
-        compared with the average item; the parts of ``reasons`` add up to it.
+        The score is that of someone who has just these items, compared with the average item, and
+        the parts of ``reasons`` add up to it. Items' general appeal doesn't count, unless
+        ``popularity`` asks for it.
 
-        ``kind`` is "similar" (everything counts), "complements" (only what people have together
-        with these items or after them) or "substitutes" (only facts that items share). ``less``
-        are items to stay away from: what speaks for someone who has them counts against.
-        Items' general appeal doesn't count, unless ``popularity`` asks for it. That, filters and
-        words are as in ``recommend``.
+        Args:
+            items: one name or several.
+            k: the number of similar items.
+            kind: "similar" (everything counts), "complements" (only what people have together with
+                these items or after them) or "substitutes" (only facts that items share).
+            less: items to stay away from; what supports an item for someone who has these counts
+                against it.
+            popularity: as in ``recommend``, like everything that follows.
 
         Returns rank, item, label, score, because, and reasons: ``action``, ``total``, ``text``.
         """
@@ -433,9 +451,8 @@ class LOGER(Recommender):
         words = wording_of(language, wording, style).about_items()
         members = self.alike(as_names(items), as_names(less), kind, popularity)
         request = ListRequest(k, selection, True, words=words)
-        return frames.together_table(recommend_together(members, request), self.graph_).drop(
-            "members"
-        )
+        records = recommend_together(members, request)
+        return frames.together_table(records, self.graph_, without=["members"])
 
     def alike(
         self,
@@ -444,9 +461,10 @@ class LOGER(Recommender):
         kind: Kind = "similar",
         popularity: float = 0.0,
     ) -> list[Member]:
-        """Who ``similar`` asks: someone who has just these items, against someone with others."""
+        """The imagined people whose scores ``similar`` combines: one has just these items, the
+        other those of ``less``."""
         if not items:
-            raise LogerError("similar needs at least one item")
+            raise LogerError("similar needs at least one item; pass its name")
         ranker = of_kind(self.ranker_.without_appeal().with_popularity(popularity), kind)
         wanted = [(items, 1.0), (less, -1.0)] if less else [(items, 1.0)]
         return [Member(*ranker.guest([self._item(v) for v in own]), sign) for own, sign in wanted]
@@ -468,21 +486,21 @@ class LOGER(Recommender):
     ) -> pl.DataFrame:
         """The k best items for several users together, best first.
 
-        The score is the sum of the item's leads: how far it is above the average item for each
-        member. What any of them has is left out. ``members`` lists for each member the lead and
-        the first reason. Everything else is as in ``recommend``.
+        An item's score is the sum of its leads: how far it is above the average item for each
+        member. Items that any of them has are left out. The column ``members`` lists each member's
+        lead and first reason. The arguments are as in ``recommend``.
         """
         from loger.explain import frames
 
         names = as_names(users)
         if not names:
-            raise LogerError("a group needs at least one user")
+            raise LogerError("a group needs at least one user; pass their names as a list")
         selection = self.select(include, exclude, diversity, at_most, masks)
         ranker = self.ranker_.with_popularity(popularity)
         members = [Member(ranker, self._user(name)) for name in names]
         request = ListRequest(k, selection, True, words=wording_of(language, wording, style))
-        table = frames.together_table(recommend_together(members, request), self.graph_)
-        return table.drop("because", "reasons")
+        records = recommend_together(members, request)
+        return frames.together_table(records, self.graph_, without=["because", "reasons"])
 
     def selected(
         self,
@@ -493,7 +511,7 @@ class LOGER(Recommender):
         explain: bool = False,
         words: Wording = ENGLISH,
     ) -> pl.DataFrame:
-        """Like ``recommend``, with a selection made before (``loger.ranking.selection.select``)."""
+        """Like ``recommend``, with a selection that ``select`` made before."""
         from loger.explain import frames
 
         if users is None:
@@ -541,14 +559,18 @@ class LOGER(Recommender):
         wording: Words = None,
         counterfactual: bool = False,
     ) -> Explanation | Reasoned:
-        """Why an item has its score for a user: parts that add up, rules and paths.
+        """Why an item has its score for a user: parts that add up to it, rules and paths.
 
-        With ``counterfactual``, the answer also names the fewest interactions without which the
-        item leaves the ten best; call ``counterfactual`` for lists of other lengths.
-
-        ``by="reasoner"`` returns the paths that the paper's reasoner φ finds instead; only a model
-        with ``explain_by="reasoner"``, such as the preset ``paper``, has one. ``language`` and
-        ``wording`` are as in ``recommend``.
+        Args:
+            user: by name.
+            item: by name.
+            paths: the most paths to show for each action.
+            by: "reasoner" returns the paths that the paper's reasoner φ finds instead. Only a model
+                with ``explain_by="reasoner"``, such as the preset ``paper``, has one.
+            language: as in ``recommend``.
+            wording: as in ``recommend``.
+            counterfactual: whether to add the fewest interactions without which the item leaves the
+                ten best; for other lengths, call ``counterfactual``.
         """
         u, v, words = self._user(user), self._item(item), wording_of(language, wording)
         if by == "reasoner":
@@ -556,11 +578,11 @@ class LOGER(Recommender):
             return found[0].said(words)
         if by != "contributions":
             raise UnknownNameError("explanation method", by, ("contributions", "reasoner"))
-        told = explain_pairs(self.ranker_, np.array([u]), np.array([v]), paths, words=words)[0]
+        why = explain_pairs(self.ranker_, np.array([u]), np.array([v]), paths, words=words)[0]
         if not counterfactual:
-            return told
+            return why
         without = Counterfactual.of(self.ranker_, u, v)
-        return replace(told, counterfactual=replace(without, words=words))
+        return replace(why, counterfactual=replace(without, words=words))
 
     @property
     def path_reasoner(self) -> PathReasoner:
@@ -568,14 +590,16 @@ class LOGER(Recommender):
         if self.reasoner_ is None:
             raise LogerError(
                 "this model has no path reasoner; explain by contributions, or fit with "
-                "explain_by='reasoner', as the preset 'paper' does (if any rule has a positive "
-                "weight)"
+                "explain_by='reasoner', as the preset 'paper' does (at least one rule must have a "
+                "positive weight)"
             )
         return self.reasoner_
 
     def explained(self, users: ArrayLike, k: int, paths: int = 1) -> list[list[ExplainedItem]]:
-        """Recommendations with their best paths, by number, for measuring (see ``Explains``). If
-        the settings explain by the reasoner, the paths are the reasoner's."""
+        """Recommendations with their best paths, by number, for evaluation (see ``Explains``).
+
+        If the settings explain by the reasoner, the paths are the reasoner's.
+        """
         ranker = self.ranker_
         if self.reasoner_ is not None:
             return self.reasoner_.explained_items(ranker, users, k, paths, self.engine)
@@ -590,7 +614,7 @@ class LOGER(Recommender):
         language: str | None = None,
         wording: Words = None,
     ) -> WhyNot:
-        """Why an item isn't among a user's k best."""
+        """Why an item isn't among a user's k best; words are as in ``recommend``."""
         words = wording_of(language, wording)
         return WhyNot.of(self.ranker_, self._user(user), self._item(item), k, words)
 
@@ -605,7 +629,7 @@ class LOGER(Recommender):
     ) -> Counterfactual:
         """The fewest interactions without which an item leaves the k best, and what replaces it.
 
-        The user's own items stay out of the list, removed or not.
+        The user's own items stay out of the recommendations, removed or not.
         """
         found = Counterfactual.of(self.ranker_, self._user(user), self._item(item), k)
         return replace(found, words=wording_of(language, wording))
@@ -619,12 +643,17 @@ class LOGER(Recommender):
         *,
         rebuild: bool = False,
     ) -> WhatIf:
-        """The user's k best items if some items were removed from the history or others added;
-        nothing is retrained, and what is removed isn't recommended. loger looks for a label to
-        ``remove`` among the user's items first.
+        """The user's k best items if some items left the history or others joined it.
 
-        A removed item supports nothing, but it happened: the other actions don't become more recent
-        and the history stays as long. With ``rebuild`` it never happened, as after ``remove``.
+        Nothing is retrained. A removed item no longer supports anything, but it happened: the other
+        actions don't become more recent, and the history stays as long. It isn't recommended.
+
+        Args:
+            user: by name.
+            remove: items of the user; a label means the user's item of that label, if there is one.
+            add: items that the user doesn't have.
+            k: the number of items.
+            rebuild: treats removed items as if they had never happened, as after ``remove``.
         """
         u = self._user(user)
         mine = {self.graph_.n_users + int(v) for v in history(self.graph_, np.array([u]))[1]}
@@ -633,7 +662,7 @@ class LOGER(Recommender):
         changed = self.ranker_.rebuilt if rebuild else self.ranker_.user_view
         return WhatIf.of(self.ranker_, changed(u, removed, added), u, k, removed)
 
-    # ── what came after the fit ─────────────────────────────────────────────────────────
+    # ── updates after the fit ───────────────────────────────────────────────────────────
 
     def update(
         self,
@@ -649,19 +678,25 @@ class LOGER(Recommender):
     ) -> LOGER:
         """The model with interactions, items, facts and users that came after its fit.
 
-        Each argument is a file, a polars or pandas frame, or rows, with the columns of the plain
-        format: user, item, time (if the model knows times) and optionally rating; head, relation,
-        tail and optionally their types; id and optionally label, and columns that became relations
-        when the data was built (artist, for has_artist). Tables with the columns of the original
-        ones (``loger.from_tables``, ``loger data build table``) are read in the same way. Unknown
-        names are new. ``vectors`` are tables by relation, as ``from_tables`` takes them: a new item
-        gets neighbours among the items in them, so they should have the known items too.
+        Nothing is trained: rules only need the facts, and the encoder makes vectors of new entities
+        from their links. ``updates_.log`` records each update and which rows were left out, which
+        are also logged as warnings. Unknown names are new.
 
-        Nothing is trained: rules only need the facts, and the encoder makes vectors of new things
-        from what they are linked to. ``updates_.log`` records what each update brought and which
-        rows were left out (also logged as warnings). ``min_rating`` leaves out lower ratings (by
-        default those below ``lowest_positive``). ``when`` goes into the log. With ``measure``, the
-        log also says how well the model predicted the new interactions of up to that many users.
+        Tables are files, polars or pandas frames, or rows, with the columns of the plain format or
+        those of the tables that the data was built from (``loger.from_tables``).
+
+        Args:
+            interactions: user, item, time (if the model knows times) and optionally rating.
+            items: id and optionally label, and columns that became relations when the data was
+                built, such as artist for has_artist.
+            facts: head, relation, tail and optionally their types.
+            users: id and optionally label, and columns that became relations.
+            vectors: tables by relation, as in ``from_tables``. A new item gets neighbours among the
+                items in them, so they should contain the known items too.
+            min_rating: leaves out lower ratings; by default, those below ``lowest_positive``.
+            when: the date for the log.
+            measure: if above 0, the log also says how well the model predicted the new interactions
+                of up to this many users.
         """
         from loger.tables.table import read_changes
         from loger.updates.apply import updated
@@ -687,8 +722,8 @@ class LOGER(Recommender):
         """The model as if some users, items, interactions or facts had never existed.
 
         A bundle of this model contains nothing about a removed user except what the fit learned
-        from all users together: rule weights and vectors of items. ``interactions`` and ``facts``
-        are tables as in ``update``.
+        from all users together: rule weights and vectors of items. Tables and ``when`` are as in
+        ``update``.
         """
         from loger.tables.changes import read
         from loger.updates.apply import removed
@@ -698,22 +733,25 @@ class LOGER(Recommender):
         return self._with(removed(self._fitted, changes, *gone, Update(when)))
 
     def fold(self, fold: Fold, when: str, measure: int = 0) -> LOGER:
-        """The model with what events amount to (``loger.updates.events``): less, then more. The
-        log has one row for all events of a day."""
+        """The model with the changes of some events (``loger.updates.events``): removals first,
+        then additions. The log has one row for all events of a day."""
         from loger.updates.apply import folded
 
         return self._with(folded(self._fitted, fold, when, measure))
 
     @property
     def lowest_positive(self) -> float:
-        """The lowest rating that counts in favour of an item after the fit: as given to the fit,
-        else the middle of the ratings it learned from, else 3 of 5 stars."""
-        told = (self.record_ or {}).get("min_rating")
-        if told is None:
-            told = (self.catalogue_.mapping or {}).get("min_rating")
+        """The lowest rating that counts in favour of an item after the fit.
+
+        It is the one given to the fit, else the middle of the ratings that the fit learned from,
+        else 3 of 5 stars.
+        """
+        given = (self.record_ or {}).get("min_rating")
+        if given is None:
+            given = (self.catalogue_.mapping or {}).get("min_rating")
         graph = whole(self.graph_)
-        if told is not None or not graph.rated or graph.strengths is None:
-            return 3.0 if told is None else float(told)
+        if given is not None or not graph.rated or graph.strengths is None:
+            return 3.0 if given is None else float(given)
         known = graph.strengths[graph.strengths > 0]
         low, high = (float(known.min()), float(known.max())) if len(known) else (1.0, 5.0)
         return (low + high) / 2 if low < high else min(low, 3.0)
@@ -735,7 +773,7 @@ class LOGER(Recommender):
         """The model with later interactions (user, item) of known or new users.
 
         Nothing is retrained: rules only need the edges, and the encoder makes a user's vector from
-        the user's items. Items must be known.
+        the user's items. Items must be known. ``times`` are needed if the model knows times.
         """
         named = [(as_name(u), v) for u, v in pairs]
         known = self.graph_.vocabulary.ids("user")
@@ -760,7 +798,7 @@ class LOGER(Recommender):
         return self.with_ranker(self.ranker_.with_popularity(dial))
 
     def without_rules(self, places: Iterable[int]) -> LOGER:
-        """The model with some rules, by number, switched off."""
+        """The model with some rules switched off, by their places in ``rules_``."""
         return self.with_ranker(self.ranker_.without_rules(places))
 
     def with_ranker(self, ranker: Ranker) -> LOGER:
@@ -775,22 +813,27 @@ class LOGER(Recommender):
     def _item(self, name: Name, among: Container[int] | None = None) -> int:
         return self.graph_.vocabulary.id("item", as_name(name), among) - self.graph_.n_users
 
-    # ── keeping ─────────────────────────────────────────────────────────────────────────
+    # ── bundles ─────────────────────────────────────────────────────────────────────────
 
     def save(self, folder: Path | str, *, record: Mapping[str, Any] | None = None) -> None:
         """Write the model as a bundle: a manifest and safetensors.
 
-        The old bundle stays in place until the new one is complete. ``record`` says how the model
-        was made; ``loger fit`` passes one, and ``loger evaluate`` reads it to hold out the same
-        data.
+        An old bundle stays in place until the new one is complete.
+
+        Args:
+            folder: where to write the bundle.
+            record: how the model was made. ``loger fit`` passes one, and ``loger evaluate`` reads
+                it to hold out the same data.
         """
         fitted = self._fitted if record is None else replace(self._fitted, record=record)
         persistence.save(folder, self.name, fitted)
 
     @classmethod
     def load(cls, folder: Path | str, engine: Engine | str | None = None) -> LOGER:
-        """Open a bundle that ``save`` wrote; a damaged or foreign bundle raises an error that says
-        why."""
+        """Open a bundle that ``save`` wrote; if it can't be read, the error says why.
+
+        ``engine`` is as in ``LOGER``.
+        """
         name, fitted, make_encoder = persistence.load(folder)
         model = cls(fitted.config, encoder=make_encoder, name=name, engine=engine)
         model._take(fitted)

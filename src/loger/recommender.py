@@ -1,7 +1,7 @@
 """What LOGER and every baseline have in common: fit on a split, score all items of some users.
 
-Arrays in, arrays out: users and items are numbered from 0 within their type. What a list is
-made of scores, which items it leaves out and how ties fall, is written here once for all.
+Arrays in, arrays out: users and items are numbered from 0 within their type. This module alone
+decides how scores become a list: which items are left out, and how ties are broken.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PairMatrix: TypeAlias = "sp.csr_array[np.float32, tuple[int, int]]"
 """Pairs as a sparse users × items matrix of ones."""
 
 BLOCK_BYTES = 64 << 20
-"""Memory of one block of users while it is ranked; a few blocks are under way at a time."""
+"""Memory of one block of users while it is ranked; a few blocks run at a time."""
 _CELL_BYTES = 8  # a score and its copy
 
 
@@ -52,16 +52,16 @@ class Recommender(Protocol):
     """
 
     learns_from_validation: ClassVar[bool] = False
-    """Whether ``fit`` learns from validation as well. Such a method cannot be evaluated on
-    validation, and needs it apart from train; see ``fit_for``."""
+    """Whether ``fit`` also learns from validation. Such a method can't be evaluated on
+    validation, and needs it separate from train; see ``fit_for``."""
 
     name: str
-    """What tables call it."""
+    """The name shown in tables."""
 
     @property
     def is_fitted(self) -> bool:
-        """Whether it can score: by default, whether it has all the state that its class declares
-        with a name ending in an underscore."""
+        """Whether it can score: by default, whether it has every attribute that its class declares
+        with a trailing underscore."""
         declared = [n for c in type(self).__mro__ for n in get_annotations(c) if n.endswith("_")]
         return bool(declared) and all(name in vars(self) for name in declared)
 
@@ -93,12 +93,12 @@ class ExplainedItem:
 
 
 class Explains(Protocol):
-    """A recommender that shows paths, such as LOGER, PGPR or KGAT; faithfulness is measured on
-    it."""
+    """A recommender that shows paths, such as LOGER, PGPR or KGAT, so that its faithfulness can be
+    measured."""
 
     def explained(self, users: ArrayLike, k: int, paths: int = 1) -> list[list[ExplainedItem]]:
-        """For each user the k best items it has no interaction with, best first, each with up
-        to so many paths; an item without a path has none."""
+        """For each user, the k best items without an interaction, best first, each with up to
+        ``paths`` paths; items without a path are included."""
         ...
 
 
@@ -110,13 +110,13 @@ class ChecksUnseen(Protocol):
     """A recommender that can tell whether it has learned from given test pairs."""
 
     def check_unseen(self, users: NDArray[np.integer], items: NDArray[np.integer]) -> None:
-        """Refuse pairs that were learned from: a test on them says nothing."""
+        """Raise an error for pairs that it has learned from, because testing on them is useless."""
         ...
 
 
 def pair_matrix(users: ArrayLike, items: ArrayLike, shape: tuple[int, int]) -> PairMatrix:
     """Pairs as a sparse matrix of ones, each pair once."""
-    import scipy.sparse as sp  # slow to import, and who only scores does without
+    import scipy.sparse as sp  # slow to import, and scoring doesn't need it
 
     rows, columns = np.asarray(users), np.asarray(items)
     out = sp.csr_array((np.ones(len(rows), dtype=np.float32), (rows, columns)), shape=shape)

@@ -19,7 +19,7 @@ from loger.grounding.layout import layout
 from loger.logic.mining import MiningConfig
 
 SMALL = {
-    "encoder": TransEConfig(dimension=8, epochs=2), "hidden": 16,
+    "encoder": TransEConfig(dimension=8, epochs=2),
     "rules": MiningConfig(max_rules=5, min_support=5),
 }  # fmt: skip
 

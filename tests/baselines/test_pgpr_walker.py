@@ -25,7 +25,6 @@ GRAPH = PARTS.graph
 SMALL = {
     "encoder": TransEConfig(dimension=16, epochs=3),
     "rules": MiningConfig(min_support=5),
-    "hidden": (32, 16),
     "entropy": 1e-3,
     "batch": 16,
 }

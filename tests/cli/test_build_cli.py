@@ -31,7 +31,7 @@ def raw(tmp_path: Path) -> tuple[Path, Path]:
 def amazon(raw: tuple[Path, Path], out: Path, *more: object) -> Result:
     reviews, meta = raw
     files = ("--reviews", reviews, "--meta", meta, "--out", out)
-    return run("data", "build", "amazon", *files, "--workers", 1, *more)
+    return run("data", "build", "amazon", *files, "--set", "workers=1", *more)
 
 
 def test_amazon_builds_what_inspect_reads_and_leaves_no_parts(
@@ -62,10 +62,11 @@ def test_a_preset_shows_the_papers_figures_beside_ours(
 
 def test_parts_that_are_kept_serve_the_next_build(raw: tuple[Path, Path], tmp_path: Path) -> None:
     work = tmp_path / "work"
-    assert amazon(raw, tmp_path / "a", "--work", work).exit_code == 0
+    kept_there = ("--set", f"work={work}")
+    assert amazon(raw, tmp_path / "a", *kept_there).exit_code == 0
     kept = {p: p.stat().st_mtime_ns for p in work.rglob("*.parquet")}
     assert kept
-    assert amazon(raw, tmp_path / "b", "--work", work, "--set", "user_core=3").exit_code == 0
+    assert amazon(raw, tmp_path / "b", *kept_there, "--set", "user_core=3").exit_code == 0
     assert {p: p.stat().st_mtime_ns for p in work.rglob("*.parquet")} == kept
 
 

@@ -323,7 +323,7 @@ def test_only_where_the_rest_of_a_history_takes_away_is_it_said_to_count_against
         assert ("whole lead" in carried_text(record)) == (carried > 1)
 
 
-REASON = ["action", "total", "share", "text"]
+REASON = ["action", "total", "share", "text", "members"]
 
 
 def test_someone_new_is_recommended_to_by_what_they_have(bundle: Path, tmp_path: Path) -> None:
@@ -343,8 +343,8 @@ def test_someone_new_is_recommended_to_by_what_they_have(bundle: Path, tmp_path:
     assert (back != later.score([first])).any()  # so the order that is given counts
     assert all(row["reasons"] for row in told["items"])
     refuses(("recommend", bundle, "--history", "no such item"), "unknown item 'no such item'")
-    refuses(("recommend", bundle, "--history", names[0], "ann"), "give a USER")
-    refuses(("recommend", bundle), "give a USER")
+    refuses(("recommend", bundle, "--history", names[0], "ann"), "pass a USER")
+    refuses(("recommend", bundle), "pass a USER")
 
 
 def test_similar_items_and_lists_for_a_group_are_the_models_own(bundle: Path) -> None:
@@ -420,7 +420,7 @@ def test_explain_says_of_an_owned_item_that_it_is_owned(bundle: Path, user: str)
     own = history_names(LOGER.load(bundle).graph_, user)[0]
     assert parsed("explain", bundle, user, own)["owned"] is True
     assert parsed("explain", bundle, user, new)["owned"] is False
-    assert "so it's never recommended" in run("explain", bundle, user, own).stdout
+    assert "so loger won't recommend it" in run("explain", bundle, user, own).stdout
     assert "already" not in run("explain", bundle, user, new).stdout
 
 
@@ -431,7 +431,7 @@ def test_serving_where_something_listens_is_refused_before_the_model_is_loaded(
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
-        refuses(("serve", bundle, "--port", port), f"cannot listen at 127.0.0.1:{port}")
+        refuses(("serve", bundle, "--port", port), f"can't listen at 127.0.0.1:{port}")
 
 
 def test_a_name_that_begins_another_is_met_with_it(bundle: Path, user: str) -> None:
@@ -449,11 +449,12 @@ def test_explain_why_not_and_what_if_speak_of_the_same_list(bundle: Path, user: 
     assert explained["reasons"][0]["text"] in shown.replace("│ ", "")
     assert "general appeal" in shown
     by_rules = run("explain", bundle, user, first["item"], "--paths", 1).stdout
-    assert "the score is the sum of" in by_rules
+    assert "the score, by rules" in by_rules
     last = told["items"][2]["item"]
-    without = parsed("explain", bundle, user, last, "--counterfactual")["counterfactual"]
+    without = parsed("counterfactual", bundle, user, last, "-k", 3)
     assert without["listed"]
-    said = run("explain", bundle, user, last, "--counterfactual").stdout
+    assert not parsed("counterfactual", bundle, user, last, "-k", 2)["listed"]
+    said = run("counterfactual", bundle, user, last, "-k", 3).stdout
     assert said.rstrip().endswith(f"instead of {last}") == bool(without["without"])
     every = parsed("recommend", bundle, user, "-k", 100)[0]["items"]
     low = every[-1]["item"]
@@ -488,7 +489,7 @@ def test_questions_that_cannot_be_answered_are_refused(
 ) -> None:
     (told,) = parsed("recommend", bundle, user, "-k", 1)
     new, has = told["items"][0]["item"], told["history"][0]["item"]
-    refuses(("recommend", bundle), "give a USER")
+    refuses(("recommend", bundle), "pass a USER")
     refuses(("recommend", bundle, "--all"), "--all needs --out FILE")
     refuses(("recommend", bundle, "--all", "--out", tmp_path / "x.txt"), ".parquet")
     refuses(("recommend", bundle, user + "x"), f"did you mean {user!r}")
@@ -497,7 +498,15 @@ def test_questions_that_cannot_be_answered_are_refused(
     refuses(("what-if", bundle, user, "--remove", new), "does not have")
     refuses(("what-if", bundle, user, "--add", has), "already")
     refuses(("recommend", data, user), "bundle")
-    refuses(("rules", data, user), "isn't one; make one with loger fit")
+    refuses(("rules", data, user), "isn't one; run loger fit first")
+
+
+def test_a_language_can_be_a_file_of_ones_own_words(bundle: Path, tmp_path: Path) -> None:
+    words = tmp_path / "words.toml"
+    words.write_text('[en.verbs]\npurchase = "picked"\n[de.verbs]\npurchase = "ausgesucht"\n')
+    for language, verb in ((words, "you picked"), (f"de={words}", "ausgesucht hast")):
+        assert verb in run("rules", bundle, "--language", language).stdout
+    refuses(("rules", bundle, "--language", "dee"), "did you mean 'de'")
 
 
 def test_no_command_prints_a_line_of_more_than_120_columns(
@@ -518,7 +527,8 @@ def test_no_command_prints_a_line_of_more_than_120_columns(
         ["recommend", "shop.bundle", user],
         ["recommend", "shop.bundle", user, "--explain", "--paths", "2"],
         ["recommend", "shop.bundle", user, "--explain", "--style", "debug"],
-        ["explain", "shop.bundle", user, best, "--counterfactual"],
+        ["explain", "shop.bundle", user, best],
+        ["counterfactual", "shop.bundle", user, best],
         ["why-not", "shop.bundle", user, worst],
         ["what-if", "shop.bundle", user, "--add", best],
         ["evaluate", "test.bundle", "shop", "--faithfulness", "5", "--ablation"],

@@ -8,8 +8,7 @@ from typing import get_args
 import polars as pl
 import pytest
 
-from loger.data import Format, load
-from loger.data.readers import plain
+from loger.data import Format, frames, load
 from loger.errors import DataError, UnknownNameError
 
 GOOD = "user,item,rating,time\nann,i1,5,10\nbob,i2,3,20\n"
@@ -212,7 +211,7 @@ REFUSED = {
     "text after a quoted cell": (
         table('ann,"i1"x\n'),
         "interactions.csv:1",
-        ["text follows its quotes", '""'],
+        ["text follows the closing quote", '""'],
     ),
     "fact with the interaction's own name": (
         table("i1,has_brand,Acme\nann,interacted,i2\n", "triples.csv"),
@@ -267,7 +266,7 @@ REFUSED = {
     "RecBole without an item column": (
         {"x.inter": "user_id:token\trating:float\nu\t1\n"},
         "x.inter:1",
-        ["item column", "user_id", "item_id:token"],
+        ["one of items", "user_id", "item_id:token"],
     ),
     "RecBole item linked twice": (
         {"x.inter": INTER, "x.link": LINK + "1\tm.2\n", "x.kg": "a:token\nb\n"},
@@ -357,12 +356,12 @@ REFUSED = {
     "PGPR without any item": (
         PGPR | {"train_labels.txt": "0\n", "test_labels.txt": "1\n"},
         "shop",
-        ["no interactions are left", "check"],
+        ["no interactions left", "check"],
     ),
     "KGAT item far beyond the others": (
         KGAT | {"test.txt": "1 2000000000\n"},
         "shop",
-        ["item is far beyond", "2000000000", "without gaps"],
+        ["item is far larger", "2000000000", "without gaps"],
     ),
     "KGAT list with a gap": (
         KGAT | {"user_list.txt": "org_id remap_id\nann 0\nbob 5\n"},
@@ -511,7 +510,7 @@ NOTED = {
     ),
     "pair given twice": (
         table("ann,i1\nann,i1\nann,i2\n"),
-        {"repeated interactions of one user and item merged": 1},
+        {"repeated interactions of the same user and item merged": 1},
         0,
         2,
     ),
@@ -524,8 +523,8 @@ NOTED = {
     "name that is user and item": (
         table("ann,i1\ni1,i2\n") | {"triples.csv": "i1,has_brand,Acme\ni2,has_brand,Acme\n"},
         {
-            "names in facts that are both a user and an item, taken as items "
-            "(give head_type and tail_type to say otherwise)": 1
+            "names in facts that are both a user and an item, read as items "
+            "(add head_type and tail_type if that's wrong)": 1
         },
         2,
         2,
@@ -533,8 +532,8 @@ NOTED = {
     "brands that have the numbers of items": (
         table("ann,1\nann,2\nbob,2\n") | {"triples.csv": "1,has_brand,2\n2,has_brand,1\n"},
         {
-            "tails of facts that are mere numbers, taken as the item or user of that number "
-            "(give tail_type to say otherwise)": 2
+            "facts whose tail is a number, read as the item or user with that number "
+            "(add tail_type if that's wrong)": 2
         },
         2,
         3,
@@ -648,7 +647,9 @@ def test_min_rating_without_ratings_is_refused(write):
 
 
 def test_min_rating_that_drops_everything_is_refused(write):
-    with pytest.raises(DataError, match=r"interactions\.csv: no interactions are left.*check"):
+    with pytest.raises(
+        DataError, match=r"interactions\.csv: there are no interactions left.*check"
+    ):
         load(write(table(GOOD)), min_rating=9)
 
 
@@ -665,7 +666,7 @@ def test_missing_folder_is_named(tmp_path):
 
 def test_missing_file_is_named(tmp_path):
     with pytest.raises(DataError, match=r"x\.csv: there is no such file.*; check the name"):
-        plain.read(interactions=tmp_path / "x.csv")
+        frames.read(tmp_path / "x.csv")
 
 
 @pytest.mark.parametrize("format", get_args(Format))

@@ -46,7 +46,7 @@ def test_maps_give_names_types_and_labels(write, facts_of, pairs_of):
 def test_everything_left_out_is_noted(write, notes_of):
     assert notes_of(load(write(FILES))) == {
         "entities that are named but in no fact": 1,
-        "rows of users.txt about unknown uids not read": 1,
+        "rows of users.txt about unknown uids ignored": 1,
         "repeated facts counted once": 1,
     }
 

@@ -59,7 +59,7 @@ def test_frames_read_like_files_of_the_same_tables(frame, tmp_path):
     dataset = from_frames(first, second, items=third)
     assert dataset.name == "frames"
     assert content(dataset) == content(load(tmp_path))
-    assert {n.what for n in dataset.notes} >= {"columns of interactions frame that are not read"}
+    assert {n.what for n in dataset.notes} >= {"columns of interactions frame that are ignored"}
 
 
 @both
@@ -81,7 +81,7 @@ def test_settings_of_readers_hold_for_frames():
 def test_a_column_called_line_does_no_harm():
     dataset = from_frames(pl.DataFrame({"line": ["x"], "user": ["a"], "item": ["b"]}))
     assert [(n.what, n.example) for n in dataset.notes] == [
-        ("columns of interactions frame that are not read", "line_")
+        ("columns of interactions frame that are ignored", "line_")
     ]
 
 

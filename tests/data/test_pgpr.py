@@ -50,4 +50,4 @@ def test_everything_left_out_is_noted(write, notes_of):
 
 def test_files_of_unknown_relations_are_noted(write, notes_of):
     dataset = load(write(FILES | {"smell_p_s.txt.gz": "0\n"}))
-    assert notes_of(dataset)["files of unknown relations, not read"] == 1
+    assert notes_of(dataset)["files of unknown relations, ignored"] == 1

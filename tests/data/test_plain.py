@@ -8,7 +8,6 @@ import pytest
 
 from loger.data import columns as headers
 from loger.data import load, split
-from loger.data.readers import plain
 from loger.errors import DataError
 from loger.graph import Relation
 
@@ -43,7 +42,7 @@ def test_header_allows_any_order_and_unknown_columns_are_noted(write, pairs_of, 
     assert pairs_of(dataset) == [("ann", "i1"), ("bob", "i2")]
     assert dataset.interactions.times.tolist() == [10, 20]
     assert dataset.interactions.ratings is None
-    assert notes_of(dataset) == {"columns of interactions.csv that are not read": 1}
+    assert notes_of(dataset) == {"columns of interactions.csv that are ignored": 1}
 
 
 @pytest.mark.parametrize(
@@ -106,8 +105,8 @@ def test_a_graph_made_wrong_by_numbers_that_mean_several_things_is_noted(write):
     folder = write({"interactions.csv": events, "triples.csv": facts})
     told = {note.what.partition(" (")[0] for note in load(folder).notes}
     assert {
-        "names in facts that are both a user and an item, taken as items",
-        "tails of facts that are mere numbers, taken as the item or user of that number",
+        "names in facts that are both a user and an item, read as items",
+        "facts whose tail is a number, read as the item or user with that number",
         "relations that mix types, split by type",
     } <= told
 
@@ -200,15 +199,10 @@ def test_parquet_reads_numbers_as_names_and_dates_as_seconds(tmp_path, facts_of,
     assert facts_of(dataset) == {("7", "has_brand", "Acme"), ("8", "has_brand", "Acme")}
 
 
-def test_named_files_are_read_from_anywhere(write, facts_of):
-    folder = write({"a.csv": INTERACTIONS, "b.tsv": "i1\tmade_by\tAcme\n"})
-    dataset = plain.read(
-        interactions=folder / "a.csv", triples=str(folder / "b.tsv"), interaction="like", name="x"
-    )
-    assert dataset.name == "x"
-    assert dataset.relations[0].name == "like"
-    assert facts_of(dataset) == {("i1", "made_by", "Acme")}
-    assert load(folder / "a.csv").n_items == 2
+def test_a_table_of_interactions_is_read_alone(write):
+    folder = write({"a.csv": INTERACTIONS, "triples.csv": "i1,made_by,Acme\n"})
+    dataset = load(folder / "a.csv", name="x")
+    assert (dataset.name, dataset.n_items, len(dataset.facts)) == ("x", 2, 0)
 
 
 def test_min_rating_leaves_out_low_ratings_and_says_how_many(write, pairs_of, notes_of):

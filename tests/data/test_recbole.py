@@ -35,8 +35,8 @@ def test_atomic_files_become_facts_labels_and_interactions(write, facts_of, pair
     first_item = dataset.n_users
     assert dataset.vocabulary.labels[first_item : first_item + 3] == ["Toy Story", "Heat", "12"]
     assert notes_of(dataset) == {
-        "columns of shop.item that are not read": 1,
-        "columns of shop.user that are not read": 1,
+        "columns of shop.item that are ignored": 1,
+        "columns of shop.user that are ignored": 1,
         "items without any interaction": 1,
     }
 
@@ -71,7 +71,7 @@ def test_split_files_are_the_given_split_and_go_first(write, pairs_of, notes_of)
         ("u1", "11", "validation"),
         ("u1", "12", "test"),
     ]
-    assert notes_of(dataset) == {"files not read, as the split files say the same": 1}
+    assert notes_of(dataset) == {"files ignored because the split files say the same": 1}
 
 
 def test_other_names_of_user_and_item_columns_are_taken_in_order(write, pairs_of):

@@ -437,7 +437,7 @@ def test_a_split_says_how_it_was_made_and_why() -> None:
         "at random, because there are no times: any 20%"
     )
     assert split(from_frames(timed)).why.startswith("by time, because there are times: latest 20%")
-    assert split(from_frames(given)).why == "as given, because the data bring it"
+    assert split(from_frames(given)).why == "as given, because the data have one"
     order = pl.DataFrame(
         {"user": ["a"] * 3 + ["b"] * 2, "item": [*"ijkij"], "time": [1, 2, 2, 1, 2]}
     )

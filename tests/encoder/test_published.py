@@ -21,7 +21,7 @@ from loger.errors import LogerError
 from loger.evaluation.evaluate import evaluate
 
 LITERAL = LOGERConfig.paper_literal().encoder
-SMALL = replace(LITERAL, dimension=6, batch=40, gamma=4.0, steps=1000, rate=1e-2, warm_epochs=2)
+SMALL = replace(LITERAL, dimension=6, batch=40, gamma=4.0, epochs=1, rate=1e-2, warm_epochs=2)
 
 
 @pytest.fixture(autouse=True)
@@ -128,11 +128,9 @@ def test_users_as_sums_of_items_are_refused(graph):
 
 @pytest.mark.long
 def test_the_literal_encoder_ranks_better_than_popularity():
-    """A shop of 150 customers needs a fiftieth of the steps, at twenty times the rate."""
+    """A shop of 150 customers needs a thirtieth of the steps, at twenty times the rate."""
     parts = split(shop(seed=3, users=150, items=100).dataset)
-    scaled = replace(
-        LITERAL, steps=3000, rate=20 * LITERAL.rate, final_rate=20 * LITERAL.final_rate
-    )
+    scaled = replace(LITERAL, epochs=1, rate=20 * LITERAL.rate, final_rate=20 * LITERAL.final_rate)
     encoder = EncoderAlone(lambda: TransE(scaled), "literal")
     report = evaluate([encoder, MostPop()], parts, "validation")
     assert report.mean("literal", "ndcg") > 1.2 * report.mean("MostPop", "ndcg")

@@ -113,7 +113,7 @@ def test_a_lost_rank_is_an_error_that_says_how_to_go_on(torchrun, monkeypatch):
     def closed(*arguments):
         raise RuntimeError("[gloo/transport/tcp/pair.cc:553] Connection closed by peer")
 
-    told = "rank 0 lost another rank; give the same command again"
+    told = "rank 0 lost another rank; run the same command again"
     with joined() as ranks:
         assert current() is ranks
         two = Ranks(0, 2, ranks.store)
@@ -144,7 +144,7 @@ def test_only_the_leading_rank_runs_the_command(leads, monkeypatch, capsys):
     monkeypatch.setenv("RANK", str(two.rank))
     on_ranks(ran.append)("it")
     assert (ran == ["it"], two.helped) == (leads, not leads)
-    assert ("of 2 ranks only the first one worked" in capsys.readouterr().err) == leads
+    assert ("only one of 2 ranks worked" in capsys.readouterr().err) == leads
 
 
 def trained(folder, *more, size=2):

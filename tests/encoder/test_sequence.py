@@ -232,7 +232,7 @@ def test_what_is_new_is_what_its_direction_lets_one_expect():
 
 def test_a_state_that_does_not_fit_is_refused():
     model = random_sequence(10)
-    with pytest.raises(LogerError, match="biases does not fit"):
+    with pytest.raises(LogerError, match="biases differs"):
         Sequence(model.config).load_state(10, {**model.state(), "biases": model.biases_[:5]})
 
 

@@ -214,8 +214,8 @@ def test_settings_of_loger_go_where_they_belong():
     made = METHODS["loger-paper"].make(**forced)
     em = replace(LOGERConfig.paper().em, rounds=4, early_stop=False)
     assert made.config == replace(LOGERConfig.paper(), em=em)
-    literal: Any = METHODS["paper-literal"].make(encoder={"steps": 500})
-    assert (literal.config.encoder.steps, literal.config.encoder.gamma) == (500, 24.0)
+    literal: Any = METHODS["paper-literal"].make(encoder={"epochs": 2})
+    assert (literal.config.encoder.epochs, literal.config.encoder.gamma) == (2, 24.0)
     with pytest.raises(UnknownNameError, match=r"'em.round'; did you mean 'em.rounds'"):
         METHODS["loger"].make(em={"round": 1})
 

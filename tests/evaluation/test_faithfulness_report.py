@@ -17,13 +17,12 @@ from loger.evaluation.faithfulness import (
     NamedReason,
     Probes,
     RandomPaths,
-    actions_of,
     faithfulness_report,
     loger_probes,
     permuted,
     planted_cases,
 )
-from loger.evaluation.faithfulness.planted import recovered
+from loger.evaluation.faithfulness.paths import recovered
 from loger.evaluation.faithfulness.report import LINES
 from loger.graph import Path, Relation, Vocabulary
 from loger.grounding import ground, paths
@@ -34,8 +33,22 @@ from loger.recommender import ExplainedItem
 from loger.rules import candidates, named_rules
 
 TIMES_AS_OFTEN = (
-    "items leave the list so many times as often as without random paths of the same pair"
+    "items leave the list this many times as often as without random paths of the same pair"
 )
+
+
+def actions_of(graph, user):
+    """A user's actions: each interaction with all facts that are known from it alone."""
+    n, relations, out = len(graph.relations), graph.edge_relations(), []
+    for v in graph.neighbours(user, 0).tolist():
+        facts = {(user, 0, v)}
+        for head, other in ((user, v), (v, user)):
+            for e in range(graph.indptr[head], graph.indptr[head + 1]):
+                if graph.origins is not None and graph.origins[e] == other:
+                    r, t = int(relations[e]), int(graph.tails[e])
+                    facts.add((head, r, t) if r < n else (t, r - n, head))
+        out.append(tuple(sorted(facts)))
+    return out
 
 
 class Additive:
@@ -226,7 +239,7 @@ def test_the_report_tells_meant_reasons_from_random_ones(demo_shop):
     ratio = meant["flip_compared"].mean / meant["flip_random_paths"].mean
     assert meant.ratios[TIMES_AS_OFTEN] == pytest.approx(ratio)
     way = meant["random"].mean - meant["floor"].mean
-    place = meant.ratios["JS_f on the way from its floor (0) to its control (1)"]
+    place = meant.ratios["JS_f on a scale from its floor (0) to its control (1)"]
     assert meant["floor"].mean + place * way == pytest.approx(meant["js_f"].mean)
     assert meant["changed_by_permuting"].mean > 0.3
     assert meant["decomposition_error"].mean <= 1e-9

@@ -6,22 +6,20 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
+import explainers as asked
 from evaluation.test_actions import Sums
 from loger.engine import LocalEngine
-from loger.evaluation.faithfulness import explainers as asked
 from loger.evaluation.faithfulness.actions import LogerActions, Scenes
-from loger.evaluation.faithfulness.protocols import (
+from other_measures import (
+    MEANINGS,
+    RebuiltActions,
     by_protocols,
     compared,
     gini,
     measured,
-    removals,
-)
-from loger.evaluation.faithfulness.rebuilt import (
-    MEANINGS,
-    RebuiltActions,
-    foretold,
+    predicted,
     rank_correlation,
+    removals,
 )
 
 
@@ -188,7 +186,7 @@ def test_rank_correlation_is_spearmans():
 def test_contributions_foretell_a_view_and_the_rebuilt_graph_is_measured_as_it_is(default_model):
     ranker = default_model.ranker_
     users = list(range(12))
-    told = foretold(ranker, users, LocalEngine(1))
+    told = predicted(ranker, users, LocalEngine(1))
     view, rebuilt, rescaled = (told[meaning] for meaning in MEANINGS)
     assert view["r2"][0] > 0.8 > view["r2_permuted"][0]
     assert view["rank"][0] > 0.8

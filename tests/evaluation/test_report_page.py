@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from html import unescape
 from html.parser import HTMLParser
 from typing import Any
 
@@ -50,6 +52,26 @@ def everything() -> Contents:
         origin="abc1234",
         command="loger evaluate b d --report r.html",
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["<script>alert(1)</script>", "\"><img src=x onerror=alert(1)> '", "&lt;b&gt;", "x" * 10_000,
+     "\u202emoc.live\u2066", "</td></table><form action=//evil.com>"],
+)  # fmt: skip
+def test_names_of_the_data_are_text_on_the_page(name: str) -> None:
+    def page_of(word: str) -> str:
+        texts = dict.fromkeys(("label", "user", "tile", "debug"), word)
+        example = EXAMPLE | texts | {"reasons": [{"total": 1.5, "text": f"you bought {word}"}]}
+        contents = replace(everything(), report=a_report(word), examples=[example])
+        rules = [{"weight": 2.5, "sentence": f"bought {word}"}]
+        return page(replace(contents, rules=rules, config={word: word}, command=word))
+
+    tags = re.compile(r"<[a-z/!][^>]*>")
+    found, usual = page_of(name), page_of("mug")
+    shown = [re.sub(r'"[^"]*"', "", tag) for tag in tags.findall(found)]  # without their values
+    assert shown == [re.sub(r'"[^"]*"', "", tag) for tag in tags.findall(usual)]
+    assert name in unescape(found) and "overflow-wrap:anywhere" in found
 
 
 class Nesting(HTMLParser):

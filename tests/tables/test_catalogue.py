@@ -16,7 +16,7 @@ import loger
 from loger.cli import app
 from loger.data.dataset import Dataset
 from loger.encoder import TransEConfig
-from loger.errors import DataError, UnknownNameError
+from loger.errors import DataError, LogerError, UnknownNameError
 from loger.graph import KnowledgeGraph, Relation, Vocabulary
 from loger.graph.catalogue import FilterOnlyColumn
 from loger.model import LOGER, LOGERConfig
@@ -123,8 +123,10 @@ def test_edges_of_ranges_may_be_given(tmp_path: Path, data: Dataset) -> None:
     assert sorted(labels) == ["Price 0.5–10 EUR", "Price 10.1–20 EUR", "Price 20.1–47.5 EUR"]
     wrong = (tmp_path / "m.toml").read_text().replace("[10.0, 20.0]", "[20.0, 10.0]")
     (tmp_path / "m.toml").write_text(wrong)
-    with pytest.raises(DataError, match=r"edges in items\.columns should be a list of rising"):
+    with pytest.raises(DataError, match=r"m\.toml: edges of column 'Price.* rising numbers"):
         loger.from_tables(orders(), products(), mapping=tmp_path / "m.toml")
+    with pytest.raises(LogerError, match="rising numbers"):
+        data.mapping.with_column("Price (EUR)", edges=(20.0, 10.0))  # type: ignore[attr-defined]
 
 
 def test_the_catalogue_is_saved_with_the_data(data: Dataset, tmp_path: Path) -> None:

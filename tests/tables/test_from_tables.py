@@ -96,7 +96,7 @@ def test_a_mapping_is_edited_by_column_saved_and_given_back_as_a_file(tmp_path: 
     for wrong, match in (
         ({"column": "artits"}, "did you mean 'artist'"),
         ({"column": "artist", "taek": "list"}, "did you mean 'take'"),
-        ({"column": "artist", "take": "lable"}, "did you mean 'label'.*one of 'entity', 'list'"),
+        ({"column": "artist", "take": "lable"}, "did you mean 'label'"),
     ):
         column = wrong.pop("column")
         with pytest.raises(LogerError, match=match):
@@ -113,15 +113,17 @@ def test_a_column_can_be_taken_as_the_label() -> None:
 
 def test_what_cannot_be_guessed_is_told_with_the_columns_and_what_to_do() -> None:
     plays = pl.DataFrame(PLAYS).rename({"listener": "ear"})
-    with pytest.raises(DataError, match=r"names the user; there are .*ear.*user='COLUMN'"):
+    with pytest.raises(DataError, match=r"names the user; the columns are .*ear.*user='COLUMN'"):
         from_tables(plays, items=pl.DataFrame(TRACKS))
-    with pytest.raises(DataError, match="neither a path nor a frame, got 'NoneType'"):
+    with pytest.raises(DataError, match="a table should be a path or a frame, got 'NoneType'"):
         from_tables(None)
 
 
 def test_what_a_table_lacks_is_said_and_an_index_with_a_name_is_a_column() -> None:
     plays, tracks = pd.DataFrame(PLAYS), pd.DataFrame(TRACKS)
-    with pytest.raises(DataError, match=r"no column of the items \(title, artist\) has the ids"):
+    with pytest.raises(
+        DataError, match=r"no column of the items \(title, artist\) has the same ids"
+    ):
         from_tables(plays, tracks.drop(columns="id"), user="listener")
     with pytest.raises(DataError, match="the table of interactions has no rows"):
         from_tables(plays.head(0), tracks)

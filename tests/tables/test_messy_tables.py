@@ -13,7 +13,6 @@ import pytest
 from loger.data import frames
 from loger.errors import DataError
 from loger.rules.wording import plural
-from loger.tables import mapping
 from loger.tables.mapping import Column, EntityTable, InteractionTable, TableMapping
 from loger.tables.propose import propose
 from loger.tables.table import from_tables
@@ -51,8 +50,10 @@ def test_a_duplicated_row_of_the_items_is_noted_and_the_first_taken() -> None:
         dataset = from_tables(plays(), twice, **more)
         assert dataset.n_items == N_TRACKS
         assert dataset.vocabulary.labels[dataset.n_users] == "Song 0"
-        note = "rows of items that are in their table already left out: the first is taken"
-        assert [(n.count, n.example) for n in dataset.notes if n.what == note] == [(1, "t0000")]
+        note = "rows of items that their table lists twice left out, the first kept"
+        assert [(n.count, n.example) for n in dataset.notes if n.what == note] == [
+            (1, "t0000, line 41")
+        ]
 
 
 def test_a_row_that_an_export_repeats_counts_once_and_is_noted() -> None:
@@ -121,7 +122,7 @@ def test_of_several_behaviours_the_strongest_counts_and_the_notes_say_so() -> No
 
 def test_ids_that_do_not_match_are_shown_side_by_side(tmp_path: Path) -> None:
     bare = plays(track_id=[str((k * k) % N_TRACKS) for k in range(N_PLAYS)])
-    said = r"0% of {}\.track_id occur in {}\.track_id, e\.g\. '1' against 't0001'"
+    said = r"0% of the ids in {}\.track_id are in {}\.track_id; compare '1' with 't0001'"
     for more in ({}, {"item": "track_id"}):
         with pytest.raises(DataError, match=said.format("interactions", "items")):
             from_tables(bare, tracks(), **more)
@@ -134,7 +135,7 @@ def test_ids_that_do_not_match_are_shown_side_by_side(tmp_path: Path) -> None:
 
 def test_a_column_that_is_given_is_taken_though_few_of_its_ids_are_known() -> None:
     few = tracks()[:10]
-    with pytest.raises(DataError, match=r"occur in items\.track_id"):
+    with pytest.raises(DataError, match=r"are in items\.track_id"):
         from_tables(plays(), few)
     assert mapped(plays(), few, item="track_id").items.id == "track_id"
 
@@ -152,7 +153,7 @@ def test_a_few_broken_times_cost_neither_their_rows_nor_the_column() -> None:
     assert mapped(plays(played_at=times), tracks()).interactions.time == "played_at"
     events = dataset.interactions
     assert events.times is not None
-    (note,) = [n for n in dataset.notes if "no time can be read" in n.what]
+    (note,) = [n for n in dataset.notes if "unreadable time" in n.what]
     assert (note.count, note.example) == (2, "line 5: soon; also 291")
 
 
@@ -163,7 +164,7 @@ def test_who_has_a_thing_without_a_time_has_it_before_all_else() -> None:
     days = pl.Series(["2024-01-05", *["2024-01-03"] * 3]).str.to_datetime().dt.epoch("s")
     assert dataset.interactions.times is not None
     assert dataset.interactions.times.tolist() == days.to_list()
-    with pytest.raises(DataError, match="no time can be read"):
+    with pytest.raises(DataError, match="unreadable time"):
         from_tables(pl.DataFrame(rows), user="user", item="item", time="time", strict=True)
 
 
@@ -200,7 +201,7 @@ def test_times_in_several_formats_are_all_read_and_the_formats_noted() -> None:
     assert dataset.interactions.times is not None
     assert plain.interactions.times is not None
     assert dataset.interactions.times.tolist() == plain.interactions.times.tolist()
-    (note,) = [n for n in dataset.notes if "ways in which times are written" in n.what]
+    (note,) = [n for n in dataset.notes if "date formats in the time column" in n.what]
     assert (note.count, note.example) == (2, f"{mixed[0]}, {mixed[1]}")
 
 
@@ -208,7 +209,7 @@ def test_day_and_month_have_one_order_in_a_column_and_in_later_updates() -> None
     slashed = [f"0{k % 9 + 1}/1{k % 7}/2024" for k in range(N_PLAYS)]  # up to 16: months first
     slashed[7] = "25/03/2024"
     dataset = from_tables(plays(played_at=slashed), tracks())
-    (note,) = [n for n in dataset.notes if "no time can be read" in n.what]
+    (note,) = [n for n in dataset.notes if "unreadable time" in n.what]
     assert (note.count, note.example) == (1, "line 8: 25/03/2024")
     assert dataset.catalogue.mapping is not None
     assert dataset.catalogue.mapping["interactions"]["date_order"] == "month first"
@@ -234,8 +235,8 @@ def test_a_column_with_both_orders_of_day_and_month_is_said_to_have_them() -> No
     )  # fmt: skip
     plain = from_tables(plays(played_at=day_first[1:] + day_first[1:2]), tracks())
     mixed = from_tables(plays(played_at=both), tracks())
-    assert not any("the column has both" in n.what for n in plain.notes)
-    found = [n for n in mixed.notes if "the column has both" in n.what]
+    assert not any("mixes both orders" in n.what for n in plain.notes)
+    found = [n for n in mixed.notes if "mixes both orders" in n.what]
     assert [(n.count, n.example) for n in found] == [(100, "01/14/2024")]
 
 
@@ -300,7 +301,9 @@ def test_every_key_of_the_file_is_explained_where_it_is(tmp_path: Path) -> None:
         key = line.removeprefix("# ").split(" = ")[0]
         if " = " in line and "#" not in line:
             assert any(part.split()[1] == key for part in head), line
-    assert TableMapping.load(path) == mapping.read(path)
+    assert [c.column for _, c in TableMapping.load(path).columns()] == [
+        c.column for _, c in whole.columns()
+    ]
     for key in ("rating", "time", "part", "label", "file", "min_rating", "hub_share"):
         assert any(f"{key} = " in line and line.count("#") for line in lines), key
 
@@ -329,7 +332,7 @@ def test_low_ratings_are_left_out_or_said_to_count_like_high_ones() -> None:
     assert made.interactions.ratings is not None and min(made.interactions.ratings) == 3
     every = replace(made.mapping, min_rating=None)
     told = from_tables(plays(stars=stars), items=tracks(), mapping=every).notes
-    what = "low ratings that count like high ones (min_rating = 4 leaves them out)"
+    what = "low ratings that count like high ones (min_rating = 4 makes them dislikes)"
     assert [n.count for n in told if n.what == what] == [120]
     high = from_tables(plays(stars=[str(4 + k % 2) for k in range(N_PLAYS)]), items=tracks())
     assert not [n for n in high.notes if "ratings" in n.what]
@@ -371,7 +374,7 @@ def test_ids_that_differ_in_zeros_only_and_items_without_names_are_noted():
     notes = {note.what: note for note in from_tables(plays, items=books).notes}
     (zeros,) = (note for what, note in notes.items() if "leading zeros" in what)
     assert (zeros.count, zeros.example) == (2, "007")
-    assert any(what.startswith("items go by their ids") for what in notes)
+    assert any(what.startswith("items shown by their ids") for what in notes)
 
 
 def test_ratings_in_words_and_stars_are_ratings() -> None:
@@ -428,7 +431,7 @@ def test_ranges_of_whole_numbers_do_not_overlap() -> None:
 def test_users_of_the_interactions_that_their_table_lacks_are_noted() -> None:
     people = pl.DataFrame({"user_id": [f"u{k}" for k in range(20)], "city": ["Ulm", "Bonn"] * 10})
     notes = {n.what: n for n in from_tables(plays(), tracks(), people).notes}
-    note = notes["users of the interactions are not in the users: taken as new, without facts"]
+    note = notes["users of the interactions are not in the users, so they have no facts"]
     assert (note.count, note.example) == (5, "u20")
 
 
@@ -443,7 +446,7 @@ def test_words_of_other_languages_are_whole_words() -> None:
 def test_comments_that_are_not_understood_are_noted() -> None:
     told = plays(Kommentar=["Hat uns leider nicht so gut gefallen"] * 150 + ["Das war schön"] * 150)
     made = from_tables(told, tracks())
-    assert any("nothing is said that is understood" in n.what for n in made.notes)
+    assert any("found no opinion" in n.what for n in made.notes)
 
 
 def test_a_series_stays_a_series() -> None:
@@ -537,7 +540,7 @@ def test_without_a_table_of_items_their_column_is_guessed_by_its_values() -> Non
         shown = shown if user == "user_id" else shown.drop("device")
         found = propose(frames.read(shown)).interactions
         assert (found.user, found.item) == (user, item)
-    with pytest.raises(DataError, match="no column was found that names the item"):
+    with pytest.raises(DataError, match="found no column that names the item"):
         propose(frames.read(rows.select("user_id", "minutes", "played_at", "event")))
 
 
@@ -608,3 +611,11 @@ def test_a_column_of_ratings_is_nobody() -> None:
     with pytest.raises(DataError, match="names the user"):
         from_tables(rows, tracks())
     assert mapped(rows, tracks(), user="card").interactions.user == "card"
+
+
+def test_a_column_that_names_parts_in_any_usual_word_is_the_split() -> None:
+    names = ["training", "train", "dev", "testing"]
+    dataset = from_tables(plays(split=[names[k % 4] for k in range(N_PLAYS)]), tracks())
+    assert dataset.mapping.interactions.part == "split"
+    assert dataset.interactions.parts is not None
+    assert set(dataset.interactions.parts.tolist()) == {0, 1, 2}

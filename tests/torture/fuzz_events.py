@@ -21,6 +21,7 @@ from collections import Counter
 from pathlib import Path
 from random import Random
 from typing import Any
+from unicodedata import normalize
 
 from fastapi.testclient import TestClient
 
@@ -103,7 +104,8 @@ def replayed(pairs: Pairs, events: list[dict[str, Any]], lowest: float) -> Pairs
     """Who has what after some events, one after another; a lower rating is a dislike."""
     pairs = set(pairs)
     for event in events:
-        user, item = event.get("user"), event.get("item")
+        names = event.get("user"), event.get("item")
+        user, item = (None if name is None else normalize("NFC", name) for name in names)
         if event["kind"] == "interaction":
             if event.get("rating") is None or event["rating"] >= lowest:
                 pairs.add((user, item))

@@ -22,6 +22,7 @@ import traceback
 from collections import Counter
 from pathlib import Path
 from random import Random
+from unicodedata import normalize
 
 from made_sets import QUOTED, WRITERS, Made, made
 
@@ -59,7 +60,7 @@ def slow_pairs(raw: bytes, between: str) -> Pairs | None:
     """Users and items of plain lines with a header, by splitting alone; None if there is any doubt
     what the lines mean."""
     try:
-        head, *lines = raw.decode().split("\n")
+        head, *lines = normalize("NFC", raw.decode()).split("\n")
     except UnicodeDecodeError:
         return None
     names = [name.partition(":")[0].removesuffix("_id") for name in head.split(between)]

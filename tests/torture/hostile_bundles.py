@@ -4,17 +4,20 @@
 
 A bundle must load completely or be refused with one line of ours, and a loaded one must answer. A
 checkpoint, of an encoder or of a stage of a fit, must be resumed completely or not at all. A saved
-data set that loads must have a graph. Each child process works through many of them under a memory
-limit. If one dies, that is a crash, counted with the number of its bundle, and the next child
-continues after it. The last line is a JSON object of counts.
+data set that loads must have a graph. None may take more memory than ten times its size, or
+``LEAST`` if that is more. Each child process works through many of them under a memory limit. If
+one dies, that is a crash, counted with the number of its bundle, and the next child continues after
+it. The last line is a JSON object of counts, with the largest memory of one in MB.
 """
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import logging
 import multiprocessing as mp
+import re
 import resource
 import shutil
 import sys
@@ -44,6 +47,8 @@ from loger.model import LOGER, LOGERConfig
 
 ROOM = 512 * 2**20
 """Bytes that a child may allocate beyond what it has after its first bundle."""
+TIMES, LEAST = 10, 128 * 2**20
+"""The memory that one may take, in times of its size and in bytes (docs/how-to/deploy.md)."""
 ODD = [None, True, -1, 0, 1, 2**31, 2**63, 10**30, 1e308, float("nan"), "", "x", [], {}, [[]]]
 Rng = np.random.Generator
 
@@ -154,6 +159,23 @@ def header(folder: Path, rng: Rng) -> None:
     sign(folder)
 
 
+def padded(folder: Path, rng: Rng) -> None:
+    """Fills a manifest with what takes the most memory for its length."""
+    part = (json.loads(text) for text in rng.permutation(["[]", "{}", "1.5", '"ab"']))
+    n = int(rng.integers(200_000, 2_000_000))
+    sign(folder, lambda parts: parts["about"].update(more=[*part, *([[]] * n)]))
+
+
+def nested(folder: Path, rng: Rng) -> None:
+    """Puts lists in place of names."""
+    path = folder / "entities.safetensors"
+    arrays = dict(load_file(path))
+    name = str(rng.choice([k for k, v in arrays.items() if v.dtype == np.uint8]))
+    lists = b"[" + b"[], " * int(rng.integers(1_000_000, 4_000_000)) + b"[]]"
+    save_file({**arrays, name: np.frombuffer(lists, dtype=np.uint8)}, path)
+    sign(folder)
+
+
 def about(folder: Path, rng: Rng) -> None:
     def change(parts: dict[str, Any]) -> None:
         here: Any = parts["about"]
@@ -211,10 +233,10 @@ def columns(folder: Path, rng: Rng) -> None:
 
 PLAIN = (flip, cut, lose, swap)
 SIGNED = {
-    "bundle": (values, values, shapes, header, about),
+    "bundle": (values, values, shapes, header, about, padded, nested),
     "encoder": (values, shapes, header, about),
     "stage": (values, shapes, header, about),
-    "dataset": (columns, columns, columns, forged, about),
+    "dataset": (columns, columns, columns, forged, about, padded),
 }
 
 
@@ -302,29 +324,45 @@ class Whole:
         return copy
 
 
-def try_one(wholes: dict[str, Whole], work: Path, number: int) -> tuple[str, str]:
-    """What became of one damaged bundle or checkpoint."""
+def try_one(wholes: dict[str, Whole], work: Path, number: int) -> tuple[str, str, int]:
+    """What became of one damaged bundle or checkpoint, and the memory that it took."""
     rng = np.random.default_rng(number)
     kind = ("bundle", "bundle", "bundle", "encoder", "stage", "dataset")[rng.integers(6)]
     ways = PLAIN if rng.random() < 0.3 else SIGNED[kind]
     way = ways[rng.integers(len(ways))]
     what, place = f"{kind}, {way.__name__}", wholes[kind].put(work)
     way(place, rng)
+    gc.collect()
+    Path("/proc/self/clear_refs").write_text("5")  # so that the peak starts anew
+    before, size = memory("VmRSS"), sum(path.stat().st_size for path in place.iterdir())
+    result, told = used(wholes[kind], place, ways is PLAIN)
+    taken = memory("VmHWM") - before
+    if taken > max(TIMES * size, LEAST):
+        result, told = "memory", f"{taken / 2**20:.0f} MB for {size / 2**20:.1f} MB"
+    return result, f"{what}: {told}", taken
+
+
+def memory(kind: str) -> int:
+    """The resident memory of this process, or its peak, in bytes."""
+    found = re.findall(rf"{kind}:\s+(\d+)", Path("/proc/self/status").read_text())
+    return int(found[0]) * 1024
+
+
+def used(whole: Whole, place: Path, plain: bool) -> tuple[str, str]:
+    """What became of one that is damaged: the kind of result, and what was said."""
     try:
-        told = wholes[kind].use(place)
+        told = whole.use(place)
     except LogerError as error:
         refusal = str(error)
         long = "\n" in refusal or len(refusal) > 1000
-        return ("long" if long else "refused"), f"{what}: {refusal}"
+        return ("long" if long else "refused"), refusal
     except MemoryError:
-        return "memory", what
+        return "memory", "refused by the system"
     except Exception:
-        return "traceback", f"{what}\n{traceback.format_exc()}"
+        return "traceback", traceback.format_exc()
     if told == "afresh":
-        return "refused", what
-    if ways is PLAIN and told != wholes[kind].expected:
-        return "silent", what
-    return "loaded", what
+        return "refused", told
+    return ("silent" if plain and told != whole.expected else "loaded"), ""
 
 
 def child(whole: Path, numbers: range, pipe: Any) -> None:
@@ -360,8 +398,9 @@ def batch(whole: Path, numbers: range, counts: Counter[str]) -> int:
     following = numbers.start
     try:
         while (told := receive.recv()) is not None:
-            number, result, detail = told
+            number, result, detail, taken = told
             counts[result] += 1
+            counts["most_mb"] = max(counts["most_mb"], taken // 2**20)
             following = number + 1
             if result not in ("refused", "loaded"):
                 print(f"bundle {number}: {result}: {detail}", file=sys.stderr)

@@ -34,10 +34,8 @@ from loger.data import split
 from loger.data.demo import shop
 from loger.encoder import TransEConfig
 from loger.engine import LocalEngine, RayEngine
-from loger.grounding import Walk
 from loger.learning import pools as candidate_pools
 from loger.learning.pools import gather
-from loger.logic.config import PoolConfig
 from loger.model import LOGER, LOGERConfig
 from loger.recommender import part_matrix, ranked
 from loger.store import export as exporting
@@ -61,7 +59,7 @@ def export(model: LOGER, engine: Any) -> Any:
 
 def pools(model: LOGER, engine: Any) -> Any:
     users, held_out = np.arange(model.graph_.n_users), part_matrix(PARTS, "validation")
-    pool = gather(model.ranker_, users, held_out, PoolConfig(Walk(), per_rule=20, main=40), engine)
+    pool = gather(model.ranker_, users, held_out, engine)
     found = pool.found
     arrays = found.users, found.items, found.count_matrix.data, pool.starts, pool.hits
     return [array.tobytes() for array in (*arrays, pool.encoder)]

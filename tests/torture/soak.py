@@ -2,20 +2,25 @@
 
     python tests/torture/soak.py                     short: half a minute of each
     python tests/torture/soak.py --soak 7200         two hours at 50 requests a second
+    python tests/torture/soak.py --mix 60 --soak 0   the hostile mix alone, for a minute
 
 When the slow lane is ready (its start would disturb the baseline), victims ask for recommendations:
-first alone (quiet), then next to attackers from another address, who send the most expensive
-questions, half-sent requests and uploads, and bytes that aren't HTTP. Then requests of all kinds
-arrive at a fixed rate, while the bundle is replaced every ``--reload`` seconds and damaged in
-between. Finally the server is told to stop while half-sent requests are open. The last line is a
-JSON object: 99th percentiles in ms for victims and for health, answers by status class, memory
-during the soak, seconds to stop.
+first alone (quiet), then next to attackers from another address. These send the most expensive
+requests, half-sent requests and uploads, bytes that aren't HTTP and bodies in chunks of one byte,
+and some never read. They are a process of their own with a lower priority, because they wouldn't
+run on the server's machine. Then requests of all kinds arrive at a fixed rate, while the bundle is
+replaced every ``--reload`` seconds and damaged in between. Finally the server is told to stop while
+half-sent requests are open. The last line is a JSON object: medians and 99th percentiles in ms for
+victims and for health, quiet and under attack, answers by status class, memory during the soak,
+seconds to stop.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
+import os
 import re
 import shutil
 import signal
@@ -26,11 +31,12 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from random import Random
+from typing import Any
 from urllib.parse import quote
 
 import numpy as np
@@ -51,6 +57,11 @@ HALF = [
     b"POST /v1/events HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n"
     b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
 ]
+CHOPPED = (
+    b"POST /v1/recommendations HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\n \r\n" * 60_000 + b"0\r\n\r\n"
+)
+"""A body of 60 kB in chunks of one byte."""
 
 
 class Tally:
@@ -73,8 +84,8 @@ class Tally:
             line.close()
         self.ms.append(1000 * (time.perf_counter() - begun))
 
-    def p99(self) -> float:
-        return round(float(np.percentile(self.ms, 99)), 1) if self.ms else 0.0
+    def percentile(self, q: int) -> float:
+        return round(float(np.percentile(self.ms, q)), 1) if self.ms else 0.0
 
 
 def make(folder: Path, users: int, items: int) -> None:
@@ -163,31 +174,42 @@ class Load:
         nonsense = [("GET", "/v1/recommendations?k=-1", None), ("POST", "/v1/explain", "[" * 5000)]
         tally.ask(self.port, *rng.choice(ways if k % 10 else nonsense), VICTIM)
 
-    def attack(self, seconds: float, attackers: int) -> Tally:
-        """The costliest questions from another address, and open ends."""
-        tally, until = Tally(), time.monotonic() + seconds
 
-        def ask() -> None:
-            rng = Random(0)
-            while time.monotonic() < until:
-                history = rng.sample(self.items, min(len(self.items) // 2, 500))
-                body = json.dumps({"history": history, "remove": history[:5], "k": 100})
-                tally.ask(self.port, "POST", "/v1/what-if", body, ATTACKER)
+def attack(port: int, items: list[str], seconds: float, attackers: int, found: Any) -> None:
+    """The costliest questions from another address, open ends, tiny chunks and deaf clients."""
+    os.nice(10)
+    tally, until = Tally(), time.monotonic() + seconds
 
-        def hold() -> None:
-            while time.monotonic() < until:
-                lines = half_sent(self.port, 40)
-                time.sleep(2)
-                for line in lines:
-                    line.close()
+    def ask() -> None:
+        rng = Random(0)
+        while time.monotonic() < until:
+            history = rng.sample(items, min(len(items) // 2, 500))
+            body = json.dumps({"history": history, "remove": history[:5], "k": 100})
+            tally.ask(port, "POST", "/v1/what-if", body, ATTACKER)
 
-        workers = [threading.Thread(target=ask) for _ in range(attackers)]
-        workers.append(threading.Thread(target=hold))
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
-        return tally
+    def hold() -> None:
+        while time.monotonic() < until:
+            lines = half_sent(port, 40) + deaf(port, 20)
+            time.sleep(2)
+            for line in lines:
+                line.close()
+
+    def chop() -> None:
+        while time.monotonic() < until:
+            with suppress(OSError):
+                line = connected(port)
+                with line:
+                    line.sendall(CHOPPED)
+                    while line.recv(4096):
+                        pass
+
+    workers = [threading.Thread(target=do) for do in [ask] * attackers + [hold, chop, chop]]
+    for worker in workers:
+        worker.start()
+    found.put("begun")
+    for worker in workers:
+        worker.join()
+    found.put(dict(tally.statuses))
 
 
 def metrics(port: int) -> str:
@@ -196,14 +218,29 @@ def metrics(port: int) -> str:
     return line.getresponse().read().decode()
 
 
-def half_sent(port: int, n: int) -> list[socket.socket]:
+def connected(port: int) -> socket.socket:
+    """A connection of an attacker who takes little at a time."""
+    line = socket.socket()
+    line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    line.settimeout(5)
+    line.bind((ATTACKER, 0))
+    line.connect(("127.0.0.1", port))
+    return line
+
+
+def half_sent(port: int, n: int, texts: Sequence[bytes] = HALF) -> list[socket.socket]:
     lines = list[socket.socket]()
     for k in range(n):
         with suppress(OSError):
-            line = socket.create_connection(("127.0.0.1", port), 5, source_address=(ATTACKER, 0))
-            line.sendall(HALF[k % len(HALF)])
+            line = connected(port)
+            line.sendall(texts[k % len(texts)])
             lines.append(line)
     return lines
+
+
+def deaf(port: int, n: int) -> list[socket.socket]:
+    """Clients that ask for much and never read."""
+    return half_sent(port, n, [b"GET /v1/rules HTTP/1.1\r\nHost: localhost\r\n\r\n" * 100])
 
 
 def damage(bundle: Path, rng: Random) -> None:
@@ -244,7 +281,7 @@ def soaked(load: Load, pid: int, folder: Path, asked: argparse.Namespace) -> dic
         replaced(folder / "served", folder / f"bundle{turn % 2}")
         memory.append(round(memory_mb(pid)))
     worker.join()
-    return {"soak": dict(tally.statuses), "soak_p99": tally.p99(), "memory_mb": memory,
+    return {"soak": dict(tally.statuses), "soak_p99": tally.percentile(99), "memory_mb": memory,
             "reloads": turn, "after": health_of(load.port)}  # fmt: skip
 
 
@@ -283,18 +320,20 @@ def main(asked: argparse.Namespace) -> dict[str, object]:
             load.settle()
             load.victims(1.0, asked.victims)  # first times
             quiet, calm = load.victims(asked.mix, asked.victims)
-            attackers = list[Tally]()
-            beside = threading.Thread(
-                target=lambda: attackers.append(load.attack(asked.mix, asked.attackers))
-            )
-            beside.start()
+            spawn = multiprocessing.get_context("spawn")
+            found = spawn.Queue()
+            arguments = port, model.items, asked.mix + 1, asked.attackers, found
+            attackers = spawn.Process(target=attack, args=arguments)
+            attackers.start()
+            found.get(timeout=120)  # they are there
             busy, pressed = load.victims(asked.mix, asked.victims)
-            beside.join()
+            answers = found.get(timeout=120)
+            attackers.join()
+            times = {"quiet": quiet, "mix": busy, "quiet_health": calm, "mix_health": pressed}
             told = soaked(load, process.pid, folder, asked)
             return {
-                "quiet_p99": quiet.p99(), "mix_p99": busy.p99(), "quiet_health_p99": calm.p99(),
-                "mix_health_p99": pressed.p99(), "victims": dict(quiet.statuses + busy.statuses),
-                "attackers": dict(attackers[0].statuses), **told,
+                **{f"{name}_p{q}": t.percentile(q) for name, t in times.items() for q in (50, 99)},
+                "victims": dict(quiet.statuses + busy.statuses), "attackers": answers, **told,
                 "stop_seconds": stopped(process, port), "exit": process.returncode,
             }  # fmt: skip
 

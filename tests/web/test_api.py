@@ -20,11 +20,11 @@ from loger.explain.record import SCHEMA
 from loger.explain.render import carried_text, rows
 from loger.model import LOGER
 from loger.rules.wording import wording_of
-from loger.web import event_routes, routes
-from loger.web.app import create_app, running
+from loger.web.app import create_app
 from loger.web.config import ServeConfig
-from loger.web.keys import key_for
+from loger.web.guard import key_for
 from loger.web.problems import CODES
+from loger.web.routes import router
 from web_shop import another_shop, item_names
 
 USER = 3
@@ -357,8 +357,12 @@ def test_labels_are_accepted_where_names_are(client, model):
 @pytest.mark.parametrize(
     ("path", "body", "message"),
     [
-        ("/v1/recommendations?user=a&kk=3", None, "no query parameter 'kk'; did you mean 'k'?"),
-        ("/v1/rules?q=x", None, "no query parameter 'q'; /v1/rules takes none"),
+        (
+            "/v1/recommendations?user=a&kk=3",
+            None,
+            "unknown query parameter 'kk'; did you mean 'k'?",
+        ),
+        ("/v1/rules?q=x", None, "unknown query parameter 'q'; /v1/rules has none"),
         ("/v1/recommendations?user=a&k=0", None, "query.k must be at least 1, got 0"),
         ("/v1/recommendations?user=a&k=x", None, "query.k must be a whole number, got x"),
         ("/v1/recommendations", {"user": "a", "k": 101}, "body.k must be at most 100, got 101"),
@@ -468,8 +472,9 @@ def test_a_key_of_one_user_asks_about_this_user_only(bundle, model):
     assert ask("GET", "/metrics") == 403
     batch = {"users": [me, other]}
     assert ask("POST", "/v1/recommendations:batch", json=batch) == 403
-    for path in (f"facts?item={item}", "items", "rules", "about", "masks"):
+    for path in (f"facts?item={item}", f"items/{item}/similar", "items", "rules", "about", "masks"):
         assert ask("GET", f"/v1/{path}") == 200, path
+    assert ask("POST", "/v1/similar", json={"items": model.items[:2]}) == 200
 
 
 def test_a_key_of_a_name_that_is_only_somebodys_label_asks_about_nobody(bundle, model):
@@ -479,6 +484,13 @@ def test_a_key_of_a_name_that_is_only_somebodys_label_asks_about_nobody(bundle, 
     )
     assert asked_with(bundle, scope="any")("GET", f"/v1/history?user={quote(label)}") == 200
     assert asked_with(bundle, user=label)("GET", f"/v1/history?user={quote(label)}") == 404
+
+
+def test_about_says_whether_a_key_may_send_events(bundle, model):
+    client = TestClient(create_app(ServeConfig(str(bundle), api_key="k", watch=0)))
+    for key, may in (("k", True), (key_for("k", scope="any"), False)):
+        headers = {"X-API-Key": key, "Host": "localhost"}
+        assert client.get("/v1/about", headers=headers).json()["takes_events"] is may
 
 
 def test_a_key_for_any_user_changes_nothing(bundle, model):
@@ -546,8 +558,7 @@ def test_metrics_count_answers_and_their_times(client):
 
 def test_the_schema_names_every_path_and_the_error_shape(client):
     told = client.get("/v1/openapi.json").json()
-    routers = (routes.router, running, event_routes.router)
-    paths = {r.path for router in routers for r in router.routes if isinstance(r, APIRoute)}
+    paths = {r.path for r in router.routes if isinstance(r, APIRoute)}
     assert set(told["paths"]) == {path.replace(":path}", "}") for path in paths}
     for methods in told["paths"].values():
         for operation in methods.values():

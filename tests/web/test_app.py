@@ -30,7 +30,7 @@ from web_shop import HOSTILE
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("chromium")]
-VIEWS = ("/", "/#new=yes", "/#view=rules", "/#view=compare", "/docs")
+VIEWS = ("/", "/#new=yes", "/#view=items", "/#view=rules", "/#view=compare", "/docs")
 COUNTED = """
 window.underway = 0;
 const send = window.fetch;
@@ -160,7 +160,7 @@ class Browser:
         field.send_keys("\ue007")  # enter
 
     def ranking(self) -> list[str]:
-        return self.values("#list button", "data-item")
+        return self.values("#list [data-item]", "data-item")
 
     def values(self, selector: str, attribute: str) -> list[str]:
         script = "return [...document.querySelectorAll(arguments[0])].map"
@@ -212,7 +212,7 @@ def test_an_item_shows_its_sum_its_picture_and_its_sentences(browser, model):
     user = shown_user(model)
     browser.open(f"/#user={user}")
     item = browser.ranking()[1]
-    browser.all("#list button")[1].send_keys("\ue007")
+    browser.all("#list [data-item]")[1].send_keys("\ue007")
     browser.until(lambda: browser.texts("#reasons h2") == [item])
     told = model.explain(user, item, 8)
     parts = [float(t) for t in browser.values(".sum [title]", "title")]
@@ -422,6 +422,64 @@ def test_a_counterfactual_is_searched_for_and_its_list_shown(browser, model):
     assert told.actions
     browser.all(".counterfactual button")[1].send_keys(" ")
     browser.until(lambda: item not in browser.ranking())
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_a_hidden_item_goes_at_once_and_stays_away_until_that_is_undone(browser, model, width):
+    user = shown_user(model, 77)
+    before = browser.open(f"/#user={user}", width=width).ranking()
+    button = browser.all("#list .hide")[1]
+    assert button.get_attribute("aria-label") == f"Don't show {before[1]} again"
+    button.send_keys("\ue007")
+    browser.until(lambda: browser.ranking()[:9] == [before[0], *before[2:]])
+    browser.settled()
+    assert browser.run("return document.activeElement.getAttribute('aria-label')") == (
+        f"Don't show {before[2]} again"
+    )
+    assert f"{before[1]} won't be shown again." in browser.one("#gone").text
+    browser.one("#unhide").send_keys("\ue007")
+    browser.until(lambda: browser.ranking() == before)
+    browser.all("#list .hide")[0].send_keys("\ue007")
+    browser.until(lambda: browser.ranking()[:9] == before[1:])
+    browser.driver.refresh()  # the server keeps it
+    browser.until(lambda: browser.ranking()[:9] == before[1:])
+    browser.click("#new")  # nobody whose dislikes could be kept
+    browser.pick("#add-item input", model.items[5])
+    browser.until(browser.ranking)
+    assert browser.all("#list .hide") == []
+
+
+@pytest.mark.parametrize(
+    ("language", "width", "said"),
+    [
+        ("en", 1440, ["Goes well with it", "Instead of it"]),
+        ("de", 390, ["Passt dazu", "Stattdessen"]),
+        ("es", 390, ["Combina con él", "En su lugar"]),
+    ],
+)
+def test_an_items_page_has_what_goes_with_it_apart_from_what_could_replace_it(
+    browser, model, language, width, said
+):
+    item = model.recommend(shown_user(model), 1)["item"][0]
+    browser.open(f"/#user={shown_user(model)}&language={language}", width=width)
+    browser.one("#alike").send_keys("\ue007")
+    browser.until(lambda: browser.texts("#item h3") == said)
+    assert browser.texts("#item h2") == [item]
+    for place, kind in enumerate(("complements", "substitutes"), 1):
+        known = model.similar(item, 6, kind=kind, language=language)
+        known = known.filter(known["reasons"].list.len() > 0)
+        part = f".sides-by-kind > :nth-child({place})"
+        assert browser.values(f"{part} [data-item]", "data-item") == known["item"].to_list()
+        texts = [reason["text"] for row in known["reasons"] for reason in row[:3]]
+        assert [t.split(" +")[0] for t in browser.texts(f"{part} ol ul li")] == texts
+    other = browser.one("#item [data-item]").get_attribute("data-item")
+    browser.one("#item [data-item]").send_keys("\ue007")
+    browser.until(lambda: browser.texts("#item h2") == [other])
+    assert urlencode({"shown": other}) in browser.run("return location.hash")
+    assert browser.run("return document.activeElement.textContent") == other
+    browser.driver.refresh()
+    browser.until(lambda: browser.texts("#item h2") == [other])
+    assert browser.run("return document.documentElement.scrollWidth <= window.innerWidth")
 
 
 def test_rules_open_to_show_paths(browser, model):
@@ -686,16 +744,16 @@ window.fetch = async (...given) => {
 def test_the_rank_without_rules_is_shown_only_if_the_encoder_counts(browser, model, encoder, said):
     browser.open(f"/#user={shown_user(model)}")
     browser.run(ENCODER, encoder)
-    browser.all("#list button")[1].send_keys("\ue007")
+    browser.all("#list [data-item]")[1].send_keys("\ue007")
     browser.until(lambda: any(t.startswith(f"{said}, ") for t in browser.texts("#reasons h2 + p")))
 
 
 @pytest.mark.parametrize(
     ("language", "said"),
     [
-        ("en", ["Recommendations", "Rules", "Compare"]),
-        ("de", ["Empfehlungen", "Regeln", "Vergleich"]),
-        ("es", ["Recomendaciones", "Reglas", "Comparar"]),
+        ("en", ["Recommendations", "Items", "Rules", "Compare"]),
+        ("de", ["Empfehlungen", "Artikel", "Regeln", "Vergleich"]),
+        ("es", ["Recomendaciones", "Artículos", "Reglas", "Comparar"]),
     ],
 )
 def test_the_page_speaks_the_readers_language(browser, model, language, said):

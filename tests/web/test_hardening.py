@@ -226,15 +226,111 @@ def test_a_connection_that_has_been_answered_does_not_stay_for_ever(
     assert time.monotonic() - begun < 8
 
 
-def test_two_lengths_are_refused_and_the_connection_closed(port: int) -> None:
-    text = (
-        b"POST /v1/explain HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n"
-        b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
-        b"GET /v1/about HTTP/1.1\r\nHost: localhost\r\n\r\n"
-    )
-    answer, _ = talk(port, text)
-    assert answer.startswith(b"HTTP/1.1 400")
-    assert answer.count(b"HTTP/1.1") == 1
+SMUGGLED = b"GET /v1/about HTTP/1.1\r\nHost: localhost\r\n\r\n"
+"""A request that a proxy in front of us would take for a part of the body before it."""
+POST = b"POST /v1/explain HTTP/1.1\r\nHost: localhost\r\n"
+CHUNKS = b"Transfer-Encoding: chunked\r\n"
+LAST = b"0\r\n\r\n"
+TWO_WAYS_TO_READ = {
+    "a length and chunks": POST + b"Content-Length: 4\r\n" + CHUNKS + b"\r\n" + LAST,
+    "chunks and a length": POST + CHUNKS + b"Content-Length: 4\r\n\r\n" + LAST,
+    "two lengths": POST + b"Content-Length: 0\r\nContent-Length: 54\r\n\r\n",
+    "a list of lengths": POST + b"Content-Length: 0, 54\r\n\r\n",
+    "a length with a sign": POST + b"Content-Length: +0\r\n\r\n",
+    "a length below zero": POST + b"Content-Length: -1\r\n\r\n",
+    "a length in hex": POST + b"Content-Length: 0x0\r\n\r\n",
+    "an endless length": POST + b"Content-Length: " + b"9" * 40 + b"\r\n\r\n",
+    "a blank before the colon": POST + b"Content-Length : 54\r\n\r\n",
+    "an unknown coding": POST + b"Transfer-Encoding: xchunked\r\n\r\n" + LAST,
+    "chunked, but not last": POST + b"Transfer-Encoding: chunked, gzip\r\n\r\n" + LAST,
+    "a folded coding": POST + b"Transfer-Encoding:\r\n chunked\r\nContent-Length: 5\r\n\r\n" + LAST,
+    "a chunk below zero": POST + CHUNKS + b"\r\n-1\r\n" + LAST,
+    "a chunk with 0x": POST + CHUNKS + b"\r\n0x0\r\n\r\n",
+    "a chunk with a sign": POST + CHUNKS + b"\r\n+0\r\n\r\n",
+    "a chunk of blanks": POST + CHUNKS + b"\r\n \r\n" + LAST,
+    "an endless chunk": POST + CHUNKS + b"\r\n" + b"f" * 17 + b"\r\n",
+    "a chunk longer than it says": POST + CHUNKS + b"\r\n1\r\nabc\r\n" + LAST,
+    "a NUL in a header": POST + b"X: a\0b\r\nContent-Length: 0\r\n\r\n",
+    "a bare CR in a header": POST + b"X: a\rContent-Length: 54\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("text", TWO_WAYS_TO_READ.values(), ids=TWO_WAYS_TO_READ)
+def test_nobody_can_smuggle_a_request_behind_another(port: int, text: bytes) -> None:
+    answer, _ = talk(port, text + SMUGGLED)
+    assert answer.startswith(b"HTTP/1.1 4")
+    assert answer.count(b"HTTP/1.1") == 1 and b"fingerprint" not in answer
+
+
+def test_no_request_makes_the_metrics_grow(client: TestClient) -> None:
+    def series() -> int:
+        return sum(line[0] != "#" for line in client.get("/metrics").text.splitlines())
+
+    def ask(word: str) -> None:
+        id_ = f"{len(word):x}{word.encode().hex():0>15}"
+        event = {"kind": "click", "recommendation_id": id_[:16], "item": word}
+        for path in (f"/{word}", f"/v1/{word}", f"/v1/items/{word}/similar", f"/v1/masks/{word}"):
+            for method in ("GET", "POST", "DELETE", word.upper()):
+                client.request(method, path)
+        client.get("/v1/recommendations", params={"user": word})
+        client.post("/v1/events", json={"events": [event]})
+        client.post("/v1/events", json={"events": [{"kind": word}]})
+
+    ask("a")
+    for _ in range(2):  # once to see all statuses
+        before = series()
+        for word in ("bb", "ccc", "dddd", "eeeee", "ffffff"):
+            ask(word)
+    # An event counts by its kind and by the list's variant, of which there are 16 at most.
+    assert series() <= before
+
+
+MANY = """
+import resource, socket, sys, time
+soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+port, n = int(sys.argv[1]), int(sys.argv[2])
+if hard < n + 100:
+    print("too few files")
+    sys.exit()
+lines = []
+for k in range(n):  # from a hundred addresses, because one may have a hundred connections
+    line = socket.socket()
+    line.settimeout(5)
+    line.bind((f"127.0.{1 + k // 100 % 100}.{1 + k % 100}", 0))
+    try:
+        line.connect(("127.0.0.1", port))
+        line.sendall(b"GET /v1/health HTTP/1.1\\r\\nHost: loc")
+    except OSError:
+        pass  # refused
+    lines.append(line)
+print("open", flush=True)
+time.sleep(float(sys.argv[3]))
+"""
+
+
+@pytest.mark.long
+def test_ten_thousand_connections_leave_room_for_health_and_then_for_all(bundle: Path) -> None:
+    command = [sys.executable, "-m", "loger", "serve", str(bundle), "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+        try:
+            found = next(m for x in server.stderr if (m := re.search(r"http://\S+:(\d+)", x)))
+            threading.Thread(target=lambda: list(server.stderr), daemon=True).start()
+            ask = b"HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+            port = int(found[1])
+            crowd = [sys.executable, "-c", MANY, str(port), "10000", "3"]
+            with subprocess.Popen(crowd, stdout=subprocess.PIPE, text=True) as many:
+                said = many.stdout.readline()
+                if "too few" in said:
+                    pytest.skip("needs 10,100 open files: raise ulimit -n")
+                begun, ok = time.monotonic(), 0
+                while time.monotonic() < begun + 2:
+                    with suppress(OSError):
+                        ok += talk(port, b"GET /v1/health " + ask)[0].startswith(b"HTTP/1.1 200")
+                assert ok > 5
+            wait_until(lambda: b" 200 " in talk(port, b"GET /v1/about " + ask)[0][:20])
+        finally:
+            server.kill()
 
 
 @pytest.mark.parametrize(

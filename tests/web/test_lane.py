@@ -228,7 +228,7 @@ def test_the_queue_has_an_end_and_gives_places_back(monkeypatch):
 
         tasks = [asyncio.create_task(ask(number)) for number in range(3)]
         await asyncio.sleep(0)
-        with pytest.raises(ProblemError, match="too many expensive questions") as refused:
+        with pytest.raises(ProblemError, match="too many expensive requests") as refused:
             await ask(3)
         assert refused.value.status == 503
         tasks[1].cancel()  # it does not want to wait

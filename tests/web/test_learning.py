@@ -121,8 +121,43 @@ def test_a_disliked_item_is_hidden_at_once_and_after_a_fold_and_comes_back_when_
     assert {DISLIKED, "viewed"} <= relations
     assert hidden not in later.recommend(user, 100)["item"]
     assert viewed in later.recommend(user, 100)["item"] and viewed not in later.owned(user)
+    fact = {"head": user, "relation": DISLIKED, "tail": hidden}
+    sent(client, {"kind": "delete", **fact, "head_type": "user", "tail_type": "item"})
+    assert hidden in listed(client, user, 100)
+    sent(client, {"kind": "dislike", "user": user, "item": hidden})
     sent(client, {"kind": "interaction", "user": user, "item": hidden})
     assert client.get("/v1/history", params={"user": user}).json()["items"][0]["item"] == hidden
+
+
+@pytest.mark.parametrize(
+    ("typo", "meant"), [("vieved", "viewed"), ("Viewwed", "viewed"), ("dislked", "disliked")]
+)
+def test_a_typo_in_a_behaviour_is_refused_with_a_suggestion(client, model, typo, meant):
+    event = {"kind": "interaction", "user": model.users[0], "item": model.items[0]}
+    batch = {"events": [event, {**event, "behaviour": typo}]}
+    refused = client.post("/v1/events", json=batch)
+    assert refused.status_code == 422
+    assert (
+        f"unknown behaviour {typo!r}; did you mean {meant!r}" in refused.json()["error"]["message"]
+    )
+    assert client.get("/v1/about").json()["staleness"]["events"] == 0  # nothing was stored
+    sent(client, {**event, "behaviour": "Added to cart"})
+
+
+def test_a_name_in_either_form_of_unicode_is_one_user(client, place, model):
+    composed, decomposed = "Jos\u00e9", "Jose\u0301"
+    for name, item in zip((composed, decomposed), model.items, strict=False):
+        sent(client, {"kind": "interaction", "user": name, "item": item, "time": 1})
+    for name in (composed, decomposed):
+        told = client.get("/v1/history", params={"user": name}).json()
+        assert told["user"] == composed and len(told["items"]) == 2
+    file = str(events_path(place))
+    for option in (["--events", file], ["--forget-user", decomposed]):
+        done = CliRunner().invoke(cli, ["update", str(place), *option])
+        assert done.exit_code == 0, done.output
+        assert (composed in LOGER.load(place).users) is (option[0] == "--events")
+    done = CliRunner().invoke(cli, ["update", str(place), "--events", file, "--forget-user", "x"])
+    assert done.exit_code == 2 and "can't be combined" in done.output  # neither is ignored
 
 
 def test_somebody_new_is_known_from_the_first_event_on(client, model):
@@ -195,7 +230,7 @@ def test_after_a_start_everything_acknowledged_is_there(place, model):
         ({"kind": "interaction", "user": "x", "item": "y", "tme": 3}, "body.events.0.tme is not"),
         ({"kind": "interaction", "user": 3, "item": "y"}, "body.events.0.user must be text, got 3"),
         ({"kind": "interaction", "user": "x", "item": "y", "time": "noon"}, "seconds since 1970"),
-        ({"kind": "delete"}, "give a user, an item, both (their interaction), or head"),
+        ({"kind": "delete"}, "give a user, an item, both (for their interaction), or head"),
         ({"kind": "delete", "user": "x", "head": "y"}, "give a user, an item, both"),
     ],
 )
@@ -225,7 +260,7 @@ def test_what_cannot_be_kept_is_not_acknowledged(place):
     client = TestClient(create_app(config), base_url="http://localhost")
     answer = client.post("/v1/events", json={"events": [{"kind": "user", "user": "x"}]})
     assert answer.status_code == 503
-    assert "cannot be kept" in answer.json()["error"]["message"]
+    assert "can't be stored" in answer.json()["error"]["message"]
 
 
 def test_what_was_kept_is_acknowledged_though_it_cannot_be_followed(client, monkeypatch):
@@ -396,7 +431,7 @@ def posted(url: str, events: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def test_every_worker_knows_an_event_within_a_second(place, model):
-    with serving(str(place), "--workers", "2", "--merge-interval", "0") as (url, _):
+    with serving(str(place), "--workers", "2", "--set", "merge_interval=0") as (url, _):
         for k in range(3):
             posted(url, [{"kind": "interaction", "user": f"new{k}", "item": model.items[k]}])
             time.sleep(1.0)
@@ -408,7 +443,7 @@ def test_every_worker_knows_an_event_within_a_second(place, model):
 def test_kills_under_load_lose_nothing_acknowledged_and_apply_nothing_twice(place, model):
     acknowledged, n = set[str](), 0
     for _ in range(3):
-        with serving(str(place), "--merge-interval", "2") as (url, process):
+        with serving(str(place), "--set", "merge_interval=2") as (url, process):
             end = time.monotonic() + 4.0
             while time.monotonic() < end:
                 keys = [f"{n + k}" for k in range(10)]

@@ -78,7 +78,7 @@ def test_a_server_is_open_to_others_only_if_that_is_said_aloud(bundle, monkeypat
             assert code == 2 and "the API key is empty" in said
             assert told(*more, "--api-key", key)[0] == 2
     code, said = told(*beyond)
-    assert code == 2 and "or say --no-auth" in " ".join(said.split())
+    assert code == 2 and "or pass --no-auth" in " ".join(said.split())
     for arguments in ((), (*beyond, "--no-auth"), (*beyond, "--api-key", "k")):
         assert told(*arguments) == (0, "serves\n")
     assert told(*beyond, LOGER_API_KEY="k") == (0, "serves\n")

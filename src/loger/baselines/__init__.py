@@ -1,4 +1,4 @@
-"""Methods to compare with, all of them a ``Recommender``."""
+"""The methods to compare with, each a ``Recommender``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from loger.baselines.cke import CKE as CKE
     from loger.baselines.ease import EASE as EASE
     from loger.baselines.ease import CollectiveEASE as CollectiveEASE
-    from loger.baselines.esasrec import ESASRec as ESASRec
     from loger.baselines.heteroembed import HeteroEmbed as HeteroEmbed
     from loger.baselines.ials import IALS as IALS
     from loger.baselines.ials import LinearIALS as LinearIALS
@@ -22,6 +21,9 @@ if TYPE_CHECKING:
     from loger.baselines.p3alpha import RP3beta as RP3beta
     from loger.baselines.pgpr import PGPR as PGPR
     from loger.baselines.ripplenet import RippleNet as RippleNet
+    from loger.baselines.sasrec import HSTU as HSTU
+    from loger.baselines.sasrec import ESASRec as ESASRec
+    from loger.baselines.sasrec import GSASRec as GSASRec
     from loger.baselines.sasrec import SASRec as SASRec
     from loger.baselines.sequence import SequenceRules as SequenceRules
     from loger.baselines.slim import LocalSLIM as LocalSLIM
@@ -31,7 +33,9 @@ _HOMES = {
     "CKE": "cke",
     "CollectiveEASE": "ease",
     "EASE": "ease",
-    "ESASRec": "esasrec",
+    "ESASRec": "sasrec",
+    "GSASRec": "sasrec",
+    "HSTU": "sasrec",
     "HeteroEmbed": "heteroembed",
     "IALS": "ials",
     "ItemKNN": "itemknn",
@@ -51,7 +55,7 @@ __all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> object:
-    """Load a method when it is first asked for: only some of them need PyTorch."""
+    """Load a method when it is first used, because only some of them need PyTorch."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"loger.baselines.{_HOMES[name]}"), name)

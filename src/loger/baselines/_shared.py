@@ -16,7 +16,7 @@ from loger.graph import INTERACTION, pair_keys
 from loger.graph.arrays import Floats, Ids
 from loger.recommender import PairMatrix, Recommender, part_matrix
 
-# ── histories that fade: how old each interaction is, and what it still counts ────────
+# ── histories that fade: the age of each interaction, and its weight ──────────────────
 
 
 def pair_ages(split: Split, whose: str, *exponents: float) -> PairMatrix:
@@ -57,7 +57,7 @@ def ordered_events(
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64]]:
     """Training interactions as (users, items, times), each user's in order.
 
-    Of those at the same time the data's own order stands: what a file lists first came first.
+    Interactions at the same time keep the order of the file.
     """
     events = split.dataset.interactions
     if events.times is None:
@@ -109,7 +109,7 @@ _BLOCK = 1024
 """Rows of the item–item matrix that are dense or half-dense at a time."""
 
 
-# ── item–item matrices of which only the largest entries of each row are kept ─────────
+# ── item–item matrices that keep only the largest entries of each row ─────────────────
 
 
 def _largest(rows: PairMatrix, n: int) -> PairMatrix:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -25,7 +24,6 @@ from loger.graph import KnowledgeGraph, Path, checked_ids, history
 from loger.graph.arrays import Floats, Ids
 from loger.grounding.layout import layout
 from loger.logic.mining import MiningConfig, mine
-from loger.reasoner.search import ReasonerConfig
 from loger.reasoner.walker import TrainingPaths, training_paths
 from loger.recommender import ExplainedItem, Recommender
 from loger.rules import RuleSet
@@ -36,6 +34,8 @@ _SHARPNESS = 8.0
 
 NEGATIVES = 512
 """Wrong entities of the right type that the true one must be distinguished from."""
+HIDDEN = 256
+"""Units of a module, as in the original."""
 SAMPLE = 1000
 """Items among which a user's own are to stand out for a pattern to be prominent."""
 
@@ -49,8 +49,6 @@ class CAFEConfig(TrainerConfig):
     """The vectors that modules learn to point at, which stay as they are."""
     rules: MiningConfig = field(default_factory=lambda: MiningConfig(max_rules=15))
     """Which patterns there are: the rules that are mined with this."""
-    hidden: int = 256
-    """Units of a module, as in the original."""
     epochs: int = 4
     batch: int = 256
     rate: float = 1e-3
@@ -89,11 +87,11 @@ class Walks(NamedTuple):
 class _Modules(nn.Module):
     """φ_r of every relation that patterns have: h' = h + W₂·elu(W₁[u; h] + b₁) + b₂."""
 
-    def __init__(self, n: int, dimension: int, hidden: int) -> None:
+    def __init__(self, n: int, dimension: int) -> None:
         super().__init__()
-        self.first = nn.Parameter(torch.zeros(n, 2 * dimension, hidden))
-        self.bias = nn.Parameter(torch.zeros(n, hidden))
-        self.second = nn.Parameter(torch.zeros(n, hidden, dimension))
+        self.first = nn.Parameter(torch.zeros(n, 2 * dimension, HIDDEN))
+        self.bias = nn.Parameter(torch.zeros(n, HIDDEN))
+        self.second = nn.Parameter(torch.zeros(n, HIDDEN, dimension))
         self.shift = nn.Parameter(torch.zeros(n, dimension))
 
     def start(self, rng: np.random.Generator) -> Self:
@@ -131,7 +129,6 @@ class CAFE(Recommender):
     """
 
     name = "CAFE"
-    GRID: ClassVar[Mapping[str, Sequence[Any]]] = {}
 
     encoder_: Encoder
     modules_: _Modules
@@ -171,11 +168,10 @@ class CAFE(Recommender):
         self._tree = _layout_tree(patterns)
         rng = np.random.default_rng([config.seed, 0xCAFE])
         self._sample = rng.integers(graph.n_items, size=SAMPLE)
-        modules = _Modules(len(used), unit.shape[1], config.hidden)
-        self.modules_ = modules.start(rng)
-        drawn = ReasonerConfig(paths_per_pair=1, paths_per_user=40, seed=config.seed)
+        self.modules_ = _Modules(len(used), unit.shape[1]).start(rng)
         with one_thread():
-            paths = training_paths(graph, patterns, np.ones(len(patterns)), drawn)
+            ones = np.ones(len(patterns))
+            paths = training_paths(graph, patterns, ones, config.seed, per_pair=1, per_user=40)
             self.losses_ = tuple(self._epochs(paths, rng, progress))
         return self
 
@@ -408,7 +404,7 @@ def _no_walks(hops: int) -> Walks:
 
 
 def _best_of(owners: Ids, sums: Floats, most: Ids) -> Ids:
-    """Places of each owner's best rows, at most so many of it, by owner and best first."""
+    """Places of each owner's best rows, at most ``most`` of each, by owner and best first."""
     order = np.lexsort((-sums, owners))
     rank = np.arange(len(order)) - np.searchsorted(owners[order], owners[order])
     return order[rank < most[owners[order]]]

@@ -1,4 +1,4 @@
-"""CKE: items are what users make of them and what the knowledge graph says of them, added up."""
+"""CKE: an item is the sum of what users and what the knowledge graph say about it."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from loger.graph.arrays import Floats, Ids
 from loger.recommender import Recommender, part_matrix
 
 NEGATIVES = 4
-"""Items that a user does not have, drawn for each it has."""
+"""Number of items that a user doesn't have, drawn for each one they have."""
 FACTS_PER_INTERACTION = 4.0
 """Facts per epoch, as a multiple of the interactions, shared among relations ∝ √size."""
 
 
 @dataclass(frozen=True, slots=True)
 class CKEConfig(TrainerConfig):
-    """Settings of CKE; defaults without a source: validation of Beauty."""
+    """Settings of CKE; defaults without a source come from validation of Beauty."""
 
     dimension: int = 64
-    """Of all vectors, those of relations too."""
+    """Length of all vectors, including those of relations."""
     l2: float = 0.2
     """λ of the vectors in a batch."""
     epochs: int = 15
@@ -48,10 +48,10 @@ class CKE(Recommender):
 
         score(u, v) = ⟨u, η_v + e_v⟩.
 
-    Learned together are BPR, −log σ(score(u, v) − score(u, v')) for items v' that u does not have,
-    and TransR on the facts about items, −log σ(d(h, r, t') − d(h, r, t)) with
-    d(h, r, t) = ‖M_r h + r − M_r t‖² and t' of the type of t; vectors are drawn to 0 by λ.
-    Facts about users are no part of it.
+    It learns two losses together: BPR, −log σ(score(u, v) − score(u, v')) for items v' that u
+    doesn't have, and TransR on the facts about items, −log σ(d(h, r, t') − d(h, r, t)) with
+    d(h, r, t) = ‖M_r h + r − M_r t‖² and t' of the type of t. λ draws vectors to 0.
+    Facts about users aren't used.
     """
 
     name = "CKE"
@@ -110,8 +110,8 @@ class CKE(Recommender):
 
 
 class Triples(NamedTuple):
-    """The triples of a relation, and what tails may be; entities are numbered after the users,
-    so that items come first, and interactions lead from users by their own number."""
+    """The triples of a relation, and the range of possible tails. Entities are numbered from the
+    first item; the heads of interactions are users, by their own number."""
 
     heads: Ids
     tails: Ids
@@ -135,7 +135,7 @@ def item_facts(graph: KnowledgeGraph) -> list[Triples]:
 
 
 class _Vectors(nn.Module):
-    """What is learned."""
+    """Everything that is learned."""
 
     def __init__(self, graph: KnowledgeGraph, dimension: int, seed: int) -> None:
         super().__init__()

@@ -173,8 +173,7 @@ def fact_rows(graph: KnowledgeGraph) -> PairMatrix:
     """F: which items have which fact; [relation and entity, items]. Facts of one item alone, by
     which no two items meet, are left out."""
     n, items = graph.n_entities, graph.vocabulary.span("item")
-    relations = np.repeat(graph.segment_relations, np.diff(graph.segment_starts)).astype(np.int64)
-    heads = np.repeat(np.arange(n), np.diff(graph.indptr))
+    heads, relations = graph.edge_heads(), graph.edge_relations().astype(np.int64)
     own = (heads >= items.start) & (heads < items.stop)
     own &= relations != graph.inverse(INTERACTION)
     ends = graph.tails[own].astype(np.int64)

@@ -15,7 +15,7 @@ from loger.recommender import Recommender
 
 
 class EncoderAlone(Recommender):
-    """Ranks by s(u, r_ui, v) of any encoder; ``make`` gives a new one for each fit."""
+    """Ranks by s(u, r_ui, v) of any encoder; ``make`` returns a new one for each fit."""
 
     encoder_: Encoder
 

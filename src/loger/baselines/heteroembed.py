@@ -24,28 +24,28 @@ from loger.graph.arrays import Floats, Ids
 from loger.recommender import ExplainedItem, Recommender, part_matrix
 
 NOISE = 5.0
-"""k, what the negatives of one positive weigh together, as in the paper."""
+"""k, the total weight of the negatives of one positive, as in the paper."""
 NEGATIVES = 512
-"""Drawn for a batch, and shared by it: k is spread over all of them."""
+"""Number of negatives that a batch shares; k is spread over all of them."""
 POWER = 0.75
-"""Negatives are drawn ∝ frequency^power, for each relation apart (as in the paper)."""
+"""Negatives are drawn ∝ frequency^power, separately for each relation (as in the paper)."""
 FACTS_PER_INTERACTION = 3.0
 """Facts per epoch, as a multiple of the interactions, shared among relations ∝ √size."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeteroEmbedConfig(TrainerConfig):
-    """Settings of HeteroEmbed; defaults without a source: validation of Beauty."""
+    """Settings of HeteroEmbed; defaults without a source come from validation of Beauty."""
 
     dimension: int = 100
     """As in PGPR, which starts from these vectors."""
     l2: float = 0.05
-    """Pull of the vectors in a step towards 0."""
+    """Strength of the pull of a step's vectors towards 0."""
     epochs: int = 20
 
 
 class _Relation(NamedTuple):
-    """The triples of a relation or inverse relation, and what they are learned against."""
+    """The triples of a relation, and the noise that they are learned against."""
 
     heads: Ids
     tails: Ids
@@ -63,12 +63,12 @@ class HeteroEmbed(Recommender):
 
         −log σ(s(h,r,t) − log k P_r(t)) − Σ_t' log σ(−(s(h,r,t') − log k P_r(t'))),
 
-    noise-contrastive estimation, under which s estimates log P(t | h, r); the paper leaves the
-    logarithms out, and what it then ranks by is no probability of an item but
-    a ratio to its noise. Users are ranked items by ⟨u + r_ui, v⟩ + b_v.
+    noise-contrastive estimation, under which s estimates log P(t | h, r). The paper leaves out the
+    logarithms, so its scores are ratios to the noise rather than probabilities. Items are ranked
+    by ⟨u + r_ui, v⟩ + b_v.
 
-    Reasons are found after the fact, as in the paper: of all simple paths of up to three hops
-    from user to item, those of the largest Π σ(s) over their facts.
+    Reasons are found afterwards, as in the paper: among all simple paths of up to three hops from
+    user to item, those with the largest Π σ(s) over their facts.
     """
 
     name = "HeteroEmbed"
@@ -92,7 +92,7 @@ class HeteroEmbed(Recommender):
         return self.learn(split.graph, progress=progress)
 
     def learn(self, graph: KnowledgeGraph, *, progress: Progress = silent) -> Self:
-        """Learn all triples of a graph together: enough to score, not to explain."""
+        """Learn all triples of a graph together; enough to score, but not to explain."""
         self._graph, self._matcher = graph, None
         learned = self._start(graph)
         with one_thread():
@@ -126,7 +126,7 @@ class HeteroEmbed(Recommender):
         return learned
 
     def _epoch(self, learned: Sequence[_Relation], epoch: int, progress: Progress) -> None:
-        """Go through all interactions and as many facts as the settings say."""
+        """Go through all interactions and FACTS_PER_INTERACTION times as many facts."""
         c = self.config
         rng = np.random.default_rng([c.seed, 0xEC4, epoch])
         sizes = [len(x.heads) for x in learned]
@@ -138,7 +138,7 @@ class HeteroEmbed(Recommender):
             self._step(r, learned[r], rows, noise, c.rate_after(done))
 
     def _step(self, r: int, learned: _Relation, rows: Ids, noise: Ids, rate: float) -> None:
-        """One update of all rows that a batch touches, down the gradient of the mean loss."""
+        """Update all rows that a batch touches, down the gradient of the mean loss."""
         c, table = self.config, self.entities_.table
         heads = entity_ids(learned.heads[rows], self.device)
         places = learned.tails[rows] - learned.first
@@ -168,7 +168,7 @@ class HeteroEmbed(Recommender):
         self.biases_.update(torch.cat([own, theirs]), biases, rate)
 
     def _shift(self, learned: _Relation, places: Ids) -> Tensor:
-        """correction · log k P_r(t) of tails by their place."""
+        """log k P_r(t) of tails, by their place."""
         logs = np.log(NOISE * learned.noise.shares[places])
         shifts = logs.astype(np.float32)
         return torch.from_numpy(shifts).to(self.device)
@@ -206,11 +206,8 @@ class HeteroEmbed(Recommender):
     def _edge_logs(self) -> Floats:
         """log σ(s) of each edge; an inverse edge has that of its fact."""
         graph = self._graph
-        count = len(graph.relations)
-        relation = np.repeat(graph.segment_relations, np.diff(graph.segment_starts)).astype(
-            np.int64
-        )
-        head = np.repeat(np.arange(graph.n_entities), np.diff(graph.indptr))
+        count, head = len(graph.relations), graph.edge_heads()
+        relation = graph.edge_relations().astype(np.int64)
         back = relation >= count
         facts = (
             np.where(back, graph.tails, head),

@@ -31,11 +31,11 @@ class IALS(Factors):
     Minimises over user factors W and item factors H
 
         Σ_{(u,i) ∈ S} (1 − w_u·h_i)² + α₀ Σ_{u,i} (w_u·h_i)²
-            + λ (Σ_u (|I_u| + α₀|I|)^ν |w_u|² + Σ_i (|U_i| + α₀|U|)^ν |h_i|²).
+            + λ (Σ_u (|I_u| + α₀|I|) |w_u|² + Σ_i (|U_i| + α₀|U|) |h_i|²).
 
     Each half-sweep solves every row exactly: (α₀HᵀH + H_uᵀH_u + λ_u I) w_u = H_uᵀ1. Rows of
-    like size are solved together, and one with few pairs costs its own size rather than d.
-    ν = 1 weighs the regularisation by frequency.
+    similar size are solved together, and a row with few pairs costs its own size rather than d.
+    Regularisation grows with frequency (ν = 1 in Rendle et al.).
     """
 
     name = "iALS"
@@ -47,7 +47,6 @@ class IALS(Factors):
     dimensions: int = 128
     unobserved: float = 0.03
     l2: float = 0.003
-    exponent: float = 1.0
     sweeps: int = 12
     seed: int = 0
 
@@ -77,7 +76,7 @@ class IALS(Factors):
         (D + HᵀH)⁻¹Hᵀ1 = D⁻¹Hᵀ(I + HD⁻¹Hᵀ)⁻¹1: a system as small as the row's history.
         """
         n, d = pairs.shape[0], self.dimensions
-        weight = (np.diff(pairs.indptr) + self.unobserved * pairs.shape[1]) ** self.exponent
+        weight = np.diff(pairs.indptr) + self.unobserved * pairs.shape[1]
         ridge = torch.from_numpy((self.l2 * weight).astype(np.float32))
         values, basis = torch.linalg.eigh(other.T @ other)
         values = values.clamp(min=0)
@@ -109,7 +108,7 @@ def _solved(matrices: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
 def _padded_rows(
     pairs: PairMatrix, d: int
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Rows with entries in groups of like size: (rows, their columns padded to the longest)."""
+    """Rows with entries in groups of similar size: (rows, their columns padded to the longest)."""
     sizes = np.diff(pairs.indptr)
     order = np.argsort(sizes, kind="stable")
     order = order[sizes[order] > 0]

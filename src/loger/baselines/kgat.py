@@ -1,4 +1,4 @@
-"""KGAT: vectors that flow along the knowledge graph, as much over each edge as attention says."""
+"""KGAT: vectors that flow along the knowledge graph, weighted by the attention of each edge."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ class Edges(NamedTuple):
 
     @property
     def heads(self) -> Ids:
-        """Where each edge begins."""
+        """The head of each edge."""
         return np.repeat(np.arange(len(self.indptr) - 1), np.diff(self.indptr))
 
 
 def all_edges(graph: KnowledgeGraph) -> Edges:
     """Every edge of a graph and its inverse."""
-    relations = np.repeat(graph.segment_relations, np.diff(graph.segment_starts))
-    return Edges(graph.indptr, relations.astype(np.int64), graph.tails.astype(np.int64))
+    relations = graph.edge_relations().astype(np.int64)
+    return Edges(graph.indptr, relations, graph.tails.astype(np.int64))
 
 
 def some_edges(edges: Edges, most: int, rng: np.random.Generator) -> Edges:
-    """At most so many edges of each head, drawn uniformly and without repetition."""
+    """At most ``most`` edges of each head, drawn uniformly without replacement."""
     heads = edges.heads
     order = np.argsort(heads + rng.random(len(heads)))
     place = np.arange(len(heads)) - edges.indptr[heads]  # in the shuffled row
@@ -61,7 +61,7 @@ def some_edges(edges: Edges, most: int, rng: np.random.Generator) -> Edges:
 
 
 def flow_matrix(edges: Edges, attention: Floats) -> PairMatrix:
-    """What flows over edges, those between the same two entities added up; [entities, entities]."""
+    """The flow between entities, summed over parallel edges; [entities, entities]."""
     n = len(edges.indptr) - 1
     out = sp.csr_array((attention.copy(), edges.tails.copy(), edges.indptr.copy()), shape=(n, n))
     out.sum_duplicates()
@@ -69,16 +69,16 @@ def flow_matrix(edges: Edges, attention: Floats) -> PairMatrix:
 
 
 def edge_keys(flow: PairMatrix) -> Ids:
-    """One ascending number for each entry of a flow, head · entities + tail."""
+    """A number for each entry of a flow, ascending: head · entities + tail."""
     n = flow.shape[0]
     heads = np.repeat(np.arange(n, dtype=np.int64), np.diff(flow.indptr))
     return heads * n + flow.indices
 
 
 def without_pairs(flow: PairMatrix, keys: Ids, users: Ids, items: Ids) -> PairMatrix:
-    """A flow as if these pairs had no edge, either way; what else flows into them makes up for it.
+    """A flow as if these pairs had no edge in either direction; their other edges are scaled up.
 
-    ``keys`` are those of ``edge_keys``. An entity that had no other edge gets nothing.
+    ``keys`` come from ``edge_keys``. An entity without any other edge receives nothing.
     """
     n = flow.shape[0]
     wanted = np.concatenate([users * n + items, items * n + users])
@@ -93,9 +93,9 @@ def without_pairs(flow: PairMatrix, keys: Ids, users: Ids, items: Ids) -> PairMa
 
 
 class Neighbourhood:
-    """The entities that each layer needs so that the last one has those asked for.
+    """The entities that each layer needs to compute the last layer of the entities asked for.
 
-    ``rows[k]`` are the entities after layer k, ascending, ``rows[-1]`` those asked for;
+    ``rows[k]`` are the entities after layer k, ascending; ``rows[-1]`` are those asked for.
     ``flows[k]`` leads from ``rows[k]`` to ``rows[k + 1]``.
     """
 
@@ -118,7 +118,7 @@ class Neighbourhood:
 
 
 class Flow(torch.autograd.Function):
-    """A sparse matrix times a dense one; the matrix stands still."""
+    """A constant sparse matrix times a dense one."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, matrix: PairMatrix) -> Tensor:
@@ -133,7 +133,7 @@ class Flow(torch.autograd.Function):
 
 
 def _product(matrix: PairMatrix, x: Tensor) -> Tensor:
-    """On the CPU by SciPy, which is twice as fast there as PyTorch with one core."""
+    """On the CPU by SciPy, which is twice as fast as PyTorch on one core."""
     if x.device.type == "cpu":
         return torch.from_numpy(matrix @ x.detach().contiguous().numpy())
     own = matrix.tocoo()
@@ -157,13 +157,13 @@ def row_softmax(scores: Floats, indptr: Ids) -> Floats:
 
 
 TEMPERATURE = 0.2
-"""Of the softmax over the items of a batch; what is of unit length needs one."""
+"""Of the softmax over the items of a batch, because vectors have unit length."""
 GROUP = 512
-"""So many pairs of a batch are each other's negatives."""
+"""Number of pairs of a batch that are each other's negatives."""
 FACTS_PER_INTERACTION = 4.0
 """Facts per epoch, as a multiple of the interactions, shared among relations ∝ √size."""
 LAYER_RATE = 0.1
-"""Rate of the layers' weights, as a multiple of that of the vectors."""
+"""Learning rate of the layers' weights, as a multiple of the vectors' rate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,10 +176,10 @@ class KGATConfig(TrainerConfig):
     layers: Sequence[int] = (64, 32)
     """Widths of what comes out of each layer (64, 32, 16 in the paper)."""
     neighbours: int | None = 20
-    """So many edges of each entity, drawn again for each epoch, carry vectors in training; None
-    takes all of them, at several times the cost. After training all of them count."""
+    """Number of edges of each entity used in training, drawn again for each epoch; None takes all,
+    at several times the cost. After training, all edges count."""
     pretraining: int = 15
-    """Epochs of CKE from which the vectors start; the paper starts from BPR-MF. 0: at random."""
+    """Epochs of CKE, whose vectors are the start; 0 starts at random. The paper uses BPR-MF."""
     l2: float = 0.5
     """λ of the vectors in a batch."""
     batch: int = 2048
@@ -197,18 +197,17 @@ class KGAT(Recommender):
 
         e' = LeakyReLU(W₁(e + e_N) + b₁) + LeakyReLU(W₂(e ⊙ e_N) + b₂),
 
-    and score(u, v) is the product of what u and v are in all layers, one beside the other, each
-    but the first of unit length. Learned in turn, epoch by epoch, are pairs, through which the
-    attention stands still, and TransR, −log σ(d(h, r, t') − d(h, r, t)) with
-    d(h, r, t) = ‖W_r e_h + e_r − W_r e_t‖²; then attention is worked out anew.
+    and score(u, v) is the product of the concatenated layers of u and v, each except the first of
+    unit length. Each epoch learns pairs, with constant attention, and then facts by TransR,
+    −log σ(d(h, r, t') − d(h, r, t)) with d(h, r, t) = ‖W_r e_h + e_r − W_r e_t‖²; then it computes
+    attention again.
 
-    Where it differs: pairs are learned not by BPR but by a softmax over the items of a group of
-    pairs, −log softmax_v(score(u, v)/τ − log P(v is in the group)), so that popular items are not
-    pushed down for being negatives often; in learning (u, v) nothing flows over their own edge
-    (METHOD L2), so that a purchase does not explain itself; a batch propagates only to the
-    entities it needs, and in training over a few neighbours of each, drawn again for each epoch
-    (``neighbours``); two layers, not three; vectors start at random, or from CKE
-    (``pretraining``).
+    Differences from the paper: pairs are learned by a softmax over the items of a group of pairs,
+    −log softmax_v(score(u, v)/τ − log P(v is in the group)), instead of BPR, so that popular items
+    aren't penalised for being negatives often. While (u, v) is learned, nothing flows over its own
+    edge (METHOD L2), so that a purchase doesn't explain itself. A batch propagates only to the
+    entities it needs, and in training over a few neighbours of each (``neighbours``). There are two
+    layers instead of three, and vectors start from CKE (``pretraining``).
     Reasons are the simple paths of up to three hops with the largest product of attentions.
     """
 
@@ -228,7 +227,7 @@ class KGAT(Recommender):
     # ── fitting ─────────────────────────────────────────────────────────────────────────
 
     def fit(self, split: Split, *, progress: Progress = silent) -> Self:
-        """Learn pairs and facts in turn, and propagate over the whole graph at last."""
+        """Learn pairs and facts in turn, then propagate over the whole graph."""
         c, graph = self.config, split.graph
         self._graph, self._known, self._matcher = graph, part_matrix(split, "train"), None
         counts = np.bincount(self._known.indices, minlength=graph.n_items)
@@ -298,7 +297,7 @@ class KGAT(Recommender):
         return cross_entropy(logits, answers, reduction="sum") + 0.5 * c.l2 * size
 
     def _log_inclusion(self, items: Ids, draws: int) -> Tensor:
-        """log P(item is among those of so many interactions)."""
+        """log P(the item is among those of ``draws`` interactions)."""
         share = np.clip(self._shares[items - self._graph.n_users], 1e-12, 1 - 1e-9)
         logs = np.log(-np.expm1(draws * np.log1p(-share)))
         return torch.from_numpy(logs.astype(np.float32)).to(self.device)
@@ -306,7 +305,7 @@ class KGAT(Recommender):
     def _learn_facts(
         self, network: _Network, parameters: Parameters, rate: float, rng: np.random.Generator
     ) -> None:
-        """TransR over interactions and facts, from head to tail and back."""
+        """TransR over interactions and facts, in both directions."""
         c, graph = self.config, self._graph
         count = len(graph.relations)
         heads, relations, tails = (x.astype(np.int64) for x in graph.triples())
@@ -347,7 +346,7 @@ class KGAT(Recommender):
 
 
 class _Network(nn.Module):
-    """What is learned."""
+    """Everything that is learned."""
 
     def __init__(self, graph: KnowledgeGraph, config: KGATConfig) -> None:
         super().__init__()
@@ -374,7 +373,7 @@ class _Network(nn.Module):
 
     @torch.no_grad()
     def begin_from(self, cke: CKE) -> None:
-        """Take over the vectors of users, items and entities, and the relations."""
+        """Start from CKE's vectors of users, items, entities and relations."""
         own = cke.vectors_
         n_users, n_items = len(own.users.weight), len(own.items.weight)
         self.vectors.weight[:n_users] = own.users.weight
@@ -411,7 +410,7 @@ class _Network(nn.Module):
 
     @torch.no_grad()
     def attention(self, graph: KnowledgeGraph, edges: Edges) -> Floats:
-        """π of edges, which adds up to 1 over the edges of each head."""
+        """π of edges; it sums to 1 over the edges of each head."""
         heads, d = edges.heads, self.vectors.weight.shape[1]
         scores = np.empty(len(heads), dtype=np.float32)
         for r in np.unique(edges.relations).tolist():

@@ -22,21 +22,21 @@ from loger.graph.arrays import Floats, Ids
 from loger.recommender import PairMatrix, part_matrix
 
 NEGATIVES = 1024
-"""Items drawn uniformly that a batch shares; all of them where the catalogue is no larger."""
+"""Items drawn uniformly that a batch shares; all of them if there are no more."""
 
 
 @dataclass(frozen=True, slots=True)
 class LightGCNConfig(TrainerConfig):
-    """Settings of LightGCN; size and layers are those of the papers, the rest is what made a few
-    epochs converge and was not searched for: tune it on the data at hand."""
+    """Settings of LightGCN. Dimension and layers are those of the papers; the rest makes a few
+    epochs converge and wasn't tuned, so use ``--tune`` for your own data."""
 
     dimension: int = 64
     layers: int = 2
-    """How far vectors flow (2 to 4 in the paper)."""
+    """Number of hops that vectors flow (2 to 4 in the paper)."""
     temperature: float = 0.15
-    """Of the softmax; what is of unit length needs one."""
+    """Of the softmax, because vectors have unit length."""
     batch: int = 8192
-    """Pairs between two flows over the whole graph."""
+    """Pairs per flow over the whole graph."""
     epochs: int = 30
     rate: float = 2e-2
     final_rate: float = 2e-3
@@ -53,10 +53,10 @@ class LightGCN(Factors):
         E^(k+1) = D^−½ A D^−½ E^(k),   E = (E^(0) + … + E^(K)) / (K + 1),
         score(u, v) = cos(e_u, e_v).
 
-    E^(0) is all that is learned. Where it differs: not BPR but a sampled softmax (Wu et al., TOIS
-    2024), −log softmax_v(cos(e_u, e_v)/τ) among the true item and N drawn uniformly, which one
-    batch shares. The flow is linear and symmetric, so that the slope of the loss in E flows back
-    to E^(0) in the same way.
+    Only E^(0) is learned. Difference from the paper: a sampled softmax instead of BPR (Wu et al.,
+    TOIS 2024), −log softmax_v(cos(e_u, e_v)/τ) among the true item and N drawn uniformly, which
+    one batch shares. The flow is linear and symmetric, so the gradient flows back to E^(0) in the
+    same way.
     """
 
     name = "LightGCN"

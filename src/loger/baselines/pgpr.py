@@ -1,10 +1,10 @@
-"""PGPR: a walker that is rewarded for the items it ends at, and recommends them by its paths."""
+"""PGPR: a walker that is rewarded for the items it reaches, and recommends them by its paths."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -39,6 +39,8 @@ DISCOUNT = 0.99
 """As in the original."""
 WALKS = 4
 """How often a user walks in a batch."""
+HIDDEN = (256, 128)
+"""Widths of the policy's layers; 512 and 256 in the original, but half of that serves as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +58,6 @@ class PGPRConfig(TrainerConfig):
     """How many steps are followed from each path at the first hop, the second, the third. The
     original has (25, 5, 1), at most 125 walks; where users have few items to begin with, as on
     the Amazon sets, those are 30, and this gives as many as there."""
-    hidden: tuple[int, int] = (256, 128)
-    """512 and 256 in the original; half of that serves as well."""
     epochs: int = 6
     batch: int = 64
     """Users that walk at a time."""
@@ -71,9 +71,9 @@ class PGPRConfig(TrainerConfig):
 class _Policy(nn.Module):
     """Actor and critic: from a state to a query for entities, logits of relations, and a value."""
 
-    def __init__(self, dimension: int, n_steps: int, hops: int, hidden: tuple[int, int]) -> None:
+    def __init__(self, dimension: int, n_steps: int, hops: int) -> None:
         super().__init__()
-        first, second = hidden
+        first, second = HIDDEN
         self.state = nn.Linear(3 * dimension, first)
         self.came_by = nn.Parameter(torch.zeros(hops, n_steps, first))
         self.deeper = nn.Linear(first, second)
@@ -147,13 +147,12 @@ class PGPR(Recommender):
 
     Differences: the original's actor has one output for each place in the list of steps, ours
     looks at the step itself; patterns are mined, not listed by hand; what a user has earns
-    1 instead of f(u, v), which says little of items that the user's vector is made of;
+    1 instead of f(u, v), which says little about items that make up the user's vector;
     no dropout but more entropy; pruning is by the user's own vector alone. No walk meets an
     entity twice, so no pair explains itself (METHOD L2).
     """
 
     name = "PGPR"
-    GRID: ClassVar[Mapping[str, Sequence[Any]]] = {}
 
     encoder_: Encoder
     policy_: _Policy
@@ -191,7 +190,7 @@ class PGPR(Recommender):
         self._patterns = np.array([_key([r], self.loop_)[0] for r in (x.relations for x in rules)])
         rng = np.random.default_rng([config.seed, 0x9697])
         dimension = self._vectors.shape[1]
-        policy = _Policy(dimension, self.loop_ + 1, len(config.beam), config.hidden)
+        policy = _Policy(dimension, self.loop_ + 1, len(config.beam))
         self.policy_ = policy.start(rng).to(self.device)
         # A user without anything to do has nowhere to go.
         walkers = np.flatnonzero(np.diff(graph.indptr[: graph.n_users + 1]))
@@ -289,7 +288,7 @@ class PGPR(Recommender):
     def _queries(
         self, hop: int, visited: NDArray[np.int32], taken: NDArray[np.int32]
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """What the policy says of states."""
+        """The policy's answer for states."""
         parts = (visited[:, 0], visited[:, -1], visited[:, -2 if hop else -1])
         rows = torch.from_numpy(np.stack(parts, axis=1).astype(np.int64)).to(self.device)
         came_by = taken[:, -1] if hop else np.full(len(visited), self.loop_)

@@ -31,7 +31,7 @@ class SequenceRules(Recommender):
         score(u, v) = Σ_{i ∈ I_u} a_ui^−ρ S_iv,
 
     a_ui being 1 + how many of u's interactions came after i. W is ``window``, δ ``distance``,
-    β ``popularity``, ρ ``recency``. Of interactions at the same time the data's own order stands
+    β ``popularity``, ρ ``recency``. Interactions at the same time keep the data's own order
     in C, while in a they are of one age. C has at most W entries per interaction;
     ``neighbours`` keeps only so many of each row, the largest.
     """

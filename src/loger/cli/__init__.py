@@ -36,6 +36,7 @@ TASKS: dict[str, tuple[click.Command, ...]] = {
         recommend.similar,
         recommend.explain,
         recommend.why_not,
+        recommend.counterfactual,
         recommend.what_if,
         rules.rules,
     ),
@@ -63,7 +64,7 @@ class CommandLine(click.Group):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; with --debug every error keeps its traceback."""
+        """Run the command; with --debug, errors keep their traceback."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -92,12 +93,12 @@ class CommandLine(click.Group):
     },
 )
 @click.version_option(__version__, message="loger %(version)s")
-@click.option("--debug", is_flag=True, help="Show tracebacks of errors.")
+@click.option("--debug", is_flag=True, help="Show a traceback if something fails.")
 def app(debug: bool) -> None:
-    """Recommendations with true reasons, from interactions and a knowledge graph.
+    """Recommendations that come with the reasons behind them.
 
-    Start with `loger demo`. To use your own tables, run `loger data build table`; with --fit it
-    also fits a model. Then `loger recommend` and `loger serve` show recommendations and reasons.
+    Start with `loger demo`. To use your own tables, run `loger data build table` with --fit. Then
+    ask for recommendations with `loger recommend`, or serve them with `loger serve`.
     """
     precompile.announce()
 
@@ -108,7 +109,7 @@ for _commands in TASKS.values():
 app.add_command(precompile.compile_kernels)
 
 
-ANSWERING = ("recommend", "similar", "explain", "why-not", "what-if", "rules")
+ANSWERING = ("recommend", "similar", "explain", "why-not", "counterfactual", "what-if", "rules")
 """Commands that open a bundle, answer and end."""
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from shlex import quote
@@ -20,48 +19,39 @@ if TYPE_CHECKING:
     from loger.tables.mapping import TableMapping, UnknownItems
 
 
-@click.group()
+@click.group(cls=options.Group)
 def build() -> None:
-    """Build data sets from tables or raw reviews."""
+    """Build a data set from tables or raw reviews."""
 
 
 extractor_ = click.option(
-    "--extractor", metavar="MODULE:FUNCTION", help="Your own extractor of features from texts."
+    "--extractor", metavar="MODULE:FUNCTION", help="Your own function that extracts features."
 )
 strict_ = click.option("--strict", is_flag=True, help="Stop at the first invalid row.")
-fit_ = options.new_file("--fit", "bundle", metavar="BUNDLE", help="Then fit a model here.")
-
-
-def _file(name: str, help: str, metavar: str = "FILE", **more: Any) -> Callable[..., Any]:
-    return click.option(name, type=options.PATH, metavar=metavar, help=help, **more)
+fit_ = options.new_file(
+    "--fit", "bundle", metavar="BUNDLE", help="Also fit a model, and save it here."
+)
 
 
 @build.command()
-@_file("--reviews", "Reviews, one JSON object per line.", required=True)
-@_file("--meta", "The catalogue, one JSON object per line.")
+@options.file("--reviews", "Reviews, as JSON lines.", required=True)
+@options.file("--meta", "The catalogue, as JSON lines.")
 @options.out("FOLDER")
 @click.option(
     "--preset",
     type=click.Choice(["cellphones", "grocery", "automotive"]),
     help="Settings for a data set of the paper.",
 )
-@click.option(
-    "--set",
-    "set_",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="A setting, such as min_items=3: user_core, item_core, min_rating, min_mentions, "
-    "min_styles, min_items, hub_share, max_related, category_levels, price_bins or leave_out.",
+@options.settings(
+    "A setting, such as min_items=3: user_core, item_core, min_rating, min_mentions, min_items, "
+    "hub_share, leave_out, work (folder that keeps intermediate results) or workers (processes)"
 )
 @extractor_
-@_file("--mentions", "Features extracted elsewhere: user,item,aspect:opinion:polarity,…")
-@_file("--parts", "The split: a table of user, item and part.")
+@options.file("--mentions", "Features you extracted elsewhere: user,item,aspect:opinion:polarity,…")
+@options.file("--parts", "The split: a table with user, item and part.")
 @strict_
-@_file("--work", "Keep intermediate results here for later builds.", "FOLDER")
-@click.option("--workers", type=int, metavar="N", help="Processes.  [default: one per core]")
 @fit_
 @options.force("FOLDER")
-@options.json
 @click.pass_context
 def amazon(
     ctx: click.Context,
@@ -74,15 +64,14 @@ def amazon(
     mentions: Path | None,
     parts: Path | None,
     strict: bool,
-    work: Path | None,
-    workers: int | None,
     bundle: Path | None,
     force: bool,
 ) -> None:
     """Build a data set from Amazon reviews.
 
-    loger reads the layouts of 2018 and 2023. Run the same command to resume an interrupted build.
-    loger ignores, counts and reports lines it can't use. `--extractor none` extracts no features.
+    loger reads the layouts of 2018 and 2023. It skips lines that it can't use and reports how many
+    there were. To resume an interrupted build, run the same command again. With `--extractor none`,
+    loger extracts no features from the reviews.
 
     \b
     Examples:
@@ -91,23 +80,25 @@ def amazon(
         --preset automotive -o automotive.loger
     """
     check_targets(out, bundle, force)
-    from loger.engine.settings import layered
+    from loger.engine.settings import overridden, parsed
     from loger.tables.reviews import amazon as builder
 
     chosen = None if preset is None else builder.preset(preset)
     config = builder.AmazonConfig() if chosen is None else chosen.config
-    folder = work or out.with_name(out.name + ".work")
+    settings = parsed(set_)
+    work, workers = settings.pop("work", None), settings.pop("workers", os.cpu_count() or 1)
+    folder = Path(work or out.with_name(out.name + ".work"))
     with show.engine("reading") as engine:
         dataset = builder.build(
             reviews,
             meta,
             work=folder,
-            config=layered(config, texts=set_),
+            config=overridden(config, settings),
             extractor=None if extractor == "none" else extractor or builder.PATTERNS,
             mentions_file=mentions,
             parts_file=parts,
             strict=strict,
-            workers=workers or os.cpu_count() or 1,
+            workers=int(workers),
             name=preset,
             progress=engine.progress,
         )
@@ -120,7 +111,7 @@ def amazon(
 
 
 def check_targets(out: Path, bundle: Path | None, force: bool) -> None:
-    """Refuse whatever would stop the save or the fit, before anything is built."""
+    """Check before any work that the data set and the bundle can be saved."""
     from loger.data import saved
     from loger.store.bundle import check_target
 
@@ -129,13 +120,13 @@ def check_targets(out: Path, bundle: Path | None, force: bool) -> None:
         check_target(bundle, replace=force)
         if show.wants_json():
             remedy = "run loger fit --json afterwards"
-            raise DataError("--fit doesn't work with --json", remedy=remedy)
+            raise DataError("--fit can't be combined with --json", remedy=remedy)
 
 
 def report(dataset: Dataset, out: Path, paper: dict[str, int] | None = None, *, fits: bool) -> None:
     """Show what was built, next to the paper's figures if there are any.
 
-    If a fit comes next, it shows the notes.
+    Notes are left to the fit, if one follows.
     """
     from loger.tables.reviews.amazon import count
 
@@ -150,7 +141,7 @@ def report(dataset: Dataset, out: Path, paper: dict[str, int] | None = None, *, 
     rows = [[f"#{k}", n, *([] if paper is None else [paper[k]])] for k, n in ours.items()]
     to.print(show.table(columns, rows, dataset.name))
     if fits:
-        to.print(f"\nSaved to {out}. Now fitting.", markup=False, soft_wrap=True)
+        to.print(f"\nSaved to {out}. Fitting a model …", markup=False, soft_wrap=True)
         return
     if notes:
         to.print(show.notes(notes))
@@ -160,26 +151,25 @@ def report(dataset: Dataset, out: Path, paper: dict[str, int] | None = None, *, 
 
 
 @build.command()
-@_file("--interactions", "Table of interactions: CSV, TSV, Parquet or JSON lines.")
-@_file("--items", "Table of items.")
-@_file("--users", "Table of users.")
+@options.file("--interactions", "Who took what: CSV, TSV, Parquet or JSON lines.")
+@options.file("--items", "What you know about items.")
+@options.file("--users", "What you know about users.")
 @options.vectors("all items")
-@_file("--mapping", "Use this mapping instead of guessing one.", "TOML")
+@options.file("--mapping", "Use this mapping instead of guessing one.", "TOML")
 @options.out("FOLDER")
-@click.option("--user-column", metavar="NAME", help="The column with user IDs.")
-@click.option("--item-column", metavar="NAME", help="The column with item IDs.")
-@click.option("--time-column", metavar="NAME", help="The column with times.")
+@click.option("--user-column", metavar="NAME", help="Column with user IDs.")
+@click.option("--item-column", metavar="NAME", help="Column with item IDs.")
+@click.option("--time-column", metavar="NAME", help="Column with times.")
 @click.option(
     "--unknown-items",
     type=click.Choice(["keep", "drop"]),
-    help="What to do with items that the table of items doesn't list.  [default: keep]",
+    help="Keep or drop items that --items doesn't list.  [default: keep]",
 )
-@click.option("--propose", is_flag=True, help="Only write the mapping, for you to edit.")
+@click.option("--propose", is_flag=True, help="Only write the mapping, so that you can edit it.")
 @extractor_
 @strict_
 @fit_
 @options.force("FOLDER")
-@options.json
 @click.pass_context
 def table(
     ctx: click.Context,
@@ -199,10 +189,10 @@ def table(
     bundle: Path | None,
     force: bool,
 ) -> None:
-    """Build a data set from any tables.
+    """Build a data set from your own tables.
 
-    loger guesses what each column means, shows the guess and saves it to FOLDER.toml. If a guess is
-    wrong, edit that file and build again with --mapping FOLDER.toml.
+    loger guesses what each column means, shows its guess, and saves it to FOLDER.toml. If a guess
+    is wrong, edit that file and build again with --mapping FOLDER.toml.
 
     \b
     Examples:
@@ -215,7 +205,7 @@ def table(
     if (mapping is None) == (interactions is None):
         raise click.UsageError("give either --interactions or --mapping")
     from loger.tables import table as builder
-    from loger.tables.mapping import read
+    from loger.tables.mapping import TableMapping
     from loger.tables.reviews.parts import named_extractor
 
     more: Any = {} if extractor is None else {"extractor": named_extractor(extractor)}
@@ -227,7 +217,7 @@ def table(
             more_of_it = {"vectors": vectors, "unknown_items": unknown_items or "keep"}
             chosen = proposed(files, mapping, out.name.split(".")[0], columns, more_of_it)
         else:
-            chosen = read(mapping)
+            chosen = TableMapping.load(mapping)
             unknown = unknown_items or chosen.unknown_items
             vectors = {**chosen.vectors, **vectors}
             chosen = replace(chosen, vectors=vectors, unknown_items=unknown)
@@ -237,7 +227,7 @@ def table(
         show.as_json(asdict(chosen))
     if propose:
         return
-    with show.working("making the graph"):
+    with show.working("building the graph"):
         dataset = builder.build(chosen, strict=strict, **more)
     dataset.save(out)
     report(dataset, out, fits=bundle is not None)
@@ -252,20 +242,19 @@ def proposed(
     columns: dict[str, Any],
     settings: dict[str, Any],
 ) -> TableMapping:
-    """A proposal of what the columns of interactions, items and users become, kept in a file."""
+    """Guess a mapping and save it to a file; an edited file is never overwritten."""
     from loger.data import frames
-    from loger.tables import mapping
     from loger.tables.propose import propose
 
     tables: Any = [None if file is None else frames.read(file) for file in files]
     proposal = replace(propose(*tables, name=name, files=files, **columns), **settings)
-    if out.is_file() and out.read_text(encoding="utf-8") != mapping.toml_of(proposal, out):
+    if out.is_file() and out.read_text(encoding="utf-8") != proposal.toml(out):
         raise DataError(
-            "differs from the mapping that loger would write; it may have been edited",
+            "isn't what loger would write now; you may have edited it",
             path=out,
             remedy=f"build with --mapping {quote(str(out))}, or delete the file to start again",
         )
-    mapping.write(proposal, out)
+    proposal.save(out)
     return proposal
 
 
@@ -275,5 +264,5 @@ def draw(mapping: TableMapping, path: Path) -> None:
     to = show.console()
     to.print(show.table(columns, mapping.rows(), "Mapping"))
     to.print(f"interactions are called {mapping.interaction!r}", markup=False)
-    to.print(f"Saved to {path}. To change it, edit that file and build again with", markup=False)
+    to.print(f"Saved to {path}. To change it, edit the file and build again with", markup=False)
     to.print(f"  --mapping {quote(str(path))}\n", markup=False, soft_wrap=True)

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from loger.data import Dataset
 
 
-@click.group()
+@click.group(cls=options.Group)
 def data() -> None:
-    """Build, look at, convert and split data sets."""
+    """Build, inspect, convert and split data sets."""
 
 
 data.add_command(build.build)
@@ -28,12 +28,11 @@ data.add_command(build.build)
 @options.source
 @options.format_
 @options.min_rating
-@options.json
 def inspect(path: Path, format: str | None, min_rating: float | None) -> None:
     """Show what is in a data set.
 
-    Entities by type, relations with their degrees and largest hubs, interactions, and notes on rows
-    that were changed or ignored.
+    The output lists entities by type, relations with their largest hubs, interactions, and notes on
+    rows that loger changed or ignored.
 
     \b
     Examples:
@@ -56,16 +55,15 @@ def inspect(path: Path, format: str | None, min_rating: float | None) -> None:
     "--to",
     type=click.Choice(["loger", "recbole"]),
     default="loger",
-    help="loger's Parquet files, or RecBole's atomic files.",
+    help="Parquet files for loger, or atomic files for RecBole.",
 )
 @options.format_
 @options.min_rating
 @options.force("FOLDER")
-@options.json
 def convert(
     path: Path, out: Path, to: str, format: str | None, min_rating: float | None, force: bool
 ) -> None:
-    """Write a data set as Parquet files, or as RecBole's atomic files.
+    """Convert a data set to Parquet files, or to RecBole's atomic files.
 
     \b
     Examples:
@@ -91,19 +89,18 @@ def convert(
     type=float,
     default=0.1,
     metavar="SHARE",
-    help="Share of the rest to learn rule weights from.",
+    help="Share of the rest to use as validation data.",
 )
 @options.seed
 @options.force("FOLDER")
-@options.json
 def split(
     path: Path, out: Path, how: str, test: float, validation: float, seed: int, force: bool
 ) -> None:
     """Write a data set with a fixed split.
 
-    Every command that reads it holds out the same interactions: each user's latest if there are
-    times, otherwise random ones. loger keeps a split that the data already has, unless you set
-    --split.
+    Every command that reads the result holds out the same interactions. By default, loger keeps a
+    split that the data already has; otherwise it holds out each user's latest interactions, or
+    random ones if there are no times.
 
     \b
     Example:
@@ -130,7 +127,7 @@ def _to_recbole(dataset: Dataset, out: Path) -> None:
     lost = rows.pop("left out")
     show.console().print(show.table(["file", "rows"], [(k, f"{n:,}") for k, n in rows.items()]))
     if lost:
-        click.echo(f"note: {lost:,} facts about single interactions are ignored", err=True)
+        click.echo(f"note: left out {lost:,} facts about single interactions", err=True)
     click.echo(f"Saved to {out}")
 
 

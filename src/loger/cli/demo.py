@@ -9,11 +9,8 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from loger.cli import data as data_commands
 from loger.cli import options, show
-from loger.cli import serve as serving
 from loger.errors import DataError
 
 if TYPE_CHECKING:
@@ -24,37 +21,27 @@ TRUE = "   ← the true reason"
 FILES = {"data": "data", "bundle": "bundle", "report": "report.html"}
 
 
-@click.command()
+@options.command()
 @options.out(
     "FOLDER", "Folder for the data, bundle and report.", required=False, default="loger-demo"
 )
-@click.option("--seed", type=int, default=0, help="Random seed of the shop.")
-@click.option("--serve", is_flag=True, help="Then serve the web app.")
 @options.verbose
-@options.json
-@click.pass_context
-def demo(ctx: click.Context, out: Path, seed: int, serve: bool, verbose: bool) -> None:
+def demo(out: Path, verbose: bool) -> None:
     """Show loger at work on a small invented shop.
 
-    We know why people buy in this shop. The demo fits a model to the earlier purchases, evaluates
-    it on the later ones next to five baselines, and shows what one customer is recommended and why.
-    The bundle that it saves has then learned from the later purchases too.
+    In this shop, we know why people buy. The demo fits a model to their earlier purchases, tests it
+    on the later ones next to five baselines, and shows one customer's recommendations with reasons.
+    It then adds the later purchases to the model and saves it.
 
     \b
     Examples:
       loger demo
       loger demo --verbose
-      loger demo --seed 7 --json
-      loger demo --serve
     """
     there = {p.name for p in out.iterdir()} if out.is_dir() else set()
     # A name that begins with a dot is what a killed demo left; writing again clears it.
     if out.is_file() or {name for name in there if name[0] != "."} - set(FILES.values()):
-        raise DataError("is not empty", path=out, remedy="give another folder with --out")
-    if serve:
-        from loger.web.config import check_installed
-
-        check_installed()
+        raise DataError("is not empty", path=out, remedy="choose another folder with --out")
     from loger.data import split
     from loger.data.demo import shop
     from loger.evaluation.assess import tell
@@ -63,7 +50,7 @@ def demo(ctx: click.Context, out: Path, seed: int, serve: bool, verbose: bool) -
 
     data, bundle, report = (out / name for name in FILES.values())
     with show.working("inventing a shop"):
-        made = shop(seed)
+        made = shop()
         parts = split(made.dataset, "time")
     with show.engine() as engine:
         model = LOGER().fit(parts, progress=engine.progress)
@@ -72,11 +59,9 @@ def demo(ctx: click.Context, out: Path, seed: int, serve: bool, verbose: bool) -
     made.dataset.save(data)
     how = FitRecord(str(data), name=made.dataset.name, split={"how": "time"}, tried=model.tried_)
     ready.save(bundle, record=asdict(replace(how, hold_out=False)))
-    story.assessment.write(report, tried=model.tried_, command=f"loger demo --seed {seed}")
+    story.assessment.write(report, tried=model.tried_, command="loger demo")
     files = {name: str(out / file) for name, file in FILES.items()}
     show.result(story.content | {"files": files}, lambda story: draw(story, verbose=verbose))
-    if serve:
-        ctx.invoke(serving.serve, bundles=(bundle,))
 
 
 def draw(story: dict[str, Any], *, verbose: bool = False) -> None:
@@ -143,9 +128,9 @@ def _figures(story: dict[str, Any]) -> list[str]:
     """How accurate loger is next to its baselines, and how faithful its reasons are."""
     measured = story["faithfulness"]
     faithful = [
-        (measured["recovered_rule"], "of first reasons follow the rule behind the purchase"),
-        (measured["flip"], "of items drop out without their first reason's facts"),
-        (measured["flip_user_edges"], "do so without as many random facts"),
+        (measured["recovered_rule"], "of top reasons match the rule behind the purchase"),
+        (measured["flip"], "of items drop out without their top reason's facts"),
+        (measured["flip_user_edges"], "drop out without as many random facts"),
     ]
     right = [f"{share:6.0%}  {what}" for share, what in faithful if share is not None]
     best_first = sorted(story["models"].items(), key=lambda model: -model[1][0])

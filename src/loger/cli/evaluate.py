@@ -28,51 +28,53 @@ SOME_FAILED = 1
 FAITHFUL_USERS = 50
 SHOWN = ("ndcg", "recall", "hit_rate", "precision")
 FAITHFUL = {
-    "carried_3": ("share of the lead that the first three reasons explain", None),
+    "carried_3": ("share of the lead that the top three reasons explain", None),
     "r2": ("how well contributions predict the effect of a removal (R²)", "r2_permuted"),
-    "flip_first_action": ("items that drop out without their first action", "flip_random_action"),
-    "pn_r": ("share of the list that changes without the first item's reasons", "pn_r_random"),
-    "fid_plus": ("lead lost without part of the shown reasons", "fid_plus_others"),
+    "flip_first_action": ("items that drop out without their top reason", "flip_random_action"),
+    "pn_r": ("share of the list that changes without the top item's reasons", "pn_r_random"),
+    "fid_plus": ("lead lost when some of the shown reasons are removed", "fid_plus_others"),
 }
-"""Measures of the summary, with the same measure for random reasons."""
+"""Measures of the summary, each with the measure for random reasons."""
 KNOWN = (
     "mostpop, itemknn, p3alpha, rp3beta, ease, slim, itemknn-recency, rp3beta-recency, "
     "ease-recency, slim-recency, sequence, collective, collective-recency, ials, lightgcn, sasrec, "
-    "esasrec, encoder, cke, ripplenet, kgat, heteroembed, pgpr, pgpr-free, cafe, loger, "
-    "loger-paper, paper-literal"
+    "esasrec, gsasrec, hstu, encoder, cke, ripplenet, kgat, heteroembed, pgpr, pgpr-free, cafe, "
+    "loger, loger-paper, paper-literal"
 )
 """The names of loger.evaluation.methods.METHODS, written out to keep --help fast."""
 
 
-@click.command()
+@options.command()
 @options.bundle
 @options.source
-@options.new_file("--report", metavar="HTML", help="Write a report to this file.")
+@options.new_file("--report", metavar="HTML", help="Also write a report to this file.")
 @click.option(
     "--methods",
     default="mostpop,itemknn,ease",
     metavar="NAMES",
-    help="Baselines from loger compare, separated by commas; or none.",
+    help="Methods of loger compare to compare with, separated by commas; or none.",
 )
 @click.option(
     "--faithfulness",
     "faithful",
     type=click.IntRange(0),
     metavar="USERS",
-    help="Measure how faithful the reasons of this many users are; 0 doesn't.  [default: 50 with "
-    "--report, else 0]",
+    help="Number of users whose reasons to test for faithfulness.  [default: 50 with --report, "
+    "otherwise 0]",
 )
 @click.option(
     "--ablation",
     is_flag=True,
-    help="Also refit with at most 0, 10, …, 50 hidden pairs per user.",
+    help="Also fit with at most 0, 10, …, 50 hidden pairs per user (Figure 2 of the paper).",
 )
-@click.option("--protocol", type=options.protocol, default="full", help="How to rank.")
-@options.length
-@options.seed
+@click.option(
+    "--protocol",
+    type=options.protocol,
+    default="full",
+    help="Rank all items, or each held-out item among 100 others.",
+)
 @options.engine
 @options.verbose
-@options.json
 def evaluate(
     bundle: Path,
     path: Path,
@@ -81,15 +83,13 @@ def evaluate(
     faithful: int | None,
     ablation: bool,
     protocol: str,
-    k: int,
-    seed: int,
     engine: str,
     verbose: bool,
 ) -> None:
     """Evaluate a model on the test part of its data set.
 
-    loger uses the split of the fit, and refuses other data or another split. The baselines have
-    their default settings; loger compare tunes them.
+    Fit the model with --hold-out first. PATH must be the data set that it was fitted to. Baselines
+    have their default settings; to tune them, use loger compare.
 
     \b
     Examples:
@@ -112,9 +112,7 @@ def evaluate(
             names,
             faithful_users=faithful or None,
             ablation=ablation,
-            k=k,
             protocol=protocol,  # type: ignore[arg-type]
-            seed=seed,
             engine=works_on,
             progress=works_on.progress,
         )
@@ -128,7 +126,7 @@ def evaluate(
 
 
 def held_out(model: LOGER, bundle: Path, path: Path) -> tuple[Split, FitRecord]:
-    """The split that a bundle was fitted on, from its data set, and the record of that fit."""
+    """The split that a bundle was fitted on, and the record of that fit."""
     from loger.evaluation.evaluate import FitRecord
 
     record = FitRecord.read(bundle)
@@ -137,10 +135,10 @@ def held_out(model: LOGER, bundle: Path, path: Path) -> tuple[Split, FitRecord]:
 
 
 def draw(assessment: Assessment, report_file: Path | None, verbose: bool) -> None:
-    """Show a summary of what was measured, or all of it."""
+    """Show a summary of an evaluation, or all of it."""
     draw_report(assessment.report, verbose)
     if assessment.untuned:
-        click.echo("The baselines have their default settings; loger compare tunes them.")
+        click.echo("The baselines have their default settings; to tune them, use loger compare.")
     for measured in assessment.faithfulness[:1]:
         if verbose:
             show.say("\n" + measured.table())
@@ -148,10 +146,10 @@ def draw(assessment: Assessment, report_file: Path | None, verbose: bool) -> Non
             show.console().print(_faithfulness_table(measured))
     if assessment.ablation:
         rows = [(f"{p['selected']:.0f}", f"{100 * p['ndcg']:.2f}") for p in assessment.ablation]
-        title = "\nWith at most so many hidden pairs per user"
-        show.console().print(show.table(["pairs", "NDCG@10 %"], rows, title))
+        click.echo("\nBy the maximum number of hidden pairs per user")
+        show.console().print(show.table(["pairs", "NDCG@10 %"], rows))
     if report_file is not None:
-        click.echo(f"\nReport in {report_file}. For all measures here, use --verbose.")
+        click.echo(f"\nReport in {report_file}. To print all measures, use --verbose.")
 
 
 def draw_report(report: Report, verbose: bool = False) -> None:
@@ -174,7 +172,7 @@ def draw_report(report: Report, verbose: bool = False) -> None:
 
 
 def _faithfulness_table(measured: FaithfulnessReport) -> Table:
-    """The measures that say most, each next to the same for random reasons."""
+    """The main measures, each next to its value for random reasons."""
     rows = []
     for line, (title, random) in FAITHFUL.items():
         mean, baseline = measured[line], measured[random] if random else None
@@ -187,7 +185,7 @@ def _faithfulness_table(measured: FaithfulnessReport) -> Table:
     return show.table(columns, rows, f"\nFaithfulness of the reasons, {measured.n_users} users")
 
 
-@click.command()
+@options.command()
 @options.source
 @click.option("--methods", required=True, metavar="NAMES", help=f"Separated by commas: {KNOWN}.")
 @options.out("FOLDER", "Folder for tables and results.  [default: compare-NAME]", required=False)
@@ -195,7 +193,7 @@ def _faithfulness_table(measured: FaithfulnessReport) -> Table:
     "--eval-on",
     type=click.Choice(["test", "validation"]),
     default="test",
-    help="The part to evaluate on.",
+    help="Part of the data to evaluate on.",
 )
 @click.option(
     "--protocol",
@@ -203,26 +201,17 @@ def _faithfulness_table(measured: FaithfulnessReport) -> Table:
     type=options.protocol,
     multiple=True,
     default=["full"],
-    help="How to rank; repeatable.",
+    help="Rank all items, or each held-out item among 100 others; repeatable.",
 )
-@click.option(
-    "--set",
-    "set_",
-    multiple=True,
-    metavar="METHOD.NAME=VALUE",
-    help="A setting of a method, which then isn't tuned.",
-)
+@options.settings("A setting of a method, which then isn't tuned", "METHOD.NAME=VALUE")
 @click.option(
     "--tune/--no-tune",
     default=None,
-    help="Tune all methods on validation, or none.  [default: those that take minutes]",
+    help="Tune all methods on validation, or none.  [default: only fast methods]",
 )
-@options.encoder
 @options.length
 @options.seed
 @options.engine
-@options.min_rating
-@options.json
 def compare(
     path: Path,
     methods: str,
@@ -231,33 +220,28 @@ def compare(
     protocols: tuple[str, ...],
     set_: tuple[str, ...],
     tune: bool | None,
-    encoder: str,
     k: int,
     seed: int,
     engine: str,
-    min_rating: float | None,
 ) -> None:
     """Fit several methods and compare them in one table.
 
-    All methods rank the same candidates for the same users. Means are percentages, with 95%
-    intervals over users; p tests the paired difference from the best. loger keeps results, so the
-    same command resumes, and with one more method runs only that one. If a method fails, loger says
-    so and continues with the others.
+    All methods rank the same candidates for the same users. Values are percentages, with 95%
+    confidence intervals over users; p tests the paired difference from the best method. loger keeps
+    all results: you can repeat an interrupted command, or add a method without running the others
+    again. If a method fails, loger reports it and continues with the others.
 
     \b
     Examples:
       loger compare my-shop --methods mostpop,ease,pgpr
       loger compare my-shop --methods pgpr,ials --set pgpr.epochs=3 --protocol sampled-100
-      loger compare my-shop --methods encoder,loger-paper --encoder kge:RotatE
+      loger compare my-shop --methods encoder --set encoder.encoder=kge:RotatE
       loger compare my-shop --methods loger-paper --set loger-paper.em.early_stop=false
     """
     from loger.engine import engine_named
 
     settings, on = method_settings(set_), engine_named(engine)
-    if encoder != "transe":
-        for name in set(options.names(methods)) & {"encoder", "loger", "loger-paper"}:
-            settings.setdefault(name, {})["encoder"] = encoder
-    dataset = options.read(path, None, min_rating)
+    dataset = options.read(path, None, None)
     from loger.data import split
     from loger.evaluation.compare import compare as run
 
@@ -291,19 +275,19 @@ def compare(
 
 
 def check_methods(names: Sequence[str]) -> None:
-    """Refuse unknown methods before any work."""
+    """Check the names of methods before any work starts."""
     for name in names:
         if name not in KNOWN.split(", "):
             raise UnknownNameError("method", name, KNOWN.split(", "))
 
 
 def method_settings(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """METHOD.NAME=VALUE as {method: {name: value}}, values as in every other command."""
+    """Parse METHOD.NAME=VALUE into {method: {name: value}}."""
     from loger.engine.settings import parsed
 
     form = "METHOD.NAME=VALUE, such as ease.l2=30"
     by_method = parsed(texts, form)
     for method, values in by_method.items():
         if not isinstance(values, dict):
-            raise LogerError(f"--set takes {form}, got {method}={values}")
+            raise LogerError(f"--set must be {form}, got {method}={values}")
     return by_method

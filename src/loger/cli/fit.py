@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from shlex import quote
@@ -14,6 +14,7 @@ import click
 
 from loger.cli import options, show
 from loger.cli.options import INTERRUPTED
+from loger.errors import LogerError
 
 if TYPE_CHECKING:
     from loger.config import LOGERConfig
@@ -23,46 +24,31 @@ if TYPE_CHECKING:
     from loger.evaluation.evaluate import FitRecord
     from loger.model import LOGER
 
-    MakeEncoder = Callable[[], Encoder]
 
-
-@click.command()
+@options.command()
 @options.source
 @options.out("BUNDLE", "Folder for the fitted model.")
 @click.option(
     "--preset",
     type=click.Choice(["default", "paper", "paper-literal"]),
     default="default",
-    help="Our best settings; the paper's model with a well-trained encoder; or with its published "
-    "learning rates.",
+    help="Our settings, the paper's model, or the paper's model with its published learning rates.",
 )
 @options.encoder
-@click.option(
-    "--config", type=options.PATH, metavar="TOML", help="A file with settings; see the docs."
-)
-@click.option(
-    "--set", "set_", multiple=True, metavar="NAME=VALUE", help="A setting, such as em.rounds=3."
-)
-@click.option("--seed", type=int, help="Random seed of the split and the fit.  [default: 0]")
-@options.split
-@options.test
+@options.file("--config", "A file with settings.", "TOML")
+@options.settings("A setting, such as em.rounds=3")
+@click.option("--seed", type=int, metavar="N", help="Random seed of split and fit.  [default: 0]")
 @click.option(
     "--hold-out",
     is_flag=True,
-    help="Keep the test part unknown to the model, so that loger evaluate can use it. Without "
-    "this, the model is measured on that part and then learns from it too.",
+    help="Don't learn from the test part, so that loger evaluate can test the model on it.",
 )
-@click.option(
-    "--warm-from",
-    type=options.PATH,
-    metavar="BUNDLE",
-    help="Start from this bundle's vectors and keep its settings, rules and weights.",
+@options.file(
+    "--warm-from", "Start from this bundle; keep its settings, rules and weights.", "BUNDLE"
 )
 @options.force("BUNDLE")
 @options.engine
-@options.format_
 @options.min_rating
-@options.json
 @options.on_ranks
 def fit(
     path: Path,
@@ -72,19 +58,18 @@ def fit(
     config: Path | None,
     set_: tuple[str, ...],
     seed: int | None,
-    how: str,
-    test: float,
     hold_out: bool,
     warm_from: Path | None,
     force: bool,
     engine: str,
-    format: str | None,
     min_rating: float | None,
 ) -> None:
     """Fit a model to a data set and save it as a bundle.
 
-    PATH is a folder in any format that loger reads, or one interactions.csv. An interrupted fit
-    resumes when you run the same command again.
+    PATH is a folder in any format that loger reads, or a single interactions.csv. loger first holds
+    out each user's latest interactions and reports how well the model predicts them; then it learns
+    from all data. To choose the split yourself, run `loger data split` first. To resume an
+    interrupted fit, run the same command again.
 
     \b
     Examples:
@@ -96,7 +81,10 @@ def fit(
       loger fit my-shop -o research.bundle --hold-out
       torchrun --nproc-per-node 4 -m loger fit my-shop -o my-shop.bundle
     """
+    from loger.config import PRESETS
+    from loger.encoder import encoder_named
     from loger.engine import engine_named
+    from loger.engine.settings import layered
     from loger.store.bundle import check_target
 
     check_target(out, replace=force)
@@ -104,103 +92,77 @@ def fit(
     other = preset != "default" or encoder != "transe"
     if warm_from is not None and (other or config or set_ or seed is not None):
         raise click.UsageError(
-            "--warm-from keeps its bundle's settings; omit --preset, --encoder, --config, --set "
-            "and --seed"
+            "--warm-from keeps the settings of its bundle; remove --preset, --encoder, --config, "
+            "--set and --seed"
         )
-    chosen = chosen_config(preset, config, set_, seed)
-    make = encoder_maker(encoder, chosen.seed)
-    dataset = options.read(path, format, min_rating)
+    chosen = layered(PRESETS[preset](), config, set_, {} if seed is None else {"seed": seed})
+    make = None if encoder == "transe" else encoder_named(encoder, seed=chosen.seed)
+    dataset = options.read(path, None, min_rating)
     from loger.data import split
     from loger.evaluation.evaluate import FitRecord, fit_summary
 
     split_seed = chosen.seed
     if warm_from is not None:
         split_seed = FitRecord.read(warm_from).split.get("seed", 0)
-    divided = {"how": how, "test": test, "seed": split_seed}
-    parts = split(dataset, **divided)  # type: ignore[arg-type]
+    parts = split(dataset, seed=split_seed)
     for note in (*dataset.notes, chosen.mining.lowered(len(parts.train))):
         if note:
             show.say(f"note: {note}", err=True)
     click.echo(f"split: {parts.why}", err=True)
-    begun = None if warm_from is None else str(warm_from)
-    record = FitRecord(str(path), format, min_rating, dataset.name, preset, divided)
-    record = replace(record, warm_from=begun, hold_out=hold_out)
-    model = written(parts, chosen, out, record, works_on, make)
+    record = FitRecord(
+        data=str(path),
+        min_rating=min_rating,
+        name=dataset.name,
+        preset=preset,
+        split={"seed": split_seed},
+        warm_from=None if warm_from is None else str(warm_from),
+        hold_out=hold_out,
+    )
+    model = _fitted(parts, chosen, make, works_on, out, record)
     show.result(fit_summary(model, out) | {"split": parts.why}, draw)
 
 
-def chosen_config(
-    preset: str, file: Path | None, texts: Sequence[str], seed: int | None
-) -> LOGERConfig:
-    """The settings of a preset, changed by file, then texts, then flags."""
-    from loger.config import PRESETS
-    from loger.engine.settings import layered
-
-    return layered(PRESETS[preset](), file, texts, {} if seed is None else {"seed": seed})
-
-
-def encoder_maker(name: str, seed: int) -> MakeEncoder | None:
-    """What makes encoders of a name; None for the preset's own TransE."""
-    from loger.encoder import encoder_named
-
-    return None if name == "transe" else encoder_named(name, seed=seed)
-
-
-def written(
-    split: Split,
+def _fitted(
+    parts: Split,
     config: LOGERConfig,
+    encoder: Callable[[], Encoder] | None,
+    works_on: Engine,
     out: Path,
     record: FitRecord,
-    works_on: Engine,
-    encoder: MakeEncoder | None = None,
 ) -> LOGER:
-    """Fit and save a model; refuses if another process is writing to the same place."""
+    """Fit a model and save it, unless another process is writing to the same path."""
+    from loger.encoder.distributed import current
     from loger.engine.files import claim
+    from loger.model import LOGER
 
     out.parent.mkdir(parents=True, exist_ok=True)
+    checkpoint = out.with_name(out.name + ".unfinished")
     with claim(out, "fit"):
-        checkpoint = out.with_name(out.name + ".unfinished")
-        model = fitted(split, config, checkpoint, record, works_on, encoder)
-        from loger.encoder.distributed import current
-
+        with _resumable(checkpoint), show.engine(on=works_on) as engine:
+            before = None if record.warm_from is None else LOGER.load(record.warm_from)
+            name = "LOGER" if record.preset == "default" else f"LOGER ({record.preset})"
+            chosen = before.config_ if before else config
+            model = LOGER(chosen, encoder=encoder, name=name, engine=engine)
+            more: Any = {"checkpoint": checkpoint, "progress": engine.progress}
+            model.fit(parts, hold_out=record.hold_out, warm_from=before, **more)
         record = replace(record, tried=model.tried_, ranks=current().size)
         model.save(out, record=asdict(record))
         shutil.rmtree(checkpoint, ignore_errors=True)
     return model
 
 
-def fitted(
-    split: Split,
-    config: LOGERConfig,
-    checkpoint: Path,
-    record: FitRecord,
-    works_on: Engine,
-    encoder: MakeEncoder | None = None,
-) -> LOGER:
-    """Fit a model; an interrupt keeps the checkpoint and says how to resume."""
-    from loger.errors import LogerError
-    from loger.model import LOGER
-
-    name = "LOGER" if record.preset == "default" else f"LOGER ({record.preset})"
+@contextmanager
+def _resumable(checkpoint: Path) -> Iterator[None]:
+    """After an interrupt, keep the checkpoint and explain how to resume."""
     begun = checkpoint.exists()
     try:
-        with show.engine(on=works_on) as engine:
-            before = None if record.warm_from is None else LOGER.load(record.warm_from)
-            chosen = before.config_ if before else config
-            model = LOGER(chosen, encoder=encoder, name=name, engine=engine)
-            return model.fit(
-                split,
-                hold_out=record.hold_out,
-                warm_from=before,
-                checkpoint=checkpoint,
-                progress=engine.progress,
-            )
+        yield
     except KeyboardInterrupt:
         kept = f"progress is saved in {checkpoint}; " if checkpoint.is_dir() else ""
         click.echo(f"interrupted; {kept}run the same command to resume", err=True)
         raise click.exceptions.Exit(INTERRUPTED) from None
     except LogerError:
-        if not begun:  # an encoder trained on data that cannot be fitted is of no use
+        if not begun:  # the same data would fail again, so a checkpoint is of no use
             shutil.rmtree(checkpoint, ignore_errors=True)
         raise
     finally:
@@ -215,10 +177,10 @@ def draw(summary: dict[str, Any]) -> None:
     if rows:
         to.print(show.table(["weight", "rule"], rows[:10], "Strongest rules"))
     else:
-        to.print("No rule has any weight, so there are no reasons. Is the data set too small?")
+        to.print("No rule has any weight, so there are no reasons. The data set may be too small.")
     made = summary["made"]
     counts = f"{len(rows) - made} of {summary['kept']} mined rules have weight"
-    counts += f", and {made} over relations derived from interactions" if made else ""
+    counts += f", plus {made} over relations derived from interactions" if made else ""
     to.print(f"{counts}; the encoder's weight is {summary['encoder_weight']:.2f}")
     to.print(summary["mining"], markup=False)
     to.print(summary["story"], markup=False)

@@ -28,35 +28,60 @@ item = click.argument("item")
 
 FORMATS = ("saved", "plain", "rdf", "recbole", "pgpr", "kgat", "dbpedia", "sentiment")
 format_ = click.option(
-    "--format", type=click.Choice(FORMATS), help="Format of PATH, if several formats match."
+    "--format", type=click.Choice(FORMATS), help="Format of PATH, in case several match."
 )
 min_rating = click.option(
     "--min-rating", type=float, metavar="RATING", help="Interactions rated lower count as dislikes."
 )
-json = click.option(
-    "--json",
+JSON = click.Option(
+    ["--json"],
     is_flag=True,
     expose_value=False,
     callback=lambda ctx, _, wanted: ctx.meta.update({show.JSON: wanted}),
     help="Print JSON.",
 )
+
+
+class Command(click.Command):
+    """A command that can print its result as JSON."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """List the command's own parameters, then --json and --help."""
+        *own, help_option = super().get_params(ctx)
+        return [*own, JSON, help_option]
+
+
+class Group(click.Group):
+    """A group of such commands."""
+
+    command_class = Command
+
+
+def command(name: str | None = None) -> Callable[..., click.Command]:
+    """Turn a function into a command that can print JSON."""
+    return click.command(name, cls=Command)
+
+
+def _language(_: object, __: object, text: str | None) -> tuple[str | None, str | None]:
+    """A language and a file of wording, from LANGUAGE, FILE.toml or LANGUAGE=FILE.toml."""
+    name, _, file = (text or "").rpartition("=")
+    return (name or None, file) if file.endswith(".toml") else (text, None)
+
+
 language = click.option(
-    "--language", type=click.Choice(["en", "de", "es"]), help="Language of the reasons."
+    "--language",
+    metavar="NAME",
+    callback=_language,
+    help="Language of the reasons: en, de or es. For your own wording, a TOML file: words.toml or "
+    "de=words.toml.  [default: en]",
 )
-wording = click.option("--wording", type=PATH, metavar="TOML", help="A file with your own wording.")
 style = click.option(
     "--style",
     type=click.Choice(["tile", "sentence", "debug"]),
     default="sentence",
-    help="How much each reason says: a few words, a sentence, or every number.",
+    help="Length of the reasons: a few words, a sentence, or all details.",
 )
-paths = click.option(
-    "--paths", type=click.IntRange(0), default=0, metavar="N", help="Also show the N best paths."
-)
-length = click.option(
-    "-k", type=click.IntRange(1), default=10, metavar="N", help="Number of recommendations."
-)
-seed = click.option("--seed", type=int, default=0, help="Random seed.")
+seed = click.option("--seed", type=int, default=0, metavar="N", help="Random seed.")
 test = click.option(
     "--test",
     type=float,
@@ -73,36 +98,63 @@ split = click.option(
 )
 protocol = click.Choice(["full", "sampled-100"])
 host = click.option(
-    "--host", default="127.0.0.1", help="Address to listen on; 0.0.0.0 accepts other machines."
+    "--host",
+    default="127.0.0.1",
+    metavar="ADDRESS",
+    help="Address to listen on; 0.0.0.0 for all networks.",
 )
 engine = click.option(
     "--engine",
     default="threads",
     metavar="NAME",
-    help="Where to run: threads[=N], processes[=N], ray or ray=ADDRESS.",
+    help="Where to compute: threads[=N], processes[=N], ray or ray=ADDRESS.",
 )
 encoder = click.option(
     "--encoder",
     default="transe",
     metavar="NAME",
-    help="The KG encoder: transe, gnn, or a model of PyKEEN such as kge:RotatE.",
+    help="The encoder: transe, gnn, or a PyKEEN model such as kge:RotatE.",
 )
 verbose = click.option("-v", "--verbose", is_flag=True, help="Show all details.")
 
 
+def several(*names: str, metavar: str, help: str, **more: Any) -> Callable[..., Any]:
+    """An option that can be given several times."""
+    return click.option(*names, multiple=True, metavar=metavar, help=f"{help}; repeatable.", **more)
+
+
+def settings(help: str, metavar: str = "NAME=VALUE") -> Callable[..., Any]:
+    """The option for settings that have no option of their own."""
+    return several("--set", "set_", metavar=metavar, help=help)
+
+
+def number(name: str, default: int, help: str, least: int = 1) -> Callable[..., Any]:
+    """An option for a whole number."""
+    return click.option(name, type=click.IntRange(least), default=default, metavar="N", help=help)
+
+
+def file(name: str, help: str, metavar: str = "FILE", **more: Any) -> Callable[..., Any]:
+    """An option for a file or folder to read."""
+    return click.option(name, type=PATH, metavar=metavar, help=help, **more)
+
+
 def port(default: int) -> Callable[..., Any]:
     """The option for a server's port."""
-    kind = click.IntRange(0, 65535)
-    return click.option("--port", type=kind, default=default, help="0 picks a free port.")
+    more: dict[str, Any] = {"type": click.IntRange(0, 65535), "metavar": "N", "default": default}
+    return click.option("--port", help="Port to listen on; 0 picks a free one.", **more)
 
 
-def out(metavar: str, help: str = "Where to write it.", **more: Any) -> Callable[..., Any]:
-    """The option for what a command writes; it is required unless ``more`` says otherwise."""
+paths = number("--paths", 0, "Also show the N strongest paths.", least=0)
+length = number("-k", 10, "Number of recommendations.")
+
+
+def out(metavar: str, help: str = "Folder to write.", **more: Any) -> Callable[..., Any]:
+    """The option for a command's output, required unless ``more`` says otherwise."""
     return new_file("-o", "--out", **{"required": True, "metavar": metavar, "help": help} | more)
 
 
 def new_file(*names: str, **more: Any) -> Callable[..., Any]:
-    """An option for something to write; an unwritable place is refused before any work starts."""
+    """An option for an output; loger checks that it can be written before any work starts."""
     return click.option(*names, type=PATH, callback=_writable, **more)
 
 
@@ -113,29 +165,29 @@ def _writable(ctx: object, param: object, path: Path | None) -> Path | None:
             with TemporaryFile(dir=folder):
                 pass
         except OSError as error:
-            raise DataError(
-                f"cannot be written ({error.strerror})", path=path, remedy="choose another place"
-            ) from None
+            reason = f"cannot be written ({error.strerror})"
+            raise DataError(reason, path=path, remedy="choose another path") from None
     return path
 
 
 def force(metavar: str) -> Callable[..., Any]:
-    """The option to overwrite what is there."""
+    """The option to replace an existing output."""
     return click.option("--force", is_flag=True, help=f"Replace {metavar} if it exists.")
 
 
 def vectors(of: str) -> Callable[..., Any]:
-    """The option for tables of vectors, by the name of the relation that they make."""
-    text = f"Vectors of {of}, from any model: looks_like=pictures.parquet; repeatable."
-    more: dict[str, Any] = {"multiple": True, "metavar": "NAME=FILE", "callback": _by_name}
-    return click.option("--vectors", help=text, **more)
+    """The option for tables of vectors, each under the name of a relation."""
+    text = f"Embeddings of {of}, such as looks_like=pictures.parquet"
+    return several("--vectors", metavar="NAME=FILE", help=text, callback=_by_name)
 
 
 def _by_name(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
     named = {name: file for name, _, file in (text.partition("=") for text in given)}
     for name, file in named.items():
         if not name or not Path(file).is_file():
-            raise click.BadParameter(f"{name}={file}: expected RELATION=FILE")
+            raise click.BadParameter(
+                f"expected RELATION=FILE with an existing file, got {name}={file}"
+            )
     return named
 
 

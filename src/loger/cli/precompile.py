@@ -1,4 +1,4 @@
-"""``loger compile``: compile all kernels before they are needed, and say so where that happens."""
+"""``loger compile``: compile all kernels ahead of time, and announce when kernels are compiled."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from loger.config import LOGERConfig
     from loger.data.splits import Split
 
-COMPILING = "compiling kernels, once after an install or update: one to four minutes"
+COMPILING = "compiling kernels; this takes one to four minutes, but only after an installation"
 KERNELS = logging.getLogger("loger.kernels")
 """Names every kernel that is compiled."""
 
 
 class _Announcer(logging.Handler):
-    """Tells a person, the first time, that kernels are compiled; and keeps their names."""
+    """Announces the first kernel that is compiled, and keeps the names of all."""
 
     def __init__(self, silent: bool = False) -> None:
         super().__init__()
@@ -31,26 +31,25 @@ class _Announcer(logging.Handler):
         self.names: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Say it, unless it was said."""
+        """Announce the compilation, unless that was done."""
         if not self.silent and not self.names:
             click.echo(COMPILING, err=True)
         self.names.append(record.getMessage())
 
 
 EXTRAS = ("scipy.linalg.cython_blas", "cffi", "coverage", "yaml")
-"""Packages that numba imports if they are there: for products of matrices and solvers in kernels,
-calls of C, coverage of compiled code, and a file of settings."""
+"""Packages that numba imports if they are installed, for features that no answer needs: linear
+algebra in kernels, calls of C code, coverage, and a settings file."""
 
 
 def start_numba() -> None:
-    """Make numba ready without its extras, in a process that only answers a question.
+    """Start numba without its extras, in a process that only answers a question.
 
-    No kernel that answers needs them, and to import them takes a third of the whole command. In
-    this process no kernel with products of matrices can be compiled afterwards, so a fit does
-    without this.
+    Importing them takes a third of the time of a short command. Kernels with matrix products can't
+    be compiled in this process afterwards, so a fit doesn't call this.
     """
     absent = [name for name in EXTRAS if name not in sys.modules]
-    sys.modules.update(dict.fromkeys(absent))  # type: ignore[arg-type]  # None: there is no such one
+    sys.modules.update(dict.fromkeys(absent))  # type: ignore[arg-type]  # None: not importable
     try:
         from loger.engine.kernels import nothing
 
@@ -61,16 +60,16 @@ def start_numba() -> None:
 
 
 def announce() -> None:
-    """From now on, say so when kernels are compiled: it takes long, and happens only once."""
+    """From now on, announce when kernels are compiled, because that takes minutes."""
     KERNELS.handlers = [_Announcer()]
     KERNELS.setLevel(logging.INFO)
 
 
 @click.command("compile", hidden=True)
 def compile_kernels() -> None:
-    """Compile all kernels now, so that no later command has to.
+    """Compile all kernels now, so that later commands start faster.
 
-    Installing with make does this. Kernels are kept on disk until loger or numba changes.
+    `make` does this when it installs loger. Kernels stay on disk until loger or numba changes.
     """
     start = time.perf_counter()
     KERNELS.handlers = [seen := _Announcer(silent=True)]
@@ -78,11 +77,11 @@ def compile_kernels() -> None:
         _use_everything()
     seconds = f"in {time.perf_counter() - start:.0f} s"
     found = len(seen.names)
-    click.echo(f"{found} kernels compiled {seconds}" if found else "all kernels are compiled")
+    click.echo(f"compiled {found} kernels {seconds}" if found else "all kernels are compiled")
 
 
 def _use_everything() -> None:
-    """Do what people do, once and on little: kernels are compiled for the types that they meet."""
+    """Use everything once on little data: kernels are compiled for the types they meet."""
     from tempfile import TemporaryDirectory
 
     from loger.baselines.slim import LocalSLIM
@@ -99,17 +98,17 @@ def _use_everything() -> None:
 
 
 def _small(config: LOGERConfig) -> LOGERConfig:
-    """Settings of which only the kernels matter, not what is learned."""
+    """Settings for a fast fit that still uses every kernel."""
     return replace(
         config,
         mining=replace(config.mining, min_support=2),
         encoder=replace(config.encoder, dimension=8, epochs=1),
-        reasoner=replace(config.reasoner, epochs=1, batch=128),
+        reasoner=replace(config.reasoner, epochs=1),
     )
 
 
 def _use(config: LOGERConfig, parts: Split, folder: Path) -> None:
-    """Fit a model and ask it all that commands, server and evaluation ask."""
+    """Fit a model and use everything that commands, server and evaluation use."""
     import numpy as np
 
     from loger.engine import LocalEngine

@@ -1,4 +1,5 @@
-"""``loger recommend``, ``similar``, ``explain``, ``why-not``, ``what-if``: questions to a model."""
+"""``loger recommend``, ``similar``, ``explain``, ``why-not``, ``counterfactual``,
+``what-if``: questions to a model."""
 
 from __future__ import annotations
 
@@ -12,79 +13,70 @@ from loger.cli import options, show
 from loger.errors import LogerError
 
 if TYPE_CHECKING:
-    from loger.explain.lists import Kind, Member
+    from loger.explain.lists import Kind, ListRequest, Member
     from loger.model import LOGER
     from loger.ranking.selection import Selection
     from loger.rules.wording import Wording
 
+Language = tuple[str | None, str | None]
+"""A language and a file of wording."""
 MANY = 1000
-"""Users from which on processes pay off for explaining recommendations."""
+"""Explaining more users than this is faster with processes than with threads."""
 SHOWN_HISTORY = 8
 REASONED_PATHS = 3
 """Paths of the reasoner to show unless --paths says otherwise."""
 
 
 _WISHES = (
-    click.option(
+    options.several(
         "--include",
-        multiple=True,
         metavar="FILTER",
-        help='Only items that match, such as genre=jazz or "price<10"; repeatable.',
+        help='Recommend only items that match, such as genre=jazz or "price<10"',
     ),
-    click.option(
-        "--exclude", multiple=True, metavar="FILTER", help="No items that match; repeatable."
-    ),
-    click.option(
-        "--mask",
-        "masks",
-        multiple=True,
-        metavar="NAME=FILE",
-        help="Read a list of items, for filters such as mask=NAME.",
+    options.several("--exclude", metavar="FILTER", help="Don't recommend items that match"),
+    options.several(
+        "--mask", "masks", metavar="NAME=FILE", help="A file of items to filter by as mask=NAME"
     ),
     click.option(
         "--diversity",
         type=click.FloatRange(0, 1),
         default=0.0,
         metavar="SHARE",
-        help="How strongly to avoid items that resemble those above them.",
+        help="How strongly to avoid items like those ranked above, from 0 to 1.",
     ),
-    click.option(
-        "--at-most",
-        multiple=True,
-        metavar="NAME=N",
-        help="At most N items of a kind, such as has_brand=2.",
+    options.several(
+        "--at-most", metavar="NAME=N", help="At most N items that share a value: has_brand=2"
     ),
     click.option(
         "--popularity",
         type=click.FloatRange(-1, 1),
         default=0.0,
         metavar="DIAL",
-        help="Prefer rare items (down to -1) or popular ones (up to 1).",
+        help="Prefer popular items (up to 1) or rare ones (down to -1).",
     ),
 )
-"""Which items may be recommended, and how varied and how popular they are."""
+"""Options that decide which items to recommend."""
 
 
 def _wishes(command: Any) -> Any:
-    """The command with options for all wishes."""
+    """Add the options that decide which items to recommend."""
     for option in reversed(_WISHES):
         command = option(command)
     return command
 
 
-@click.command()
+@options.command()
 @options.bundle
 @click.argument("users", nargs=-1, metavar="[USER]...")
-@click.option(
+@options.several(
     "--history",
-    multiple=True,
     metavar="ITEM",
-    help="An item in a new user's history; repeat it, earliest first.",
+    help="Recommend to someone new who has this item, earliest item first",
 )
-@click.option("--all", "every", is_flag=True, help="Recommend to all users; needs --out.")
+@click.option("--all", "every", is_flag=True, help="Recommend to everyone; needs --out.")
 @options.out(
     "FILE",
-    "A .parquet, .csv or .jsonl file; any other name is a folder of Parquet files that an "
+    "A .parquet, .csv or .jsonl file. Any other name becomes a folder of Parquet files, which an "
     "interrupted command can resume.",
     required=False,
 )
@@ -92,17 +84,15 @@ def _wishes(command: Any) -> Any:
 @click.option("--explain", "explained", is_flag=True, help="Show the reasons.")
 @options.paths
 @_wishes
-@click.option("--together", is_flag=True, help="One list for all of the users as a group.")
+@click.option("--together", is_flag=True, help="Make one list for the users as a group.")
 @options.language
-@options.wording
 @options.style
 @click.option(
     "--engine",
     metavar="NAME",
-    help="Where to run: threads[=N], processes[=N], ray or ray=ADDRESS.  [default: threads, but "
-    "processes to explain many users' recommendations]",
+    help="Where to compute: threads[=N], processes[=N], ray or ray=ADDRESS.  [default: threads, or "
+    "processes for many explanations]",
 )
-@options.json
 def recommend(
     bundle: Path,
     users: tuple[str, ...],
@@ -112,26 +102,21 @@ def recommend(
     k: int,
     explained: bool,
     paths: int,
-    include: tuple[str, ...],
-    exclude: tuple[str, ...],
-    masks: tuple[str, ...],
-    diversity: float,
     popularity: float,
-    at_most: tuple[str, ...],
     together: bool,
-    language: str | None,
-    wording: Path | None,
+    language: Language,
     style: str,
     engine: str | None,
+    **wishes: Any,
 ) -> None:
-    """Recommend new items to users, best first.
+    """Recommend items to users, best first.
 
-    With --explain, loger shows which of the user's actions support each item and how much each one
-    contributes, compared with the average item.
+    With --explain, loger shows which of the user's actions support each item, and how much each one
+    contributes to the item's lead over the average item.
 
-    Filters combine facts with AND, OR, NOT and brackets: "genre=jazz AND NOT brand=Acme". A name is
-    a relation, a type of entity, item or mask. If you repeat --include, an item must match all of
-    them, but only one of several values for the same name.
+    Filters combine conditions with AND, OR, NOT and brackets: "genre=jazz AND NOT brand=Acme". The
+    name is a relation, a type of entity, item or mask. If you repeat --include, items must match
+    all filters, but only one of several values for the same name.
 
     \b
     Examples:
@@ -144,48 +129,47 @@ def recommend(
       loger recommend my-shop.bundle ann --explain --language de
       loger recommend my-shop.bundle --all -o lists.parquet -k 20
       loger recommend my-shop.bundle --all -o lists --explain --engine ray
-      loger recommend my-shop.bundle ann --json | jq '.[0].items'
     """
     if bool(users) + bool(history) + every != 1:
-        raise LogerError("give a USER, --history ITEM for a new user, or --all with --out FILE")
+        raise LogerError("pass a USER, or --history ITEM for someone new, or --all with --out FILE")
     if every and out is None:
         raise LogerError("--all needs --out FILE")
     if paths and (not explained or out is not None):
-        raise LogerError("--paths needs --explain and doesn't work with --out")
+        raise LogerError("--paths needs --explain and can't be combined with --out")
     if out is not None and out.suffix:
         from loger.store.export import check_format
 
         check_format(out)
-    words = _words(language, wording, style)
+    words = _words(language, style)
     if together and (not users or out is not None):
-        raise LogerError("--together needs users and doesn't work with --out")
+        raise LogerError("--together needs users and can't be combined with --out")
     model = options.opened(bundle, engine or "threads").with_popularity(popularity)
-    selection = _selection(model, include, exclude, masks, diversity, at_most)
+    from loger.explain.lists import ListRequest, Member
+
+    request = ListRequest(k, _selection(model, **wishes), explained, paths, words)
     if history:
         model, newcomer = _with_new_user(model, history)
         users = (newcomer,)
     chosen = model.users if every else [options.named(model, "user", name) for name in users]
     if together:
-        from loger.explain.lists import Member
-
         members = [Member(model.ranker_, model.graph_.vocabulary.id("user", u)) for u in chosen]
-        _joint(model, members, k, selection, words, several=True)
+        _joint(members, request, several=True)
         return
     if out is not None:
         if engine is None and explained and len(chosen) > MANY:
             from loger.engine import engine_named
 
             model.engine = engine_named("processes")  # finding reasons holds the GIL
-        _export(model, chosen, out, k, explained, selection, words)
+        _export(model, chosen, out, request)
         return
-    lists = [_list(model, name, k, explained, paths, selection, words) for name in chosen]
+    lists = [_list(model, name, request) for name in chosen]
     if history:
         lists[0] |= {"user": "someone new", "label": "someone new"}
     if show.wants_json():
         show.as_json(lists)
         return
     for one in lists:
-        _draw(model, one, explained, words)
+        _draw(model, one, request)
 
 
 def _with_new_user(model: LOGER, items: Sequence[str]) -> tuple[LOGER, str]:
@@ -201,44 +185,36 @@ def _number(model: LOGER, item: str) -> int:
     return model.graph_.vocabulary.id("item", name) - model.graph_.n_users
 
 
-@click.command()
+@options.command()
 @options.bundle
 @click.argument("items", nargs=-1, required=True, metavar="ITEM...")
 @click.option(
     "--kind",
     type=click.Choice(["similar", "complements", "substitutes"]),
     default="similar",
-    help="Count everything, only what people have together, or only facts that items share.",
+    help="similar counts everything, complements only what people have together, and substitutes "
+    "only shared facts.",
 )
-@click.option(
-    "--less", multiple=True, metavar="ITEM", help="An item to stay away from; repeatable."
-)
+@options.several("--less", metavar="ITEM", help="Avoid items like this one")
 @options.length
 @_wishes
 @options.language
-@options.wording
 @options.style
-@options.json
 def similar(
     bundle: Path,
     items: tuple[str, ...],
     kind: Kind,
     less: tuple[str, ...],
     k: int,
-    include: tuple[str, ...],
-    exclude: tuple[str, ...],
-    masks: tuple[str, ...],
-    diversity: float,
     popularity: float,
-    at_most: tuple[str, ...],
-    language: str | None,
-    wording: Path | None,
+    language: Language,
     style: str,
+    **wishes: Any,
 ) -> None:
-    """Find the items most like one or several, with the reasons.
+    """Find items similar to one or more items, with reasons.
 
-    The score is what someone who has just these items would get, compared with the average item.
-    How popular an item is doesn't count unless you ask for it with --popularity.
+    An item's score is its lead over the average item for someone who has only the given items.
+    Popularity doesn't count unless you set --popularity.
 
     \b
     Examples:
@@ -246,26 +222,20 @@ def similar(
       loger similar my-shop.bundle "Desk lamp" --kind complements
       loger similar my-shop.bundle "Desk lamp" "Oak shelf" --less "Pine shelf"
     """
-    words = _words(language, wording, style).about_items()
+    words = _words(language, style).about_items()
     model = options.opened(bundle)
-    selection = _selection(model, include, exclude, masks, diversity, at_most)
+    from loger.explain.lists import ListRequest
+
     wanted, unwanted = ([options.named(model, "item", v) for v in own] for own in (items, less))
     members = model.alike(wanted, unwanted, kind, popularity)
-    _joint(model, members, k, selection, words)
+    _joint(members, ListRequest(k, _selection(model, **wishes), words=words))
 
 
-def _joint(
-    model: LOGER,
-    members: Sequence[Member],
-    k: int,
-    selection: Selection,
-    words: Wording,
-    several: bool = False,
-) -> None:
+def _joint(members: Sequence[Member], request: ListRequest, several: bool = False) -> None:
     """Show a list that several members share."""
-    from loger.explain.lists import ListRequest, recommend_together
+    from loger.explain.lists import recommend_together
 
-    found = recommend_together(members, ListRequest(k, selection, words=words))
+    found = recommend_together(members, request)
     rows = [
         (row["rank"], row["label"], f"{row['score']:+.2f}", _because(row, several)) for row in found
     ]
@@ -282,7 +252,7 @@ def _because(row: dict[str, Any], several: bool) -> str:
     return "\n".join(parts)
 
 
-@click.command()
+@options.command()
 @options.bundle
 @options.user
 @options.item
@@ -290,42 +260,34 @@ def _because(row: dict[str, Any], several: bool) -> str:
 @click.option(
     "--by",
     type=click.Choice(["contributions", "reasoner"]),
-    help="Explain by each action's contribution, or by the paths that the paper's reasoner finds.  "
-    "[default: as fitted]",
+    help="Explain by the contribution of each action, or by the paths that the paper's reasoner "
+    "finds.  [default: as fitted]",
 )
 @options.language
-@options.wording
 @options.style
-@click.option(
-    "--counterfactual",
-    is_flag=True,
-    help="Also show the fewest actions without which the item leaves the top 10.",
-)
-@options.json
 def explain(
     bundle: Path,
     user: str,
     item: str,
     paths: int,
     by: str | None,
-    language: str | None,
-    wording: Path | None,
+    language: Language,
     style: str,
-    counterfactual: bool,
 ) -> None:
     """Explain an item's score for a user.
 
-    Shows the user's actions that support the item, largest first, and the rest of its lead over the
-    average item. With --paths N, also the score by rules and the strongest paths. A model of the
-    preset paper shows the paths that its reasoner finds, or says that it found none.
+    loger shows which of the user's actions support the item, strongest first, and what else
+    contributes to its lead over the average item. With --paths N, it also splits the score by rules
+    and shows the strongest paths. A model fitted with --preset paper shows the paths that its
+    reasoner finds.
 
     \b
     Examples:
       loger explain my-shop.bundle ann torch
-      loger explain my-shop.bundle ann torch --paths 3 --counterfactual
+      loger explain my-shop.bundle ann torch --paths 3
       loger explain paper.bundle ann torch --by reasoner
     """
-    words = _words(language, wording, style)
+    words = _words(language, style)
     model = options.opened(bundle)
     names = options.named(model, "user", user), options.named(model, "item", item)
     reasoned = (by or model.config_.explain_by) == "reasoner"
@@ -335,41 +297,33 @@ def explain(
         else model.explain(*names, paths, wording=words).as_dict()
     )
     owned = record["item"] in model.owned(record["user"])
-    without = model.counterfactual(*names, wording=words) if counterfactual else None
     if show.wants_json():
-        more = {} if without is None else {"counterfactual": without.as_dict()}
-        show.as_json(record | {"owned": owned} | more)
+        show.as_json(record | {"owned": owned})
         return
     from loger.cli import trees
 
     (record,) = _titled(model, [record])
     label, to = _label(model, "user", record["user"]), show.console()
     if owned:
-        note = "so it's never recommended; this is the score it would have if it were new"
+        note = "so loger won't recommend it; here is the score it would have otherwise"
         to.print(f"{label} already has {record['label']}, {note}", markup=False)
     to.print(trees.reasoned(record, label) if reasoned else trees.explanation(record, label, words))
-    if without is not None:
-        to.print(str(without), markup=False)
 
 
-@click.command("why-not")
+@options.command("why-not")
 @options.bundle
 @options.user
 @options.item
 @options.length
 @options.language
-@options.wording
-@options.json
-def why_not(
-    bundle: Path, user: str, item: str, k: int, language: str | None, wording: Path | None
-) -> None:
-    """Explain why an item is not among a user's recommendations.
+def why_not(bundle: Path, user: str, item: str, k: int, language: Language) -> None:
+    """Explain why loger doesn't recommend an item to a user.
 
     \b
     Example:
       loger why-not my-shop.bundle ann bulb -k 3
     """
-    words = _words(language, wording)
+    words = _words(language)
     model = options.opened(bundle)
     names = options.named(model, "user", user), options.named(model, "item", item)
     answer = model.why_not(*names, k, wording=words)
@@ -385,21 +339,42 @@ def why_not(
         to.print(trees.explanation(record, "", words))
 
 
-@click.command("what-if")
+@options.command()
 @options.bundle
 @options.user
-@click.option("--remove", multiple=True, metavar="ITEM", help="Without this item; repeatable.")
-@click.option("--add", multiple=True, metavar="ITEM", help="With this item too; repeatable.")
-@click.option("--rebuild", is_flag=True, help="As if what is removed had never happened.")
+@options.item
 @options.length
-@options.json
+@options.language
+def counterfactual(bundle: Path, user: str, item: str, k: int, language: Language) -> None:
+    """Show the fewest actions without which an item leaves a user's recommendations.
+
+    \b
+    Example:
+      loger counterfactual my-shop.bundle ann torch -k 3
+    """
+    words = _words(language)
+    model = options.opened(bundle)
+    names = options.named(model, "user", user), options.named(model, "item", item)
+    answer = model.counterfactual(*names, k, wording=words)
+    show.result(answer.as_dict(), lambda _: show.console().print(str(answer), markup=False))
+
+
+@options.command("what-if")
+@options.bundle
+@options.user
+@options.several("--remove", metavar="ITEM", help="Remove this item")
+@options.several("--add", metavar="ITEM", help="Add this item")
+@click.option(
+    "--rebuild", is_flag=True, help="Answer as if the user had never had the removed items."
+)
+@options.length
 def what_if(
     bundle: Path, user: str, remove: tuple[str, ...], add: tuple[str, ...], rebuild: bool, k: int
 ) -> None:
     """Show a user's recommendations with a different history.
 
-    Nothing is retrained. What is removed supports no item, but the history stays as long as it
-    was and other items don't become more recent. With --rebuild they do.
+    loger doesn't retrain the model. Removed items no longer support any recommendation, but other
+    items don't become more recent. With --rebuild, they do.
 
     \b
     Examples:
@@ -407,7 +382,7 @@ def what_if(
       loger what-if my-shop.bundle ann --add torch --add bulb -k 5
     """
     if not remove and not add:
-        raise LogerError("give --remove ITEM or --add ITEM")
+        raise LogerError("pass --remove ITEM or --add ITEM")
     model = options.opened(bundle)
     from loger.explain.questions import check_change, history_names
 
@@ -424,7 +399,7 @@ def what_if(
 
 
 def _change_table(model: LOGER, answer: dict[str, Any]) -> Any:
-    """The list after a change, with how far each item moved, and what is gone."""
+    """The list after a change, how far each item moved, and which items are gone."""
     places = {name: k for k, name in enumerate(answer["before"])}
     rows = []
     for k, (name, score) in enumerate(zip(answer["after"], answer["scores"], strict=True)):
@@ -442,14 +417,14 @@ def _label(model: LOGER, kind: str, name: str) -> str:
 
 
 def _titled(model: LOGER, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Records of items with labels that tell them apart, to be shown."""
+    """Records of items with labels that tell them apart."""
     return [row | {"label": _label(model, "item", row["item"])} for row in rows]
 
 
-def _words(language: str | None, wording: Path | None, style: str | None = None) -> Wording:
+def _words(language: Language, style: str | None = None) -> Wording:
     from loger.rules.wording import wording_of
 
-    return wording_of(language, wording, style)
+    return wording_of(*language, style)
 
 
 def _selection(
@@ -469,7 +444,7 @@ def _selection(
 
         name, _, path = text.partition("=")
         if not name or not path:
-            raise LogerError(f"--mask takes NAME=FILE, such as stock=stock.csv, got {text!r}")
+            raise LogerError(f"--mask must be NAME=FILE, such as stock=stock.csv, got {text!r}")
         files[name] = set(read_item_list(path))
     return select(
         model.graph_,
@@ -482,24 +457,15 @@ def _selection(
     )
 
 
-def _list(
-    model: LOGER,
-    user: str,
-    k: int,
-    explained: bool,
-    paths: int,
-    selection: Selection,
-    words: Wording,
-) -> dict[str, Any]:
+def _list(model: LOGER, user: str, request: ListRequest) -> dict[str, Any]:
     """One user's list, as plain values."""
-    from loger.explain.lists import ListRequest, recommendations
+    from loger.explain.lists import recommendations
     from loger.explain.questions import history_names
 
     number = model.graph_.vocabulary.id("user", user)
-    request = ListRequest(k, selection, explained, paths, words)
     rows, left_out = recommendations(model.ranker_, number, request)
     explanations = [row.pop("explanation") for row in rows]
-    if explained and selection.varies:
+    if request.explain and request.selection.varies:
         for told, row in zip(explanations, rows, strict=True):
             told["variety"] = row["variety"]
     has = history_names(model.graph_, user)
@@ -508,7 +474,7 @@ def _list(
         "label": _label(model, "user", user),
         "history": [_item(model, name) for name in has],
         "held_out": [_item(model, model.items[v]) for v in model.ranker_.held_out.of([number])[1]],
-        "items": explanations if explained else rows,
+        "items": explanations if request.explain else rows,
         "left_out": left_out,
     }
 
@@ -518,13 +484,14 @@ def _item(model: LOGER, name: str) -> dict[str, Any]:
     return {"item": name, "label": words.labels[words.id("item", name)]}
 
 
-def _draw(model: LOGER, one: dict[str, Any], explained: bool, words: Wording) -> None:
+def _draw(model: LOGER, one: dict[str, Any], request: ListRequest) -> None:
     """Show one user's recommendations."""
     from rich.markup import escape
     from rich.tree import Tree
 
     from loger.cli import trees
 
+    words = request.words
     to, history = show.console(), [row["label"] for row in _titled(model, one["history"])]
     items, left_out = _titled(model, one["items"]), _titled(model, one["left_out"])
     more = ["…"] if len(history) > SHOWN_HISTORY else []
@@ -535,7 +502,7 @@ def _draw(model: LOGER, one: dict[str, Any], explained: bool, words: Wording) ->
     if one["held_out"]:
         held = words.text("held_out", n=words.number(len(one["held_out"])))
         title += f" [dim]({escape(held)})[/dim]"
-    if explained:
+    if request.explain:
         tree = Tree(f"{title} [dim]({escape(words.text('compared'))})[/dim]")
         for place, row in enumerate(items, 1):
             trees.add_item(tree, place, row, words)
@@ -547,27 +514,20 @@ def _draw(model: LOGER, one: dict[str, Any], explained: bool, words: Wording) ->
     trees.left_out(to, left_out)
 
 
-def _export(
-    model: LOGER,
-    users: Sequence[str],
-    out: Path,
-    k: int,
-    explained: bool,
-    selection: Selection,
-    words: Wording,
-) -> None:
+def _export(model: LOGER, users: Sequence[str], out: Path, request: ListRequest) -> None:
     """Write many users' recommendations to a file, or to a folder of files."""
     from loger.store.export import export_lists
 
     try:
         with show.engine("recommending", model.engine) as engine:
-            wanted: Any = {"explain": explained, "selection": selection, "words": words}
-            done = export_lists(model, users, out, k, **wanted, progress=engine.progress)
+            asked = request._asdict()
+            del asked["paths"]
+            done = export_lists(model, users, out, **asked, progress=engine.progress)
     except KeyboardInterrupt:
         if out.suffix:
             raise
         kept = len(list(out.glob("part-*.parquet")))
-        click.echo(f"interrupted with {kept} parts in {out}; run the same command to resume")
+        click.echo(f"interrupted; {out} has {kept} parts, run the same command to resume")
         raise click.exceptions.Exit(options.INTERRUPTED) from None
     if show.wants_json():
         held_out = len(model.ranker_.held_out)
@@ -577,4 +537,4 @@ def _export(
 
     resumed = f" ({done.kept} of {done.parts} parts were there)" if done.kept else ""
     click.echo(f"{done.rows:,} recommendations to {len(users):,} users in {out}{resumed}")
-    trees.testing(show.console(), model, words)
+    trees.testing(show.console(), model, request.words)

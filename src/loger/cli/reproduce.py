@@ -16,36 +16,23 @@ if TYPE_CHECKING:
     from loger.rules import RuleSet
 
 
-@click.command()
+@options.command()
 @options.source
 @options.out("FOLDER", "Folder for results, tables and report.")
-@click.option("--quick", is_flag=True, help="Short fits and few users: a trial, not to be quoted.")
-@click.option(
-    "--resume-from", type=options.PATH, metavar="JSON", help="cells.json of an earlier run."
-)
+@click.option("--quick", is_flag=True, help="Short fits and few users, to try it out.")
+@options.file("--resume-from", "File cells.json of an earlier run.", "JSON")
 @options.seed
 @options.engine
-@options.format_
-@options.min_rating
-@options.json
 def reproduce(
-    path: Path,
-    out: Path,
-    quick: bool,
-    resume_from: Path | None,
-    seed: int,
-    engine: str,
-    format: str | None,
-    min_rating: float | None,
+    path: Path, out: Path, quick: bool, resume_from: Path | None, seed: int, engine: str
 ) -> None:
-    """Make the paper's exhibits from a data set.
+    """Reproduce the paper's tables and figures on a data set.
 
-    PATH is a folder in any format that loger reads, or the word demo for the invented shop. You get
-    Table 1 with all methods in both protocols, the faithfulness table, Figure 2 over the number of
-    hidden pairs with its control, statistics, the user study's questions, and times: as JSON, and
-    as a report in Markdown and HTML. loger keeps each method's results, so the same command resumes
-    and runs only what is missing. In another folder, or on another machine, --resume-from goes on
-    from the file cells.json of a run with the same data and seed.
+    PATH is a folder in any format that loger reads, or the word demo for the invented shop. loger
+    writes Table 1 with all methods and both protocols, the faithfulness table, Figure 2 with its
+    control, statistics, the questions of the user study, and times. Results are JSON files and a
+    report in Markdown and HTML. To resume an interrupted run, run the same command again; in
+    another folder or on another machine, pass its cells.json to --resume-from.
 
     \b
     Examples:
@@ -59,7 +46,7 @@ def reproduce(
 
     on = engine_named(engine)
     invented = str(path) == "demo" and not path.exists()
-    dataset = shop().dataset if invented else options.read(path, format, min_rating)
+    dataset = shop().dataset if invented else options.read(path, None, None)
     with show.engine("preparing", on) as works_on:
         parts, extent = split(dataset, seed=seed), QUICK if quick else Extent()
         run = Reproduction(
@@ -71,8 +58,8 @@ def reproduce(
         show.as_json({"folder": str(out), "missing": missing})
     else:
         for name, why in missing.items():
-            show.say(f"without {name}: {why}", err=True)
-        click.echo(f"Saved to {out}. Read {out / 'report.html'}")
+            show.say(f"skipped {name}: {why}", err=True)
+        click.echo(f"Saved to {out}. To read the report, open {out / 'report.html'}")
     if failures:
         raise click.exceptions.Exit(1)
 

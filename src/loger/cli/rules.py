@@ -14,60 +14,49 @@ from loger.errors import LogerError
 if TYPE_CHECKING:
     from rich.table import Table
 
+SHOWN = 50
+"""Rules that are mined, or shown, unless told otherwise."""
 
-@click.command()
+
+@options.command()
 @options.source
 @click.argument("user", required=False)
-@click.option(
-    "--max-rules", type=click.IntRange(1), default=50, metavar="N", help="Most rules to keep."
-)
-@click.option(
-    "--set",
-    "set_",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="A mining setting: max_hops, min_support, min_lift or seed.",
-)
+@options.settings("A mining setting: max_rules, max_hops, min_support, min_lift or seed")
 @click.option("--all", "every", is_flag=True, help="Also show dropped rules, and why.")
 @options.language
-@options.wording
-@options.json
 def rules(
     path: Path,
     user: str | None,
-    max_rules: int,
     set_: tuple[str, ...],
     every: bool,
-    language: str | None,
-    wording: Path | None,
+    language: tuple[str | None, str | None],
 ) -> None:
     """Show the rules of a data set or of a fitted model, best first.
 
-    PATH is a data set or a bundle. loger mines the rules of a data set on its training part.
-    "support" is the number of observed pairs that a rule reaches, "precision" the share of reached
-    pairs that are observed, and "lift" precision compared with chance. Rules of a bundle have
-    weights; with USER, loger sorts them by their importance to that user.
+    PATH is a data set or a bundle. For a data set, loger mines the training part and shows each
+    rule's support (how many observed pairs it reaches), precision (the share of the pairs it
+    reaches that are observed) and lift (precision compared with chance). For a bundle, loger shows
+    each rule's weight. With USER, it sorts rules by their importance to that user.
 
     \b
     Examples:
-      loger rules my-shop --max-rules 10
+      loger rules my-shop --set max_rules=10
       loger rules my-shop --all --set min_support=20
       loger rules my-shop.bundle ann
-      loger rules my-shop --json
     """
     from loger.store.bundle import is_bundle
 
     if is_bundle(path):
-        _of_model(path, max_rules, every, user, language, wording)
+        _of_model(path, every, user, language)
         return
     if user is not None:
-        raise LogerError(f"USER needs a bundle, but {path} isn't one; make one with loger fit")
+        raise LogerError(f"USER needs a bundle, and {path} isn't one; run loger fit first")
     dataset = options.read(path, None, None)
     from loger.data import split
     from loger.engine.settings import layered
     from loger.logic.mining import MiningConfig, mine
 
-    config = layered(MiningConfig(max_rules=max_rules), texts=set_)
+    config = layered(MiningConfig(max_rules=SHOWN), texts=set_)
     with show.engine() as engine:
         mined = mine(split(dataset, seed=config.seed).graph, config, engine)
     measures = [measure.as_dict() for measure in mined.measures]
@@ -97,16 +86,11 @@ def _rule_table(measures: Sequence[dict[str, Any]], title: str) -> Table:
 
 
 def _of_model(
-    path: Path,
-    max_rules: int,
-    every: bool,
-    user: str | None,
-    language: str | None,
-    wording: Path | None,
+    path: Path, every: bool, user: str | None, language: tuple[str | None, str | None]
 ) -> None:
     """Show the rules of a model with their weights, and how important they are to a user."""
     model = options.opened(path)
-    table = model.rule_table(language=language, wording=wording)
+    table = model.rule_table(language=language[0], wording=language[1])
     columns = ["weight", "sentence"]
     if user is not None:
         importance = model.importance(options.named(model, "user", user)).drop("weight")
@@ -115,7 +99,7 @@ def _of_model(
         columns = ["importance", "n", *columns]
     rows: list[dict[str, Any]] = table.to_dicts()
     if not every:
-        rows = [row for row in rows if row["weight"] != 0][:max_rules]
+        rows = [row for row in rows if row["weight"] != 0][:SHOWN]
     if show.wants_json():
         show.as_json({"name": model.name, "rules": rows})
         return
@@ -125,4 +109,4 @@ def _of_model(
     to.print(show.table([titles.get(c, c) for c in columns], cells, f"Rules of {path}"))
     if len(rows) < len(table):
         hidden = len(table) - len(rows)
-        to.print(f"{hidden} more have no weight or exceed --max-rules; --all shows them")
+        to.print(f"{hidden} more rules are hidden; to see them, use --all")

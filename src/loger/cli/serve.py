@@ -9,8 +9,8 @@ import click
 
 from loger.cli import options, show
 
-VARIANTS = ["variant", "lists", "clicked", "rate", "first click", "if for everybody (SNIPS)"]
-GROUPS = ["", "shown", "clicked", "rate", "times, at the same places"]
+VARIANTS = ["variant", "lists", "clicked", "rate", "first click", "if shown to everyone (SNIPS)"]
+GROUPS = ["", "shown", "clicked", "rate", "compared with others at the same ranks"]
 ROWS = 10
 """Rows of each table."""
 
@@ -19,50 +19,26 @@ ROWS = 10
 @click.argument("bundles", metavar="BUNDLE...", nargs=-1, required=True, type=options.PATH)
 @options.host
 @options.port(8000)
-@click.option(
-    "--workers",
-    type=click.IntRange(1),
-    default=1,
-    metavar="N",
-    help="Worker processes; they share the bundle's memory.",
-)
-@click.option(
-    "--traffic",
-    metavar="SHARES",
-    help="With several bundles, each one's share of users, such as 90:10.",
-)
+@options.number("--workers", 1, "Number of worker processes; they share the bundle's memory.")
+@click.option("--traffic", metavar="SHARES", help="Each bundle's share of users, such as 90:10.")
 @click.option(
     "--api-key",
     envvar="LOGER_API_KEY",
     metavar="KEY",
-    help="Require this key in the header X-API-Key of every request.  [env: LOGER_API_KEY]",
+    help="Key that every request must send as X-API-Key.  [env: LOGER_API_KEY]",
 )
-@click.option("--no-auth", is_flag=True, help="Accept other machines without a key.")
+@click.option("--no-auth", is_flag=True, help="Accept requests from other machines without a key.")
 @click.option("--events/--no-events", default=True, help="Record events and learn from them.")
-@click.option(
-    "--merge-interval",
-    type=click.FloatRange(0),
-    default=300.0,
-    metavar="SECONDS",
-    help="Merge events into the bundle at least this often; 0 never does.",
-)
-@click.option(
-    "--images", type=options.PATH, metavar="FOLDER", help="Pictures named by an image column."
-)
-@options.wording
-@click.option(
-    "--set",
-    "set_",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Another setting: watch (seconds between checks for a new bundle; 0 never checks), masks "
-    "(folder that keeps uploaded masks), events_file, threads or max_body.",
+@options.settings(
+    "A setting: merge_interval (seconds until events join the bundle; 0 for never), watch (seconds "
+    "between checks for a new bundle; 0 for never), images (folder with pictures), masks (folder "
+    "for uploaded masks), wording (TOML file), events_file, threads or max_body"
 )
 @click.option(
     "--engine",
     default="processes",
     metavar="NAME",
-    help="processes on this machine, or replicas of Ray Serve: ray or ray=ADDRESS.",
+    help="Where to run: processes on this machine, or Ray Serve with ray or ray=ADDRESS.",
 )
 def serve(
     bundles: tuple[Path, ...],
@@ -73,17 +49,14 @@ def serve(
     api_key: str | None,
     no_auth: bool,
     events: bool,
-    merge_interval: float,
-    images: Path | None,
-    wording: Path | None,
     set_: tuple[str, ...],
     engine: str,
 ) -> None:
-    """Serve a model: web app, HTTP API and its documentation.
+    """Serve a model as a web app and an HTTP API.
 
-    Only this machine can reach the server, unless you set --host. When you save a new bundle to the
-    same folder, or point a link to another one, the server loads it without losing a request. With
-    several bundles, each user always gets the same one, chosen by a hash of the name.
+    By default, only this machine can reach the server. If you save a new bundle to the same folder,
+    or point a link to another one, the server loads it without dropping requests. With several
+    bundles, each user always gets the same one.
 
     \b
     Examples:
@@ -94,7 +67,7 @@ def serve(
     """
     name, _, address = engine.partition("=")
     if name not in ("processes", "ray") or (address and name == "processes"):
-        raise click.UsageError(f"--engine is processes, ray or ray=ADDRESS, got {engine!r}")
+        raise click.UsageError(f"--engine must be processes, ray or ray=ADDRESS, got {engine!r}")
     from loger.engine.files import read_manifest
     from loger.engine.settings import layered
     from loger.rules.wording import wording_of
@@ -106,20 +79,17 @@ def serve(
     folder, *others = (str(bundle.absolute()) for bundle in bundles)
     given: dict[str, Any] = {
         "host": host, "port": port, "workers": workers, "api_key": api_key,
-        "events": events, "merge_interval": merge_interval, "others": others,
-        "traffic": Traffic.read(traffic, len(bundles)).shares,
-        "wording": None if wording is None else str(wording),
-        "images": None if images is None else str(images),
+        "events": events, "others": others, "traffic": Traffic.read(traffic, len(bundles)).shares,
     }  # fmt: skip
     config = layered(ServeConfig(folder), texts=set_, values=given).with_absolute_paths()
     check_key(config.host, config.api_key, no_auth)
     if name == "ray" and config.events_file is not None:
-        raise click.UsageError("replicas on Ray record no events; omit events_file")
-    if images is not None and not images.is_dir():
-        raise click.UsageError(f"--images: no such folder {str(images)!r}")
+        raise click.UsageError("replicas on Ray don't record events; remove events_file")
+    if config.images is not None and not Path(config.images).is_dir():
+        raise click.UsageError(f"images: no such folder {config.images!r}")
     for bundle in bundles:
         read_manifest(bundle, MODEL)
-    wording_of(None, wording)  # reports mistakes in it before a server starts
+    wording_of(None, config.wording)  # report mistakes in the file before the server starts
     from loger.web.launch import run, run_on_ray
 
     if name == "ray":
@@ -128,24 +98,21 @@ def serve(
         run(config)
 
 
-@click.group()
+@click.group(cls=options.Group)
 def feedback() -> None:
-    """See which reasons work, by what people clicked."""
+    """See which reasons people click."""
 
 
 @feedback.command()
 @click.argument("source", metavar="BUNDLE", type=options.PATH)
-@click.option(
-    "--min-shown", type=click.IntRange(1), default=20, metavar="N", help="Omit what was shown less."
-)
-@options.json
+@options.number("--min-shown", 20, "Hide what was shown fewer times.")
 def report(source: Path, min_shown: int) -> None:
-    """Show which rules, kinds of reason and items people clicked, and compare variants.
+    """Show which rules, kinds of reasons and items people click, and compare variants.
 
-    BUNDLE is a bundle that was served, or its file BUNDLE.events.sqlite. The report needs the
-    impressions and clicks that your shop sends to /v1/events of loger serve. "times" compares how
-    often people clicked something with other things at the same places. Intervals are 95%. --json
-    prints all rows.
+    BUNDLE is a bundle that you served, or its file BUNDLE.events.sqlite. The report counts the
+    impressions and clicks that your shop sends to /v1/events. The last column compares how often
+    people clicked something with other things at the same ranks. Intervals are 95% confidence
+    intervals. With --json, loger prints all rows.
 
     \b
     Examples:
@@ -158,8 +125,8 @@ def report(source: Path, min_shown: int) -> None:
 
     path = events_path(source) if source.is_dir() else source
     if not path.is_file():
-        remedy = "serve the bundle and send impressions and clicks to /v1/events"
-        raise DataError("no events yet", path=path, remedy=remedy)
+        remedy = "serve the bundle, and send impressions and clicks to /v1/events"
+        raise DataError("there are no events yet", path=path, remedy=remedy)
     store = EventStore(path)
     try:
         found = made(store, min_shown)
@@ -176,20 +143,20 @@ def draw_report(told: dict[str, Any]) -> None:
         f"items and {told['clicks']:,} click{'' if told['clicks'] == 1 else 's'}"
     )
     if lists["unknown"]:
-        out.print(f"impressions of {lists['unknown']:,} unknown lists are ignored")
+        out.print(f"Ignored impressions of {lists['unknown']:,} unknown lists.")
     if lists["only_clicked"]:
-        out.print(f"clicks of {lists['only_clicked']:,} lists without an impression are ignored")
+        out.print(f"Ignored clicks on {lists['only_clicked']:,} lists without an impression.")
     if told["variants"]:
         out.print(show.table(VARIANTS, [_variant(v) for v in told["variants"]], "variants"))
     for row in told["difference"]:
         out.print(f"{row['name']}: {_interval(row, 'rate', 'low', 'high', percent=True)}")
-    names = {"kinds": "kinds of reason", "rules": "rules", "items": "items"}
+    names = {"kinds": "kinds of reasons", "rules": "rules", "items": "items"}
     for key, title in names.items():
         if told[key]:
             out.print(show.table(GROUPS, [_group(g) for g in told[key][:ROWS]], title))
     if told["positions"]:
         rows = [(p["rank"], p["shown"], p["clicked"], _rate(p)) for p in told["positions"][:ROWS]]
-        out.print(show.table(["place", "shown", "clicked", "rate"], rows, "places"))
+        out.print(show.table(["rank", "shown", "clicked", "rate"], rows, "ranks"))
 
 
 def _variant(row: dict[str, Any]) -> tuple[object, ...]:

@@ -1,4 +1,4 @@
-"""Output: tables or JSON on stdout, progress on stderr. Light to import: every command does."""
+"""Output: tables or JSON on stdout, progress on stderr. It is light, because --help imports it."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ PIPED_WIDTH = 110
 """Columns when stdout is not a terminal, where rich would assume 80."""
 _NUMBER = re.compile(r"[+-]?[\d,.]+%?|–")
 _COMMANDS = re.compile(r"\x1b\[[0-9;]*m|([\x00-\x08\x0b-\x1f\x7f-\x9f])")
-"""Control characters that a terminal obeys; colours stay."""
+"""Control characters that a terminal would obey; colours are kept."""
 
 
 def plain(text: object) -> str:
-    """A text without control characters: names in data may come from anybody."""
+    """A text without control characters, because anyone can choose the names in data."""
     return _COMMANDS.sub(lambda found: "�" if found[1] else found[0], str(text))
 
 
@@ -43,7 +43,7 @@ class _Plain:
         self.stream = stream
 
     def write(self, text: str) -> int:
-        """Write what is left of a text."""
+        """Write a text without control characters."""
         return self.stream.write(plain(text))
 
     def __getattr__(self, name: str) -> Any:
@@ -91,8 +91,7 @@ def working(what: str) -> AbstractContextManager[object]:
 def engine(before: str = "starting", on: Engine | str = "threads") -> Iterator[Any]:
     """An engine that draws a progress bar on stderr, or writes a line per step to a log.
 
-    ``before`` names what happens until the first step reports. A cluster reports its costs at the
-    end.
+    ``before`` is shown until the first step reports. A cluster reports its costs at the end.
     """
     from loger.engine import engine_named
     from loger.engine.progress import shown
@@ -131,7 +130,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]], title: str =
 def notes(found: Sequence[dict[str, Any]]) -> Table:
     """Notes on data that was changed or ignored."""
     rows = [(note["count"], note["what"], note["example"]) for note in found]
-    return table(["rows", "what was found and how it was handled", "first"], rows, "\nNotes")
+    return table(["rows", "note", "example"], rows, "\nNotes")
 
 
 def _cell(value: object) -> str:

@@ -12,48 +12,32 @@ from loger.errors import LogerError
 
 KNOWN = "random, heteroembed, kgat, pgpr, loger-paper"
 """The names of loger.study.tasks.EXPLAINING, written out to keep --help fast."""
+TITLE = "Which reasons fit?"
+"""The heading that raters see."""
 file_ = click.argument("file", metavar="STUDY", type=options.PATH)
 
 
-@click.group()
+@click.group(cls=options.Group)
 def study() -> None:
-    """Let people rank the reasons of several methods, blindly."""
+    """Let people compare the reasons of several methods in a blind study."""
 
 
 @study.command()
 @click.argument("bundles", metavar="BUNDLE...", nargs=-1, required=True, type=options.PATH)
-@options.out("STUDY", "The file to write.")
+@options.out("STUDY", "File to write.")
 @click.option(
     "--methods",
     default="random",
     metavar="NAMES",
     help=f"Methods to compare with, separated by commas: {KNOWN}.",
 )
-@click.option(
-    "--data",
-    type=options.PATH,
-    metavar="PATH",
-    help="The bundles' data set; methods other than random need it.",
-)
-@click.option(
-    "--tasks", type=click.IntRange(1), default=20, metavar="N", help="Number of questions."
-)
-@click.option("--title", default="Which reasons fit?", help="The heading that raters see.")
-@options.seed
-@options.json
-def make(
-    bundles: tuple[Path, ...],
-    out: Path,
-    methods: str,
-    data: Path | None,
-    tasks: int,
-    title: str,
-    seed: int,
-) -> None:
-    """Make a study that compares the reasons of several methods.
+@options.file("--data", "The data set of the bundles; all methods but random need it.", "PATH")
+@options.number("--tasks", 20, "Number of questions.")
+def make(bundles: tuple[Path, ...], out: Path, methods: str, data: Path | None, tasks: int) -> None:
+    """Create a study that compares the reasons of several methods.
 
-    Each question shows 50 paths of a user's past and 10 paths of each method, as in the paper,
-    shuffled and without names. loger first fits all methods other than random on the data set.
+    As in the paper, each question shows 50 paths from a user's past and 10 paths of each method, in
+    random order and without names. loger first fits all methods but random to the data set.
 
     \b
     Examples:
@@ -61,7 +45,7 @@ def make(
       loger study make paper.bundle --data my-shop -o study.sqlite --methods pgpr,kgat
     """
     if out.exists():
-        raise LogerError(f"{out} exists; choose a new file, so that no answers are lost")
+        raise LogerError(f"{out} already exists; choose another file, so that no answers get lost")
     from loger.cli.evaluate import held_out
     from loger.graph import whole
     from loger.study import Study, make_tasks
@@ -75,27 +59,26 @@ def make(
     if data is not None:
         split, _ = held_out(first, bundles[0], data)
     with show.engine("preparing") as engine:
-        fitted = fitted_methods(names, models, split, seed, engine.progress)
+        fitted = fitted_methods(names, models, split, 0, engine.progress)
         graph = whole(first.graph_).given
         rules = all_rules(models.values(), graph)
-        made = make_tasks(fitted, graph, rules, tasks, seed=seed)
-    Study.create(out, made, title)
+        made = make_tasks(fitted, graph, rules, tasks)
+    Study.create(out, made, TITLE)
     if show.wants_json():
         show.as_json({"study": str(out), "tasks": len(made), "methods": sorted(fitted)})
         return
-    show.say(f"{len(made)} questions about {', '.join(sorted(fitted))} written to {out}")
+    show.say(f"Saved {len(made)} questions about {', '.join(sorted(fitted))} to {out}")
     click.echo(f"Next: loger study serve {quote(str(out))}")
 
 
-@study.command()
+@study.command(cls=click.Command)
 @file_
 @options.host
 @options.port(8010)
-@options.json
 def serve(file: Path, host: str, port: int) -> None:
-    """Serve a study to raters until Ctrl-C.
+    """Serve a study to raters until you press Ctrl-C.
 
-    Answers are saved as they arrive. Only this machine can reach the server, unless you set --host.
+    loger saves answers as they arrive. By default, only this machine can reach the server.
 
     \b
     Example:
@@ -111,23 +94,19 @@ def serve(file: Path, host: str, port: int) -> None:
     bound = listening(host, port)
     name, number = bound.getsockname()[:2]
     url = f"http://[{name}]:{number}/" if ":" in name else f"http://{name}:{number}/"
-    if show.wants_json():
-        show.as_json({"study": str(file), "url": url})
-    else:
-        click.echo(f"Raters open {url}. Answers are saved in {file}. Ctrl-C stops the server.")
+    click.echo(f"Send raters to {url}. Answers go to {file}. Press Ctrl-C to stop.")
     try:
         run_study(served, host, bound)
     except KeyboardInterrupt:
-        click.echo(f"stopped; for the results, run loger study results {file}", err=True)
+        click.echo(f"stopped; to see the results, run loger study results {file}", err=True)
     finally:
         bound.close()
 
 
 @study.command()
 @file_
-@options.json
 def results(file: Path) -> None:
-    """Show average ranks, a Friedman test and how much raters agree.
+    """Show average ranks, a Friedman test, and how far raters agree.
 
     \b
     Example:
@@ -156,23 +135,21 @@ def results(file: Path) -> None:
 
 @study.command()
 @file_
-@click.option("--raters", type=click.IntRange(1), default=10, metavar="N", help="Number of raters.")
-@click.option(
+@options.number("--raters", 10, "Number of raters.")
+@options.several(
     "--quality",
-    multiple=True,
     metavar="METHOD=NUMBER",
-    help="How good raters find a method before noise; others have 0.",
+    help="How good raters find a method, before noise; 0 unless you set it",
 )
 @options.seed
-@options.json
 @click.pass_context
 def simulate(
     ctx: click.Context, file: Path, raters: int, quality: tuple[str, ...], seed: int
 ) -> None:
-    """Fill a study with the answers of simulated raters.
+    """Fill a study with answers of simulated raters.
 
-    Use this to find out how many people a study needs. loger writes the answers into STUDY, so work
-    on a copy. It refuses a study that people have answered.
+    Use this to find out how many people you need. loger writes the answers to STUDY, so work on a
+    copy. A study that people have answered can't be simulated.
 
     \b
     Example:
@@ -198,5 +175,5 @@ def _qualities(texts: tuple[str, ...], methods: tuple[str, ...]) -> dict[str, fl
         try:
             qualities[name] = float(value)
         except ValueError:
-            raise LogerError(f"--quality takes METHOD=NUMBER, got {text!r}") from None
+            raise LogerError(f"--quality must be METHOD=NUMBER, got {text!r}") from None
     return qualities

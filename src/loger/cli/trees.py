@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def list_table(rows: Sequence[dict[str, Any]]) -> Table:
-    """A list, with what variety did to places, if it did anything."""
+    """A list, and how diversity moved items, if it moved any."""
     told = [
         (row["rank"], row["label"], f"{row['score']:.3f}", moved(row["rank"], row["variety"]))
         for row in rows
@@ -31,10 +31,10 @@ def list_table(rows: Sequence[dict[str, Any]]) -> Table:
 
 
 def moved(place: int, variety: dict[str, Any] | None) -> str:
-    """What variety did to an item's place, in a few words; empty if nothing."""
+    """How diversity moved an item, in a few words; empty if it didn't."""
     if variety is None or variety["rank_by_score"] == place:
         return ""
-    return f"{variety['rank_by_score']}., costs {variety['cost']:.3f}: {variety['because']}"
+    return f"rank {variety['rank_by_score']}, costs {variety['cost']:.3f}: {variety['because']}"
 
 
 def add_item(tree: Tree, place: int, row: dict[str, Any], words: Wording) -> None:
@@ -47,21 +47,21 @@ def add_item(tree: Tree, place: int, row: dict[str, Any], words: Wording) -> Non
 
 
 def left_out(to: Console, rows: Sequence[dict[str, Any]]) -> None:
-    """What variety keeps out of a list, and why."""
+    """The items that diversity keeps off a list, and why."""
     for row in rows:
-        said = f"left out: {row['label']}, {row['rank_by_score']}. by score: {row['because']}"
+        said = f"left out: {row['label']}, rank {row['rank_by_score']} by score: {row['because']}"
         to.print(f"[dim]{escape(said)}[/dim]")
 
 
 def testing(to: Console, model: LOGER, words: Wording = ENGLISH) -> None:
-    """Say of a model with a test part that it is one."""
+    """Warn that a model with held-out interactions is for testing."""
     if n := len(model.ranker_.held_out):
         to.print(f"[yellow]{escape(words.testing(n))}[/yellow]")
 
 
 def explanation(record: dict[str, Any], user: str = "", words: Wording = ENGLISH) -> Tree:
-    """An explanation as a tree: its reasons and what else its lead is made of and, where there are
-    paths, the same score by rules and paths."""
+    """An explanation as a tree: the reasons, the rest of the lead and, with paths, the score by
+    rules and paths."""
     item, whose = (f"[bold]{escape(x)}[/bold]" for x in (record["label"], user or record["user"]))
     head, scores = heading(record, item, whose, words)
     tree = Tree(f"{head} [dim]({scores})[/dim]")
@@ -70,12 +70,12 @@ def explanation(record: dict[str, Any], user: str = "", words: Wording = ENGLISH
         tree.add(f"[yellow]{escape(words.testing(record['held_out']))}[/yellow]")
     if record["paths"]:
         _add_rules(tree, record)
-        add_paths(tree.add("the strongest paths"), record)
+        add_paths(tree.add("strongest paths"), record)
     return tree
 
 
 def reasoned(record: dict[str, Any], user: str) -> Tree:
-    """What the reasoner found, as a tree: its paths, its favourite first, or that it missed."""
+    """The paths that the reasoner found as a tree, best first."""
     head = f"[bold]{escape(record['label'])}[/bold] for [bold]{escape(user)}[/bold]"
     found = f"rank {record['rank']:,}, {len(record['paths'])} of {record['n']:,} paths shown"
     tree = Tree(f"{head}: {found} [dim](by the reasoner)[/dim]")
@@ -85,7 +85,7 @@ def reasoned(record: dict[str, Any], user: str) -> Tree:
         tree.add(escape(record["because"]))
     if record["held_out"]:
         tree.add(f"[yellow]{escape(ENGLISH.testing(record['held_out']))}[/yellow]")
-    rules = tree.add("[dim]the rules it followed, by their importance to the user[/dim]")
+    rules = tree.add("[dim]rules it followed, by their importance to the user[/dim]")
     for rule in record["followed"]:
         rules.add(f"[dim]{rule['importance']:+.3f}  {escape(rule['sentence'])}[/dim]")
     return tree
@@ -105,15 +105,15 @@ def add_paths(tree: Tree, record: dict[str, Any]) -> None:
 
 
 def _add_rules(tree: Tree, record: dict[str, Any]) -> None:
-    alone = f"by the encoder alone, rank {record['rank_without_logic']:,}"
-    parts = tree.add(f"by rules, the score is the sum of [dim]({alone})[/dim]")
+    alone = f"rank {record['rank_without_logic']:,} by the encoder alone"
+    parts = tree.add(f"the score, by rules [dim]({alone})[/dim]")
     if abs(record["logic"] - record["logit"]) < 1e-9:  # the default fusion: every part is in S
         parts.add(f"{record['encoder']:+.3f}  encoder")
         logit = parts
     else:
         parts.add(f"{record['encoder']:+.3f}  q, the encoder's probability")
         logic, sum_ = f"{record['logic']:+.3f}  α·p", f"{record['logit']:+.3f}"
-        logit = parts.add(f"{logic}, where logit p = {sum_} is the sum of")
+        logit = parts.add(f"{logic}, where logit p = {sum_} is the sum of these parts:")
     logit.add(f"{record['prior']:+.3f}  prior")
     logit.add(f"{record['popularity']:+.3f}  popularity")
     for rule in record["rules"]:

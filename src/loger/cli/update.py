@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,36 +16,21 @@ if TYPE_CHECKING:
     from loger.model import LOGER
 
 
-def _table(name: str, help: str) -> Callable[..., Any]:
-    return click.option(name, type=options.PATH, metavar="FILE", help=help)
-
-
-def _names(name: str, help: str) -> Callable[..., Any]:
-    return click.option(name, multiple=True, metavar="NAME", help=f"{help}; repeatable.")
-
-
-@click.command()
+@options.command()
 @options.bundle
-@_table("--interactions", "New interactions: user, item, time.")
-@_table("--facts", "New facts: head, relation, tail.")
-@_table("--items", "New items: id and, optionally, label.")
-@_table("--users", "New users: id and, optionally, label.")
+@options.file("--interactions", "New interactions, with user, item and time.")
+@options.file("--facts", "New facts, with head, relation and tail.")
+@options.file("--items", "New items, with an ID and an optional label.")
+@options.file("--users", "New users, with an ID and an optional label.")
 @options.vectors("known and new items")
-@_names("--forget-user", "Forget everything about a user")
-@_names("--remove-item", "Remove an item")
-@_table("--remove-interactions", "Interactions to remove.")
-@_table("--remove-facts", "Facts to remove.")
-@_table("--events", "Events that loger serve recorded: BUNDLE.events.sqlite.")
-@options.out("BUNDLE", "Write here instead of in place.", required=False)
+@options.several("--forget-user", metavar="NAME", help="Forget everything about a user")
+@options.several("--remove-item", metavar="NAME", help="Remove an item")
+@options.file("--remove-interactions", "Interactions to remove.")
+@options.file("--remove-facts", "Facts to remove.")
+@options.file("--events", "Events that loger serve recorded: BUNDLE.events.sqlite.")
+@options.out("BUNDLE", "Write a new bundle instead of replacing this one.", required=False)
 @options.force("the bundle at --out")
-@click.option(
-    "--eval-users",
-    type=click.IntRange(0),
-    default=500,
-    metavar="N",
-    help="Users to evaluate on before updating.",
-)
-@options.json
+@options.number("--eval-users", 500, "Users to evaluate on before updating.", least=0)
 def update(
     bundle: Path,
     interactions: Path | None,
@@ -65,9 +49,9 @@ def update(
 ) -> None:
     """Add new data to a bundle, or remove data from it.
 
-    Nothing is retrained. Users, items and entities that the model doesn't know are new. Removals
-    come first. loger replaces the bundle only when the new one is complete; a server that watches
-    it switches over. The bundle keeps a log of its updates, and loger says when to fit again.
+    loger doesn't retrain the model, and it tells you when to fit again. It removes data before it
+    adds any. Names that the model doesn't know become new users, items or entities. loger replaces
+    the bundle only when the new one is complete; a running server then loads it.
 
     \b
     Examples:
@@ -83,16 +67,18 @@ def update(
 
     target, now = out or bundle, datetime.now(UTC).timestamp()
     check_target(target, replace=force or out is None)
-    if events is not None:
-        fold_events(bundle, events, out, eval_users)
-        return
     gone: dict[str, Any] = {"users": list(forget_user), "items": list(remove_item)}
     gone |= {"interactions": remove_interactions, "facts": remove_facts}
     new: dict[str, Any] = {"interactions": interactions, "facts": facts, "items": items}
     new |= {"users": users, "vectors": vectors}
+    if events is not None:
+        if any((*gone.values(), *new.values())):
+            raise click.UsageError("--events can't be combined with other changes; run it alone")
+        fold_events(bundle, events, out, eval_users)
+        return
     if not any((*gone.values(), *new.values())):
         raise click.UsageError(
-            "nothing to do; pass a change such as --interactions or --forget-user"
+            "there is nothing to do; pass a change such as --interactions or --forget-user"
         )
     kept = events_path(target) if forget_user and events_path(target).is_file() else None
     with claim(target, "update"):
@@ -115,7 +101,7 @@ def fold_events(bundle: Path, events: Path, out: Path | None, eval_users: int) -
     from loger.web.folding import fold
 
     if not events.is_file():
-        remedy = "give the file that loger serve recorded"
+        remedy = "pass the file that loger serve writes"
         raise DataError("no such file", path=events, remedy=remedy)
     now = datetime.now(UTC)
     done = fold(bundle, events, out, now=now.timestamp(), when=_now(), measure=eval_users)
@@ -153,6 +139,6 @@ def draw(summary: dict[str, Any]) -> None:
         n = last["ndcg_users"]
         users = f"{n:,} user{'s' if n != 1 else ''}"
         score = f"{last['ndcg']:.4f} ({users})"
-        click.echo(f"NDCG@10 of the new interactions, before they were added: {score}")
+        click.echo(f"NDCG@10 on the new interactions, before learning from them: {score}")
     for why in summary["refit_due"]:
-        show.say(f"fit again soon: {why}")
+        show.say(f"time to fit again: {why}")

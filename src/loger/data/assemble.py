@@ -24,6 +24,7 @@ from loger.data.dataset import (
     unit_of_epoch,
 )
 from loger.data.facts import OTHER, numbered
+from loger.data.table_files import note
 from loger.errors import DataError
 from loger.graph import DISLIKED, Vocabulary, pair_keys
 from loger.graph.arrays import as_strengths
@@ -32,7 +33,9 @@ __all__ = ["NO_FACTS", "OTHER", "assemble"]
 
 PAIR = ("user", "item")
 
-NO_FACTS = pl.DataFrame(schema={"head": pl.String, "relation": pl.String, "tail": pl.String})
+NO_FACTS = pl.DataFrame(
+    schema=dict.fromkeys(("head", "relation", "tail", "head_type", "tail_type"), pl.String)
+)
 
 
 def assemble(
@@ -125,7 +128,7 @@ def _kept_interactions(
                 remedy="leave min_rating out or add a rating column",
             )
         low = interactions.filter(pl.col("rating") < min_rating)
-        _note(notes, f"interactions rated below {min_rating:g} taken as dislikes", low, *PAIR)
+        note(notes, f"interactions rated below {min_rating:g} taken as dislikes", low, *PAIR)
         interactions = interactions.filter(pl.col("rating") >= min_rating)
     order = [c for c in ("part", "time", "row") if c in interactions.columns]
     first = interactions.sort(order, maintain_order=True).unique(
@@ -138,17 +141,15 @@ def _kept_interactions(
             kept = first.select("user", "item", pl.col("part").alias("kept"))
             again = again.join(kept, on=["user", "item"], maintain_order="left")
             later = again.filter(pl.col("part") != pl.col("kept"))
-            _note(
-                notes, "held-out pairs that are also in an earlier part, kept there", later, *PAIR
-            )
+            note(notes, "held-out pairs that are also in an earlier part, kept there", later, *PAIR)
             again = again.filter(pl.col("part") == pl.col("kept"))
         latest = ", with the latest time" if "time" in interactions.columns else ""
-        what = f"repeated interactions of one user and item merged{latest}"
-        _note(notes, what, again, *PAIR)
+        what = f"repeated interactions of the same user and item merged{latest}"
+        note(notes, what, again, *PAIR)
     if not len(first):
         why = "; ".join(str(n) for n in notes if n.what.startswith(("rows", "interactions")))
         raise DataError(
-            "no interactions are left to learn from" + (f" ({why})" if why else ""),
+            "there are no interactions left to learn from" + (f" ({why})" if why else ""),
             path=path,
             remedy="check the interactions and min_rating",
         )
@@ -199,12 +200,15 @@ def _with_latest_times(first: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     return told.with_columns(time=pl.col("latest")).drop("latest")
 
 
-def note_unused(entities: pl.Series, facts: pl.DataFrame, notes: list[Note]) -> None:
+def note_unused(
+    entities: pl.Series,
+    facts: pl.DataFrame,
+    notes: list[Note],
+    what: str = "entities that are named but in no fact",
+) -> None:
     """Note entities that are named in a list of their own but are in no fact."""
     in_facts = pl.concat([facts["head"], facts["tail"]])
-    unused = entities.filter(~entities.is_in(in_facts.implode()))
-    if len(unused):
-        notes.append(Note("entities that are named but in no fact", len(unused), unused[0]))
+    note(notes, what, entities.filter(~entities.is_in(in_facts.implode())))
 
 
 def _places(names: pl.Series, among: list[str]) -> NDArray[np.int32]:
@@ -234,49 +238,44 @@ def _optional(
 def _noted(dataset: Dataset, notes: list[Note]) -> Dataset:
     """The data set with its notes, those about lonely users and items added."""
     facts, interactions, words = dataset.facts, dataset.interactions, dataset.vocabulary
-    touched = np.zeros(len(words), dtype=bool)
+    users, items = words.span("user"), words.span("item")
+
+    def tell(what: str, span: range | NDArray[np.integer], known: NDArray[np.integer]) -> None:
+        """Note those of a span that are not among the known."""
+        rest = np.setdiff1d(span, known)
+        if len(rest):
+            notes.append(Note(what, len(rest), words.names[int(rest[0])]))
+
     by_users = np.array([r.head_type == "user" for r in dataset.relations])[facts.relations]
-    touched[facts.heads[~by_users]] = touched[facts.tails[~by_users]] = True
-    seen = np.zeros(dataset.n_users, dtype=bool)
-    seen[interactions.users] = True
     if not by_users.all():
-        bare = np.flatnonzero(~touched[words.span("item").start : words.span("item").stop])
-        if len(bare):
-            first = words.names[words.span("item").start + int(bare[0])]
-            notes.append(Note("items without any fact", len(bare), first))
-    chosen = np.zeros(dataset.n_items, dtype=bool)
-    chosen[interactions.items] = True
-    new = np.flatnonzero(~chosen)
-    if len(new):
-        first = words.names[words.span("item").start + int(new[0])]
-        notes.append(Note("items without any interaction", len(new), first))
-    idle = np.flatnonzero(~seen)
-    if len(idle):
-        notes.append(Note("users without any interaction", len(idle), words.names[int(idle[0])]))
+        linked = np.concatenate([facts.heads[~by_users], facts.tails[~by_users]])
+        tell("items without any fact", items, linked)
+    tell("items without any interaction", items, interactions.items + items.start)
+    tell("users without any interaction", users, interactions.users)
     if interactions.parts is not None:
-        trained = np.zeros(dataset.n_users, dtype=bool)
-        trained[interactions.users[interactions.parts == TRAIN]] = True
-        cold = np.flatnonzero(seen & ~trained)
-        if len(cold):
-            name = words.names[int(cold[0])]
-            notes.append(
-                Note("users with held-out interactions but none in train", len(cold), name)
-            )
+        seen, trained = interactions.users, interactions.users[interactions.parts == TRAIN]
+        tell("users with held-out interactions but none in train", np.unique(seen), trained)
     return replace(dataset, notes=tuple(notes))
-
-
-def _note(notes: list[Note], what: str, rows: pl.DataFrame, *columns: str) -> None:
-    """Add a note on these rows, if there are any, with the first of them as the example."""
-    if len(rows):
-        example = " ".join(str(rows[c][0]) for c in columns)
-        line = f", line {rows['line'][0]}" if "line" in rows.columns else ""
-        notes.append(Note(what, len(rows), example + line))
 
 
 def names_in_order(*columns: pl.Series | Sequence[str]) -> list[str]:
     """Every distinct name, in order of first appearance."""
     whole = pl.concat([pl.Series("name", c, dtype=pl.String) for c in columns])
     return whole.drop_nulls().unique(maintain_order=True).to_list()
+
+
+def facts_of(
+    pairs: pl.DataFrame, relation: str, head_type: str, tail_type: str, head: str = "head"
+) -> pl.DataFrame:
+    """Pairs of head and tail as facts of one relation."""
+    kinds = {"head_type": pl.lit(head_type), "tail_type": pl.lit(tail_type)}
+    return pairs.select(pl.col(head).alias("head"), "tail", relation=pl.lit(relation), **kinds)
+
+
+def in_core(interactions: pl.DataFrame, least_user: int, least_item: int) -> pl.Series:
+    """Which rows of a table of interactions are in the core."""
+    users, items = (interactions[c].cast(pl.Categorical).to_physical().to_numpy() for c in PAIR)
+    return pl.Series(core(users, items, least_user, least_item))
 
 
 def core(

@@ -1,5 +1,5 @@
-"""What every reader gives: entities, facts, interactions, and notes on what was corrected; and how
-users and items are named: by text, or by an integer where the data had integers."""
+"""What every reader returns: entities, facts, interactions, and notes on what it repaired or left
+out. Users and items have text as names, or integers where the data had integers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from loger.graph.catalogue import NOTHING, Catalogue
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something in the input that was handled rather than refused, so that nothing is silent."""
+    """Something in the input that a reader handled instead of refusing it."""
 
     what: str
     count: int
@@ -38,22 +38,22 @@ PARTS = ("train", "validation", "test")
 
 @dataclass(frozen=True, eq=False)
 class Interactions:
-    """Who took what, once per pair; users and items are numbered from 0 within their type."""
+    """Which user took which item, once per pair. Both are numbered from 0 within their type."""
 
     users: NDArray[np.int32]
     items: NDArray[np.int32]
     ratings: NDArray[np.float32] | None = None
     times: NDArray[np.int64] | None = None
     parts: NDArray[np.int8] | None = None
-    """The split that the data brings: TRAIN, VALIDATION or TEST per row."""
+    """The split that comes with the data: TRAIN, VALIDATION or TEST for each row."""
     strengths: NDArray[np.float64] | None = None
-    """How much of it there was: plays, pieces, seconds; summed where a pair has several rows."""
+    """Amounts, such as plays, pieces or seconds; the sum where a pair has several rows."""
     counted: bool = False
-    """Whether strengths count how often it happened: plays, or rows of the pair."""
+    """Whether strengths count how often something happened: plays, or rows of a pair."""
 
     @property
     def known_strengths(self) -> NDArray[np.floating] | None:
-        """Amounts or else ratings, if they tell interactions apart."""
+        """Amounts or else ratings, unless they are all the same."""
         values = self.ratings if self.strengths is None else self.strengths
         if values is None or not len(values) or np.nanmin(values) == np.nanmax(values):
             return None
@@ -85,7 +85,7 @@ class Facts:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Interactions and a knowledge graph, as read: nothing is split or left out yet."""
+    """Interactions and a knowledge graph as read, before any split."""
 
     name: str
     vocabulary: Vocabulary
@@ -94,9 +94,9 @@ class Dataset:
     interactions: Interactions
     notes: tuple[Note, ...] = field(default=())
     mapping: object = None
-    """What ``loger.from_tables`` took each column for; print it. Not saved."""
+    """What ``loger.from_tables`` made of each column; print it. It isn't saved."""
     catalogue: Catalogue = NOTHING
-    """What tables know of items besides the graph: values to filter by, pictures."""
+    """What the tables say about items besides the graph: values to filter by, pictures."""
 
     @property
     def n_users(self) -> int:
@@ -111,9 +111,9 @@ class Dataset:
     def graph(self, rows: NDArray[np.integer]) -> KnowledgeGraph:
         """The knowledge graph that knows only these interactions (METHOD L1).
 
-        A fact with sources stays if one of them is among the rows; one that is left with a
-        single source carries it as its origin (METHOD L3). What a user did at the time of their
-        first interaction outside the rows, or later, isn't known yet.
+        A fact with sources stays if one of them is among the rows; if exactly one is, the fact
+        carries it as its origin (METHOD L3). What a user did at the time of their first
+        interaction outside the rows, or later, isn't known yet.
         """
         seen = np.zeros(len(self.interactions), dtype=bool)
         seen[rows] = True
@@ -203,7 +203,7 @@ EPOCH = (10**8, 41 * 10**8)
 
 
 def unit_of_epoch(latest: int) -> tuple[str, int]:
-    """In what times since 1970 are counted, by the latest of them, and how many make a second.
+    """The unit of times since 1970, judged by the latest of them, and how many make a second.
 
     >>> unit_of_epoch(1_700_000_000), unit_of_epoch(1_700_000_000_000), unit_of_epoch(17)
     (('seconds', 1), ('milliseconds', 1000), ('', 1))
@@ -215,7 +215,7 @@ def unit_of_epoch(latest: int) -> tuple[str, int]:
 
 
 def moment(seconds: int) -> str:
-    """A time as people read it.
+    """A time in seconds since 1970 as text for people.
 
     >>> moment(1_700_000_000)
     '2023-11-14 22:13:20'
@@ -227,7 +227,7 @@ Name = str | int | np.integer
 
 
 def as_name(value: object) -> str:
-    """The name that data sets and graphs know somebody or something by.
+    """The name of a user or item as text, which is how data sets and graphs know it.
 
     >>> as_name("ann"), as_name(17), as_name(np.int64(17))
     ('ann', '17', '17')
@@ -243,7 +243,7 @@ def as_name(value: object) -> str:
 
 
 def as_names(names: Name | Iterable[Name]) -> list[str]:
-    """One name or several, as a list.
+    """One name or several as a list of texts.
 
     >>> as_names("ann"), as_names([1, "bob"])
     (['ann'], ['1', 'bob'])

@@ -21,18 +21,18 @@ import polars as pl
 from numpy.typing import NDArray
 
 from loger.data.dataset import ALWAYS, Facts, Note
+from loger.data.table_files import note
 from loger.errors import DataError, LogerError
 from loger.graph import INTERACTION, KnowledgeGraph, Relation
 
 Array = NDArray[np.int64]
 USER, ITEM, UNKNOWN = 0, 1, -1
 OTHER = "?"
-"""The type of an entity that is neither a user nor an item, whatever its name; its real type
-is to be inferred."""
+"""The type of an entity that is neither a user nor an item; its real type is inferred later."""
 
 _TYPE_IN_RELATION = re.compile(r"^has_|^.+_(by|in|of|to)_(?=.)")
 Names = dict[str, str | None]
-"""Entities of a type with their labels, None where none is given."""
+"""Names of entities with their labels, or None if there is no label."""
 _ENDS = ("head", "tail")
 
 
@@ -44,7 +44,7 @@ def _type_named_by(relation: str, side: str) -> str:
 
 @dataclass(frozen=True)
 class Codes:
-    """Names as numbers for the while: a table of distinct names, users and items among them."""
+    """Temporary numbers for names: a table of all distinct names, with those of users and items."""
 
     table: pl.DataFrame  # name, code
     users: Array  # [users], their codes
@@ -101,12 +101,7 @@ class Numbering:
 
     def note(self, what: str, rows: Array) -> None:
         """Note what was done to these rows, with the first of them as the example."""
-        if len(rows):
-            first = self.table.row(int(rows[0]), named=True)
-            example = f"{first['head']} {first['relation']} {first['tail']}"
-            example += f", line {first['line']}" if first.get("line") else ""
-            example += f" of {first['file']}" if first.get("file") else ""
-            self.notes.append(Note(what, len(rows), example))
+        note(self.notes, what, self.table[rows], "head", "relation", "tail")
 
     def error(self, what: str, row: int, value: object, remedy: str) -> DataError:
         """The error that names the place of a fact."""
@@ -183,8 +178,8 @@ def _coded(work: Numbering) -> Coded:
         if side == "tail":
             guessed = untyped & (kind != UNKNOWN) & numbers[ends[side]]
             work.note(
-                "tails of facts that are mere numbers, taken as the item or user of that number "
-                "(give tail_type to say otherwise)",
+                "facts whose tail is a number, read as the item or user with that number "
+                "(add tail_type if that's wrong)",
                 np.flatnonzero(guessed),
             )
         if OTHER in work.types:
@@ -192,8 +187,8 @@ def _coded(work: Numbering) -> Coded:
         kinds[side] = kind
     if used:
         what = (
-            "names in facts that are both a user and an item, taken as items "
-            "(give head_type and tail_type to say otherwise)"
+            "names in facts that are both a user and an item, read as items "
+            "(add head_type and tail_type if that's wrong)"
         )
         work.notes.append(Note(what, used, min(codes.table["name"].gather(twice))))
     names = pl.DataFrame({"name": work.relations}, schema={"name": pl.String})
@@ -392,32 +387,15 @@ def _look_up(values: pl.Series, table: pl.DataFrame) -> Array:
 def typed(
     facts: pl.DataFrame, graph: KnowledgeGraph, named: Mapping[str, Names]
 ) -> tuple[pl.DataFrame, tuple[Relation, ...]]:
-    """Facts with the types of their ends and the graph's name of their relation; new relations."""
-    wanted = pl.DataFrame(
-        schema=dict.fromkeys(("head_type", "head", "relation", "tail_type", "tail"), pl.String)
-        | {"time": pl.Int64, "strength": pl.Float64}
-    )
-    parts, new = [wanted], list[Relation]()
-    for (name,), rows in facts.group_by("relation", maintain_order=True):
-        options = _options(graph, str(name))
-        if not options:
-            options = [_new_relation(graph, str(name), rows, named)]
-            new += options
-        relations = [_relation_of(row, options, graph) for row in rows.iter_rows(named=True)]
-        parts.append(
-            rows.select(
-                pl.Series("head_type", [r.head_type for r in relations], dtype=pl.String),
-                "head",
-                pl.Series("relation", [r.name for r in relations], dtype=pl.String),
-                pl.Series("tail_type", [r.tail_type for r in relations], dtype=pl.String),
-                "tail",
-                pl.lit(0, pl.Int64).alias("time"),
-                pl.lit(0.0).alias("strength"),
-            )
-        )
-    whole = pl.concat(parts)
-    loop = (pl.col("head_type") == pl.col("tail_type")) & (pl.col("head") == pl.col("tail"))
-    return whole.filter(~loop), tuple(new)
+    """Facts with the types of their ends and the graph's name of their relation, and the relations
+    that are new. A fact that the graph can't take is an error."""
+    rows = list(facts.iter_rows(named=True))
+    found, refused, new = _resolved(rows, graph, named, len(rows))
+    for error in refused.values():
+        raise error
+    columns = dict.fromkeys(("head_type", "head", "relation", "tail_type", "tail"), pl.String)
+    table = pl.DataFrame(found, schema=columns)
+    return table.with_columns(time=pl.lit(0, pl.Int64), strength=pl.lit(0.0)), new
 
 
 def acceptable(
@@ -426,14 +404,26 @@ def acceptable(
     named: Mapping[str, Names],
     room: int,
 ) -> tuple[list[dict[str, str]], dict[int, str]]:
-    """Of single facts those that a graph can take in, with the types of their ends, and why the
-    others cannot, by their places; facts of a new relation must agree with its first one on types,
-    and there is room for so many new relations. The reasons name no entity.
+    """Of single facts those that a graph can take, with the types of their ends; and for the
+    others, by place, why it can't. The reasons name no entity. At most ``room`` relations may be
+    new."""
+    found, refused, _ = _resolved(rows, graph, named, room)
+    return found, {place: str(error) for place, error in refused.items()}
 
-    Facts of one relation follow one another; a fact that links an entity to itself is dropped.
+
+def _resolved(
+    rows: Iterable[Mapping[str, str | None]],
+    graph: KnowledgeGraph,
+    named: Mapping[str, Names],
+    room: int,
+) -> tuple[list[dict[str, str]], dict[int, LogerError], tuple[Relation, ...]]:
+    """The facts that a graph can take, the errors of the others by place, and new relations.
+
+    Facts of one relation follow one another; facts that link an entity to itself are dropped.
+    Facts of a new relation must agree on types with its first one.
     """
-    found, refused, new = dict[str, list[dict[str, str]]](), dict[int, str](), dict[str, Relation]()
-    known = cache(partial(_options, graph))
+    found, new = dict[str, list[dict[str, str]]](), dict[str, Relation]()
+    refused, known = dict[int, LogerError](), cache(partial(_options, graph))
     for place, row in enumerate(rows):
         fact = {side: str(row[side]) for side in ("head", "relation", "tail")}
         name = fact["relation"]
@@ -446,24 +436,32 @@ def acceptable(
                         "the model takes no more new relations until it is fitted again"
                     )
                 options = [new.setdefault(name, Relation(name, *ends))]
-                _check_agrees(options[0], ends)
+                _check_agrees(options[0], ends, row)
             relation = _relation_of(row, options, graph)
         except LogerError as error:
-            refused[place] = str(error)
+            refused[place] = error
             continue
         types = {"head_type": relation.head_type, "tail_type": relation.tail_type}
         if (fact["head"], types["head_type"]) != (fact["tail"], types["tail_type"]):
             found.setdefault(name, []).append(fact | {"relation": relation.name} | types)
-    return [fact for facts in found.values() for fact in facts], refused
+    return [fact for facts in found.values() for fact in facts], refused, tuple(new.values())
 
 
-def _check_agrees(first: Relation, ends: tuple[str, str]) -> None:
-    """Refuse a fact of a new relation that leads elsewhere than the first one."""
+def _check_agrees(first: Relation, ends: tuple[str, str], row: Mapping[str, str | None]) -> None:
+    """Refuse a fact of a new relation whose types differ from those of the first one."""
     if (first.head_type, first.tail_type) != ends:
-        raise LogerError(
-            f"leads from {' to '.join(ends)}, and the first such fact from "
-            f"{first.head_type} to {first.tail_type}"
+        raise _misfit(
+            f"a fact of the new relation leads from {' to '.join(ends)}, but the first one from "
+            f"{first.head_type} to {first.tail_type}",
+            row,
+            "give each its own relation, or head_type and tail_type",
         )
+
+
+def _misfit(what: str, row: Mapping[str, str | None], remedy: str) -> DataError:
+    """The error about the types of a fact; it shows the fact if the row is one of a table."""
+    value = tuple(row[c] for c in ("head", "relation", "tail")) if "line" in row else None
+    return DataError(what, line=row.get("line"), value=value, remedy=remedy)  # type: ignore[arg-type]
 
 
 def is_known(graph: KnowledgeGraph, kind: str, name: str) -> bool:
@@ -483,7 +481,7 @@ def _options(graph: KnowledgeGraph, name: str) -> list[Relation]:
     split = re.compile(re.escape(name) + r"\[.+\]")
     found = [r for r in graph.relations if r.name == name or split.fullmatch(r.name)]
     if any(r.derived for r in found):
-        raise LogerError(f"{name!r} is made from interactions by the fit; it takes no facts")
+        raise LogerError(f"{name!r} comes from interactions, so it can't have facts of its own")
     return found
 
 
@@ -504,29 +502,11 @@ def _relation_of(
     if len(fits) == 1:
         return fits[0]
     signatures = ", ".join(f"{r.head_type} to {r.tail_type}" for r in options)
-    raise DataError(
-        f"the relation can lead from {signatures}, so it isn't clear which is meant"
-        if fits
-        else f"the relation only leads from {signatures}",
-        line=row.get("line"),  # type: ignore[arg-type]
-        value=tuple(row[c] for c in ("head", "relation", "tail")) if "line" in row else None,
-        remedy="add head_type and tail_type" if fits else "use these types, or another relation",
-    )
-
-
-def _new_relation(
-    graph: KnowledgeGraph, name: str, rows: pl.DataFrame, named: Mapping[str, Names]
-) -> Relation:
-    """A relation that the model does not have, with the types of its ends."""
-    ends = [_ends_of_new(graph, row, named) for row in rows.iter_rows(named=True)]
-    for place, side in enumerate(_ENDS):
-        kinds = sorted({pair[place] for pair in ends})
-        if len(kinds) > 1:
-            raise DataError(
-                f"the new relation {name!r} has {side}s of several types ({', '.join(kinds)})",
-                remedy="give each its own name, or head_type and tail_type",
-            )
-    return Relation(name, *ends[0])
+    if fits:
+        what = f"the relation can lead from {signatures}, so it isn't clear which is meant"
+        raise _misfit(what, row, "add head_type and tail_type")
+    what = f"the relation leads only from {signatures}"
+    raise _misfit(what, row, "use these types, or another relation")
 
 
 def _ends_of_new(

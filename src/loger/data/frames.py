@@ -29,7 +29,9 @@ def read(source: Path | str | object) -> pl.DataFrame:
             return _read_file(Path(source))
     if not isinstance(source, pl.LazyFrame) and not is_frame(source):
         raise DataError(
-            "is neither a path nor a frame", value=type(source).__name__, remedy="give a file name"
+            "a table should be a path or a frame",
+            value=type(source).__name__,
+            remedy="give a file name",
         )
     return polars_frame(source)
 
@@ -75,7 +77,7 @@ def _read_json(path: Path) -> pl.DataFrame:
         rows.append(flat | {"line": line})
         names |= flat.keys()
         table_files.check_width(path, tuple(names))
-    return pl.DataFrame(rows, infer_schema_length=None, strict=False)
+    return table_files.composed(pl.DataFrame(rows, infer_schema_length=None, strict=False))
 
 
 def _flat(row: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
@@ -131,7 +133,8 @@ def polars_frame(source: object, name: str | None = None) -> pl.DataFrame:
     free = "line_"
     while free in frame.columns:
         free += "_"
-    return frame.rename({"line": free}, strict=False).with_row_index("line", offset=1)
+    frame = table_files.composed(frame).rename({"line": free}, strict=False)
+    return frame.with_row_index("line", offset=1)
 
 
 def _from_pandas(source: Any, name: str | None) -> pl.DataFrame:

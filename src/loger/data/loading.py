@@ -1,4 +1,4 @@
-"""Reading data sets in the formats people have, by the names of their files."""
+"""``load`` reads a data set and recognises its format by the names of its files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Literal, get_args
 
 from loger.data import saved, table_files
 from loger.data.dataset import Dataset, is_frame
-from loger.data.readers import plain
 from loger.data.readers.plain import ENDINGS
 from loger.engine.files import MANIFEST, kind_of
 from loger.engine.threads import check_not_forked
@@ -40,11 +39,11 @@ def load(
     min_rating: float | None = None,
     name: str | None = None,
 ) -> Dataset:
-    """The data set in a folder, or in one table of interactions.
+    """Read the data set in a folder, or in a single table of interactions.
 
-    The format is recognised by the names of the files; ``format`` names it where a folder
-    fits several. ``min_rating`` keeps only interactions with at least this rating. Corrections
-    are listed in ``Dataset.notes``.
+    loger recognises the format by the names of the files; pass ``format`` if a folder fits
+    several. Interactions rated below ``min_rating`` become dislikes. ``name`` is the name of the
+    data set, by default that of the folder. ``Dataset.notes`` lists what was repaired or left out.
     """
     if not isinstance(path, str | PathLike):
         frames = "a frame is read by loger.data.from_frames(interactions, triples)"
@@ -62,25 +61,23 @@ def load(
     if path.is_file():
         if format not in (None, "plain") or not set(ENDINGS) & set(path.suffixes):
             raise DataError(
-                "is a file, and only a table of interactions is read on its own",
+                "is a single file, but only a table of interactions can stand alone",
                 path=path,
                 remedy="give its folder",
             )
-        with table_files.errors_naming(path):
-            return plain.read(interactions=path, min_rating=min_rating, name=name)
+        format = "plain"
     chosen = format or _recognised(path)
-    if chosen == "saved":
-        if min_rating is not None:
-            raise DataError(
-                "min_rating cannot be applied to a saved data set",
-                path=path,
-                remedy="apply it when reading the original",
-            )
-        with table_files.errors_naming(path):
-            dataset = saved.read(path)
-        return dataset if name is None else dataset.renamed(name)
-    read: Callable[..., Dataset] = import_module(f"loger.data.readers.{chosen}").read
+    if chosen == "saved" and min_rating is not None:
+        raise DataError(
+            "min_rating cannot be applied to a saved data set",
+            path=path,
+            remedy="apply it when reading the original",
+        )
     with table_files.errors_naming(path):
+        if chosen == "saved":
+            dataset = saved.read(path)
+            return dataset if name is None else dataset.renamed(name)
+        read: Callable[..., Dataset] = import_module(f"loger.data.readers.{chosen}").read
         return read(path, min_rating=min_rating, name=name)
 
 
@@ -113,8 +110,8 @@ def _recognised(folder: Path) -> Format:
 
 
 def _is_saved(folder: Path) -> bool:
-    """Whether loger wrote a folder, or a part of it: tables of numbers whose manifest is gone
-    must not be taken for the plain format."""
+    """Whether loger wrote a folder: without its manifest, its tables of numbers would pass for the
+    plain format."""
     beside = any((folder / f"{name}.parquet").is_file() for name in saved.TABLES[:-1])
     return kind_of(folder) is not None or (beside and (folder / "interactions.parquet").is_file())
 

@@ -17,25 +17,25 @@ from typing import Any
 import polars as pl
 
 EXPANSION, ALWAYS = 100, 64 * 2**20
-"""A compressed file may unpack to so many times its size, or to so many bytes: real tables shrink
-to a fifth or a tenth, and a small file that fills the memory is no table."""
+"""A compressed file may unpack to EXPANSION times its size, or to ALWAYS bytes. Real tables shrink
+to a fifth or a tenth; a small file that fills the memory isn't a table."""
 MAX_SLICES = 10_000
-"""Of a table whose texts are written as changes to the text before."""
+"""Most slices in which a table is read whose texts are stored as changes to the text before."""
 _FIXED_LENGTH, _DELTA_TEXTS = 7, 7
 """Numbers of a type and of an encoding in the format."""
 
 
 class TooLargeError(ValueError):
-    """A file would take far more memory than its size lets expect."""
+    """A file would take far more memory than its size suggests."""
 
 
 def budget(size: int) -> int:
-    """Bytes that a file of a size may unpack to."""
+    """Number of bytes that a file of this size may unpack to."""
     return max(ALWAYS, EXPANSION * size)
 
 
 def read(raw: bytes, size: int) -> pl.DataFrame:
-    """A Parquet table that takes no more memory than a file of a size may."""
+    """A Parquet table, unless it takes more memory than a file of this size may."""
     most = budget(size)
     pages = _Pages.of(raw, pl.read_parquet_schema(BytesIO(raw)))
     if pages.unpacked > most:

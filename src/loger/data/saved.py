@@ -1,4 +1,4 @@
-"""The format of our own, for data too large to read from text each time."""
+"""loger's own format: Parquet files and a manifest, which load faster than text."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MISUNDERSTOOD = (
     AttributeError, LookupError, OverflowError, RecursionError, TypeError, ValueError,
     pl.exceptions.PanicException, pl.exceptions.PolarsError,
 )  # fmt: skip
-"""What checksums do not show: manifests and tables that were signed by somebody else."""
+"""Errors of manifests and tables that have right checksums but that loger didn't write."""
 
 
 def check_target(folder: Path | str, *, replace: bool) -> None:
@@ -99,7 +99,7 @@ def _catalogue_table(catalogue: Catalogue) -> pl.DataFrame:
 
 
 def _catalogue(folder: Path, mapping: Mapping[str, Any] | None) -> Catalogue:
-    """What ``_catalogue_table`` took apart; nothing where there was nothing."""
+    """The catalogue of the table that ``_catalogue_table`` made; empty without a table."""
     path = folder / f"{CATALOGUE}.parquet"
     if not path.is_file():
         return Catalogue(mapping=mapping)
@@ -128,7 +128,7 @@ def read(folder: Path) -> Dataset:
 
 
 def _table(path: Path) -> pl.DataFrame:
-    """A table of numbers, and of texts in the columns that hold such; no cell of it is empty."""
+    """A table whose columns have the right types and no empty cells."""
     table, texts = read_parquet_table(path), _TEXTS.get(path.stem, ())
     for name, dtype in table.schema.items():
         if not (dtype == pl.String if name in texts else dtype.is_numeric()):
@@ -181,7 +181,7 @@ def _parsed(folder: Path, about: Mapping[str, Any]) -> Dataset:
 
 
 def _check_ranges(dataset: Dataset, folder: Path) -> None:
-    """Every number must be that of something that exists."""
+    """Refuse numbers that point to nothing."""
     facts, interactions, n = dataset.facts, dataset.interactions, len(dataset.vocabulary)
     parts = np.zeros(0, dtype=np.int8) if interactions.parts is None else interactions.parts
     checks: list[tuple[str, str, NDArray[np.integer], int, int]] = [

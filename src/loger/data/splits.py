@@ -26,7 +26,7 @@ class Split:
     validation: NDArray[np.int64]
     test: NDArray[np.int64]
     why: str = ""
-    """How it was made, and why so, as a sentence."""
+    """How the split was made and why, as a sentence."""
 
     @cached_property
     def graph(self) -> KnowledgeGraph:
@@ -51,7 +51,7 @@ class Split:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """How many interactions each part has."""
+        """The number of interactions in each part."""
         return {part: len(getattr(self, part)) for part in PARTS}
 
     def marked(self) -> Dataset:
@@ -62,12 +62,12 @@ class Split:
         return replace(self.dataset, interactions=replace(self.dataset.interactions, parts=parts))
 
     def refit(self) -> Split:
-        """The split for the last fit, when tuning is over: validation joins train."""
+        """The split for the fit after tuning: validation joins train."""
         both = np.sort(np.concatenate([self.train, self.validation]))
         return Split(self.dataset, both, self.validation[:0], self.test, self.why)
 
     def whole(self) -> Split:
-        """The split for a model that is to be used, when it has been measured: all is train."""
+        """The split for a model to use, after it has been measured: everything is train."""
         none = self.test[:0]
         every = np.arange(len(self.dataset.interactions), dtype=self.train.dtype)
         return Split(self.dataset, every, none, none, self.why)
@@ -104,12 +104,13 @@ def split(
     validation: float = 0.1,
     seed: int = 0,
 ) -> Split:
-    """Divide each user's interactions; at least one stays in train, unless a given split
-    says otherwise (its users without train rows are users without history).
+    """Divide each user's interactions into train, validation and test.
 
-    ``given`` takes the parts that the data set brings, ``time`` holds out each user's
-    latest interactions, ``random`` any of them; ``auto`` is the first of these that the
-    data allow. Validation, unless given, is carved from train in the same way.
+    At least one interaction of each user stays in train, unless the data set's own split says
+    otherwise. ``how`` is ``given`` (the data set's own split), ``time`` (hold out each user's
+    latest interactions), ``random``, or ``auto``, the first of these that the data allow. ``test``
+    is the share of each user's interactions to hold out; ``validation``, unless given, is a share
+    of the rest. ``seed`` is for ``random``.
     """
     if how not in get_args(How):
         raise UnknownNameError("split", how, get_args(How))
@@ -157,7 +158,7 @@ def split(
 def _why(how: How, asked_for: bool, test: float, validation: float) -> str:
     """What a split is, and why."""
     reasons = {
-        "given": "the data bring it",
+        "given": "the data have one",
         "time": "there are times",
         "random": "there are no times",
     }

@@ -1,4 +1,4 @@
-"""Text and tables from disk, with the file and line of whatever is wrong in them.
+"""Reads text and tables from disk, and names the file and line of every mistake in them.
 
 Readers say which columns they want; this module opens (compressed) files, checks the text,
 and hands back polars frames with a ``line`` column, so that every later complaint can
@@ -17,10 +17,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 import polars as pl
 
 from loger.data import parquet
+from loger.data.dataset import Note
 from loger.data.parquet import EXPANSION
 from loger.errors import DataError
 
@@ -29,7 +31,7 @@ COMPRESSIONS = ("", *_PACKINGS)
 MAX_COLUMNS, MAX_LINE = 1_000, 10_000_000
 """Of a table, and bytes of a line."""
 ROWS_PER_BLOCK = 100_000
-"""Of quoted tables that are held as Python's strings at a time."""
+"""Rows of quoted tables that are in memory as Python strings at a time."""
 _LIBRARIES = (
     pl.exceptions.PolarsError, pl.exceptions.PanicException, OverflowError, RecursionError,
     UnicodeError,
@@ -49,7 +51,7 @@ def errors_naming(path: Path | str | None) -> Iterator[None]:
 
 
 MARK = "loger"
-"""What Parquet files of saved data sets have among their metadata."""
+"""Key in the metadata of Parquet files that belong to a saved data set."""
 
 
 def refuse(bad: pl.DataFrame, what: str, path: Path, *columns: str, remedy: str) -> None:
@@ -68,6 +70,22 @@ def refuse(bad: pl.DataFrame, what: str, path: Path, *columns: str, remedy: str)
         value=value[:80] if isinstance(value, str) else value,
         remedy=remedy,
     )
+
+
+def note(
+    notes: list[Note], what: str, rows: pl.DataFrame | pl.Series | Sequence[str], *columns: str
+) -> None:
+    """Add a note on these rows or names, if there are any. The example is the first of them: its
+    values in ``columns``, and its line and file where they are known."""
+    if not len(rows):
+        return
+    example = str(rows[0])
+    if isinstance(rows, pl.DataFrame):
+        first = rows.row(0, named=True)
+        example = " ".join(str(first[c]) for c in columns)
+        example += f", line {first['line']}" if first.get("line") else ""
+        example += f" of {first['file']}" if first.get("file") else ""
+    notes.append(Note(what, len(rows), example))
 
 
 def refuse_header(frame: pl.DataFrame, what: str, path: Path, remedy: str) -> None:
@@ -101,7 +119,7 @@ def need(folder: Path, name: str) -> Path:
 
 
 def read_bytes(path: Path) -> bytes:
-    """What a file holds, decompressed by the ending of its name."""
+    """The bytes of a file, decompressed if its name says that it is compressed."""
     try:
         return _unpacked(path) if path.suffix in _PACKINGS else path.read_bytes()
     except FileNotFoundError:
@@ -116,7 +134,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def _unpacked(path: Path) -> bytes:
-    """What a compressed file unpacks to, unless that is far more than a table's."""
+    """The bytes that a compressed file unpacks to; far too many are refused."""
     most = parquet.budget(path.stat().st_size)
     parts, size = list[bytes](), 0
     with _PACKINGS[path.suffix].open(path, "rb") as file:
@@ -126,14 +144,15 @@ def _unpacked(path: Path) -> bytes:
                 raise DataError(
                     f"unpacks to more than {most // 2**20:,} MB, {EXPANSION} times its size",
                     path=path,
-                    remedy="if that is right, unpack it yourself and give the unpacked file",
+                    remedy="if that's right, unpack the file yourself and pass the result",
                 )
             parts.append(part)
     return b"".join(parts)
 
 
 def read_text(path: Path) -> str:
-    """The text of a file: decompressed, UTF-8, without byte-order mark, lines ended by LF."""
+    """The text of a file: decompressed, UTF-8 without byte-order mark, in composed form (NFC), with
+    lines ended by LF."""
     raw = read_bytes(path)
     try:
         text = raw.decode("utf-8-sig")
@@ -153,8 +172,16 @@ def read_text(path: Path) -> str:
             "has a NUL byte: this is not a text file", path=path, line=line, remedy="export as text"
         )
     if not text.strip():
-        raise DataError("is empty", path=path, remedy="every file that is given must have rows")
-    return text.replace("\r\n", "\n") if "\r" in text else text
+        raise DataError("is empty", path=path, remedy="add rows, or leave the file out")
+    return normalize("NFC", text.replace("\r\n", "\n") if "\r" in text else text)
+
+
+def composed(frame: pl.DataFrame) -> pl.DataFrame:
+    """A frame with its texts in composed form (NFC).
+
+    An é may be one character or two, and names that only differ in this would be two users.
+    """
+    return frame.with_columns(pl.col(pl.String).str.normalize("NFC"))
 
 
 def read_lines(path: Path) -> pl.DataFrame:
@@ -193,6 +220,19 @@ def read_lists(path: Path, separator: str | None = None) -> pl.DataFrame:
         )
     )
     return filled(frame, ["value"], path)
+
+
+def read_heads(
+    path: Path, head: str, tail: str, separator: str | None = None
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The heads of lines of a head and its tails (``line``, ``head``), and the tails (``line``,
+    ``tail``), under these names."""
+    cells = read_lists(path, separator)
+    first = pl.col("place") == 0
+    return (
+        cells.filter(first).select("line", pl.col("value").alias(head)),
+        cells.filter(~first).select("line", pl.col("value").alias(tail)),
+    )
 
 
 def read_table(
@@ -281,8 +321,7 @@ def _check_rows(path: Path, rows: pl.DataFrame, names: Sequence[str], separator:
 
 
 def shown_separator(line: str) -> str:
-    """What divides the columns of a table, as its first line shows: a TAB, else a comma, else
-    blanks."""
+    """The separator of a table, judged by its first line: a TAB, else a comma, else blanks."""
     return next((s for s in "\t," if s in line), " ")
 
 
@@ -307,7 +346,7 @@ def _quoted_rows(path: Path, lines: pl.DataFrame, separator: str) -> pl.DataFram
                 at, cells = [], []
     except csv.Error:
         raise DataError(
-            "a quoted cell does not end, or text follows its quotes",
+            "a quoted cell isn't closed, or text follows the closing quote",
             path=path,
             line=int(lines["line"][before]),
             value=texts[before][:80],
@@ -326,18 +365,18 @@ def read_short_names(path: Path | None) -> dict[str, str]:
 
 
 def check_width(path: Path, names: Sequence[str]) -> None:
-    """Refuse a table of far more columns than anybody means."""
+    """Refuse a table with far too many columns."""
     if len(names) > MAX_COLUMNS:
         raise DataError(
-            f"has {len(names):,} columns, and {MAX_COLUMNS:,} are read at most",
+            f"has {len(names):,} columns, but loger reads at most {MAX_COLUMNS:,}",
             path=path,
             line=1,
-            remedy="leave out columns that are not needed",
+            remedy="remove columns that you don't need",
         )
 
 
 def read_parquet_table(path: Path) -> pl.DataFrame:
-    """A Parquet table, refused if it takes far more memory than its size lets expect."""
+    """A Parquet table; one that unpacks to far more than its size suggests is refused."""
     raw = read_bytes(path)
     try:
         check_width(path, list(pl.read_parquet_schema(io.BytesIO(raw))))
@@ -365,13 +404,14 @@ def read_parquet(path: Path) -> pl.DataFrame:
     marks = pl.read_parquet_metadata(io.BytesIO(read_bytes(path)))
     if MARK in marks:
         raise DataError(
-            "is a table of a saved data set, whose numbers mean nothing without its manifest",
+            "is part of a saved data set and can't be read without its manifest",
             path=path,
             remedy="give the whole folder, with manifest.json and all tables",
         )
     if not len(frame):
-        raise DataError("has no rows", path=path, remedy="every file that is given must have rows")
-    return frame.rename({"line": "line_"}, strict=False).with_row_index("line", offset=1)
+        raise DataError("has no rows", path=path, remedy="add rows, or leave the file out")
+    frame = composed(frame).rename({"line": "line_"}, strict=False)
+    return frame.with_row_index("line", offset=1)
 
 
 def number(
@@ -398,6 +438,19 @@ def number(
     kind = "a whole" if whole else "a finite"
     refuse(bad, f"{what or column} should be {kind} number{limit}", path, column, remedy=remedy)
     return frame.with_columns(value)
+
+
+def gathered(
+    frame: pl.DataFrame, column: str, names: pl.Series, path: Path, remedy: str
+) -> pl.DataFrame:
+    """The frame with one column of numbers replaced by the names that they point to."""
+    frame = number(frame, column, pl.Int64, path, below=len(names), remedy=remedy)
+    return frame.with_columns(names.gather(frame[column]).alias(column))
+
+
+def kind_if(condition: pl.Expr, column: str, kind: str, otherwise: str) -> pl.Expr:
+    """The column of types: ``kind`` where the condition holds."""
+    return pl.when(condition).then(pl.lit(kind)).otherwise(pl.lit(otherwise)).alias(column)
 
 
 def filled(frame: pl.DataFrame, columns: Sequence[str], path: Path) -> pl.DataFrame:

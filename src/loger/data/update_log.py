@@ -15,7 +15,8 @@ GROWTH, UNSEEN, WORSE = 0.2, 0.1, 0.8
 of the new ones are with items that the fit did not know, or when NDCG@10 of what came is below
 this share of that at the fit. By judgement: what a refit is worth depends on the data."""
 LATEST, FEWEST = 7, 50
-"""Of the latest so many updates that were measured; and from so many users or interactions on."""
+"""Judge by this many of the latest measured updates, if they have at least FEWEST users (or
+interactions)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +24,11 @@ class Update:
     """What one update brought, and what it took away."""
 
     when: str | None = None
-    """When it was, as given by the caller."""
+    """The time of the update, as the caller gave it."""
     interactions: int = 0
     """New ones."""
     unseen: int = 0
-    """Those of them with items that the fit did not know."""
+    """New interactions with items that the fit didn't know."""
     facts: int = 0
     users: int = 0
     items: int = 0
@@ -40,13 +41,13 @@ class Update:
     removed_users: int = 0
     removed_items: int = 0
     ndcg: float | None = None
-    """NDCG@10 of the new interactions by the model before them, …"""
+    """NDCG@10 of the model before the update on the new interactions …"""
     ndcg_users: int = 0
-    """… over so many users."""
+    """… and the number of users it was measured on."""
     events: bool = False
-    """Whether it brought events; all those of one day are one update."""
+    """Whether it came from events; the events of one day are one update."""
     notes: tuple[Note, ...] = ()
-    """What of the tables was left out, or read in a way that may surprise."""
+    """What was left out of the tables, or read in a way that may surprise."""
 
     def plus(self, later: Update) -> Update:
         """Both as one."""
@@ -93,10 +94,10 @@ class Updates:
 
     learned: Learned
     interactions: int
-    """How many the fit knew."""
+    """The number of interactions that the fit knew."""
     log: tuple[Update, ...] = ()
     folded: Mapping[str, int] = field(default_factory=dict)
-    """The last event that the model holds of each store of events, by the store's id."""
+    """For each store of events, by its id, the last event that the model contains."""
 
     def record(self) -> dict[str, Any]:
         """As plain values, for a bundle: notes without their examples, which may be names."""
@@ -110,7 +111,7 @@ class Updates:
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Updates:
-        """What ``record`` took apart."""
+        """The updates of a record that ``record`` made."""
         log = [_of_plain(row) for row in record["log"]]
         types = {str(name): int(n) for name, n in record["types"].items()}
         learned = Learned(types, int(record["relations"]))

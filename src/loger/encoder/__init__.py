@@ -1,4 +1,4 @@
-"""KG encoders: f_θ of the paper, and adapters to the models of other libraries."""
+"""KG encoders: f_θ of the paper, and adapters to models of other libraries."""
 
 from __future__ import annotations
 
@@ -24,8 +24,11 @@ __all__ = [
 
 
 def encoder_named(name: str, **settings: Any) -> Callable[[], Encoder]:
-    """What makes encoders of a name with some settings: ``transe``, ``gnn``, or a model of PyKEEN
-    as ``kge:RotatE``. A misspelt one is refused here, not when it is fitted."""
+    """A function that creates encoders by name: ``transe``, ``gnn``, or a PyKEEN model such as
+    ``kge:RotatE``.
+
+    An unknown name or setting raises an error here, before any fit.
+    """
     kind, _, model = name.partition(":")
     if name == "transe":
         config = overridden(TransEConfig(), settings)

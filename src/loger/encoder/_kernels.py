@@ -1,9 +1,9 @@
-"""The compiled loops of TransE's training, for the CPU.
+"""The compiled loops of TransE's training on a CPU.
 
-Users as bags of their items; and scores and gradients of many small groups on the unit sphere. A
-product of two by two vectors costs less than to ask a library for it, and between such products
-vectors would go through memory several times; here each group is read once for its scores and once
-for its gradients.
+They fill users' bags with items, and they compute scores and gradients of many small groups on the
+unit sphere. The product of two by two vectors costs less than a library call, and separate calls
+would read the vectors several times. Here each group is read once for its scores and once for its
+gradients.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ import numpy as np
 from loger.engine.kernels import kernel
 
 SMALL = 8
-"""Groups of up to so many are scored here; matrix products gain from more."""
-SHORTEST, ENDLESS = np.float32(1e-12), np.float32(1e18)
-"""A vector shorter than this has no direction, such as that of a user who has nothing but what is
-sought: it counts as so long that it scores 0, and that what it would be moved by comes to nothing.
-Divided by its true length that would be 10¹² times the rest of a batch."""
+"""Groups of up to this size are scored here; larger ones are faster as matrix products."""
+SHORTEST, ZERO_VECTOR_NORM = np.float32(1e-12), np.float32(1e18)
+"""A vector shorter than the first has no direction, for example that of a user whose only item is
+sought. Its length counts as the second, so its score and its gradient are 0. Divided by its true
+length, its gradient would be 10¹² times that of the rest of the batch."""
 
 
 @kernel(fastmath=True)
 def group_scores(x, y, gamma, x_lengths, y_lengths, scores):  # type: ignore[no-untyped-def]
-    """γ · cosine of every x and y of a group, and how long the vectors are."""
+    """γ · cosine of every x and y of a group, and the vectors' lengths."""
     groups, n, d = x.shape
     for g in range(groups):
         for vectors, lengths in ((x, x_lengths), (y, y_lengths)):
@@ -31,7 +31,7 @@ def group_scores(x, y, gamma, x_lengths, y_lengths, scores):  # type: ignore[no-
                 for c in range(d):
                     square += vectors[g, i, c] * vectors[g, i, c]
                 length = np.sqrt(square)
-                lengths[g, i] = length if length > SHORTEST else ENDLESS
+                lengths[g, i] = length if length > SHORTEST else ZERO_VECTOR_NORM
         for i in range(n):
             for j in range(y.shape[1]):
                 dot = np.float32(0)
@@ -42,7 +42,7 @@ def group_scores(x, y, gamma, x_lengths, y_lengths, scores):  # type: ignore[no-
 
 @kernel(fastmath=True)
 def group_gradients(x, y, gamma, x_lengths, y_lengths, slope, gx, gy):  # type: ignore[no-untyped-def]
-    """What a slope by score is by x and by y."""
+    """The gradients by x and by y, from the slopes by score."""
     for g in range(len(x)):
         _through(x[g], y[g], gamma, x_lengths[g], y_lengths[g], slope[g], gx[g])
         _through(y[g], x[g], gamma, y_lengths[g], x_lengths[g], slope[g].T, gy[g])
@@ -69,11 +69,11 @@ def _through(x, y, gamma, x_lengths, y_lengths, slope, out):  # type: ignore[no-
 
 @kernel
 def fill_bags(items, starts, entities, taken, excluded, draws, turns):  # type: ignore[no-untyped-def]
-    """The rows of all bags, where each begins, whose each is and with what weight it counts.
+    """The rows of all bags, where each bag begins, and each row's owner and weight.
 
-    Where fewer than all of a history are ``taken``, these are different ones, each place with the
-    same chance: the history is cut into as many stretches as places are taken, one is drawn from
-    each, and all are turned by the same random step, for stretches differ in length by one.
+    If only some items of a history are ``taken``, they are distinct, and each has the same chance:
+    the history is cut into as many stretches, and one item is drawn from each. Stretches differ in
+    length by one, so all draws are shifted by the same random number.
     """
     most = taken.sum()
     rows, owners = np.empty(most, np.int64), np.empty(most, np.int64)
@@ -102,7 +102,7 @@ def fill_bags(items, starts, entities, taken, excluded, draws, turns):  # type: 
 
 @kernel(fastmath=True)
 def adam_rows(table, first, second, rows, owners, weights, gradient, rate):  # type: ignore[no-untyped-def]
-    """Row-wise Adam; ``rows`` ascending, equal ones are one row whose gradients add up."""
+    """Row-wise Adam; ``rows`` are ascending, and the gradients of equal rows add up."""
     n, d = len(rows), table.shape[1]
     g = np.empty(d, dtype=np.float32)
     keep_1, new_1 = np.float32(0.9), np.float32(0.1)
@@ -131,10 +131,10 @@ def adam_rows(table, first, second, rows, owners, weights, gradient, rate):  # t
 
 @kernel
 def order_of(rows):  # type: ignore[no-untyped-def]
-    """The places of ids, none negative, in ascending order of id, of equal ones the first first.
+    """A stable argsort of IDs, none of them negative.
 
-    A radix sort by 11 bits at a time: a batch's rows are many and their ids short, and sorting
-    them by comparison took a sixth of a step where histories are long.
+    It is a radix sort by 11 bits at a time: a batch has many rows with short IDs, and sorting by
+    comparison took a sixth of a step with long histories.
     """
     n = len(rows)
     order, other = np.arange(n), np.empty(n, dtype=np.int64)
@@ -168,7 +168,7 @@ def l1_distances(x, y, out):  # type: ignore[no-untyped-def]
 
 @kernel(fastmath=True)
 def l1_gradients(x, y, slope, gx, gy):  # type: ignore[no-untyped-def]
-    """What a slope by −‖x − y‖₁ is by x and by y, added to them; most of a softmax's is nothing."""
+    """Add the gradients by x and by y, from the slopes by −‖x − y‖₁, most of which are 0."""
     for i in range(len(x)):
         for j in range(len(y)):
             weight = slope[i, j]

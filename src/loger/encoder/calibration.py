@@ -1,11 +1,11 @@
 """Calibration: from an encoder's scores to probabilities q that are comparable with p (METHOD 2).
 
 S = q + α·p depends on the scale of q. So q = σ(a·s + b) is fitted on held-out pairs against
-uniform unobserved items of the same users. What q means depends on how many of these there are for
-each held-out one. Against one, it is the probability to be the observed of two, which is near 1 for
-all of a user's best items and cannot tell them apart. Against all of them, it is the probability
-that the user takes the item. Sampled negatives represent the others by their weights (importance
-weighting), so that a few of them are enough for any base rate.
+uniform unobserved items of the same users. What q means depends on how many of these there are per
+held-out pair. Against one, q is the probability of being the observed of two items. That is near 1
+for all of a user's best items, so it can't tell them apart. Against all of them, q is the
+probability that the user takes the item. A few sampled negatives are enough for any base rate,
+because their weights let them represent the others (importance weighting).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Calibration:
     intercept: float = 0.0
 
     def __call__(self, scores: NDArray[np.floating]) -> Doubles:
-        """The probabilities of scores."""
+        """The probabilities for some scores."""
         out: Doubles = expit(self.logit(scores))
         return out
 
@@ -47,14 +47,14 @@ class Calibration:
         return self.slope * np.asarray(scores, dtype=np.float64) + self.intercept
 
     def at_odds(self, times: float) -> Calibration:
-        """The same where observed pairs are so many times as frequent."""
+        """The calibration if observed pairs are ``times`` times as frequent."""
         return Calibration(self.slope, self.intercept + float(np.log(times)))
 
 
 def calibrate(
     encoder: Encoder, split: Split, seed: int = 0, engine: Engine | None = None
 ) -> Calibration:
-    """Fit the calibration of an encoder, trained on a split's graph, on its validation pairs."""
+    """Calibrate an encoder, trained on a split's graph, with the split's validation pairs."""
     scores, labels = validation_scores(encoder, split, seed, engine)
     return fit_calibration(scores, labels)
 
@@ -65,7 +65,9 @@ def validation_scores(
     """Scores of all validation pairs and of as many unobserved ones, and which are which."""
     users, items = split.pairs("validation")
     if not len(users):
-        raise LogerError("calibration needs validation pairs, and the split has none")
+        raise LogerError(
+            "calibration needs validation pairs, but the split has none; split with validation=0.1"
+        )
     others = split.unobserved(users, 1, seed)[:, 0]
     order = np.argsort(users, kind="stable")
     users, items, others = users[order], items[order], others[order]
@@ -81,7 +83,7 @@ def validation_scores(
 
 
 def _scored(encoder: Encoder, block: tuple[NDArray[np.integer], ...]) -> tuple[Doubles, Doubles]:
-    """The scores of a block's pairs, and of as many others of the same users."""
+    """The scores of a block's pairs, and of the unobserved pairs of the same users."""
     users, rows, items, others = block
     scores = encoder.score_items(users)
     return scores[rows, items].astype(np.float64), scores[rows, others].astype(np.float64)
@@ -92,11 +94,11 @@ def fit_calibration(
     labels: NDArray[np.bool_],
     weights: NDArray[np.floating] | None = None,
 ) -> Calibration:
-    """Maximum likelihood of σ(a·s + b) by Newton's method; targets as Platt (1999) softens them,
-    so that the fit exists even where scores separate the labels.
+    """Maximum likelihood of σ(a·s + b), by Newton's method.
 
-    ``weights`` say for how many pairs each one stands. The slope is at least 0: scores that are
-    lower where labels are true say nothing, rather than the opposite of what they say.
+    Targets are softened as in Platt (1999), so that the fit exists even if scores separate the
+    labels. ``weights`` are how many pairs each one represents. The slope is at least 0: scores that
+    are lower for true labels are taken to say nothing, rather than the opposite.
     """
     s, spread = np.asarray(scores, dtype=np.float64), float(np.std(scores)) or 1.0
     centre = float(np.mean(s))

@@ -1,19 +1,19 @@
-"""Vectors for what came after the fit, made from what it is linked to; learned vectors stay.
+"""Vectors for entities that came after the fit, made from their links; learned vectors stay.
 
-TransE has e_t ≈ e_h + r for every fact, so each fact of a new entity suggests where it lies:
-t − r where it is the head, h + r where it is the tail, and u + r₀ for each user u who took a new
-item. Its vector is the mean of these, on the sphere that of their directions, where all facts of a
-relation together count as much as one interaction. Suggestions come from what the fit knew or, for
-what is linked to nothing it knew, from vectors that were made before. They depend on the graph
-alone, not on the order in which it grew.
+TransE has e_t ≈ e_h + r for every fact, so each fact of a new entity suggests its vector: t − r if
+the entity is the head, h + r if it is the tail, and u + r₀ for each user u who took a new item. The
+new vector is the mean of these suggestions (on the sphere, of their directions). All facts of a
+relation together count as much as one interaction. Suggestions come from entities that the fit
+knew. An entity without such links gets them from new vectors that were made before. They depend
+only on the graph, not on the order in which it grew.
 
-On the sphere the facts of a new item say together what known items with such facts let one expect.
-Where an item lies also depends on who took it, and that differs from what its facts say in a way
-that known items have in common. So their directions are regressed on their facts,
+On the sphere, the facts of a new item make one joint suggestion. An item's vector also depends on
+who took it, and that differs from what its facts suggest in a way that known items have in common.
+So the directions of known items are regressed on their facts,
 
-    y/‖y‖ ≈ A x + c,   x = Σ of the directions that its n facts say / √n,
+    y/‖y‖ ≈ A x + c,   x = Σ of the directions that its n facts suggest / √n,
 
-and of a new item A x + c is expected. Its bias is that of its neighbours (``neighbours``).
+and A x + c is expected for a new item. Its bias is that of its neighbours (``neighbours``).
 """
 
 from __future__ import annotations
@@ -33,17 +33,22 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 RIDGE = 0.03
-"""Penalty on A for each known item. Chosen, as all here, on items taken out of the training parts
-of cuts of `ml1m` and `amazon-toys`: between 0.01 and 0.07 little changes."""
+"""Penalty on A per known item. Like everything here, it was chosen on items taken out of the
+training parts of subsets of `ml1m` and `amazon-toys`; 0.01 to 0.07 are about as good."""
+NEIGHBOURS, SHARPNESS, SHRINKAGE = 20, 4, 0.05
+"""The most known items that count for a new one, the power of their similarity, and λ; see
+docs/adr/0024."""
+BLOCK = 4096
+"""New entities that are processed together."""
 
 
 class Expected(NamedTuple):
-    """What is expected of all items of a graph, known ones too, as if they were new."""
+    """The vectors expected of all items of a graph as if they were new, known ones included."""
 
     directions: Floats
     """[items, dimension], of length 1."""
     has_facts: Bools
-    """[items]: whether any fact says something; of the others the mean is expected."""
+    """[items]: whether any fact suggests something; for other items, the mean is expected."""
 
 
 def expected(
@@ -53,10 +58,10 @@ def expected(
     known: Bools,
     known_relations: Bools,
 ) -> Expected | None:
-    """What the facts of items let one expect, by the items that are ``known``; only
-    ``known_relations`` count. None where known items are too few to learn from."""
+    """The vectors that items' facts suggest, learned from ``known`` items and
+    ``known_relations``; None if known items are too few to learn from."""
     items = slice(graph.n_users, graph.n_users + graph.n_items)
-    x, has_facts = said_by_facts(table, relations, graph, known, known_relations)
+    x, has_facts = suggested_by_facts(table, relations, graph, known, known_relations)
     learned = has_facts & known[items]
     if learned.sum() <= table.shape[1]:
         return None
@@ -69,13 +74,13 @@ def expected(
     return Expected(_unit(out).astype(np.float32), has_facts)
 
 
-def said_by_facts(
+def suggested_by_facts(
     table: Floats, relations: Floats, graph: KnowledgeGraph, known: Bools, known_relations: Bools
 ) -> tuple[NDArray[np.float64], Bools]:
-    """x of all items, and whether any fact says something; [items, dimension], [items].
+    """x of all items, and whether any fact suggests something; [items, dimension], [items].
 
-    Facts that are known from a single interaction are left out: a new item has none. So are
-    entities that belong to one item alone: they were learned from it, and only echo it.
+    Facts that come from an interaction are left out, because a new item has none. So are entities
+    that only one item has: they were learned from that item and just repeat it.
     """
     owners, kinds, tails = _facts(graph, known, known_relations)
     n, half = graph.n_items, len(graph.relations)
@@ -89,20 +94,20 @@ def said_by_facts(
         shared = np.bincount(ends, minlength=len(span))[ends] > 1
         rows, ends = rows[shared], ends[shared]
         way = relations[kind % half] if kind >= half else -relations[kind]
-        said = _unit(table[span.start : span.stop] + way)
-        ones = np.ones(len(rows), dtype=said.dtype)
-        total += csr_array((ones, (rows, ends)), shape=(n, len(span))) @ said
+        suggested = _unit(table[span.start : span.stop] + way)
+        ones = np.ones(len(rows), dtype=suggested.dtype)
+        total += csr_array((ones, (rows, ends)), shape=(n, len(span))) @ suggested
         counts += np.bincount(rows, minlength=n)
     return total / np.sqrt(np.maximum(counts, 1.0))[:, None], counts > 0
 
 
 def neighbours(graph: KnowledgeGraph, known: Bools, known_relations: Bools) -> csr_array:
-    """W: what each known item counts where the like is expected of a new one; [new, known items].
+    """W: how much each known item counts as a neighbour of each new one; [new, known items].
 
         W_vj = c_vj⁴ / (λ + Σ_k c_vk⁴)
 
-    c is the cosine of the items' facts, each weighted by the logarithm of how rare it is. The
-    nearest known items count, and what W lacks to 1 is for the mean of all known items.
+    c is the cosine of the items' facts, each weighted by the logarithm of how rare it is. Only the
+    nearest known items count. The rest of W, up to 1, goes to the mean of all known items.
     """
     from scipy.sparse import csr_array, diags_array, vstack  # slow to import
 
@@ -124,7 +129,8 @@ def neighbours(graph: KnowledgeGraph, known: Bools, known_relations: Bools) -> c
 
 
 def _nearest(alike: csr_array) -> csr_array:
-    """Each row's largest entries, to the 4th, divided by their sum and λ; ties to the lower."""
+    """Each row's largest entries to the 4th power, divided by their sum plus λ; of ties, the lower
+    columns."""
     from scipy.sparse import csr_array
 
     rows = np.repeat(np.arange(alike.shape[0]), np.diff(alike.indptr))
@@ -137,7 +143,7 @@ def _nearest(alike: csr_array) -> csr_array:
 
 
 def by_neighbours(weights: csr_array, of_known: NDArray[np.floating]) -> NDArray[np.float64]:
-    """What is expected of new items where known ones have this; [new items]."""
+    """What new items are expected to have if known ones have ``of_known``; [new items]."""
     rest = 1 - weights.sum(axis=1)
     out: NDArray[np.float64] = weights @ of_known + rest * of_known.mean()
     return out
@@ -146,16 +152,16 @@ def by_neighbours(weights: csr_array, of_known: NDArray[np.floating]) -> NDArray
 def _facts(
     graph: KnowledgeGraph, known: Bools, known_relations: Bools
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Facts of items with what the fit knew: item, relation or inverse, entity."""
+    """Facts that link items to entities that the fit knew: item, relation or inverse, entity."""
     first, half = graph.n_users, len(graph.relations)
     starts = graph.indptr[first : first + graph.n_items + 1]
     edges = slice(int(starts[0]), int(starts[-1]))
     owners = np.repeat(np.arange(graph.n_items), np.diff(starts))
     kinds = graph.edge_relations()[edges].astype(np.int64)
     tails = graph.tails[edges].astype(np.int64)
-    speaks = np.append(known_relations, np.zeros(half - len(known_relations), dtype=bool))
-    speaks[INTERACTION] = False
-    of = speaks[kinds % half] & known[tails] & (tails >= first)
+    counts = np.append(known_relations, np.zeros(half - len(known_relations), dtype=bool))
+    counts[INTERACTION] = False
+    of = counts[kinds % half] & known[tails] & (tails >= first)
     if graph.origins is not None:
         of &= graph.origins[edges] < 0
     return owners[of], kinds[of], tails[of]
@@ -166,24 +172,18 @@ def _unit(x: NDArray[np.floating]) -> NDArray[np.floating]:
     return out
 
 
-NEIGHBOURS, SHARPNESS, SHRINKAGE = 20, 4, 0.05
-"""Known items that count for a new one, at most; the power of their likeness; λ. See ADR 24."""
-BLOCK = 4096
-"""New entities whose facts are looked at together."""
-
-
 class Moved(NamedTuple):
-    """Where what an encoder learned is in another graph."""
+    """Where the entities and relations of an encoder are in another graph."""
 
     graph: KnowledgeGraph
     entities: NDArray[np.int64]
-    """For each entity of the encoder its number there, -1 for what is gone or was not learned."""
+    """Each entity's number there; -1 if it's gone or wasn't learned."""
     relations: NDArray[np.int64]
-    """The same for each relation that is not derived."""
+    """The same for each relation that isn't derived."""
 
     @classmethod
     def of(cls, before: KnowledgeGraph, moved: Renumbered) -> Moved:
-        """A graph that has grown or shrunk: what came after the fit is not learned."""
+        """A graph that has grown or shrunk; what came after the fit counts as not learned."""
         learned = moved.learned.entities(moved.graph)
         known = np.where(moved.entities >= 0, learned[moved.entities], False)
         given = moved.relations[: sum(not r.derived for r in before.relations)]
@@ -192,7 +192,7 @@ class Moved(NamedTuple):
 
     @classmethod
     def by_name(cls, before: KnowledgeGraph, graph: KnowledgeGraph) -> Moved:
-        """Another graph in which things of the same type and name are the same."""
+        """Another graph, in which entities are the same if their types and names are."""
         entities = np.full(before.n_entities, -1, dtype=np.int64)
         old, new = before.vocabulary, graph.vocabulary
         for kind in (t for t in old.types if t in new.types):
@@ -210,7 +210,7 @@ class Moved(NamedTuple):
 
     @property
     def known_relations(self) -> Bools:
-        """The same of each relation that is not derived."""
+        """The same for each relation that isn't derived."""
         return _marked(self.relations, sum(not r.derived for r in self.graph.relations))
 
 
@@ -259,7 +259,7 @@ def place(
     on_sphere: bool,
     guess: Expected | None = None,
 ) -> None:
-    """Write the vectors of all that is not ``known`` into the table, and users as their sums; only
+    """Write the vectors of all entities that aren't ``known`` into the table, and users' sums; only
     ``known_relations`` count."""
     usable = known.copy()
     if folds_in:
@@ -272,7 +272,7 @@ def place(
         made = np.zeros(len(wanted), dtype=bool)
         for lo in range(0, len(wanted), BLOCK):
             of = slice(lo, lo + BLOCK)
-            vectors, made[of] = _opinions(
+            vectors, made[of] = _mean_suggestions(
                 table, relations, graph, wanted[of], usable, known_relations, on_sphere, guess
             )
             table[wanted[of][made[of]]] = vectors[made[of]]
@@ -287,7 +287,7 @@ def place(
         write_user_sums(table, graph)
 
 
-def _opinions(
+def _mean_suggestions(
     table: Floats,
     relations: Floats,
     graph: KnowledgeGraph,
@@ -297,7 +297,7 @@ def _opinions(
     on_sphere: bool,
     guess: Expected | None,
 ) -> tuple[Floats, Bools]:
-    """The mean of what facts say about where entities lie, and whether any says something."""
+    """The mean of the vectors that facts suggest for entities, and whether there is any."""
     half = len(graph.relations)
     starts = graph.indptr[entities]
     owners, edges = gather(starts, graph.indptr[entities + 1] - starts)
@@ -307,17 +307,17 @@ def _opinions(
     tails = graph.tails[edges]
     # Relations after the known ones are derived: the encoder has no vectors for them.
     derived = np.zeros(half - len(known_relations), dtype=bool)
-    speaks = usable[tails] & np.append(known_relations, derived)[kinds % half]
-    owners, kinds, tails = owners[speaks], kinds[speaks], tails[speaks]
+    counts = usable[tails] & np.append(known_relations, derived)[kinds % half]
+    owners, kinds, tails = owners[counts], kinds[counts], tails[counts]
     back = kinds >= half
-    said = table[tails] + np.where(back, 1, -1)[:, None] * relations[kinds % half]
+    suggested = table[tails] + np.where(back, 1, -1)[:, None] * relations[kinds % half]
     if on_sphere:
-        said /= np.maximum(np.linalg.norm(said, axis=1, keepdims=True), 1e-12)
+        suggested /= np.maximum(np.linalg.norm(suggested, axis=1, keepdims=True), 1e-12)
     if guess is not None:
         item = entities[owners] - graph.n_users
         by_facts = (kinds % half != INTERACTION) & (item >= 0) & (item < graph.n_items)
         by_facts[by_facts] = guess.has_facts[item[by_facts]]
-        said[by_facts] = guess.directions[item[by_facts]]
+        suggested[by_facts] = guess.directions[item[by_facts]]
     _, group, size = np.unique(owners * 2 * half + kinds, return_inverse=True, return_counts=True)
     weights = np.where(kinds % half == INTERACTION, 1.0, 1.0 / size[group])
     total = np.bincount(owners, weights, minlength=len(entities))
@@ -325,13 +325,15 @@ def _opinions(
     from scipy.sparse import csr_array  # slow to import, and only what is new needs it
 
     shape = (len(entities), len(owners))
-    mean = csr_array((scaled, (owners, np.arange(len(owners)))), shape=shape).dot(said)
+    mean = csr_array((scaled, (owners, np.arange(len(owners)))), shape=shape).dot(suggested)
     return np.asarray(mean, dtype=np.float32), total > 0
 
 
 def _as_long_as_others(table: Floats, graph: KnowledgeGraph, known: Bools) -> None:
-    """Give new vectors the mean length of the known ones of their type: facts are scored by
-    direction, but in the sum that a user is, lengths count."""
+    """Give new vectors the mean length of the known vectors of their type.
+
+    Facts are scored by direction, but lengths count in users' sums.
+    """
     for kind in graph.vocabulary.types[1:]:
         span = graph.vocabulary.span(kind)
         rows = np.arange(span.start, span.stop)
@@ -345,8 +347,8 @@ def _as_long_as_others(table: Floats, graph: KnowledgeGraph, known: Bools) -> No
 def _fill_biases(
     biases: Floats, graph: KnowledgeGraph, known: Bools, known_relations: Bools
 ) -> None:
-    """New items have the bias of their neighbours, and more where more people have them than the
-    mean item: what has only just come is not unpopular."""
+    """Give new items the bias of their neighbours, and more if they are more popular than the
+    average item. They get no less: an item that is new isn't unpopular."""
     rows = np.arange(graph.n_users, graph.n_users + graph.n_items)
     old, new = known[rows], ~known[rows]
     if not old.any():
@@ -362,7 +364,7 @@ def _fill_biases(
 def _fill_by_type(
     table: NDArray[np.generic], graph: KnowledgeGraph, known: Bools, rows: Bools
 ) -> None:
-    """Give rows the mean of the known ones of their type."""
+    """Fill rows with the mean of the known rows of their type."""
     for kind in graph.vocabulary.types:
         span = graph.vocabulary.span(kind)
         here = slice(span.start, span.stop)

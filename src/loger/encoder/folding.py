@@ -1,9 +1,9 @@
-"""Users as a graph knows them, whatever graph the encoder was trained on.
+"""Scores for users as a graph knows them, whatever graph the encoder was trained on.
 
-A user of an additive encoder is the weighted sum of their items, Σ_i w_i e_i / √(Σ_i w_i²). This is
-computed in three places, which differ in what they need: for some users and any weights
-(``WeightedItems.sums``), for all users of a graph with weights of 1 (``write_user_sums``), and in
-training, where the item to be predicted is left out (``transe_training.Bags``).
+A user of an additive encoder is the weighted sum of their items, Σ_i w_i e_i / √(Σ_i w_i²). Three
+places compute it, with different needs: ``WeightedItems.sums`` for some users and any weights,
+``write_user_sums`` for all users of a graph with weights of 1, and ``transe_training.Bags`` in
+training, where the item to be predicted is left out.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def attribute_user(
 ) -> EncoderParts | None:
     """The encoder's scores of items for a user, as sums over the user's interactions.
 
-    Interactions are in the order of ``history``. Returns None for an encoder whose scores can't be
+    Interactions are in the order of ``history``. Returns None if the encoder's scores can't be
     split.
     """
     if not (isinstance(encoder, AdditiveEncoder) and encoder.attributable):
@@ -53,16 +53,16 @@ def score_users(
 ) -> Floats:
     """Scores of all items for some users as a graph knows them; [users, items].
 
-    With ``own`` they are plain sums over the user's interactions, divided by √(Σ w²) of everything
-    the user ever did, plus the items' own parts weighted by ``own``.
+    An additive encoder gets the histories of this graph, so that users who came later or changed
+    need no training. An interaction counts as much as in the first hop of ``walk``: by its age, if
+    the graph has times, and by its strength, if it has strengths. Other encoders return the scores
+    they learned.
 
-    An additive encoder gets the histories of this graph: users that came later or changed need no
-    training. An item counts as much as it does as the first hop of a walk: by its age where the
-    graph has times, by its strength where it has those. Other encoders return the scores they
-    learned.
+    With ``own``, scores are plain sums over the user's interactions, divided by √(Σ w²) of
+    everything the user ever did, plus the items' own parts weighted by ``own``.
     """
     asked = np.asarray(users, dtype=np.int64)
-    with one_thread():  # also for one user, outside of an engine
+    with one_thread():  # also outside an engine: threads would slow down a single user
         return _scored(encoder, graph, asked, walk, own)
 
 
@@ -81,7 +81,7 @@ def _scored(
 
 
 def folds_in(encoder: Encoder) -> bool:
-    """Whether an encoder makes a user of its items, so that it takes new ones."""
+    """Whether an encoder makes users from their items, so that it can score new users."""
     return isinstance(encoder, AdditiveEncoder) and encoder.folds_in
 
 
@@ -91,7 +91,7 @@ def has_sums(encoder: Encoder) -> bool:
 
 
 def _histories(graph: Graph, users: NDArray[np.int64], walk: Walk | None) -> WeightedItems:
-    """What users have in a graph, with what each interaction counts."""
+    """Users' items in a graph, with what each interaction counts."""
     owners, edges = history_edges(graph, users)
     weights = _history_weights(graph, edges, walk)
     return WeightedItems(owners, graph.rows.tails[edges] - graph.n_users, weights, len(users))
@@ -100,7 +100,7 @@ def _histories(graph: Graph, users: NDArray[np.int64], walk: Walk | None) -> Wei
 def _history_weights(
     graph: Graph, edges: NDArray[np.int64], walk: Walk | None
 ) -> NDArray[np.floating]:
-    """What each interaction counts in the sum that a user is."""
+    """What each interaction counts in its user's sum."""
     out: NDArray[np.floating] = np.ones(len(edges))
     if walk is None:
         return out
@@ -111,9 +111,9 @@ def _history_weights(
 
 
 def _divided(graph: Graph, histories: WeightedItems, walk: Walk | None) -> WeightedItems:
-    """Histories with weights divided by √(Σ w²) over what each user did.
+    """Histories with weights divided by √(Σ w²) over everything each user did.
 
-    In a view that includes what was removed: it happened, so that the rest counts as before.
+    In a view, that includes what was removed: it happened, so the rest counts as before.
     """
     owners, _, weights, n_users = histories
     squares = np.bincount(owners, weights**2, minlength=n_users).astype(np.float64)
@@ -127,9 +127,9 @@ def _divided(graph: Graph, histories: WeightedItems, walk: Walk | None) -> Weigh
 def write_user_sums(
     table: Floats, graph: KnowledgeGraph, among: NDArray[np.bool_] | None = None
 ) -> NDArray[np.bool_]:
-    """Write every user of a graph into a table of entities, as Σ e_i / √n over their items.
+    """Write the sums Σ e_i / √n of all users of a graph into a table of entities.
 
-    ``among`` says which items count, all without it. Returns who has any of them; [users].
+    ``among`` says which items count; None counts all. Returns which users have any; [users].
     """
     from scipy.sparse import csr_array  # slow to import, and scoring does not need it
 
@@ -153,9 +153,9 @@ def write_user_sums(
 def vectors(encoder: Encoder, graph: KnowledgeGraph) -> tuple[Floats, Floats]:
     """Vectors of all entities and of all relations, inverse ones last; [entities, d], [2R, d].
 
-    An inverse relation has the negated vector of its relation, as translations do. A derived one,
-    which the encoder has not seen, has that of no translation at all. Where the encoder makes
-    users of their history, so does this.
+    An inverse relation has the negated vector of its relation, as with translations. A derived
+    relation has a zero vector, because the encoder hasn't seen it. If the encoder makes users from
+    their histories, so does this function.
     """
     entities, relations, of_histories = _tables(encoder)
     derived = sum(r.derived for r in graph.relations)  # which encoders do not see
@@ -169,7 +169,7 @@ def vectors(encoder: Encoder, graph: KnowledgeGraph) -> tuple[Floats, Floats]:
     if entities.shape[1] != relations.shape[1]:
         raise LogerError(
             f"entities have {entities.shape[1]} dimensions and relations {relations.shape[1]}; "
-            "paths can be walked only where they have as many, as with TransE or RotatE"
+            "the path reasoner needs an encoder with equal dimensions, such as TransE or RotatE"
         )
     if of_histories:
         write_user_sums(entities, graph)
@@ -177,7 +177,7 @@ def vectors(encoder: Encoder, graph: KnowledgeGraph) -> tuple[Floats, Floats]:
 
 
 def _tables(encoder: Encoder) -> tuple[Floats, Floats, bool]:
-    """Copies of the encoder's own tables, and whether users are made of their histories."""
+    """Copies of the encoder's tables, and whether users are made from their histories."""
     state = encoder.state()
     if "entities.table" in state and "relations.table" in state:
         tables = _floats(state["entities.table"]), _floats(state["relations.table"])
@@ -196,8 +196,7 @@ def _tables(encoder: Encoder) -> tuple[Floats, Floats, bool]:
         entities, relations = (_floats(t.detach().cpu().flatten(1).numpy()) for t in real)
         return entities, relations, False
     raise LogerError(
-        f"{type(encoder).__name__} has no tables of vectors that are known here; paths can be "
-        "walked with TransE, KGE and GNN"
+        f"the path reasoner can't use {type(encoder).__name__}; use TransE, KGE or GNN"
     )
 
 

@@ -1,14 +1,14 @@
 """Any embedding model of PyKEEN (Ali et al. 2021) as an encoder: RotatE, DistMult, ComplEx, …
 
 PyKEEN defines the model: its vectors, initial values, constraints, regularisation and score
-f(h, r, t). Batches, negatives, loss and steps are ours (``training``), for the library's loop has
-neither weights nor typed negatives, steps over whole tables and seeds globally. Models differ
-much in the scale of f, so
+f(h, r, t). Batches, negatives, loss and steps are ours (``training``), because the library's loop
+has neither weights nor typed negatives, updates whole tables and sets global seeds. Models differ
+greatly in the scale of f, so
 
     s(h, r, t) = exp(g_r) · (f(h, r, t) − μ) / σ + bias_t,
 
 where μ and σ are mean and deviation of f over random triples before training, and g and bias are
-learned. ``docs/adr/0005-encoder-adapters.md`` says why PyKEEN.
+learned. ``docs/adr/0005-encoder-adapters.md`` says why we chose PyKEEN.
 """
 
 from __future__ import annotations
@@ -34,20 +34,22 @@ from loger.encoder.training import (
     entity_ids,
     softmax_loss,
 )
-from loger.engine.settings import overridden
+from loger.engine.settings import ANY, overridden
 from loger.errors import LogerError, UnknownNameError
 from loger.graph import INTERACTION, KnowledgeGraph
 from loger.graph.arrays import Floats
 
 CELLS_PER_BLOCK = 8 << 20
-"""Numbers that most models form on the way to a block of scores: users × items × dimension."""
+"""Numbers that most models compute for a block of scores: users × items × dimension."""
 
 
 @dataclass(frozen=True, slots=True)
 class KGEConfig(TrainerConfig):
     """Settings of an adapted model."""
 
-    FORMER: ClassVar[Mapping[str, Any]] = {"facts_per_interaction": 1.0, "head_share": 0.5}
+    FORMER: ClassVar[Mapping[str, Any]] = dict.fromkeys(
+        ("facts_per_interaction", "head_share", "warm_epochs", "negatives"), ANY
+    )
 
     model: str = "RotatE"
     """The name of a PyKEEN model, in any spelling that PyKEEN takes."""
@@ -55,15 +57,14 @@ class KGEConfig(TrainerConfig):
     options: Mapping[str, Any] = field(default_factory=dict)
     """More arguments for the PyKEEN class, such as ``{"scoring_fct_norm": 2}`` for TransE."""
     epochs: int = 20
-    warm_epochs: int = 4
-    negatives: int = 64
-    """Shared by a batch. Most models pay for each with a pass over all vectors of the batch."""
 
 
 class KGE(TrainedEncoder):
     """An encoder by the name of a PyKEEN model: ``KGE("RotatE", dimension=64)``."""
 
     proportional = "model"  # PyKEEN's model chooses the scale of its values
+    negatives = 64  # few: most models need a pass over all vectors of the batch for each
+    warm_epochs = 4
 
     def __init__(self, model: str = "RotatE", **settings: Any) -> None:
         self.config = overridden(KGEConfig(), {"model": model, **settings})
@@ -81,7 +82,7 @@ class KGE(TrainedEncoder):
     # ── fitting ─────────────────────────────────────────────────────────────────────────
 
     def _start(self, graph: KnowledgeGraph) -> None:
-        """Let PyKEEN build the model, with its first values, for a graph."""
+        """Let PyKEEN build the model for a graph, with its initial values."""
         self.n_users_, self.n_items_ = graph.n_users, graph.n_items
         columns = [np.asarray(x, dtype=np.int64) for x in graph.triples()]
         factory = _pykeen("triples").CoreTriplesFactory(
@@ -102,12 +103,12 @@ class KGE(TrainedEncoder):
                 raise LogerError(
                     f"PyKEEN cannot build {self.name} from entities, relations, triples and "
                     f"{dict(self.config.options)!r}: {str(error) or type(error).__name__}; "
-                    "give what it asks for as options={…} or choose another model"
+                    "pass what it asks for as options={…} or choose another model"
                 ) from error
-            model.post_parameter_update()  # hold the model's constraints
+            model.post_parameter_update()  # apply the model's constraints
             self.module_ = _Scorer(model, graph.n_entities, len(graph.relations)).to(self.device)
             self.module_.standardise(np.random.default_rng([self.config.seed, 0xE4C0]))
-            model.post_parameter_update()  # forget what was derived from the first values
+            model.post_parameter_update()  # clear what was computed from the initial values
         self.module_.eval()
 
     def _loss(self, graph: KnowledgeGraph, batch: Batch, rng: np.random.Generator) -> Tensor:
@@ -153,7 +154,7 @@ class KGE(TrainedEncoder):
 
 
 class _Scorer(nn.Module):
-    """A PyKEEN model with the scale and the biases that make its scores logits."""
+    """A PyKEEN model with the scales and biases that turn its scores into logits."""
 
     centre: Tensor
     spread: Tensor
@@ -168,7 +169,7 @@ class _Scorer(nn.Module):
 
     @torch.no_grad()
     def standardise(self, rng: np.random.Generator, n: int = 4096) -> None:
-        """Set μ and σ by the scores of random triples."""
+        """Set μ and σ from the scores of random triples."""
         ends = (self.bias.num_embeddings, self.log_scale.num_embeddings, self.bias.num_embeddings)
         triples = np.stack([rng.integers(end, size=n) for end in ends], axis=1)
         self.eval()
@@ -184,7 +185,7 @@ class _Scorer(nn.Module):
         return scores
 
     def against(self, given: Tensor, relations: Tensor, sought: Tensor, heads: bool) -> Tensor:
-        """Scores of given entities with each of the sought, which are heads or tails."""
+        """Scores of the given entities with each sought one; these are heads or tails."""
         if heads:
             raw = self.model.score_h(torch.stack([relations, given], dim=1), heads=sought)
             bias = self.bias(given)
@@ -197,10 +198,10 @@ class _Scorer(nn.Module):
 
 
 def _pykeen(part: str) -> Any:
-    """A part of PyKEEN, which is imported when it is first needed: that takes seconds."""
+    """A part of PyKEEN, imported when it's first needed because that takes seconds."""
     try:
         with warnings.catch_warnings():
-            # It takes PyG along where that is installed, which torch warns of.
+            # It imports PyG if that is installed, and then torch warns.
             warnings.simplefilter("ignore", DeprecationWarning)
             import_module("pykeen")
             return import_module(f"pykeen.{part}")
@@ -208,13 +209,13 @@ def _pykeen(part: str) -> Any:
         if error.name != "pykeen":
             raise
         raise LogerError(
-            "this encoder needs PyKEEN, which is not installed; pip install '.[kge]' in the clone"
+            "this encoder needs PyKEEN, which isn't installed; pip install '.[kge]' in the clone"
         ) from None
 
 
 @contextmanager
 def _private_randomness() -> Iterator[None]:
-    """PyKEEN seeds the generators of torch, numpy and random for all; put them back after."""
+    """Restore the global generators of torch, numpy and random, which PyKEEN seeds."""
     python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
     with torch.random.fork_rng():
         try:

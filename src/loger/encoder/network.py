@@ -6,15 +6,15 @@ inverse relation r,
     x⁽⁰⁾ = e,    x⁽ᵏ⁾_h = e_h + Σ_r w_r · mean_{t ∈ N_r(h)} x⁽ᵏ⁻¹⁾_t,
 
 linear as in LightGCN, normalised per relation as in R-GCN (Schlichtkrull et al. 2018), with one
-learned weight w_r > 0 for each direction of each relation. Users have no vector of their own:
-they are what they bought and wrote.
+learned weight w_r > 0 for each direction of each relation. Users have no vectors of their own; they
+are made from what they did.
 
 Score. s(h, r, t) = γ_r · cos(x_h ∘ d_r, x_t) + bias_t, with d_r and γ_r learned.
 
-Training. A batch needs x of few entities, so neighbours are sampled (as in GraphSAGE): a draw takes
-one of an entity's relations and one neighbour under it, which leaves the sum above unbiased. In
-learning (u, r_ui, v), u is no neighbour of v nor v of u, so that a purchase does not explain
-itself. Only rows that were drawn are updated; scoring propagates over all edges once.
+Training. A batch needs x of few entities, so neighbours are sampled as in GraphSAGE. A draw takes
+one of an entity's relations and one neighbour under it, which keeps the sum above unbiased. While
+(u, r_ui, v) is learned, u and v aren't neighbours, so that a purchase doesn't explain itself. Only
+rows that were drawn are updated; scoring propagates over all edges once.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from torch.nn.functional import embedding, embedding_bag, normalize
 
 from loger.encoder.protocol import TrainerConfig
 from loger.encoder.training import Batch, TrainedEncoder, chosen_device, entity_ids, softmax_loss
-from loger.engine.settings import overridden
+from loger.engine.settings import ANY, overridden
 from loger.graph import INTERACTION, KnowledgeGraph
 from loger.graph.arrays import Floats, Ids
 
@@ -42,33 +42,33 @@ class GNNConfig(TrainerConfig):
     """Settings of the graph neural network."""
 
     FORMER: ClassVar[Mapping[str, Any]] = {
-        "facts_per_interaction": 1.0, "head_share": 0.5, "users": "history", "gamma": 8.0,
+        **dict.fromkeys(("facts_per_interaction", "head_share", "warm_epochs", "negatives"), ANY),
+        "users": "history", "gamma": 8.0,
     }  # fmt: skip
 
     dimension: int = 64
     draws: Sequence[int] = (8, 4)
-    """Neighbours drawn in training at the first hop, the second, …: as many as there are layers."""
-    warm_epochs: int = 2
-    negatives: int = 512
-    """Shared by a batch."""
+    """Neighbours drawn in training at the first hop, the second and so on, one for each layer."""
 
 
 GAMMA = 8.0
-"""What γ_r starts from."""
+"""The initial value of γ_r."""
 
 
 class _Draws(NamedTuple):
-    """Neighbours drawn for some entities, so many for each."""
+    """Neighbours drawn for some entities, the same number for each."""
 
     neighbours: Ids  # [entities · draws]
     relations: Ids  # [entities · draws], inverse ones too
-    shares: NDArray[np.float32]  # [entities · draws], of the draw in the sum of means
+    shares: NDArray[np.float32]  # [entities · draws]: the draw's weight in the sum of means
 
 
 class GNN(TrainedEncoder):
     """An encoder that propagates along the graph: ``GNN(dimension=64)``."""
 
     name = "GNN"
+    negatives = 512
+    warm_epochs = 2
 
     def __init__(self, **settings: Any) -> None:
         self.config = overridden(GNNConfig(), settings)
@@ -80,7 +80,7 @@ class GNN(TrainedEncoder):
     # ── fitting ─────────────────────────────────────────────────────────────────────────
 
     def _start(self, graph: KnowledgeGraph) -> None:
-        """Draw the first vectors."""
+        """Draw the initial vectors."""
         self.n_users_, self.n_items_ = graph.n_users, graph.n_items
         rng = np.random.default_rng([self.config.seed, 0xE4C0])
         shape = (graph.n_entities, self.config.dimension)
@@ -97,7 +97,7 @@ class GNN(TrainedEncoder):
         entities = np.concatenate([batch.given, batch.sought, batch.negatives])
         x = self._propagated(graph, entities, apart, rng)
         r = torch.tensor([batch.relation], device=self.device)
-        turned = module.diagonal(r)  # of whichever side is the head
+        turned = module.diagonal(r)  # applies to the side that is the head
         given = normalize(x[:n] if batch.head_sought else x[:n] * turned)
         found = normalize(x[n:] * turned if batch.head_sought else x[n:])
         scale = module.scale(r)
@@ -111,23 +111,23 @@ class GNN(TrainedEncoder):
     def _propagated(
         self, graph: KnowledgeGraph, entities: Ids, apart: Ids, rng: np.random.Generator
     ) -> Tensor:
-        """x of some entities by drawn neighbours; [entities, dimension].
+        """x of some entities, from drawn neighbours; [entities, dimension].
 
-        ``apart`` names for each entity one that does not count as its neighbour, or -1.
+        ``apart`` has for each entity one that doesn't count as its neighbour, or -1.
         """
         hops: list[_Draws] = []
         levels = [entities]
         for n in self.config.draws:
             hops.append(draw_neighbours(graph, levels[-1], n, rng, None if hops else apart))
             levels.append(hops[-1].neighbours)
-        # Each row is fetched once, however often it was drawn, and so gets one gradient.
+        # Each row is fetched once, however often it was drawn, so it gets a single gradient.
         distinct, places = np.unique(np.concatenate(levels), return_inverse=True)
         ids = entity_ids(distinct, self.device)
         own: Tensor = self.module_.vectors(ids)  # e; [distinct, dimension]
-        own = own * (ids >= self.n_users_).unsqueeze(1)  # users have no vector of their own
+        own = own * (ids >= self.n_users_).unsqueeze(1)  # users have no vectors of their own
         ends = np.cumsum([len(level) for level in levels])[:-1]
         rows = [entity_ids(part, self.device) for part in np.split(places, ends)]
-        x: Tensor | None = None  # of the last level, that is e
+        x: Tensor | None = None  # on the last level, x is e
         for k in reversed(range(len(hops))):
             weights = self._weights(hops[k]).view(-1, self.config.draws[k])
             if x is None:
@@ -140,14 +140,14 @@ class GNN(TrainedEncoder):
         return embedding(rows[0], own) if x is None else x
 
     def _weights(self, hop: _Draws) -> Tensor:
-        """What each draw counts for; [draws]."""
+        """What each draw counts; [draws]."""
         relations = entity_ids(hop.relations, self.device)
         weights = embedding(relations, self.module_.log_weight.weight)[:, 0].exp()
         return weights * torch.from_numpy(hop.shares).to(self.device)
 
     @torch.no_grad()
     def _settle(self, graph: KnowledgeGraph) -> None:
-        """Propagate over all edges; from here on scores need the result alone."""
+        """Propagate over all edges; scoring then needs only the result."""
         own = self.module_.vectors.weight.cpu().numpy()
         sizes = np.diff(graph.segment_starts)
         weights = self.module_.log_weight.weight[:, 0].exp().cpu().numpy()
@@ -205,16 +205,16 @@ class _Layers(nn.Module):
 def draw_neighbours(
     graph: KnowledgeGraph, entities: Ids, n: int, rng: np.random.Generator, apart: Ids | None = None
 ) -> _Draws:
-    """n neighbours of each entity, each by one of its relations at random.
+    """n neighbours of each entity, each under a random one of its relations.
 
     Σ shares · w[relations] · x[neighbours] has the expectation Σ_r w_r · mean of x under r.
-    Draws that hit ``apart`` count for nothing, and the others of that entity for more.
+    Draws of ``apart`` don't count, and the entity's other draws count more instead.
     """
     first = np.repeat(graph.row_segments[entities], n)
     relations = np.repeat(graph.row_segments[entities + 1], n) - first
     size = len(entities) * n
     segments = first + (rng.random(size) * relations).astype(np.int64)
-    segments = np.minimum(segments, len(graph.segment_relations) - 1)  # of those without any
+    segments = np.minimum(segments, len(graph.segment_relations) - 1)  # entities without any
     starts = graph.segment_starts[segments]
     lengths = graph.segment_starts[segments + 1] - starts
     neighbours = graph.tails[starts + (rng.random(size) * lengths).astype(np.int64)]

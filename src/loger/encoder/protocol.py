@@ -1,12 +1,12 @@
-"""What the rest of loger asks of a KG encoder f_θ, and what determines a training.
+"""What the rest of loger needs from a KG encoder f_θ.
 
 The paper leaves the encoder open ("any existing KG embedding or graph neural network"), so
-``Encoder`` is all that ranking, the logic model and calibration need of it. ``AdditiveEncoder``
-is for those whose users are weighted sums of their items: they also score users who came after
-the fit, split their scores among a user's interactions, and keep up with a graph that changes.
+``Encoder`` has only what ranking, the logic model and calibration need. ``AdditiveEncoder`` is for
+encoders whose users are weighted sums of their items. These also score users who came after the
+fit, split their scores among a user's interactions, and follow a graph that changes.
 
-Before them stand the settings that all trained models share, hidden pairs, and a digest of what a
-training depends on. Nothing here loads PyTorch: settings are read and bundles opened without it.
+There are also the settings that all trained models share, hidden pairs, and a digest of what a
+training depends on. Nothing here loads PyTorch, so that bundles open without it.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TrainerConfig:
-    """Settings of everything that is trained by gradient steps: encoders and neural baselines.
+    """Settings of everything that gradient steps train: encoders and neural baselines.
 
-    Each model's own settings extend these, with other defaults where it needs them.
+    Each model's own settings extend these, with other defaults if it needs them.
     """
 
     epochs: int = 10
@@ -48,13 +48,13 @@ class TrainerConfig:
     """Where to train; None takes a GPU if there is one."""
 
     def rate_after(self, done: float) -> float:
-        """The learning rate when this share of the training, 0 to 1, is done."""
+        """The learning rate after this share of the training, 0 to 1."""
         return self.rate + done * (self.final_rate - self.rate)
 
 
 @dataclass(frozen=True, eq=False)
 class HiddenPairs:
-    """Interactions to learn from in addition to the graph's: H⁺ of the E-step, with weights p."""
+    """Interactions to learn from in addition to the graph's: H⁺ of the E-step, with weights."""
 
     users: NDArray[np.int32]
     items: NDArray[np.int32]
@@ -63,10 +63,10 @@ class HiddenPairs:
     def drawn_with(
         self, interactions: tuple[Ids, Ids], first_item: int, seed: int, epoch: int, warm: bool
     ) -> tuple[Ids, Ids]:
-        """Heads and tails that an epoch samples from: the interactions and some hidden pairs.
+        """Heads and tails that an epoch draws from: the interactions and some hidden pairs.
 
-        Each hidden pair is included with a probability equal to its weight. So the many pairs of
-        low weight don't displace real interactions, and the loss needs no weights.
+        Each hidden pair is included with a probability equal to its weight. So many pairs of low
+        weight don't displace real interactions, and the loss needs no weights.
         """
         rng = np.random.default_rng([seed, 0x41DD, epoch, warm])
         often = (self.weights + rng.random(len(self.weights))).astype(np.int64)
@@ -85,7 +85,7 @@ def digest(thing: Any) -> str:
     def add(x: Any) -> None:
         if isinstance(x, np.ndarray):
             made.update(f"{x.dtype}{x.shape}".encode() + np.ascontiguousarray(x).tobytes())
-        elif hasattr(x, "cpu"):  # a tensor of PyTorch, which is not imported for its sake
+        elif hasattr(x, "cpu"):  # a tensor: PyTorch isn't imported just to test for it
             add(x.cpu().numpy())
         elif is_dataclass(x) and not isinstance(x, type):
             add(type(x).__name__)
@@ -106,7 +106,7 @@ def digest(thing: Any) -> str:
 
 
 Own = tuple[float, float]
-"""Weights of an item's product with the relation, and of its bias, where scores are plain sums."""
+"""Weights of an item's product with the relation and of its bias, if scores are plain sums."""
 
 
 class Encoder(Protocol):
@@ -123,10 +123,13 @@ class Encoder(Protocol):
     ) -> Self:
         """Learn from a graph's triples and, if given, weighted hidden pairs.
 
-        ``warm`` continues from the present state with a fraction of the first fit's steps.
-        With ``checkpoint`` (a folder) the fit saves its state as it goes. A fit that finds a
-        state of the same graph, hidden pairs and settings there resumes it and ends with the
-        same bytes.
+        Args:
+            graph: what to learn from.
+            hidden: H⁺ of an E-step.
+            warm: whether to continue from the present state, with fewer steps.
+            checkpoint: a folder in which the fit saves its state as it goes. A later fit of the
+                same graph, hidden pairs and settings resumes there and ends with the same bytes.
+            progress: is called as the fit proceeds.
         """
         ...
 
@@ -135,11 +138,11 @@ class Encoder(Protocol):
         ...
 
     def score_triples(self, heads: ArrayLike, relations: ArrayLike, tails: ArrayLike) -> Floats:
-        """Scores of triples of base relations, by entity id, as logits."""
+        """Scores of triples, by ID of entities and base relations, as logits."""
         ...
 
     def state(self) -> dict[str, NDArray[np.generic]]:
-        """Everything that was learned, as arrays."""
+        """Everything that the fit learned, as arrays."""
         ...
 
     def load_state(self, graph: KnowledgeGraph, state: Mapping[str, NDArray[np.generic]]) -> Self:
@@ -148,7 +151,7 @@ class Encoder(Protocol):
 
 
 class WeightedItems(NamedTuple):
-    """Users by what they have, each as a weighted sum of their items.
+    """Users as weighted sums of their items.
 
     User ``owners[k]`` has ``items[k]``, which counts ``weights[k]``; owners are ascending.
     """
@@ -159,9 +162,9 @@ class WeightedItems(NamedTuple):
     n_users: int
 
     def lengths(self) -> NDArray[np.float64]:
-        """√(Σ w²) of each user: √n where everything counts 1; [users].
+        """√(Σ w²) of each user, which is √n if everything counts 1; [users].
 
-        Dividing by it keeps the length of a sum of unlike vectors the same for all users.
+        Divided by it, sums of unrelated vectors have the same length for all users.
         """
         squares = np.bincount(self.owners, self.weights**2, minlength=self.n_users)
         return np.maximum(np.sqrt(squares), 1e-12)
@@ -181,8 +184,8 @@ class WeightedItems(NamedTuple):
 class EncoderParts:
     """An encoder's scores of some items for one user, as sums over the user's interactions.
 
-    s(v) = appeal[v] + Σ_a actions[a, v]. The means are over all items that the user does not have.
-    In double precision.
+    s(v) = appeal[v] + Σ_a actions[a, v], in double precision. The means are over all items that
+    the user doesn't have.
     """
 
     actions: NDArray[np.float64]  # [interactions, items]
@@ -191,7 +194,7 @@ class EncoderParts:
     mean_appeal: float
 
     def times(self, factor: float) -> EncoderParts:
-        """The parts of scores that are so many times as large."""
+        """The parts multiplied by a factor."""
         actions, appeal = factor * self.actions, factor * self.appeal
         return EncoderParts(actions, appeal, factor * self.mean_actions, factor * self.mean_appeal)
 
@@ -202,30 +205,30 @@ class AdditiveEncoder(Encoder, Protocol):
 
     @property
     def folds_in(self) -> bool:
-        """Whether, with its settings, users are such sums."""
+        """Whether users are such sums with the encoder's settings."""
         ...
 
     @property
     def attributable(self) -> bool:
-        """Whether, with its settings, scores too are sums over a user's interactions."""
+        """Whether scores, too, are sums over a user's interactions with the encoder's settings."""
         ...
 
     def fold_in(self, histories: WeightedItems) -> Floats:
-        """Scores of all items for users known by their items alone; [users, items]."""
+        """Scores of all items for users given by their items; [users, items]."""
         ...
 
     def sums(self, histories: WeightedItems) -> Floats:
-        """Σ of weight times the product of what a user has with every item; [users, items].
+        """Weighted sums of the products of a user's items with every item; [users, items].
 
-        These are scores in which the contribution of an interaction does not depend on the others.
+        In these scores, an interaction's contribution doesn't depend on the others.
         """
         ...
 
     @property
     def own_parts(self) -> Floats:
-        """The parts of ``sums``-scores that are the same for all users; [2, items].
+        """What all users' scores share in addition to ``sums``; [2, items].
 
-        Each item's product with the relation, and its bias.
+        These are each item's product with the relation, and its bias.
         """
         ...
 
@@ -236,12 +239,16 @@ class AdditiveEncoder(Encoder, Protocol):
         items: NDArray[np.integer],
         own: Own | None = None,
     ) -> EncoderParts:
-        """The parts of the scores of ``items`` for a user that owns items with weights.
+        """The parts of the scores of some items for one user.
 
-        With ``own``, of the scores that ``sums`` and the items' own parts make.
+        Args:
+            owned: the user's items.
+            weights: what each of them counts.
+            items: the items to explain.
+            own: weights of items' own parts, if scores are ``sums`` plus these parts.
         """
         ...
 
     def grown(self, moved: Moved) -> AdditiveEncoder:
-        """The encoder on another graph, with vectors for what is new in it; nothing is trained."""
+        """The encoder on another graph, with vectors for new entities; nothing is trained."""
         ...

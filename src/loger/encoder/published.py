@@ -1,14 +1,15 @@
-"""TransE trained as the authors' code trains it, for the preset ``paper-literal``.
+"""TransE trained like in the authors' code, for the preset ``paper-literal``.
 
-Self-adversarial negative sampling (Sun et al. 2019): ½[−log σ(s⁺) − Σ_j a_j log σ(−s_j)] with
-a = softmax(s) without gradient, s = γ − ‖h + r − t‖, no biases, vectors that start uniform within
-±(γ + 2)/d, Adam over the whole table, triples drawn evenly, heads and tails sought in turn.
+The loss is self-adversarial negative sampling (Sun et al. 2019):
+½[−log σ(s⁺) − Σ_j a_j log σ(−s_j)] with a = softmax(s) without gradient and s = γ − ‖h + r − t‖.
+There are no biases. Vectors start uniform within ±(γ + 2)/d, Adam updates the whole table, triples
+are drawn evenly, and heads and tails are sought in turn.
 
-Named choices, where the paper and its code differ or cost hours: d = 100 and batches of 512 are
-the paper's (the code has 1,000 and 256), γ = 24 and 150,000 steps the code's. A batch is of one
-relation, and shares its 256 negatives, which are of the sought type, since only items are ranked.
-The rate falls linearly to a tenth, not at once when half of the steps are made. The E-step goes on
-from where the encoder stands; the code starts again.
+Where the paper and its code differ, or would take hours, we chose as follows. d = 100 and batches
+of 512 are the paper's (the code has 1,000 and 256); γ = 24 and 150,000 steps are the code's. All
+triples of a batch have the same relation and share 256 negatives of the sought type, because only
+items are ranked. The learning rate falls linearly to a tenth, not at once after half of the steps.
+An E-step continues training; the code starts again.
 """
 
 from __future__ import annotations
@@ -29,19 +30,22 @@ from loger.graph import KnowledgeGraph
 
 NEGATIVES = 256
 STEPS = 5000
-"""Steps of an epoch, after which a checkpoint is written."""
+"""Steps in an epoch; a checkpoint is written after each."""
 
 
 class DenseAdam(RowAdam):
-    """Adam over a whole table at the cost of some rows: what a row missed while no batch had it is
-    made good when it is next read. With a gradient of 0 a step moves by m β₁ᵏ / √(v β₂ᵏ)."""
+    """Adam over a whole table at the cost of some rows.
+
+    A row makes the steps that it missed when it is read the next time. With a gradient of 0, the
+    k-th of these moves it by m β₁ᵏ / √(v β₂ᵏ).
+    """
 
     def __init__(self, table: Tensor) -> None:
         super().__init__(table)
         self.seen = torch.zeros(len(table), dtype=torch.int64, device=table.device)
 
     def tensors(self) -> dict[str, Tensor]:
-        """The state, with the step that each row stands at."""
+        """The state, with the number of steps that each row has made."""
         return {**super().tensors(), "seen": self.seen}
 
     def advance(self, rows: Tensor, rate: float) -> None:
@@ -57,23 +61,23 @@ class DenseAdam(RowAdam):
         self.seen[rows] = now
 
     def update(self, rows: Tensor, *step: Any, **more: Any) -> None:
-        """A step of rows that were brought to the present one before they were read."""
+        """A step of rows that are at the present step."""
         super().update(rows, *step, **more)
         self.seen[rows] = int(self.steps)
 
 
 class Published(Training):
-    """One fit as the authors' code makes it; several ranks would each make all of it."""
+    """One fit like in the authors' code. Ranks don't share it: each would make all of it."""
 
     entities: DenseAdam
     relations: DenseAdam
     biases: DenseAdam
 
     def _epochs(self) -> int:
-        return -(-self.config.steps // STEPS)
+        return self.config.epochs
 
     def _start(self, graph: KnowledgeGraph) -> None:
-        """Draw the first vectors."""
+        """Draw the initial vectors."""
         rng = np.random.default_rng([self.config.seed, 0xE4C0])
         d, end = self.config.dimension, (self.config.gamma + 2) / self.config.dimension
         sizes = graph.n_entities, len(graph.relations)
@@ -86,18 +90,18 @@ class Published(Training):
     def _prepare(self, graph: KnowledgeGraph) -> None:
         super()._prepare(graph)
         if self.config.users != "free":
-            raise LogerError("the loss 'adversarial' needs users='free': it is the authors' code's")
+            raise LogerError("the loss 'adversarial' needs users='free', as in the authors' code")
         for part in (self.entities, self.relations, self.biases):
-            part.seen.fill_(int(part.steps))  # a warm fit starts with all rows at the present
+            part.seen.fill_(int(part.steps))  # a warm fit starts with all rows at this step
 
     def learned(self) -> State:
-        """What there is, all rows at the present step."""
+        """What was learned so far, with all rows at the present step."""
         for part in (self.entities, self.relations):
             part.advance(torch.arange(len(part.table), device=self.device), self.config.final_rate)
         return {k: array for k, array in super().learned().items() if not k.endswith(".seen")}
 
     def _epoch(self, epoch: int, epochs: int, progress: Progress) -> None:
-        """Steps on triples of one relation each, drawn as often as it has triples."""
+        """Steps on triples of one relation, drawn in proportion to its number of triples."""
         triples = [self._interactions(epoch), *self._triples[1:]]
         sizes = np.array([len(heads) for heads, _ in triples])
         for k in range(epoch * STEPS, (epoch + 1) * STEPS):
@@ -113,7 +117,7 @@ class Published(Training):
 
     @torch.no_grad()
     def _step(self, batch: _Batch, rate: float, rng: np.random.Generator) -> Tensor:
-        """One update; the mean loss."""
+        """Make one step; returns the mean loss."""
         span = self._spans[batch.relation][0 if batch.head_sought else 1]
         drawn = rng.integers(span.start, span.stop, size=NEGATIVES)
         n, config = len(batch.given), self.config
@@ -125,7 +129,7 @@ class Published(Training):
         shift = self.relations.table[relation]
         vectors = self.entities.table[rows]
         given, true, wrong = vectors[:n], vectors[n : 2 * n], vectors[2 * n :]
-        sign = -1 if batch.head_sought else 1  # h is near t − r
+        sign = -1 if batch.head_sought else 1  # the head is near t − r
         x = given + sign * shift
         best, of_best = scores_of(x.unsqueeze(1), true.unsqueeze(1), config.gamma, config.distance)
         scores, of_scores = scores_of(x, wrong, config.gamma, config.distance)

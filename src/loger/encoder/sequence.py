@@ -1,16 +1,15 @@
-"""What people go on to: a user as the sum of what they did, each action fading with what came after
-(METHOD 15).
+"""The sequence encoder: a user is the sum of their actions, which fade with later ones (METHOD 15).
 
     h = Σ_a λ^age(a) ⊙ s_a / √(Σ_a λ^(2·age(a)))        z(u, v) = ⟨h, t_v⟩ + b_v
 
-Every item has two vectors, s (what it leads to) and t (what it is), and the decays λ ∈ (0, 1) are
-learned, one per dimension. Age counts places in the user's order, 0 for the latest, so all of this
-is a diagonal linear recurrence. The divisor depends on ages alone. So the part of an action,
+Every item has two vectors: s for what it leads to, t for what it is. The decays λ ∈ (0, 1) are
+learned, one per dimension. Age counts places in the user's order, 0 for the latest, so h is a
+diagonal linear recurrence. The divisor depends only on ages. So an action's contribution,
 ⟨λ^age s_a, t_v⟩ by dimension over the divisor, is exact, and it is what removing the action costs.
 
-Both vectors are an item's own plus a linear map of its TransE vector, which knows its facts: sparse
-items gain by it, and new ones have vectors without any training. Here is what a fitted model
-answers, in NumPy; how it learns is in ``sequence_training``.
+Both vectors are an item's own plus a linear map of its TransE vector, which knows its facts. Rare
+items gain from that, and new ones get vectors without training. This module has what a fitted
+encoder does, in NumPy; how it learns is in ``sequence_training``.
 """
 
 from __future__ import annotations
@@ -38,25 +37,25 @@ State = dict[str, NDArray[np.generic]]
 
 @dataclass(frozen=True, slots=True)
 class SequenceConfig(TrainerConfig):
-    """Settings of the sequence encoder; the defaults are those that validation chose."""
+    """Settings of the sequence encoder; validation chose the defaults."""
 
-    dimension: int = 64
+    dimension: int = 128
     epochs: int = 8
-    """0: there is none."""
+    """Number of passes over the histories; 0 switches the sequence encoder off."""
     batch: int = 384
-    """Prefixes of histories in a step, about."""
+    """Approximate number of histories' prefixes in a step."""
     rate: float = 5e-3
     final_rate: float = 5e-4
     dropout: float = 0.2
-    """Of h."""
+    """Dropout of h."""
     targets: int = 10
-    """K: the next so many items of a prefix are its targets; the k-th counts k^-½."""
+    """K: the number of next items that are a prefix's targets; the k-th counts k^-½."""
     warm_epochs: int = 2
-    """Epochs of a fit that starts warm."""
+    """Number of epochs when training continues from earlier vectors."""
 
 
 class Sequence:
-    """The sequence encoder. What it has learned is never written to: a fit makes new tables."""
+    """The sequence encoder. Its tables are never changed in place: a fit makes new ones."""
 
     sources_: Floats
     """s; [items, dimension]."""
@@ -67,7 +66,7 @@ class Sequence:
     decays_: Floats
     """λ; [dimension]."""
     maps_: Floats
-    """What TransE's directions of items add to s and to t; [TransE's dimension, 2 · dimension]."""
+    """The map from items' TransE directions to s and t; [TransE's dimension, 2 · dimension]."""
 
     def __init__(self, config: SequenceConfig | None = None) -> None:
         self.config = config or SequenceConfig()
@@ -81,9 +80,9 @@ class Sequence:
         checkpoint: Path | None = None,
         progress: Progress = silent,
     ) -> Self:
-        """Learn from the order of a graph's interactions, beside an encoder fitted on it; ``warm``
-        and ``checkpoint`` are as in ``Encoder.fit``."""
-        from loger.encoder.sequence_training import Training  # PyTorch, from here on
+        """Learn from the order of a graph's interactions, given an encoder fitted on the graph;
+        ``warm`` and ``checkpoint`` are as in ``Encoder.fit``."""
+        from loger.encoder.sequence_training import Training  # imports PyTorch
 
         begun = self.state() if warm else None
         training = Training(self.config, graph, item_directions(encoder), begun)
@@ -112,7 +111,7 @@ class Sequence:
         mean = (self._item_sum - table[owned].sum(axis=0)) / max(len(table) - len(owned), 1)
         targets = table[items, :-1]
         return EncoderParts(
-            # Item by item, so that a score does not depend on what else is asked, not in one bit.
+            # Item by item, so that no bit of a score depends on which other items are explained.
             np.stack([vectors @ row for row in targets], axis=1),
             table[items, -1],
             vectors @ mean[:-1],
@@ -124,10 +123,10 @@ class Sequence:
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[Any]]:
         """Owners and items of interactions, and λ^age of each over the user's divisor; [.., d].
 
-        In a view the divisor includes what was removed: it happened, so the rest counts as before.
+        In a view, the divisor includes what was removed: it happened, so the rest counts as before.
         """
         owners, edges = history_edges(graph, users)
-        assert graph.later is not None  # a model of sequences is only made of data with times
+        assert graph.later is not None  # there is no sequence encoder without times
         ages, items = graph.later[edges], graph.rows.tails[edges].astype(np.int64) - graph.n_users
         gone = graph.later_than_gone if isinstance(graph, UserView) else np.empty(0, np.int32)
         most = int(max(ages.max(initial=0), gone.max(initial=0)))
@@ -153,9 +152,14 @@ class Sequence:
     # ── keeping ─────────────────────────────────────────────────────────────────────────
 
     def grown(self, moved: Moved, first: int, encoder: TransE) -> Sequence:
-        """The model on another graph: known items, numbered from ``first`` before, keep what was
-        learned; others have what their place in the encoder, which is of that graph, lets one
-        expect, and the mean bias."""
+        """The encoder on another graph. Known items keep what they learned; others get what the map
+        makes of their TransE vectors, and the mean bias.
+
+        Args:
+            moved: where the old graph's entities are in the new one.
+            first: the number of the old graph's first item.
+            encoder: TransE on the new graph.
+        """
         numbers = moved.entities[first : first + len(self.biases_)]
         known, graph = numbers >= 0, moved.graph
         sources, targets = np.hsplit(item_directions(encoder) @ self.maps_, 2)
@@ -167,17 +171,17 @@ class Sequence:
         return Sequence(self.config).load_state(graph.n_items, {**self._state, **out})
 
     def state(self) -> State:
-        """All that was learned."""
+        """Everything that was learned."""
         return dict(self._state)
 
     def load_state(self, n_items: int, state: Mapping[str, NDArray[np.generic]]) -> Self:
-        """Restore what ``state`` returned, of so many items, without copying."""
+        """Restore what ``state`` returned for ``n_items`` items, without copying."""
         d = self.config.dimension
         shapes = {"sources": (n_items, d), "targets": (n_items, d), "biases": (n_items,)}
         shapes["decays"] = (d,)
         for name, shape in shapes.items():
             if name not in state or state[name].shape != shape or state[name].dtype != np.float32:
-                raise LogerError(f"this is no state of a sequence encoder: {name} does not fit")
+                raise LogerError(f"this isn't the state of a sequence encoder: {name} differs")
         self._state = {name: np.asarray(state[name]).view() for name in sorted(state)}
         for array in self._state.values():
             array.flags.writeable = False
@@ -187,6 +191,6 @@ class Sequence:
 
 
 def item_directions(encoder: TransE) -> Floats:
-    """Where TransE has the items, as unit vectors; [items, TransE's dimension]."""
+    """The items' TransE vectors, scaled to length 1; [items, TransE's dimension]."""
     first = encoder.n_users_
     return unit(encoder.entities_[first : first + encoder.n_items_])

@@ -1,13 +1,13 @@
 """How the sequence encoder learns (METHOD 15).
 
-Every prefix of a history is to tell which items come next: the next K of them are its targets, the
-k-th counts k^-½, in a softmax over all items. Where items are many, over the targets of the batch
-and a uniform sample of the others, which counts for all of these. Of a prefix the last 200 items
-count, and of a longer history every other epoch sees some stretch. Where prefixes are many, every
-second, third … of each history is asked: neighbours have nearly the same targets.
+Every prefix of a history predicts which items come next. The next K items are its targets, the k-th
+counts k^-½, and the softmax is over all items. If items are many, it is over the batch's targets
+and a uniform sample of the others, which represents all of them. The last 200 items of a prefix
+count. Of longer histories, half of the visits see a random stretch. If prefixes are many, only
+every second, third … of a history is used, because neighbours have nearly the same targets.
 
-The recurrence is one product per dimension with a matrix of powers of λ, and the gradient of the
-softmax comes from its forward pass, so that nearly all time is spent in matrix products.
+The recurrence is one product per dimension with a matrix of powers of λ, and the softmax computes
+its gradient in the forward pass, so nearly all time is spent in matrix products.
 """
 
 from __future__ import annotations
@@ -30,17 +30,18 @@ from loger.graph import KnowledgeGraph
 from loger.graph.arrays import Floats, Ids
 
 LONGEST = 200
-"""Items of a prefix that are looked at."""
+"""The most items of a prefix that count."""
 ENOUGH, SPARSEST = 150_000, 8
-"""About so many prefixes are asked in an epoch: of each history every second, third … that begins
-anywhere, but no fewer than every eighth."""
+"""An epoch uses about this many prefixes: every second, third … of each history from a random
+start, but at least every eighth."""
 FULL, SAMPLED = 5_000, 2_000
-"""Items, at most, that are all in the softmax; and how many of more are drawn for it."""
+"""The most items for which the softmax is over all of them, and how many are drawn if there are
+more."""
 SLOWEST, FASTEST = 0.9975, 0.5
-"""Between these the decays start, evenly."""
+"""The decays start evenly spaced between these."""
 OWN, OWN_DROPOUT = 0.02, 0.3
-"""How large what items have of their own is at first, and for how many of them it is left out in a
-step, so that TransE's directions alone say something too."""
+"""The initial size of items' own vectors, and the share of items for which they are left out in a
+step, so that TransE's directions alone predict something too."""
 WHAT = "training the sequence encoder"
 
 
@@ -63,7 +64,7 @@ class Training:
         self._start(begun)
 
     def run(self, checkpoint: Path | None, progress: Progress) -> State:
-        """Go through all epochs that a checkpoint has not done; what was learned."""
+        """Train for all epochs that a checkpoint hasn't done; returns what was learned."""
         epochs = self.config.warm_epochs if self.warm else self.config.epochs
         begun = self.parameters if self.warm else None
         run = self.graph.fingerprint, self.config, self.directions, begun
@@ -85,7 +86,7 @@ class Training:
     # ── parameters ──────────────────────────────────────────────────────────────────────
 
     def _start(self, begun: Mapping[str, Any] | None) -> None:
-        """Draw the first values, or take up those that were learned."""
+        """Draw the initial values, or continue from earlier ones."""
         n, d, width = self.graph.n_items, self.config.dimension, self.directions.shape[1]
         rng = np.random.default_rng([self.config.seed, 0x5E90])
         maps = 0.1 * rng.standard_normal((width, 2 * d), dtype=np.float32)
@@ -102,21 +103,21 @@ class Training:
             for name, x in first.items()
         }
         self.adam = torch.optim.Adam(self.parameters.values())
-        for parameter in self.parameters.values():  # Adam makes its state at the first step
+        for parameter in self.parameters.values():  # Adam creates its state only at the first step
             zeros = torch.zeros_like
             self.adam.state[parameter] = {
                 "step": torch.zeros(()), "exp_avg": zeros(parameter), "exp_avg_sq": zeros(parameter)
             }  # fmt: skip
 
     def _tensors(self) -> dict[str, Tensor]:
-        """All that training changes; the tensors are the state itself, not copies."""
+        """Everything that training changes; the tensors are the state itself, not copies."""
         out = {name: p.detach() for name, p in self.parameters.items()}
         for name, p in self.parameters.items():
             out |= {f"{name}.{k}": t for k, t in self.adam.state[p].items()}
         return out
 
     def _tables(self, training: bool = True) -> tuple[Tensor, Tensor]:
-        """s and t: what items have of their own, and what TransE's directions add."""
+        """s and t: items' own vectors plus what TransE's directions add."""
         own, known = self.parameters["own"], self.directions @ self.parameters["maps"]
         if training:
             kept = torch.rand(len(own), 1, device=self.device) >= OWN_DROPOUT
@@ -135,8 +136,8 @@ class Training:
     # ── batches and steps ───────────────────────────────────────────────────────────────
 
     def _batches(self, epoch: int) -> Iterator[tuple[Ids, Ids, Ids]]:
-        """Users of about the same length, where their stretch begins, and which prefixes are asked
-        (of the last item's place)."""
+        """Users with histories of similar length, where their stretches begin, and which prefixes
+        are used, by the place of the last item."""
         rng = np.random.default_rng([self.config.seed, 0x5E91, epoch, self.warm])
         _, starts = self.histories
         sizes = np.diff(starts)
@@ -183,8 +184,8 @@ class Training:
         self.adam.step()
 
     def _states(self, sources: Tensor, items: Tensor, asked: Ids) -> Tensor:
-        """h after the prefixes that are asked; items [users, places], -1 for none;
-        [users, prefixes, d]."""
+        """h after the prefixes that are used; [users, prefixes, d]. Items are [users, places], with
+        -1 for none."""
         decays = torch.sigmoid(self.parameters["decays"])
         vectors = sources[items.clamp(min=0)] * (items >= 0).unsqueeze(2)
         ends = torch.from_numpy(asked).to(self.device)
@@ -195,8 +196,8 @@ class Training:
         return torch.bmm(powers, vectors.permute(2, 1, 0)).permute(2, 1, 0)
 
     def _candidates(self, targets: Ids, seed: list[int]) -> tuple[Tensor, Tensor, Ids] | None:
-        """The items that the softmax is over, the logarithm of how many each stands for, and the
-        targets by their places among them; None: all items."""
+        """The items of the softmax, the logarithm of how many items each represents, and the
+        targets' places among them; None if the softmax is over all items."""
         n = self.graph.n_items
         if n <= FULL:
             return None
@@ -217,8 +218,8 @@ class Softmax(torch.autograd.Function):
     def forward(
         context: Any, h: Tensor, t: Tensor, b: Tensor, targets: Tensor, weights: Tensor
     ) -> Tensor:
-        """``targets`` are places in t, [prefixes, K], ``weights`` what each counts; rows of them
-        add up to 1."""
+        """``targets`` are places in t, [prefixes, K]; ``weights`` are what each counts, with rows
+        that add up to 1."""
         z = torch.addmm(b, h, t.mT)
         found = z.gather(1, targets)
         most = z.amax(1, keepdim=True)
@@ -230,12 +231,12 @@ class Softmax(torch.autograd.Function):
 
     @staticmethod
     def backward(context: Any, slope: Tensor) -> Any:
-        """The gradients, which the forward pass has made."""
+        """The gradients, which the forward pass has computed."""
         return *(slope * part for part in context.saved_tensors), None, None
 
 
 def _histories(graph: KnowledgeGraph) -> tuple[Ids, Ids]:
-    """Items of all users in their order, ties by number, and where those of each user begin."""
+    """The items of all users in order of time, ties by number, and where each user's begin."""
     edges, users = graph.interactions
     assert graph.times is not None
     items = graph.tails[edges].astype(np.int64) - graph.n_users

@@ -1,9 +1,9 @@
 """How models learn: row-wise Adam, checkpoints, batches of one relation, and the loop over them.
 
-The loop is for the encoders that autograd trains. Every batch is of one relation. The true entity
-of each triple is to be found among negatives that the batch shares and that are of its type, so
-that r_ui is learned against items only (METHOD 2). Everything is a function of data, settings, seed
-and epoch, so a training resumed after an epoch continues exactly as it would have.
+The loop is for encoders that autograd trains. All triples of a batch have the same relation. The
+model must find each triple's true entity among negatives of the same type, which the batch shares,
+so r_ui is learned against items only (METHOD 2). Everything is a function of data, settings, seed
+and epoch, so a training that is resumed after an epoch continues exactly as it would have.
 """
 
 from __future__ import annotations
@@ -37,22 +37,12 @@ BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
 # ── row-wise Adam ───────────────────────────────────────────────────────────────────────
 
 
-class _RowStep(NamedTuple):
-    """What ``RowAdam.update`` was given; the rate is that of the step, with Adam's correction."""
-
-    rows: Tensor
-    gradient: Tensor
-    rate: float
-    owners: Tensor | None
-    weights: Tensor | None
-
-
 class RowAdam:
     """A table of vectors with its moments; each step reads and writes only some rows.
 
-    Adam (Kingma & Ba 2015) with a full first moment and one second moment per row, so that the
-    state is little more than the table and a step costs as much as the rows it touches. Dense Adam
-    over the whole table, as in the authors' code, costs the whole table every step.
+    This is Adam (Kingma & Ba 2015) with a full first moment and one second moment per row. A step
+    costs as much as the rows it touches. Dense Adam, as in the authors' code, costs the whole table
+    in every step.
     """
 
     def __init__(self, table: Tensor) -> None:
@@ -63,12 +53,7 @@ class RowAdam:
 
     def tensors(self) -> dict[str, Tensor]:
         """The state, for checkpoints; the tensors are the state itself, not copies."""
-        return {
-            "table": self.table,
-            "first": self.first,
-            "second": self.second,
-            "steps": self.steps,
-        }
+        return {name: getattr(self, name) for name in ("table", "first", "second", "steps")}
 
     def update(
         self,
@@ -78,18 +63,27 @@ class RowAdam:
         owners: Tensor | None = None,
         weights: Tensor | None = None,
     ) -> None:
-        """Step down the gradient. Row ``rows[k]`` gets ``weights[k] · gradient[owners[k]]``, or
-        ``gradient[k]`` without owners; what a row gets several times is added up."""
+        """Step down the gradient.
+
+        Row ``rows[k]`` gets ``weights[k] · gradient[owners[k]]``, or ``gradient[k]`` without
+        owners. The gradients of a row that occurs several times add up.
+        """
         self.steps += 1
         t = int(self.steps)
         rate = rate * (1 - BETA_2**t) ** 0.5 / (1 - BETA_1**t)
         on_cpu = self.table.device.type == "cpu"
         step = self._step_fused if on_cpu else self._step_anywhere
-        step(_RowStep(rows, gradient, rate, owners, weights))
+        step(rows, gradient, rate, owners, weights)
 
-    def _step_anywhere(self, step: _RowStep) -> None:
-        """By operations that every device has."""
-        rows, gradient, rate, owners, weights = step
+    def _step_anywhere(
+        self,
+        rows: Tensor,
+        gradient: Tensor,
+        rate: float,
+        owners: Tensor | None,
+        weights: Tensor | None,
+    ) -> None:
+        """A step by operations that every device has."""
         if owners is not None:
             gradient = gradient[owners]
         if weights is not None:
@@ -102,18 +96,24 @@ class RowAdam:
         self.first[distinct], self.second[distinct] = first, second
         self.table[distinct] -= rate * first / (second.sqrt() + EPSILON).unsqueeze(1)
 
-    def _step_fused(self, step: _RowStep) -> None:
+    def _step_fused(
+        self,
+        rows: Tensor,
+        gradient: Tensor,
+        rate: float,
+        owners: Tensor | None,
+        weights: Tensor | None,
+    ) -> None:
         """The same in one pass over the rows, for the CPU."""
         from loger.encoder._kernels import adam_rows, order_of
 
-        rows, gradient, rate, owners, weights = step
         ids, of_row = rows.numpy(), None if owners is None else owners.numpy()
         own = np.array([0, len(ids) - 1]) if of_row is None else of_row
         if len(ids) and not (
             0 <= ids.min() <= ids.max() < len(self.table)
             and 0 <= own.min() <= own.max() < len(gradient)
         ):
-            raise LogerError("an update names rows that the table or the gradient does not have")
+            raise LogerError("an update has rows that the table or the gradient doesn't have")
         order = order_of(ids)
         adam_rows(
             self.table.numpy(),
@@ -128,8 +128,11 @@ class RowAdam:
 
 
 def _zeros(like: Tensor) -> Tensor:
-    """Zeros, on the CPU on large pages: NumPy asks for them, PyTorch does not. Rows are met at
-    random, so that with small ones the larger a table, the more often a page must be looked up."""
+    """Zeros in the shape of a tensor; on the CPU, in large memory pages.
+
+    NumPy asks for large pages, PyTorch doesn't. Training reads rows at random, so with small pages
+    a large table would cost many page lookups.
+    """
     if like.device.type != "cpu":
         return torch.zeros_like(like)
     out = np.empty(like.shape, dtype=np.float32)
@@ -146,9 +149,9 @@ FOLDER, FILE = "checkpoint", "state.safetensors"
 
 
 class Checkpoint:
-    """The saved state of a fit, identified by a digest of everything that determines its run.
+    """The saved state of a fit, identified by a digest of everything that determines the fit.
 
-    It is written completely or not at all, and only the same run resumes from it.
+    It is written completely or not at all, and only the same fit resumes from it.
     """
 
     def __init__(self, folder: Path | None, *run: object) -> None:
@@ -156,9 +159,9 @@ class Checkpoint:
         self.run_key = "" if folder is None else digest(run)
 
     def resume(self, tensors: dict[str, Tensor]) -> int:
-        """Take up a saved state of the same fit; how many epochs it had done, else 0.
+        """Load a saved state of the same fit; returns how many epochs it had done, else 0.
 
-        A state that is damaged or of another fit leaves the tensors as they are.
+        If the state is damaged or belongs to another fit, the tensors stay as they are.
         """
         if self.folder is None or not self.folder.is_dir():
             return 0
@@ -170,40 +173,40 @@ class Checkpoint:
             state = _whole(load_file(self.folder / FILE), tensors, self.folder)
             epochs = int(manifest.about["epochs"])
         except (DataError, KeyError, OSError, SafetensorError, TypeError, ValueError) as error:
-            log.warning("starting afresh: %s", error)
+            log.warning("starting from scratch: %s", error)
             return 0
         for name, tensor in tensors.items():
             tensor.copy_(state[name])
         return epochs
 
     def save(self, epochs: int, tensors: dict[str, Tensor]) -> None:
-        """Write the state so that a kill at any moment leaves this one or the one before."""
+        """Write the state; a kill at any moment leaves either this state or the one before."""
         if self.folder is None:
             return
         if self.folder.is_dir() and kind_of(self.folder) != CHECKPOINT.name:
-            shutil.rmtree(self.folder)  # damaged: nothing in it is of use
+            shutil.rmtree(self.folder)  # damaged, so useless
         about = {"run_key": self.run_key, "epochs": epochs}
         with atomic_folder(self.folder, CHECKPOINT, about) as part:
             save_file({k: v.cpu().contiguous() for k, v in tensors.items()}, part / FILE)
 
 
 def _whole(state: dict[str, Tensor], tensors: dict[str, Tensor], folder: Path) -> dict[str, Tensor]:
-    """A saved state, if it has all of a fit's tensors and no others, in their shapes and types."""
+    """A saved state, if it has exactly the fit's tensors, with their shapes and types."""
     found, wanted = ({k: (v.shape, v.dtype) for k, v in x.items()} for x in (state, tensors))
     if found != wanted:
         differ = sorted(k for k in found.keys() | wanted.keys() if found.get(k) != wanted.get(k))
-        raise DataError(f"does not fit this fit: {', '.join(differ)}", path=folder / FILE)
+        raise DataError(f"these tensors differ: {', '.join(differ)}", path=folder / FILE)
     return state
 
 
 # ── batches and the loop ────────────────────────────────────────────────────────────────
 
 HEAD_SHARE = 0.5
-"""Share of the batches of facts in which the head is to be found, not the tail."""
+"""The share of fact batches in which the model must find the head rather than the tail."""
 
 
 class Batch(NamedTuple):
-    """Triples of one relation; the side ``given`` is known, ``sought`` is to be found."""
+    """Triples of one relation; the model gets ``given`` and must find ``sought``."""
 
     relation: int
     given: Ids
@@ -228,8 +231,11 @@ class Triples:
         ]
 
     def batches(self, config: TrainerConfig, epoch: int, warm: bool) -> Iterator[Batch]:
-        """The batches of an epoch in random order: interactions, as many as the graph has, and as
-        many facts, drawn so that relations share them ∝ √size. Hidden pairs add no steps."""
+        """The batches of an epoch in random order.
+
+        There are as many interactions as in the graph, and as many facts, shared among relations
+        ∝ √size. Hidden pairs add no steps.
+        """
         rng = np.random.default_rng([config.seed, 0xBA7C4, epoch, warm])
         users, items = real = self.by_relation[INTERACTION]
         n_real = len(users)
@@ -256,9 +262,8 @@ class Triples:
 def softmax_loss(batch: Batch, positives: Tensor, negatives: Tensor) -> Tensor:
     """Mean cross-entropy of the true entity among itself and the negatives.
 
-    ``positives`` are [triples], ``negatives`` [triples, negatives]. Negatives are drawn
-    uniformly, so the sampled softmax needs no correction; one that is the true entity counts
-    for nothing.
+    ``positives`` are [triples], ``negatives`` [triples, negatives]. Negatives are drawn uniformly,
+    so the sampled softmax needs no correction. A negative that is the true entity is ignored.
     """
     same = torch.from_numpy(batch.sought[:, None] == batch.negatives).to(positives.device)
     logits = torch.cat([positives[:, None], negatives.masked_fill(same, -torch.inf)], dim=1)
@@ -267,11 +272,11 @@ def softmax_loss(batch: Batch, positives: Tensor, negatives: Tensor) -> Tensor:
 
 
 class Parameters:
-    """The parameters of a module with their moments, stepped by row-wise Adam.
+    """The parameters of a module with their moments, updated by row-wise Adam.
 
-    Embeddings get sparse gradients, so that a step touches only the rows that a batch used.
-    Steps of the part called ``proportional`` are in proportion to the size of its values when
-    the fit starts, for whoever defined it chose their scale as well.
+    Embeddings get sparse gradients, so a step touches only the rows that a batch used. Steps of the
+    part called ``proportional`` are in proportion to the size of its values when the fit starts:
+    the library that defines that part chooses their scale.
     """
 
     def __init__(self, module: nn.Module, proportional: str | None = None) -> None:
@@ -290,7 +295,7 @@ class Parameters:
         }
 
     def tensors(self) -> dict[str, Tensor]:
-        """All that training changes; the tensors are the state itself, not copies."""
+        """Everything that training changes; the tensors are the state itself, not copies."""
         out = {f"module.{name}": t for name, t in self.module.state_dict().items()}
         for name, adam in self.moments.items():
             out |= {f"moments.{name}.{k}": t for k, t in adam.tensors().items() if k != "table"}
@@ -298,13 +303,13 @@ class Parameters:
 
     @torch.no_grad()
     def step(self, rate: float) -> None:
-        """Go down the gradients, and forget them."""
+        """Make a step and clear the gradients."""
         for name, parameter in self.module.named_parameters():
             gradient = parameter.grad
             if gradient is None:
                 continue
             adam = self.moments[name]
-            adam.table = _as_rows(parameter.data)  # a model may have put another tensor there
+            adam.table = _as_rows(parameter.data)  # the model may have replaced the tensor
             if gradient.is_sparse:
                 gradient = gradient.coalesce()
                 rows, values = gradient.indices()[0], gradient.values()
@@ -327,7 +332,7 @@ def train(
     progress: Progress,
     after_step: Callable[[], None] = lambda: None,
 ) -> None:
-    """Step through all epochs that a checkpoint has not done; the rate falls linearly."""
+    """Train for all epochs that a checkpoint hasn't done, at a rate that falls linearly."""
     what = "training the encoder"
     first = saved.resume(parameters.tensors())
     for epoch in range(first, epochs):
@@ -346,13 +351,13 @@ def train(
 
 @contextmanager
 def repeatable(seed: list[int]) -> Iterator[None]:
-    """Own random numbers (dropout), and sums in an order that threads do not change."""
+    """Use separate random numbers (for dropout), and add up in an order independent of threads."""
     before = torch.are_deterministic_algorithms_enabled()
     memory: Any = torch.utils.deterministic
     fill = memory.fill_uninitialized_memory
     with torch.random.fork_rng():
         torch.manual_seed(int(np.random.default_rng(seed).integers(1 << 62)))
-        if not torch.cuda.is_available():  # where some sums have no such order
+        if not torch.cuda.is_available():  # on a GPU, some sums have no fixed order
             torch.use_deterministic_algorithms(True)
             memory.fill_uninitialized_memory = False
         try:
@@ -363,14 +368,18 @@ def repeatable(seed: list[int]) -> Iterator[None]:
 
 
 class TrainedEncoder:
-    """What the encoders trained by this loop share: how they are fitted, saved and restored.
+    """What encoders trained by this loop share: how they are fitted, saved and restored.
 
-    A subclass defines ``_start``, ``_loss`` and, where it needs them, the other hooks.
+    A subclass defines ``_start``, ``_loss`` and, if it needs them, the other hooks.
     """
 
     name: str
     config: Any
-    """Its settings: a ``TrainerConfig`` with ``warm_epochs`` and ``negatives``."""
+    """Its settings, a ``TrainerConfig``."""
+    negatives: int
+    """Number of negatives that a batch shares."""
+    warm_epochs: int
+    """Epochs of a warm fit: a fifth of those of a first fit."""
     device: torch.device
     module_: Any
     """What it learns, a module of PyTorch."""
@@ -390,16 +399,16 @@ class TrainedEncoder:
         if not warm:
             self._start(graph)
         elif not hasattr(self, "module_"):
-            raise LogerError("a warm fit needs a fit before it")
+            raise LogerError("a warm fit needs an earlier one; call fit without warm=True first")
         begun = self.state() if warm else None
         run = (type(self).__name__, graph.fingerprint, self.config, hidden, begun)
         self.module_.train()
         train(
             Parameters(self.module_, self.proportional),
-            Triples(graph, hidden, self.config.negatives),
+            Triples(graph, hidden, self.negatives),
             self.config,
             partial(self._loss, graph),
-            epochs=self.config.warm_epochs if warm else self.config.epochs,
+            epochs=self.warm_epochs if warm else self.config.epochs,
             warm=warm,
             saved=Checkpoint(checkpoint, *run),
             progress=progress,
@@ -409,7 +418,7 @@ class TrainedEncoder:
         return self
 
     def state(self) -> dict[str, NDArray[np.generic]]:
-        """All that was learned. A warm fit starts new moments, from here or from memory alike."""
+        """Everything that was learned. Moments aren't kept: a warm fit starts without them."""
         return module_arrays(self.module_)
 
     def load_state(self, graph: KnowledgeGraph, state: Mapping[str, NDArray[np.generic]]) -> Self:
@@ -420,7 +429,7 @@ class TrainedEncoder:
         return self
 
     def _start(self, graph: KnowledgeGraph) -> None:
-        """Make the module with its first values."""
+        """Create the module with its initial values."""
         raise NotImplementedError
 
     def _loss(self, graph: KnowledgeGraph, batch: Batch, rng: np.random.Generator) -> Tensor:
@@ -428,15 +437,15 @@ class TrainedEncoder:
         raise NotImplementedError
 
     def _after_step(self) -> None:
-        """What is to be done after each step."""
+        """Called after each step."""
 
     def _settle(self, graph: KnowledgeGraph) -> None:
-        """Prepare for scoring what was just trained or loaded."""
+        """Prepare for scoring, after a training or a load."""
         self.module_.eval()
 
 
 def module_arrays(module: nn.Module) -> dict[str, NDArray[np.generic]]:
-    """The state of a module as arrays that are its own no longer."""
+    """The state of a module, as copies."""
     return {name: t.cpu().numpy().copy() for name, t in module.state_dict().items()}
 
 
@@ -444,7 +453,7 @@ def load_arrays(module: nn.Module, state: Mapping[str, NDArray[np.generic]], who
     """Restore what ``module_arrays`` returned."""
     for name, tensor in module.state_dict().items():
         if name not in state or state[name].shape != tuple(tensor.shape):
-            raise LogerError(f"this is no state of {whose} on this graph: {name} does not fit")
+            raise LogerError(f"this isn't the state of {whose} on this graph: {name} differs")
         tensor.copy_(torch.from_numpy(np.array(state[name])))
 
 
@@ -454,7 +463,7 @@ def chosen_device(device: str | None) -> torch.device:
 
 
 def entity_ids(ids: ArrayLike, device: torch.device) -> Tensor:
-    """Ids as a tensor that indexes."""
+    """IDs as a tensor for indexing."""
     return torch.as_tensor(np.asarray(ids, dtype=np.int64), device=device)
 
 
@@ -464,6 +473,6 @@ def _as_rows(tensor: Tensor) -> Tensor:
 
 
 def _size(table: Tensor) -> float:
-    """How large a table's values are beside 0.1, which the learning rates are made for."""
+    """The size of a table's values compared with 0.1, for which the learning rates are made."""
     size = float(table.square().mean().sqrt()) / 0.1
     return size or 1.0

@@ -1,22 +1,23 @@
-"""TransE (Bordes et al. 2013), the paper's encoder, with users made of their history.
+"""TransE (Bordes et al. 2013), the paper's encoder, with users made from their histories.
 
 Score. With x = head + relation and y the tail, s = γ − dist(x, y) + bias_t, where dist is
 
-- ``sphere`` (default): γ/2 · ‖x/‖x‖ − y/‖y‖‖², squared L2 of unit vectors: s = γ·cos + bias_t,
+- ``sphere`` (default): γ/2 · ‖x/‖x‖ − y/‖y‖‖², squared L2 of unit vectors, so s = γ·cos + bias_t;
 - ``squared``: ‖x − y‖², or ``l1``: ‖x − y‖₁, as in METHOD 2.
 
-Users. A user has no vector of its own: u = Σ_{i ∈ history} e_i / √n, and when (u, v) is the triple
-being learned, v is left out of the sum, so that a purchase does not explain itself. A user that was
-not there at training is folded in the same way. ``users="free"`` gives every user a row instead.
+Users. A user has no vector of their own: u = Σ_{i ∈ history} e_i / √n. While (u, v) is learned, v
+is left out of the sum, so that a purchase doesn't explain itself. Users who weren't there at
+training are made in the same way. ``users="free"`` gives every user a vector instead.
 
-Loss. All negatives are shared and of the true entity's type, so scoring is a matrix product:
+Loss. The triples of a batch share their negatives, which have the true entity's type, so scoring is
+a matrix product:
 
-- ``softmax`` (default): cross-entropy of the true tail among the batch's distinct tails, and for
-  interactions less log P(item is among them), which undoes the popularity of in-batch negatives;
-- ``adversarial``: as the authors of LOGER train it; see ``published``. It needs free users.
+- ``softmax`` (default): cross-entropy of the true tail among the batch's distinct tails. For
+  interactions, log P(item is among them) is subtracted, because popular items are in many batches.
+- ``adversarial``: the loss of LOGER's authors; see ``published``. It needs free users.
 
-Here is what a fitted encoder answers, in NumPy; how it learns is in ``transe_training``. Every
-choice of default was made on validation; docs/research/results.md has the figures.
+This module has what a fitted encoder does, in NumPy; how it learns is in ``transe_training``.
+Validation chose every default; docs/research/results.md has the figures.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from numpy.typing import ArrayLike, NDArray
 from loger.encoder.cold_start import Moved, grown_state
 from loger.encoder.protocol import EncoderParts, HiddenPairs, Own, TrainerConfig, WeightedItems
 from loger.engine import Progress, silent
+from loger.engine.settings import ANY
 from loger.errors import LogerError
 from loger.graph import INTERACTION, KnowledgeGraph
 from loger.graph.arrays import Floats
@@ -42,7 +44,7 @@ Distance = Literal["sphere", "squared", "l1"]
 
 State = dict[str, NDArray[np.generic]]
 FACT_GAMMA = 10.0
-"""γ of the scores of all relations but interactions, with the loss ``softmax``."""
+"""γ for all relations but interactions, with the loss ``softmax``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,54 +53,52 @@ class TransEConfig(TrainerConfig):
 
     FORMER: ClassVar[Mapping[str, Any]] = {
         "fact_gamma": 10.0, "max_history": 16, "temperature": 1.0, "refit_epochs": 0,
-        "refit_rate": 3e-3, "max_visits": 2.0, "head_share": 0.5,
+        "refit_rate": 3e-3, "max_visits": 2.0, "head_share": 0.5, "steps": ANY,
+        "max_interactions": ANY,
     }  # fmt: skip
-    """Settings of earlier versions that are constants now: old bundles still name them."""
+    """Settings of earlier versions that are constants now; old bundles still have them."""
 
     dimension: int = 100
     """Length of the vectors; 100 as in the paper."""
     distance: Distance = "sphere"
     """`sphere` compares directions; `squared` and `l1` compare points."""
     gamma: float = 8.0
-    """γ of the scores of interactions."""
+    """γ for interactions."""
     users: Literal["history", "free"] = "history"
     """`history` makes a user's vector from the user's items; `free` learns one per user."""
     loss: Literal["softmax", "adversarial"] = "softmax"
-    steps: int = 150_000
-    """Steps of the loss ``adversarial``, whose epochs are 5,000 steps; as in the authors' code."""
+    """`adversarial` is the loss of LOGER's authors, whose epochs have 5,000 steps."""
     epochs: int = 6
     facts_per_interaction: float = 1.0
     """Facts per epoch, as a multiple of the interactions, shared among relations ∝ √size."""
-    max_interactions: int = 2_200_000
-    """Train fewer epochs, but at least two, if they would visit more interactions than this."""
     warm_epochs: int = 2
     """Number of epochs when training continues from earlier vectors."""
     group: int | None = 256
-    """Triples of a batch whose tails serve each other as negatives; None: the whole batch."""
+    """Number of triples that share their tails as negatives; None shares them in the whole
+    batch."""
 
     LATER: ClassVar[Mapping[str, Any]] = {"facts_per_interaction": 2.0}
-    """What bundles from before a setting were trained with, where it isn't the default."""
+    """Values for settings that older bundles lack; see ``settings.from_names``."""
 
     @classmethod
     def thorough(cls, **settings: Any) -> Self:
-        """Longer training, with more facts and negatives: for rankings by the encoder alone.
+        """Longer training, with more facts and negatives, for ranking by the encoder alone.
 
-        Rules make up for what the shorter default loses, at a third of the time
-        (docs/adr/0026).
+        In the whole model, rules make up for the shorter training of the default, which takes a
+        third of the time (docs/adr/0026).
         """
         return cls(**{"epochs": 8, "facts_per_interaction": 2.0, "group": None} | settings)
 
 
 class TransE:
-    """The default encoder. What it has learned is never written to: a fit makes new tables."""
+    """The default encoder. Its tables are never changed in place: a fit makes new ones."""
 
     entities_: Floats
-    """A vector for every entity, users as their sums; [entities, dimension]."""
+    """A vector for every entity, with users as sums; [entities, dimension]."""
     relations_: Floats
     """[relations, dimension]."""
     biases_: Floats
     """[entities, 1]."""
-    """What facts let one expect of items, and how much of each new one's vector that is."""
 
     def __init__(self, config: TransEConfig | None = None) -> None:
         self.config = config or TransEConfig()
@@ -115,11 +115,11 @@ class TransE:
         progress: Progress = silent,
     ) -> Self:
         """Learn from a graph; see ``Encoder.fit``."""
-        from loger.encoder.published import Published  # PyTorch, from here on
+        from loger.encoder.published import Published  # imports PyTorch
         from loger.encoder.transe_training import Training
 
         if warm and not hasattr(self, "entities_"):
-            raise LogerError("a warm fit needs a fit before it")
+            raise LogerError("a warm fit needs an earlier one; call fit without warm=True first")
         kind = Published if self.config.loss == "adversarial" else Training
         training = kind(self.config, graph, hidden, self.state() if warm else None)
         return self.load_state(graph, training.run(checkpoint, progress))
@@ -132,39 +132,41 @@ class TransE:
 
     @property
     def folds_in(self) -> bool:
-        """Whether a user's vector is made of its history."""
+        """Whether users' vectors are made from their histories."""
         return self.config.users == "history"
 
     def fold_in(self, histories: WeightedItems) -> Floats:
-        """Scores of all items for users known by their items; see ``AdditiveEncoder.fold_in``."""
+        """Scores of all items for users given by their items; see ``AdditiveEncoder.fold_in``."""
         if not self.folds_in:
-            raise LogerError("an encoder with free users cannot fold in new ones")
+            raise LogerError("an encoder with users='free' can't score users it wasn't fitted on")
         scale = 1 / histories.lengths()[histories.owners]
         histories = histories._replace(weights=histories.weights * scale)
         return self._score_items(histories.sums(self.entities_[self._items]))
 
     @property
     def attributable(self) -> bool:
-        """Whether scores are sums over a user's interactions: x = Σ w_a e_a + r is, and s is linear
-        in x but for its length, which all items share."""
+        """Whether scores are sums over a user's interactions: x = Σ w_a e_a + r is a sum, and s is
+        linear in x apart from its length, which is the same for all items."""
         return self.folds_in and self.config.distance != "l1"
 
     def sums(self, histories: WeightedItems) -> Floats:
-        """Σ_a w_a ⟨e_a, y⟩ of all items, times γ, or 2 in space; see ``AdditiveEncoder.sums``."""
+        """Σ_a w_a ⟨e_a, y⟩ for all items, times γ on the sphere or 2 otherwise; see
+        ``AdditiveEncoder.sums``."""
         scaled = histories._replace(weights=self._factor * histories.weights)
         out: Floats = scaled.sums(self.entities_[self._items]) @ self._targets.T
         return out
 
     @cached_property
     def own_parts(self) -> Floats:
-        """⟨r, y⟩, times γ or 2, and b, less ‖y‖² in space; see ``AdditiveEncoder.own_parts``."""
+        """⟨r, y⟩ times γ or 2, and b, minus ‖y‖² unless on the sphere; see
+        ``AdditiveEncoder.own_parts``."""
         table, relation = self._item_table, self.relations_[INTERACTION].astype(np.float64)
         parts = np.stack([self._factor * (table[:, :-1] @ relation), table[:, -1]])
         return parts.astype(np.float32)
 
     @property
     def _factor(self) -> float:
-        """What a product with an item counts in its score."""
+        """What the product with an item is multiplied by in its score."""
         return self.config.gamma if self.config.distance == "sphere" else 2.0
 
     @cached_property
@@ -182,8 +184,8 @@ class TransE:
     ) -> EncoderParts:
         """The parts of scores (METHOD 11); see ``AdditiveEncoder.attribute``.
 
-        On the sphere s = γ⟨x, ŷ⟩/‖x‖ + b, otherwise s = γ − ‖x‖² + 2⟨x, y⟩ − ‖y‖² + b. What an
-        interaction gives is its term of the product with y; all the rest is the item's appeal.
+        On the sphere, s = γ⟨x, ŷ⟩/‖x‖ + b; otherwise s = γ − ‖x‖² + 2⟨x, y⟩ − ‖y‖² + b. An
+        interaction contributes its term of the product with y; the rest is the item's appeal.
         """
         gamma, table = self.config.gamma, self._item_table
         length = 1.0 if own is not None else max(float(np.sqrt(np.sum(weights**2))), 1e-12)
@@ -202,7 +204,7 @@ class TransE:
         others = max(len(table) - len(owned), 1)
         mean = (self._item_sum - table[owned].sum(axis=0)) / others
         return EncoderParts(
-            # Item by item, so that a score does not depend on what else is asked, not in one bit.
+            # Item by item, so that no bit of a score depends on which other items are explained.
             scale * np.stack([vectors @ row for row in y], axis=1),
             constant + scale * np.array([row @ relation for row in y]) + bias,
             scale * (vectors @ mean[:-1]),
@@ -235,14 +237,14 @@ class TransE:
         return self.config.gamma - self._distances(x, y) + self.biases_[self._items, 0]
 
     def _distances(self, x: Floats, y: Floats) -> Floats:
-        """The distance of every x to every y, in space."""
+        """The distance of every x to every y, unless on the sphere."""
         if self.config.distance == "squared":
             lengths: Floats = (x * x).sum(-1)[:, None] + (y * y).sum(-1)
             return lengths - 2 * (x @ y.T)
         return np.stack([np.abs(row - y).sum(-1) for row in x]) if len(x) else x @ y.T
 
     def _questions(self, vectors: Floats) -> Floats:
-        """Users on the sphere, scaled by γ, and 1: the bias is part of the product."""
+        """Users on the sphere, scaled by γ, and a 1 that is multiplied by the bias."""
         x = unit(vectors + self.relations_[INTERACTION])
         return np.hstack([np.float32(self.config.gamma) * x, np.ones_like(x[:, :1])])
 
@@ -279,7 +281,7 @@ class TransE:
         return TransE(self.config)._take(moved.graph, state)
 
     def state(self) -> State:
-        """All that was learned, and what a warm fit needs to know of the steps before it."""
+        """Everything that was learned, and what a warm fit needs from the steps before it."""
         return dict(self._state)
 
     def load_state(self, graph: KnowledgeGraph, state: Mapping[str, NDArray[np.generic]]) -> Self:
@@ -288,7 +290,7 @@ class TransE:
         for name, shape in shapes.items():
             kind = np.int64 if name.endswith(".steps") else np.float32
             if name not in state or state[name].shape != shape or state[name].dtype != kind:
-                raise LogerError(f"this is no state of a TransE on this graph: {name} does not fit")
+                raise LogerError(f"this isn't the state of a TransE on this graph: {name} differs")
         return self._take(graph, {name: state[name] for name in shapes})
 
     def _take(self, graph: KnowledgeGraph, state: Mapping[str, NDArray[np.generic]]) -> Self:
@@ -298,15 +300,9 @@ class TransE:
             array.flags.writeable = False
         tables: list[Any] = [self._state[f"{part}.table"] for part in PARTS]
         self.entities_, self.relations_, self.biases_ = tables
-        for name in (
-            "_answers",
-            "_item_vectors",
-            "_item_table",
-            "_item_sum",
-            "_targets",
-            "own_parts",
-        ):
-            self.__dict__.pop(name, None)  # derived from what was here before
+        for name, member in vars(type(self)).items():
+            if isinstance(member, cached_property):  # computed from the tables before
+                vars(self).pop(name, None)
         return self
 
 
@@ -314,8 +310,8 @@ PARTS = ("entities", "relations", "biases")
 
 
 def _shapes(graph: KnowledgeGraph, dimension: int) -> dict[str, tuple[int, ...]]:
-    """The arrays of a state: of each part its table, a second moment for each of its rows, and
-    how many steps it has made."""
+    """The arrays of a state: for each part its table, second moments by row, and the number of
+    steps."""
     rows = {"entities": graph.n_entities, "relations": len(graph.relations)}
     rows["biases"] = graph.n_entities
     out: dict[str, tuple[int, ...]] = {}
@@ -326,7 +322,7 @@ def _shapes(graph: KnowledgeGraph, dimension: int) -> dict[str, tuple[int, ...]]
 
 
 def unit(x: Floats) -> Floats:
-    """Vectors on the unit sphere."""
+    """Vectors scaled to length 1."""
     lengths: Floats = np.sqrt((x * x).sum(axis=-1, keepdims=True))
     out: Floats = x / lengths.clip(min=1e-12)
     return out

@@ -1,10 +1,10 @@
 """How TransE learns: batches of one relation, gradients in closed form, row-wise Adam.
 
-Several ranks share each batch: every one scores its triples against all candidates, and what
-their gradients add up to is applied on all of them (``training.distributed``).
+Several ranks can share each batch: each scores its triples against all candidates, and the sum of
+their gradients is applied on all of them (``distributed``).
 
-Only this part of TransE needs PyTorch, which is slow to import and large in memory: what a fitted
-encoder answers is NumPy's work (``transe``).
+Only this part of TransE needs PyTorch, which is slow to import and takes much memory. A fitted
+encoder scores with NumPy (``transe``).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from loger.encoder._kernels import (
-    ENDLESS,
     SHORTEST,
     SMALL,
+    ZERO_VECTOR_NORM,
     fill_bags,
     group_gradients,
     group_scores,
@@ -39,16 +39,19 @@ from loger.engine.threads import one_thread
 from loger.graph import INTERACTION, KnowledgeGraph
 
 MAX_HISTORY = 16
-"""A user of more items is summed over so many of them, drawn again for each step: where histories
-are long that is better, not only cheaper (validation NDCG@10 on `ml1m` 14.50 against 13.78 with 64
-and 14.24 with 8; on `amazon-beauty`, whose histories are short, the same)."""
+"""The most items in a user's sum; longer histories are sampled in each step. With long histories
+that is better, not only cheaper: validation NDCG@10 on `ml1m` is 14.50, compared with 13.78 for 64
+items and 14.24 for 8. On `amazon-beauty`, whose histories are short, it makes no difference."""
 MAX_VISITS = 2.0
-"""A fact is learned from about so many times an epoch at most: where interactions are many times
-as many as facts, more would only take time (`ml1m`: 13.78 in three quarters of it)."""
+"""An epoch visits a fact at most about this often. If interactions far outnumber facts, more visits
+only take time (`ml1m`: the same NDCG in three quarters of the time)."""
+MAX_INTERACTIONS = 2_200_000
+"""A fit whose epochs would visit more interactions than this makes fewer of them, but at least two.
+If users have vectors of their own, it makes all epochs, because these vectors learn slowly."""
 
 
 class _Batch(NamedTuple):
-    """Triples of one relation; the side ``given`` is known, ``sought`` is to be found."""
+    """Triples of one relation; the model gets ``given`` and must find ``sought``."""
 
     relation: int
     given: NDArray[np.int64]
@@ -75,10 +78,12 @@ class Training:
         self._prepare(graph)
 
     def run(self, checkpoint: Path | None, progress: Progress) -> State:
-        """Go through all epochs that a checkpoint has not done; what was learned."""
+        """Train for all epochs that a checkpoint hasn't done; returns what was learned."""
         epochs = self.config.warm_epochs if self.warm else self._epochs()
         begun = self._tensors() if self.warm else None
-        run = (self.graph.fingerprint, self.config, self.hidden, begun, *self._several())
+        # Rounding depends on the number of ranks, if there are several.
+        ranks = (self.ranks.size,) if self.ranks.size > 1 else ()
+        run = (self.graph.fingerprint, self.config, self.hidden, begun, *ranks)
         saved = Checkpoint(checkpoint, *run)
         first = saved.resume(self._tensors())
         asked = self.config, self.graph, self.hidden, self.warm
@@ -90,25 +95,22 @@ class Training:
         progress("training the encoder", 1, 1)
         return self.learned()
 
-    def _several(self) -> tuple[int, ...]:
-        """The number of ranks, which rounding depends on, if there are several."""
-        return (self.ranks.size,) if self.ranks.size > 1 else ()
-
     def learned(self) -> State:
-        """What there is so far, with users as their sums."""
+        """What was learned so far, with users as their sums."""
         self._settle()
         tensors = {k: t.cpu().numpy() for k, t in self._tensors().items()}
-        # First moments last some ten steps: a warm fit starts without them, a bundle has none.
+        # First moments matter for some ten steps, so bundles and warm fits do without them.
         return {k: array for k, array in tensors.items() if not k.endswith(".first")}
 
     def _epochs(self) -> int:
-        """How often a fit that does not start warm goes through the interactions."""
+        """The number of epochs of a fit that doesn't start warm."""
+        if self.config.users == "free":
+            return self.config.epochs
         n = max(1, len(self._triples[INTERACTION][0]))
-        fewer = max(2, round(self.config.max_interactions / n))
-        return min(self.config.epochs, fewer)
+        return min(self.config.epochs, max(2, round(MAX_INTERACTIONS / n)))
 
     def _epoch(self, epoch: int, epochs: int, progress: Progress) -> None:
-        """Go through the batches of one epoch, at a learning rate that falls over all epochs."""
+        """Train on the batches of one epoch; the learning rate falls over all epochs."""
         batches = list(self._batches(epoch))
         for k, batch in enumerate(batches):
             done = (epoch + k / len(batches)) / epochs
@@ -117,12 +119,12 @@ class Training:
             progress("training the encoder", epoch * len(batches) + k, epochs * len(batches))
 
     def _tensors(self) -> dict[str, Tensor]:
-        """All that training changes."""
+        """Everything that training changes."""
         parts = {"entities": self.entities, "relations": self.relations, "biases": self.biases}
         return {f"{part}.{k}": t for part, rows in parts.items() for k, t in rows.tensors().items()}
 
     def _start(self, graph: KnowledgeGraph) -> None:
-        """Draw the first vectors."""
+        """Draw the initial vectors."""
         rng = np.random.default_rng([self.config.seed, 0xE4C0])
         shape = (graph.n_entities, self.config.dimension)
         table = rng.standard_normal(shape, dtype=np.float32) * np.float32(0.1)
@@ -135,7 +137,7 @@ class Training:
         )
 
     def _prepare(self, graph: KnowledgeGraph) -> None:
-        """Sort the triples by relation and count how often each entity is sought."""
+        """Group the triples by relation and count how often each item is sought."""
         heads, relations, tails = graph.triples()
         self._triples = [
             (heads[relations == r].astype(np.int64), tails[relations == r].astype(np.int64))
@@ -148,21 +150,21 @@ class Training:
             tuple(graph.vocabulary.span(t) for t in graph.signature(r))
             for r in range(len(graph.relations))
         ]
-        # How often batches draw an item: hidden pairs are drawn as often as they weigh.
+        # How often batches draw an item; a hidden pair counts its weight.
         rows = np.bincount(items - graph.n_users, minlength=graph.n_items).astype(np.float64)
         if self.hidden is not None:
             rows += np.bincount(self.hidden.items, self.hidden.weights, minlength=graph.n_items)
         self._item_share = torch.from_numpy(rows / max(rows.sum(), 1)).to(self.device)
 
     def _interactions(self, epoch: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """What an epoch draws from, with hidden pairs."""
+        """The interactions and hidden pairs that an epoch draws from."""
         real = self._triples[INTERACTION]
         if self.hidden is None:
             return real
         return self.hidden.drawn_with(real, self.graph.n_users, self.config.seed, epoch, self.warm)
 
     def _batches(self, epoch: int) -> Iterator[_Batch]:
-        """The batches of an epoch, in random order: a function of seed, epoch and data alone."""
+        """The batches of an epoch in random order; they depend on seed, epoch and data only."""
         config = self.config
         rng = np.random.default_rng([config.seed, 0xBA7C4, epoch, self.warm])
         users, items = self._interactions(epoch)
@@ -183,7 +185,7 @@ class Training:
                 yield _Batch(r, users[rows], items[rows], head_sought=False)
                 continue
             heads, tails = self._triples[r]
-            # To tell users apart by their sums would be to learn their items: not sought.
+            # Users are never sought: to tell them apart by their sums is to learn their items.
             of_users = [span.start == 0 for span in self._spans[r]]
             if all(of_users):
                 continue
@@ -192,8 +194,8 @@ class Training:
             yield _Batch(r, given[rows], sought[rows], head_sought=bool(back))
 
     def _step(self, batch: _Batch, rate: float, rng: np.random.Generator) -> Tensor:
-        """One update of all rows that the batch touches; the mean loss, left where it was computed:
-        a GPU need not be waited for."""
+        """Update all rows that the batch touches; returns the mean loss, still on its device, so
+        that nobody waits for a GPU."""
         config, r = self.config, batch.relation
         table, shift = self.entities.table, self.relations.table[r]
         excluded = batch.sought if r == INTERACTION else None
@@ -222,10 +224,12 @@ class Training:
         return loss
 
     def _candidates(self, batch: _Batch) -> tuple[Tensor, Tensor, Tensor, slice]:
-        """Rows of the entities to choose among; these for each of this rank's triples, and the
-        place of the true one; and which triples are this rank's.
+        """The candidates of a batch.
 
-        The distinct sought entities of the whole batch, or of each group in a row of its own.
+        They are the distinct sought entities of the whole batch or, with groups, those of each
+        group. Returns the rows of all candidates, the candidates of this rank's triples (with
+        groups a row for each), the place of each triple's true entity among them, and which triples
+        are this rank's.
         """
         group, n = self.config.group, len(batch.sought)
         if group is None or n < group:
@@ -239,8 +243,8 @@ class Training:
         return sought.flatten(), sought[own], positive, slice(own.start * group, own.stop * group)
 
     def _of_all_ranks(self, parts: list[Tensor], own: slice, n: int, m: int) -> list[Tensor]:
-        """The gradients of all n given vectors, of all m candidates and of their biases, from what
-        each rank has: of its own triples, and of the candidates that these are scored against."""
+        """The gradients of all n given vectors, of all m candidates and of their biases, summed
+        over ranks. Each rank has those of its own triples and of their candidates."""
         whole = []
         for part, length in zip(parts, (n, m, m), strict=False):
             rows = of_rank = part.flatten(0, -2)
@@ -251,7 +255,7 @@ class Training:
         return self.ranks.added(n + m, whole)
 
     def _update(self, given: Bags, candidates: Tensor, gx: Tensor, gy: Tensor, rate: float) -> None:
-        """Step all rows of the given and of the candidate entities at once."""
+        """Update the rows of given and candidate entities in one step."""
         n = len(gx)
         owners = torch.arange(n, device=self.device) if given.owners is None else given.owners
         there = torch.arange(n, n + len(gy), device=self.device)
@@ -264,11 +268,10 @@ class Training:
     def _loss(
         self, batch: _Batch, scores: Tensor, positive: Tensor, candidates: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """This rank's part of the mean loss, and its slope with respect to the scores, which are
-        used up."""
+        """This rank's part of the mean loss, and its slope by the scores; overwrites the scores."""
         n = len(batch.sought)
         true = positive.unsqueeze(-1)
-        if positive.dim() == 2:  # a group's candidates may repeat: the true one is no negative
+        if positive.dim() == 2:  # a group can have the true entity twice; it isn't a negative
             same = candidates.unsqueeze(-1) == candidates.unsqueeze(-2)
             same.diagonal(dim1=-2, dim2=-1).fill_(False)
             scores.masked_fill_(same, -torch.inf)
@@ -281,13 +284,13 @@ class Training:
         return losses.sum() / n, slope.div_(n)
 
     def _log_inclusion(self, candidates: Tensor, draws: int) -> Tensor:
-        """log P(item is among the tails of so many interactions)."""
+        """log P(item is among the tails of ``draws`` interactions)."""
         share = self._item_share[candidates - self.graph.n_users].clamp(1e-12, 1 - 1e-9)
         return (-torch.expm1(draws * torch.log1p(-share))).log().float()
 
     @torch.no_grad()
     def _settle(self) -> None:
-        """Write the users' sums into the table: from here on they are entities like others."""
+        """Write the users' sums into the table, where they are entities like any other."""
         for lo in range(0, 0 if self.config.users == "free" else self.graph.n_users, 4096):
             users = np.arange(lo, min(lo + 4096, self.graph.n_users))
             bags = self._histories.bags(users)
@@ -301,12 +304,12 @@ def _help(
     hidden: HiddenPairs | None,
     warm: bool,
 ) -> None:
-    """A rank's part in the training of the leading one, whose tables it gets."""
+    """A rank's part in the leading rank's training; it gets that rank's tables."""
     kind(config, graph, hidden, {} if warm else None).run(None, silent)
 
 
 def _in_one(one: Tensor, other: Tensor) -> Tensor:
-    """The rows of two tensors; not copied where the other's follow in memory already."""
+    """The rows of two tensors; not copied if the second follows the first in memory."""
     same = one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
     follows = other.storage_offset() == one.storage_offset() + one.numel()
     if same and follows and one.is_contiguous() and other.is_contiguous():
@@ -315,7 +318,7 @@ def _in_one(one: Tensor, other: Tensor) -> Tensor:
 
 
 def _cut(rows: NDArray[np.int64], batch: int, group: int | None) -> list[NDArray[np.int64]]:
-    """Batches of rows; with groups each holds whole groups, and what is left over is one more."""
+    """Batches of rows. With groups, each has whole groups, and the remaining rows are another."""
     parts = [rows[k : k + batch] for k in range(0, len(rows), batch)]
     if group is None:
         return parts
@@ -324,7 +327,7 @@ def _cut(rows: NDArray[np.int64], batch: int, group: int | None) -> list[NDArray
 
 
 def _stream(seed: int, relation: int, size: int, start: int, length: int) -> NDArray[np.int64]:
-    """A stretch of an endless sequence of permutations of 0 … size-1; epochs walk on through it."""
+    """A part of an endless sequence of permutations of 0 … size-1, which epochs go through."""
     cycles = range(start // size, (start + length - 1) // size + 1)
     rngs = (np.random.default_rng([seed, 0x57EA, relation, c]) for c in cycles)
     whole = np.concatenate([rng.permutation(size) for rng in rngs])
@@ -338,7 +341,7 @@ Gradients = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
 def scores_of(x: Tensor, y: Tensor, gamma: float, distance: Distance) -> tuple[Tensor, Gradients]:
-    """γ − dist of every row of x to every row of y, and what gives the gradients for a slope."""
+    """γ − dist of every row of x to every row of y, and a function from slopes to gradients."""
     if distance == "sphere":
         on_cpu = x.device.type == "cpu" and x.dtype == torch.float32
         if on_cpu and x.dim() == 3 and max(x.shape[1], y.shape[1]) <= SMALL:
@@ -370,7 +373,7 @@ def scores_of(x: Tensor, y: Tensor, gamma: float, distance: Distance) -> tuple[T
 
 
 def _in_l1(x: Tensor, y: Tensor, gamma: float) -> tuple[Tensor, Gradients]:
-    """The same in L1 on a CPU, without a tensor of all differences."""
+    """``scores_of`` in L1 on a CPU, without a tensor of all differences."""
     of = x.contiguous().numpy(), y.contiguous().numpy()
     scores = torch.empty(len(x), len(y))
     l1_distances(*of, scores.numpy())
@@ -384,7 +387,7 @@ def _in_l1(x: Tensor, y: Tensor, gamma: float) -> tuple[Tensor, Gradients]:
 
 
 def _of_small_groups(x: Tensor, y: Tensor, gamma: float) -> tuple[Tensor, Gradients]:
-    """The same for many small groups on the sphere; both gradients lie in one tensor."""
+    """``scores_of`` for many small groups on the sphere; both gradients share one tensor."""
     scores = torch.empty(*x.shape[:2], y.shape[1])
     of = x.contiguous().numpy(), y.contiguous().numpy(), np.float32(gamma)
     lengths = tuple(np.empty(v.shape[:2], dtype=np.float32) for v in (x, y))
@@ -401,9 +404,9 @@ def _of_small_groups(x: Tensor, y: Tensor, gamma: float) -> tuple[Tensor, Gradie
 
 
 def unit(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Vectors on the unit sphere, and how long they were; a vector without direction stays 0."""
+    """Vectors scaled to length 1, and their lengths; a zero vector stays 0."""
     norm = x.norm(dim=-1, keepdim=True)
-    norm.masked_fill_(norm <= float(SHORTEST), float(ENDLESS))
+    norm.masked_fill_(norm <= float(SHORTEST), float(ZERO_VECTOR_NORM))
     return x / norm, norm
 
 
@@ -417,9 +420,9 @@ def _unit_back(gradient: Tensor, unit: Tensor, norm: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Bags:
-    """For each of some entities the rows to add up, and with what weight.
+    """The rows to add up for each of some entities, with weights.
 
-    Without ``starts`` each entity is one row.
+    Without ``starts``, each entity is one row.
     """
 
     rows: Tensor  # [parts]
@@ -428,7 +431,7 @@ class Bags:
     weights: Tensor | None = None  # [parts]
 
     def part(self, own: slice) -> Bags:
-        """The bags of some of the entities, which are in a row."""
+        """The bags of consecutive entities."""
         if self.starts is None:
             return Bags(self.rows[own])
         if own == slice(0, len(self.starts)):
@@ -450,7 +453,7 @@ class Bags:
 
 
 class Histories:
-    """Who has what: the items of each user, as bags of rows of the entity table."""
+    """The items of each user, as bags of rows of the entity table."""
 
     def __init__(
         self,
@@ -472,11 +475,14 @@ class Histories:
         longest: int | None = None,
         rng: np.random.Generator | None = None,
     ) -> Bags:
-        """The bags of entities that are either all users or none.
+        """The bags of entities, which must be all users or no users.
 
-        ``excluded`` names for each an item that does not count; a history of more than
-        ``longest`` items is represented by so many of them, drawn by ``rng`` before any is read:
-        however long it is, it costs no more than these.
+        Args:
+            entities: by number.
+            excluded: for each of them an item that doesn't count.
+            longest: longer histories are represented by this many random items, so that they cost
+                no more than these.
+            rng: draws the items.
         """
         if self.free or not len(entities) or entities[0] >= self.n_users:
             return Bags(torch.from_numpy(entities).to(self.device))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from loger.engine.threads import Engine, LocalEngine, Progress, silent
@@ -50,13 +51,8 @@ def engine_named(text: str, progress: Progress = silent) -> LocalEngine | Proces
 
 
 def __getattr__(name: str) -> Any:
-    """Import what needs multiprocessing, or Ray, only when it is asked for."""
-    if name == "ProcessEngine":
-        from loger.engine.processes import ProcessEngine
-
-        return ProcessEngine
-    if name == "RayEngine":
-        from loger.engine.ray import RayEngine
-
-        return RayEngine
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    """Import engines that need multiprocessing or Ray only when they are asked for."""
+    modules = {"ProcessEngine": "loger.engine.processes", "RayEngine": "loger.engine.ray"}
+    if name not in modules:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(modules[name]), name)

@@ -36,6 +36,8 @@ PART, OLD = ".part", ".old"
 """How the names end of what is being written, and of what is being replaced."""
 PATIENCE = 10.0
 """Seconds that a writer waits for another to finish before it gives up."""
+MAX_MANIFEST = 4 * 2**20
+"""Bytes of a manifest. The largest we know of has 60 kB; parsed, one may take 25 times its size."""
 _PARTS = {"kind": str, "format": int, "loger": str, "files": dict, "about": dict, "sha256": str}
 
 
@@ -80,7 +82,7 @@ def atomic_file(path: Path | str) -> Iterator[Path]:
     'mug'
     """
     path = Path(path).resolve()  # a link stays a link
-    with _told(path), claim(path, wait=PATIENCE):
+    with _naming_target(path), claim(path, wait=PATIENCE):
         part = _beside(path)
         try:
             part.open("xb").close()
@@ -109,7 +111,7 @@ def atomic_folder(folder: Path | str, kind: Kind, about: Mapping[str, Any]) -> I
     """
     folder = Path(folder).resolve()
     check_target(folder, kind, replace=True)
-    with _told(folder):
+    with _naming_target(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         with claim(folder, wait=PATIENCE):
             check_target(folder, kind, replace=True)  # once more: now nobody can change it
@@ -158,13 +160,13 @@ _OS_ERROR = re.compile(r"\(os error (\d+)\)")  # as libraries written in Rust pu
 
 
 @contextmanager
-def _told(path: Path) -> Iterator[None]:
-    """Says of an error of the disk, whichever library met it, what could not be written."""
+def _naming_target(path: Path) -> Iterator[None]:
+    """Re-raise write errors of any library as DataError naming the path."""
     try:
         yield
     except LogerError:
         raise
-    except Exception as error:
+    except BaseException as error:  # a panic of a library in Rust isn't an Exception
         found = _OS_ERROR.search(str(error))
         code = error.errno if isinstance(error, OSError) else None
         code = int(found[1]) if code is None and found else code
@@ -369,6 +371,9 @@ def read_manifest(folder: Path | str, kind: Kind) -> Manifest:
     if not path.is_file():
         what = f"not a {kind.noun}: it has no {MANIFEST}" if folder.is_dir() else "no such folder"
         raise DataError(what, path=folder, remedy=f"give the folder of a {kind.noun}")
+    if path.stat().st_size > MAX_MANIFEST:
+        what = f"damaged: larger than {MAX_MANIFEST // 2**20} MB"
+        raise DataError(what, path=path, remedy=kind.remedy)
     parts = _loads(folder)
     if "kind" not in parts:
         raise DataError("damaged: not a manifest", path=path, remedy=kind.remedy)
@@ -427,6 +432,8 @@ def manifest_digest(parts: Mapping[str, Any]) -> str:
 def _loads(folder: Path) -> dict[str, Any]:
     """The manifest of a folder as it is; empty if there is none or it is not JSON."""
     try:
+        if (folder / MANIFEST).stat().st_size > MAX_MANIFEST:
+            return {}
         parts = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return {}

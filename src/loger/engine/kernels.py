@@ -97,6 +97,8 @@ def _folder(sources: frozenset[str]) -> Path:
     about = f"{numba_version} {config.CPU_NAME or get_host_cpu_name()}".encode()
     texts = sorted(Path(file).read_bytes() for file in sources)
     folder = _root() / sha256(b"\0".join([about, *texts])).hexdigest()[:20]
+    if folder.is_dir() and not all(_is_ours(path) for path in (folder, *folder.rglob("*"))):
+        shutil.rmtree(folder)  # others could write here once
     if folder.is_dir():
         os.utime(folder)  # it is in use
     else:
@@ -115,7 +117,7 @@ def _root() -> Path:
     with suppress(OSError, RuntimeError):  # nobody may write there; there is no home
         folder = Path(place).expanduser() / FOLDER
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if _is_private(folder):
+        if _is_private(folder) and not any(_is_open(parent) for parent in folder.parents):
             with suppress(OSError), TemporaryFile(dir=folder):
                 return folder
             return _temporary(copy_of=folder)  # the disk is read-only
@@ -123,10 +125,20 @@ def _root() -> Path:
 
 
 def _is_private(folder: Path) -> bool:
-    """Whether nobody but this user can have put anything into a folder: what lies there is run."""
-    found = folder.lstat()
-    by_others = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not by_others
+    """Whether only this user can write to a folder: loger runs what lies there."""
+    mode = folder.lstat().st_mode
+    return stat.S_ISDIR(mode) and _is_ours(folder) and not mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether a file or folder belongs to this user."""
+    return path.lstat().st_uid == os.geteuid()
+
+
+def _is_open(folder: Path) -> bool:
+    """Whether anyone could put another folder in the place of one in this folder."""
+    mode = folder.resolve().stat().st_mode
+    return bool(mode & stat.S_IWOTH and not mode & stat.S_ISVTX)
 
 
 def _temporary(copy_of: Path | None = None) -> Path:

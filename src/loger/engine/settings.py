@@ -26,6 +26,8 @@ from loger.errors import DataError, LogerError, UnknownNameError
 
 Config = TypeVar("Config")
 FORM = "PATH=VALUE, such as em.rounds=3"
+ANY: Any = object()
+"""In ``FORMER``: a setting that only mattered during a fit; saved settings may have any value."""
 
 
 def read_toml(path: Path | str) -> dict[str, Any]:
@@ -60,8 +62,8 @@ def _todays(base: Any, saved: Mapping[str, Any]) -> dict[str, Any]:
     """Saved settings under the names that they have today (``RENAMED`` of their config), with those
     that came later (``LATER``)."""
     kind = type(base)
-    names = getattr(kind, "RENAMED", {})
-    values = {names.get(name, name): value for name, value in saved.items()}
+    names, former = getattr(kind, "RENAMED", {}), getattr(kind, "FORMER", {})
+    values = {names.get(n, n): value for n, value in saved.items() if former.get(n) is not ANY}
     out = {**getattr(kind, "LATER", {}), **values}
     for name, value in values.items():
         now = getattr(base, name, None)
@@ -74,8 +76,9 @@ def overridden(base: Config, values: Mapping[str, Any], where: str = "") -> Conf
     """The config with some settings changed; a nested config takes a mapping of its own.
 
     A config class may name settings of former versions in ``FORMER``, each with the value that is
-    now a constant: saved settings may still have them, with that value. ``RENAMED`` says what a
-    setting is called today; under its former name only saved settings may have it.
+    now a constant: saved settings may still have them, with that value, or with any if that is
+    ``ANY``. ``RENAMED`` says what a setting is called today; under its former name only saved
+    settings may have it.
     """
     kind: Any = type(base)
     values = _without_former(getattr(kind, "FORMER", {}), values, where)
@@ -104,8 +107,10 @@ def _without_former(
 ) -> Mapping[str, Any]:
     """Values without settings of former versions, which must equal today's constants."""
     for name in former.keys() & values.keys():
+        at = f"{where}.{name}" if where else name
+        if former[name] is ANY:
+            raise LogerError(f"{at} is no longer a setting; leave it out")
         if values[name] != former[name]:
-            at = f"{where}.{name}" if where else name
             raise LogerError(
                 f"{at} is no longer a setting: it is always {former[name]!r}, and this has "
                 f"{values[name]!r}; fit again"
@@ -235,7 +240,7 @@ def _checked(hint: Any, value: Any, at: str) -> Any:
             if value in get_args(option):
                 return value
             if isinstance(value, str):
-                raise UnknownNameError(f"value of {at}", value, get_args(option))
+                raise UnknownNameError(f"value of {at}", value, get_args(option), listed=True)
         elif option is float and isinstance(value, int) and not isinstance(value, bool):
             return float(value)
         elif option is NoneType and value == "none":

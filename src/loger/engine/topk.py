@@ -12,7 +12,7 @@ STRETCH = 64
 """Columns that are compared with a row's bar at once."""
 
 ROOM = 4
-"""A row keeps up to so many times k candidates before it is cut down to k."""
+"""A row keeps up to this many times k candidates before it is cut down to k."""
 
 
 def top_k(
@@ -22,25 +22,29 @@ def top_k(
 ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
     """The k best columns of each row with their scores, best first; both [rows, k].
 
-    ``known`` are rows and columns to leave out; their scores are overwritten by -inf. Where
-    fewer than k are left that are not -inf, a list ends in -1.
+    ``known`` are rows and columns to leave out; their scores are overwritten by -inf. A list ends
+    in -1 where fewer than k scores are above -inf.
 
     >>> top_k(np.array([[1, 3, 3, 2]], dtype=np.float32), 4, (np.array([0]), np.array([1])))[0]
     array([[ 2,  3,  0, -1]], dtype=int32)
     """
     if known is not None:
         scores[known] = -np.inf
-
-    best = RunningBest(len(scores), k)
-    best.offer(scores)
-    return best.lists()
+    if k < 1:
+        raise LogerError(f"k must be at least 1, got {k!r}")
+    items = np.full((len(scores), k), -1, dtype=np.int32)
+    values = np.full((len(scores), k), -np.inf, dtype=np.float32)
+    if not _top_k(scores, items, values):
+        row, column = np.argwhere(np.isnan(scores))[0]
+        raise LogerError(f"the score in column {column} of row {row} is not a number")
+    return items, values
 
 
 def places(
     scores: NDArray[np.float32], columns: NDArray[np.int64], known: NDArray[np.integer]
 ) -> NDArray[np.int64]:
-    """The places, from 1, that some columns have in one row without the ``known`` columns, each
-    named once; ties go to the lower number.
+    """The places, from 1, of some columns in one row, not counting the ``known`` columns, which
+    must be distinct; ties go to the lower number.
 
     >>> row = np.array([1, 3, 3, 2], dtype=np.float32)
     >>> places(row, np.array([2, 0]), np.array([1]))
@@ -50,46 +54,17 @@ def places(
     return out
 
 
-class RunningBest:
-    """The k best columns of each row, of scores that come a few columns at a time.
+@kernel
+def _top_k(scores, items, best):  # type: ignore[no-untyped-def]
+    """Write the lists of all rows; False if a score is NaN.
 
     A score is compared with the row's bar, the k-th best so far, and seldom passes it: after n
-    columns in random order, with probability k/n. So a block of scores can be chosen from while
-    it is in cache, and then be written over by the next.
+    columns in random order, with probability k/n.
     """
-
-    def __init__(self, rows: int, k: int) -> None:
-        if k < 1:
-            raise LogerError(f"k must be at least 1, got {k!r}")
-        self.k = k
-        self._values = np.empty((rows, ROOM * k), dtype=np.float32)
-        self._columns = np.empty((rows, ROOM * k), dtype=np.int32)
-        self._sizes = np.zeros(rows, dtype=np.int64)
-        self._bars = np.full(rows, -np.inf, dtype=np.float32)
-
-    def offer(self, scores: NDArray[np.float32], first_column: int = 0) -> None:
-        """Take in the scores of further columns, which come after all that came before."""
-        if scores.ndim != 2 or len(scores) != len(self._sizes):
-            raise LogerError(f"scores of {len(self._sizes)} rows are needed, got {scores.shape}")
-        kept = self._values, self._columns, self._sizes, self._bars
-        if not _offer(scores, first_column, self.k, *kept):
-            row, column = np.argwhere(np.isnan(scores))[0] + [0, first_column]
-            raise LogerError(f"the score in column {column} of row {row} is not a number")
-
-    def lists(self) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        """The k best columns and their scores, best first; -1 and -inf where there are fewer."""
-        items = np.full((len(self._sizes), self.k), -1, dtype=np.int32)
-        values = np.full((len(self._sizes), self.k), -np.inf, dtype=np.float32)
-        _sort(self._values, self._columns, self._sizes, items, values)
-        return items, values
-
-
-@kernel
-def _offer(scores, first, k, values, columns, sizes, bars):  # type: ignore[no-untyped-def]
-    """Keep what is above each row's bar; False if a score is NaN."""
-    n = scores.shape[1]
+    n, k = scores.shape[1], items.shape[1]
+    values, columns = np.empty(ROOM * k, dtype=np.float32), np.empty(ROOM * k, dtype=np.int32)
     for i in range(len(scores)):
-        row, size, bar = scores[i], sizes[i], bars[i]
+        row, size, bar = scores[i], 0, np.float32(-np.inf)
         for start in range(0, n, STRETCH):
             stop = start + STRETCH
             if stop <= n:
@@ -104,21 +79,24 @@ def _offer(scores, first, k, values, columns, sizes, bars):  # type: ignore[no-u
                 if not (x <= bar):  # an equal one comes later, so it has the higher number
                     if x != x:
                         return False
-                    values[i, size], columns[i, size] = x, first + j
+                    values[size], columns[size] = x, j
                     size += 1
-                    if size == values.shape[1]:
-                        bar = _cut_down(values[i], columns[i], k)
+                    if size == len(values):
+                        bar = _cut_down(values, columns, k)
                         size = k
-        sizes[i], bars[i] = size, bar
+        # Stable: equal ones stay by column, in which order they were kept.
+        order = np.argsort(-values[:size], kind="mergesort")
+        for j in range(min(k, size)):
+            items[i, j], best[i, j] = columns[order[j]], values[order[j]]
     return True
 
 
 @kernel
 def _cut_down(values, columns, k):  # type: ignore[no-untyped-def]
-    """Move the k best to the front, in the order of their columns; the least of them."""
+    """Move the k best to the front, in the order of their columns; return the least of them."""
     n = len(values)
     bar = np.partition(values, n - k)[n - k]
-    equal = k  # so many that equal the bar have a place: the first ones
+    equal = k  # how many of those that equal the bar have a place: the first ones
     for x in values:
         equal -= x > bar
     kept = 0
@@ -132,18 +110,8 @@ def _cut_down(values, columns, k):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _sort(values, columns, sizes, items, best):  # type: ignore[no-untyped-def]
-    """Write out the best of what was kept, in order."""
-    for i in range(len(sizes)):
-        # Stable: equal ones stay by column, in which order they were kept.
-        order = np.argsort(-values[i, : sizes[i]], kind="mergesort")
-        for j in range(min(items.shape[1], sizes[i])):
-            items[i, j], best[i, j] = columns[i, order[j]], values[i, order[j]]
-
-
-@kernel
 def _places(row, columns, known):  # type: ignore[no-untyped-def]
-    """One more than the scores that are higher, or as high and before; those known left out."""
+    """1 plus the number of scores that are higher, or equal and earlier, without known ones."""
     out, n, bars = np.ones(len(columns), dtype=np.int64), len(row), row[columns]
     least = np.float32(np.inf)
     for bar in bars:  # of which there may be none

@@ -1,4 +1,4 @@
-"""Everything that is measured of one fitted model: quality beside controls, faithfulness of its
+"""Everything measured about one fitted model: quality compared with baselines, faithfulness of its
 reasons, the ablation of hidden pairs; and the report that shows it."""
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ EXAMPLES = 4
 
 @dataclass(frozen=True, eq=False)
 class Assessment:
-    """What was measured of a model."""
+    """The measurements of a model."""
 
     model: LOGER
     split: Split
     report: Report
-    """The model first, then the controls."""
+    """The model first, then the baselines."""
     faithfulness: Sequence[FaithfulnessReport] = ()
-    """Of the model, and of random valid paths for the same items."""
+    """For the model, and for random valid paths for the same items."""
     ablation: Sequence[dict[str, float]] = ()
 
     @property
     def untuned(self) -> tuple[str, ...]:
-        """The controls, which have their default settings."""
+        """The baselines, which have their default settings."""
         return tuple(self.report.models[1:])
 
     def as_dict(self) -> dict[str, Any]:
@@ -68,7 +68,7 @@ class Assessment:
         }
 
     def write(self, path: Path, *, tried: Sequence[Sequence[Any]] = (), command: str = "") -> None:
-        """Write the report as one HTML file; ``command`` is what makes it again."""
+        """Write the report as one HTML file; ``command`` is the command that reproduces it."""
         users = np.asarray(self.report.users[:EXAMPLES])
         best, _ = self.model.top(users, 1)
         has = best[:, 0] >= 0
@@ -95,7 +95,7 @@ class Assessment:
         write_text(path, page(contents))
 
     def _reasoned(self, users: ArrayLike) -> list[list[dict[str, Any]]]:
-        """What the reasoner, if there is one, finds for the lists of some users."""
+        """What the reasoner, if any, finds for the lists of some users."""
         by = self.model.reasoner_
         if by is None:
             return []
@@ -118,9 +118,9 @@ def assess(
     engine: Engine | None = None,
     progress: Progress = silent,
 ) -> Assessment:
-    """Measure a fitted model and controls with default settings on the test part of its split.
+    """Measure a fitted model, and baselines with default settings, on the test part of its split.
 
-    ``faithful_users`` is on how many users faithfulness is measured; None: it is not.
+    ``faithful_users`` is the number of users for faithfulness; None leaves it out.
     """
     engine = engine or LocalEngine(progress=progress)
     report = evaluate(
@@ -149,7 +149,7 @@ def _faithful(
     seed: int,
     demo: Demo | None,
 ) -> list[FaithfulnessReport]:
-    """Measures of the model's reasons, and of random reasons and paths for the same items."""
+    """Faithfulness of the model's reasons, and of random reasons and paths for the same items."""
     config = FaithfulnessConfig(k=k, users=users, probed=users, seed=seed)
     known, probes = split.refit(), loger_probes(model, demo, seed)
     control = RandomPaths(model, model.graph_, model.rules_, seed)
@@ -161,7 +161,7 @@ def _faithful(
         permuted=None,
         explain=control.explain_paths,
     )
-    # What carries an item does not depend on the paths shown: once is enough.
+    # Which actions an item depends on has nothing to do with the paths shown: once is enough.
     once = replace(config, counterfactuals=0)
     return [
         faithfulness_report(one, known, model.rules_, c, probes=p, engine=engine)
@@ -170,24 +170,24 @@ def _faithful(
 
 
 STORY_CONTROLS = ("mostpop", "itemknn", "ease", "collective", "sequence")
-"""Beside the usual ones, one that knows the facts and one that knows the times."""
+"""The usual ones, one that knows facts, and one that knows times."""
 FIRST = 3
-"""How many items are shown for a person."""
+"""Number of items shown for each person."""
 PROBED = 20
-"""Users whose reasons are put to the test."""
+"""Number of users whose reasons are tested."""
 TESTED = ("flip", "flip_user_edges", "recovered_rule", "recovered_path", "decomposition_error")
 
 
 @dataclass(frozen=True, eq=False)
 class Story:
-    """What the demo shows, as plain values, and what its report is made of."""
+    """What the demo shows, as plain values, and the measurements for its report."""
 
     content: dict[str, Any]
     assessment: Assessment
 
 
 def tell(demo: Demo, split: Split, model: LOGER, engine: LocalEngine) -> Story:
-    """Find out everything that the demo shows about a shop and a model fitted on it."""
+    """Gather everything that the demo shows about a shop and a model fitted on it."""
     assessment = assess(
         model,
         split,
@@ -225,7 +225,7 @@ def tell(demo: Demo, split: Split, model: LOGER, engine: LocalEngine) -> Story:
 
 
 def _rules(demo: Demo, model: LOGER) -> list[dict[str, Any]]:
-    """The rules by weight, those marked that really cause purchases."""
+    """The rules by weight, with a mark on those that cause purchases."""
     planted = {str(rule) for rule in model.rules_ if rule.names in demo.planted}
     return [
         row | {"remark": "planted" if row["rule"] in planted else ""}
@@ -234,7 +234,7 @@ def _rules(demo: Demo, model: LOGER) -> list[dict[str, Any]]:
 
 
 def _people(demo: Demo, hits: NDArray[np.bool_]) -> list[int]:
-    """Of three groups the first user who bought one of the first items later, if any did."""
+    """From each of three groups, the first user who later bought one of their first items."""
     groups = [np.flatnonzero(demo.groups == group) for group in (BRAND, FEATURE, SOCIAL)]
     return [int(users[np.argmax(hits[users].any(axis=1))]) for users in groups]
 
@@ -271,8 +271,8 @@ def _person(
 
 
 def _cause(demo: Demo, user: int, item: int) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """The planted rule that caused a purchase, and its path; both () if it was not made, or for no
-    reason."""
+    """The planted rule that caused a purchase, and its path; both () if there was no purchase, or
+    no cause."""
     events = demo.dataset.interactions
     (rows,) = np.nonzero((events.users == user) & (events.items == item))
     if not len(rows) or demo.causes[rows[0]] < 0:
@@ -283,7 +283,7 @@ def _cause(demo: Demo, user: int, item: int) -> tuple[tuple[str, ...], tuple[int
 def _reasons(
     explanation: Explanation, cause: tuple[tuple[str, ...], tuple[int, ...]]
 ) -> list[dict[str, Any]]:
-    """The shown reasons with what is told of each, the true cause marked."""
+    """The shown reasons with their evidence; the true cause is marked."""
     records = explanation.as_dict()["reasons"]
     return [
         record | {"told": _told(explanation, reason, *cause)}
@@ -294,11 +294,11 @@ def _reasons(
 def _told(
     explanation: Explanation, reason: Reason, rule: tuple[str, ...], path: tuple[int, ...]
 ) -> list[dict[str, Any]]:
-    """The evidence of a reason that counts, the largest first, each with a path of it. The evidence
-    is the true cause if it is of the planted rule and the planted path begins with the action."""
-    out = []
+    """The evidence of a reason that matters, largest first, each with a path. Evidence is the true
+    cause if it follows the planted rule and the planted path begins with the action."""
+    out, entities = [], {one.entity for one in reason.members or (reason,)}
     for evidence in reason.evidence:
-        caused = evidence.rule.names == rule and path[1] == reason.entity
+        caused = evidence.rule.names == rule and path[1] in entities
         if caused or evidence.contribution >= SMALL * abs(reason.total):
             shown = evidence.paths[0].path
             drawn = GraphPath(path, shown.relations) if caused else shown
@@ -322,7 +322,7 @@ def _drawn(explanation: Explanation, path: GraphPath) -> str:
 
 
 def _what_if(model: LOGER, people: list[dict[str, Any]]) -> dict[str, Any]:
-    """What becomes of the first person's list without the purchase behind its first reason."""
+    """How the first person's list changes without the purchase behind its first reason."""
     words = model.graph_.vocabulary
     for person in people:
         for reason in person["items"][0]["reasons"]:

@@ -1,9 +1,8 @@
 """Methods × data → one table: each with settings chosen on validation, all evaluated alike.
 
 A method's result is written to a folder as soon as it is complete, as JSON (settings, times,
-means) and safetensors (every value of every user). A method whose result is there already, for
-the same data, settings and seed, is not run again; one that fails is named with its error and
-stops no other.
+means) and safetensors (every value of every user). A method isn't run again if its result for the
+same data, settings and seed is there. If one fails, its error is reported and the others run.
 """
 
 from __future__ import annotations
@@ -53,13 +52,13 @@ class Result:
     title: str
     """What tables call it."""
     run_key: str
-    """Digest of all that determines the result."""
+    """Digest of everything that determines the result."""
     settings: Mapping[str, Any]
-    """Those that the caller or tuning set; the others are the method's own defaults."""
+    """Settings from the caller or from tuning; the others are the method's defaults."""
     trials: tuple[tuple[Mapping[str, Any], float], ...]
     """Settings tried on validation, with their NDCG."""
     seconds: Mapping[str, float]
-    """Of each stage by the clock: tune, fit, evaluate; and ``processor`` time in all."""
+    """Wall-clock seconds of tune, fit and evaluate; and total ``processor`` time."""
     coverage: Mapping[str, float]
     """By protocol."""
     means: Mapping[str, Mapping[str, float]]
@@ -110,11 +109,25 @@ def compare(
 ) -> Compared:
     """Fit and evaluate methods on the same users and candidates, and write tables to ``out``.
 
-    ``settings`` maps methods to settings of theirs. Settings that are not listed there are
-    chosen on validation over the method's grid if ``tune`` is True, or, by default, if that
-    takes only minutes. Each method is then fitted on all that it may know (``fit_for``). In the
-    folder ``checkpoint`` LOGER keeps what a fit has done, for itself and for fits that share it.
-    Where the workers of ``engine`` are processes of their own, methods run side by side.
+    Each method is fitted on everything it may know (``fit_for``). If the workers of ``engine`` are
+    separate processes, methods run in parallel.
+
+    Args:
+        split: the data.
+        methods: names from ``registry``.
+        out: folder for results and tables.
+        part: the part to evaluate on.
+        protocols: one table each.
+        settings: settings by method; these aren't tuned.
+        tune: whether to choose other settings on validation over the method's grid; by default
+            only for methods where that takes minutes.
+        k: length of the lists.
+        seed: of models, candidates and the bootstrap.
+        samples: number of bootstrap samples behind the intervals.
+        registry: the methods that there are.
+        checkpoint: folder in which LOGER keeps finished stages, for fits that share them.
+        engine: where to run.
+        progress: is told how far the comparison is.
     """
     settings = settings or {}
     _check(methods, settings, registry, protocols)
@@ -149,13 +162,13 @@ def run_keys(
     settings: Mapping[str, Mapping[str, Any]],
     seed: int,
 ) -> dict[str, str]:
-    """``Result.run_key`` of each method if ``compare`` were to measure it on the test part."""
+    """The ``Result.run_key`` that ``compare`` would give each method on the test part."""
     task = _Task(split, Path(), "test", tuple(protocols), None, 10, seed, LocalEngine())
     return {name: task._run_key(name, m, settings.get(name, {})) for name, m in registry.items()}
 
 
 class _Failure(NamedTuple):
-    """What a method failed with."""
+    """The error of a method."""
 
     error: str
     text: str
@@ -163,14 +176,14 @@ class _Failure(NamedTuple):
 
 
 _Asked = tuple[str, Method, Mapping[str, Any]]
-"""A method by its name, and the settings that the caller gave it."""
+"""A method with its name and the caller's settings."""
 
 
 def _outcomes(
     task: _Task, asked: Sequence[_Asked], progress: Progress
 ) -> Iterator[Result | _Failure]:
-    """What comes of each method: one after another, or, where workers are processes of their own,
-    each in one worker, on one core."""
+    """The result of each method: one after another or, if workers are separate processes, each in
+    one worker on one core."""
     missing = [one for one in asked if task.stored(*one) is None]
     apart = getattr(task.engine, "separate", False) and len(missing) > 1
     if apart:
@@ -189,13 +202,13 @@ def _outcomes(
 
 
 def _trial(task: _Task, asked: _Asked, progress: Progress = silent) -> Result | _Failure:
-    """Tune, fit and evaluate one method, wherever this is; an error is an outcome as well."""
+    """Tune, fit and evaluate one method, on any machine; an error is an outcome too."""
 
     def show(what: str, done: int, total: int) -> None:
         progress(f"{asked[0]}: {what}", done, total)
 
     try:
-        with tempfile.TemporaryDirectory() as elsewhere:  # on a machine that has not the folder
+        with tempfile.TemporaryDirectory() as elsewhere:  # on a machine without the folder
             here = task if task.folder.is_dir() else replace(task, folder=Path(elsewhere))
             return here.run(*asked, show)
     except Exception as error:
@@ -218,7 +231,7 @@ class _Task:
 
     @cached_property
     def about(self) -> dict[str, Any]:
-        """What determines a result, whatever the method."""
+        """What determines a result, for every method."""
         return {
             "data": self.split.dataset.name,
             "fingerprint": fingerprint(self.split),
@@ -230,7 +243,7 @@ class _Task:
         }
 
     def prepare(self) -> None:
-        """Draw the candidates that all methods rank, before workers ask for them at once."""
+        """Draw the candidates that all methods rank, before workers need them at the same time."""
         for protocol in self.protocols:
             if protocol != "full":
                 path = self._candidates()
@@ -241,10 +254,10 @@ class _Task:
         return self.folder / f"candidates-{self.part}-{mark}-{self.seed}.parquet"
 
     def stored(self, name: str, method: Method, settings: Mapping[str, Any]) -> Result | None:
-        """A method's result as the folder has it."""
+        """A method's stored result."""
         try:
             run_key = self._run_key(name, method, settings)
-        except Exception:  # of a method that cannot be made; running it tells why
+        except Exception:  # the method can't be made; running it reports why
             return None
         return _read_result(self.folder, name, run_key)
 
@@ -329,7 +342,7 @@ def _check(
     registry: Mapping[str, Method],
     protocols: Sequence[str],
 ) -> None:
-    """Refuse what cannot be compared, before work starts."""
+    """Raise an error for anything that can't be compared, before work starts."""
     for name in (*methods, *settings):
         if name not in registry:
             raise UnknownNameError("method", name, registry)
@@ -346,7 +359,7 @@ def _check(
 
 
 def _write_result(folder: Path, result: Result) -> None:
-    """Write a result so that a kill at any moment leaves no half of it to be read."""
+    """Write a result so that a kill at any moment leaves no partial result behind."""
     arrays = {f"{p}/{m}": v for p, of in result.values.items() for m, v in of.items()}
     with atomic_file(folder / f"{result.method}.safetensors") as file:
         save_file({"users": result.users, **arrays}, file, {"run_key": result.run_key})
@@ -357,7 +370,7 @@ def _write_result(folder: Path, result: Result) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Settings that JSON has no form for: configs as their fields, others as their repr."""
+    """Settings that JSON can't represent: configs as their fields, others as their repr."""
     try:
         return asdict(value)
     except TypeError:
@@ -383,7 +396,7 @@ def _read_result(folder: Path, name: str, run_key: str) -> Result | None:
 def _report(results: Sequence[Result], protocol: str, task: _Task, samples: int) -> Report:
     """The results of one protocol as one report."""
     titles = [r.title for r in results]
-    # Two ways to make one method differ by their names in commands.
+    # Variants of one method are distinguished by their command-line names.
     names = [r.title if titles.count(r.title) == 1 else f"{r.title} ({r.method})" for r in results]
     return Report(
         task.split.dataset.name,

@@ -2,10 +2,10 @@
 
 Protocols (METHOD 8): ``full`` ranks all items that the user is not known to have, and is the
 one to quote. ``sampled-100`` ranks each user's held-out items among 100 uniform unobserved
-items for each of them, as the paper's table almost surely does.
+items for each of them, as the paper's table almost certainly does.
 
 ``FitRecord`` notes in a bundle's manifest what it was fitted on, so that evaluation holds out the
-same. It is an aid to commands: a bundle without one, as ``LOGER.save`` writes it, is a bundle.
+same interactions. Only commands need it: ``LOGER.save`` writes bundles without one.
 """
 
 from __future__ import annotations
@@ -59,16 +59,25 @@ def evaluate(
     engine: Engine | None = None,
     progress: Progress = silent,
 ) -> Report:
-    """Measure recommenders on the users who have items in a part; nobody is dropped.
+    """Measure recommenders on all users who have items in a part.
 
-    A recommender that is not fitted yet is fitted first, on all that it may know (``fit_for``);
-    one that is fitted is taken as it is. On test, train **and** validation items are left out
-    of the lists, whatever the recommender was fitted on: when the test comes they are known.
-    On validation, only train items are.
+    A recommender that isn't fitted yet is fitted first, on everything it may know (``fit_for``);
+    a fitted one is used as it is. For test, lists leave out train **and** validation items,
+    whatever the recommender was fitted on, because both are known by then. For validation, they
+    leave out train items.
 
-    ``candidates`` is the Parquet file of ``sampled-100``: read if it exists, else sampled and
-    written, so that all methods, now and later, rank the same ones. ``samples`` is the number
-    of bootstrap samples behind the intervals.
+    Args:
+        recommenders: the methods to compare, with different names.
+        split: the data.
+        part: the part to evaluate on.
+        k: length of the lists.
+        protocol: ``full`` or ``sampled-100``.
+        candidates: Parquet file of ``sampled-100``; read if it exists, otherwise sampled and
+            written, so that all methods rank the same candidates.
+        seed: of the candidates and of the bootstrap.
+        samples: number of bootstrap samples behind the intervals.
+        engine: where to run.
+        progress: is told how far fits are.
     """
     _check(recommenders, part, protocol, candidates)
     owners, items = split.pairs(part)
@@ -113,10 +122,10 @@ def sampled_candidates(
     path: Path | str | None = None,
     seed: int = 0,
 ) -> PairMatrix:
-    """Each user's items of a part and 100 unobserved items for each of them, united.
+    """Each user's items of a part, and 100 unobserved items for each of them.
 
-    Unobserved is what the user has in no part at all (METHOD L4). A file at ``path`` is read
-    and must belong to this split; otherwise the candidates are sampled, and written there.
+    An unobserved item is in no part for that user (METHOD L4). If there is a file at ``path``, it
+    is read and must belong to this split; otherwise candidates are sampled and written there.
     """
     shape = (split.dataset.n_users, split.dataset.n_items)
     owners, items = split.pairs(part)
@@ -141,7 +150,7 @@ def sampled_candidates(
 
 
 def _read(path: Path, split: Split, part: EvaluatedPart) -> PairMatrix:
-    """Candidates from a file, refused unless they are of this very split and part."""
+    """Candidates from a file, which must belong to exactly this split and part."""
     try:
         table = pl.read_parquet(path, columns=["user", "item", "relevant"])
     except (pl.exceptions.PolarsError, OSError) as error:
@@ -157,7 +166,7 @@ def _read(path: Path, split: Split, part: EvaluatedPart) -> PairMatrix:
     inside = (users >= 0) & (users < shape[0]) & (items >= 0) & (items < shape[1])
     observed = np.isin(keys, pair_keys(events.users, events.items, shape[1]))
     held = np.unique(pair_keys(*split.pairs(part), shape[1]))
-    # What is relevant is just the part, and nothing else was ever observed (L4).
+    # The relevant pairs are exactly the part, and no other pair was ever observed (L4).
     fits = inside.all() and np.array_equal(np.unique(keys[relevant]), held)
     if not fits or observed[~relevant].any():
         raise DataError(
@@ -171,7 +180,7 @@ def _read(path: Path, split: Split, part: EvaluatedPart) -> PairMatrix:
 def _check(
     recommenders: Sequence[Recommender], part: str, protocol: str, candidates: object
 ) -> None:
-    """Refuse what cannot be evaluated, before work starts."""
+    """Raise an error for anything that can't be evaluated, before work starts."""
     names = [recommender.name for recommender in recommenders]
     if not names or len(set(names)) < len(names):
         raise LogerError(f"evaluate needs recommenders with different names; got {names}")
@@ -187,10 +196,10 @@ def _check(
 
 @dataclass(frozen=True, slots=True)
 class FitRecord:
-    """How a bundle was made; what is not known is None or empty."""
+    """How a bundle was made; unknown fields are None or empty."""
 
     data: str | None = None
-    """Where the data were read from."""
+    """Where the data was read from."""
     format: str | None = None
     min_rating: float | None = None
     name: str | None = None
@@ -199,13 +208,13 @@ class FitRecord:
     split: Mapping[str, Any] = field(default_factory=dict)
     """The arguments of ``loger.data.split``."""
     tried: Sequence[Sequence[Any]] = ()
-    """(setting, value, held-out NDCG) of what tuning tried."""
+    """(setting, value, held-out NDCG) of everything that tuning tried."""
     warm_from: str | None = None
     """The bundle that the fit began from."""
     hold_out: bool = True
-    """Whether the test part was kept from the model; bundles of before this was noted did so."""
+    """Whether the model doesn't know the test part; true of bundles that don't record it."""
     ranks: int = 1
-    """How many processes trained the encoder: its last bits depend on it."""
+    """Number of processes that trained the encoder; its last bits depend on it."""
 
     @classmethod
     def read(cls, bundle: Path | str) -> FitRecord:
@@ -219,7 +228,7 @@ class FitRecord:
             raise DataError(what, path=path, remedy="fit again") from None
 
     def split_of(self, dataset: Dataset, model: LOGER, bundle: Path | str) -> Split:
-        """The split that the model was fitted on, or a refusal."""
+        """The split that the model was fitted on; raises an error if this isn't that data."""
         if model.updates_ is not None:
             raise LogerError(
                 f"{bundle} was updated after its fit, so it may know the test part; "
@@ -242,7 +251,7 @@ class FitRecord:
 
 
 def _fit_story(model: LOGER) -> str:
-    """What the model knows, and how good it was on what it did not, as a sentence."""
+    """What the model has learned from, and how it was measured, as a sentence."""
     if n := len(model.ranker_.held_out):
         told = "" if model.measured_ is None else f" ({model.measured_})"
         return (
@@ -254,7 +263,7 @@ def _fit_story(model: LOGER) -> str:
 
 
 def _encoder_story(model: LOGER) -> str:
-    """Which encoders were chosen, and what each choice came to; empty if there was no choice."""
+    """The encoder that was chosen, with the result of each choice; empty without a choice."""
     ndcg = {str(value): x for name, value, x in model.tried_ if name == "encoder"}
     if not ndcg:
         return ""
@@ -264,7 +273,7 @@ def _encoder_story(model: LOGER) -> str:
 
 
 def fit_summary(model: LOGER, bundle: Path | str) -> dict[str, Any]:
-    """What was learned, and what was written, as plain values."""
+    """What was learned and written, as plain values."""
     last, graph = model.trace_[-1], whole(model.graph_)
     return {
         "bundle": str(bundle),

@@ -17,16 +17,16 @@ class Method:
     factory: str
     """``module:name`` of the class or function that makes it from settings."""
     seeded: bool = True
-    """Whether it takes a seed; the others draw nothing at random."""
+    """Whether it takes a seed; the others use no randomness."""
     quick: bool = False
-    """Whether its whole grid takes minutes: then it is tuned on the data at hand.
+    """Whether its whole grid takes minutes, so that it is tuned on the data at hand.
     docs/how-to/evaluate.md says where the defaults of the others come from."""
     grid_name: str = "GRID"
-    """What its class calls the grid."""
+    """The attribute of its class that holds the grid."""
     searched: bool = False
-    """Whether that grid is searched one setting at a time, being too large to try all of it."""
+    """Whether the grid is too large to try all of, so that settings are searched one by one."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Those that make it a method of its own; a caller's take their place."""
+    """Settings that define this variant; the caller's override them."""
 
     def load(self) -> Callable[..., Recommender]:
         """The class or function that makes it."""
@@ -34,7 +34,7 @@ class Method:
         return cast("Callable[..., Recommender]", getattr(import_module(module), name))
 
     def make(self, seed: int = 0, **settings: Any) -> Recommender:
-        """A new recommender, not fitted."""
+        """A new recommender that isn't fitted yet."""
         own = {"seed": seed} if self.seeded else {}
         return self.load()(**(own | dict(self.settings) | settings))
 
@@ -54,13 +54,13 @@ def encoder_alone(seed: int = 0, encoder: str = "transe", **settings: Any) -> Re
 
 
 def loger(seed: int = 0, **settings: Any) -> Recommender:
-    """LOGER with its defaults; ``settings`` are those of LOGERConfig, nested as there, and
-    ``encoder`` may also be the name of one."""
+    """LOGER with its defaults; ``settings`` are those of LOGERConfig, nested in the same way, and
+    ``encoder`` may also be the name of an encoder."""
     return _loger("default", "LOGER", seed, settings)
 
 
 def loger_paper(seed: int = 0, name: str = "LOGER (paper)", **settings: Any) -> Recommender:
-    """LOGER by the paper's own choices, its encoder well trained."""
+    """LOGER as in the paper, with a well-trained encoder."""
     return _loger("paper", name, seed, settings)
 
 
@@ -85,7 +85,7 @@ def _loger(preset: str, name: str, seed: int, settings: Mapping[str, Any]) -> Re
 
 
 def pgpr_free(seed: int = 0, **settings: Any) -> Recommender:
-    """PGPR over a vector for each user, as it was published: none of our encoder's histories."""
+    """PGPR with a vector for each user, as published, instead of our encoder's histories."""
     from loger.baselines.pgpr import PGPR
     from loger.config import LOGERConfig
 
@@ -95,7 +95,7 @@ def pgpr_free(seed: int = 0, **settings: Any) -> Recommender:
 
 
 def _fading(factory: str) -> Method:
-    """A control whose histories fade with age, as much as validation wants."""
+    """A control whose histories fade with age, as fast as validation prefers."""
     return Method(factory, seeded=False, quick=True, grid_name="RECENCY_GRID", searched=True)
 
 
@@ -120,7 +120,9 @@ METHODS: Mapping[str, Method] = {
     "ials": Method("loger.baselines.ials:IALS", quick=True),
     "lightgcn": Method("loger.baselines.lightgcn:LightGCN"),
     "sasrec": Method("loger.baselines.sasrec:SASRec"),
-    "esasrec": Method("loger.baselines.esasrec:ESASRec"),
+    "esasrec": Method("loger.baselines.sasrec:ESASRec"),
+    "gsasrec": Method("loger.baselines.sasrec:GSASRec"),
+    "hstu": Method("loger.baselines.sasrec:HSTU"),
     "encoder": Method("loger.evaluation.methods:encoder_alone"),
     "cke": Method("loger.baselines.cke:CKE"),
     "ripplenet": Method("loger.baselines.ripplenet:RippleNet"),

@@ -8,20 +8,20 @@ from math import ceil, floor, isfinite, log10
 
 WIDTH = 760
 HALF = 470
-"""Width of plots that stand two in a row."""
+"""Width of plots that share a row."""
 ROW = 26
 LEFT = 110
-LETTER = 8  # how wide one is, at most on average
-"""Room for names at the left of dots and lines."""
+"""Room for names to the left of dots and lines."""
+LETTER = 8  # upper bound of the average width of a letter
 
 
-def dots(rows: Sequence[tuple[str, float, float, float]], title: str, unit: str = "") -> str:
+def dots(rows: Sequence[tuple[str, float, float, float]], title: str) -> str:
     """Means with their intervals, one row each, on a common axis that begins at zero."""
     ticks = _ticks(0.0, max((high for _, _, _, high in rows), default=1.0))
     left = max(LEFT, 20 + LETTER * max((len(name) for name, *_ in rows), default=0))
-    x = _scale(0.0, ticks[-1], left, HALF - 60)
+    x = _Scale(0.0, ticks[-1], left, HALF - 60)
     height = ROW * len(rows) + 40
-    parts = [_grid(ticks, x, 8, height - 28, unit)]
+    parts = [_grid(ticks, x, 8, height - 28)]
     for k, (name, mean, low, high) in enumerate(rows):
         y = 20 + ROW * k
         tone = "strong" if k == 0 else "plain"
@@ -44,8 +44,8 @@ def lines(
     known = [v for _, values in series for v in values if isfinite(v)]
     known += [v for ends in band or () for v in ends]
     ticks = _ticks(min(known, default=0.0), max(known, default=1.0))
-    y = _scale(ticks[0], ticks[-1], height - 46, top)
-    x = _scale(0, max(1, len(xs) - 1), 70, HALF - 90)
+    y = _Scale(ticks[0], ticks[-1], height - 46, top)
+    x = _Scale(0, max(1, len(xs) - 1), 70, HALF - 90)
     parts = []
     for tick in ticks:
         parts.append(f'<line class="grid" x1="56" x2="{HALF - 74}" y1="{y(tick)}" y2="{y(tick)}"/>')
@@ -70,9 +70,9 @@ def lines(
 def between(rows: Sequence[tuple[str, float, float, float]], title: str) -> str:
     """Where a measure lies between its floor and its control: (name, floor, value, control)."""
     ticks = _ticks(0.0, max((max(row[1:]) for row in rows), default=1.0))
-    x = _scale(0.0, ticks[-1], LEFT, WIDTH - 60)
+    x = _Scale(0.0, ticks[-1], LEFT, WIDTH - 60)
     height = 52 * len(rows) + 40
-    parts = [_grid(ticks, x, 8, height - 28, "")]
+    parts = [_grid(ticks, x, 8, height - 28)]
     for k, (name, least, value, control) in enumerate(rows):
         y = 34 + 52 * k
         parts.append(_text(LEFT - 12, y + 4, name, "end"))
@@ -86,11 +86,11 @@ def between(rows: Sequence[tuple[str, float, float, float]], title: str) -> str:
     return _svg(WIDTH, height, parts, title)
 
 
-def _grid(ticks: Sequence[float], x: _Scale, top: float, bottom: float, unit: str) -> str:
-    """Upright lines with their values below."""
+def _grid(ticks: Sequence[float], x: _Scale, top: float, bottom: float) -> str:
+    """Vertical lines with their values below."""
     return "".join(
         f'<line class="grid" x1="{x(t)}" x2="{x(t)}" y1="{top}" y2="{bottom}"/>'
-        + _text(x(t), bottom + 18, f"{t:g}{unit}", "middle", "small")
+        + _text(x(t), bottom + 18, f"{t:g}", "middle", "small")
         for t in ticks
     )
 
@@ -104,10 +104,6 @@ class _Scale:
 
     def __call__(self, value: float) -> float:
         return round(self.start + (value - self.low) * self.slope, 1)
-
-
-def _scale(low: float, high: float, start: float, end: float) -> _Scale:
-    return _Scale(low, high, start, end)
 
 
 def _ticks(low: float, high: float) -> list[float]:

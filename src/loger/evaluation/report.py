@@ -28,39 +28,39 @@ Cell = str | float | int
 
 
 STRONGEST = 15
-"""Rules that are listed."""
+"""Number of rules listed."""
 TRIED = "held-out NDCG@10; with few labels, how often best"
 
 
 @dataclass(frozen=True, eq=False)
 class Contents:
-    """What goes on the page; what is None is left out."""
+    """The contents of the page; sections without contents are left out."""
 
     report: Report
     statistics: Mapping[str, Any] | None = None
-    """As ``loger data inspect --json`` gives them."""
+    """As ``loger data inspect --json`` prints them."""
     split: str = ""
-    """How the test part was made, and why so."""
+    """How the test part was split off, and why."""
     untuned: Sequence[str] = ()
     """Models with default settings, not tuned on these data."""
     rules: Sequence[Mapping[str, Any]] = ()
     """Weight and sentence of each rule, strongest first."""
     trace: Sequence[Round] = ()
     tried: Sequence[tuple[str, Any, float]] = ()
-    """Setting, value and held-out NDCG of what tuning tried."""
+    """Setting, value and held-out NDCG of everything that tuning tried."""
     ablation: Sequence[Mapping[str, float]] = ()
     """Size of H⁺ per user (``selected``) and its ``ndcg`` with ``low`` and ``high``."""
     faithfulness: Sequence[FaithfulnessReport] = ()
     """The model's first, then controls."""
     examples: Sequence[Mapping[str, Any]] = ()
-    """Explanations, as ``Explanation.as_dict`` gives them, also as ``tile`` and ``debug``."""
+    """Explanations from ``Explanation.as_dict``, with their ``tile`` and ``debug`` texts."""
     reasoned: Sequence[Sequence[Mapping[str, Any]]] = ()
-    """What the path reasoner finds for the lists of some users, as ``Reasoned.as_dict`` says."""
+    """What the path reasoner finds for the lists of some users, from ``Reasoned.as_dict``."""
     config: Mapping[str, Any] | None = None
     origin: str = ""
     """The version of loger, and its commit."""
     command: str = ""
-    """What makes this page again."""
+    """The command that reproduces this page."""
 
 
 def page(contents: Contents) -> str:
@@ -197,7 +197,7 @@ def _reasoned(lists: Sequence[Sequence[Mapping[str, Any]]]) -> str:
 
 
 def _bars(parts: Sequence[tuple[float, str, str]]) -> str:
-    """Values as they are shown, what they are of, and a bar each; what counts against is grey."""
+    """Values with their texts and a bar each; negative values are grey."""
     most = max((abs(value) for value, *_ in parts), default=1.0) or 1.0
     rows = "".join(
         f'<tr><td class="n">{shown}</td><td>{escape(text)}<div class="track">'
@@ -209,7 +209,7 @@ def _bars(parts: Sequence[tuple[float, str, str]]) -> str:
 
 
 def _faithfulness(reports: Sequence[FaithfulnessReport]) -> str:
-    """First what anybody can grasp, then every line."""
+    """First a summary for everyone, then every measure."""
     if not reports:
         return ""
     first = reports[0]
@@ -226,15 +226,15 @@ def _faithfulness(reports: Sequence[FaithfulnessReport]) -> str:
         "as deleting those shown."
     )
     whole = f'<p class="note">{note}</p>{_history_distance(first)}{table}'
-    return _grasped(first) + f"<details><summary>Every measure</summary>{whole}</details>"
+    return _summary(first) + f"<details><summary>Every measure</summary>{whole}</details>"
 
 
-def _grasped(told: FaithfulnessReport) -> str:
-    """How much of an item's lead its first reasons carry, and what their removal does."""
+def _summary(report: FaithfulnessReport) -> str:
+    """How much of an item's lead its first reasons explain, and the effect of removing them."""
     carried = [
         (m.mean, f"{m.mean:.0%}", "The first reason" if n == 1 else f"The first {n} reasons")
         for n in (1, 3, 5)
-        if (m := told[f"carried_{n}"]) is not None
+        if (m := report[f"carried_{n}"]) is not None
     ]
     out = ""
     if carried:
@@ -243,19 +243,19 @@ def _grasped(told: FaithfulnessReport) -> str:
             note += " More than 100%: the rest of the history counts against the item."
         out += _bars(carried) + f'<p class="note">{note}</p>'
     texts = []
-    if (deletion := told["deletion"]) is not None:
+    if (deletion := report["deletion"]) is not None:
         texts.append(
             "Remove a user's actions one by one, in the order of the reasons, and an item falls "
             f"{deletion.mean:.0%} of the way from what a random order does to what the best order "
             "does."
         )
-    flip, control = told["flip_first_action"], told["flip_random_action"]
+    flip, control = report["flip_first_action"], report["flip_random_action"]
     if flip is not None and control is not None:
         texts.append(
             f"Without the action named first, {flip.mean:.0%} of the items leave the list; without "
             f"a random action, {control.mean:.0%}."
         )
-    measured = f"Measured on {told.n_users} users, lists of {told.config.k}."
+    measured = f"Measured on {report.n_users} users, lists of {report.config.k}."
     return out + f"<p>{escape(' '.join([*texts, measured]))}</p>"
 
 
@@ -397,7 +397,8 @@ STYLE = """<style>
 --paper:#141a21;--strong:#4cc3b8;--plain:#7b8798;--band:#4cc3b833}}
 *{box-sizing:border-box}
 body{margin:0 auto;max-width:66rem;padding:2.5rem 1.25rem 4rem;background:var(--paper);
-color:var(--ink);font:16px/1.5 system-ui,sans-serif}
+color:var(--ink);font:16px/1.5 system-ui,sans-serif;overflow-wrap:anywhere}
+b{unicode-bidi:isolate}
 h1{font-size:1.9rem;margin:0 0 .3rem;letter-spacing:-.01em}
 h2{font-size:1.25rem;margin:2.8rem 0 .8rem;padding-top:.8rem;border-top:1px solid var(--line)}
 h3{font-size:1rem;margin:1.4rem 0 .3rem}
@@ -481,10 +482,10 @@ def _strongest_other(report: Report) -> str:
     return max(report.models[1:], key=lambda model: report.mean(model, "ndcg"))
 
 
-def _reasons(told: FaithfulnessReport) -> str:
+def _reasons(report: FaithfulnessReport) -> str:
     """How much the reasons say, and what happens without them."""
     carried, flip, control = (
-        told[line] for line in ("carried_3", "flip_first_action", "flip_random_action")
+        report[line] for line in ("carried_3", "flip_first_action", "flip_random_action")
     )
     parts = []
     if carried is not None:
@@ -502,7 +503,7 @@ def _reasons(told: FaithfulnessReport) -> str:
 
 
 def _next(report: Report, faithfulness: Sequence[FaithfulnessReport]) -> str:
-    """The one thing that is most worth doing."""
+    """The most useful next step."""
     first = report.models[0]
     if len(report.models) > 1:
         other = _strongest_other(report)

@@ -1,17 +1,17 @@
 """The paper's exhibits for one data set (``loger reproduce``): Table 1, the JS table, Figure 2, the
 statistics, the study, and the times.
 
-Every method is a cell of its own. ``cells.json`` has what was measured of each: ranking figures,
-those of a LOGER's encoder alone, the divergences of its reasons, and its times. It holds means and
-intervals but nothing of single users, so it can be published, and another run can go on from it.
-All exhibits are made from it, again after each cell:
+Each method is one cell. ``cells.json`` stores the measurements of each: ranking figures, those of a
+LOGER's encoder alone, the divergences of its reasons, and its times. It has means and intervals but
+no data about single users, so you can publish it, and another run can continue from it. All
+exhibits are made from it and written again after each cell:
 
-- ``methods/``: what ``compare`` keeps, with the values of each user;
+- ``methods/``: what ``compare`` stores, with the values of each user;
 - ``study.sqlite``: the user study of PGPR, KGAT and LOGER, ready for raters;
-- ``tables/*.json``: the exhibits, in the form that docs/tables has; ``report.md``, ``report.html``.
+- ``tables/*.json``: the exhibits, in the format of docs/tables; ``report.md``, ``report.html``.
 
-The E-steps of Figure 2 all start from the same encoder and weights; the size 0 is their control,
-which makes the same E-steps with no pairs.
+The E-steps of Figure 2 all start from the same encoder and weights. Size 0 is their control: the
+same E-steps without pairs.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ PROTOCOLS: tuple[Protocol, ...] = ("full", "sampled-100")
 CONTROLS = ("mostpop", "itemknn", "ease")
 OURS = ("paper-literal", "loger")
 EXPLAINED = ("pgpr", "kgat", "loger-paper", "loger")
-"""The paper's JS table, and the default."""
+"""The methods of the paper's JS table, and the default."""
 STUDIED = EXPLAINED[:3]
 _JS_LINES = ("js_f", "js_w", "floor", "random", "pathless", "emitted")
 LOGERS = ("paper-literal", "loger-paper", "loger")
-"""Those whose encoder is measured by itself as well."""
+"""Methods whose encoder is also measured alone."""
 SIZES = (0, 10, 20, 30, 40, 50)
 METRICS = {"precision": "Precision", "recall": "Recall", "ndcg": "NDCG", "hit_rate": "HR"}
 """In the paper's order."""
@@ -86,16 +86,16 @@ STATISTICS = {
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How much is made."""
+    """How much to reproduce."""
 
     sizes: Sequence[int] = SIZES
     rounds: int = 4
-    """Of the E-steps of Figure 2, all of them kept."""
+    """Rounds of EM in Figure 2, all of them kept."""
     js_users: int = 200
     tasks: int = 20
-    """Questions of the study."""
+    """Number of questions in the study."""
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """By method, where they are not its own."""
+    """Settings by method, if not the defaults."""
 
 
 QUICK = Extent(
@@ -104,24 +104,25 @@ QUICK = Extent(
     js_users=30,
     tasks=5,
     settings={
-        "paper-literal": {"encoder": {"steps": 5000, "warm_epochs": 1}, "em": {"rounds": 0},
+        "paper-literal": {"encoder": {"epochs": 1, "warm_epochs": 1}, "em": {"rounds": 0},
                           "explain_by": "contributions"},
         "loger-paper": {"reasoner": {"epochs": 2}},
         **{name: {"epochs": 3} for name in ("cke", "ripplenet", "kgat", "heteroembed", "pgpr")},
     },
 )  # fmt: skip
-"""A few minutes on the demo shop: shows the exhibits, and that all of it works."""
+"""Takes a few minutes on the demo shop and shows all exhibits."""
 
 
 _COMMIT = origin()
-"""That a run began at, whatever is committed meanwhile."""
+"""The commit at which the run began, whatever is committed later."""
 
 MakeStudy = Callable[[Path, Mapping[str, Explains], KnowledgeGraph, RuleSet, int], None]
-"""Writes a study of methods to a file: their graph, the rules of histories, and how many tasks."""
+"""Writes a study to a file, given the methods, their graph, the rules of histories, and the number
+of tasks."""
 
 
 class _Kept(Method):
-    """A method of which what it made last stays at hand."""
+    """A method that remembers the last model it made."""
 
     made: ClassVar[list[Recommender]] = []
 
@@ -132,7 +133,7 @@ class _Kept(Method):
 
 @dataclass(frozen=True)
 class Reproduction:
-    """One data set's exhibits in a folder."""
+    """The exhibits of one data set, in a folder."""
 
     split: Split
     folder: Path
@@ -142,12 +143,12 @@ class Reproduction:
     engine: Engine = field(default_factory=LocalEngine)
     progress: Progress = silent
     earlier: Path | None = None
-    """``cells.json`` of an earlier run, whose cells count as made."""
+    """``cells.json`` of an earlier run, whose cells aren't measured again."""
     failures: dict[str, str] = field(default_factory=dict)
-    """Method → error: a failure stops no other method."""
+    """Method → error; the other methods still run."""
 
     def run(self) -> dict[str, str]:
-        """Make what is missing, and write the exhibits; the errors of methods that failed."""
+        """Measure what is missing and write the exhibits; returns the errors of failed methods."""
         (self.folder / "tables").mkdir(parents=True, exist_ok=True)
         models: dict[str, Explains] = {}
         self._write()
@@ -173,7 +174,7 @@ class Reproduction:
 
     @cached_property
     def left_out(self) -> dict[str, str]:
-        """Methods that do not fit this catalogue, and why."""
+        """Methods that can't handle this catalogue, and why."""
         n = self.split.dataset.n_items
         need, most = memory_needed(n), EASE().memory
         if need <= most:
@@ -182,7 +183,7 @@ class Reproduction:
 
     @property
     def methods(self) -> list[str]:
-        """Those of Table 1."""
+        """The methods of Table 1."""
         every = (*CONTROLS, *TABLE_1, *OURS)
         return [name for name in every if name not in self.left_out]
 
@@ -193,8 +194,8 @@ class Reproduction:
 
     @property
     def order(self) -> list[str]:
-        """All methods, cheap and important ones first, so that a run that ends early has most of
-        every exhibit: of Figure 2 its ends, and `paper-literal` last, which takes an hour."""
+        """All methods, cheap and important ones first, so that a run that is stopped early has most
+        of every exhibit: the ends of Figure 2, then the JS table; `paper-literal` takes longest."""
         ends = [f"paper-h{size}" for size in (self.extent.sizes[0], self.extent.sizes[-1])]
         first = ["mostpop", "itemknn", "heteroembed", "loger-paper", *ends]
         first += ["cke", "pgpr", "kgat", "loger", *self.figure, "ripplenet", "ease"]
@@ -203,8 +204,8 @@ class Reproduction:
 
     @cached_property
     def registry(self) -> dict[str, Method]:
-        """All methods, those of Figure 2 too: `paper` with its rounds kept whatever they do. They
-        show no reasons, so φ is not trained."""
+        """All methods, including those of Figure 2: `paper` with all rounds kept. These show no
+        reasons, so φ isn't trained."""
         out = {name: METHODS[name] for name in self.methods}
         for name, size in self.figure.items():
             em = {"rounds": self.extent.rounds, "early_stop": False, "max_hidden": size}
@@ -222,7 +223,7 @@ class Reproduction:
 
     @cached_property
     def cells(self) -> dict[str, dict[str, Any]]:
-        """What was measured of each method, by this or an earlier run with the same data, settings
+        """The measurements of each method, by this or an earlier run with the same data, settings
         and seed."""
         found: dict[str, dict[str, Any]] = {}
         for file in (self.earlier, self.folder / "cells.json"):
@@ -232,14 +233,14 @@ class Reproduction:
         return found
 
     def _missing(self, name: str) -> set[str]:
-        """Which parts of a method's cell are not there."""
+        """The parts of a method's cell that are missing."""
         wanted = {"ranking"}
         wanted |= {"encoder"} if name in LOGERS else set()
         wanted |= {"js"} if name in EXPLAINED else set()
         return wanted - self.cells.get(name, {}).keys()
 
     def _measure(self, name: str, missing: set[str]) -> Recommender | None:
-        """Make the missing parts of a cell; the model, if it was fitted for that."""
+        """Measure the missing parts of a cell; returns the model, if it was fitted."""
         model = None
         if "ranking" in missing:
             self.cells[name], model = self._ranked(name)
@@ -260,8 +261,8 @@ class Reproduction:
         write_text(self.folder / "cells.json", text + "\n")
 
     def _ranked(self, name: str) -> tuple[dict[str, Any], Recommender | None]:
-        """What ``compare`` makes of a method, or has kept of it; and the model, if it was fitted
-        now. Of Figure 2 also the difference from the control, paired over users."""
+        """The result of ``compare`` for a method, new or stored, and the model if it was fitted
+        now. Methods of Figure 2 also have the difference from the control, paired over users."""
         control = f"paper-h{self.extent.sizes[0]}"
         names = [control, name] if name in self.figure and name != control else [name]
         _Kept.made.clear()
@@ -293,12 +294,12 @@ class Reproduction:
         return cell, made if made is not None and made.is_fitted else None
 
     def _checkpoint(self, name: str) -> Path:
-        """Where a fit keeps what it has done; those of `paper` share their encoders."""
+        """Where a fit stores finished stages; all variants of `paper` share their encoders."""
         group = "paper" if name in {"loger-paper", *self.figure} else name
         return self.folder / "unfinished" / group
 
     def _fitted(self, name: str) -> Recommender:
-        """A method fitted again, whose ranking figures are kept already."""
+        """A method fitted again, because only its ranking figures were stored."""
         made = METHODS[name].make(self.seed, **self.extent.settings.get(name, {}))
         if isinstance(made, LOGER):
             return made.fit(self.split, checkpoint=self._checkpoint(name), progress=self.progress)
@@ -306,12 +307,12 @@ class Reproduction:
 
     @cached_property
     def rules(self) -> RuleSet:
-        """Those that histories are counted over: all that mining finds, as the paper's has them."""
+        """The rules over which histories are counted: all mined rules, as in the paper."""
         config = replace(LOGERConfig.paper().mining, seed=self.seed)
         return mine(self.split.refit().graph, config, self.engine).rules
 
     def _divergences(self, model: Explains) -> dict[str, Any]:
-        """JS_f and JS_w of a model's reasons, with floor, control, and who was asked."""
+        """JS_f and JS_w of a model's reasons, with floor, control and numbers of users."""
         known, rules, probes = self.split.refit(), self.rules, Probes()
         if isinstance(model, LOGER):
             graph = whole(model.graph_)  # derived relations are numbered there
@@ -337,8 +338,8 @@ class Reproduction:
         return {p: _means(report, alone.name) for p, report in reports.items()}
 
     def _make_study(self, models: dict[str, Explains]) -> None:
-        """The study of the paper's three methods. Those that are not here are fitted again, unless
-        an earlier run was to save that."""
+        """Write the study of the paper's three methods. Methods that aren't in memory are fitted
+        again, unless the run continues an earlier one."""
         file = self.folder / "study.sqlite"
         absent = [name for name in STUDIED if name not in models]
         if self.study is None or file.exists() or set(STUDIED) - self.cells.keys():
@@ -352,7 +353,7 @@ class Reproduction:
     # ── exhibits ────────────────────────────────────────────────────────────────────────
 
     def _write(self) -> None:
-        """All exhibits from the cells: tables as JSON, and one report as Markdown and HTML."""
+        """Write all exhibits: tables as JSON, and one report as Markdown and HTML."""
         if not self.cells:
             return
         name = self.split.dataset.name.replace(" ", "-")
@@ -375,11 +376,11 @@ class Reproduction:
         write_text(self.folder / "report.html", _html(title, tables, notes, self._panels()))
 
     def _made(self, names: Iterable[str], part: str = "ranking") -> dict[str, dict[str, Any]]:
-        """The cells among some that have a part."""
+        """The cells, among these names, that have a part."""
         return {name: self.cells[name] for name in names if part in self.cells.get(name, {})}
 
     def _table_1(self) -> Table:
-        """Table 1: all metrics by both protocols, and NDCG as published, on other data."""
+        """Table 1: all metrics in both protocols, and NDCG as published for other data."""
         none, made = (None,) * len(PAPER_SETS), self._made(self.methods)
         rows = []
         for name, cell in made.items():
@@ -400,7 +401,7 @@ class Reproduction:
         return Table("table-1", "Table 1: recommendation quality", note, columns, rows, ".2f")
 
     def _js_table(self) -> Table:
-        """Table 2: JS_f and JS_w, with floor, control, and who was asked."""
+        """Table 2: JS_f and JS_w, with floor, control and numbers of users."""
         rows: list[list[Any]] = []
         made = self._made(EXPLAINED, "js")
         for name, cell in made.items():
@@ -413,15 +414,15 @@ class Reproduction:
                    "paths of a user", "in the paper: JS_f / JS_w, Cellphones, Grocery"]  # fmt: skip
         n = next((cell["js"]["rules"] for cell in made.values()), 0)
         note = (
-            f"Rules of 20 shown paths against those of history, over {n} mined rules;"
-            " 0 is the same, 1 disjoint. A user who is shown no path counts as 1. Average ranks by"
-            " people: not asked yet; study.sqlite has the questions (loger study serve)."
+            f"Rules of 20 shown paths compared with those of history, over {n} mined rules: 0 is "
+            "equal, 1 disjoint. A user who is shown no path counts as 1. Nobody has rated the "
+            "reasons yet; study.sqlite has the questions (loger study serve)."
         )
         formats = ["", *[".3f"] * 4, ".0f", ".2f", ".1f", ""]
         return Table("js", "Table 2: faithfulness", note, columns, rows, formats=formats)
 
     def _figure_2(self) -> Table:
-        """Figure 2: quality over |H⁺|, less the same E-steps with no pairs."""
+        """Figure 2: quality over |H⁺|, and the difference from the same E-steps without pairs."""
         kept = f"{self.extent.rounds} forced rounds"
         labels = {"heteroembed": "HeteroEmbed"}
         labels |= {"loger-paper": "as many rounds as help: the preset `paper`"}
@@ -437,19 +438,19 @@ class Reproduction:
             columns += [f"{m}, {protocol}" for m in METRICS.values()]
             columns.append(f"NDCG less no pairs, {protocol}")
         note = (
-            "`paper` with its rounds kept whatever they do, by how many hidden pairs of each user "
-            "an E-step may learn from; 0 is the control, the same E-steps with no pairs."
+            "`paper` with all rounds kept, by how many hidden pairs per user an E-step may learn "
+            "from; 0 is the control, the same E-steps without pairs."
         )
         return Table("figure-2", "Figure 2: hidden pairs", note, columns, rows, ".2f")
 
     @cached_property
     def _statistics(self) -> Table:
-        """The data set beside the paper's."""
+        """The data set next to the paper's."""
         here = statistics(self.split.dataset)
         here["relations"] = len(here["relations"])
         rows = [[name, here[name], *theirs] for name, theirs in STATISTICS.items()]
         columns = ["", self.split.dataset.name, *(f"the paper's {name}" for name in PAPER_SETS)]
-        note = "Other data: the paper's own sets were never published."
+        note = "The paper's own data sets were never published, so this is other data."
         return Table("statistics", "Statistics", note, columns, rows, ",d")
 
     def _times(self) -> Table:
@@ -458,7 +459,7 @@ class Reproduction:
         rows = [[cell["title"], *map(cell["seconds"].get, stages)]
                 for cell in self._made(self.order).values()]  # fmt: skip
         note = (
-            "Seconds by the clock, and of processor time in all; methods of Figure 2 share the "
+            "Wall-clock seconds, and processor time in total. The methods of Figure 2 share the "
             "first fit of their encoder."
         )
         return Table("times", "Times", note, ["", *stages], rows, ".0f")
@@ -495,7 +496,7 @@ class Table:
     columns: list[str]
     rows: list[list[Any]]
     form: str = ""
-    """Of all columns but the first, unless ``formats`` has one for each."""
+    """Number format of all columns except the first, unless ``formats`` has one for each."""
     formats: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -504,7 +505,7 @@ class Table:
 
     @property
     def texts(self) -> list[list[str]]:
-        """The cells as people read them."""
+        """The cells as text."""
         return [[_text(x, f) for x, f in zip(row, self.formats, strict=True)] for row in self.rows]
 
 
@@ -537,18 +538,18 @@ def _interval(line: Mapping[str, float] | None) -> dict[str, Any] | None:
 
 
 def _title(size: int) -> str:
-    """What a method of Figure 2 is called."""
+    """The title of a method of Figure 2."""
     return f"LOGER (paper), forced, up to {size} pairs"
 
 
 def _difference(report: Report, model: str) -> dict[str, Any]:
-    """How far NDCG lies above that of the control, paired over users."""
+    """The difference in NDCG from the control, paired over users."""
     found = report.compare(model, report.models[0])
     return {"mean": 100 * found.difference, "interval": [100 * found.low, 100 * found.high]}
 
 
 def _agreement(ours: Mapping[str, float]) -> str:
-    """How far the order of the paper's methods is the paper's, and the gain over HeteroEmbed."""
+    """Rank correlation with the paper's order of methods, and the gain over HeteroEmbed."""
     from scipy.stats import spearmanr
 
     texts = []

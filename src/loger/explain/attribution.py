@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loger.explain.by_action import Attribution, Encoders, attribute
-from loger.explain.reasons import PathPart, Reason, Strongest, Together, leading, reasons
+from loger.explain.reasons import PathPart, Reason, Strongest, Together, grouped, leading, reasons
 from loger.explain.record import explanation_record
 from loger.explain.render import explanation_html, explanation_text
 from loger.graph import Graph, Path
@@ -171,8 +171,9 @@ class Explanation(ExplainedPair):
     q: float
     p: float
     rank: int
-    """Its place among the items that the user does not have, from 1."""
+    """Its place among the items that the user does not have, from 1; 0 if it was not asked for."""
     rank_without_logic: int
+    """The same by the encoder's score alone."""
     attribution: Attribution
     """S by the user's actions."""
     by_rule: ByRule
@@ -221,8 +222,11 @@ class Explanation(ExplainedPair):
 
     @cached_property
     def shown(self) -> tuple[Reason, ...]:
-        """The reasons that are shown: up to five, enough to carry 80% of what all actions give."""
-        return tuple(self._reasons(self.attribution.shown, self.together.shown[self.place]))
+        """The reasons that are shown: up to five, enough to carry 80% of what all actions give.
+        Where five actions don't carry that, actions that share their evidence are one reason."""
+        groups, cells = self.together.shown[self.place]
+        every = self._reasons([edge for group in groups for edge in group], cells)
+        return tuple(grouped([next(every) for _ in group], self.graph) for group in groups)
 
     @property
     def carried(self) -> float:
@@ -332,20 +336,23 @@ def explain(
     paths: int = 3,
     scores: Scores | None = None,
     words: Wording = ENGLISH,
+    ranked: bool = True,
 ) -> list[Explanation]:
     """Explain pairs of a user and an item.
 
     ``users`` and ``items`` are the pairs, by number; the explanations come in their order. Each has
     up to ``paths`` paths. ``scores`` are those of all items for these users, where they have been
-    computed already, and ``words`` is the language of the sentences. What pairs of one user have in
-    common is computed once, so it pays to ask for many at a time.
+    computed already, and ``words`` is the language of the sentences. Without ``ranked`` there are
+    no ranks, which take two more passes over all items. What pairs of one user have in common is
+    computed once, so it pays to ask for many at a time.
     """
     if not len(users):
         return []
     u, v = users.astype(np.int64), items.astype(np.int64)
     every = _scores(ranker, u, scores)
     encoders = _encoder_parts(ranker, u, v)
-    s, ranks, bare_ranks = _places(u, v, every, encoders)
+    s = _encoder_scores(u, v, every, encoders)
+    ranks, bare_ranks = _places(u, v, every) if ranked else np.zeros((2, len(u)), dtype=np.int64)
     parts = ranker.parts(u, v, s)
     encoder, logic = parts.fused
     score, p, q = encoder + logic, parts.p, parts.q
@@ -396,20 +403,30 @@ def _encoder_parts(
     return {user: ranker.encoder_parts(user, items[users == user]) for user in distinct}
 
 
-def _places(
+def _encoder_scores(
     users: NDArray[np.int64],
     items: NDArray[np.int64],
     every: Mapping[int, tuple[Scores, int]],
     encoders: Mapping[int, Encoders],
-) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
-    """The encoder's scores of the pairs; the ranks of the items by S, and by them alone."""
+) -> NDArray[np.float64]:
+    """The encoder's scores of the pairs."""
     s = np.empty(len(users))
-    ranks, bare = np.empty((2, len(users)), dtype=np.int64)
     for user, both in encoders.items():
         rows = np.flatnonzero(users == user)
         scores, row = every[user]
         s[rows] = scores.encoder[row, items[rows]]
         if both[0] is not None:  # the same in double precision
             s[rows] = sum(part.appeal + part.actions.sum(axis=0) for part in both if part)
-        ranks[rows], bare[rows] = scores.ranks(np.full(len(rows), row), items[rows])
-    return s, ranks, bare
+    return s
+
+
+def _places(
+    users: NDArray[np.int64], items: NDArray[np.int64], every: Mapping[int, tuple[Scores, int]]
+) -> NDArray[np.int64]:
+    """The ranks of the items by S, and by the encoder's scores alone; [2, pairs]."""
+    out = np.empty((2, len(users)), dtype=np.int64)
+    for user in np.unique(users).tolist():
+        rows = np.flatnonzero(users == user)
+        scores, row = every[user]
+        out[:, rows] = scores.ranks(np.full(len(rows), row), items[rows])
+    return out

@@ -66,16 +66,6 @@ class Attribution:
         """Of each of the user's edges (``confidences``)."""
         return confidences(self.actions, self.opaque or 0.0)
 
-    @cached_property
-    def shown(self) -> list[int]:
-        """The edges that are shown as reasons, the largest total first: up to five, enough to carry
-        80% of what all actions give."""
-        totals = self.actions
-        order = np.argsort(-totals, kind="stable")[:MAX_SHOWN]
-        order = order[totals[order] > 0]
-        enough = np.flatnonzero(np.cumsum(totals[order]) >= ENOUGH * totals.sum())
-        return [int(edge) for edge in order[: enough[0] + 1 if len(enough) else None]]
-
     @property
     def lead(self) -> float:
         """S less that of the mean item."""

@@ -1,4 +1,8 @@
-"""What people read of a model as data frames: lists, histories, rules."""
+"""What people read of a model as data frames: lists, histories, rules.
+
+Frames are made of finished columns. Sorting, casting, dropping and concatenating would use polars'
+own threads, which a forked child lacks: it would wait for them forever.
+"""
 
 from __future__ import annotations
 
@@ -44,6 +48,7 @@ REASON_COLUMNS: Columns = {
                 "total": pl.Float64,
                 "share": pl.Float64,
                 "text": pl.String,
+                "members": pl.List(pl.String),
             }
         )
     ),
@@ -77,9 +82,10 @@ def lists_table(
     held_out = HELD_OUT_COLUMN if len(ranker.held_out) else {}
     varied = VARIETY_COLUMNS if request.selection.varies else {}
     ids: Columns = {kind: id_type(ranker.graph, kind) for kind in ("user", "item")}
-    none = pl.DataFrame(schema={**LIST_COLUMNS, **ids, **held_out, **varied, **REASON_COLUMNS})
-    shared = ranker, request
-    return pl.concat([none, *engine.map("explaining", _explained, blocks(users, BLOCK), shared)])
+    table = pl.DataFrame(schema={**LIST_COLUMNS, **ids, **held_out, **varied, **REASON_COLUMNS})
+    for part in engine.map("explaining", _explained, blocks(users, BLOCK), (ranker, request)):
+        table.vstack(part, in_place=True)
+    return table
 
 
 def id_type(graph: Graph, kind: str) -> type[pl.DataType]:
@@ -88,28 +94,30 @@ def id_type(graph: Graph, kind: str) -> type[pl.DataType]:
 
 
 def _ids(graph: Graph, kind: str, names: Sequence[str]) -> Sequence[str] | list[int]:
-    """Names of users or items as the ids that frames show. Made here rather than by a cast, since
-    polars' own threads are not there in a forked child, and a cast would wait for them forever.
-    """
+    """Names of users or items as the ids that frames show."""
     return [int(name) for name in names] if kind in graph.vocabulary.integers else names
 
 
-def together_table(records: Sequence[dict[str, Any]], graph: Graph) -> pl.DataFrame:
-    """A list for several members (``recommend_together``), a row per item.
+def together_table(
+    records: Sequence[dict[str, Any]], graph: Graph, without: Sequence[str]
+) -> pl.DataFrame:
+    """A list for several members (``recommend_together``), a row per item, without some columns.
 
     ``reasons`` are those of all members together, the largest first; those of a member whose taste
     the list should avoid are negative.
     """
-    rows = [
-        [
-            *(row[name] for name in ("rank", "item", "label", "score", "because")),
-            sorted((r for m in row["members"] for r in m["reasons"]), key=lambda r: -r["total"]),
-            [{name: m[name] for name in _MEMBER} for m in row["members"]],
-        ]
+    types = {**TOGETHER_COLUMNS, "item": id_type(graph, "item")}
+    columns: dict[str, Any] = {name: [row.get(name) for row in records] for name in types}
+    columns["item"] = _ids(graph, "item", columns["item"])
+    columns["reasons"] = [
+        sorted((r for m in row["members"] for r in m["reasons"]), key=lambda r: -r["total"])
         for row in records
     ]
-    table = pl.DataFrame(rows, schema=TOGETHER_COLUMNS, orient="row")
-    return table.with_columns(pl.col("item").cast(id_type(graph, "item")))
+    columns["members"] = [
+        [{name: m[name] for name in _MEMBER} for m in row["members"]] for row in records
+    ]
+    kept = {name: kind for name, kind in types.items() if name not in without}
+    return pl.DataFrame({name: columns[name] for name in kept}, schema=kept)
 
 
 def _explained(shared: tuple[Ranker, ListRequest], users: NDArray[np.int64]) -> pl.DataFrame:
@@ -156,6 +164,8 @@ def history_table(graph: Graph, user: int) -> pl.DataFrame:
     The strength is called rating where it is one.
     """
     words, (_, edges) = graph.vocabulary, history_edges(graph, np.array([user]))
+    if graph.times is not None:
+        edges = edges[np.argsort(-graph.times[edges], kind="stable")]
     entities = graph.rows.tails[edges].tolist()
     columns: dict[str, Any] = {
         "item": _ids(graph, "item", [words.names[e] for e in entities]),
@@ -165,21 +175,17 @@ def history_table(graph: Graph, user: int) -> pl.DataFrame:
         rated = graph.base.rated if isinstance(graph, UserView) else graph.rated
         columns["rating" if rated else "strength"] = graph.strengths[edges]
     if graph.times is not None:
-        columns["time"] = graph.times[edges]
+        columns["time"] = as_moments(graph.times[edges], graph.times)
     types: Columns = {"item": id_type(graph, "item"), "label": pl.String}
-    table = pl.DataFrame(columns, schema_overrides=types)
-    if graph.times is None:
-        return table
-    table = table.sort("time", descending=True, maintain_order=True)
-    return table.with_columns(as_moments(table["time"], graph.times))
+    return pl.DataFrame(columns, schema_overrides=types)
 
 
-def as_moments(times: pl.Series, among: NDArray[np.int64]) -> pl.Series:
+def as_moments(times: NDArray[np.int64], among: NDArray[np.int64]) -> pl.Series:
     """Times as dates, if those among which they are are seconds since 1970, rather than numbers
     that only say what came first."""
     if EPOCH[0] <= among.max(initial=0) < EPOCH[1]:
-        return pl.from_epoch(times, "s").dt.replace_time_zone("UTC")
-    return times
+        return pl.Series("time", times * 1_000_000, dtype=pl.Datetime("us", "UTC"))
+    return pl.Series("time", times)
 
 
 def rule_table(logic: Logic, words: Wording = ENGLISH) -> pl.DataFrame:
@@ -196,12 +202,13 @@ def rule_table(logic: Logic, words: Wording = ENGLISH) -> pl.DataFrame:
 
 def importance_table(ranker: Ranker, user: int) -> pl.DataFrame:
     """y_{u,l} = w_l n_l(u) / Σ n(u), n_l(u) counted over the user's own interactions."""
-    logic = ranker.logic
+    logic, importance = ranker.logic, ranker.importance(user)
+    order = np.argsort(-importance, kind="stable")
     return pl.DataFrame(
         {
-            "rule": [str(rule) for rule in logic.rules],
-            "weight": logic.weights,
-            "n": ranker.own_paths(user),
-            "importance": ranker.importance(user),
+            "rule": [str(logic.rules[k]) for k in order],
+            "weight": logic.weights[order],
+            "n": ranker.own_paths(user)[order],
+            "importance": importance[order],
         }
-    ).sort("importance", descending=True, maintain_order=True)
+    )

@@ -57,8 +57,11 @@ class Recommended(NamedTuple):
     """Of the items of all lists, row by row; empty if no reasons were asked for."""
 
 
-def recommend_block(ranker: Ranker, users: NDArray[np.int64], request: ListRequest) -> Recommended:
-    """The lists of a block of users, by number, each user scored once."""
+def recommend_block(
+    ranker: Ranker, users: NDArray[np.int64], request: ListRequest, ranked: bool = False
+) -> Recommended:
+    """The lists of a block of users, by number, each user scored once. Explanations have ranks only
+    if they should be ``ranked``."""
     distinct, place = np.unique(users, return_inverse=True)
     # The scores of what users have mean nothing here: it is never recommended.
     scores = ranker.scores(distinct, observed=False)
@@ -67,7 +70,7 @@ def recommend_block(ranker: Ranker, users: NDArray[np.int64], request: ListReque
         return Recommended(scores, lists, [])
     present = lists.items.ravel() >= 0
     owners, items = np.repeat(users, request.k)[present], lists.items.ravel()[present]
-    found = explain(ranker, owners, items, request.paths, scores, request.words)
+    found = explain(ranker, owners, items, request.paths, scores, request.words, ranked)
     return Recommended(scores, lists, found)
 
 
@@ -82,7 +85,7 @@ def recommendations(
     """
     graph = ranker.graph
     request = request._replace(k=min(request.k, graph.n_items))
-    scores, lists, explanations = recommend_block(ranker, np.array([user]), request)
+    scores, lists, explanations = recommend_block(ranker, np.array([user]), request, ranked=True)
     items = [int(item) for item in lists.items[0] if item >= 0]
     moved, left_out = _variety(scores, lists, request)
     names, labels, first = graph.vocabulary.names, graph.vocabulary.labels, graph.n_users

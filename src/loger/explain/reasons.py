@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loger.explain.by_action import Attribution
+from loger.explain.groups import Cell, candidates, people_behind, reason_groups, sayable
 from loger.graph import INTERACTION, Graph, Path, UserView
 from loger.graph.arrays import Doubles
 from loger.grounding import strongest_paths
@@ -25,7 +26,10 @@ from loger.rules.sentences import (
     BRIEF,
     TILE,
     about,
+    action_about,
     action_sentence,
+    actions_sentence,
+    each_sentence,
     evidence_sentence,
     is_company,
     opening,
@@ -130,9 +134,77 @@ class Evidence:
         return Path((user, *self.between[k][: len(relations) - 1], item), relations)
 
 
+@dataclass(frozen=True)
+class SharedEvidence(Evidence):
+    """What the actions of a group give by one rule; the paths are the strongest of all of them."""
+
+    holds: bool = False
+    """Whether it can be told of each action: all share the fact on the first path, lead to the item
+    by the same relation, or count enough people."""
+    least: int = 0
+    """At least how many people are behind each action, where the rule counts people."""
+
+    @classmethod
+    def of(cls, parts: Sequence[Evidence], actions: int) -> SharedEvidence:
+        """Merge the evidence of a group of so many actions by one rule."""
+        rule, graph = parts[0].rule, parts[0].graph
+        whole, everywhere = sum(part.contribution for part in parts), len(parts) == actions
+        ends = [(part, (part.between[0][0], part.ends[1])) for part in parts]
+        holds = all(sayable(graph, rule, part.n, both) for part, both in ends)
+        least = min(people_behind(graph, rule, part.n, both) for part, both in ends)
+        found = [
+            [(part.contribution * share, list(nodes))
+             for nodes, share in zip(part.between, part.shares, strict=True) if share > 0]
+            for part in parts
+        ]  # fmt: skip
+        paths, fact = [path for own in found for path in own], -1
+        if rule.shares_fact:
+            facts = set.intersection(*({nodes[1] for _, nodes in own} for own in found))
+            gives = {fact: sum(c for c, nodes in paths if nodes[1] == fact) for fact in facts}
+            fact, holds = max(gives, key=gives.__getitem__, default=-1), bool(facts)
+        paths.sort(key=lambda path: (path[1][1] != fact, -path[0]))
+        return cls(
+            rule=rule,
+            contribution=whole,
+            n=sum(part.n for part in parts),
+            ends=parts[0].ends,
+            between=[nodes for _, nodes in paths[:EVIDENCE_PATHS]],
+            shares=[c / whole if whole > 0 else 0.0 for c, _ in paths[:EVIDENCE_PATHS]],
+            graph=graph,
+            words=parts[0].words,
+            holds=everywhere and holds,
+            least=least,
+        )
+
+    @property
+    def text(self) -> str:
+        """What holds of each action, or the rule in words."""
+        if not self.holds:
+            return self.rule.sentence(self.words)
+        return each_sentence(self.graph, self._path(0), self.least, self.words)
+
+    @property
+    def people(self) -> int:
+        """At least how many people are behind each action."""
+        return self.least if self.rule.derived else 0
+
+    def opening(self, name: str) -> str | None:
+        """The actions of a group are always told."""
+        return None
+
+    def tile(self, brief: str) -> str | None:
+        """The evidence in a few words, with the number of actions."""
+        short = tile(self.graph, self._path(0), max(self.least, 1), brief, self.words)
+        if short is None or not self.rule.shares_fact:
+            return short
+        like = self.words.tile("like", about=brief)
+        return shortened(short, TILE - len(like)) + like
+
+
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """An action of the user, or a fact about the user, and what it gives the item."""
+    """An action of the user, or a fact about the user, and what it gives the item; or several
+    actions that share their evidence, and what they give together."""
 
     action: str
     """Such as "you bought ink"."""
@@ -163,6 +235,9 @@ class Reason:
     """The action, as a tile tells it."""
     name: str = ""
     """The id of what the action was about, such as that of an item."""
+    members: tuple[Reason, ...] = ()
+    """The actions of a group, the largest total first; empty if the reason is one action. The
+    group's relation, entity and name are those of the first."""
 
     def text(self, style: str | None = None) -> str:
         """The reason in a style ("tile", "sentence" or "debug"; that of its words by default)."""
@@ -185,7 +260,13 @@ class Reason:
         return "; ".join(self._clause(e, self.words) for e in self._told)
 
     def _clause(self, evidence: Evidence | str, words: Wording) -> str:
-        return words.text(evidence) if isinstance(evidence, str) else evidence.said(words).text
+        if not isinstance(evidence, str):
+            return evidence.said(words).text
+        return words.text(f"{evidence}_each" if self.members else evidence)
+
+    def _each_by(self, encoder: str) -> bool:
+        """Whether every action of a group gives something by an encoder, "close" or "next"."""
+        return all((m.encoder if encoder == "close" else m.sequence) > 0 for m in self.members)
 
     def _opening(self, words: Wording) -> str | None:
         """What opens the reason without telling the action; None if that has to be told."""
@@ -210,13 +291,15 @@ class Reason:
         encoder, "next" the sequence encoder."""
         least, told, company = SMALL * abs(self.total), list[Evidence](), False
         for e in self.evidence:
+            if isinstance(e, SharedEvidence) and not e.holds:
+                continue
             if e.contribution >= least and not (company and is_company(e.rule)):
                 told.append(e)
                 company |= is_company(e.rule)  # who took both need not be counted twice
         worth = [e.contribution for e in told]
         out: list[Evidence | str] = [*told]
         for kind, given in (("close", self.encoder), ("next", self.sequence)):
-            if given >= least and given > 0:
+            if given >= least and given > 0 and self._each_by(kind):
                 place = sum(value >= given for value in worth)
                 out.insert(place, kind)
                 worth.insert(place, given)
@@ -235,20 +318,17 @@ class Reason:
         return tuple(every)
 
 
-class Cell(NamedTuple):
-    """What an edge of the user gives by one rule, with the strongest paths."""
-
-    edge: int
-    place: int
-    """Of the rule."""
-    n: int
-    gives: float
-    between: list[list[int]]  # [paths, 2]: the entities between the ends, -1 for none
-    shares: list[float]  # [paths]
-
-
 Strongest = list[Cell]
 """The cells of some edges of a pair, edge by edge in the order in which they are told."""
+
+
+class Shown(NamedTuple):
+    """The reasons of a pair that are shown."""
+
+    groups: list[tuple[int, ...]]
+    """The edges of each reason, the largest reason first."""
+    cells: Strongest
+    """Of these edges."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -261,10 +341,16 @@ class Together:
     parts: Sequence[Attribution]
 
     @cached_property
-    def shown(self) -> list[Strongest]:
-        """The strongest paths of the shown reasons, pair by pair."""
-        edges = [part.shown for part in self.parts]
-        return _strongest(self.ranker, self.users, self.items, self.parts, edges)
+    def shown(self) -> list[Shown]:
+        """The shown reasons with their strongest paths, pair by pair."""
+        edges = [candidates(part) for part in self.parts]
+        found = _strongest(self.ranker, self.users, self.items, self.parts, edges)
+        out = []
+        for item, part, own, cells in zip(self.items, self.parts, edges, found, strict=True):
+            groups = reason_groups(self.ranker, int(item), part, own, cells)
+            kept = {edge for group in groups for edge in group}
+            out.append(Shown(groups, [cell for cell in cells if cell.edge in kept]))
+        return out
 
 
 def _strongest(
@@ -349,6 +435,33 @@ def reasons(
             brief=about(graph, relation, entity, words, BRIEF),
             brief_action=action_sentence(graph, relation, entity, words, BRIEF),
         )
+
+
+def grouped(members: Sequence[Reason], graph: Graph) -> Reason:
+    """Several actions as one reason; a single one as it is."""
+    first, words = members[0], members[0].words
+    if len(members) == 1:
+        return first
+    by_rule: dict[Rule, list[Evidence]] = {}
+    for evidence in (e for member in members for e in member.evidence):
+        by_rule.setdefault(evidence.rule, []).append(evidence)
+    merged = [SharedEvidence.of(parts, len(members)) for parts in by_rule.values()]
+    entities = [member.entity for member in members]
+    brief = words.text("from_history", n=words.number(len(members)))
+    return replace(
+        first,
+        **{name: sum(getattr(member, name) for member in members) for name in _SUMMED},
+        action=actions_sentence(graph, entities, words),
+        evidence=tuple(sorted(merged, key=lambda part: -part.contribution)),
+        about="",
+        brief=brief,
+        brief_action=action_about(graph, INTERACTION, brief, words),
+        members=tuple(members),
+    )
+
+
+_SUMMED = ("total", "share", "confidence", "encoder", "sequence", "mean")
+"""What of a group is the sum over its actions."""
 
 
 def _evidence(

@@ -116,7 +116,7 @@ class EvidenceRecord(_Record):
     """How many paths of the rule begin with the action."""
     people: Annotated[int, Between(0)]
     """How many people have both items, for goes_with, or the item soon after the action's, for
-    followed_by; 0 for any other evidence."""
+    followed_by; in a group, at least so many for each member; 0 for any other evidence."""
     window: Annotated[int, Between(0)]
     """At most how many places apart in their histories these people have the two items, for
     followed_by; 0 if that does not matter."""
@@ -127,7 +127,7 @@ class EvidenceRecord(_Record):
 
 
 @dataclass(frozen=True)
-class ReasonRecord(_Record):
+class ActionRecord(_Record):
     """An action of the user, or a fact about the user, and what it gives the item."""
 
     action: str
@@ -152,6 +152,15 @@ class ReasonRecord(_Record):
     evidence: list[EvidenceRecord]
     """By rule, the largest contribution first, or one that gives up to 10 % less and is more like
     what the user did before."""
+
+
+@dataclass(frozen=True)
+class ReasonRecord(ActionRecord):
+    """One action, or several that share their evidence and are shown as one reason. What a group
+    gives is the sum over its members; its entity and relation are those of its first member."""
+
+    members: list[ActionRecord]
+    """The actions of a group, the largest total first; empty if the reason is one action."""
 
 
 @dataclass(frozen=True)
@@ -202,7 +211,7 @@ class ExplanationRecord(_Record):
     """… and their share of what all actions give."""
     reasons: list[ReasonRecord]
     """The user's actions that give most, the largest first: enough to carry 80 % of what all
-    actions give, but at most five."""
+    actions give, but at most five. Where five actions don't carry that, some are groups."""
     rules: list[RuleRecord]
     """All rules that fire, the largest contribution first."""
     paths: list[PathRecord]
@@ -342,11 +351,17 @@ def reasoned_record(e: Reasoned) -> dict[str, Any]:
 def reasons_in_short(e: Explanation) -> dict[str, Any]:
     """The part of an explanation's record that tables of many lists have: the same values, without
     looking up paths that nobody asked for."""
-    numbers = "action", "total", "share"
     return {
         "because": e.because(),
         "reasons": [
-            {**{name: getattr(r, name) for name in numbers}, "text": r.text()} for r in e.shown
+            {
+                "action": r.action,
+                "total": r.total,
+                "share": r.share,
+                "text": r.text(),
+                "members": [member.name for member in r.members],
+            }
+            for r in e.shown
         ],
         "carried": e.carried,
     }
@@ -359,8 +374,13 @@ def _pair(e: Explanation | Reasoned) -> dict[str, str]:
 
 
 def _reason_record(e: Explanation, reason: Reason) -> dict[str, Any]:
+    members = [_action_record(ActionRecord, e, member) for member in reason.members]
+    return _action_record(ReasonRecord, e, reason, members=members)
+
+
+def _action_record(kind: type, e: Explanation, reason: Reason, **more: Any) -> dict[str, Any]:
     return record(
-        ReasonRecord,
+        kind,
         reason,
         text=reason.text(),
         entity=_entities(e.graph, Path((e.user, reason.entity), (reason.relation,)), e.words)[1],
@@ -374,6 +394,7 @@ def _reason_record(e: Explanation, reason: Reason) -> dict[str, Any]:
             )
             for part in reason.evidence
         ],
+        **more,
     )
 
 

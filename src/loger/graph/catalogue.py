@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
+from unicodedata import normalize
 
 import numpy as np
 from numpy.typing import NDArray
@@ -264,7 +265,7 @@ def parse(text: str) -> Filter:
     Both(parts=(Fact(name='genre', value='hard bop'), Not(part=Either(parts=(Fact(name='brand', \
 value='Acme'), Fact(name='title', value='Or else'))))))
     """
-    reader = _Reader(text)
+    reader = _Reader(normalize("NFC", text))  # as readers compose names
     found = reader.any(0)
     reader.end()
     return found

@@ -123,7 +123,8 @@ class Vocabulary:
         """The id of an entity by its name, or by a label that only it has, of all or of those
         ``among`` which it is looked for first; what is neither is an error with the nearest known
         ones."""
-        found = self.ids(entity_type).get(name)
+        ids = self.ids(entity_type)
+        found = ids.get(name, ids.get(normalize("NFC", name)))  # readers compose names
         if found is not None:
             return found
         labelled = self._labelled(entity_type).get(name, [])

@@ -111,18 +111,9 @@ def _fill(g, weights, users, items, rules, order, masks, ends, edges, strengths,
     while at < len(order):
         end = run_end(g, users, rules, order, at)
         if walks_together(g, rules, order[at], end - at):
+            run = order[at:end]
             add_up_together(
-                g,
-                weights,
-                users,
-                items,
-                rules,
-                order[at:end],
-                masks,
-                ends,
-                edges,
-                strengths,
-                counts,
+                g, weights, users, items, rules, run, masks, ends, edges, strengths, counts
             )
         else:
             for i in order[at:end]:

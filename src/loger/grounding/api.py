@@ -20,7 +20,7 @@ from loger.engine import Engine, LocalEngine
 from loger.errors import LogerError
 from loger.graph import INTERACTION, Graph, checked_ids, checked_users, gather
 from loger.grounding import choosing, pairs, reaching
-from loger.grounding.layout import Layout, Walk, layout, read_only, weights_of
+from loger.grounding.layout import Layout, Walk, edge_spans, layout, read_only, weights_of
 from loger.grounding.plans import Plan, Trie, compiled
 from loger.grounding.reaching import Formula
 from loger.grounding.steps import Weights
@@ -35,7 +35,7 @@ Cells = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64], NDArray[n
 
 @dataclass(frozen=True, eq=False)
 class Groundings:
-    """A sparse matrix pairs × rules of path counts and, if asked for, path strengths."""
+    """A sparse matrix, pairs × rules, of path counts and, with a walk, of path strengths."""
 
     users: NDArray[np.int32]
     items: NDArray[np.int32]
@@ -60,24 +60,24 @@ class Groundings:
 
     @property
     def weighed(self) -> NDArray[np.float64]:
-        """The strengths, which must have been asked for; [cells]."""
+        """The strengths; an error if these groundings have none; [cells]."""
         if self.strengths is None:
             raise LogerError("these groundings were counted without a walk; pass walk=Walk(...)")
         return self.strengths
 
     def as_matrix(self, values: NDArray[np.number]) -> csr_array:
         """Values of the cells as a SciPy matrix, pairs × rules."""
-        from scipy.sparse import csr_array  # slow to import, and who only scores does without
+        from scipy.sparse import csr_array  # slow to import, and scoring does not need it
 
         return csr_array((values, self.rules, self.indptr), shape=(len(self), self.n_rules))
 
     def row_sums(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Values of the cells, added up for each pair; [pairs]."""
+        """The sum of the cells' values for each pair; [pairs]."""
         rows = np.repeat(np.arange(len(self)), np.diff(self.indptr))
         return np.bincount(rows, values, minlength=len(self)).astype(np.float64, copy=False)
 
     def of_rules(self, places: NDArray[np.integer]) -> Groundings:
-        """The same pairs with some of the rules, ascending, numbered anew."""
+        """The same pairs with some of the rules, ascending, which get new numbers."""
         number = np.full(self.n_rules, -1, dtype=np.int32)
         number[places] = np.arange(len(places))
         kept = number[self.rules] >= 0
@@ -92,7 +92,7 @@ class Groundings:
         )
 
     def per_user(self, n_users: int) -> csr_array:
-        """n_l(u): the counts of each user's pairs added up; users × rules."""
+        """n_l(u): the sum of the counts of each user's pairs; users × rules."""
         from scipy.sparse import csr_array
 
         rows = np.arange(len(self))
@@ -108,7 +108,7 @@ def joined(
     results: Sequence[Cells],
     weighted: bool,
 ) -> Groundings:
-    """Blocks of compressed rows, one after another."""
+    """Concatenate blocks of compressed rows into the groundings of these pairs."""
     sizes = [np.diff(ends) for ends, *_ in results]
     empty = np.empty(0)
     return Groundings(
@@ -122,15 +122,8 @@ def joined(
     )
 
 
-def _reordered(groundings: Groundings, order: NDArray[np.integer]) -> Groundings:
-    """Row k of ``groundings`` is put back to place ``order[k]``."""
-    back = np.empty_like(order)
-    back[order] = np.arange(len(order))
-    return take(groundings, back)
-
-
 def take(groundings: Groundings, rows: NDArray[np.integer]) -> Groundings:
-    """The pairs at these places."""
+    """The rows at these places, in this order."""
     sizes = np.diff(groundings.indptr)[rows]
     indptr = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     _, cells = gather(groundings.indptr[rows], sizes)
@@ -146,7 +139,7 @@ def take(groundings: Groundings, rows: NDArray[np.integer]) -> Groundings:
 
 
 def concat(parts: Sequence[Groundings], n_rules: int, weighted: bool) -> Groundings:
-    """Pairs of the same rules, one set after another."""
+    """Concatenate groundings of the same rules."""
     none = np.empty(0, dtype=np.int32)
     users = np.concatenate([none, *(p.users for p in parts)])
     items = np.concatenate([none, *(p.items for p in parts)])
@@ -158,10 +151,10 @@ def concat(parts: Sequence[Groundings], n_rules: int, weighted: bool) -> Groundi
 
 
 PAIRS_PER_BLOCK = 1024
-"""Small enough to bound memory (a dense block × rules), large enough to amortise a call."""
+"""Small enough to bound memory (a dense block × rules), large enough to amortize a call."""
 
 USERS_PER_BLOCK = 32
-"""For all items of a user; bounds the memory of the results under way."""
+"""Users whose items are all reached in one block; it bounds the memory of pending results."""
 
 
 def ground(
@@ -188,7 +181,7 @@ def ground(
     )
     groundings = joined(u, v[order], len(rules), results, walk is not None)
     in_order = np.array_equal(order, np.arange(len(order)))
-    return groundings if in_order else _reordered(groundings, order)
+    return groundings if in_order else take(groundings, np.argsort(order))
 
 
 def reweighed(
@@ -200,8 +193,8 @@ def reweighed(
 ) -> Groundings:
     """Groundings of the first walk with the strengths of the second.
 
-    What it is worth to arrive at an item is one factor of all paths of a rule to it, so where the
-    walks differ in that alone nothing is walked again.
+    The worth of arriving at an item is one factor that all paths of a rule to it share. So where
+    the walks differ in nothing else, the strengths are rescaled without walking again.
     """
     before, after = walks
     if replace(before, arrive=after.arrive, popular=after.popular) != after:
@@ -221,7 +214,7 @@ def _ground_block(
     shared: tuple[Layout, Plan, Weights],
     block: tuple[NDArray[np.int32], NDArray[np.int64]],
 ) -> Cells:
-    """The groundings of a block's pairs, which are sorted by user."""
+    """The groundings of a block of pairs, sorted by user."""
     of_pair, entities = block
     users, starts = np.unique(of_pair.astype(np.int64), return_index=True)
     cells: Cells = pairs.ground_block(*shared, users, np.append(starts, len(of_pair)), entities)
@@ -260,9 +253,9 @@ def reach_best(
 ) -> Groundings:
     """Groundings by all rules of the items that are among the ``most[l]`` strongest by some rule l.
 
-    And of the items ``also`` [users, any] of each user, reached or not; -1 stands for none. Equal
-    strengths go to the lower item. The rows are sorted by the given users, then by item; items the
-    user has interacted with are left out unless they are in ``also``.
+    ``also`` [users, any] names more items for each user, reached or not; -1 stands for none. Ties
+    go to the lower item. The rows are sorted by the given users, then by item; items the user has
+    interacted with are left out unless they are in ``also``.
     """
     asked, limits = checked_users(graph, users), np.asarray(most, dtype=np.int64)
     if limits.shape != (len(rules),) or len(also) != len(asked):
@@ -278,7 +271,7 @@ def reach_best(
 
 
 class _Search(NamedTuple):
-    """What all blocks of users need to find the items that rules reach."""
+    """What all blocks of users share when items are reached."""
 
     graph: Graph
     rules: RuleSet
@@ -297,7 +290,7 @@ def _search(graph: Graph, rules: RuleSet, walk: Walk | None) -> _Search:
 def _choose_block(
     shared: _Search, block: tuple[NDArray[np.int64], NDArray[np.int32] | None]
 ) -> Groundings:
-    """Groundings of the items that are wanted of a block of users."""
+    """Groundings of the wanted items of a block of users."""
     (users, also), graph, rules, walk = block, shared.graph, shared.rules, shared.walk
     most = np.full(len(rules), graph.n_items) if shared.most is None else shared.most
     extra = np.empty((len(users), 0), dtype=np.int32) if also is None else also
@@ -310,7 +303,7 @@ def _choose_block(
 
 
 def _near(shared: _Search, users: NDArray[np.int64]) -> choosing.Near:
-    """What rules give the items that users have an edge to, by user and rule."""
+    """Groundings of the items that users have an edge to, by user and rule."""
     distinct, rows = np.unique(users, return_inverse=True)
     pairs_near = near_items(shared.graph, distinct, shared.observed)
     found = ground(shared.graph, shared.rules, *pairs_near, walk=shared.walk, engine=LocalEngine(1))
@@ -328,7 +321,7 @@ def reach_sizes(
 ) -> NDArray[np.int64]:
     """How many items each rule reaches from each user, observed ones included; [users, rules].
 
-    The same as counting the rows of ``reach``, without holding them.
+    This counts the rows of ``reach`` without holding them.
     """
     asked = checked_users(graph, users)
     if len(np.unique(asked)) < len(asked) or (np.diff(asked) < 0).any():
@@ -342,7 +335,7 @@ def reach_sizes(
 def _size_block(shared: _Search, users: NDArray[np.int64]) -> NDArray[np.int64]:
     """How many items each rule reaches from a block of users; [users, rules]."""
     graph, rules = shared.graph, shared.rules
-    far = reaching.reach_sizes(*shared.compiled, users)
+    far = choosing.reach_sizes(*shared.compiled, users, graph.n_users)
     owners, items = near_items(graph, users, observed=True)
     near = ground(graph, rules, owners, items, engine=LocalEngine(1))
     place = np.repeat(np.searchsorted(users, owners), np.diff(near.indptr))
@@ -362,14 +355,17 @@ def logits(
 ) -> NDArray[np.float32]:
     """Σ_l w_l φ_l of all items that the user has no interaction with; [users, items].
 
-    The same as summing over the rows of ``reach``, without holding them. Items that no rule
-    reaches have 0, and so have the items that the user has.
+    This sums over the rows of ``reach`` without holding them. Items that no rule reaches have 0,
+    and so have the items that the user has.
     """
     asked = checked_users(graph, users)
     _check_formula(formula, len(rules))
     search = _search(graph, rules, walk)
-    blocks, shared = _blocks(asked), search._replace(formula=read_only(formula))
-    parts = (engine or LocalEngine()).map("scoring by rules", _logit_block, blocks, shared)
+    shared, where = search._replace(formula=read_only(formula)), engine or LocalEngine()
+    if isinstance(where, LocalEngine) and where.workers == 1:  # one array, which need not be copied
+        (whole,) = where.map("scoring by rules", _logit_block, [asked], shared)
+        return whole
+    parts = where.map("scoring by rules", _logit_block, _blocks(asked), shared)
     out, done = np.empty((len(asked), graph.n_items), dtype=np.float32), 0
     for part in parts:
         out[done : done + len(part)] = part
@@ -380,16 +376,18 @@ def logits(
 def _logit_block(shared: _Search, users: NDArray[np.int64]) -> NDArray[np.float32]:
     """Σ_l w_l φ_l of all items for a block of users; [users, items]."""
     graph = shared.graph
-    out = np.zeros((len(users), graph.n_items), dtype=np.float32)
+    out = np.empty((len(users), graph.n_items), dtype=np.float32)
     with _workspace(graph.n_entities, graph.n_items) as workspace:
-        reaching.logit_block(*shared.compiled, shared.formula, users, graph.n_users, workspace, out)
+        spans = edge_spans(graph, {rule.relations[-1] for rule in shared.rules})
+        about = shared.formula, users, graph.n_users
+        reaching.logit_block(*shared.compiled, spans, *about, workspace, out)
     return out
 
 
 def near_items(
     graph: Graph, users: NDArray[np.int64], observed: bool
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """The items that each user has an edge to; observed interactions only if asked for."""
+    """The items that each user has an edge to; interactions count only if ``observed``."""
     near = np.flatnonzero(
         [graph.signature(r) == ("user", "item") for r in range(2 * len(graph.relations))]
     )
@@ -408,18 +406,18 @@ def near_items(
 
 
 def _blocks(users: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """Users a few at a time."""
+    """Users in blocks of work."""
     return [users[k : k + USERS_PER_BLOCK] for k in range(0, len(users), USERS_PER_BLOCK)]
 
 
 _workspaces: list[tuple[int, int, reaching.Workspace]] = []
-"""Workspaces that are not in use, with the entities and items they have room for. To make one costs
-more than one user. They outlive threads: what a thread leaves behind, malloc keeps for long."""
+"""Workspaces that are not in use, with the entities and items they have room for. Making one costs
+more than scoring one user. They outlive threads, since malloc would keep what a thread frees."""
 
 
 @contextmanager
 def _workspace(n_entities: int, n_items: int) -> Iterator[reaching.Workspace]:
-    """Room for ``logit_block``; it is not used again after an error."""
+    """A workspace for ``logit_block``. After an error it is dropped, as it may not be all zeros."""
     try:
         entities, items, workspace = _workspaces.pop()
     except IndexError:  # all are in use
@@ -432,7 +430,7 @@ def _workspace(n_entities: int, n_items: int) -> Iterator[reaching.Workspace]:
 
 
 def _check_formula(formula: Formula, n_rules: int) -> None:
-    """Refuse weights or scales of another number than the rules."""
+    """Refuse a formula without one weight and one scale per rule."""
     if not len(formula.weights) == len(formula.scales) == n_rules:
         raise LogerError(
             f"a formula needs a weight and a scale for each of {n_rules} rules, got "
@@ -443,7 +441,7 @@ def _check_formula(formula: Formula, n_rules: int) -> None:
 def checked_pairs(
     graph: Graph, users: ArrayLike, items: ArrayLike
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Pairs by number, or an error if one cannot be asked about."""
+    """Pairs by number; an error if one is not in the graph."""
     u, v = checked_users(graph, users), checked_ids(items, graph.n_items, "item")
     if len(u) != len(v):
         raise LogerError(f"as many users as items are needed, got {len(u)} and {len(v)}")

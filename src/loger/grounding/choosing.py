@@ -1,8 +1,8 @@
-"""The compiled loop that gives what rules reach from users: all of it, or the best by each rule.
+"""The compiled loop that collects what rules reach from users: all of it, or the best by each rule.
 
-The walks are those of ``reaching``. What they reach is put down rule by rule, as it comes; when a
-user is done, the items that are among the best of some rule are looked up in what was put down. So
-only those are ever sorted and held, with the groundings of all rules.
+The walks are those of ``reaching``. What they reach is recorded rule by rule, as it comes. When a
+user is done, the items that are among the best of some rule are looked up in these records, so
+only they are ever sorted and held, with the groundings of all rules.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from loger.engine.kernels import kernel
 from loger.grounding.reaching import Front, clear, new_front, push, push_last, set_out
 
 ROOM = 4
-"""Up to so many times the items wanted are kept before they are cut down to those."""
+"""Up to this many times the wanted items are kept before they are cut down."""
 
 
 class Reached(NamedTuple):
-    """What rules give items; ``items`` are not in use where rows say which they are."""
+    """Cells of groundings; ``items`` is unused where rows already name the item."""
 
     items: NDArray[np.int32]
     counts: NDArray[np.int64]
@@ -28,7 +28,7 @@ class Reached(NamedTuple):
 
 
 class Near(NamedTuple):
-    """What rules give the items that users have an edge to, by user, then by rule."""
+    """Groundings of the items that users have an edge to, by user, then by rule."""
 
     rows: NDArray[np.int64]  # [users of the block]: the row of each in ``starts``
     starts: NDArray[np.int64]  # [rows · rules + 1]
@@ -36,21 +36,21 @@ class Near(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """Which of the items that are reached are kept."""
+    """Which of the reached items are kept."""
 
-    most: NDArray[np.int64]  # [rules]: so many of the strongest by each rule
-    also: NDArray[np.int32]  # [users, any]: and these items, reached or not; -1 is none
+    most: NDArray[np.int64]  # [rules]: how many of the strongest by each rule
+    also: NDArray[np.int32]  # [users, any]: more items, reached or not; -1 is none
 
 
 class _Space(NamedTuple):
-    """Room to work in, as it was before and after each user."""
+    """Scratch space, in the same state before and after each user."""
 
     one: Front
     two: Front
     three: Front
     near: NDArray[np.bool_]  # [entities]
-    spans: NDArray[np.int64]  # [rules, 2]: what was put down for each rule
-    place: NDArray[np.int32]  # [items]: of a kept item among the user's, else -1
+    spans: NDArray[np.int64]  # [rules, 2]: where the records of each rule begin and end
+    place: NDArray[np.int32]  # [items]: a kept item's place among the user's, else -1
     kept: NDArray[np.int32]  # [items]: the items kept
     best: NDArray[np.int32]  # items that may be among the best of a rule, …
     values: NDArray[np.float64]  # … and their strengths
@@ -76,7 +76,7 @@ def _new_space(n_entities, n_items, n_rules, most, weighted):  # type: ignore[no
 
 @kernel
 def _doubled(array, n):  # type: ignore[no-untyped-def]
-    """The array, or a longer one that begins with it, with room for n."""
+    """The array, or a longer one that begins with it if it has no room for n."""
     if n <= len(array):
         return array
     out = np.empty(max(n, 2 * len(array)), dtype=array.dtype)
@@ -101,7 +101,7 @@ def _with_room(cells, n):  # type: ignore[no-untyped-def]
 
 @kernel
 def _end(g, trie, weights, node, u, first_item, here, n, space, cells, n_cells):  # type: ignore[no-untyped-def]
-    """Take the last hops of all rules with this prefix and put down what they reach."""
+    """Take the last hops of all rules with this prefix and record what they reach."""
     near, front = space.near, space.three
     weighted = len(weights.leave) > 0
     for k in range(trie.end_starts[node], trie.end_starts[node + 1]):
@@ -123,7 +123,7 @@ def _end(g, trie, weights, node, u, first_item, here, n, space, cells, n_cells):
 
 @kernel
 def _walk(g, trie, weights, u, first_item, space, cells):  # type: ignore[no-untyped-def]
-    """Put down what all rules reach from a user, without the items that it has an edge to."""
+    """Record what all rules reach from a user, except items that the user has an edge to."""
     home, n_cells = g.home, 0
     space.spans[:] = 0
     begin, end = home.row_segments[u], home.row_segments[u + 1]
@@ -155,8 +155,8 @@ def _walk(g, trie, weights, u, first_item, space, cells):  # type: ignore[no-unt
 
 @kernel
 def _cut_down(items, values, size, k):  # type: ignore[no-untyped-def]
-    """Move the k best of more to the front: the higher value, or the lower item. The last of them:
-    its value and item."""
+    """Move the k best to the front, ties by the lower item; return the value and item of the last
+    of them."""
     bar = np.partition(values[:size], size - k)[size - k]
     free = k
     for j in range(size):
@@ -172,7 +172,7 @@ def _cut_down(items, values, size, k):  # type: ignore[no-untyped-def]
 
 @kernel
 def _offer(cells, lo, hi, k, state, items, values):  # type: ignore[no-untyped-def]
-    """Take cells into account; ``state`` is how many are kept and, once k are, the last of them."""
+    """Consider more cells; ``state`` is how many are kept and, once k are, the last of them."""
     size, bar, last = state
     for j in range(lo, hi):
         x = cells.strengths[j]
@@ -197,7 +197,7 @@ def _keep(item, n, space):  # type: ignore[no-untyped-def]
 
 @kernel
 def _choose(row, wanted, near, cells, space):  # type: ignore[no-untyped-def]
-    """Sort the items to keep of a user, and give each its place; how many they are."""
+    """Choose a user's items, sort them and give each its place; return how many there are."""
     n, n_rules = 0, len(wanted.most)
     for rule in range(n_rules):
         k, (lo, hi) = wanted.most[rule], space.spans[rule]
@@ -241,7 +241,7 @@ def _sizes(row, near, cells, space, n):  # type: ignore[no-untyped-def]
 
 @kernel
 def _fill(cells, lo, hi, rule, place, free, rules, found):  # type: ignore[no-untyped-def]
-    """Write the cells of kept items to where each item's next is free."""
+    """Write the cells of kept items, each at its item's next free place."""
     for j in range(lo, hi):
         at = place[cells.items[j]]
         if at >= 0:
@@ -253,7 +253,7 @@ def _fill(cells, lo, hi, rule, place, free, rules, found):  # type: ignore[no-un
 
 @kernel
 def _fill_all(row, near, cells, space, free, rules, found):  # type: ignore[no-untyped-def]
-    """Write what rules give the kept items, rules ascending."""
+    """Write the cells of the kept items, rules ascending."""
     n_rules = len(space.spans)
     for rule in range(n_rules):
         lo, hi = space.spans[rule]
@@ -265,12 +265,12 @@ def _fill_all(row, near, cells, space, free, rules, found):  # type: ignore[no-u
 
 @kernel
 def choose_block(g, trie, weights, users, first_item, n_items, near, wanted):  # type: ignore[no-untyped-def]
-    """For a block of users the items that are wanted, with the groundings of all rules.
+    """The wanted items of a block of users, with the groundings of all rules.
 
     Returns (items per user, items, row ends, rules, counts, strengths).
     """
     weighted, most = len(weights.leave) > 0, 1
-    for k in wanted.most:  # a rule that is not cut down needs no room to be
+    for k in wanted.most:  # a rule that keeps everything needs no room to be cut down
         most = max(most, k) if k < n_items else most
     space = _new_space(len(g.indptr) - 1, n_items, trie.n_rules, most, weighted)
     cells, found = _with_room(_nothing(weighted), 4096), _nothing(weighted)
@@ -294,3 +294,15 @@ def choose_block(g, trie, weights, users, first_item, n_items, near, wanted):  #
     strengths = found.strengths[: held if weighted else 0].copy()
     rows = sizes, items[:n_pairs].copy(), ends[: n_pairs + 1].copy()
     return *rows, rules[:held].copy(), found.counts[:held].copy(), strengths
+
+
+@kernel
+def reach_sizes(g, trie, weights, users, first_item):  # type: ignore[no-untyped-def]
+    """How many items each rule reaches that the user has no edge to; [users, rules]."""
+    space = _new_space(len(g.indptr) - 1, 1, trie.n_rules, 1, len(weights.leave) > 0)
+    cells = _with_room(_nothing(len(weights.leave) > 0), 4096)
+    out = np.empty((len(users), trie.n_rules), dtype=np.int64)
+    for i in range(len(users)):
+        cells = _walk(g, trie, weights, users[i], first_item, space, cells)
+        out[i] = space.spans[:, 1] - space.spans[:, 0]
+    return out

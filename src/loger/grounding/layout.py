@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
@@ -45,8 +45,8 @@ Struct = TypeVar("Struct", bound=tuple[Any, ...])
 def read_only(struct: Struct) -> Struct:
     """The same named tuple with read-only views of its arrays.
 
-    All that compiled code only reads is so, here as in shared memory: to numba it is one type,
-    compiled once.
+    Everything that compiled code only reads is read-only, here as in shared memory. To numba that
+    is one type, so each kernel is compiled once.
     """
     return type(struct)(*(_view(x) if isinstance(x, np.ndarray) else x for x in struct))
 
@@ -61,7 +61,7 @@ _layouts: WeakKeyDictionary[Graph, Layout] = WeakKeyDictionary()
 
 
 def layout(graph: Graph) -> Layout:
-    """A graph as compiled code reads it, made once; of a view only what the user changes."""
+    """A graph as compiled code reads it, made once. A view shares all but its user's rows."""
     known = _layouts.get(graph)
     if known is None:
         known = _layouts[graph] = read_only(_new_layout(graph))
@@ -134,6 +134,49 @@ def segment_bitmaps(
     return starts, words
 
 
+class EdgeSpans(NamedTuple):
+    """Where the edges of an entity are under a relation, found in one look-up.
+
+    In a ``Layout`` that takes three look-ups, each of which needs the result of the one before. In
+    a large graph each of them is a cache miss, and scoring makes tens of thousands per user.
+    """
+
+    starts: NDArray[np.int64]  # [2 · relations]: entity e under relation r is row starts[r] + e
+    edges: NDArray[np.int64]  # [2 · rows]: for each row its first edge, and one past its last
+
+
+_edge_spans: WeakKeyDictionary[Graph, tuple[set[int], EdgeSpans]] = WeakKeyDictionary()
+
+
+def edge_spans(graph: Graph, relations: Iterable[int]) -> EdgeSpans:
+    """The spans of a graph for some relations. They are kept with the graph, and made again only
+    when a relation is asked for that they lack."""
+    # A view shares the edges of its base, unless it dropped some.
+    base = graph.base if isinstance(graph, UserView) and not len(graph.dropped) else graph
+    known, spans = _edge_spans.get(base, (set[int](), None))
+    if spans is None or not known.issuperset(relations):
+        known = known.union(relations)
+        rows = base.others if isinstance(base, UserView) else base.rows
+        spans = read_only(_new_edge_spans(base, rows, sorted(known)))
+        _edge_spans[base] = known, spans
+    return spans
+
+
+def _new_edge_spans(graph: Graph, rows: Rows, relations: Sequence[int]) -> EdgeSpans:
+    starts, size = np.full(2 * len(graph.relations), -1), 0
+    for r in relations:
+        heads = graph.vocabulary.span(graph.signature(r)[0])
+        starts[r] = size - heads.start
+        size += len(heads)
+    wanted = np.isin(np.arange(len(starts)), relations)
+    segments = np.flatnonzero(wanted[rows.segment_relations])
+    heads_of = np.searchsorted(rows.row_segments, segments, side="right") - 1
+    row = starts[rows.segment_relations[segments]] + heads_of
+    edges = np.zeros((size, 2), dtype=np.int64)  # who has no segment has the edges from 0 to 0
+    edges[row, 0], edges[row, 1] = rows.segment_starts[segments], rows.segment_starts[segments + 1]
+    return EdgeSpans(starts, edges.ravel())
+
+
 # ── how strong a path is: powers of degrees and ages ──────────────────────────────────
 
 
@@ -199,14 +242,14 @@ def _new_weights(graph: Graph, walk: Walk | None) -> Weights:
         known = weights_of(graph.base, walk)
         if graph.max_degree < known.powers.shape[1]:
             return known._replace(edges=edges)
-    # One degree more than there is, for who has an interaction more.
+    # One degree more than the graph has, for a view whose user has one more interaction.
     degree = np.maximum(np.arange(graph.max_degree + 2), 1).astype(np.float64)
     exponents = np.array(
         [0.0, walk.first, walk.item, walk.user, walk.fact, walk.arrive, walk.popular]
     )
     powers = degree ** -exponents[:, None]  # [exponents, degrees]
     n = len(graph.relations)
-    # Exponents of 0 are passed over, not looked up for every item.
+    # Row 0 marks an exponent of 0, which kernels skip instead of looking it up for every item.
     leave, into = np.full(2 * n, 4), np.full(2 * n, 5 if walk.arrive else 0)
     leave[INTERACTION], leave[INTERACTION + n] = 3, 2
     into[INTERACTION] = 6 if walk.popular else 0

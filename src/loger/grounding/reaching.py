@@ -1,9 +1,9 @@
-"""The compiled loops that reach all items of a user; ``reach_sizes`` and ``logits`` call them, and
-``choosing`` takes the same steps.
+"""The compiled loops that walk from a user to all items: the steps, and the logits of all items.
 
 Walks over all rules are spread front by front, entity by entity, to every item that the user has
 no edge to. Such an item cannot be an inner node of its own path, so it is enough not to return to
-the user; the items that the user has an edge to are grounded as pairs.
+the user; the items that the user has an edge to are grounded as pairs. ``choosing`` takes the same
+steps.
 """
 
 from __future__ import annotations
@@ -14,7 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loger.engine.kernels import kernel
-from loger.grounding.steps import arriving, fetch, first_hop, inverse, leave, log_from_1, segment
+from loger.grounding.steps import (
+    arriving,
+    fetch,
+    first_hop,
+    inverse,
+    leave,
+    log_from_1,
+    lowest,
+)
 
 
 class Front(NamedTuple):
@@ -27,7 +35,7 @@ class Front(NamedTuple):
 
 @kernel
 def new_front(n_entities, weighted):  # type: ignore[no-untyped-def]
-    """Room for a front, with nobody there."""
+    """An empty front."""
     return Front(
         np.empty(n_entities, dtype=np.int32),
         np.zeros(n_entities, dtype=np.int64),
@@ -37,7 +45,8 @@ def new_front(n_entities, weighted):  # type: ignore[no-untyped-def]
 
 @kernel
 def set_out(g, weights, fade, s, next_front):  # type: ignore[no-untyped-def]
-    """Take the first hops over a user's segment s, which fade so; the size of the front."""
+    """Take the first hops over a user's segment s and return the size of the front. ``fade`` is the
+    row of ``weights.edges`` that says how interactions fade."""
     home = g.home
     relation = np.int64(home.segment_relations[s])
     lo, hi = home.segment_starts[s], home.segment_starts[s + 1]
@@ -51,10 +60,10 @@ def set_out(g, weights, fade, s, next_front):  # type: ignore[no-untyped-def]
 
 @kernel
 def push(g, weights, relation, avoid, here, n, next_front):  # type: ignore[no-untyped-def]
-    """Spread walks over one relation, never onto ``avoid``; the size of the new front."""
+    """Spread walks over one relation, never onto ``avoid``; return the size of the new front."""
     weighted = len(weights.leave) > 0
     size = 0
-    # To pass the whole graph on at every edge would count references to all of its arrays there.
+    # Local names: passing the whole graph on at every edge would count references to its arrays.
     tails, own_weights, facts = g.tails, g.weighted[relation], g.weights
     entities, counts, strengths = next_front.entities, next_front.counts, next_front.weights
     for k in range(n):
@@ -93,52 +102,11 @@ def push_last(g, weights, relation, avoid, here, n, next_front):  # type: ignore
 
 @kernel
 def clear(front, n):  # type: ignore[no-untyped-def]
-    """Leave the n entities of a front."""
+    """Reset a front of n entities."""
     for k in range(n):
         front.counts[front.entities[k]] = 0
         if len(front.weights) > 1:
             front.weights[front.entities[k]] = 0.0
-
-
-# ── how many items rules reach ──────────────────────────────────────────────────────────
-
-
-@kernel
-def _end(g, trie, weights, node, u, here, n, next_front, near, sizes):  # type: ignore[no-untyped-def]
-    """Take the last hops of all rules with this prefix and count the items they reach."""
-    for k in range(trie.end_starts[node], trie.end_starts[node + 1]):
-        size = push_last(g, weights, trie.end_relations[k], u, here, n, next_front)
-        for i in range(size):
-            sizes[trie.end_rules[k]] += not near[next_front.entities[i]]
-        clear(next_front, size)
-
-
-@kernel
-def reach_sizes(g, trie, weights, users):  # type: ignore[no-untyped-def]
-    """How many items each rule reaches that the user has no edge to; [users, rules]."""
-    n_entities, home = len(g.indptr) - 1, g.home
-    one, two = new_front(n_entities, False), new_front(n_entities, False)
-    three, near = new_front(n_entities, False), np.zeros(n_entities, dtype=np.bool_)
-    out = np.zeros((len(users), trie.n_rules), dtype=np.int64)
-    for i in range(len(users)):
-        u = users[i]
-        begin, end = home.row_segments[u], home.row_segments[u + 1]
-        neighbours = home.tails[home.segment_starts[begin] : home.segment_starts[end]]
-        near[neighbours] = True
-        for s in range(begin, end):
-            for fade in range(len(trie.root)):
-                node = trie.root[fade, np.int64(home.segment_relations[s])]
-                if node < 0:
-                    continue
-                n = set_out(g, weights, fade, s, one)
-                _end(g, trie, weights, node, u, one, n, three, near, out[i])
-                for c in range(trie.child_starts[node], trie.child_starts[node + 1]):
-                    m = push(g, weights, trie.child_relations[c], u, one, n, two)
-                    _end(g, trie, weights, trie.child_nodes[c], u, two, m, three, near, out[i])
-                    clear(two, m)
-                clear(one, n)
-        near[neighbours] = False
-    return out
 
 
 # ── the logit of all items of a user ────────────────────────────────────────────────────
@@ -147,11 +115,8 @@ SET, MULTISET, COUNT, WALK, LOGWALK = range(5)
 """The features of METHOD 5 and the logarithm of ``walk``, in the order of ``logic.FEATURES``."""
 
 
-LINE_BITS = 3
-LINE = 1 << LINE_BITS
-"""Items whose amounts lie in one line of the processor's cache."""
-STRETCH, AHEAD = 128, 12
-"""Entities whose facts are found at a time, and how far ahead they are asked for."""
+STRETCH, AHEAD = 128, 16
+"""Entities whose edges are looked up at a time, and how far ahead they are prefetched."""
 PACKED = 1024
 """Items of a rule that are added up at a time."""
 
@@ -165,16 +130,15 @@ class Formula(NamedTuple):
 
 
 class Crowd(NamedTuple):
-    """Where walks stand, and for all entities their strength, or their number, whichever is asked
-    for: one array, because what a walk costs in a large graph is that it is not in the cache."""
+    """Where walks stand, and for all entities the strength or the number of walks there. It is one
+    array, not two as in ``Front``, because in a large graph cache misses are what walks cost."""
 
     entities: NDArray[np.int32]
     amounts: NDArray[np.float64]
 
 
 class Ways(NamedTuple):
-    """Where the facts lie that lead on from each entity of a stretch, and what a walk over one of
-    them is worth."""
+    """The edges that lead on from each entity of a stretch, and the worth of a walk over one."""
 
     begin: NDArray[np.int64]
     end: NDArray[np.int64]
@@ -182,32 +146,31 @@ class Ways(NamedTuple):
 
 
 class Workspace(NamedTuple):
-    """Room to work in, all zeros before and after a user; one per thread, not one per call."""
+    """Scratch space, all zeros before and after a user; one per thread, not one per call."""
 
     one: Crowd
     two: Crowd
     three: Crowd
     above: NDArray[np.float64]  # [items]: Σ w φ, before a mean is taken
-    below: NDArray[np.float64]  # [items]: what to divide by where φ is a mean
-    touched: NDArray[np.uint8]  # [lines of items]: has anybody come to one of them?
-    packed: Crowd  # some of the items that a rule comes to, in a row
+    below: NDArray[np.float64]  # [items]: the divisor where φ is a mean
+    touched: NDArray[np.uint64]  # a bit per item: did a walk of the current rule reach it?
+    packed: Crowd  # some of the items that the current rule reached, without gaps
     ways: Ways
 
 
 def new_workspace(n_entities: int, n_items: int) -> Workspace:
-    """Room for ``logit_block``. Made by NumPy, not in a kernel: it asks for large pages of memory,
-    and to find a page takes as long as to read from it."""
+    """A workspace for ``logit_block``. NumPy makes it, not a kernel, because NumPy asks for large
+    memory pages: looking up a small page takes as long as reading from it."""
 
     def crowd() -> Crowd:
         return Crowd(np.empty(n_entities, dtype=np.int32), np.zeros(n_entities))
 
-    words = -(-n_items // (8 * LINE))  # eight lines are looked at together
     begin, end = np.empty((2, STRETCH), dtype=np.int64)
     ways = Ways(begin, end, np.empty(STRETCH))
-    lines = np.zeros(8 * words, dtype=np.uint8)
+    touched = np.zeros(-(-n_items // 64), dtype=np.uint64)
     packed = Crowd(np.empty(PACKED, dtype=np.int32), np.empty(PACKED))
     sums = np.zeros(n_items), np.zeros(n_items)
-    return Workspace(crowd(), crowd(), crowd(), *sums, lines, packed, ways)
+    return Workspace(crowd(), crowd(), crowd(), *sums, touched, packed, ways)
 
 
 @kernel
@@ -225,7 +188,7 @@ def _start(g, weights, weighted, fade, s, there):  # type: ignore[no-untyped-def
 
 @kernel
 def _spread(g, weights, weighted, relation, avoid, here, n, there):  # type: ignore[no-untyped-def]
-    """As ``push``. An amount of 0 says that nobody is there yet: none that comes is 0."""
+    """As ``push``. An amount of 0 means that no walk is there yet, so amounts of 0 are skipped."""
     size = 0
     tails, facts, of_facts = g.tails, g.weights, weighted and g.weighted[relation]
     entities, amounts = there.entities, there.amounts
@@ -249,78 +212,75 @@ def _spread(g, weights, weighted, relation, avoid, here, n, there):  # type: ign
 
 
 @kernel
-def _find_ways(g, weights, relation, here, start, n, ways):  # type: ignore[no-untyped-def]
-    """Where the facts of a stretch of a crowd lie, and what each is worth; how many were found.
+def _find_ways(g, spans, weights, relation, here, start, n, ways):  # type: ignore[no-untyped-def]
+    """Look up the edges of a stretch of a crowd and what each is worth; return its length.
 
-    In a large graph hardly any of this is in the cache, and each look-up hangs on the one before:
-    it is asked for some entities ahead.
+    In a large graph hardly any of this is in the cache, so it is prefetched some entities ahead.
+    So are the first and the last edge: few entities have edges in more than two cache lines.
     """
-    rows, relations, starts = g.row_segments, g.segment_relations, g.segment_starts
+    edges, first, tails = spans.edges, spans.starts[relation], g.tails
     entities, degrees, base = here.entities, g.degrees, g.degree_starts[relation]
     end = min(start + STRETCH, n)
     for k in range(start, end):
-        if k + 2 * AHEAD < n:
-            a = entities[k + 2 * AHEAD]
-            fetch(rows, a)
+        if k + AHEAD < n:
+            a = entities[k + AHEAD]
+            fetch(edges, 2 * (first + a))
             fetch(degrees, base + a)
             fetch(here.amounts, a)
-        if k + AHEAD < n:
-            s = rows[entities[k + AHEAD]]
-            fetch(relations, s)
-            fetch(starts, s)
         a, i = entities[k], k - start
+        at = 2 * (first + a)
         ways.worth[i] = here.amounts[a] * leave(g, weights, a, relation)
-        ways.begin[i], ways.end[i] = segment(g, a, relation)
-        fetch(g.tails, ways.begin[i])
+        ways.begin[i], ways.end[i] = edges[at], edges[at + 1]
+        fetch(tails, ways.begin[i])
+        fetch(tails, ways.end[i] - 1)
     return end - start
 
 
 @kernel
-def _pour(g, weights, relation, here, n, first_item, amounts, work):  # type: ignore[no-untyped-def]
-    """As ``_spread``, onto items; noted is which lines of them are come to, not each item, so that
-    nothing hangs on what an item has already."""
+def _pour(g, spans, weights, relation, here, n, first_item, amounts, work):  # type: ignore[no-untyped-def]
+    """As ``_spread``, onto items. A bit notes that an item was reached, whatever it had before, so
+    that no branch depends on an amount that is not in the cache yet."""
     tails, facts, of_facts = g.tails, g.weights, g.weighted[relation]
     ways, touched = work.ways, work.touched
     for start in range(0, n, STRETCH):
-        for i in range(_find_ways(g, weights, relation, here, start, n, ways)):
+        for i in range(_find_ways(g, spans, weights, relation, here, start, n, ways)):
             w = ways.worth[i]
             for e in range(ways.begin[i], ways.end[i]):
-                v = tails[e] - first_item
+                v = np.uint64(tails[e] - first_item)  # unsigned: numba need not look for negatives
                 amounts[v] += w * facts[e] if of_facts else w
-                touched[v >> LINE_BITS] = 1
+                touched[v >> np.uint64(6)] |= np.uint64(1) << (v & np.uint64(63))
 
 
 @kernel
 def _leave_all(crowd, n):  # type: ignore[no-untyped-def]
-    """Leave the n entities of a crowd."""
+    """Reset a crowd of n entities."""
     for k in range(n):
         crowd.amounts[crowd.entities[k]] = 0.0
 
 
 @kernel(error_model="numpy")
 def _add_strengths(g, weights, last, w, scale, logarithm, first_item, amounts, work):  # type: ignore[no-untyped-def]
-    """Add what a rule is worth, by the strength of its walks, and leave the items.
+    """Add what a rule contributes, by the strength of its walks, and reset the items.
 
-    In a large catalogue hardly two items of a line are come to, so those that are get packed
-    first: then the work goes with what was reached, and takes several of them at a time.
+    Items are packed first, so that the work grows with what was reached, not with the catalogue,
+    and the compiler handles several of them at a time.
     """
-    touched, packed, n_items = work.touched, work.packed, len(amounts)
+    touched, packed = work.touched, work.packed
     items, values = packed.entities, packed.amounts
     unit, arrives = 1.0 / scale, len(weights.into) > 0 and weights.into[last] > 0
     powers = weights.powers[weights.into[last]] if arrives else weights.powers[0]
     degrees, first = g.degrees, g.degree_starts[inverse(last, g.n_relations)] + first_item
-    words, n = touched.view(np.uint64), 0
-    for word in range(len(words)):
-        if words[word] != 0:
-            for line in range(8 * word, 8 * word + 8):
-                if touched[line] != 0:
-                    lo = line << LINE_BITS
-                    for v in range(lo, min(lo + LINE, n_items)):
-                        items[n], values[n] = v, amounts[v]  # without a branch, which is guessed
-                        n += amounts[v] != 0.0
-                    amounts[lo : min(lo + LINE, n_items)] = 0.0
-            words[word] = 0
-        if n > len(items) - 8 * LINE or word == len(words) - 1:
+    n = 0
+    for word in range(len(touched)):
+        bits = touched[word]
+        touched[word] = 0
+        while bits != 0:
+            v = (word << 6) + lowest(bits)
+            bits &= bits - np.uint64(1)
+            items[n], values[n] = v, amounts[v]
+            amounts[v] = 0.0
+            n += 1
+        if n > PACKED - 64 or word == len(touched) - 1:
             for k in range(n):
                 x = values[k]
                 values[k] = x * (powers[degrees[first + items[k]]] * unit) if arrives else x * unit
@@ -333,7 +293,7 @@ def _add_strengths(g, weights, last, w, scale, logarithm, first_item, amounts, w
 
 @kernel
 def _add_counts(feature, w, first_item, n, work):  # type: ignore[no-untyped-def]
-    """Add what a rule is worth, by the number of its walks, and leave the items."""
+    """Add what a rule contributes, by the number of its walks, and reset the items."""
     (items, amounts), above, below = work.three, work.above, work.below
     for i in range(n):
         v = items[i]
@@ -350,18 +310,18 @@ def _add_counts(feature, w, first_item, n, work):  # type: ignore[no-untyped-def
 
 
 @kernel
-def _add_up(g, trie, weights, formula, n_items, node, u, first_item, here, n, work):  # type: ignore[no-untyped-def]
-    """Take the last hops of all rules with this prefix and add what they are worth."""
+def _add_up(g, spans, trie, weights, formula, n_items, node, u, first_item, here, n, work):  # type: ignore[no-untyped-def]
+    """Take the last hops of all rules with this prefix and add what they contribute."""
     feature = formula.feature
     weighted = feature >= WALK
     for k in range(trie.end_starts[node], trie.end_starts[node + 1]):
         rule, last = trie.end_rules[k], trie.end_relations[k]
         w, scale = formula.weights[rule], formula.scales[rule]
         if w == 0.0 and feature > MULTISET:
-            continue  # it adds nothing; of a mean it would be a part
+            continue  # it adds nothing, except to the divisor of a mean
         if weighted:
             amounts = work.three.amounts[first_item : first_item + n_items]
-            _pour(g, weights, last, here, n, first_item, amounts, work)
+            _pour(g, spans, weights, last, here, n, first_item, amounts, work)
             logarithm = feature == LOGWALK
             _add_strengths(g, weights, last, w, scale, logarithm, first_item, amounts, work)
         else:
@@ -370,10 +330,10 @@ def _add_up(g, trie, weights, formula, n_items, node, u, first_item, here, n, wo
 
 
 @kernel
-def logit_block(g, trie, weights, formula, users, first_item, work, out):  # type: ignore[no-untyped-def]
+def logit_block(g, trie, weights, spans, formula, users, first_item, work, out):  # type: ignore[no-untyped-def]
     """Write Σ_l w_l φ_l to ``out`` [users, items] for all items that the user has no edge to.
 
-    The same walks as those of ``reach_sizes``; each rule is added up as soon as it is complete.
+    Each rule is added up as soon as its walks are complete.
     """
     one, two, home, weighted = work.one, work.two, g.home, formula.feature >= WALK
     n_items = out.shape[1]
@@ -386,11 +346,15 @@ def logit_block(g, trie, weights, formula, users, first_item, work, out):  # typ
                 if node < 0:
                     continue
                 n = _start(g, weights, weighted, fade, s, one)
-                _add_up(g, trie, weights, formula, n_items, node, u, first_item, one, n, work)
+                _add_up(
+                    g, spans, trie, weights, formula, n_items, node, u, first_item, one, n, work
+                )
                 for c in range(trie.child_starts[node], trie.child_starts[node + 1]):
-                    to, relation = trie.child_nodes[c], trie.child_relations[c]
+                    relation, to = trie.child_relations[c], trie.child_nodes[c]
                     m = _spread(g, weights, weighted, relation, u, one, n, two)
-                    _add_up(g, trie, weights, formula, n_items, to, u, first_item, two, m, work)
+                    _add_up(
+                        g, spans, trie, weights, formula, n_items, to, u, first_item, two, m, work
+                    )
                     _leave_all(two, m)
                 _leave_all(one, n)
         for v in home.tails[home.segment_starts[begin] : home.segment_starts[end]]:
@@ -401,7 +365,7 @@ def logit_block(g, trie, weights, formula, users, first_item, work, out):  # typ
 
 @kernel
 def _write(mean, work, out):  # type: ignore[no-untyped-def]
-    """Write a user's sums, or means, to a row of items and begin anew."""
+    """Write a user's sums, or means, to a row of items and reset the workspace."""
     for item in range(len(out)):
         x = work.above[item]
         if mean and work.below[item] > 0:

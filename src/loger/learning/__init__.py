@@ -1,1 +1,2 @@
-"""How a model is learned: read ``estep``, ``mstep`` and ``em`` in that order, then ``fit``."""
+"""How a model learns: read ``em``, ``estep`` and ``mstep`` with section 3.2 of the paper,
+then ``fit``."""

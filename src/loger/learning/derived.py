@@ -1,15 +1,14 @@
-"""Relations that a fit makes from the interactions: what follows what, what goes with what.
+"""Relations that a fit derives from the interactions: what follows what, what goes with what.
 
-    followed_by   S_ij of ``SequenceRules``: who took i took j soon after; where data have times
-    goes_with     B_ij of ``LocalSLIM``: what of j the items one has foretell
+    followed_by   S_ij of ``SequenceRules``: people who took i took j soon after; needs times
+    goes_with     B_ij of ``LocalSLIM``: how much i predicts j, given the user's other items
 
-On small data B may also be that of ``LinearIALS``, if validation likes it better. Both are weighted
-facts between items, the strongest of each item. The rule (interaction,
-followed_by) then scores as the sequence model does and (interaction, goes_with) as the linear model
-does, each with the exact part of every single action. Their settings are chosen on validation. They
-are made of the training part alone, and made again with validation for the last fit, so no edge
-knows a held-out interaction (METHOD L1); an interaction that helped to make them is never explained
-by them (L2, ``Relation.derived``).
+On small data, B can also be that of ``LinearIALS``, if validation prefers it. Both are weighted
+facts between items, the strongest of each item. The rule (interaction, followed_by) then scores
+like the sequence model, and (interaction, goes_with) like the linear model, with the exact share of
+every single action. Validation chooses their settings. They are made from the training part alone,
+and again with validation for the last fit, so no edge knows a held-out interaction (METHOD L1). An
+interaction that helped to make them is never explained by them (L2, ``Relation.derived``).
 """
 
 from __future__ import annotations
@@ -52,23 +51,23 @@ FACTORS_GRID: Mapping[str, Sequence[Any]] = {
     "unobserved": (0.03, 0.3),
     "popularity": (0.0, 0.2, 0.4),
 }
-"""Searched coarse to fine, one setting at a time: at most 26, 15 and 18 points, of which 10, 5 and
-7 fits on the training part; the others only score the ``users`` anew."""
+"""Searched coarse to fine, one setting at a time: at most 26, 15 and 18 points, with 10, 5 and 7
+fits on the training part; the other points only score ``USERS`` users again."""
 
+USERS = 1000
+"""Users on whom settings are compared."""
 ENOUGH, FEWEST = 2_000_000, 200
-"""Facts of ``followed_by`` in all that are enough, but no fewer of an item than this. On `ml1m` 600
-an item are worth 0.31 ± 0.21 points of validation NDCG beside 200, and those 1.01 ± 0.27 beside 50.
-"""
-
+"""The most facts of ``followed_by`` in all, unless an item then has fewer than this. On `ml1m`, 600
+per item gain 0.31 ± 0.21 points of validation NDCG over 200, and 200 gain 1.01 ± 0.27 over 50."""
 ENOUGH_LINEAR, FEWEST_LINEAR = 500_000, 50
-"""The same of ``goes_with``. Where items are few each goes with many: on ml-100k without times 300
-an item are worth 0.9 points of validation NDCG beside 50."""
+"""The same for ``goes_with``. If items are few, each goes with many: on ml-100k without times, 300
+per item gain 0.9 points of validation NDCG over 50."""
 WHOLE = 4000
-"""Items, at most, each of which is regressed on all others, not on those most like it: one dense
-inverse of a few seconds and 200 MB."""
+"""Up to this many items, each is regressed on all others, not only on the most similar ones. That
+takes one dense inverse: a few seconds and 200 MB."""
 FACTORS, FACTORED = 64, 300_000
-"""Factors of an item, and interactions, at most, that are factorised, of ``WHOLE`` items: a fit is
-a few seconds. Where there is more, the encoder has enough to learn the same from."""
+"""Number of factors, and the most interactions (of up to ``WHOLE`` items) that are factorised. That
+takes a few seconds. With more data, the encoder learns the same."""
 
 Config = TypeVar("Config", FollowedByConfig, GoesWithConfig)
 
@@ -76,28 +75,28 @@ Config = TypeVar("Config", FollowedByConfig, GoesWithConfig)
 def choose(
     split: Split, config: DerivedConfig, seed: int = 0, engine: Engine | None = None
 ) -> tuple[DerivedConfig, list[Tried]]:
-    """The settings that validation prefers for each relation by itself, and what was tried."""
+    """The settings that validation prefers for each relation on its own, and what was tried."""
     timed = split.dataset.interactions.times is not None
     followed_by, goes_with, tried = config.followed_by, config.goes_with, list[Tried]()
     if not timed:
         followed_by, goes_with = replace(followed_by, facts=0), replace(goes_with, recency=0.0)
     if config.tune and followed_by.facts:
-        order = _searched(_sequence, followed_by, FOLLOWED_BY_GRID, split, config, seed, engine)
+        order = _searched(_sequence, followed_by, FOLLOWED_BY_GRID, split, seed, engine)
         followed_by = replace(followed_by, **order.settings)
-        tried += _told("followed_by", order)
+        tried += _trials("followed_by", order)
     if config.tune and goes_with.facts:
-        found = _goes_with_searched(goes_with, split, config, seed, engine)
+        found = _goes_with_searched(goes_with, split, seed, engine)
         goes_with = max(found, key=lambda pair: pair[1].value)[0]
         for settings, trials in found:
             by = "by factors, " if settings.factors else ""
-            tried += _told("goes_with", trials, by)
+            tried += _trials("goes_with", trials, by)
     return replace(config, followed_by=followed_by, goes_with=goes_with), tried
 
 
 def _goes_with_searched(
-    start: GoesWithConfig, split: Split, config: DerivedConfig, seed: int, engine: Engine | None
+    start: GoesWithConfig, split: Split, seed: int, engine: Engine | None
 ) -> list[tuple[GoesWithConfig, Tuned]]:
-    """The best settings of a regression and, where that is cheap, of factors."""
+    """The best settings of a regression and, if that is cheap, of factors."""
     n_items = split.dataset.n_items
     timed = split.dataset.interactions.times is not None
     begun = [(start, GOES_WITH_GRID)]
@@ -107,7 +106,7 @@ def _goes_with_searched(
     for settings, points in begun:
         grid = {name: values for name, values in points.items() if timed or name != "recency"}
         make = partial(_linear, n_items=n_items)
-        found = _searched(make, settings, grid, split, config, seed, engine)
+        found = _searched(make, settings, grid, split, seed, engine)
         out.append((replace(settings, **found.settings), found))
     return out
 
@@ -117,22 +116,21 @@ def _searched(
     start: Config,
     grid: Mapping[str, Sequence[Any]],
     split: Split,
-    config: DerivedConfig,
     seed: int,
     engine: Engine | None,
 ) -> Tuned:
+    """The best point of a grid for a recommender that ``make`` makes from settings."""
     fixed = {name: value for name, value in asdict(start).items() if name not in grid}
 
     def made(**point: Any) -> Recommender:
         recommender: Recommender = make(type(start)(**fixed, **point))
         return recommender
 
-    users = {"users": config.users, "sweeps": 1, "seed": seed}
-    return search(made, grid, split, **users, engine=engine)  # type: ignore[arg-type]
+    return search(made, grid, split, users=USERS, sweeps=1, seed=seed, engine=engine)
 
 
-def _told(name: str, found: Tuned, by: str = "") -> list[Tried]:
-    """Each trial as text of its settings."""
+def _trials(name: str, found: Tuned, by: str = "") -> list[Tried]:
+    """Each trial, with its settings as text."""
     return [
         (name, by + ", ".join(f"{k} {v:g}" for k, v in point.items()), value)
         for point, value in found.trials
@@ -140,13 +138,7 @@ def _told(name: str, found: Tuned, by: str = "") -> list[Tried]:
 
 
 def _sequence(config: FollowedByConfig) -> SequenceRules:
-    return SequenceRules(
-        window=config.window,
-        distance=config.distance,
-        popularity=config.popularity,
-        shrink=config.shrink,
-        recency=config.recency,
-    )
+    return SequenceRules(**{k: v for k, v in asdict(config).items() if k != "facts"})
 
 
 def _linear(config: GoesWithConfig, n_items: int) -> LinearItems:
@@ -167,7 +159,7 @@ def _linear(config: GoesWithConfig, n_items: int) -> LinearItems:
 
 
 def derive(split: Split, config: DerivedConfig, progress: Progress = silent) -> KnowledgeGraph:
-    """The training graph of a split with the relations that are made of its interactions."""
+    """The training graph of a split with the relations derived from its interactions."""
     graph, more = split.graph, list[Derived]()
     if config.followed_by.facts and graph.times is not None:
         more.append(_followed_by(split, config.followed_by, progress))
@@ -178,13 +170,13 @@ def derive(split: Split, config: DerivedConfig, progress: Progress = silent) -> 
 
 
 def derived_rules(graph: KnowledgeGraph) -> RuleSet:
-    """For each derived relation the rule (interaction, relation)."""
+    """The rule (interaction, relation) for each derived relation."""
     places = [k for k, r in enumerate(graph.relations) if r.derived]
     return RuleSet(tuple(make_rule(graph, (INTERACTION, k)) for k in places))
 
 
 def _followed_by(split: Split, config: FollowedByConfig, progress: Progress) -> Derived:
-    """S of ``SequenceRules``, and how many users have i and, at most W places later, j."""
+    """S of ``SequenceRules``, and how many users have i and then, at most W places later, j."""
     model = _sequence(config).fit(split, progress=progress)
     counts = model.counts_.copy()
     rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
@@ -215,8 +207,11 @@ def _goes_with(split: Split, config: GoesWithConfig, progress: Progress) -> Deri
 def _people_with(
     seen: PairMatrix, ones: NDArray[np.int64], others: NDArray[np.int32]
 ) -> NDArray[np.int64]:
-    """How many users have both items, for each pair; users with very many items one by one, since
-    all pairs of their items would be too many."""
+    """How many users have both items of each pair.
+
+    Users with very many items are counted one by one, because all pairs of their items would be too
+    many.
+    """
     sizes = np.diff(seen.indptr)
     few = (
         seen if sizes.max(initial=0) <= MOST else sp.csr_array(seen[np.flatnonzero(sizes <= MOST)])
@@ -231,7 +226,7 @@ def _people_with(
 
 
 def _facts(relation: Relation, weights: PairMatrix, people: NDArray[np.int64]) -> Derived:
-    """The entries of a matrix as facts, in units of the largest."""
+    """The entries of a matrix as facts, relative to the largest."""
     heads = np.repeat(np.arange(weights.shape[0]), np.diff(weights.indptr))
     values = weights.data / weights.data.max(initial=1e-300)
     kept = values > 0
@@ -239,7 +234,7 @@ def _facts(relation: Relation, weights: PairMatrix, people: NDArray[np.int64]) -
 
 
 def _named(derived: Derived, taken: set[str]) -> Derived:
-    """The relation by a name that the data do not use."""
+    """The relation under a name that the data doesn't use."""
     relation = derived.relation
     while relation.name in taken:
         relation = replace(relation, name=f"{relation.name}[learned]")

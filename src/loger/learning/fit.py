@@ -1,9 +1,9 @@
-"""How LOGER is fitted: mine rules, train the encoder, EM, then the encoder goes on with all.
+"""The order of a fit: mine rules, train the encoder, run EM, then train an encoder on everything.
 
-Weights are learned from validation interactions, which neither the graph nor the encoder of that
-stage knows; then the graph is made again with them, and the encoder learns them as well. That
-model is measured on the test part. One that is to be used then learns from this part too, by the
-same step: settings, rules and weights stay, and what was measured is noted.
+The weights are learned from validation interactions, which neither the graph nor the encoder of
+that stage knows. Then the graph and the encoder get these interactions too, and the model is
+measured on the test part. A model for use finally learns from the test part as well. Settings,
+rules and weights stay the same in both steps.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ from loger.learning.fitted import (
     logic_parts,
     mined_on,
 )
+from loger.learning.mstep import final_m_step
 from loger.learning.tune import (
     POPULARITY_EXPONENTS,
     RECENCY_EXPONENTS,
@@ -70,17 +71,17 @@ STAGE = Kind("stage", "stage of a fit", 1, "delete it")
 FILE = "arrays.safetensors"
 Arrays = Mapping[str, NDArray[np.generic]]
 Kept = tuple[dict[str, Any], Arrays]
-"""What is written of a stage: plain values and arrays."""
+"""A stage as it is written: plain values and arrays."""
 Result = TypeVar("Result")
 
 MEASURED_USERS = 5_000
-"""The most users that a fit is measured on: the standard error is then below 0.005, and it
-takes no longer than a small part of the fit."""
+"""The most users that a fit is measured on. The standard error is then below 0.005, and measuring
+takes a small part of the fit's time."""
 
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """One fit: settings, what makes encoders, and where it runs."""
+    """One fit: its settings, what creates its encoder, and where it runs."""
 
     config: LOGERConfig
     make_encoder: Callable[[], Encoder]
@@ -96,47 +97,44 @@ class Fit:
         hold_out: bool = True,
     ) -> Fitted:
         """Learn from train, choose on validation, learn from both, and measure on the test part;
-        unless it is to be held out, learn from that as well.
+        unless ``hold_out``, learn from the test part as well.
 
-        Beside mining and tuning, the encoder of train is trained; beside EM, that of both; beside
-        the measuring, that of everything.
+        The encoders train in the background: that of train during mining and tuning, that of both
+        parts during EM, that of everything during the measurement.
+
+        Args:
+            split: the parts of a data set.
+            tune: settings to try, with their values; None tries ``grid``.
+            hold_out: whether the test part stays unknown.
         """
         _check_validation(split)
-        with Background(self.engine) as beside:
-            return self._run(split, tune, beside, hold_out or not len(split.test))
-
-    def _run(
-        self,
-        split: Split,
-        tune: Mapping[str, Sequence[Any]] | None,
-        beside: Background,
-        hold_out: bool,
-    ) -> Fitted:
-        waiting = beside.start(partial(self._encoder, split.graph, "first"))
-        mined, (derived, tried) = self.mined(split), self.derived(split)
-        encoder, both = waiting(self.progress), split.refit()
-        sequence = self.sequence(split, encoder)
-        work = partial(self._encoder, both.graph, "last")
-        # With rounds the E-steps train as well: then one training at a time.
-        last = work if self.config.em.rounds else beside.start(work)
-        problem = self.problem(split, mined, derived, encoder)
-        grid = self.grid(split) if tune is None else tune
-        em, fitted, more = self.learned(problem, grid, sequence)
-        derived, tried = derived.used_by(fitted.logic.rules), tried + more
-        mining = self.config.mining.for_pairs(len(split.train))
-        config = replace(self.config, derived=derived, em=em.config, mining=mining)
-        ranker = self._on_all(both, last(self.progress), em, fitted, config, "last")
-        every, for_use = split.whole(), None
-        if not hold_out:
-            for_use = beside.start(partial(self._encoder, every.graph, "whole"))
-        measured = measure(ranker, split, self.engine) if len(split.test) else None
-        if for_use is None:
-            ranker = replace(ranker, held_out=Pairs.sorted(*split.pairs("test")))
-        else:
-            ranker = self._on_all(every, for_use(self.progress), em, fitted, config, "whole")
-        learned = config, fitted.trace, tried, mined, self._reasoner(ranker)
-        catalogue = split.dataset.catalogue
-        return Fitted(ranker, *learned, catalogue=catalogue, measured=measured)
+        with Background(self.engine) as background:
+            first = background.start(partial(self._encoder, split.graph, "first"))
+            mined, (derived, tried) = self.mined(split), self.derived(split)
+            encoder, both = first(self.progress), split.refit()
+            sequence = self.sequence(split, encoder)
+            train_last = partial(self._encoder, both.graph, "last")
+            # E-steps train the encoder as well: with rounds, one training at a time.
+            last = train_last if self.config.em.rounds else background.start(train_last)
+            problem = self.problem(split, mined, derived, encoder)
+            em, fitted, more = self.learned(problem, self.grid(split, tune), sequence)
+            config = replace(
+                self.config,
+                derived=derived.used_by(fitted.logic.rules),
+                em=em.config,
+                mining=self.config.mining.for_pairs(len(split.train)),
+            )
+            ranker = self._on_all(both, last(self.progress), em, fitted, config, "last")
+            every, for_use = split.whole(), None
+            if not hold_out and len(split.test):
+                for_use = background.start(partial(self._encoder, every.graph, "whole"))
+            measured = measure(ranker, split, self.engine) if len(split.test) else None
+            if for_use is None:
+                ranker = replace(ranker, held_out=Pairs.sorted(*split.pairs("test")))
+            else:
+                ranker = self._on_all(every, for_use(self.progress), em, fitted, config, "whole")
+            learned = config, fitted.trace, tried + more, mined, self._reasoner(ranker)
+        return Fitted(ranker, *learned, catalogue=split.dataset.catalogue, measured=measured)
 
     def learned(
         self,
@@ -144,20 +142,26 @@ class Fit:
         grid: Mapping[str, Sequence[Any]],
         sequence: SequenceEncoder | None = None,
     ) -> tuple[EM, FittedLogic, list[Tried]]:
-        """The weights that validation teaches, the problem with the settings that it chose, and
-        what was tried."""
+        """The problem with the settings that validation chose, the model that it taught, and what
+        was tried."""
         stages = self.stages
         start = partial(started, stages=stages)
-        em, first, more = tuned(problem, self.config.em, grid, start)
-        em, first, order = choose_encoders(em, first, sequence, start)
-        first, worth = drop_derived_rules_if_harmful(em, first)
-        em, first, dial = smallest_encoder_share(em, first)
-        fitted = final(em, em.run(first, rounds_of(em, stages)), stages)
-        return em, fitted, more + order + worth + dial
+        em, first, settings = tuned(problem, self.config.em, grid, start)
+        em, first, encoders = choose_encoders(em, first, sequence, start)
+        first, derived = drop_derived_rules_if_harmful(em, first)
+        em, first, shares = smallest_encoder_share(em, first)
+        fitted = em.run(first, rounds_of(em, stages))
+        final = partial(final_m_step, em, fitted)
+        fitted = _logic_once(em, stages, "final", (logic_parts(fitted),), final)
+        return em, fitted, settings + encoders + derived + shares
 
-    def grid(self, split: Split) -> dict[str, Sequence[Any]]:
-        """What a fit tries on development users unless told otherwise: of a walk only what the
-        feature, or an encoder that sums histories, has a use for."""
+    def grid(
+        self, split: Split, tune: Mapping[str, Sequence[Any]] | None = None
+    ) -> Mapping[str, Sequence[Any]]:
+        """What to try on development users: ``tune`` or, by default, the exponents of a walk that
+        the data and the settings have a use for."""
+        if tune is not None:
+            return tune
         graph, out = split.graph, dict[str, Sequence[Any]]()
         walks = self.config.em.active_walk is not None
         weighs_histories = walks or self.config.encoder.users == "history"
@@ -168,52 +172,52 @@ class Fit:
         return {**out, "popular": POPULARITY_EXPONENTS} if walks else out
 
     def warm(self, split: Split, before: Fitted, *, hold_out: bool = True) -> Fitted:
-        """Learn from all but what is held out, beginning from a model of an earlier state of the
-        data.
+        """Learn from everything but what is held out, starting from a model of earlier data.
 
-        Settings, rules and their weights stay; derived relations are made anew, and the encoder
-        goes on from the vectors it had. So nothing is chosen, and no validation is needed. Nor is
-        anything measured: the model that it begins from may know all that could be held out, so
-        the figure is that model's.
+        Settings, rules and weights stay. Derived relations are made again, and the encoder
+        continues from its vectors. So nothing is chosen, and no validation is needed. Nothing is
+        measured either, because the starting model may know what is held out; the result keeps that
+        model's figures.
         """
         split = split if hold_out else split.whole()
         graph = derive(split.refit(), before.config.derived, self.progress)
-        old = whole(before.ranker.graph)
-        _check_test_is_new(split, before.ranker)
-        encoder = before.ranker.encoder
-        if not isinstance(encoder, AdditiveEncoder):
+        old, was = whole(before.ranker.graph), before.ranker
+        _check_test_is_new(split, was)
+        if not isinstance(was.encoder, AdditiveEncoder):
             raise LogerError(
-                f"{type(encoder).__name__} cannot start warm on other data; fit from scratch"
+                f"{type(was.encoder).__name__} cannot start warm on other data; fit from scratch"
             )
-        folder = None if self.checkpoint is None else Path(self.checkpoint) / "warm"
-        begun = encoder.grown(Moved.by_name(old, graph.given))
-        encoder = begun.fit(graph.given, warm=True, checkpoint=folder, progress=self.progress)
-        sequence = before.ranker.sequence
+        folder, moved = self._folder("warm"), Moved.by_name(old, graph.given)
+        encoder = was.encoder.grown(moved)
+        encoder = encoder.fit(graph.given, warm=True, checkpoint=folder, progress=self.progress)
+        sequence = was.sequence
         if sequence is not None:
             assert isinstance(encoder, TransE)
-            moved = Moved.by_name(old, graph.given)
             sequence = sequence.grown(moved, old.n_users, encoder).fit(
                 graph.given, encoder, warm=True, checkpoint=folder and folder / "sequence",
                 progress=self.progress,
             )  # fmt: skip
-        logic = before.ranker.logic
-        rules = named_rules(graph, [rule.names for rule in logic.rules])
-        walk, sample = before.ranker.walk, before.ranker.sample
-        logic, fusion = replace(logic, rules=rules), before.ranker.fusion
-        ranker = Ranker.of(graph, encoder, logic, fusion, walk, sample)
+        rules = named_rules(graph, [rule.names for rule in was.logic.rules])
+        logic = replace(was.logic, rules=rules)
+        ranker = Ranker.of(graph, encoder, logic, was.fusion, was.walk, was.sample)
         held_out = Pairs.sorted(*split.pairs("test"))
         ranker = replace(ranker, held_out=held_out, sequence=sequence)
-        mined = mined_on(before.mined, graph.given)
-        fit = replace(self, config=before.config)
-        learned = before.config, before.trace, before.tried, mined, fit._reasoner(ranker)
-        catalogue, measured = split.dataset.catalogue, before.measured
-        return Fitted(ranker, *learned, catalogue=catalogue, measured=measured)
+        return Fitted(
+            ranker,
+            before.config,
+            before.trace,
+            before.tried,
+            mined_on(before.mined, graph.given),
+            replace(self, config=before.config)._reasoner(ranker),
+            catalogue=split.dataset.catalogue,
+            measured=before.measured,
+        )
 
     def derived(self, split: Split) -> tuple[DerivedConfig, list[Tried]]:
-        """How relations are made from the interactions, and what was tried.
+        """How relations are derived from the interactions, and what was tried.
 
-        None are made for the paper's M-step, which learns from observed pairs: those that derived
-        facts are made of; nor for the path reasoner, which walks by the encoder's vectors of
+        There are none for the paper's M-step: it learns from observed pairs, from which derived
+        facts would be made. There are none for the path reasoner either: it needs vectors of
         relations, and derived ones have none.
         """
         config = self.config
@@ -231,14 +235,17 @@ class Fit:
         )
 
     def mined(self, split: Split) -> Mined:
-        """The rules of train, if there is validation to learn their weights from."""
-        _check_validation(split)
+        """The rules of the training part."""
+        _check_validation(split)  # before the work, which would be in vain
         graph, config = split.graph, self.config.mining
 
         def compute() -> Mined:
             mined = mine(graph, config, self.engine)
             if not len(mined.rules):
-                raise LogerError(_no_rules(graph, mined))
+                raise LogerError(
+                    f"no rule was found in {mined.pairs:,} training pairs ({mined.story()}); add "
+                    "interactions of people who share items, or facts that items share"
+                )
             return mined
 
         return self.stages.once(
@@ -256,11 +263,12 @@ class Fit:
         derived: DerivedConfig | None = None,
         encoder: Encoder | None = None,
     ) -> Callable[[EMConfig], EM]:
-        """What EM has to solve with any settings: rules and an encoder of train, and validation."""
+        """Makes the problem of EM for any settings: rules and an encoder of train, and validation
+        to learn from. What isn't given is computed."""
         held_out = split.pairs("validation")
         mined = self.mined(split) if mined is None else mined
         graph = derive(split, derived or self.derived(split)[0], self.progress)
-        # Derived relations are numbered before the inverses of others.
+        # Derived relations shift the numbers of inverse relations, so rules are found by name.
         known = named_rules(graph, [rule.names for rule in mined.rules])
         rules = RuleSet((*known, *derived_rules(graph)))
         encoder = encoder or self._encoder(graph, "first", self.progress)
@@ -286,21 +294,20 @@ class Fit:
         config: LOGERConfig,
         stage: str,
     ) -> Ranker:
-        """All of a split's train part, with an encoder of it and the E-steps that it has yet to
-        make; the weights stay."""
+        """The model on all of a split's train part: the weights stay, and its encoder repeats the
+        E-steps of the rounds that were kept."""
         graph = derive(split, config.derived, self.progress)
         walk, sample = config.em.walk, self.config.sample
-        # Relations are numbered anew where a derived one was of no use.
+        # Relations have other numbers if a derived one was dropped.
         rules = named_rules(graph, [rule.names for rule in fitted.logic.rules])
         logic = replace(fitted.logic, rules=rules)
         ranker, em = Ranker.of(graph, encoder, logic, fitted.fusion, walk, sample), config.em
         if fitted.fusion.sequence:
             ranker = replace(ranker, sequence=self._sequence(split.graph, encoder, stage))
         rounds = kept_rounds(fitted.trace, em.early_stop)
-        calibration = first.over_hidden(fitted).by_logic if rounds else Calibration()
+        calibration = first.over_hidden(fitted)[0] if rounds else Calibration()
         for number in range(rounds):
-            sizes = em.hidden, em.max_hidden, em.tau
-            hidden = select_hidden(ranker, *sizes, self.engine, calibration=calibration).pairs
+            hidden = select_hidden(ranker, em.max_hidden, em.tau, calibration, self.engine).pairs
             encoder.fit(
                 graph.given,
                 hidden=hidden,
@@ -311,8 +318,8 @@ class Fit:
         return ranker
 
     def _reasoner(self, ranker: Ranker) -> PathReasoner | None:
-        """φ, trained to walk as the rules do, each as much as its weight says; None where lists
-        are not explained by it, or no rule has a positive weight to be followed."""
+        """φ, trained to follow the rules in proportion to their weights; None if the settings don't
+        explain by it, or if no rule has a positive weight."""
         config = self.config
         if config.explain_by != "reasoner" or not (ranker.logic.weights > 0).any():
             return None
@@ -330,13 +337,13 @@ class Fit:
         return PathReasoner(walker, config.search)
 
     def _encoder(self, graph: KnowledgeGraph, stage: str, progress: Progress) -> Encoder:
-        """An encoder of what is given."""
+        """A new encoder, trained on the given facts of a graph."""
         folder = self._folder(stage)
         return self.make_encoder().fit(graph.given, checkpoint=folder, progress=progress)
 
     def sequence(self, split: Split, encoder: Encoder) -> SequenceEncoder | None:
-        """A sequence encoder of train, if it may be of use: the data have times, scores are plain
-        sums, and users with labels are enough to tell."""
+        """A sequence encoder of train; None if the data has no times, if scores aren't plain sums,
+        or if too few users have labels to decide whether it helps."""
         em, labelled = self.config.em, len(np.unique(split.pairs("validation")[0]))
         sums = em.additive and em.likelihood == "listwise" and em.fusion == "logit"
         able = isinstance(encoder, TransE) and has_sums(encoder) and self.config.sequence.epochs
@@ -356,13 +363,15 @@ class Fit:
 
     @property
     def stages(self) -> Stages:
-        """What was done before, if there is a checkpoint."""
+        """The stages that an earlier run of this fit has kept, if there is a checkpoint."""
         return Stages(self._folder("stages"))
 
 
 def measure(ranker: Ranker, split: Split, engine: Engine) -> Measured:
-    """How good a ranker is on the test part of a split, which it must not know: what
-    ``loger.evaluation.evaluate`` says, ranking all items."""
+    """How good a ranker is on the test part of a split, which it must not know.
+
+    It ranks all items, as ``loger.evaluation.evaluate`` does.
+    """
     owners, items = split.pairs("test")
     users = np.unique(owners)
     if len(users) > MEASURED_USERS:
@@ -377,7 +386,7 @@ def measure(ranker: Ranker, split: Split, engine: Engine) -> Measured:
 
 
 def _check_test_is_new(split: Split, ranker: Ranker) -> None:
-    """Refuse to begin from a model that knows what is to be tested on."""
+    """Raise an error if the starting model knows any of the test interactions."""
     graph, words = whole(ranker.graph), split.dataset.vocabulary
     users, items = graph.vocabulary.ids("user"), graph.vocabulary.ids("item")
     first, names = split.dataset.n_users, words.names
@@ -402,19 +411,12 @@ def _check_validation(split: Split) -> None:
         )
 
 
-def _no_rules(graph: KnowledgeGraph, mined: Mined) -> str:
-    """Why there is nothing to learn weights of, and what helps."""
-    pairs = int((graph.triples()[1] == INTERACTION).sum())
-    remedy = "give more interactions: people who share items, or facts that items share"
-    return f"no rule was found in {pairs:,} training pairs ({mined.story()}); {remedy}"
-
-
-# ── stages: a kill costs at most the one under way ────────────────────────────────────────────
+# ── stages: a fit that is killed loses at most the stage it was in ───────────────────────
 
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """The stages of one fit, in a folder; None keeps nothing."""
+    """The results of a fit's stages, kept in a folder; None keeps nothing."""
 
     folder: Path | None
 
@@ -426,9 +428,14 @@ class Stages:
         pack: Callable[[Result], Kept],
         unpack: Callable[[dict[str, Any], Arrays], Result],
     ) -> Result:
-        """What a stage gives: kept by an earlier run of the same fit, or computed now and kept.
+        """The result of a stage: read if an earlier run kept it, else computed and kept.
 
-        ``run`` is all that determines it.
+        Args:
+            name: the stage's name, and that of its folder.
+            run: everything that determines the result.
+            compute: computes it.
+            pack: turns it into plain values and arrays.
+            unpack: turns these back into the result.
         """
         if self.folder is None:
             return compute()
@@ -442,14 +449,15 @@ class Stages:
         result = compute()
         values, arrays = pack(result)
         if place.is_dir() and kind_of(place) != STAGE.name:
-            shutil.rmtree(place)  # damaged: nothing in it is of use
+            shutil.rmtree(place)  # damaged, so useless
         with atomic_folder(place, STAGE, {"run_key": key, "values": values}) as part:
             save_file({k: np.ascontiguousarray(v) for k, v in arrays.items()}, part / FILE)
         return result
 
 
 def _read(place: Path, key: str) -> tuple[dict[str, Any], Arrays] | None:
-    """What was kept of the same stage of the same fit; None if nothing whole was."""
+    """What an earlier run kept of the same stage of the same fit; None if it's missing or
+    damaged."""
     if not place.is_dir():
         return None
     try:
@@ -468,17 +476,13 @@ def _read(place: Path, key: str) -> tuple[dict[str, Any], Arrays] | None:
 
 def started(em: EM, stages: Stages) -> FittedLogic:
     """The first M-step of a problem."""
-    name = f"start-{digest((em.config, em.walks))[:8]}{'-sequence' if em.sequence else ''}"
-    return _logic_once(em, stages, name, (em.walks,), em.start)
-
-
-def final(em: EM, fitted: FittedLogic, stages: Stages) -> FittedLogic:
-    """The weights once more from all held-out users."""
-    return _logic_once(em, stages, "final", (logic_parts(fitted),), lambda: em.final(fitted))
+    walks = em.candidates.walks
+    name = f"start-{digest((em.config, walks))[:8]}{'-sequence' if em.sequence else ''}"
+    return _logic_once(em, stages, name, (walks,), em.start)
 
 
 def rounds_of(em: EM, stages: Stages) -> CachedRound:
-    """The rounds of a problem, each kept with the encoder as it leaves it."""
+    """Keeps each round of a problem, with the encoder as the round leaves it."""
 
     def cached_round(
         number: int, previous: FittedLogic, compute: Callable[[], FittedLogic | None]
@@ -506,7 +510,7 @@ def rounds_of(em: EM, stages: Stages) -> CachedRound:
 
 
 def _named(arrays: Arrays, part: str) -> Arrays:
-    """The arrays of one part, by their names in it."""
+    """The arrays whose names start with a part's name, without it."""
     return {k.removeprefix(f"{part} "): v for k, v in arrays.items() if k.startswith(f"{part} ")}
 
 
@@ -523,7 +527,7 @@ def _logic_once(
 
 
 def _problem(em: EM) -> tuple[object, ...]:
-    """All that determines what EM comes to."""
+    """Everything that determines the result of EM."""
     rules = [rule.relations for rule in em.rules]
     held_out = em.held_out.indptr, em.held_out.indices
     graphs = em.graph.fingerprint, whole(em.logic_graph).fingerprint

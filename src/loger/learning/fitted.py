@@ -1,5 +1,5 @@
-"""What EM and a fit come to, and the same as plain values and arrays: what a bundle stores, and a
-stage of a fit."""
+"""The results of EM and of a fit, and how bundles and checkpoints store them: plain values and
+arrays."""
 
 from __future__ import annotations
 
@@ -28,47 +28,47 @@ from loger.rules import MAX_HOPS, RuleSet, make_rule, named_rules
 
 Arrays = Mapping[str, NDArray[np.generic]]
 MAX_RULES = 5_000
-"""The most rules of a bundle; tables of compiled rules grow with their square."""
+"""The most rules in a bundle; tables of compiled rules grow with the square."""
 LARGEST = 1e15
-"""The largest weight, in absolute value: sums of such weights are finite in single precision."""
+"""The largest absolute weight: sums of such weights are finite in single precision."""
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What one round of EM came to."""
+    """One round of EM."""
 
     number: int
     bound_before: float
     bound: float
-    """The objective of the M-step, with the weights it began and ended with."""
+    """The objective of the M-step, at the weights it started and ended with."""
     hidden: int
-    """How many pairs the encoder proposed."""
+    """Size of H."""
     selected: int
-    """Size of H⁺ of the E-step before."""
+    """Size of H⁺."""
     ndcg: float
     recall: float
     """On the development users; NaN if there are none."""
     least_gain: float | None = None
-    """The lower end of the 95% interval, paired over development users, by which NDCG rose since
-    the round before; None of the first round."""
+    """The lower end of the 95% interval of the gain in NDCG over the round before, paired over
+    development users; None for round 0."""
 
     def improves_on(self, other: Round) -> bool:
-        """Whether both the bound and NDCG are higher than in the round before, or NDCG by more than
-        its interval, whatever the bound: that is over other hidden pairs than before."""
+        """Whether the bound and NDCG are both higher than in the round before, or NDCG is higher by
+        more than its interval. Then the bound doesn't matter, which is over other hidden pairs."""
         higher = self.bound > other.bound and self.ndcg > other.ndcg
         return higher or (self.least_gain is not None and self.least_gain > 0)
 
 
 @dataclass(frozen=True, eq=False)
 class FittedLogic:
-    """The logic model, how it stands beside the encoder, and how it came about."""
+    """The logic model, how it is combined with the encoder, and the rounds that led to it."""
 
     logic: Logic
     fusion: Fusion
     trace: tuple[Round, ...] = ()
 
     def without_idle_rules(self) -> FittedLogic:
-        """The same model less the rules of weight 0, of which one stays if all are."""
+        """The same model without rules of weight 0; if all have weight 0, the first stays."""
         logic = self.logic
         kept = np.flatnonzero(logic.weights)
         kept = kept if len(kept) else np.zeros(1, dtype=np.int64)
@@ -80,37 +80,37 @@ class FittedLogic:
 
 
 class MStep(NamedTuple):
-    """What an M-step came to."""
+    """The result of an M-step."""
 
     fitted: FittedLogic
     bound_before: float
-    """The objective with the weights it began with …"""
+    """The objective at the weights it started with …"""
     bound: float
-    """… and with those it found."""
+    """… and at those it found."""
 
 
 def kept_rounds(trace: tuple[Round, ...], early_stop: bool) -> int:
-    """How many rounds of a trace the model is of."""
+    """How many rounds of a trace the model has made: a last round that was undone doesn't count."""
     taken_back = early_stop and len(trace) > 1 and not trace[-1].improves_on(trace[-2])
     return len(trace) - 1 - taken_back
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """How good the lists of a fit were on interactions that it did not know."""
+    """How good a fit's recommendations were on interactions that it didn't know."""
 
     ndcg: float
     """NDCG@10, the mean over users."""
     recall: float
     """Recall@10, the mean over users."""
     users: int
-    """Those who were asked: all with held-out interactions, or some if there are very many."""
+    """Number of users: all with held-out interactions, or some if there are very many."""
     interactions: int
-    """How many of their interactions were held out."""
+    """Number of their held-out interactions."""
 
     @classmethod
     def of(cls, figures: Mapping[str, Any]) -> Measured:
-        """The figures as a bundle stores them, checked: a bundle may come from anyone."""
+        """The figures from a bundle, checked because a bundle may come from anyone."""
         for name, value in figures.items():
             _finite(value, name)
         return cls(**figures)
@@ -124,34 +124,36 @@ class Measured:
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """What a fit comes to."""
+    """The result of a fit."""
 
     ranker: Ranker
     config: LOGERConfig
-    """The settings that were given, and those that the fit chose."""
+    """The settings, including those that the fit chose."""
     trace: tuple[Round, ...]
     tried: list[Tried]
     mined: Mined
     """Every rule that was tried, with its measures."""
     reasoner: PathReasoner | None = None
-    """φ, where lists are explained by it."""
+    """φ, if recommendations are explained by it."""
     updates: Updates | None = None
-    """What came after the fit; None where nothing did."""
+    """Updates after the fit, if any."""
     record: Mapping[str, Any] | None = None
-    """How it was fitted, as ``loger fit`` notes it in the bundle."""
+    """How ``loger fit`` made the model, if it did."""
     catalogue: Catalogue = NOTHING
-    """What is known of items beside the graph: values to filter by, pictures."""
+    """What is known about items besides the graph: values to filter by, pictures."""
     measured: Measured | None = None
-    """How good it was on held-out interactions, before it learned from them too if it is for use;
-    None where none were held out."""
+    """How good the model was on held-out interactions, before it learned from these too if it is
+    for use; None if none were held out."""
 
 
-# ── stored ──────────────────────────────────────────────────────────────────────────────
+# ── storage ─────────────────────────────────────────────────────────────────────────────
 
 
 def logic_parts(fitted: FittedLogic) -> tuple[dict[str, Any], dict[str, NDArray[np.generic]]]:
-    """What was fitted, as values that JSON keeps to the last bit, and as arrays: rules as relation
-    numbers, -1 after the end of each, and what belongs to them."""
+    """A fitted logic as values that JSON keeps to the last bit, and as arrays.
+
+    Rules are rows of relation numbers, filled up with -1.
+    """
     logic, fusion = fitted.logic, fitted.fusion
     if len(logic.rules) > MAX_RULES:
         raise LogerError(f"a bundle holds up to {MAX_RULES:,} rules, got {len(logic.rules):,}")
@@ -183,8 +185,10 @@ def logic_of(
     values: Mapping[str, Any],
     arrays: Arrays,
 ) -> FittedLogic:
-    """What ``logic_parts`` took apart, of a graph and an encoder that it fits. Whatever is stored
-    is checked: a bundle may come from anyone."""
+    """The fitted logic from what ``logic_parts`` returned, for the same graph and encoder.
+
+    Everything is checked, because a bundle may come from anyone.
+    """
     table = arrays["rules"]
     if table.ndim != 2 or table.dtype != np.int64 or not 1 <= len(table) <= MAX_RULES:
         raise LogerError(
@@ -192,10 +196,10 @@ def logic_of(
         )
     rows = [[int(r) for r in row if r >= 0] for row in table[:, : MAX_HOPS + 1]]
     rules = RuleSet(tuple(make_rule(graph, row) for row in rows))
-    compiled(graph, rules)  # refuses a rule that is there twice
-    weights, scales = _of_each(arrays, "weights", len(rules)), None
+    compiled(graph, rules)  # raises an error if a rule is repeated
+    weights, scales = _checked_array(arrays, "weights", len(rules)), None
     if uses_strength(config.feature):
-        scales = _of_each(arrays, "scales", len(rules))
+        scales = _checked_array(arrays, "scales", len(rules))
         if not bool((scales > 0).all()):
             raise LogerError("rule scales must be above 0")
     prior, popularity, weight = (
@@ -204,7 +208,7 @@ def logic_of(
     walk = config.active_walk
     logic = Logic(rules, weights, config.feature, walk, scales, prior, popularity)
     if "expected" in arrays:
-        logic = replace(logic, expected=_of_each(arrays, "expected", graph.n_items))
+        logic = replace(logic, expected=_checked_array(arrays, "expected", graph.n_items))
     calibration = Calibration(**values["calibration"])
     _finite(calibration.slope, "slope")
     _finite(calibration.intercept, "intercept")
@@ -217,7 +221,7 @@ def logic_of(
 
 
 def reasoner_of(ranker: Ranker, config: LOGERConfig, state: Arrays) -> PathReasoner:
-    """φ as its state has it, among the encoder's vectors as they are now."""
+    """φ from its state, with the encoder's present vectors."""
     from loger.reasoner.walker import Reasoner  # imports PyTorch
 
     tables = vectors(ranker.encoder, whole(ranker.graph))
@@ -226,7 +230,7 @@ def reasoner_of(ranker: Ranker, config: LOGERConfig, state: Arrays) -> PathReaso
 
 
 def mined_on(mined: Mined, graph: KnowledgeGraph) -> Mined:
-    """Rules that were tried on another graph of the same relations, which may be numbered anew."""
+    """The mined rules on another graph, in which the same relations may have other numbers."""
     rules = {m.rule.names: m.rule for m in mined.measures}
     moved = dict(zip(rules, named_rules(graph, rules), strict=True))
     measures = tuple(replace(m, rule=moved[m.rule.names]) for m in mined.measures)
@@ -235,23 +239,23 @@ def mined_on(mined: Mined, graph: KnowledgeGraph) -> Mined:
 
 
 def _own(encoder: Encoder, own: Any) -> Own | None:
-    """What items' own parts count beside the encoder's sums, if it has any."""
+    """The weights of items' own parts from a bundle, if it has any."""
     if own is None:
         return None
     if not has_sums(encoder) or len(own) != 2:
-        raise LogerError("the bundle has item biases, but its encoder has none")
+        raise LogerError("the bundle has weights of item biases, but its encoder has no biases")
     for value in own:
         _finite(value, "own")
     return float(own[0]), float(own[1])
 
 
-def _of_each(arrays: Arrays, name: str, n: int) -> NDArray[np.float64]:
-    """An array with a finite number for each of n rules, or items."""
+def _checked_array(arrays: Arrays, name: str, n: int) -> NDArray[np.float64]:
+    """An array of n finite numbers, one for each rule or item."""
     array = arrays[name]
     if array.dtype != np.float64 or array.shape != (n,):
         raise LogerError(f"{name} must be {n} numbers, got {array.dtype} {array.shape}")
     values = np.array(array, dtype=np.float64)
-    if not bool((np.abs(values) <= LARGEST).all()):  # nor is NaN
+    if not bool((np.abs(values) <= LARGEST).all()):  # NaN fails too
         raise LogerError(f"{name} must be finite and at most {LARGEST:g}")
     return values
 

@@ -1,14 +1,14 @@
-"""What EM has to solve: a graph, an encoder fitted on it, rules, and interactions neither knows.
+"""What EM has to solve: a graph, an encoder fitted on it, rules, and interactions unknown to both.
 
-A problem knows whose held-out interactions teach the weights and whose compare what was learned,
-scores users with what is fitted so far, and turns p and q into probabilities.
+A problem decides whose held-out interactions teach the weights and whose compare the results. It
+ranks with what is fitted so far, and it turns p and q into probabilities.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from loger.engine import Engine, LocalEngine, Progress, silent
 from loger.errors import LogerError
 from loger.graph import Graph, KnowledgeGraph, whole
 from loger.graph.arrays import Doubles
-from loger.learning.estep import best_by_encoder, propose_hidden
+from loger.learning import estep
 from loger.learning.fitted import FittedLogic
 from loger.learning.pools import pair_scores, uniform_items
 from loger.logic.config import EMConfig
@@ -30,23 +30,25 @@ from loger.metrics import ranking
 from loger.ranking.ranker import Fusion, Ranker
 from loger.rules import RuleSet
 
-if TYPE_CHECKING:
-    pass
-
 Pairs = tuple[NDArray[np.int32], NDArray[np.int32]]
+FIT_USERS = 6000
+"""The most users whose held-out interactions teach the weights. A fit's time grows with them; there
+are a few dozen weights."""
 FIT_PAIRS = 50_000
-"""Held-out interactions that are enough to learn from: where so many are of fewer users than
-``fit_users``, fewer teach."""
+"""Held-out interactions that are enough to learn from: if fewer users have that many, only these
+teach."""
+DEV_USERS = 4000
+"""The most users on whom rounds and settings are compared."""
 TAUGHT_USERS = 200
-"""Users by whose candidates the encoder teaches the rules."""
+"""Users whose candidates the encoder ranks as a teacher (docs/adr/0015)."""
 DEPTH = 10
-"""Length of the lists by which rounds and settings are compared."""
+"""Length of the recommendations by which rounds and settings are compared."""
 SHARE_USERS = 300
 """Users on whom the encoder's share of a lead is measured."""
 TRIAL_USERS = 500
-"""Users on whom it is decided whether a round of EM can help, and how likely pairs of H are."""
+"""Users on whom loger decides whether a round of EM can help, and how likely pairs of H are."""
 ENOUGH_PAIRS = 10_000
-"""Held-out pairs by which p and q are made probabilities: two numbers each need no more."""
+"""Held-out pairs that are enough to calibrate p and q, which takes two numbers each."""
 
 
 class LabelledPairs(NamedTuple):
@@ -57,32 +59,23 @@ class LabelledPairs(NamedTuple):
     held_out: NDArray[np.bool_]
     """Which of them are held out."""
     scores: Doubles
-    """The encoder's scores, as the model has them."""
-
-
-class HiddenCalibration(NamedTuple):
-    """How likely pairs of H are to be interactions."""
-
-    by_logic: Calibration
-    """By the logits of p."""
-    by_encoder: Calibration
-    """By the encoder's scores."""
+    """The encoder's scores, as the model uses them."""
 
 
 class Problem:
-    """One problem of EM; all but the encoder, which E-steps train, stays as it is.
+    """One problem of EM. Only the encoder changes: E-steps train it.
 
     Args:
         graph: what is known, train only.
         encoder: fitted on the graph.
-        rules: those to learn weights of.
+        rules: whose weights to learn.
         held_out: users and items of the interactions to learn from.
         config: settings of the logic model and of EM.
         logic_graph: where rules are grounded; by default the graph.
         engine: where blocks of work run.
-        progress: hears of rounds and epochs.
+        progress: is called with each round and epoch.
         checkpoint: a folder for checkpoints of E-steps.
-        sequence: fitted on the graph, if the order of interactions is to count.
+        sequence: a sequence encoder fitted on the graph, if the order of interactions counts.
     """
 
     def __init__(
@@ -115,16 +108,16 @@ class Problem:
         )
         few = len(order) < config.many_labels
         self.few = few and config.likelihood == "listwise" and not config.rounds
-        """Whether users with labels are too few to keep any of them apart for comparing: all teach,
-        and those left out of folds choose."""
-        cut = min(config.fit_users, int(np.ceil((1.0 if self.few else 0.6) * len(order))))
+        """Whether too few users have labels to spare any for comparing. Then all of them teach, and
+        cross-validation chooses."""
+        cut = min(FIT_USERS, int(np.ceil((1.0 if self.few else 0.6) * len(order))))
         enough = self.enough(order, FIT_PAIRS)
         self.fit_users = np.sort(order[: min(cut, enough)])
-        """Users whose held-out interactions teach the weights, …"""
-        self.dev_users = np.sort(order[cut : cut + config.dev_users])
-        """… others on whom rounds and settings are compared, …"""
-        self.all_users = np.sort(order[: min(config.fit_users, enough)])
-        """… and those who teach in the end, when nothing is left to choose."""
+        """Users whose held-out interactions teach the weights."""
+        self.dev_users = np.sort(order[cut : cut + DEV_USERS])
+        """Other users, on whom rounds and settings are compared."""
+        self.all_users = np.sort(order[: min(FIT_USERS, enough)])
+        """Users who teach in the end, when nothing is left to choose."""
 
     def enough(self, users: NDArray[np.int64], pairs: int) -> int:
         """Number of leading users that together hold at least ``pairs`` held-out interactions."""
@@ -133,20 +126,20 @@ class Problem:
 
     @property
     def taught_users(self) -> NDArray[np.int64]:
-        """Users that the encoder teaches the rules by, whatever is held out of them."""
+        """Users whose candidates the encoder ranks as a teacher; they need no labels."""
         known = np.unique(self.graph.interactions[1]).astype(np.int64)
         rng = np.random.default_rng([self.config.seed, 0x7EAC])
         return np.sort(rng.permutation(known)[:TAUGHT_USERS])
 
-    # ── what is fitted, beside the present encoder ──────────────────────────────────────
+    # ── the model so far ────────────────────────────────────────────────────────────────
 
     def ranker(self, fitted: FittedLogic) -> Ranker:
-        """What was fitted, on this problem's graph with its present encoder."""
+        """The fitted logic on this problem's graph, with the encoder as it is now."""
         learned = self.encoder, fitted.logic, fitted.fusion, self.config.walk
         return Ranker(self.graph, self.logic_graph, *learned, sequence=self.sequence)
 
     def blank(self, rules: RuleSet) -> FittedLogic:
-        """A model whose rules weigh nothing yet."""
+        """A model whose rules all have weight 0."""
         config = self.config
         logic = blank_logic(rules, config.feature, config.active_walk)
         own = (0.0, 0.0) if self.sums else None
@@ -162,8 +155,7 @@ class Problem:
     # ── p and q as probabilities ────────────────────────────────────────────────────────
 
     def labelled_pairs(self, fitted: FittedLogic) -> LabelledPairs:
-        """Held-out pairs of the fitting users and uniform unobserved ones, as many, with the scores
-        of the encoder as the model has it."""
+        """Held-out pairs of the fitting users and as many uniform unobserved ones, with scores."""
         ranker, seed = self.ranker(fitted), self.config.seed
         users, items = self.calibration_pairs()
         drawn = np.random.default_rng([seed, 0xCA1])
@@ -174,7 +166,7 @@ class Problem:
         return LabelledPairs(u, v, labels, pair_scores(ranker, u, v, self.engine))
 
     def calibration_pairs(self) -> Pairs:
-        """Held-out pairs of the fitting users; where they are very many, some."""
+        """Held-out pairs of the fitting users, or ``ENOUGH_PAIRS`` random ones of them."""
         part = self.held_out[self.fit_users]
         owners = np.repeat(self.fit_users, np.diff(part.indptr)).astype(np.int32)
         items = part.indices.astype(np.int32)
@@ -185,23 +177,23 @@ class Problem:
         return owners[some], items[some]
 
     def calibrated(self, fitted: FittedLogic, pairs: LabelledPairs | None = None) -> FittedLogic:
-        """The model with weights scaled, and a prior, so that p and q are probabilities: of
-        held-out pairs against uniform unobserved ones, ``negatives`` for each.
+        """The model with weights scaled and a prior set so that p and q are probabilities.
 
-        The paper takes σ of the sums themselves, and its M-step (``pseudo``) keeps those of p.
-        ``pairs`` are the labelled ones, if they are known.
+        They are the probability of being held out, for held-out pairs against ``negatives`` uniform
+        unobserved ones each. The paper takes σ of the sums themselves; so does its M-step here
+        (``pseudo``) for p. ``pairs`` saves scoring the labelled pairs again.
         """
         pairs = pairs or self.labelled_pairs(fitted)
         config, labels = self.config, pairs.held_out
         groundings = fitted.logic.ground(self.logic_graph, pairs.users, pairs.items, self.engine)
-        weights = np.where(labels, 1.0, config.negatives)  # for how many pairs one stands
+        weights = np.where(labels, 1.0, config.negatives)  # how many pairs each one represents
         q = fit_calibration(pairs.scores, labels, weights)
         fusion = replace(fitted.fusion, calibration=q)
         if not additive(config.feature) or config.likelihood == "pseudo":
             return replace(fitted, fusion=fusion)
         logits = fitted.logic.pair_logits(self.logic_graph, groundings)
         p = fit_calibration(logits, labels, weights)
-        # A slope of 0 or less says that p tells nothing of these pairs: leave the weights alone.
+        # A slope of 0 means that p says nothing about these pairs: leave the weights alone.
         scale = p.slope if p.slope > 0 else 1.0
         logic = replace(
             fitted.logic,
@@ -212,43 +204,52 @@ class Problem:
         fusion = replace(fusion, encoder_weight=fusion.encoder_weight * scale)
         return replace(fitted, logic=logic, fusion=fusion)
 
-    def over_hidden(self, fitted: FittedLogic) -> HiddenCalibration:
-        """How likely pairs of H are: as often as those of some fitting users are held-out
-        interactions. The paper's p is of no base rate."""
+    def over_hidden(self, fitted: FittedLogic) -> tuple[Calibration, Calibration]:
+        """How likely pairs of H are to be interactions, by the logits of p and by the encoder's
+        scores.
+
+        Measured as how often pairs of some fitting users are held out. The paper's p has no base
+        rate, so it stays as it is.
+        """
         if self.config.likelihood == "pseudo":
-            return HiddenCalibration(Calibration(), fitted.fusion.calibration)
-        ranker = self.ranker(fitted)
-        some = self.fit_users[:: max(1, len(self.fit_users) // TRIAL_USERS)]
-        users, items, scores = propose_hidden(ranker, self.config.hidden, self.engine, some)
+            return Calibration(), fitted.fusion.calibration
+        ranker, some = self.ranker(fitted), spread(self.fit_users, TRIAL_USERS)
+        users, items, scores = estep.propose_hidden(ranker, estep.HIDDEN, self.engine, some)
         hits = np.asarray(self.held_out[users, items]).astype(bool)
         groundings = ranker.logic.ground(self.logic_graph, users, items, self.engine)
         logits = ranker.logic.pair_logits(self.logic_graph, groundings)
-        return HiddenCalibration(fit_calibration(logits, hits), fit_calibration(scores, hits))
+        return fit_calibration(logits, hits), fit_calibration(scores, hits)
 
     # ── comparing rounds and settings ───────────────────────────────────────────────────
 
     def dev_metrics(self, fitted: FittedLogic, most: int | None = None) -> tuple[Doubles, Doubles]:
-        """NDCG and Recall of each development user, or of so many, ranking all items."""
-        some = self.dev_users[:: 1 if most is None else max(1, len(self.dev_users) // most)]
+        """NDCG and Recall of each development user, or of about ``most`` of them, ranking all
+        items."""
+        some = self.dev_users if most is None else spread(self.dev_users, most)
         lists, _ = self.ranker(fitted).top(some, DEPTH, engine=self.engine)
         hits, n = self._hits(some, lists)
         return ranking.ndcg(hits, n), ranking.recall(hits, n)
 
     def encoder_ndcg(self, fitted: FittedLogic) -> Doubles:
-        """The same NDCG, of lists by the encoder alone."""
-        lists, _ = best_by_encoder(self.ranker(fitted), DEPTH, self.engine, self.dev_users)
+        """NDCG of each development user if the encoder ranks alone."""
+        ranker = self.ranker(fitted)
+        lists, _ = estep.best_by_encoder(ranker, DEPTH, self.engine, self.dev_users)
         return ranking.ndcg(*self._hits(self.dev_users, lists))
 
     def encoder_share(self, fitted: FittedLogic) -> float:
-        """How much of the leads of some development users' lists the encoder carries."""
-        some = self.dev_users if len(self.dev_users) else self.fit_users
-        some = some[:: max(1, len(some) // SHARE_USERS)]
-        return self.ranker(fitted).encoder_share(some, DEPTH, self.engine)
+        """The encoder's share of the leads in some development users' recommendations."""
+        users = self.dev_users if len(self.dev_users) else self.fit_users
+        return self.ranker(fitted).encoder_share(spread(users, SHARE_USERS), DEPTH, self.engine)
 
     def _hits(
         self, users: NDArray[np.integer], lists: NDArray[np.int32]
     ) -> tuple[ranking.Hits, NDArray[np.integer]]:
-        """Which places of users' lists hold held-out items, and how many items each user has."""
+        """Which places of users' recommendations are held-out items, and how many each user has."""
         part = self.held_out[users]
         n = np.diff(part.indptr)
         return ranking.hits(lists, np.repeat(np.arange(len(users)), n), part.indices), n
+
+
+def spread(users: NDArray[np.int64], n: int) -> NDArray[np.int64]:
+    """About n of the users, evenly spread; all if there are fewer than 2 · n."""
+    return users[:: max(1, len(users) // n)]

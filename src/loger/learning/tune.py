@@ -1,6 +1,5 @@
 """What a fit chooses on development users: walks, whether the order of interactions and derived
-relations are of use, and the dial between rules and encoder (METHOD 11): how much of the leads the
-encoder carries, what it costs to let it carry less, and the least that costs nothing."""
+relations help, and how much the encoder may contribute (METHOD 11)."""
 
 from __future__ import annotations
 
@@ -14,35 +13,37 @@ import numpy as np
 from loger.config import with_setting
 from loger.encoder.sequence import Sequence as SequenceEncoder
 from loger.graph.arrays import Doubles
-from loger.learning.em import EM
+from loger.learning.em import EM, interval
 from loger.learning.fitted import FittedLogic, Round
-from loger.learning.mstep import listwise_of, listwise_settings, solve
+from loger.learning.listwise import Lists, cross_validated
+from loger.learning.mstep import listwise_of, solve
 from loger.learning.pools import Pool
 from loger.logic.config import EMConfig, Tried
 from loger.metrics.report import resampled_means
 from loger.rules import RuleSet
 
 RECENCY_EXPONENTS = (0.0, 0.5, 1.0)
-"""What a fit tries where the data have times, unless told otherwise, …"""
+"""What a fit tries by default if the data has times."""
 STRENGTH_EXPONENTS = (0.0, 0.5, 1.0)
-"""… where they have strengths of interactions: not at all, by the root, in proportion …"""
+"""What it tries if interactions have strengths: ignore them, or count their root or themselves."""
 POPULARITY_EXPONENTS = (0.0, 0.75)
-"""… and then of the exponent by which popular items are discounted: dense data want it."""
-
+"""What it tries for the exponent that discounts popular items; dense data needs it."""
 
 SHARES = (0.0, 0.25, 0.5, 0.75)
-"""Of the encoder's best weight, what is tried."""
+"""The shares of the encoder's best weight that are tried."""
 MAX_LOSS = 0.005
-"""Of NDCG: the mean loss that a lower encoder share may cost, if chance may have made it too."""
+"""A lower encoder share may cost this much of NDCG on average, if chance can explain the loss."""
+MAX_RISK = 0.05
+"""The lower end of the interval may cost this much of NDCG, and the interval may be twice as wide.
+Otherwise four users whose items nobody recommends would vote for no encoder."""
 USERS = 1500
 """Development users on whom encoder shares are compared."""
-MAX_RISK = 0.05
-"""Of NDCG: what it may cost at the lower end of the interval, which is to be no wider than twice
-that. By few users little can be told: four whose items no list has would vote for no encoder."""
-
 
 Start = Callable[[EM], FittedLogic]
-"""The first M-step of a problem."""
+"""Makes the first M-step of a problem."""
+
+
+# ── settings, one after another ─────────────────────────────────────────────────────────
 
 
 def tuned(
@@ -51,12 +52,16 @@ def tuned(
     tune: Mapping[str, Sequence[Any]],
     start: Start = methodcaller("start"),
 ) -> tuple[EM, FittedLogic, list[Tried]]:
-    """The problem with settings chosen on development users, one after another; its first M-step,
-    and what was tried.
+    """The problem with the best settings, its first M-step, and what was tried.
 
-    Other walks are tried on the candidates of the settings that were given. Where users with labels
-    are few, none of them is a development user, and labels that are left out choose. ``start``
-    makes the first M-step of a problem, or reads it where it was kept.
+    Settings are chosen one after another, on development users or, if users with labels are few, by
+    cross-validation. Walks are all tried on the candidates of the first one.
+
+    Args:
+        problem: makes a problem with some settings.
+        config: the settings to start from.
+        tune: for each setting of ``EMConfig`` or ``Walk`` the values to try.
+        start: makes the first M-step of a problem, or reads it if it has been kept.
     """
     best, tried = problem(config), list[Tried]()
     if best.few:
@@ -76,9 +81,9 @@ def tuned(
 def _tuned_by_folds(
     problem: Callable[[EMConfig], EM], best: EM, tune: Mapping[str, Sequence[Any]], start: Start
 ) -> tuple[EM, FittedLogic, list[Tried]]:
-    """The problem whose settings are best for labels that are left out. Exponents of a walk are
-    the mean of the values tried, each as often as it is best for resampled users: a few labels tell
-    little, and then it is a middle one."""
+    """Choose by cross-validation. An exponent of a walk becomes the mean of the values, weighted by
+    how often each is best for resampled users: a few labels say little, and then it's a middle
+    one."""
     tried = list[Tried]()
     for name, values in tune.items():
         others = [_other(problem, best, with_setting(best.config, name, v)) for v in values]
@@ -92,8 +97,33 @@ def _tuned_by_folds(
     return best, start(best), tried
 
 
+def _other(problem: Callable[[EMConfig], EM], best: EM, settings: EMConfig) -> EM:
+    """The problem with other settings, on the same candidates if only the walk differs."""
+    if settings == best.config:
+        return best
+    if replace(settings, walk=best.config.walk) != best.config:
+        return problem(settings)
+    return best.with_walk(settings.walk)
+
+
+def cross_validated_ndcg(em: EM, derived: bool = True) -> Doubles:
+    """NDCG of each user with hits, by weights learned from the others; [users with hits].
+
+    ``derived`` says whether rules over derived relations take part.
+    """
+    pool = _pool(em, derived)
+    each: Doubles = cross_validated(listwise_of(em, pool, None), (pool.teacher,), Lists.ndcg)[0]
+    return each
+
+
+def _pool(em: EM, derived: bool) -> Pool:
+    """The present candidates, with or without rules over derived relations."""
+    rules = tuple(r for r in em.candidates.gathered.rules if derived or not r.derived)
+    return em.candidates.present(RuleSet(rules))
+
+
 def _shares(values: Sequence[Doubles]) -> Doubles:
-    """How often each is best in the mean over users, if these are drawn again and again."""
+    """How often each of some values has the best mean if users are resampled."""
     if not len(values[0]):
         return np.full(len(values), 1 / len(values))
     means = resampled_means(np.stack(values, axis=1), 1000, 0)
@@ -102,12 +132,17 @@ def _shares(values: Sequence[Doubles]) -> Doubles:
     return out
 
 
+# ── parts of the model that must prove their worth ──────────────────────────────────────
+
+
 def choose_encoders(
     em: EM, first: FittedLogic, sequence: SequenceEncoder | None, start: Start
 ) -> tuple[EM, FittedLogic, list[Tried]]:
-    """The first M-step with TransE alone, or with the sequence encoder too where that is better on
-    development users by more than chance (one standard error); the problem of that, and what each
-    came to. If TransE gets no weight beside it, the sequence encoder stands alone."""
+    """Add the sequence encoder if it raises NDCG of development users by more than one standard
+    error; returns the problem, its first M-step, and what was tried.
+
+    If TransE gets no weight next to it, the sequence encoder is used alone.
+    """
     if sequence is None:
         return em, first, []
     both = em.with_sequence(sequence)
@@ -115,85 +150,73 @@ def choose_encoders(
     gain = both.dev_metrics(second)[0] - em.dev_metrics(first)[0]
     share = second.fusion.sequence
     which = "sequence and histories" if share < 1 else "sequence"
-    came_to = {"histories": first.trace[0].ndcg, which: second.trace[0].ndcg}
-    tried: list[Tried] = [("encoder", name, ndcg) for name, ndcg in came_to.items()]
-    if share > 0 and gain.mean() > gain.std() / np.sqrt(len(gain)):
+    tried: list[Tried] = [
+        ("encoder", "histories", first.trace[0].ndcg), ("encoder", which, second.trace[0].ndcg)
+    ]  # fmt: skip
+    if share > 0 and _above_chance(gain):
         return both, second, tried
     return em, first, tried
 
 
 def drop_derived_rules_if_harmful(em: EM, first: FittedLogic) -> tuple[FittedLogic, list[Tried]]:
-    """The first M-step with rules over derived relations, or without where these are better without
-    on development users by more than chance (one standard error), and what each came to."""
+    """Drop rules over derived relations if that raises NDCG of development users by more than one
+    standard error; returns the first M-step and what was tried.
+
+    If users with labels are few, the rules go if most resamplings of users are better off.
+    """
     derived = np.array([rule.derived for rule in first.logic.rules])
     if not derived.any() or derived.all() or not (em.few or len(em.dev_users)):
         return first, []
     worth = None
     if em.few:
-        worth = _shares([cross_validated_ndcg(em, derived=each) for each in (True, False)])
-    if worth is not None and worth[0] >= worth[1]:
-        return first, _of_derived(*worth.tolist())
+        used, unused = _shares([cross_validated_ndcg(em, derived=each) for each in (True, False)])
+        worth = float(used), float(unused)
+        if used >= unused:
+            return first, _tried_derived(*worth)
     logic = replace(first.logic, weights=np.where(derived, 0.0, first.logic.weights))
     fewer = replace(first, logic=logic).without_idle_rules()
     plain, before, bound = em.m_step(fewer)
     if worth is not None:
         row = replace(first.trace[0], bound_before=before, bound=bound)
-        return replace(plain, trace=(row,)), _of_derived(*worth.tolist())
-    used, _ = em.dev_metrics(first)
-    unused, recalls = em.dev_metrics(plain)
-    ndcg, recall, gain = float(unused.mean()), float(recalls.mean()), unused - used
-    tried = _of_derived(first.trace[0].ndcg, ndcg)
-    if gain.mean() <= gain.std() / np.sqrt(len(gain)):
+        return replace(plain, trace=(row,)), _tried_derived(*worth)
+    with_them, _ = em.dev_metrics(first)
+    without, recalls = em.dev_metrics(plain)
+    ndcg, recall = float(without.mean()), float(recalls.mean())
+    tried = _tried_derived(first.trace[0].ndcg, ndcg)
+    if not _above_chance(without - with_them):
         return first, tried
     return replace(plain, trace=(Round(0, before, bound, 0, 0, ndcg, recall),)), tried
 
 
-def cross_validated_ndcg(em: EM, derived: bool = True) -> Doubles:
-    """NDCG of users with labels by what those of others teach, with or without rules over derived
-    relations: where labels are few, settings are compared by it; [users with hits]."""
-    pool = _pool(em, derived)
-    return listwise_settings(em, pool, None)[0].cross_validated_ndcg(pool)
-
-
-def _pool(em: EM, derived: bool) -> Pool:
-    """The present candidates, by all rules or by those over given relations alone."""
-    rules = tuple(r for r in em.candidates.gathered(em).rules if derived or not r.derived)
-    return em.candidates.present(em, RuleSet(rules))
-
-
-def _of_derived(used: float, unused: float) -> list[Tried]:
+def _tried_derived(used: float, unused: float) -> list[Tried]:
     return [("derived", True, used), ("derived", False, unused)]
 
 
-def _other(problem: Callable[[EMConfig], EM], best: EM, settings: EMConfig) -> EM:
-    """The problem with other settings, on the same candidates if only its walk is another."""
-    if settings == best.config:
-        return best
-    if replace(settings, walk=best.config.walk) != best.config:
-        return problem(settings)
-    return best.with_walk(settings.walk)
+def _above_chance(gain: Doubles) -> bool:
+    """Whether a mean gain over users exceeds its standard error."""
+    return bool(gain.mean() > gain.std() / np.sqrt(len(gain)))
 
 
 # ── the encoder's share ───────────────────────────────────────────────────────────────────────
 
 
 class EncoderShare(NamedTuple):
-    """What one setting of the dial comes to on development users."""
+    """What one limit of the encoder's weight achieves on development users."""
 
     weight: float
-    """As a share of the encoder's best weight."""
+    """The limit, as a share of the encoder's best weight."""
     share: float
-    """How much of the leads the encoder then carries."""
+    """The encoder's share of the leads."""
     ndcg: float
     difference: float
-    """From the encoder's best weight, paired by user, …"""
+    """NDCG compared with the encoder's best weight, paired by user, …"""
     low: float
     high: float
-    """… with a 95 % interval."""
+    """… with a 95% interval."""
 
     @property
     def free(self) -> bool:
-        """Whether it costs nothing that can be told from chance, little in the mean, and surely not
+        """Whether it costs nothing: no loss beyond chance, little on average, and surely not
         much."""
         best = self.ndcg - self.difference
         sure = self.low >= -MAX_RISK * best and self.high - self.low <= 2 * MAX_RISK * best
@@ -206,20 +229,23 @@ class EncoderShare(NamedTuple):
 
 
 def encoder_share_curve(em: EM, shares: Sequence[float] = (*SHARES, 1.0)) -> list[EncoderShare]:
-    """What lower weights of the encoder come to, the rules' weights learned beside each."""
-    return [row for row, _ in _tried(em, shares, derived=True)]
+    """What lower weights of the encoder achieve, with the rules' weights learned next to each."""
+    return [row for row, _ in _compared(em, shares, derived=True)]
 
 
 def smallest_encoder_share(em: EM, first: FittedLogic) -> tuple[EM, FittedLogic, list[Tried]]:
-    """The first M-step with the smallest encoder share that is free, the problem with that limit,
-    and what was tried; as they were where a limit was given or there is nothing to lower."""
+    """The problem limited to the smallest encoder share that costs nothing, its first M-step, and
+    what was tried.
+
+    If the settings have a limit, or there is nothing to lower, both stay as they are.
+    """
     config = em.config
     settled = config.max_encoder_share is not None or not len(em.dev_users)
     if settled or config.likelihood != "listwise" or config.fusion != "logit":
         return em, first, []
     if first.fusion.encoder_weight <= 0:
         return em.with_max_encoder_share(0.0), first, []
-    found = _tried(em, SHARES, any(rule.derived for rule in first.logic.rules))
+    found = _compared(em, SHARES, any(rule.derived for rule in first.logic.rules))
     tried: list[Tried] = [("max_encoder_share", str(row), row.ndcg) for row, _ in found]
     for row, fitted in found:
         if row.free:
@@ -228,13 +254,15 @@ def smallest_encoder_share(em: EM, first: FittedLogic) -> tuple[EM, FittedLogic,
 
 
 def encoder_lowered(em: EM, shares: Sequence[float], derived: bool = True) -> list[FittedLogic]:
-    """The first M-step with the encoder's weight lowered to some shares of what is best, with or
-    without rules over derived relations."""
+    """The first M-step with the encoder's weight lowered to some shares of its best value.
+
+    ``derived`` says whether rules over derived relations take part.
+    """
     pool = _pool(em, derived)
-    free = em.candidates.best_weights(em, pool)
+    free = em.candidates.best_weights(pool)
     objective = listwise_of(em, pool, free.fitted)
     steps, nearest = {1.0: free}, free.fitted
-    for share in sorted({*shares} - {1.0}, reverse=True):  # each from its neighbour
+    for share in sorted({*shares} - {1.0}, reverse=True):  # each starts from its neighbour
         most = share * free.fitted.fusion.encoder_weight
         steps[share] = solve(em, objective, nearest, most)
         nearest = steps[share].fitted
@@ -242,24 +270,24 @@ def encoder_lowered(em: EM, shares: Sequence[float], derived: bool = True) -> li
     for share in shares:
         step = steps[share]
         fitted = em.calibrated(step.fitted.without_idle_rules(), pairs)
-        nothing = float("nan")  # nobody has been ranked yet
-        row = Round(0, step.bound_before, step.bound, 0, 0, nothing, nothing)
+        unknown = float("nan")  # nobody has been ranked yet
+        row = Round(0, step.bound_before, step.bound, 0, 0, unknown, unknown)
         out.append(replace(fitted, trace=(row,)))
     return out
 
 
-def _tried(
+def _compared(
     em: EM, shares: Sequence[float], derived: bool
 ) -> list[tuple[EncoderShare, FittedLogic]]:
+    """Each share of the encoder's best weight, compared with that weight."""
     *fitted, best = encoder_lowered(em, (*shares, 1.0), derived)
     free = em.dev_metrics(best, USERS)[0]
     out = []
     for share, one in zip(shares, fitted, strict=True):
         ndcg, recall = em.dev_metrics(one, USERS)
-        means = resampled_means((ndcg - free)[:, None], 1000, 0)
-        low, high = (float(x) for x in np.quantile(means, [0.025, 0.975]))
         mean, difference = float(ndcg.mean()), float((ndcg - free).mean())
         row = replace(one.trace[0], ndcg=mean, recall=float(recall.mean()))
-        reached = EncoderShare(share, em.encoder_share(one), mean, difference, low, high)
-        out.append((reached, replace(one, trace=(row,))))
+        reached = em.encoder_share(one)
+        compared = EncoderShare(share, reached, mean, difference, *interval(ndcg - free))
+        out.append((compared, replace(one, trace=(row,))))
     return out

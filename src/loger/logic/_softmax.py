@@ -1,4 +1,4 @@
-"""The compiled sum that the listwise likelihood is; ``logic.listwise`` calls it."""
+"""The kernel of the listwise likelihood; ``mln.listwise`` calls it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from loger.engine.kernels import kernel
 
 
 @kernel
-def softmax_lists(w, data, indices, indptr, beside, starts, mass, hits, weight, z, gradient):  # type: ignore[no-untyped-def]
-    """Σ over hits of weight · log p; adds its gradient, user by user, while the rows are in cache.
+def softmax_lists(w, data, indices, indptr, dense, starts, mass, hits, weight, z, gradient):  # type: ignore[no-untyped-def]
+    """Σ over hits of weight · log p; adds its gradient to ``gradient``.
 
-    The first parameters are of the sparse columns, the last of the rows of ``beside``, which have a
-    value for every candidate. Candidates of users without a hit do not matter and are passed over.
+    It works user by user, while a user's rows are in cache. The first parameters belong to the
+    sparse columns, the last to the rows of ``dense``, which have a value for every candidate. It
+    skips users without a hit, whose candidates don't matter.
     """
-    value, width = 0.0, len(w) - len(beside)
+    value, width = 0.0, len(w) - len(dense)
     for k in range(len(mass)):
         lo, hi = starts[k], starts[k + 1]
         if mass[k] == 0.0:
@@ -24,8 +25,8 @@ def softmax_lists(w, data, indices, indptr, beside, starts, mass, hits, weight, 
             x = 0.0
             for j in range(indptr[i], indptr[i + 1]):
                 x += data[j] * w[indices[j]]
-            for c in range(len(beside)):
-                x += w[width + c] * beside[c, i]
+            for c in range(len(dense)):
+                x += w[width + c] * dense[c, i]
             z[i] = x
             highest = max(highest, x)
         total = 0.0
@@ -39,16 +40,16 @@ def softmax_lists(w, data, indices, indptr, beside, starts, mass, hits, weight, 
             pull = share[i - lo]
             for j in range(indptr[i], indptr[i + 1]):
                 gradient[indices[j]] += pull * data[j]
-        for c in range(len(beside)):
+        for c in range(len(dense)):
             pulled = 0.0
             for i in range(lo, hi):
-                pulled += share[i - lo] * beside[c, i]
+                pulled += share[i - lo] * dense[c, i]
             gradient[width + c] += pulled
     for h in range(len(hits)):
         i = hits[h]
         value += weight[h] * z[i]
         for j in range(indptr[i], indptr[i + 1]):
             gradient[indices[j]] += weight[h] * data[j]
-        for c in range(len(beside)):
-            gradient[width + c] += weight[h] * beside[c, i]
+        for c in range(len(dense)):
+            gradient[width + c] += weight[h] * dense[c, i]
     return value

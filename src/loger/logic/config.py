@@ -1,4 +1,4 @@
-"""Settings of the logic model, of EM and of the derived relations; light to import."""
+"""Settings of the logic model, of EM and of the derived relations; quick to import."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
+from loger.engine.settings import ANY
 from loger.grounding import Walk
 from loger.logic.mln import Feature, uses_strength
 from loger.rules import RuleSet
@@ -13,20 +14,6 @@ from loger.rules import RuleSet
 FusionKind = Literal["logit", "sum", "logic"]
 WALK = Walk(first=0.0, item=0.25, user=0.5, fact=0.5, arrive=0.5)
 """Exponents that validation chose on the Amazon sets (docs/research/results.md)."""
-
-
-@dataclass(frozen=True, slots=True)
-class PoolConfig:
-    """Whom a held-out interaction competes with."""
-
-    walk: Walk | None
-    """What strengths are of; None: candidates are the items of most paths."""
-    per_rule: int
-    """Candidates by each rule, …"""
-    main: int
-    """… and by the encoder and by each rule over other users or derived relations."""
-    beliefs: bool = False
-    """Whether the encoder's own scores are kept beside those that the ranker has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,30 +62,17 @@ class EMConfig:
     early_stop: bool = True
     """Whether to undo a round that doesn't improve both the bound and NDCG on development users,
     and to stop there."""
-    hidden: int = 50
-    """Size of H per user: this many items of highest q, and as many uniform ones."""
     max_hidden: int = 10
     """Maximum number of a user's pairs in H⁺."""
     tau: float = 0.9
     """τ: hidden pairs with p ≥ τ enter H⁺; 0.5 in the paper."""
-    rate: float = 1e-5
-    """Step size of gradient ascent."""
     steps: int = 0
-    """Number of gradient steps, as in the paper; 0 solves to the optimum."""
-    fit_users: int = 6000
-    """Number of users whose held-out interactions the listwise likelihood uses."""
-    dev_users: int = 4000
-    """Number of other users on whom rounds and settings are compared."""
-    pseudo_users: int = 4000
-    """Number of users whose pairs the pseudo-likelihood uses."""
-    rule_candidates: int = 40
-    """Candidates per rule in the listwise likelihood."""
-    main_candidates: int = 100
-    """Candidates from the encoder and from each rule over other users or derived relations."""
+    """Number of gradient steps per M-step, as in the paper; 0 solves to the optimum."""
     seed: int = 0
-    FORMER: ClassVar[Mapping[str, Any]] = {
-        "taught_users": 200, "fit_pairs": 50_000, "screen_users": 1500,
-    }  # fmt: skip
+    FORMER: ClassVar[Mapping[str, Any]] = dict.fromkeys(
+        ("taught_users", "fit_pairs", "screen_users", "fit_users", "dev_users", "pseudo_users",
+         "rule_candidates", "main_candidates", "hidden", "rate"), ANY,
+    )  # fmt: skip
     RENAMED: ClassVar[Mapping[str, str]] = {"opacity": "max_encoder_share"}
 
     @property
@@ -106,15 +80,10 @@ class EMConfig:
         """The walk, if the feature needs it."""
         return self.walk if uses_strength(self.feature) else None
 
-    @property
-    def pools(self) -> PoolConfig:
-        """How candidates are gathered."""
-        return PoolConfig(self.active_walk, self.rule_candidates, self.main_candidates)
-
 
 Tried = tuple[str, Any, float]
-"""A setting, a value that was tried, and NDCG on validation users; where few of these have labels,
-how often it is best for those left out if they are drawn again and again, as a share of 1."""
+"""A setting, a value that the fit tried, and NDCG on development users. If few users have labels,
+the number is instead how often the value is best when the users are resampled (0 to 1)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,8 +132,7 @@ class DerivedConfig:
     goes_with: GoesWithConfig = field(default_factory=GoesWithConfig)
     tune: bool = True
     """Whether validation chooses their settings."""
-    users: int = 1000
-    """Number of users on whom settings are compared."""
+    FORMER: ClassVar[Mapping[str, Any]] = {"users": ANY}
 
     @classmethod
     def none(cls) -> DerivedConfig:
@@ -172,7 +140,7 @@ class DerivedConfig:
         return cls(FollowedByConfig(facts=0), GoesWithConfig(facts=0))
 
     def used_by(self, rules: RuleSet) -> DerivedConfig:
-        """The settings less the relations that no rule leads over."""
+        """The settings with those relations switched off that no rule uses."""
         names = {rule.names[-1] for rule in rules if rule.derived}
         kept = {n: getattr(self, n) for n in ("followed_by", "goes_with")}
         for name, config in kept.items():

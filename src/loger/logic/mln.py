@@ -1,17 +1,17 @@
 """Markov logic: features of groundings, probability, likelihoods and their gradients (METHOD 5).
 
-For a pair i with groundings of the rules l, logit p_i = Σ_l w_l φ_il + w₀, where φ is one of
+A pair i with groundings of rules l has logit p_i = Σ_l w_l φ_il + w₀. The feature φ is one of
 
 - ``set``: ``1[n_l > 0] / |L_i|``, Eq. 1 of the paper;
-- ``multiset``: n_l / Σ n, what the authors' code computes;
-- ``count``: log(1 + n_l), with a prior w₀: more evidence never counts against;
-- ``walk``: x_l / s_l, strength of the paths in units of what is usual for the rule;
+- ``multiset``: n_l / Σ n, which the authors' code computes;
+- ``count``: log(1 + n_l), with a prior w₀, so more evidence never counts against an item;
+- ``walk``: x_l / s_l, the strength of the paths relative to the rule's usual strength;
 - ``logwalk``: log(1 + x_l / s_l), the default: strength with diminishing returns.
 
-The first two are means and have no prior: adding a path of a good rule can lower p. The others
-add up over rules; within a rule each path's share of φ is its share of n or x, which is what
-Aumann and Shapley's axioms give for a function of a sum. The item's popularity may be a second
-unit clause: + w_pop · log(1 + interactions of v).
+The first two are means and have no prior, so another path of a good rule can lower p. The others
+add up over rules. Within a rule, each path's share of φ is its share of n or x, which follows from
+Aumann and Shapley's axioms for a function of a sum. An item's popularity can be a second unit
+clause: + w_pop · log(1 + interactions of v).
 
 All functions here are pure: arrays in, arrays out.
 """
@@ -41,31 +41,31 @@ if TYPE_CHECKING:
 
 Feature = Literal["set", "multiset", "count", "walk", "logwalk"]
 FEATURES: tuple[Feature, ...] = get_args(Feature)
-"""In the order of the kernels' numbers."""
+"""In the order of their numbers in the kernels."""
 
 Valued = tuple[float, Doubles]
 """A value and its gradient."""
 
 
 def additive(feature: Feature) -> bool:
-    """Whether a feature adds up over rules, and so has a prior w₀."""
+    """Whether a feature adds up over rules and so has a prior w₀."""
     return feature not in ("set", "multiset")
 
 
 def uses_strength(feature: Feature) -> bool:
-    """Whether a feature is of strengths, not counts."""
+    """Whether a feature uses strengths of paths rather than their number."""
     return feature in ("walk", "logwalk")
 
 
 def features(found: Groundings, feature: Feature, scales: ArrayLike | None = None) -> csr_array:
-    """φ of pairs, as a sparse matrix pairs × rules; ``scales`` are the s_l of strengths."""
+    """φ as a sparse matrix, pairs × rules; ``scales`` are the s_l of strengths."""
     return found.as_matrix(feature_cells(found, feature, scales))
 
 
 def feature_cells(
     found: Groundings, feature: Feature, scales: ArrayLike | None = None
 ) -> NDArray[np.float64]:
-    """φ of pairs where it is not zero, cell by cell as the groundings are."""
+    """φ where it isn't zero, in the order of the groundings' cells."""
     if feature not in FEATURES:
         raise UnknownNameError("feature", feature, FEATURES)
     if uses_strength(feature):
@@ -82,7 +82,7 @@ def feature_cells(
 
 
 def probability(phi: csr_array, weights: ArrayLike, prior: float = 0.0) -> Doubles:
-    """p = σ(φ·w + w₀); where no rule fires that is σ(w₀), and 0.5 without a prior."""
+    """p = σ(φ·w + w₀). If no rule fires, that is σ(w₀), or 0.5 without a prior."""
     out: Doubles = expit(phi @ np.asarray(weights, dtype=np.float64) + prior)
     return out
 
@@ -92,8 +92,8 @@ def pseudo_likelihood(
 ) -> Valued:
     """Σ_i [t_i log p_i + (1 − t_i) log(1 − p_i)] − ½λ‖w‖² and its gradient (Eq. 2 and 3).
 
-    t is 1 for observed pairs and q for hidden ones. With ``prior`` the last parameter is w₀,
-    which λ leaves alone.
+    The target t is 1 for observed pairs and q for hidden ones. With ``prior``, the last parameter
+    is w₀, which isn't penalised.
     """
     w = parameters[:-1] if prior else parameters
     z = phi @ w + (parameters[-1] if prior else 0.0)
@@ -110,15 +110,15 @@ def listwise(
     hits: NDArray[np.int64],
     l2: float = 0.0,
     weight: Doubles | None = None,
-    beside: Doubles | None = None,
+    dense: Doubles | None = None,
 ) -> Valued:
     """Mean log-likelihood of the hits, each among its user's candidates, and its gradient.
 
-    Row i of ``phi`` is a candidate of user k where starts[k] ≤ i < starts[k+1]; every user has
-    candidates. p(i) = softmax over the user's candidates of φ·w. ``weight`` says what each hit
-    counts, adding up to 1; by default a user's m hits count 1/√m each (``hit_weights``). λ is of
-    the mean: ½λ‖w‖² is taken off. Columns of φ that are nowhere zero cost less in ``beside``
-    [columns, rows], which comes after those of ``phi``.
+    Row i of ``phi`` is a candidate of user k if starts[k] ≤ i < starts[k+1]; every user has
+    candidates. p(i) is the softmax of φ·w over the user's candidates. ``weight`` is what each hit
+    counts, with sum 1; by default a user's m hits count 1/√m each (``hit_weights``). The penalty
+    ½λ‖w‖² is subtracted from the mean. Columns that are nowhere zero are cheaper in ``dense``
+    [columns, rows]; their parameters come after those of ``phi``.
     """
     users = np.searchsorted(starts, hits, side="right") - 1
     weight = hit_weights(starts, hits) if weight is None else weight
@@ -127,7 +127,7 @@ def listwise(
 
     x = csr_array(phi)
     gradient, z = np.zeros(len(parameters)), np.empty(x.shape[0])
-    dense = np.empty((0, len(z))) if beside is None else beside
+    dense = np.empty((0, len(z))) if dense is None else dense
     value: float = softmax_lists(
         parameters, x.data, x.indices, x.indptr, dense, starts, mass, hits, weight, z, gradient
     )
@@ -135,7 +135,7 @@ def listwise(
 
 
 def hit_weights(starts: NDArray[np.int64], hits: NDArray[np.int64]) -> Doubles:
-    """What hits count: those of a user with m of them 1/√m each, adding up to 1."""
+    """What hits count: 1/√m each for a user with m of them, scaled to the sum 1."""
     users = np.searchsorted(starts, hits, side="right") - 1
     weight: Doubles = 1 / np.sqrt(np.bincount(users)[users])
     weight /= weight.sum()
@@ -148,9 +148,9 @@ def maximise(
     positive: NDArray[np.bool_] | None = None,
     most: Doubles | None = None,
 ) -> Doubles:
-    """The parameters at the maximum of a concave function, from a warm start, by L-BFGS-B.
+    """The parameters at the maximum of a concave function, found by L-BFGS-B from ``start``.
 
-    Those marked ``positive`` are kept at 0 or above, and none rises above ``most``.
+    Parameters marked ``positive`` stay at 0 or above, and none rises above ``most``.
     """
 
     def downhill(x: Doubles) -> Valued:
@@ -167,7 +167,7 @@ def maximise(
     options = {"maxiter": 300, "ftol": 1e-10, "gtol": 1e-6, "maxcor": 20}
     from scipy.optimize import minimize  # slow to import, and only a fit needs it
 
-    with numpy_on_one_thread():  # a step is of a few dozen numbers: threads would only wait
+    with numpy_on_one_thread():  # a step has a few dozen numbers: threads would only wait
         found = minimize(  # type: ignore[call-overload]
             downhill, start, jac=True, bounds=bounds, method="L-BFGS-B", options=options
         )
@@ -178,7 +178,7 @@ def maximise(
 def ascend(
     function: Callable[[Doubles], Valued], start: Doubles, rate: float, steps: int
 ) -> Doubles:
-    """Plain gradient ascent, as the paper's M-step is published."""
+    """Plain gradient ascent, as in the paper's M-step."""
     x = start
     for _ in range(steps):
         x = x + rate * function(x)[1]
@@ -186,10 +186,10 @@ def ascend(
 
 
 def typical_strengths(found: Groundings) -> Doubles:
-    """s_l: the median strength of each rule where it fires; 1 for a rule that never does."""
+    """s_l: each rule's median strength over pairs for which it fires; 1 if it never does."""
     assert found.strengths is not None
     out = np.ones(found.n_rules)
-    kind = np.uint16 if found.n_rules < 1 << 16 else np.int64  # short numbers sort by digits
+    kind = np.uint16 if found.n_rules < 1 << 16 else np.int64  # NumPy sorts 16 bits by radix
     order = np.argsort(found.rules.astype(kind), kind="stable")
     ends = np.searchsorted(found.rules[order], np.arange(found.n_rules + 1))
     for rule, (lo, hi) in enumerate(pairwise(ends.tolist())):
@@ -210,14 +210,14 @@ class Logic:
     scales: Doubles | None = None  # [rules]; None for features of counts
     prior: float = 0.0
     popularity: float = 0.0  # w_pop
-    expected: Doubles | None = None  # [items]: what items that came after the fit lack to be fair
+    expected: Doubles | None = None  # [items]: added to items that came after the fit
 
     def unit(self, graph: Graph) -> Doubles:
-        """What the unit clauses give each item: w₀ and its appeal; [items]."""
+        """What the unit clauses contribute to each item: w₀ and its appeal; [items]."""
         return self.prior + self.appeal(graph)
 
     def appeal(self, graph: Graph) -> Doubles:
-        """w_pop · log(1 + pop(v)), and of new items what their like lets one expect; [items]."""
+        """w_pop · log(1 + pop(v)), plus what similar items suggest for new ones; [items]."""
         appeal: Doubles = self.popularity * log_popularity(graph)
         return appeal if self.expected is None else appeal + self.expected
 
@@ -228,15 +228,15 @@ class Logic:
         items: ArrayLike,
         engine: Engine | None = None,
     ) -> Groundings:
-        """The groundings of pairs, weighed if the feature needs it."""
+        """The groundings of pairs, with strengths if the feature needs them."""
         return ground(graph, self.rules, users, items, walk=self.walk, engine=engine)
 
     def contributions(self, found: Groundings) -> Doubles:
-        """w_l φ_l of each pair and rule that fires, cell by cell as the groundings are."""
+        """w_l φ_l of each pair and rule that fires, in the order of the groundings' cells."""
         return feature_cells(found, self.feature, self.scales) * self.weights[found.rules]
 
     def pair_logits(self, graph: Graph, found: Groundings) -> Doubles:
-        """logit p of pairs that have been grounded."""
+        """logit p of grounded pairs."""
         return found.row_sums(self.contributions(found)) + self.unit(graph)[found.items]
 
     def logits(
@@ -249,8 +249,8 @@ class Logic:
     ) -> NDArray[np.float32]:
         """logit p of all items for a block of users; [users, items].
 
-        An observed pair is scored as if it had not been observed, like any other; without
-        ``observed`` its rules are not looked at, for who leaves it out anyway.
+        An observed pair is scored as if it hadn't been observed. ``observed=False`` skips the
+        rules of observed pairs, for callers that leave these pairs out anyway.
         """
         own = np.asarray(users, dtype=np.int64)
         alone = LocalEngine(1) if engine is None else engine
@@ -259,12 +259,12 @@ class Logic:
         near_users, near = near_items(graph, distinct, observed)
         if len(near):
             found = self.ground(graph, near_users, near, alone)
-            told = found.row_sums(self.contributions(found))
+            by_rules = found.row_sums(self.contributions(found))
             rows = np.searchsorted(distinct, near_users)
             ends = np.searchsorted(rows, np.arange(len(distinct) + 1))
             for k, d in enumerate(place):
                 span = slice(ends[d], ends[d + 1])
-                out[k, near[span]] = told[span]
+                out[k, near[span]] = by_rules[span]
         out += self.unit(graph).astype(np.float32)
         return out
 
@@ -275,7 +275,7 @@ class Logic:
 
 
 def blank_logic(rules: RuleSet, feature: Feature, walk: Walk | None) -> Logic:
-    """Rules that weigh nothing yet."""
+    """A logic model whose rules all have weight 0."""
     scales = np.ones(len(rules)) if uses_strength(feature) else None
     return Logic(rules, np.zeros(len(rules)), feature, walk, scales)
 
@@ -284,7 +284,7 @@ _popularity: WeakKeyDictionary[Graph, Doubles] = WeakKeyDictionary()
 
 
 def log_popularity(graph: Graph) -> Doubles:
-    """log(1 + interactions) of each item of a graph, made once."""
+    """log(1 + interactions) of each item of a graph; cached per graph."""
     known = _popularity.get(graph)
     if known is None:
         known = _popularity[graph] = np.log1p(graph.popularity)

@@ -24,7 +24,7 @@ from loger.encoder.folding import attribute_user, folds_in, score_users
 from loger.encoder.protocol import Encoder, EncoderParts, Own
 from loger.encoder.sequence import Sequence as SequenceEncoder
 from loger.engine import Engine, LocalEngine
-from loger.engine.topk import places, top_k
+from loger.engine.topk import places
 from loger.errors import LogerError
 from loger.graph import Graph, KnowledgeGraph, Pairs, barred, history, whole
 from loger.graph.arrays import Doubles, Floats, expit
@@ -77,9 +77,13 @@ class Fusion:
         return s.dtype.type(self.encoder_weight) * s, logit
 
     def total(self, logit: Floats, s: Floats) -> Floats:
-        """S of all items, [users, items]."""
-        encoder, logic = self.parts(logit, s)
-        return (logic + encoder).astype(np.float32, copy=False)
+        """S of all items, [users, items], written over ``logit``."""
+        # User by user, so that what is made on the way stays in the cache: for a large catalogue,
+        # arrays of all users cost several times the sums themselves.
+        for of_user, s_of_user in zip(logit, s, strict=True):
+            encoder, logic = self.parts(of_user, s_of_user)
+            np.add(logic, encoder, out=of_user, casting="same_kind")
+        return logit
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,13 +135,22 @@ class Scores:
 
     def best(self, k: int) -> TopItems:
         """The k best items that a user does not have."""
-        return top_k(self.total.copy(), k, barred(self.graph, self.users))
+        return self.chosen(k, Selection())[:2]
 
     def chosen(self, k: int, selection: Selection) -> Chosen:
         """The lists of k items that a user does not have, as a selection makes them."""
-        scores = self.total.copy()
-        scores[barred(self.graph, self.users)] = -np.inf
-        return selection.best(self.graph, scores, k)
+        known = barred(self.graph, self.users)
+        if selection.among is not None:
+            scores = self.total.copy()
+            scores[known] = -np.inf
+            return selection.best(self.graph, scores, k)
+        # A copy of all scores would cost more than choosing from them, so the old ones return.
+        before = self.total[known]
+        self.total[known] = -np.inf
+        try:
+            return selection.best(self.graph, self.total, k)
+        finally:
+            self.total[known] = before
 
     def mean(self, row: int) -> float:
         """The mean score of all items that are not in the history of a user, by row."""

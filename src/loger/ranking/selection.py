@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+from unicodedata import normalize
 
 import numpy as np
 from numpy.typing import NDArray
@@ -285,7 +286,7 @@ def named_items(graph: KnowledgeGraph, names: object) -> tuple[Mask, int]:
         )
     listed = names if isinstance(names, AbstractSet | list) else _listed(names)
     ids = graph.vocabulary.ids("item")
-    texts = [name if isinstance(name, str) else as_name(name) for name in listed]
+    texts = [normalize("NFC", as_name(name)) for name in listed]
     found = [ids[name] for name in texts if name in ids]
     if texts and not found:
         raise LogerError(f"unknown items: none of the {len(texts):,} given, such as {texts[0]!r}")

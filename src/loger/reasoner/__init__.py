@@ -1,1 +1,1 @@
-"""The path reasoner φ: the LSTM walker and the search that it orders."""
+"""The path reasoner φ: the LSTM walker, and the search whose paths it orders."""

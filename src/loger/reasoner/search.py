@@ -1,10 +1,10 @@
-"""Which paths explain an item: beam search over a step scorer, held to the rules and the item.
+"""Which paths explain an item: beam search with a step scorer, restricted to rules and the item.
 
-Algorithm 1 of the paper walks wherever the scorer likes best and then throws away what is no
-rule or ends elsewhere, which may leave nothing. Here (METHOD 7) every hop follows a rule of the
-user, and only to where the item can still be reached: whatever survives the beam is a reason.
-So if any rule fires for a pair, a path comes back, and each path that comes back is a simple
-path of the graph, along a rule, that the pair itself is no witness of.
+Algorithm 1 of the paper goes wherever the scorer prefers, and then drops paths that follow no rule
+or end elsewhere, which may leave none. Here (METHOD 7) every hop follows a rule of the user, and
+only to where the item can still be reached, so every path in the beam is a reason. If any rule
+fires for a pair, the search finds a path. Each path is a simple path of the graph that follows a
+rule and doesn't use the pair's own interaction.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from loger.engine import LocalEngine
+from loger.engine.settings import ANY
 from loger.errors import LogerError
 from loger.graph import (
     INTERACTION,
@@ -37,47 +38,30 @@ from loger.grounding.paths import continuations, leads, sets_out
 from loger.grounding.plans import Tree, compiled
 from loger.rules import MAX_HOPS, RuleSet
 
-MARGIN = 0.2
-"""By which the true hop is to win."""
-NEIGHBOURS = 8
-"""Other neighbours of the node that the true entity is held against …"""
-STRANGERS = 8
-"""… and entities of its type from anywhere."""
-FINAL_RATE = 3e-4
-"""The learning rate at the end."""
-
 
 @dataclass(frozen=True, slots=True)
 class ReasonerConfig:
-    """Settings of the reasoner; see ``PAPER`` for those of the paper."""
+    """Settings of the path reasoner; ``PAPER`` has those of the paper."""
 
-    attention: Literal["softmax", "sigmoid"] = "softmax"
-    """Over the relations that leave the node (`softmax`), or over all (`sigmoid`, the paper)."""
-    sees_user: bool = True
-    """Whether the gates see where the walk began."""
-    likeness: Literal["cosine", "dot"] = "cosine"
-    """Cosine after a projection, or the plain product (`dot`, the paper)."""
-    paths_per_pair: int = 2
-    """Training paths per observed pair."""
-    paths_per_user: int = 20
-    """Maximum number of training paths per user."""
+    cell: Literal["softmax", "sigmoid"] = "softmax"
+    """`sigmoid` is the paper's cell. `softmax` attends to the relations that leave the node, shows
+    the gates where the walk began, and compares by cosine after a projection."""
     epochs: int = 6
-    batch: int = 512
-    rate: float = 3e-3
-    """Learning rate at the start; it falls linearly to ``FINAL_RATE``."""
+    """Number of passes over the training paths."""
     seed: int = 0
-    FORMER: ClassVar[Mapping[str, Any]] = {
-        "margin": MARGIN, "neighbours": NEIGHBOURS, "strangers": STRANGERS,
-        "final_rate": FINAL_RATE,
-    }  # fmt: skip
+    FORMER: ClassVar[Mapping[str, Any]] = dict.fromkeys(
+        ("margin", "neighbours", "strangers", "final_rate", "sees_user", "likeness", "batch",
+         "paths_per_pair", "paths_per_user", "rate"), ANY,
+    )  # fmt: skip
+    RENAMED: ClassVar[Mapping[str, str]] = {"attention": "cell"}
 
 
-PAPER = ReasonerConfig(attention="sigmoid", sees_user=False, likeness="dot")
-"""The cell as the paper has it."""
+PAPER = ReasonerConfig(cell="sigmoid")
+"""The cell as in the paper."""
 
 
 Reals = NDArray[np.floating[Any]]
-"""Numbers of either precision."""
+"""Numbers of any precision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,44 +69,45 @@ class SearchConfig:
     """How the path reasoner searches."""
 
     branch: int | None = 10
-    """β of the paper: maximum number of neighbours to which a path continues; None: all."""
+    """β of the paper: maximum number of neighbours to which a path continues; None means all."""
     width: int | None = 10
     """Maximum number of paths per item after each hop; None keeps all."""
     best_rules: int | None = 10
-    """Follow only the user's most important rules, this many; a search restricted to rules or the
-    item falls back to the others if none of them fires."""
+    """Number of the user's most important rules to follow. A restricted search falls back to the
+    others if none of these fires."""
     restrict: Literal["reach", "rules", "nothing"] = "reach"
     """`reach`: every hop follows a rule towards the item; `rules`: every hop follows a rule;
     `nothing`: anywhere, as in the paper."""
 
 
 ALGORITHM_1 = SearchConfig(branch=10, width=None, best_rules=10, restrict="nothing")
-"""The paper's search: the user's best rules and the item are looked at when all is over."""
+"""The paper's search, which checks for the user's best rules and the item only at the end."""
 
 EXHAUSTIVE = SearchConfig(branch=None, width=None, best_rules=None)
-"""Every path there is, in the order of the scorer."""
+"""All paths, in the order of the scorer."""
 
 
 class StepScorer(Protocol):
-    """What orders paths: scores of next hops, from whatever it remembers of the hops before."""
+    """Scores hops, and remembers the hops before them as it needs."""
 
     def begin(self, user: int) -> Any:
-        """The state of one walk that stands at the user."""
+        """The state of one walk that starts at the user."""
         ...
 
     def step_scores(
         self, state: Any, rows: Ids, relations: Ids, entities: Ids
     ) -> NDArray[np.floating[Any]]:
-        """Scores of hops, each from the walk in a row of the state over a relation to an entity."""
+        """Scores of hops: each continues the walk in a row of the state over a relation to an
+        entity."""
         ...
 
     def advance(self, state: Any, rows: Ids, relations: Ids, entities: Ids) -> Any:
-        """The state of walks that went such hops, one row for each."""
+        """The state after these hops, one row for each."""
         ...
 
 
 class AnyOrder:
-    """The scorer to which all hops are alike: paths come by length and number."""
+    """A scorer that rates all hops the same, so that paths come in the order of rules and IDs."""
 
     def begin(self, user: int) -> None:
         """Nothing to remember."""
@@ -137,7 +122,7 @@ class AnyOrder:
 
 @dataclass(frozen=True, slots=True)
 class ScoredPath:
-    """A path with the rule that it grounds and the scorer's mean over its hops."""
+    """A path with the rule that it grounds, and the mean score of its hops."""
 
     path: Path
     rule: int
@@ -150,8 +135,8 @@ class Found:
 
     rules: RuleSet
     n_targets: int
-    targets: Ids  # [paths]: the place of the item among those asked for
-    places: Ids  # [paths]: the rule
+    targets: Ids  # [paths]: the item's place among the given items
+    places: Ids  # [paths]: the rule's place
     entities: Ids  # [paths, MAX_HOPS + 1], -1 after the end
     scores: NDArray[np.float64]  # [paths]: mean over hops
 
@@ -164,7 +149,7 @@ class Found:
         return np.searchsorted(self.targets, np.arange(self.n_targets + 1))
 
     def of(self, target: int, n: int | None = None) -> tuple[ScoredPath, ...]:
-        """The best n paths of an item, by its place among those asked for; None: all."""
+        """The best n paths of an item, by its place among the given items; None returns all."""
         lo, hi = self.starts[target], self.starts[target + 1]
         hi = hi if n is None else min(hi, lo + n)
         return tuple(self._path(int(k)) for k in range(lo, hi))
@@ -192,10 +177,14 @@ class PathSearch:
         scorer: StepScorer | None = None,
         importance: ArrayLike | None = None,
     ) -> Found:
-        """The paths of a user to items that the beam finds, best first by the scorer.
+        """The paths from a user to items that the beam finds, best first by the scorer.
 
-        ``importance`` [rules] says which rules matter to this user (y_{u,l} of the paper);
-        those of 0 or less are followed only for items that the others do not reach.
+        Args:
+            user: by number.
+            items: by number.
+            scorer: what orders the paths.
+            importance: how much each rule matters to this user (y_{u,l} of the paper). Rules of 0
+                or less are followed only for items that the others don't reach.
         """
         user, ends = self._checked(user, items)
         scorer = scorer or AnyOrder()
@@ -212,14 +201,14 @@ class PathSearch:
         return found
 
     def every(self, user: int, items: ArrayLike) -> Found:
-        """All paths of a user to items; the same as all ``grounding.paths`` of all rules."""
+        """All paths from a user to items, the same as ``grounding.paths`` of all rules."""
         user, ends = self._checked(user, items)
         targets = np.arange(len(ends))
         return self._beam(self._tree, user, ends, targets, AnyOrder(), EXHAUSTIVE)
 
     def followed(self, importance: ArrayLike | None = None) -> Ids:
-        """The places of the user's best rules, the most important first: those that count for
-        something, or all where none does."""
+        """The places of the user's best rules, most important first; all if none has a positive
+        importance."""
         n, every = self.config.best_rules, np.arange(len(self.rules))
         if importance is None or n is None:
             return every
@@ -240,10 +229,10 @@ class PathSearch:
         return user, checked_ids(items, self.graph.n_items, "item") + self.graph.n_users
 
     def _pruned(self, chosen: Ids) -> Tree:
-        """The tree of some rules."""
+        """The tree of rules, restricted to some of them."""
         if len(chosen) == len(self.rules):
             return self._tree
-        is_open = np.append(self._below[:, chosen].any(axis=1), False)  # the last is no node
+        is_open = np.append(self._below[:, chosen].any(axis=1), False)  # for the entries of -1
         is_chosen = np.zeros(len(self.rules) + 1, dtype=bool)
         is_chosen[chosen] = True
         nodes, rules = self._tree.nodes, self._tree.rules
@@ -260,7 +249,7 @@ class PathSearch:
         scorer: StepScorer,
         config: SearchConfig,
     ) -> Found:
-        """Walk all targets hop by hop, keeping the best paths of each."""
+        """Extend the paths to all targets hop by hop, keeping the best of each."""
         n = len(targets)
         trail = np.full((n, MAX_HOPS + 1), -1, dtype=np.int64)
         trail[:, 0] = user
@@ -289,8 +278,8 @@ class PathSearch:
         return _sorted(self.rules, len(items), finished)
 
     def _unrestricted(self, user: int, items: Ids, scorer: StepScorer, followed: set[int]) -> Found:
-        """Algorithm 1 of the paper: walk freely, then keep what ends in an item by a rule that
-        is followed."""
+        """Algorithm 1 of the paper: walk freely, then keep the paths that follow one of the rules
+        to one of the items."""
         trail = np.full((1, MAX_HOPS + 1), -1, dtype=np.int64)
         trail[:, 0] = user
         steps, totals = np.full((1, MAX_HOPS), -1, dtype=np.int64), np.zeros(1)
@@ -319,7 +308,7 @@ class PathSearch:
         scores: Reals,
         hops: int,
     ) -> tuple[Ids, Ids, Ids, Reals]:
-        """Of some walks those that ground one of the rules followed for one of the items."""
+        """The walks that ground one of the followed rules for one of the items."""
         kept, targets, rules = [], [], []
         for k in np.flatnonzero(np.isin(trail[:, hops], items)):
             rule = self._place.get(tuple(steps[k, :hops].tolist()))
@@ -329,15 +318,11 @@ class PathSearch:
                     targets.append(target)
                     rules.append(rule)
         at = np.array(kept, dtype=np.int64)
-        return (
-            np.array(targets, dtype=np.int64),
-            np.array(rules, dtype=np.int64),
-            trail[at],
-            (scores[at]),
-        )
+        found = np.array(targets, dtype=np.int64), np.array(rules, dtype=np.int64)
+        return *found, trail[at], scores[at]
 
     def _is_open(self, entities: Ids, relations: Ids) -> bool:
-        """Whether a walk is simple and the pair is witness of neither its first nor last fact."""
+        """Whether a walk is simple and neither its first nor its last fact is from the pair."""
         u, v = entities[0], entities[-1]
         return (
             len(set(entities.tolist())) == len(entities)
@@ -347,7 +332,7 @@ class PathSearch:
 
 
 def path_strengths(graph: Graph, found: Found, walk: Walk) -> NDArray[np.float64]:
-    """The strength of each path; those of a pair and a rule add up to what ``ground`` gives."""
+    """The strength of each path; those of a pair and a rule add up to that of ``ground``."""
     table, starts = graph.degree_table
     relations = compiled(graph, found.rules).table[found.places]
     lengths, n = (relations >= 0).sum(axis=1), len(graph.relations)
@@ -385,7 +370,7 @@ def random_paths(
     n: int,
     rng: np.random.Generator,
 ) -> list[tuple[Path, ...]]:
-    """For each item at most n of all groundings of all rules, drawn evenly, none twice."""
+    """At most n random groundings of any rule for each item, without repetition."""
     asked = checked_ids(items, graph.n_items, "item")
     found = ground(graph, rules, np.full(len(asked), user), asked, engine=LocalEngine(1))
     none, out = np.empty(0, dtype=np.int64), []
@@ -404,7 +389,7 @@ def random_paths(
 
 
 def _all_ways(graph: KnowledgeGraph, entities: Ids) -> tuple[Ids, Ids, Ids]:
-    """Every edge that leaves some entities: (place of the entity, relation, tail)."""
+    """All edges that leave some entities: (place of the entity, relation, tail)."""
     first = graph.indptr[entities]
     parents, edges = gather(first, graph.indptr[entities + 1] - first)
     segments = np.searchsorted(graph.segment_starts, edges, side="right") - 1
@@ -413,7 +398,7 @@ def _all_ways(graph: KnowledgeGraph, entities: Ids) -> tuple[Ids, Ids, Ids]:
 
 
 def _best_of(rows: Ids, groups: NDArray[Any], scores: Reals, n: int | None) -> Ids:
-    """Of each group's rows the n of highest score, ascending; equal ones in their order."""
+    """The n rows with the highest scores of each group, ascending; of ties, the first."""
     if n is None or len(rows) <= n:
         return rows
     own, of = groups[rows], scores[rows]
@@ -430,7 +415,7 @@ def _parts(found: Found) -> _Parts:
 
 
 def _sorted(rules: RuleSet, n_targets: int, parts: Sequence[_Parts]) -> Found:
-    """Paths by target, then best first; ties by rule and then by the entities on the way."""
+    """Paths by target, then best first; ties by rule, then by entities."""
     none = np.empty(0, dtype=np.int64)
     targets = np.concatenate([none, *(p[0] for p in parts)])
     places = np.concatenate([none, *(p[1] for p in parts)])

@@ -1,6 +1,6 @@
-"""The path reasoner φ: an LSTM that walks the graph hop by hop and says where it would go next.
+"""The path reasoner φ: an LSTM that walks the graph hop by hop and scores where to go next.
 
-The cell (appendix of the paper), at a node with vector x, with memory c (zero at the user):
+The cell (appendix of the paper) at a node with vector x and memory c, which is zero at the user:
 
     a = σ(W_a x + b_a), attention over relations
     r̂ = Σ_r a_r r
@@ -10,14 +10,14 @@ The cell (appendix of the paper), at a node with vector x, with memory c (zero a
     o = σ(W_o [z; x; c'] + b_o)
     ê = o ⊙ tanh(c')
 
-A hop over r' to e' scores ⟨ê, e'⟩ + ⟨r̂, r'⟩. That is ``PAPER``. By default attention is a softmax
-over the relations that leave the node, every gate sees the user as well, and the products are
-cosines after a learned projection: a sigmoid over all relations is a sum of nearly all vectors,
-and raw products with frozen vectors of many lengths mostly measure their lengths.
+A hop over r' to e' scores ⟨ê, e'⟩ + ⟨r̂, r'⟩. That is ``PAPER``. By default, attention is a softmax
+over the relations that leave the node, every gate also sees the user, and the products are cosines
+after a learned projection. A sigmoid over all relations would add up nearly all vectors, and
+products with vectors of very different lengths would mostly measure these lengths.
 
 It learns from paths of observed pairs: a rule that fires, drawn ∝ max(w, 0), and one of its
-groundings, drawn uniformly. At each hop the true relation and entity are to win by a margin.
-The vectors come from the encoder and stay as they are.
+groundings, drawn uniformly. At each hop, the true relation and entity should win by a margin. The
+vectors come from the encoder and stay as they are.
 """
 
 from __future__ import annotations
@@ -41,13 +41,23 @@ from loger.graph import INTERACTION, KnowledgeGraph, gather
 from loger.graph.arrays import Floats, Ids
 from loger.grounding import ground, nth_paths
 from loger.grounding.plans import compiled
-from loger.reasoner.search import FINAL_RATE, MARGIN, NEIGHBOURS, STRANGERS, ReasonerConfig
+from loger.reasoner.search import ReasonerConfig
 from loger.rules import MAX_HOPS, RuleSet
+
+MARGIN = 0.2
+"""By how much the true hop should win."""
+NEIGHBOURS, STRANGERS = 8, 8
+"""The true entity is compared with neighbours of the node and random entities of its type."""
+PATHS_PER_PAIR, PATHS_PER_USER = 2, 20
+"""Training paths per observed pair, and the most per user."""
+BATCH = 512
+RATE, FINAL_RATE = 3e-3, 3e-4
+"""Learning rates at the start and at the end."""
 
 
 @dataclass(frozen=True, eq=False)
 class TrainingPaths:
-    """Paths to learn from; what comes after the end of a path is -1."""
+    """Paths to learn from, filled up with -1."""
 
     entities: Ids  # [paths, MAX_HOPS + 1]
     relations: Ids  # [paths, MAX_HOPS]
@@ -59,11 +69,11 @@ class TrainingPaths:
 
 
 class Memory(NamedTuple):
-    """Where some walks stand, one row each, and what the cell makes of it."""
+    """The state of some walks, one row each, and the cell's output for it."""
 
     user: Tensor  # [walks, d]
     cell: Tensor  # [walks, d]: c'
-    entity: Tensor  # [walks, d]: ê, as entities are compared with it
+    entity: Tensor  # [walks, d]: ê, with which entities are compared
     relations: Tensor  # [walks, 2R]: the score of each relation
 
 
@@ -71,31 +81,40 @@ def training_paths(
     graph: KnowledgeGraph,
     rules: RuleSet,
     weights: ArrayLike,
-    config: ReasonerConfig | None = None,
+    seed: int = 0,
+    *,
+    per_pair: int = PATHS_PER_PAIR,
+    per_user: int = PATHS_PER_USER,
     engine: Engine | None = None,
 ) -> TrainingPaths:
     """Paths of observed pairs: rules drawn ∝ max(w, 0) among those that fire, groundings evenly.
 
-    Pairs that no rule of positive weight fires for have no path.
+    Args:
+        graph: what the paths lead over.
+        rules: which paths there are.
+        weights: of the rules.
+        seed: of the draws.
+        per_pair: paths of each observed pair for which a rule of positive weight fires.
+        per_user: the most paths of a user.
+        engine: where the work runs.
     """
-    config = config or ReasonerConfig()
     w = np.maximum(np.asarray(weights, dtype=np.float64), 0)
     if w.shape != (len(rules),) or not w.any():
         raise LogerError(
-            f"the reasoner needs at least one rule of positive weight; got {len(rules)} rules, "
-            f"weights of shape {w.shape}, {int((w > 0).sum())} of them positive"
+            f"the reasoner needs a rule of positive weight; got {len(rules)} rules and weights of "
+            f"shape {w.shape}, {int((w > 0).sum())} of them positive"
         )
     w /= w.max()
-    rng = np.random.default_rng([config.seed, 0x9A7B])
-    users, items = _drawn_pairs(graph, config, rng)
+    rng = np.random.default_rng([seed, 0x9A7B])
+    users, items = _drawn_pairs(graph, max(1, per_user // per_pair), rng)
     found = ground(graph, rules, users, items, engine=engine)
     cells = np.flatnonzero(w[found.rules] > 0)  # the others are never drawn
     starts = np.searchsorted(cells, found.indptr)
     before = np.concatenate([[0.0], np.cumsum(w[found.rules[cells]])])
-    pairs = np.repeat(np.flatnonzero(np.diff(starts)), config.paths_per_pair)
+    pairs = np.repeat(np.flatnonzero(np.diff(starts)), per_pair)
     low, high = before[starts[pairs]], before[starts[pairs + 1]]
     at = np.searchsorted(before, low + rng.random(len(pairs)) * (high - low), side="right") - 1
-    cells = cells[np.clip(at, starts[pairs], starts[pairs + 1] - 1)]  # rounding may reach over
+    cells = cells[np.clip(at, starts[pairs], starts[pairs + 1] - 1)]  # rounding may overshoot
     places = (rng.random(len(pairs)) * found.counts[cells]).astype(np.int64)
     chosen = found.rules[cells].astype(np.int64)
     relations = compiled(graph, rules).table[chosen]
@@ -104,21 +123,19 @@ def training_paths(
     return TrainingPaths(entities.astype(np.int64), relations, lengths, chosen)
 
 
-def _drawn_pairs(
-    graph: KnowledgeGraph, config: ReasonerConfig, rng: np.random.Generator
-) -> tuple[Ids, Ids]:
-    """Observed pairs, for each user as many as its paths may come from."""
+def _drawn_pairs(graph: KnowledgeGraph, most: int, rng: np.random.Generator) -> tuple[Ids, Ids]:
+    """At most ``most`` random observed pairs of each user."""
     heads, relations, tails = graph.triples()
     rows = np.flatnonzero(relations == INTERACTION)
     rows = rows[np.lexsort((rng.random(len(rows)), heads[rows]))]
     users = heads[rows].astype(np.int64)
     place = np.arange(len(users)) - np.searchsorted(users, users)
-    kept = place < max(1, config.paths_per_user // config.paths_per_pair)
+    kept = place < most
     return users[kept], tails[rows][kept].astype(np.int64) - graph.n_users
 
 
 class Reasoner:
-    """Walks from a user towards items; a ``StepScorer`` once it is fitted."""
+    """Scores walks from a user towards items; once fitted, it is a ``StepScorer``."""
 
     def __init__(self, config: ReasonerConfig | None = None) -> None:
         self.config = config or ReasonerConfig()
@@ -136,13 +153,20 @@ class Reasoner:
         checkpoint: Path | None = None,
         progress: Progress = silent,
     ) -> Self:
-        """Learn to walk as the rules do, each as much as its weight says.
+        """Learn to follow the rules in proportion to their weights.
 
-        The vectors are those of ``encoder.vectors``. With ``checkpoint`` (a folder) the state
-        is saved after each epoch, and a fit of the same data and settings goes on from there.
+        Args:
+            graph: where to walk.
+            rules: what to follow.
+            weights: of the rules.
+            entity_vectors: from ``encoder.folding.vectors``, like those of relations.
+            relation_vectors: inverse relations last.
+            checkpoint: a folder in which the state is saved after each epoch. A fit of the same
+                data and settings continues from there.
+            progress: is called with each step.
         """
         self._start(graph, entity_vectors, relation_vectors)
-        paths = training_paths(graph, rules, weights, self.config)
+        paths = training_paths(graph, rules, weights, self.config.seed)
         course = (graph.fingerprint, self.config, [rule.relations for rule in rules])
         given = (np.asarray(weights), entity_vectors, relation_vectors)
         folder = None if checkpoint is None else Path(checkpoint) / "reasoner"
@@ -156,17 +180,17 @@ class Reasoner:
         return self
 
     def _start(self, graph: KnowledgeGraph, entities: Floats, relations: Floats) -> None:
-        """Take over the vectors and draw the first weights of the cell."""
+        """Set the vectors and draw the initial weights of the cell."""
         (n, d), kinds = entities.shape, 2 * len(graph.relations)
         if n != graph.n_entities or relations.shape != (kinds, d):
             raise LogerError(
                 f"the reasoner needs vectors of {graph.n_entities} entities and {kinds} relations, "
-                f"got {entities.shape} and {relations.shape}"
+                f"got shapes {entities.shape} and {relations.shape}"
             )
         self.graph_ = graph
         self._entities, self._relations = torch.from_numpy(entities), torch.from_numpy(relations)
         self._answers, self._ways = self._entities, self._relations
-        if self.config.likeness == "cosine":
+        if self.config.cell == "softmax":
             self._answers, self._ways = normalize(self._entities), normalize(self._relations)
         self.module_ = _Cell(d, len(relations), self.config)
         self.losses_: list[float] = []
@@ -174,23 +198,23 @@ class Reasoner:
     def _epoch(
         self, epoch: int, paths: TrainingPaths, parameters: Parameters, progress: Progress
     ) -> None:
-        """Go once through all training paths."""
+        """Train on all paths once."""
         config = self.config
         rng = np.random.default_rng([config.seed, 0x3A5E, epoch])
         order, losses = rng.permutation(len(paths)), []
-        starts = range(0, len(order), config.batch)
+        starts = range(0, len(order), BATCH)
         for k, start in enumerate(starts):
-            loss = self._loss(paths, order[start : start + config.batch], rng)
+            loss = self._loss(paths, order[start : start + BATCH], rng)
             loss.backward()  # type: ignore[no-untyped-call]
             losses.append(loss.item())
             done = (epoch + k / len(starts)) / config.epochs
-            parameters.step(config.rate + done * (FINAL_RATE - config.rate))
+            parameters.step(RATE + done * (FINAL_RATE - RATE))
             progress("training the reasoner", epoch * len(starts) + k, config.epochs * len(starts))
         self.losses_.append(float(np.mean(losses)) if losses else 0.0)
 
     def _loss(self, paths: TrainingPaths, rows: Ids, rng: np.random.Generator) -> Tensor:
         """Mean over hops of the hinge losses of relation and entity."""
-        rows = rows[np.argsort(-paths.lengths[rows], kind="stable")]  # who walks on stays in front
+        rows = rows[np.argsort(-paths.lengths[rows], kind="stable")]  # longer paths come first
         user = self._entities[paths.entities[rows, 0]]
         cell, total, hops = torch.zeros_like(user), torch.zeros(()), 0
         for hop in range(MAX_HOPS):
@@ -205,7 +229,7 @@ class Reasoner:
     def _hinge_of_entities(
         self, memory: Memory, here: Ids, there: Ids, rng: np.random.Generator
     ) -> Tensor:
-        """Σ over hops of the mean shortfall against neighbours and strangers."""
+        """Σ over hops of the mean shortfall compared with neighbours and strangers."""
         others = np.concatenate([self._neighbours(here, rng), self._strangers(there, rng)], axis=1)
         ids = np.concatenate([there[:, None], others], axis=1)
         scores = torch.bmm(self._answers[ids], memory.entity.unsqueeze(2)).squeeze(2)
@@ -214,7 +238,7 @@ class Reasoner:
         return ((short * counted).sum(1) / counted.sum(1).clamp(min=1)).sum()
 
     def _hinge_of_relations(self, memory: Memory, here: Ids, way: Ids) -> Tensor:
-        """Σ over hops of the mean shortfall against the other relations that leave the node."""
+        """Σ over hops of the mean shortfall compared with other relations that leave the node."""
         rows = torch.arange(len(way))
         counted = self._leaving(here).float()
         counted[rows, torch.from_numpy(way)] = 0
@@ -223,14 +247,14 @@ class Reasoner:
         return ((short * counted).sum(1) / counted.sum(1).clamp(min=1)).sum()
 
     def _neighbours(self, entities: Ids, rng: np.random.Generator) -> Ids:
-        """Neighbours of each entity, drawn evenly; [entities, neighbours]."""
+        """Random neighbours of each entity; [entities, neighbours]."""
         first = self.graph_.indptr[entities][:, None]
         sizes = self.graph_.indptr[entities + 1][:, None] - first
         drawn = first + (rng.random((len(entities), NEIGHBOURS)) * sizes).astype(int)
         return np.asarray(self.graph_.tails[drawn], dtype=np.int64)
 
     def _strangers(self, entities: Ids, rng: np.random.Generator) -> Ids:
-        """Entities of the type of each, drawn evenly; [entities, strangers]."""
+        """Random entities of each entity's type; [entities, strangers]."""
         offsets = self.graph_.vocabulary.offsets
         kind = np.searchsorted(offsets, entities, side="right") - 1
         first, sizes = offsets[kind][:, None], np.diff(offsets)[kind][:, None]
@@ -241,34 +265,35 @@ class Reasoner:
 
     @torch.no_grad()
     def begin(self, user: int) -> Memory:
-        """The memory of one walk that stands at the user."""
+        """The state of one walk that starts at the user."""
         here = self._entities[[user]]
         with one_thread():
             return self._stand(np.array([user]), torch.zeros_like(here), here)
 
     @torch.no_grad()
     def step_scores(self, state: Memory, rows: Ids, relations: Ids, entities: Ids) -> Floats:
-        """Scores of hops: likeness of ê and e' plus that of r̂ and r'."""
+        """Scores of hops: similarity of ê and e' plus that of r̂ and r'."""
         at = torch.from_numpy(np.ascontiguousarray(rows))
         to = torch.from_numpy(np.ascontiguousarray(entities))
         over = torch.from_numpy(np.ascontiguousarray(relations))
         with one_thread():
-            likeness = (state.entity[at] * self._answers[to]).sum(1)
-            return (likeness + state.relations[at, over]).numpy()
+            similarity = (state.entity[at] * self._answers[to]).sum(1)
+            return (similarity + state.relations[at, over]).numpy()
 
     @torch.no_grad()
     def advance(self, state: Memory, rows: Ids, relations: Ids, entities: Ids) -> Memory:
-        """The memory of walks that went such hops."""
+        """The state after these hops."""
         at = torch.from_numpy(np.ascontiguousarray(rows))
         with one_thread():
             return self._stand(entities, state.cell[at], state.user[at])
 
     def _stand(self, here: Ids, cell: Tensor, user: Tensor) -> Memory:
-        """Run the cell for walks that stand at some entities."""
-        leaving = self._leaving(here) if self.config.attention == "softmax" else None
+        """Run the cell for walks that are at some entities."""
+        ours = self.config.cell == "softmax"
+        leaving = self._leaving(here) if ours else None
         x = self._entities[torch.from_numpy(np.ascontiguousarray(here))]
         entity, relation, memory = self.module_(x, cell, user, leaving, self._relations)
-        if self.config.likeness == "cosine":
+        if ours:
             entity = normalize(self.module_.to_entity(entity))
             relation = normalize(self.module_.to_relation(relation))
         return Memory(user, memory, entity, relation @ self._ways.T)
@@ -285,7 +310,7 @@ class Reasoner:
     # ── keeping ─────────────────────────────────────────────────────────────────────────
 
     def state(self) -> dict[str, NDArray[np.generic]]:
-        """All that was learned; the vectors are the encoder's."""
+        """Everything that was learned; the vectors are the encoder's."""
         return module_arrays(self.module_)
 
     def load_state(
@@ -295,7 +320,7 @@ class Reasoner:
         relation_vectors: Floats,
         state: Mapping[str, NDArray[np.generic]],
     ) -> Self:
-        """Take over what ``state`` gave."""
+        """Restore what ``state`` returned."""
         self._start(graph, entity_vectors, relation_vectors)
         load_arrays(self.module_, state, "a reasoner")
         return self
@@ -306,13 +331,13 @@ class _Cell(nn.Module):
 
     def __init__(self, d: int, n_relations: int, config: ReasonerConfig) -> None:
         super().__init__()
-        self.config = config
-        user = d if config.sees_user else 0
+        self.sees_user = config.cell == "softmax"
+        user = d if self.sees_user else 0
         self.attend = nn.Linear(d + user, n_relations)  # W_a
         self.take_in = nn.Linear(2 * d + user, d)  # W_i
         self.context = nn.Linear(2 * d + user, d)  # W_c
         self.give_out = nn.Linear(3 * d + user, d)  # W_o
-        if config.likeness == "cosine":
+        if config.cell == "softmax":
             self.to_entity, self.to_relation = nn.Linear(d, d), nn.Linear(d, d)
         rng = np.random.default_rng([config.seed, 0xCE11])
         with torch.no_grad():
@@ -327,9 +352,9 @@ class _Cell(nn.Module):
         self, x: Tensor, cell: Tensor, user: Tensor, leaving: Tensor | None, relations: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """(ê, r̂, c') of walks at x with memory c; each [walks, d]."""
-        seen = (user,) if self.config.sees_user else ()
+        seen = (user,) if self.sees_user else ()
         a = self.attend(torch.cat([x, *seen], 1))  # [walks, 2R]
-        # Not -inf: where no relation leaves, all are alike.
+        # Not -inf, which would give NaN for a node that no relation leaves.
         a = a.sigmoid() if leaving is None else a.masked_fill(~leaving, -1e9).softmax(1)
         r = a @ relations
         z = x + r

@@ -154,7 +154,23 @@ def action_sentence(
     if hidden(graph, Path((-1, entity), (relation,)), 1, words):
         forward = relation < len(graph.relations)
         label = words.pronoun("someone", _forms(graph, relation, words).case if forward else "nom")
+    return action_about(graph, relation, label, words)
+
+
+def action_about(graph: Graph, relation: int, label: str, words: Wording) -> str:
+    """What a user did to something that is called so."""
     return _first(_hop(graph, relation, "", label, words), words)
+
+
+def actions_sentence(graph: Graph, items: Sequence[int], words: Wording) -> str:
+    """What a user did to several items: you bought ink, a pen and 4 more."""
+    labels = [graph.vocabulary.shown[item] for item in items[:SHOWN]]
+    if len(items) > SHOWN:
+        n = words.number(len(items) - SHOWN + 1)
+        label = words.text("and_more", names=", ".join(labels[:-1]), n=n)
+    else:
+        label = words.text("and").join([", ".join(labels[:-1]), labels[-1]])
+    return action_about(graph, INTERACTION, label, words)
 
 
 def about(graph: Graph, relation: int, entity: int, words: Wording, most: int = 10**6) -> str:
@@ -199,6 +215,27 @@ def evidence_sentence(
     more = "" if n == 1 or not words.debug else words.text(
         "more_one" if n == 2 else "more_many", n=words.number(n - 1))  # fmt: skip
     return _chain(graph, path, words) + more
+
+
+def each_sentence(graph: Graph, path: Path, least: int, words: Wording) -> str:
+    """What is true of each of several actions, of whose paths ``path`` is the strongest.
+
+    ``least`` is at least how many people are behind each of them, 0 where none are counted. "It" is
+    the item of an action and "this" the item, as in ``evidence_sentence``.
+    """
+    if not least:
+        if len(path) == 2:
+            return _direct(graph, path, words, "each")
+        return evidence_sentence(graph, path, 1, [], words)
+    n = words.text("at_least", n=words.number(least))
+    if len(path) == 3:
+        x = words.text("with_both")
+    else:
+        x = _with_or_after(
+            graph, path.relations[1], words.pronoun("it"), words.pronoun("this"), words, ""
+        )
+    forms = _forms(graph, INTERACTION, words)
+    return words.text("people_did", n=n, **forms.with_object(x))
 
 
 def opening(
@@ -332,10 +369,10 @@ def _counted(n: int, did: Forms, x: str, words: Wording) -> str:
     return words.text(key, n=words.number(n), **did.with_object(x))
 
 
-def _direct(graph: Graph, path: Path, words: Wording) -> str:
-    """One hop from the action's entity to the item."""
+def _direct(graph: Graph, path: Path, words: Wording, called: str = "it") -> str:
+    """One hop from the action's entity to the item; ``called`` is the former's pronoun."""
     entity, relation, _ = path.edges[1]
-    it, this = words.pronoun("it"), words.pronoun("this")
+    it, this = words.pronoun(called), words.pronoun("this")
     told = _people(graph, path.edges[1], it, this, words, "")
     if told is not None:
         return told
@@ -344,7 +381,7 @@ def _direct(graph: Graph, path: Path, words: Wording) -> str:
         return told
     person, forms = graph.vocabulary.type_of(entity) == "user", _forms(graph, relation, words)
     if relation >= len(graph.relations):
-        x = words.pronoun("them" if person else "it", forms.case)
+        x = words.pronoun("them" if person else called, forms.case)
         return words.text("direct_back", this=this, **forms.with_object(x))
     said = forms.with_object(words.pronoun("this", forms.case))
     return words.text("direct_person" if person else "direct", it=it, **said)
@@ -397,17 +434,23 @@ def _people(
     if not made.derived:
         return None
     n, forms = graph.people(*edge), _forms(graph, INTERACTION, words)
-    together = graph.relation_name(relation).startswith("goes_with")
-    if relation >= len(graph.relations) and not together:
-        here, there = there, here
     if not n:
         return words.text("expected", x=name or words.pronoun("it", "dat"))
+    return _counted(n, forms, _with_or_after(graph, relation, here, there, words, name), words)
+
+
+def _with_or_after(
+    graph: Graph, relation: int, here: str, there: str, words: Wording, name: str | None
+) -> str:
+    """What the people behind a derived fact took: both, or this with it or later."""
+    together = graph.relation_name(relation).startswith("goes_with")
     if together and name is not None and not words.debug:
-        return _both(n, forms, name, words)
-    window = made.window or 0
+        return words.text("with_about", about=name) if name else words.text("with_both")
+    if relation >= len(graph.relations) and not together:
+        here, there = there, here
+    window = graph.relations[relation % len(graph.relations)].window or 0
     key = "with_x" if together else "after_one_x" if window == 1 else "after_x"
-    x = words.text(key, here=here, there=there, n=words.number(window))
-    return _counted(n, forms, x, words)
+    return words.text(key, here=here, there=there, n=words.number(window))
 
 
 def _shared(

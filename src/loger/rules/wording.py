@@ -375,6 +375,10 @@ def _checked(wording: Wording, place: str) -> Wording:
         for key in complete[section]:
             if key not in wording.table[section]:
                 raise LogerError(f"{where}: the text {section}.{key} is missing")
+    for case in CASES:
+        missing = complete["pronouns"][case].keys() - wording.table["pronouns"].get(case, {}).keys()
+        if missing:
+            raise LogerError(f"{where}: pronouns.{case}.{min(missing)} is missing")
     for section in ("texts", "tile", "debug", "items"):
         for key, pattern in wording.table[section].items():
             _check_slots(f"{where}, {section}.{key}", pattern, _allowed(section, key))

@@ -2,16 +2,17 @@
 
 ``loger.engine.files`` writes the folder whole or not at all, and checks it when it is read. Arrays
 are mapped, not copied: several processes that open one bundle share its memory. Checksums say that
-a bundle is as it was written, not that its writer meant well: headers, arrays and names are looked
-through before anything follows them (``loger.graph.checks``).
+a bundle is unchanged, not that its writer meant well, so headers, arrays and names are checked
+before anything follows them (``loger.graph.checks``).
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -32,17 +33,11 @@ MODEL = Kind("loger", "model bundle", 4, "fit again with this version")
 """What ``LOGER.save`` writes; docs/reference/bundles.md lists the formats each version reads."""
 
 _TYPES = {
-    "F64": np.float64,
-    "F32": np.float32,
-    "I64": np.int64,
-    "I32": np.int32,
-    "I16": np.int16,
-    "I8": np.int8,
-    "U64": np.uint64,
-    "U32": np.uint32,
-    "U16": np.uint16,
-    "U8": np.uint8,
+    f"{kind}{8 * size}": np.dtype(f"{kind.lower()}{size}")
+    for kind, sizes in (("F", (4, 8)), ("I", (1, 2, 4, 8)), ("U", (1, 2, 4, 8)))
+    for size in sizes
 }
+"""Types of arrays by the names that safetensors has for them."""
 _MAX_HEADER = 10_000_000
 """Bytes of the header of a safetensors file."""
 
@@ -68,7 +63,7 @@ class Bundle:
 
     @contextmanager
     def parsing(self) -> Iterator[None]:
-        """Says of what this loger does not understand in a bundle which version wrote it."""
+        """Re-raise errors as DataError naming the version that wrote the bundle."""
         try:
             yield
         except LogerError as error:
@@ -106,7 +101,7 @@ def read(folder: Path | str, kind: Kind) -> Bundle:
 
 
 def is_bundle(folder: Path | str, kind: Kind = MODEL) -> bool:
-    """Whether a folder holds a bundle of a kind, of whatever format, whole or damaged.
+    """Whether a folder contains a bundle of a kind, in any format, complete or damaged.
 
     This is the one answer to the question; what else lies in the folder does not matter.
     """
@@ -167,7 +162,7 @@ def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object of JSON in which no key is there twice."""
     out = dict(pairs)
     if len(out) != len(pairs):
-        raise ValueError("a name is there twice")
+        raise ValueError("a name appears twice")
     return out
 
 
@@ -176,9 +171,9 @@ def _placed(entry: Mapping[str, Any]) -> tuple[np.dtype[Any], tuple[int, ...], i
     dtype, shape, (low, high) = _TYPES[entry["dtype"]], tuple(entry["shape"]), entry["data_offsets"]
     if not all(type(x) is int and x >= 0 for x in (*shape, low, high)) or len(shape) > 4:
         raise ValueError(f"shape {shape} at {low} … {high}")
-    if math.prod(shape) * np.dtype(dtype).itemsize != high - low:
+    if math.prod(shape) * dtype.itemsize != high - low:
         raise ValueError(f"shape {shape} does not fill {low} … {high}")
-    return np.dtype(dtype), shape, low, high
+    return dtype, shape, low, high
 
 
 def _not_arrays(path: Path, why: str) -> DataError:
@@ -191,13 +186,18 @@ def text_array(texts: Sequence[str]) -> NDArray[np.uint8]:
     return np.frombuffer(encoded, dtype=np.uint8)
 
 
+_TEXTS = re.compile(rb'\[(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"(?:, |(?=\])))*+\]', re.DOTALL)
+"""A JSON list of texts, as ``text_array`` writes it."""
+
+
 def texts_of(array: NDArray[np.generic]) -> list[str]:
     """The texts that ``text_array`` encoded."""
     raw = np.asarray(array, dtype=np.uint8).tobytes()
-    try:
-        texts = json.loads(raw.decode("utf-8", "surrogatepass"))
-    except (UnicodeDecodeError, ValueError, RecursionError):
-        texts = None
+    texts = None
+    # Lists of empty lists would take twenty times their size, so only texts are parsed.
+    if _TEXTS.fullmatch(raw):
+        with suppress(UnicodeDecodeError, ValueError):
+            texts = json.loads(raw.decode("utf-8", "surrogatepass"))
     if not isinstance(texts, list) or not set(map(type, texts)) <= {str}:
         raise LogerError("names must be a list of texts")
     return texts
@@ -234,7 +234,7 @@ def graph_parts(graph: KnowledgeGraph) -> tuple[dict[str, Any], dict[str, Arrays
 
 
 def graph_of(bundle: Bundle) -> KnowledgeGraph:
-    """The graph that ``graph_parts`` took apart, checked so that compiled code may follow it."""
+    """The graph of a bundle, checked so that compiled code can safely follow its arrays."""
     sizes, entities = bundle.about["types"], bundle.arrays["entities"]
     names, labels = texts_of(entities["names"]), texts_of(entities["labels"])
     if not all(type(n) is int and n >= 0 for n in sizes.values()):
@@ -266,8 +266,8 @@ def _relation(
     known = recency is None or (type(recency) in (int, float) and 0 <= recency <= MAX_RECENCY)
     if type(derived) is not bool or not known:
         raise LogerError(
-            f"{name} is derived or not, and fades or not, got {derived!r}, {recency!r}"
+            f"{name} should be derived or not, and fade or not, got {derived!r}, {recency!r}"
         )
     if window is not None and (type(window) is not int or window < 1):
-        raise LogerError(f"the window of {name} is a number of places, got {window!r}")
+        raise LogerError(f"the window of {name} should be a number of places, got {window!r}")
     return Relation(name, head_type, tail_type, derived, recency, window)

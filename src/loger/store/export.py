@@ -1,8 +1,9 @@
-"""The lists of many users as one file, or as a folder of Parquet files that can be resumed.
+"""The recommendations of many users as one file, or as a folder of Parquet files.
 
-A folder gets a plan first: which model, whose lists, how long, with reasons or without. Then each
-part takes its place by a rename, and at the end a manifest vouches for all of them. The same
-export, asked for again, makes only the parts that are missing; another one is refused.
+An interrupted export to a folder can be resumed. The folder first gets a plan: which model, which
+users, how many items, with or without reasons. Then each part appears by a rename, and at the end
+a manifest lists all of them. Running the same export again makes the missing parts only; a
+different export into the same folder is refused.
 """
 
 from __future__ import annotations
@@ -229,7 +230,7 @@ def _begin(folder: Path, plan: dict[str, Any]) -> None:
     if found != plan:
         other = [key for key in plan if not isinstance(found, dict) or found.get(key) != plan[key]]
         raise DataError(
-            f"holds lists with another {' and '.join(other)}",
+            f"contains recommendations with another {' and '.join(other)}",
             path=folder,
             remedy="give a new folder, or delete this one",
         )

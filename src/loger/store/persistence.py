@@ -45,8 +45,8 @@ def save(folder: Path | str, name: str, fitted: Fitted) -> None:
     graph = whole(ranker.graph)
     if getattr(ranker.encoder, "n_users_", graph.n_users) != graph.n_users:
         raise LogerError(
-            "the encoder has no vectors of users who were only tried; "
-            "take them in with update(users=…), then save"
+            "the encoder has no vectors for the temporary users of a what-if; "
+            "add them with update(users=…), then save"
         )
     learned, logic_arrays = logic_parts(FittedLogic(ranker.logic, ranker.fusion, fitted.trace))
     graph_about, graph_arrays = storage.graph_parts(graph)
@@ -106,7 +106,7 @@ def _parsed(bundle: storage.Bundle) -> tuple[str, Fitted, Callable[[], Encoder]]
     if "sequence" in arrays:
         ranker = replace(ranker, sequence=_sequence(graph, encoder, config, arrays["sequence"]))
     elif model.fusion.sequence:
-        raise LogerError("the sequence encoder has a weight, and the bundle has no such encoder")
+        raise LogerError("the sequence encoder has a weight, but the bundle doesn't contain one")
     if "held_out" in arrays:
         ranker = replace(ranker, held_out=_held_out(graph, arrays["held_out"]))
     tried = [(name, value, ndcg) for name, value, ndcg in learned["tried"]]
@@ -144,7 +144,7 @@ def _given(graph: KnowledgeGraph, encoder: str) -> KnowledgeGraph:
 
 
 def _catalogue_about(catalogue: Catalogue) -> dict[str, Any]:
-    """What a manifest says of what is beside the graph."""
+    """What the manifest says about the catalogue."""
     columns = [(column.relation, column.type) for column in catalogue.filter_only]
     return {"columns": columns, "mapping": catalogue.mapping}
 
@@ -164,7 +164,7 @@ def _catalogue_arrays(catalogue: Catalogue) -> dict[str, NDArray[np.generic]]:
 def _catalogue(
     graph: KnowledgeGraph, about: Mapping[str, Any], arrays: storage.Arrays
 ) -> Catalogue:
-    """What ``_catalogue_arrays`` took apart."""
+    """The catalogue from its arrays."""
     columns = []
     for k, (relation, kind) in enumerate(about["columns"]):
         values = tuple(storage.texts_of(arrays[f"values {k}"]))
@@ -176,19 +176,19 @@ def _catalogue(
         images = dict(zip(arrays["pictured"].tolist(), files, strict=True))
     mapping = about["mapping"]
     if mapping is not None and not isinstance(mapping, dict):
-        raise LogerError(f"the mapping of tables is a table, got {mapping!r:.50}")
+        raise LogerError(f"the mapping should be a table, got {mapping!r:.50}")
     return Catalogue(tuple(columns), images, mapping).check(graph.n_items)
 
 
 def _updates(graph: KnowledgeGraph, record: Mapping[str, Any]) -> Updates:
-    """What came after the fit, of which the graph must have as much as it says."""
+    """The updates since the fit; the graph must contain what they say the fit knew."""
     updates, words = Updates.of(record), graph.vocabulary
     for kind, n in updates.learned.types.items():
         if not 0 <= n <= len(words.span(kind)):
-            raise LogerError(f"the fit cannot have known {n:,} entities of type {kind!r}")
+            raise LogerError(f"the fit can't have known {n:,} entities of type {kind!r}")
     given = sum(not r.derived for r in graph.relations)
     if not 1 <= updates.learned.relations <= given:
-        raise LogerError(f"the fit cannot have known {updates.learned.relations} relations")
+        raise LogerError(f"the fit can't have known {updates.learned.relations} relations")
     return updates
 
 
@@ -197,7 +197,7 @@ def _held_out(graph: KnowledgeGraph, arrays: storage.Arrays) -> Pairs:
     users = checked_ids(arrays["users"], graph.n_users, "user")
     items = checked_ids(arrays["items"], graph.n_items, "item")
     if len(users) != len(items):
-        raise LogerError(f"held out are {len(users)} users and {len(items)} items, not pairs")
+        raise LogerError(f"the held-out pairs have {len(users)} users but {len(items)} items")
     return Pairs.sorted(users, items)
 
 
@@ -224,7 +224,7 @@ def _sequence(
     out = Sequence(config.sequence).load_state(graph.n_items, arrays)
     width = len(encoder.relations_[0]) if isinstance(encoder, TransE) else 0
     if graph.times is None or out.maps_.shape != (width, 2 * config.sequence.dimension):
-        raise LogerError("a sequence encoder needs times and a TransE that it was fitted beside")
+        raise LogerError("a sequence encoder needs times and the TransE that it was fitted with")
     for name, array in arrays.items():
         if not bool((np.abs(array) <= LARGEST).all()):  # nor is NaN
             raise LogerError(f"{name} of the sequence encoder must be finite")

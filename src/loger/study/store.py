@@ -1,5 +1,5 @@
-"""A study as one SQLite file: tasks, in the order raters get them, and answers; and what the ranks
-of several raters come to: averages, a Friedman test, agreement.
+"""A study in one SQLite file: tasks in the order in which raters get them, and answers; and its
+results: average ranks, a Friedman test, agreement.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ RESTORE = "restore it from a copy"
 
 
 class AnswerError(LogerError):
-    """A name or an answer that the study does not take."""
+    """A name or an answer that the study refuses."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One question: a user's history beside the paths of several methods, in this order."""
+    """One question: a user's history and the paths of several methods, in this order."""
 
     user: str
     history: tuple[str, ...]
@@ -64,7 +64,7 @@ class Study:
         self.path = Path(path)
         if not self.path.is_file():
             raise DataError(
-                "there is no such file", path=self.path, remedy="make a study with loger study make"
+                "no such file", path=self.path, remedy="make a study with loger study make"
             )
         try:
             with self._open() as db:
@@ -73,7 +73,7 @@ class Study:
             raise DataError(
                 f"not a study ({error})",
                 path=self.path,
-                remedy="use a file made by loger study make",
+                remedy="choose a file made by loger study make",
             ) from None
         if kind is None or kind[0] != KIND:
             raise DataError(
@@ -82,10 +82,10 @@ class Study:
 
     @classmethod
     def create(cls, path: Path | str, tasks: Sequence[Task], title: str = "") -> Study:
-        """Write a new study; an existing file is not touched."""
+        """Write a new study. An existing file is refused."""
         path = Path(path)
         if path.exists():
-            raise DataError("exists", path=path, remedy="give a new file")
+            raise DataError("already exists", path=path, remedy="choose a new file")
         if not tasks:
             raise LogerError("a study needs at least one task")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -98,18 +98,18 @@ class Study:
                 db.executemany("INSERT INTO task VALUES (?, ?)", rows)
         except sqlite3.OperationalError as error:
             remedy = "free some space, or write elsewhere"
-            raise DataError(f"cannot be written ({error})", path=path, remedy=remedy) from error
+            raise DataError(f"can't be written ({error})", path=path, remedy=remedy) from error
         return cls(path)
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
-        """A connection of its own for each use, so that threads and processes may share a file."""
+        """A new connection for each use, so that threads and processes can share the file."""
         db = sqlite3.connect(self.path, timeout=10)
         try:
             with db:
                 yield db
         except sqlite3.OperationalError as error:
-            # The low byte is the kind of error, the rest its variety.
+            # The low byte is the kind of error; the others make it more specific.
             kind = getattr(error, "sqlite_errorcode", 0) & 0xFF
             if kind not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
                 raise self._damaged(error) from None
@@ -123,7 +123,7 @@ class Study:
 
     @property
     def title(self) -> str:
-        """What the study is about."""
+        """The title of the study."""
         with self._open() as db:
             row = db.execute("SELECT value FROM about WHERE key = 'title'").fetchone()
         return str(row[0]) if row else ""
@@ -138,7 +138,7 @@ class Study:
             return tuple(_task(json.loads(text)) for _, text in rows)
 
     def _damaged(self, why: Exception) -> DataError:
-        """On one line, whatever the file has in its names."""
+        """An error on one line, whatever the file contains."""
         return DataError(f"is damaged ({why!r:.200})", path=self.path, remedy=RESTORE)
 
     @contextmanager
@@ -149,8 +149,7 @@ class Study:
             raise self._damaged(error) from None
 
     def begin(self, rater: str) -> str:
-        """A secret by which a rater of a new name is known from now on; a name that has begun or
-        has answered before is refused."""
+        """Register a new rater and return their secret token. A name that is in use is refused."""
         name, token = _checked_name(rater), token_urlsafe(12)
         try:
             with self._open() as db:
@@ -164,14 +163,14 @@ class Study:
         return token
 
     def knows(self, rater: str, token: str) -> bool:
-        """Whether a token is the one that a rater got."""
+        """Whether a token belongs to a rater."""
         with self._open() as db:
             name = rater_name(rater)
             row = db.execute("SELECT token FROM rater WHERE name = ?", (name,)).fetchone()
         return row is not None and row[0] == _kept_token(token)
 
     def next_for(self, rater: str) -> int | None:
-        """The first task that a rater has not answered; None if all are."""
+        """The first task that a rater hasn't answered; None if there is none left."""
         with self._open() as db:
             row = db.execute(
                 "SELECT id FROM task WHERE id NOT IN (SELECT task FROM answer WHERE rater = ?) "
@@ -182,11 +181,11 @@ class Study:
             return None if row is None else int(row[0])
 
     def answer(self, rater: str, task: int, ranks: Iterable[int]) -> None:
-        """Keep the ranks that a rater gave, in the order shown; a second answer is refused."""
+        """Store the ranks that a rater gave, in the order shown. A second answer is refused."""
         self.answer_all([(rater, task, ranks)])
 
     def answer_all(self, answers: Iterable[tuple[str, int, Iterable[int]]]) -> None:
-        """Keep several answers, or none if one of them is refused."""
+        """Store several answers, or none if one of them is refused."""
         tasks = self.tasks
         rows = [(rater_name(who), at, _checked(tasks, who, at, x)) for who, at, x in answers]
         try:
@@ -194,7 +193,7 @@ class Study:
                 db.executemany("INSERT INTO answer (rater, task, ranks) VALUES (?, ?, ?)", rows)
         except sqlite3.IntegrityError:
             who = ", ".join(sorted({f"{rater!r} on task {at}" for rater, at, _ in rows})[:3])
-            raise AnswerError(f"already answered: {who}") from None
+            raise AnswerError(f"there is already an answer by {who}") from None
 
     def answers(self) -> list[tuple[str, int, dict[str, float]]]:
         """All answers: rater, task, ranks by method."""
@@ -207,7 +206,7 @@ class Study:
 
 
 def rater_name(text: str) -> str:
-    """A rater's name as it counts: however it is typed, one person is one rater.
+    """A rater's name in a standard form, so that one person is one rater however they type it.
 
     >>> rater_name(" Ann\u200b  Lee ") == rater_name("ann lee")
     True
@@ -220,12 +219,12 @@ def rater_name(text: str) -> str:
 def _checked_name(rater: str) -> str:
     name = rater_name(rater)
     if not 0 < len(name) <= LONGEST_NAME:
-        raise AnswerError(f"a rater's name has 1 to {LONGEST_NAME} characters, got {rater!r}")
+        raise AnswerError(f"a rater's name must have 1 to {LONGEST_NAME} characters, got {rater!r}")
     return name
 
 
 def _kept_token(token: str) -> str:
-    """What a study keeps of a token: who reads the file cannot answer for others."""
+    """The digest of a token, so that nobody who reads the file can answer for others."""
     return sha256(token.encode("utf-8", "replace")).hexdigest()
 
 
@@ -236,11 +235,11 @@ def _ranks(text: str) -> dict[str, float]:
 
 
 def _checked(tasks: Sequence[Task], rater: str, at: int, ranks: Iterable[int]) -> str:
-    """An answer as it is kept: ranks by method."""
+    """An answer as it is stored: ranks by method."""
     places = list(ranks)
     _checked_name(rater)
     if not 0 <= at < len(tasks):
-        raise AnswerError(f"tasks are 0 … {len(tasks) - 1}, got {at}")
+        raise AnswerError(f"tasks are numbered 0 to {len(tasks) - 1}, got {at}")
     n = len(tasks[at].shown)
     if sorted(places) != list(range(1, n + 1)):
         raise AnswerError(f"give each rank from 1 to {n} once, got {places}")
@@ -269,12 +268,12 @@ def _texts(values: object) -> tuple[str, ...]:
 SIMULATED = "simulated "
 """How the names of simulated raters begin."""
 Ranks = Mapping[str, float]
-"""By method the rank that one rater gave in one task, from 1, the best."""
+"""The rank of each method by one rater in one task; 1 is the best."""
 
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """What a study found."""
+    """The results of a study."""
 
     methods: tuple[str, ...]
     average: tuple[float, ...]
@@ -285,17 +284,17 @@ class Results:
     first: tuple[float, ...]
     """How often each method is ranked first."""
     friedman: float
-    """χ² of the Friedman test that all methods are ranked alike, on raters' average ranks."""
+    """χ² of the Friedman test of the raters' average ranks."""
     p: float
     agreement: float
-    """Kendall's W of the raters of a task, averaged over tasks with two raters or more; 0 is
-    chance, 1 full agreement; NaN if there is no such task."""
+    """Kendall's W of a task's raters, averaged over tasks with at least two: 0 is chance, 1 is full
+    agreement, NaN means there is no such task."""
     raters: int
     tasks: int
     answers: int
 
     def as_dict(self) -> dict[str, Any]:
-        """The same as plain values; what is not known is None."""
+        """The results as plain values, with None for NaN."""
         plain = asdict(self)
         return {k: None if isinstance(v, float) and np.isnan(v) else v for k, v in plain.items()}
 
@@ -308,7 +307,7 @@ def friedman(ranks: ArrayLike) -> tuple[float, float]:
     table = _ranked(ranks)
     n, k = table.shape
     if n < 1 or k < 2:
-        raise LogerError(f"a Friedman test needs two methods and an answer, got {k} and {n}")
+        raise LogerError(f"a Friedman test needs two methods and one answer, got {k} and {n}")
     spread = float(((table.mean(axis=0) - (k + 1) / 2) ** 2).sum())
     untied = 1 - sum(_ties(row) for row in table) / (n * k * (k * k - 1))
     if untied <= 0:  # every block ties all methods
@@ -330,10 +329,8 @@ def kendall_w(ranks: ArrayLike) -> float:
 def results(
     answers: Sequence[tuple[str, int, Ranks]], seed: int = 0, samples: int = 2000
 ) -> Results:
-    """What answers (rater, task, ranks) come to.
-
-    The test is on each rater's average ranks: answers of one person are not independent.
-    """
+    """The results of answers (rater, task, ranks). The test uses each rater's average ranks: the
+    answers of one person aren't independent."""
     if not answers:
         raise LogerError("nobody has answered yet; run loger study serve and open its address")
     methods = tuple(sorted(answers[0][2]))
@@ -376,11 +373,11 @@ def _ties(row: NDArray[np.float64]) -> float:
 
 
 def simulate(study: Study, raters: int, quality: Mapping[str, float], seed: int = 0) -> None:
-    """Let so many simulated raters answer every task of a study that no person has answered."""
+    """Let simulated raters answer all tasks of a study, unless people have answered some."""
     people = {rater for rater, _, _ in study.answers() if not rater.startswith(SIMULATED)}
     if people:
         raise LogerError(
-            f"{study.path} has answers of {len(people)} people; simulate on a copy without answers"
+            f"{study.path} has answers by {len(people)} people; use a study without answers"
         )
     study.answer_all(simulated_answers(study.tasks, raters, quality, seed))
 
@@ -388,10 +385,8 @@ def simulate(study: Study, raters: int, quality: Mapping[str, float], seed: int 
 def simulated_answers(
     tasks: Sequence[Task], raters: int, quality: Mapping[str, float], seed: int = 0
 ) -> list[tuple[str, int, list[int]]]:
-    """Rater, task and ranks in the order shown, of raters who see ``quality`` plus unit noise.
-
-    Equal qualities give raters who rank at random; a gap of 3 raters who nearly always agree.
-    """
+    """Rater, task and ranks in the order shown, by raters who see ``quality`` plus unit noise. With
+    equal qualities they rank at random; with a gap of 3 they nearly always agree."""
     out = []
     for k in range(raters):
         rng = np.random.default_rng([seed, 0x51A, k])

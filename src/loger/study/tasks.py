@@ -1,4 +1,4 @@
-"""Tasks for raters: the paths of a user's history next to those that several methods show."""
+"""Tasks for raters: the paths of a user's history, and those that several methods show."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RANDOM = "random"
 EXPLAINING = (RANDOM, "heteroembed", "kgat", "pgpr", "loger-paper")
 """The methods that a study can compare the model with: those that show paths."""
 DEPTH = 100
-"""How far down its list a method is asked for paths, where the first items have too few."""
+"""The length of the lists in which methods look for items with paths."""
 
 
 def make_tasks(
@@ -39,16 +39,16 @@ def make_tasks(
     past: int = 50,
     seed: int = 0,
 ) -> list[Task]:
-    """Tasks for n users drawn at random among those for whom every method has paths to show.
+    """Tasks for n random users for whom every method has paths to show.
 
-    ``paths`` of each method are those of its best items, one of each; ``past`` of the history
-    are drawn among paths of the rules between the user and the items it has.
+    Each method shows one path for each of its best items, up to ``paths``. The history has up to
+    ``past`` random paths of the rules from the user to items that they have.
     """
     if len(methods) < 2:
-        raise LogerError(f"a study compares two methods or more, got {list(methods)}")
+        raise LogerError(f"a study needs at least two methods, got {list(methods)}")
     rng = np.random.default_rng([seed, 0x57D1])
     order = rng.permutation(graph.n_users)
-    # Relations are numbered by graph, and a model's own may have derived ones.
+    # Each graph numbers its relations itself, and a model's graph may have derived ones.
     graphs = {name: getattr(method, "graph_", graph) for name, method in methods.items()}
     tasks: list[Task] = []
     for lo in range(0, len(order), 2 * n):
@@ -62,7 +62,7 @@ def make_tasks(
         if len(tasks) == n:
             return tasks
     if not tasks:
-        raise LogerError("no user has paths of every method; compare methods that show more paths")
+        raise LogerError("no user has paths by every method; choose methods that show more paths")
     return tasks
 
 
@@ -74,7 +74,7 @@ def _task(
     graphs: Mapping[str, Graph],
     seed: int,
 ) -> Task:
-    """Sentences for paths, and the methods in an order of this user's own."""
+    """A task with sentences for paths, and the methods in a random order."""
     names = sorted(shown)
     order = np.random.default_rng([seed, 0x0DE2, user]).permutation(len(names))
     return Task(
@@ -93,7 +93,7 @@ def _first(items: list[ExplainedItem], n: int) -> list[GraphPath]:
 
 
 def _past(graph: Graph, rules: RuleSet, user: int, n: int, seed: int) -> list[GraphPath]:
-    """Paths of the rules to items that the user has: up to n of each item, n of these drawn."""
+    """n random paths of the rules to items that the user has, of up to n for each item."""
     _, items = history(graph, np.array([user]))
     rng = np.random.default_rng([seed, 0x9A57, user])
     drawn = random_paths(graph, rules, user, items, n, rng) if len(items) else []
@@ -106,34 +106,32 @@ def _past(graph: Graph, rules: RuleSet, user: int, n: int, seed: int) -> list[Gr
 
 
 def check_methods(names: Sequence[str]) -> None:
-    """Refuse unknown methods, and those that show no paths."""
+    """Refuse unknown methods and those that show no paths."""
     for name in names:
         if name not in EXPLAINING:
             raise UnknownNameError("method that shows paths", name, EXPLAINING)
 
 
 def of_bundles(folders: Sequence[Path]) -> dict[str, LOGER]:
-    """The models of some bundles by name, or by folder where names are alike; all must know the
-    same."""
+    """The models of some bundles by name, or by folder if names repeat. All must have the same
+    data."""
     from loger.model import LOGER
 
     models = [LOGER.load(folder) for folder in folders]
     known = {whole(model.graph_).given.fingerprint for model in models}
     if len(known) > 1:
-        raise LogerError(f"a study is about one data set; {len(known)} are in these bundles")
+        raise LogerError(f"a study needs one data set; these bundles have {len(known)}")
     names = [model.name for model in models]
     if len(set(names)) < len(names):
         names = [folder.name for folder in folders]
     if len(set(names)) < len(names):
-        raise LogerError(f"a study compares different models; got {', '.join(map(str, folders))}")
+        raise LogerError(f"a study needs different models, got {', '.join(map(str, folders))}")
     return dict(zip(names, models, strict=True))
 
 
 def all_rules(models: Iterable[LOGER], graph: KnowledgeGraph) -> RuleSet:
-    """The rules of several models over relations of a graph, each once.
-
-    Those over derived relations are left out, which another model need not have.
-    """
+    """The rules of several models, each once, without those over derived relations, which other
+    models needn't have."""
     every = {rule.names: None for model in models for rule in model.rules_ if not rule.derived}
     return named_rules(graph, list(every))
 
@@ -145,7 +143,7 @@ def fitted_methods(
     seed: int = 0,
     progress: Progress = silent,
 ) -> dict[str, Explains]:
-    """The models, and the named methods beside them, fitted on what the models know."""
+    """The models, and the named methods fitted on the same data."""
     from loger.evaluation.faithfulness import RandomPaths
     from loger.evaluation.methods import METHODS
 
@@ -157,7 +155,7 @@ def fitted_methods(
             graph = whole(first.graph_).given
             methods[name] = RandomPaths(first, graph, all_rules(models.values(), graph), seed)
         elif split is None:
-            raise LogerError(f"{name} is fitted for the study; say on which data with --data PATH")
+            raise LogerError(f"{name} must be fitted first; give its data with --data PATH")
         else:
             made: Any = METHODS[name].make(seed)
             methods[name] = fit_for(made, split, progress=progress)

@@ -1,4 +1,4 @@
-"""What came after a fit: tables of interactions, facts, items and users, by name.
+"""Changes after a fit: tables of new interactions, facts, items and users, by name.
 
 Files, frames of polars or pandas, or records (rows as dicts or tuples; for items and users plain
 names will do), with the columns of the plain format.
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, eq=False)
 class Changes:
-    """Named rows to take in, or to let go of, each checked by itself."""
+    """Named rows to add or to remove; each is checked on its own."""
 
     interactions: pl.DataFrame = field(default_factory=lambda: NO_INTERACTIONS)
     """user, item and optionally time, rating, strength or count."""
@@ -84,7 +84,7 @@ class Changes:
             return replace(self, interactions=rows, notes=(*self.notes, *notes))
         later = int(graph.times.max(initial=0)) + 1
         rows = rows.with_columns(pl.col("time").cast(pl.Int64).fill_null(later))
-        what = "interactions without a time, taken as later than all that the model knows"
+        what = "interactions without a time, treated as newer than all that the model knows"
         return replace(self, interactions=rows, notes=(*self.notes, *notes, Note(what, n)))
 
     def plus(self, other: Changes) -> Changes:
@@ -103,13 +103,13 @@ class Changes:
 
 @dataclass(frozen=True, eq=False)
 class Fold:
-    """What the events of a store up to a number amount to: what goes, then what comes."""
+    """The sum of a store's events up to a number: what to remove, then what to add."""
 
     users: list[str]
-    """To forget, all of whom there are."""
+    """Users to forget; all of them exist."""
     items: list[str]
     less: Changes
-    """Interactions and facts to let go of, where they are there."""
+    """Interactions and facts to remove if they exist."""
     more: Changes
     store: str
     """The id of the store."""
@@ -125,8 +125,8 @@ class Fold:
 
 @dataclass(frozen=True, eq=False)
 class Placed:
-    """Changes as a graph takes them in: new entities and relations, and facts by the type and the
-    name of their ends."""
+    """Changes in the form that a graph takes: new entities and relations, and facts with the types
+    and names of their ends."""
 
     entities: Mapping[str, Mapping[str, str]]
     """Type → name → label, new ones and known ones that get another label."""
@@ -161,7 +161,7 @@ def read(
     users: object = None,
     min_rating: float | None = None,
 ) -> Changes:
-    """Changes from whatever holds their tables."""
+    """Read changes from files, frames or records."""
     notes = list[Note]()
     rows = _interactions(_source(interactions, "interactions", plain.INTERACTIONS), notes)
     check_rated(rows, min_rating)
@@ -180,7 +180,7 @@ def check_rated(rows: pl.DataFrame, floor: float | None) -> None:
     """Refuse interactions without ratings where the model needs them."""
     if floor is not None and len(rows) and "rating" not in rows.columns:
         raise DataError(
-            f"the model keeps interactions rated at least {floor:g}, and the new ones have no "
+            f"the model keeps interactions rated at least {floor:g}, but the new ones have no "
             "ratings",
             remedy="add a rating column",
         )
@@ -229,7 +229,7 @@ def _source(source: object, what: str, columns: Columns) -> Path | Frame | None:
         return Path(source)
     if not isinstance(source, Iterable):
         raise DataError(
-            f"{what} are a file, a frame or rows", value=source, remedy="give one of these"
+            f"{what} should be a file, a frame or rows", value=source, remedy="give one of these"
         )
     rows = list(source)
     if not rows:
@@ -247,7 +247,7 @@ def _records(rows: list[object], what: str, order: tuple[str, ...]) -> pl.DataFr
             cells = list(row) if isinstance(row, tuple | list) else [row]
             if isinstance(row, Mapping) or len(cells) > len(order):
                 raise DataError(
-                    f"a row is a dict or {', '.join(order)}",
+                    f"a row should be a dict or a tuple of {', '.join(order)}",
                     path=f"{what} rows",
                     line=k,
                     value=row,
@@ -269,7 +269,7 @@ def _records(rows: list[object], what: str, order: tuple[str, ...]) -> pl.DataFr
 
 
 def placed(changes: Changes, graph: KnowledgeGraph) -> Placed:
-    """Changes as a graph takes them in; what it cannot take is refused before anything is done."""
+    """Changes in the form that a graph takes; what it can't take is refused before any change."""
     interactions = _timed(changes.interactions, graph)
     named = {
         "user": dict.fromkeys(interactions["user"]) | changes.users,
@@ -338,7 +338,9 @@ def _of_columns(columns: pl.DataFrame, graph: KnowledgeGraph) -> pl.DataFrame:
             if not r.derived and r.head_type == kind and r.name in wanted
         ]  # fmt: skip
         if not found:
-            log.warning("column %s of %ss is no relation of the model: not read", column, kind)
+            log.warning(
+                "ignored column %s of the %ss: the model has no such relation", column, kind
+            )
             continue
         relation, known = found[0], graph.vocabulary.ids(found[0].tail_type)
         if relation.name.endswith("_says"):  # a text
@@ -349,7 +351,7 @@ def _of_columns(columns: pl.DataFrame, graph: KnowledgeGraph) -> pl.DataFrame:
         for head, value in cells.select("head", "value").iter_rows():
             for tail in _cell(str(value), known):
                 if tail not in known and re.fullmatch(r"-?[\d.,]+", tail):
-                    log.warning("%s %s: the model knows ranges of it only: not read", column, tail)
+                    log.warning("ignored %s %s: the model only knows ranges of it", column, tail)
                     continue
                 rows.append((head, relation.name, tail, kind, relation.tail_type))
     names = ("head", "relation", "tail", "head_type", "tail_type")

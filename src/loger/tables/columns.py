@@ -1,12 +1,12 @@
 """What the columns of a shop's tables become: facts, names, labels, pictures, values to filter by.
 
-``Work`` holds what grows while tables are read; ``add_entities`` adds a table of items or users,
+``Work`` collects everything while tables are read; ``add_entities`` adds a table of items or users,
 and ``add_of_interactions`` a column of the interactions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -15,14 +15,16 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from loger.data.assemble import facts_of
 from loger.data.columns import DateOrder
 from loger.data.dataset import Note
+from loger.data.table_files import note
 from loger.errors import DataError
 from loger.tables.joining import check_column
 from loger.tables.mapping import Column, EntityTable, TableMapping
 from loger.tables.reviews.aspects import Extractor, lexicon, plain_text, singular
 from loger.tables.reviews.parts import feature
-from loger.tables.reviews.review_facts import feature_labels
+from loger.tables.reviews.review_facts import feature_labels, without_rare_and_hubs
 from loger.tables.values import (
     as_numbers,
     cells,
@@ -40,25 +42,14 @@ _ENTITIES = ("entity", "list", "series")
 """Ways to take a column whose cells name entities."""
 _LINES = 5  # numbers of lines that a note on them gives
 _KEYWORDS = {"keywords": 10, "similar": 30}  # per item, the rarest first
-_DULL = {
-    "adverb",
-    "determiner",
-    "preposition",
-    "joiner",
-    "break",
-    "pronoun",
-    "auxiliary",
-    "be",
-    "not",
-    "to",
-    "nothing",
-    "number",
-}
+_DULL = {"adverb", "determiner", "preposition", "joiner", "break", "pronoun", "auxiliary", "be",
+         "not", "to", "nothing", "number"}  # fmt: skip
+"""Classes of words that say nothing about an item."""
 
 
 @dataclass
 class Work:
-    """What grows while tables are read."""
+    """Everything that has been read so far."""
 
     mapping: TableMapping
     extractor: Extractor
@@ -99,13 +90,8 @@ class Work:
             return
         line, value = int(bad["line"][0]), bad[column][0]
         if self.strict:
-            raise DataError(
-                what,
-                path=file or None,
-                line=line,
-                value=value,
-                remedy="fix the row, or build without --strict",
-            )
+            remedy = "fix the row, or build without --strict"
+            raise DataError(what, path=file or None, line=line, value=value, remedy=remedy)
         shown = "" if value is None else f": {value}"
         where = f" of {Path(file).name}" if file else ""
         more = ", ".join(str(n) for n in bad["line"][1:_LINES])
@@ -114,22 +100,21 @@ class Work:
         out = "" if kept else " left out"
         self.notes.append(Note(f"rows{where}{out}: {what}", len(bad), example))
 
-    def note(self, what: str, rows: pl.DataFrame, column: str) -> None:
-        """Note something about these rows, with the first as the example."""
-        if len(rows):
-            self.notes.append(Note(what, len(rows), str(rows[column][0])))
+    def note(
+        self, what: str, rows: pl.DataFrame | pl.Series | Sequence[str], *columns: str
+    ) -> None:
+        """Note something about these rows or values, with the first as the example."""
+        note(self.notes, what, rows, *columns)
 
     def note_missing(self, column: str, values: pl.Series) -> None:
         """Note cells that say that nothing is known: they are not facts that items share."""
         words = values.filter(stands_for_nothing(values))
-        self.note(f"{column}: words for a missing value, read as empty", words.to_frame("at"), "at")
+        self.note(f"{column}: words such as N/A, read as a missing value", words)
 
     def note_strangers(self, kind: str, named: pl.Series, known: Iterable[str], where: str) -> None:
-        """Note items (users) of the interactions that their table has not: they may be misspelt."""
+        """Note items (users) of the interactions that their table lacks: they may be misspelt."""
         strange = named.filter(~named.is_in(list(known))).unique(maintain_order=True)
-        if len(strange):
-            what = f"{kind}s of the interactions are {where}: taken as new, without facts"
-            self.notes.append(Note(what, len(strange), str(strange[0])))
+        self.note(f"{kind}s of the interactions are {where}, so they have no facts", strange)
 
 
 def add_entities(work: Work, entities: EntityTable, table: pl.DataFrame, kind: str) -> None:
@@ -140,7 +125,7 @@ def add_entities(work: Work, entities: EntityTable, table: pl.DataFrame, kind: s
     work.usable(table, ids.is_not_null(), f"no {kind}", entities.id, entities.file)
     table, ids = table.filter(ids.is_not_null()), ids.drop_nulls()
     first = ids.is_first_distinct()
-    twice = f"rows of {kind}s that are in their table already left out: the first is taken"
+    twice = f"rows of {kind}s that their table lists twice left out, the first kept"
     work.note(twice, table.filter(~first), entities.id)
     table, ids = table.filter(first), ids.filter(first)
     work.names[kind] = ids
@@ -149,9 +134,11 @@ def add_entities(work: Work, entities: EntityTable, table: pl.DataFrame, kind: s
             {"name": ids, "label": cells(table[entities.label], names=True)}
         ).drop_nulls()
         work.labels[kind] = {name: plain_text(label) for name, label in titles.iter_rows()}
-    elif kind == "item" and len(ids):
-        what = "items go by their ids: no column has names for people; label = … in the mapping"
-        work.notes.append(Note(what, len(ids), str(ids[0])))
+    elif kind == "item":
+        what = (
+            "items shown by their ids, as no column has names for people (label = … in the mapping)"
+        )
+        work.note(what, ids)
     for column in entities.columns:
         values = table[column.column]
         if column.take not in ("leave out", "image"):
@@ -159,11 +146,8 @@ def add_entities(work: Work, entities: EntityTable, table: pl.DataFrame, kind: s
         pairs = pl.DataFrame({"head": ids, "tail": cells(values)})
         if column.take == "bins":
             numbers = as_numbers(values).alias("tail")
-            work.note(
-                f"{column.column}: values left out because they are not numbers",
-                pairs.filter(pairs["tail"].is_not_null() & numbers.is_null()),
-                "tail",
-            )
+            strange = pairs["tail"].filter(pairs["tail"].is_not_null() & numbers.is_null())
+            work.note(f"{column.column}: values left out because they are not numbers", strange)
             pairs = pairs.select("head", numbers)
             money = currencies_of(values)
             if len(money) > 1:
@@ -211,7 +195,7 @@ def _add(work: Work, column: Column, pairs: pl.DataFrame, kind: str) -> None:
         pairs = pairs.join(counts, on="tail", maintain_order="left").sort("len", "tail")
         pairs = pairs.group_by("head", maintain_order=True).head(_KEYWORDS[column.take])
         pairs = pairs.drop("len")
-    work.facts.append(_facts(pairs, column.relation_made, kind, tail_type))
+    work.facts.append(facts_of(pairs, column.relation_made, kind, tail_type))
 
 
 def _pointed(work: Work, column: Column, pairs: pl.DataFrame) -> pl.DataFrame:
@@ -223,8 +207,8 @@ def _pointed(work: Work, column: Column, pairs: pl.DataFrame) -> pl.DataFrame:
     rest = split_cells(pairs.filter(~plain), "|")
     bare = rest.with_columns(without_brackets(rest["tail"]).alias("tail"))
     known = bare["tail"].is_in(ids)
-    strange = rest.filter(~known)
-    work.note(f"{column.column}: ids left out because no item has them", strange, "tail")
+    strange = rest["tail"].filter(~known)
+    work.note(f"{column.column}: ids left out because no item has them", strange)
     return pl.concat([pairs.filter(plain), bare.filter(known)])
 
 
@@ -253,7 +237,7 @@ def add_of_interactions(
     values = _shared(work, values, column, len(interactions), "interactions")
     for side, relation in relations.items():
         pairs = values.with_columns(interactions[side].gather(values["head"]).alias("head"))
-        facts = _facts(pairs, relation, side, kind).with_columns(values["head"].alias("source"))
+        facts = facts_of(pairs, relation, side, kind).with_columns(values["head"].alias("source"))
         work.facts.append(facts)
 
 
@@ -265,34 +249,14 @@ def _named_in(pairs: pl.DataFrame, column: Column) -> pl.DataFrame:
     return pairs.with_columns(without_address(pairs["tail"]).alias("tail"))
 
 
-def _facts(pairs: pl.DataFrame, relation: str, head_type: str, tail_type: str) -> pl.DataFrame:
-    return pairs.select(
-        "head",
-        pl.lit(relation).alias("relation"),
-        "tail",
-        pl.lit(head_type).alias("head_type"),
-        pl.lit(tail_type).alias("tail_type"),
-    )
-
-
 def _shared(work: Work, pairs: pl.DataFrame, column: Column, n: int, what: str) -> pl.DataFrame:
     """The pairs without tails that too few, or too many, have."""
     mapping = work.mapping
-    counts = pairs.group_by("tail").agg(pl.col("head").n_unique().alias("n")).sort("tail")
-    alike = counts.filter(counts["tail"].str.to_lowercase().is_duplicated())
-    work.note(
-        f"{column.column}: values that differ in capitals only, taken as different", alike, "tail"
-    )
-    for few, why in (
-        (counts.filter(pl.col("n") < mapping.least), f"fewer than {mapping.least} {what}"),
-        (
-            counts.filter(pl.col("n") > max(mapping.least, mapping.hub_share * n)),
-            f"more than {mapping.hub_share:.0%} of the {what}",
-        ),
-    ):
-        work.note(f"{column.column}: values left out because {why} have them", few, "tail")
-        pairs = pairs.join(few, on="tail", how="anti", maintain_order="left")
-    return pairs
+    values = pairs["tail"].unique().sort()
+    alike = values.filter(values.str.to_lowercase().is_duplicated())
+    work.note(f"{column.column}: values that differ in capitals only, taken as different", alike)
+    limits = mapping.least, mapping.hub_share, n
+    return without_rare_and_hubs(pairs, column.column, *limits, what, work.notes)
 
 
 def _binned(work: Work, column: Column, pairs: pl.DataFrame, table: str, unit: str) -> pl.DataFrame:
@@ -348,7 +312,7 @@ def _mined(work: Work, texts: pl.DataFrame) -> pl.DataFrame:
     """The features that texts mention, in place of the texts."""
     features = [sorted({feature(*m) for m in work.extractor(text)}) for text in texts["tail"]]
     if len(texts) and not any(features):
-        what = "texts in which nothing is said that is understood (English reviews are)"
+        what = "texts in which loger found no opinion (it understands English reviews)"
         work.note(what, texts, "tail")
     lists = pl.Series("tail", features, dtype=pl.List(pl.String))
     out = texts.with_columns(lists).filter(pl.col("tail").list.len() > 0).explode("tail")

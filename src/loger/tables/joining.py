@@ -108,7 +108,7 @@ def matched(
 
 
 _NO_IDS = ("rating", "rate", "star", "score", "price", "cost", "amount", "quantity", "date", "time")
-"""Names of columns that name nobody."""
+"""Words in names of columns that can't contain ids."""
 
 
 def _by_values(what: str, interactions: pl.DataFrame, free: Sequence[str]) -> str:
@@ -163,17 +163,15 @@ def _not_found(
     table: pl.DataFrame | None = None,
     table_path: Path | None = None,
 ) -> DataError:
-    where = ""
+    where = f"; the columns are {', '.join(free)}"
     if table is not None:
         file = f"the {what}s" if table_path is None else table_path.name
-        where = (
-            f" by an id that {file} has, too: no column of {file} ({', '.join(columns_of(table))})"
-        )
-        where += f" has the ids of one of {', '.join(free)}"
+        theirs = ", ".join(columns_of(table))
+        where = f": no column of {file} ({theirs}) has the same ids as {', '.join(free)}"
     return DataError(
-        f"no column was found that names the {what}{where or '; there are ' + ', '.join(free)}",
+        f"found no column that names the {what}{where}",
         path=path,
-        remedy=f"say which: --{what}-column NAME, or {what}='COLUMN' in Python",
+        remedy=f"name it: --{what}-column NAME, or {what}='COLUMN' in Python",
     )
 
 
@@ -194,15 +192,15 @@ def _mismatch(
     )  # fmt: skip
     here, there = _alike(cells(interactions[pair.column]), cells(table[pair.id]))
     return DataError(
-        f"{pair.share:.0%} of {ours} occur in {theirs}, e.g. {here!r} against {there!r}",
+        f"{pair.share:.0%} of the ids in {ours} are in {theirs}; compare {here!r} with {there!r}",
         path=path,
-        remedy=f"write the ids alike in both, or say which column it is: --{what}-column NAME, "
+        remedy=f"write the ids the same way in both, or name the column: --{what}-column NAME, "
         f"or {what}='COLUMN' in Python",
     )
 
 
 def _alike(ours: pl.Series, theirs: pl.Series) -> tuple[str, str]:
-    """An id of each of two tables: such with the same number in them, if there are any."""
+    """One id from each table, if possible two that contain the same number."""
     known = theirs.drop_nulls().unique(maintain_order=True).to_list()
     distinct = ours.drop_nulls().unique(maintain_order=True)
     mine = distinct.filter(~distinct.is_in(known)).to_list() or ["nothing"]

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self
 
 from loger.data.columns import DateOrder
 from loger.engine.files import write_text
 from loger.engine.progress import table as html_table
-from loger.errors import DataError, UnknownNameError
+from loger.engine.settings import overridden, read_toml
+from loger.errors import DataError, LogerError, UnknownNameError
 
 Kind = Literal[
     "entity",
@@ -47,7 +47,7 @@ _HEADER = """\
 #     similar    these words, and which items have similar texts
 #     aspects    what a text says of what: aspect, opinion, good or bad
 #     label      the name that people read
-#     image      the file of a picture, which loger serve --images FOLDER shows
+#     image      the file of a picture, which loger serve --set images=FOLDER shows
 #     leave out  not taken
 #   relation   the name of the relation that it makes: has_brand; of users, what reasons say of
 #              them: interested_in ("you are interested in …"), lives_in, works_as, speaks,
@@ -57,29 +57,11 @@ _HEADER = """\
 #   bins       how many quantiles a number is cut into (5)
 #   edges      or where to cut it: [10, 20, 50]
 """
-_MEANINGS = {
-    "name": "the name of the data set",
-    "interaction": "what users do with items, as a verb: purchase, played, borrowed",
-    "min_rating": "interactions that are rated lower are left out",
-    "user_core": "leave out users with fewer items",
-    "item_core": "leave out items with fewer users",
-    "least": "leave out entities that fewer items (users) have: one links nothing to anything",
-    "hub_share": "leave out entities that a larger share of the items (users) have",
-    "unknown_items": '"keep" or "drop" items that the table of items doesn\'t list',
-    "user": "the column that names the user",
-    "item": "the column that names the item",
-    "file": "the table, as seen from this file",
-    "rating": "the column of ratings",
-    "strength": "the column that says how much it was: plays, pieces, seconds",
-    "time": "the column of times",
-    "date_order": 'in dates like 03/04/2024: "day first" or "month first"',
-    "part": "the column that says train, validation or test",
-    "behaviour": "the column that says what the user did: viewed, carted, bought",
-    "target": "the one of its values that counts as an interaction; others become facts",
-    "id": "the column with the ids by which interactions name them",
-    "label": "the column with names for people",
-}
-"""What each key outside of the columns means, for the file."""
+
+
+def _meaning(text: str) -> dict[str, str]:
+    """What a setting means: the file says it behind each."""
+    return {"meaning": text}
 
 
 @dataclass(frozen=True)
@@ -100,7 +82,16 @@ class Column:
     why: str = ""
     """Why this was proposed."""
     edges: tuple[float, ...] = ()
-    """Where a number is cut; found by the build unless given."""
+    """Where a number is cut; the build finds the places unless they are given."""
+
+    def __post_init__(self) -> None:
+        numbers = all(type(edge) in (int, float) for edge in self.edges)
+        if not numbers or any(a >= b for a, b in pairwise(self.edges)):
+            raise LogerError(
+                f"edges of column {self.column!r} should be a list of rising numbers such as "
+                f"[10, 20, 50], got {list(self.edges)!r}"
+            )
+        object.__setattr__(self, "edges", tuple(map(float, self.edges)))
 
     @property
     def entity_type(self) -> str:
@@ -120,36 +111,41 @@ class Column:
 
 @dataclass(frozen=True)
 class InteractionTable:
-    """The interactions."""
+    """The interactions: which column is which."""
 
-    user: str
-    """The column that names the user."""
-    item: str
-    file: str = ""
-    rating: str = ""
-    strength: str = ""
-    time: str = ""
-    date_order: DateOrder = ""
-    """How to read dates like 03/04/2024; by how most of the column can be read if not given."""
-    part: str = ""
-    """train, validation or test, where the data brings a split."""
-    behaviour: str = ""
-    """What the user did: viewed, carted, bought."""
-    target: str = ""
-    """The behaviour that counts as an interaction; rows with another become facts about users."""
-    columns: tuple[Column, ...] = field(default=())
+    user: str = field(metadata=_meaning("the column that names the user"))
+    item: str = field(metadata=_meaning("the column that names the item"))
+    file: str = field(default="", metadata=_meaning("the table, as seen from this file"))
+    rating: str = field(default="", metadata=_meaning("the column of ratings"))
+    strength: str = field(
+        default="", metadata=_meaning("the column of amounts: plays, pieces, seconds")
+    )
+    time: str = field(default="", metadata=_meaning("the column of times"))
+    date_order: DateOrder = field(
+        default="", metadata=_meaning('in dates like 03/04/2024: "day first" or "month first"')
+    )
+    part: str = field(
+        default="", metadata=_meaning("the column that says train, validation or test")
+    )
+    behaviour: str = field(
+        default="", metadata=_meaning("the column that says what the user did: viewed, bought")
+    )
+    target: str = field(
+        default="",
+        metadata=_meaning("the behaviour that counts as an interaction; others become facts"),
+    )
+    columns: tuple[Column, ...] = ()
 
 
 @dataclass(frozen=True)
 class EntityTable:
     """The items, or the users."""
 
-    id: str
-    """The column that interactions name them by."""
-    file: str = ""
-    label: str = ""
-    """The column with names for people; the same as a column that is taken as ``label``."""
-    columns: tuple[Column, ...] = field(default=())
+    id: str = field(metadata=_meaning("the column with the ids by which interactions name them"))
+    file: str = field(default="", metadata=_meaning("the table, as seen from this file"))
+    label: str = field(default="", metadata=_meaning("the column with names for people"))
+    """The same as a column that is taken as ``label``."""
+    columns: tuple[Column, ...] = ()
 
     def __post_init__(self) -> None:
         named = [c.column for c in self.columns if c.take == "label"]
@@ -166,30 +162,40 @@ class TableMapping:
     interactions: InteractionTable
     items: EntityTable | None = None
     users: EntityTable | None = None
-    name: str = "shop"
-    interaction: str = "purchase"
-    """What users do with items."""
-    min_rating: float | None = None
-    """Interactions that are rated lower are left out."""
-    user_core: int = 1
-    """Items that a user must have."""
-    item_core: int = 1
-    """Users that an item must have."""
-    least: int = 2
-    """Items or users that an entity must have; with one it links nothing to anything."""
-    hub_share: float = 0.5
-    """What more than this share of the items or users have is left out."""
-    unknown_items: UnknownItems = "keep"
-    """What becomes of items of the interactions that the table of items doesn't list."""
+    name: str = field(default="shop", metadata=_meaning("the name of the data set"))
+    interaction: str = field(
+        default="purchase",
+        metadata=_meaning("what users do with items, as a verb: purchase, played, borrowed"),
+    )
+    min_rating: float | None = field(
+        default=None, metadata=_meaning("interactions rated lower are dislikes")
+    )
+    user_core: int = field(default=1, metadata=_meaning("leave out users with fewer items"))
+    item_core: int = field(default=1, metadata=_meaning("leave out items with fewer users"))
+    least: int = field(
+        default=2,
+        metadata=_meaning("leave out entities of fewer items (users): one links nothing"),
+    )
+    hub_share: float = field(
+        default=0.5, metadata=_meaning("leave out entities of a larger share of the items (users)")
+    )
+    unknown_items: UnknownItems = field(
+        default="keep", metadata=_meaning('"keep" or "drop" items that the item table lacks')
+    )
     vectors: Mapping[str, str] = field(default_factory=dict)
     """Relation → file with a vector for each item: those with near vectors are related."""
 
     def columns(self) -> Iterator[tuple[str, Column]]:
         """Every column that is mapped, with its table."""
-        for table in ("interactions", "items", "users"):
+        for table in _TABLES:
             part = getattr(self, table)
             if part is not None:
                 yield from ((table, column) for column in part.columns)
+
+    def sides(self) -> tuple[tuple[str, str, EntityTable | None], ...]:
+        """For items and users: the kind, the interactions' column of their ids, their table."""
+        columns = self.interactions
+        return ("item", columns.item, self.items), ("user", columns.user, self.users)
 
     def rows(self) -> list[tuple[str, str, str, str, str]]:
         """Table, column, what it is taken as, its relation, and why; for every column."""
@@ -200,18 +206,16 @@ class TableMapping:
             if part is not None:
                 rows += [(table, part.id, "id"), (table, part.label, "label")]
         target = (
-            f"only {self.interactions.target!r} counts as an interaction; target = … changes it"
+            f"only {self.interactions.target!r} counts as an interaction; change it: target = …"
         )
-        whys = {"behaviour": target}
-        named = [(*row, "", whys.get(row[2], "")) for row in rows if row[1]]
+        named = [(*row, "", target * (row[2] == "behaviour")) for row in rows if row[1]]
         named += [(t, c.column, c.take, c.relation_made, c.why) for t, c in self.columns()]
-        return sorted(named, key=lambda row: ("interactions", "items", "users").index(row[0]))
+        return sorted(named, key=lambda row: list(_TABLES).index(row[0]))
 
     def with_column(self, column: str, /, *, table: str | None = None, **changes: Any) -> Self:
         """The mapping with one column taken otherwise: ``with_column("genre", take="list",
         separator="|")``. ``table`` (interactions, items or users) is needed only where several
         have a column of that name; ``take="label"`` makes it the names that people read."""
-        _check_keys(Column, changes, "with_column")
         found = [(t, c) for t, c in self.columns() if c.column == column and table in (None, t)]
         if not found:
             known = [c.column for _, c in self.columns()]
@@ -220,10 +224,10 @@ class TableMapping:
             tables = ", ".join(t for t, _ in found)
             raise DataError(f"{tables} have a column {column!r}", remedy="say which: table='items'")
         where, old = found[0]
-        named = {"type": old.type, "relation": old.relation, "why": "as told"}
+        named = {"why": "as told"}
         if changes.get("take") in ("entity", "list", "series", "bins"):
             named |= {"type": old.type or column, "relation": old.relation or f"has_{column}"}
-        part, new = getattr(self, where), replace(old, **(named | changes))
+        part, new = getattr(self, where), overridden(old, named | changes)
         columns = tuple(new if c is old else c for c in part.columns)
         return replace(self, **{where: replace(part, columns=columns)})
 
@@ -234,18 +238,45 @@ class TableMapping:
     def save(self, path: Path | str) -> None:
         """Write the mapping as a TOML file, which ``load``, ``loger.from_tables`` and
         ``loger data build table --mapping`` read."""
-        write(self, Path(path))
+        write_text(Path(path), self.toml(Path(path)))
+
+    def toml(self, path: Path) -> str:
+        """The mapping as TOML; files are named as seen from the folder of the path."""
+        lines = [_HEADER.replace("THIS_FILE", path.name), *_settings(self)]
+        for table in _TABLES:
+            part = getattr(self, table)
+            if part is None:
+                continue
+            lines.append(f"\n[{table}]")
+            lines += _settings(replace(part, file=_seen_from(path.parent, part.file)))
+            for column in part.columns:
+                lines.append(f"\n[[{table}.columns]]" + (f"  # {column.why}" if column.why else ""))
+                usual = asdict(Column(column.column, "leave out"))
+                lines += [
+                    f"{k} = {json.dumps(v, ensure_ascii=False)}"
+                    for k, v in asdict(column).items()
+                    if k in ("column", "take") or (k != "why" and v != usual[k])
+                ]
+        if self.vectors:
+            lines.append("\n[vectors]  # relation = file: an id and a vector for each item")
+        for name, file in self.vectors.items():
+            lines.append(f"{json.dumps(name)} = {json.dumps(_seen_from(path.parent, file))}")
+        return "\n".join(lines) + "\n"
 
     @staticmethod
     def load(path: Path | str) -> TableMapping:
-        """The mapping of a TOML file."""
-        return read(Path(path))
+        """The mapping of a TOML file; an error says where the mistake is."""
+        tables = read_toml(path)
+        if "interactions" not in tables:
+            remedy = "say which table has users and items"
+            raise DataError("has no [interactions]", path=path, remedy=remedy)
+        return _parsed(tables, Path(path))
 
     def plain(self) -> dict[str, Any]:
         """The mapping as plain values, without the places of files: what a bundle keeps."""
         values = asdict(self)
         del values["vectors"]
-        for table in ("interactions", "items", "users"):
+        for table in _TABLES:
             if values[table] is not None:
                 values[table]["file"] = ""
                 values[table]["columns"] = [
@@ -256,7 +287,7 @@ class TableMapping:
 
     @staticmethod
     def of_plain(values: Mapping[str, Any], path: Path) -> TableMapping:
-        """The mapping that ``plain`` took apart; ``path`` is for messages."""
+        """The mapping from plain values; ``path`` is for messages."""
         given = {k: v for k, v in values.items() if v is not None}
         return _parsed(given, path)
 
@@ -272,47 +303,15 @@ class TableMapping:
         )
 
 
-def write(mapping: TableMapping, path: Path) -> None:
-    """Write a mapping as TOML."""
-    write_text(path, toml_of(mapping, path))
-
-
-def toml_of(mapping: TableMapping, path: Path) -> str:
-    """A mapping as TOML; files are named as seen from the folder of the path."""
-    lines = [_HEADER.replace("THIS_FILE", path.name)]
-    lines += _settings(mapping, skip=("interactions", "items", "users", "vectors"))
-    for table in ("interactions", "items", "users"):
-        part = getattr(mapping, table)
-        if part is None:
-            continue
-        lines.append(f"\n[{table}]")
-        lines += _settings(part, skip=("columns",), folder=path.parent)
-        for column in part.columns:
-            lines.append(f"\n[[{table}.columns]]" + (f"  # {column.why}" if column.why else ""))
-            lines += _settings(column, skip=("why",))
-    if mapping.vectors:
-        lines.append("\n[vectors]  # relation = file: an id and a vector for each item")
-    for name, file in mapping.vectors.items():
-        lines.append(f"{json.dumps(name)} = {json.dumps(_seen_from(path.parent, file))}")
-    return "\n".join(lines) + "\n"
-
-
-def _settings(part: Any, skip: tuple[str, ...], folder: Path | None = None) -> Iterator[str]:
-    """Lines of all settings with what they mean, those without a value as comments; of a column
-    only what is set."""
+def _settings(part: Any) -> Iterator[str]:
+    """Lines of all settings with what they mean, those without a value as comments."""
     for setting in fields(part):
-        value, name = getattr(part, setting.name), setting.name
-        if name in skip:
-            continue
-        if isinstance(part, Column):
-            if value not in (None, "", (), setting.default):
-                yield f"{name} = {json.dumps(value, ensure_ascii=False)}"
-            continue
-        if name == "file" and value and folder is not None:
-            value = _seen_from(folder, value)
-        given = value not in (None, "")
-        shown = json.dumps(value, ensure_ascii=False) if given else "…"
-        yield f"{'' if given else '# '}{name} = {shown}  # {_MEANINGS[name]}"
+        if "meaning" in setting.metadata:
+            value = getattr(part, setting.name)
+            given = value not in (None, "")
+            shown = json.dumps(value, ensure_ascii=False) if given else "…"
+            line = f"{setting.name} = {shown}  # {setting.metadata['meaning']}"
+            yield line if given else f"# {line}"
 
 
 def _seen_from(folder: Path, file: str) -> str:
@@ -320,102 +319,42 @@ def _seen_from(folder: Path, file: str) -> str:
     return Path(os.path.relpath(file, folder)).as_posix() if file else ""
 
 
-def read(path: Path) -> TableMapping:
-    """The mapping of a TOML file; what it does not know is an error that says where."""
-    try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        why = "there is no such file" if isinstance(error, FileNotFoundError) else str(error)
-        raise DataError(f"cannot be read as TOML ({why})", path=path, remedy="fix it") from None
-    if "interactions" not in tables:
-        raise DataError(
-            "has no [interactions]", path=path, remedy="say which table has users and items"
-        )
-    return _parsed(tables, path)
+_TABLES: Mapping[str, Any] = {
+    "interactions": InteractionTable("", ""),
+    "items": EntityTable(""),
+    "users": EntityTable(""),
+}
+"""The tables of a mapping, in their order, before a file says anything about them."""
 
 
 def _parsed(tables: Mapping[str, Any], path: Path) -> TableMapping:
     """A mapping from its tables, those of columns among them."""
-    tables, parts = dict(tables), dict[str, Any]()
-    for table, kind in (
-        ("interactions", InteractionTable),
-        ("items", EntityTable),
-        ("users", EntityTable),
-    ):
-        if table in tables:
-            part = dict(tables.pop(table))
-            rows = part.pop("columns", [])
-            columns = tuple(_made(Column, row, path, f"{table}.columns") for row in rows)
-            if part.get("file"):
-                part["file"] = str(path.parent / part["file"])
-            parts[table] = _made(kind, part | {"columns": columns}, path, table)
-    vectors = tables.pop("vectors", {})
-    if not isinstance(vectors, dict) or not all(isinstance(v, str) for v in vectors.values()):
-        remedy = 'write looks_like = "vectors.parquet" under [vectors]'
-        raise DataError("vectors should name files", path=path, value=vectors, remedy=remedy)
-    parts["vectors"] = {name: str(path.parent / file) for name, file in vectors.items()}
-    return _made(TableMapping, tables | parts, path, "the top")  # type: ignore[no-any-return]
-
-
-def _made(kind: Any, values: Mapping[str, Any], path: Path, where: str) -> Any:
-    """An instance of a dataclass from what a file gives for it."""
-    _check_keys(kind, values, f"{where} of {path}")
-    known = {f.name: f for f in fields(kind)}
-    fits: dict[str, Any] = {
-        "str": str,
-        "int": int,
-        "float": (int, float),
-        "float | None": (int, float),
-    }
-    for name, value in values.items():
-        wanted = str(known[name].type)
-        if wanted in fits and (not isinstance(value, fits[wanted]) or isinstance(value, bool)):
-            raise DataError(
-                f"{name} in {where} should be {'text' if wanted == 'str' else 'a number'}",
-                path=path,
-                value=value,
-                remedy="fix it",
+    settings, parts = dict(tables), dict[str, Any]()
+    vectors = settings.pop("vectors", {})
+    try:
+        for name, empty in _TABLES.items():
+            if name in settings:
+                part = dict(settings.pop(name))
+                blank, at = Column("", "leave out"), f"{name}.columns"
+                columns = tuple(_made(blank, row, at) for row in part.pop("columns", []))
+                made = _made(empty, part, name)
+                file = str(path.parent / made.file) if made.file else ""
+                parts[name] = replace(made, file=file, columns=columns)
+        if not isinstance(vectors, dict) or not all(isinstance(v, str) for v in vectors.values()):
+            raise LogerError(
+                'vectors should name files; write looks_like = "vectors.parquet" under [vectors], '
+                f"got {vectors!r}"
             )
-    if "edges" in values:
-        values = {**values, "edges": _edges(values["edges"], path, where)}
-    missing = [n for n, f in known.items() if f.default is MISSING and n not in values]
-    missing = [n for n in missing if known[n].default_factory is MISSING]
-    if missing:
-        raise DataError(f"{missing[0]} is missing from {where}", path=path, remedy="add it")
-    return kind(**values)
+        parts["vectors"] = {name: str(path.parent / file) for name, file in vectors.items()}
+        return overridden(TableMapping(**parts), settings)
+    except LogerError as error:
+        raise DataError(str(error), path=path) from None
 
 
-def _edges(given: Any, path: Path, where: str) -> tuple[float, ...]:
-    """Where a number is cut, ascending."""
-    numbers = isinstance(given, list) and all(type(edge) in (int, float) for edge in given)
-    if not numbers or any(a >= b for a, b in pairwise(given)):
-        raise DataError(
-            f"edges in {where} should be a list of rising numbers",
-            path=path,
-            value=given,
-            remedy="write edges = [10, 20, 50]",
-        )
-    return tuple(map(float, given))
-
-
-def _check_keys(kind: Any, values: Mapping[str, Any], where: str) -> None:
-    """Refuse settings that are not there, and ways to take a column."""
-    known = [f.name for f in fields(kind)]
-    for name, value in values.items():
-        if name not in known:
-            raise UnknownNameError(f"setting in {where}", name, known)
-        if name == "take" and value not in get_args(Kind):
-            what = f"way to take a column ({where}):"
-            ways = ", ".join(map(repr, get_args(Kind)))
-            raise DataError(
-                str(UnknownNameError(what, str(value), get_args(Kind))),
-                remedy=f"take it as one of {ways}",
-            )
-        if name == "unknown_items" and value not in get_args(UnknownItems):
-            what = f"unknown_items can't be {value!r} ({where})"
-            raise DataError(what, remedy='write "keep" or "drop"')
-        if name == "date_order" and value not in get_args(DateOrder):
-            raise DataError(
-                f"there is no date_order {value!r} ({where})",
-                remedy='write "day first" or "month first"',
-            )
+def _made(empty: Any, values: Mapping[str, Any], where: str) -> Any:
+    """A table or column with what a file gives for it."""
+    needed = [f.name for f in fields(empty) if MISSING is f.default is f.default_factory]
+    for name in needed:
+        if name not in values:
+            raise LogerError(f"{where}.{name} is missing; add it")
+    return overridden(empty, values, where)

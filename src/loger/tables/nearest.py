@@ -14,6 +14,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from loger.data import frames
+from loger.data.assemble import facts_of
 from loger.errors import DataError
 from loger.graph import KnowledgeGraph
 
@@ -132,11 +133,11 @@ def _numbers(table: pl.DataFrame, path: Path | str | None) -> NDArray[np.float32
     if not good.all() or not n:
         at = int((~good).arg_max() or 0)
         raise DataError(
-            "a vector should be an id and as many numbers as in every other row",
+            "each row should have an id and the same number of numbers",
             path=path,
             line=int(table["line"][at]),
             value=str(table.drop("line").row(at))[:80],
-            remedy="write a number in each column, or one list of numbers, and leave out items "
+            remedy="put one number in each column, or all in one list, and leave out items "
             "without a vector",
         )
     return lists.explode().to_numpy().reshape(-1, n).astype(np.float32)
@@ -176,12 +177,5 @@ def by_texts(facts: pl.DataFrame, graph: KnowledgeGraph) -> pl.DataFrame:
         here, names = relations == relation, np.array(graph.vocabulary.names, dtype=object)
         old = {"head": names[heads[here]].tolist(), "tail": names[tails[here]].tolist()}
         pairs = pl.concat([pl.DataFrame(old), new.select("head", "tail").unique()])
-        near = by_words(pairs, new["head"])
-        out.append(item_facts(near, name))
+        out.append(facts_of(by_words(pairs, new["head"]), name, "item", "item"))
     return pl.concat(out, how="diagonal")
-
-
-def item_facts(pairs: pl.DataFrame, relation: str) -> pl.DataFrame:
-    """Pairs of items as facts of a relation."""
-    kinds = {kind: pl.lit("item") for kind in ("head_type", "tail_type")}
-    return pairs.with_columns(relation=pl.lit(relation), **kinds)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 
 import polars as pl
 
-from loger.errors import DataError
+from loger.data.readers.plain import PART_WORDS
+from loger.errors import DataError, UnknownNameError
 from loger.rules.wording import UNCHANGED
 from loger.tables.joining import check_column, columns_of, matched, named, words_of
 from loger.tables.mapping import Column, EntityTable, InteractionTable, Kind, TableMapping
@@ -151,7 +153,7 @@ def _check_distinct(paths: Sequence[Path | None]) -> None:
         if given[k] is not None and given[k] in given[:k]:
             first = ("interactions", "items")[given.index(given[k])]
             raise DataError(
-                f"is given as {first} and as {what}",
+                f"is both the table of {first} and that of {what}",
                 path=paths[k],
                 remedy=f"give a table with a row for each of the {what}, or leave the {what} out",
             )
@@ -251,7 +253,8 @@ def _role(column: str, values: pl.Series) -> str:
         return "rating"
     if named(column, _STRENGTH) == 2 and nearly_all_are(as_numbers(values), values):
         return "strength"
-    return "part" if named(column, _PART) == 2 and _parts(values) else ""
+    parts = set(cells(values).drop_nulls().str.to_lowercase()) <= PART_WORDS.keys()
+    return "part" if named(column, _PART) == 2 and parts else ""
 
 
 def _target(values: pl.Series) -> str:
@@ -282,6 +285,30 @@ def is_dislike(behaviour: str, target: str) -> bool:
     return relation_of(behaviour).startswith(negative)
 
 
+COMMON_BEHAVIOURS = (
+    "viewed", "seen", "clicked", "opened", "browsed", "liked", "favourited", "saved", "bookmarked",
+    "wishlisted", "carted", "added_to_cart", "booked", "reserved", "started", "bought", "purchased",
+    "ordered", "attended", "visited", "completed", "finished", "borrowed", "rented", "watched",
+    "played", "streamed", "listened", "read", "cooked", "downloaded", "installed", "subscribed",
+    "disliked", "hidden", "refunded", "skipped", "returned",
+)  # fmt: skip
+TYPO = 0.8
+"""How much alike, from 0 to 1, a new word must be to a known behaviour to be taken for a typo."""
+
+
+def check_behaviour(behaviour: str, known: Iterable[str]) -> None:
+    """Refuse what is neither a ``known`` behaviour nor a word for one, and what looks like a typo.
+
+    >>> check_behaviour("Viewed", ["bought"])
+    >>> check_behaviour("viewwed", ["bought"])
+    Traceback (most recent call last):
+    loger.errors.UnknownNameError: unknown behaviour 'viewwed'; did you mean 'viewed'?
+    """
+    name, words = relation_of(behaviour), [*known, *COMMON_BEHAVIOURS]
+    if name not in words and (_level(behaviour) < 0 or get_close_matches(name, words, 1, TYPO)):
+        raise UnknownNameError("behaviour", behaviour, words)
+
+
 def _level(behaviour: str) -> int:
     """How strong a behaviour is; -1 if the word isn't one."""
     words = words_of(behaviour)
@@ -291,11 +318,6 @@ def _level(behaviour: str) -> int:
         if any(word.startswith(begins) for word in words)
     ]
     return max(fits, default=-1)
-
-
-def _parts(values: pl.Series) -> bool:
-    known = {"train", "validation", "valid", "test"}
-    return set(cells(values).drop_nulls().str.to_lowercase()) <= known
 
 
 def _of_interaction(column: Column, values: pl.Series, items: pl.Series) -> Column:

@@ -1,6 +1,6 @@
 """From the tables of any shop to a data set: interactions, items, and optionally users.
 
-``propose`` guesses what each column becomes, ``mapping.write`` puts that into a TOML file to edit,
+``propose`` guesses what each column becomes, ``TableMapping.save`` writes that to a file to edit,
 ``build`` follows it.
 
 ``read_changes`` reads what came after a fit. A bundle keeps the mapping of its tables, and a table
@@ -19,11 +19,11 @@ from typing import Any
 import polars as pl
 
 from loger.data import frames
-from loger.data.assemble import assemble, core
+from loger.data.assemble import NO_FACTS, assemble, facts_of, in_core
 from loger.data.columns import DateOrder
 from loger.data.dataset import Dataset, Note, is_frame, moment, unit_of_epoch
 from loger.data.facts import Names
-from loger.data.readers.plain import INTERACTIONS
+from loger.data.readers.plain import INTERACTIONS, PART_WORDS
 from loger.engine.threads import check_not_forked
 from loger.errors import DataError
 from loger.graph import DISLIKED, KnowledgeGraph
@@ -33,15 +33,13 @@ from loger.tables.changes import Changes
 from loger.tables.columns import Work, add_entities, add_of_interactions
 from loger.tables.joining import check_column
 from loger.tables.mapping import EntityTable, InteractionTable, TableMapping, UnknownItems
-from loger.tables.nearest import by_vectors, by_words, item_facts, similar_name
+from loger.tables.nearest import by_vectors, by_words, similar_name
 from loger.tables.propose import is_dislike, propose, relation_of
 from loger.tables.reviews.aspects import Extractor, mentions
-from loger.tables.reviews.review_facts import FACTS
 from loger.tables.values import as_numbers, as_ratings, cells, moments, zero_width
 
 EXAMPLES = 5  # of unknown items in a note
-_PARTS = {"train": "train", "training": "train", "validation": "validation", "valid": "validation",
-          "val": "validation", "dev": "validation", "test": "test", "testing": "test"}  # fmt: skip
+TABLES = ("interactions", "items", "users")
 
 
 def from_tables(
@@ -58,25 +56,27 @@ def from_tables(
     strict: bool = False,
     name: str = "tables",
 ) -> Dataset:
-    """The data set of a shop's own tables: paths, or frames of polars or pandas.
+    """Build a data set from a shop's own tables: paths, or frames of polars or pandas.
 
-    What each column becomes is guessed, as by ``loger data build table``, and is in the data
-    set's ``mapping``: print it, change it (``mapping.with_column("genre", take="list")``), give
-    it back as ``mapping``, or ``save`` it for ``loger data build table --mapping`` and for later,
-    when its path can be given as well. ``user``, ``item`` and ``time`` say which columns of the
-    interactions these are, where the guess would fail.
+    loger guesses what each column becomes, like ``loger data build table``. The guess is the data
+    set's ``mapping``: print it, change it (``mapping.with_column("genre", take="list")``) and pass
+    it back as ``mapping``. Or ``save`` it, and pass its path here or to ``loger data build table
+    --mapping``. ``user``, ``item`` and ``time`` name columns of the interactions, for when the
+    guess is wrong.
 
-    ``vectors`` are tables with a vector for each item (id, then numbers or one list) by the name
-    of a relation, such as looks_like: each item gets it to those whose vectors are nearest.
-    ``unknown_items`` says what becomes of items of the interactions that ``items`` doesn't list:
-    "keep", which is the default, or "drop".
+    ``vectors`` maps the name of a relation, such as looks_like, to a table with a vector for each
+    item (its id, then numbers or one list): the relation links each item to those with the nearest
+    vectors. ``unknown_items`` says whether to "keep" (the default) or "drop" items that ``items``
+    doesn't list. With ``strict``, rows that can't be used are errors. ``name`` is the name of the
+    data set.
     """
     check_not_forked("reading tables")
     if isinstance(mapping, str | Path):
         mapping = TableMapping.load(mapping)
     if mapping is None:
-        tables = [frames.read(interactions), *(_given(table) for table in (items, users))]
         given = (interactions, items, users)
+        others = (None if table is None else frames.read(table) for table in given[1:])
+        tables = [frames.read(interactions), *others]
         files = [t if isinstance(t, str | Path) else None for t in given]
         mapping = propose(*tables, name=name, files=files, user=user, item=item, time=time)  # type: ignore[arg-type]
         named = {k: str(v) for k, v in (vectors or {}).items() if isinstance(v, str | Path)}
@@ -89,10 +89,6 @@ def from_tables(
     return replace(dataset, mapping=mapping)
 
 
-def _given(table: object) -> pl.DataFrame | None:
-    return None if table is None else frames.read(table)
-
-
 def build(
     mapping: TableMapping,
     interactions: object = None,
@@ -103,20 +99,14 @@ def build(
     extractor: Extractor = mentions,
     strict: bool = False,
 ) -> Dataset:
-    """The data set that a mapping makes of tables: those given (paths, or frames of polars or
-    pandas), else the files that the mapping names.
+    """Build a data set as a mapping says, from the given tables (paths, or frames of polars or
+    pandas) or from the files that the mapping names.
 
-    Rows without a user or an item, and with ratings or times that are none, are left out and
-    noted; with ``strict`` they are errors. Facts from a row of the interactions have this
-    row as their source.
+    Rows that lack a user or an item, or whose rating can't be read, are left out and noted; with
+    ``strict`` they are errors. Facts from a row of the interactions have this row as their source.
     """
-    files = (mapping.interactions, mapping.items, mapping.users)
-    tables = [
-        None if part is None else _table(table, part.file, what)
-        for part, table, what in zip(
-            files, (interactions, items, users), ("interactions", "items", "users"), strict=True
-        )
-    ]
+    given = zip(TABLES, (interactions, items, users), strict=True)
+    tables = [_table(getattr(mapping, what), table, what) for what, table in given]
     typed = _typed(mapping.interactions.file if interactions is None else interactions)
     return _build(mapping, tables, extractor, strict, vectors, typed)
 
@@ -151,10 +141,7 @@ def _build(
     if mapping.items is not None and tables[1] is not None:
         interactions, table = _of_listed_items(work, interactions, table, tables[1])
     work.known_items = interactions["item"].unique(maintain_order=True)
-    for kind, entities, frame in (
-        ("item", mapping.items, tables[1]),
-        ("user", mapping.users, tables[2]),
-    ):
+    for (kind, _, entities), frame in zip(mapping.sides(), tables[1:], strict=True):
         if entities is not None and frame is not None:
             add_entities(work, entities, frame, kind)
     if mapping.users is not None and "user" in work.names:
@@ -168,7 +155,7 @@ def _build(
     dataset = assemble(
         mapping.name,
         interactions,
-        pl.concat(facts, how="diagonal") if facts else pl.DataFrame(schema=FACTS),
+        pl.concat([NO_FACTS, *facts], how="diagonal"),
         interaction=mapping.interaction,
         users=_all_users(work, interactions, facts),
         items=work.names.get("item", ()),
@@ -178,7 +165,7 @@ def _build(
         path=Path(columns.file) if columns.file else None,
         integers=[
             kind
-            for kind, column in (("user", columns.user), ("item", columns.item))
+            for kind, column, _ in mapping.sides()
             if not typed or table.schema[column].is_numeric()
         ],
     )
@@ -219,7 +206,7 @@ def _add_similar(work: Work, vectors: Mapping[str, object]) -> None:
             said = column.relation_made
             words = [f.select("head", "tail") for f in work.facts if (f["relation"] == said).all()]
             near = by_words(pl.concat(words).unique(maintain_order=True))
-            work.facts.append(item_facts(near, similar_name(said)))
+            work.facts.append(facts_of(near, similar_name(said), "item", "item"))
     listed = pl.Series(work.names.get("item", ()), dtype=pl.String)
     items = pl.concat([work.known_items, listed]).unique(maintain_order=True)
     work.facts += _near(work, vectors, items)
@@ -236,9 +223,9 @@ def _near(
             table, items, [*ids, mapping.interactions.item], new, work.widths.get("item", 0)
         )
         if n < len(items):
-            what = f"{relation}: items without a vector, near to nothing"
+            what = f"{relation}: items without a vector, so none is near them"
             work.notes.append(Note(what, len(items) - n))
-        out.append(item_facts(near, relation))
+        out.append(facts_of(near, relation, "item", "item"))
     return out
 
 
@@ -287,40 +274,42 @@ def _as_read(
 
 def _match_zeros(work: Work, tables: Sequence[pl.DataFrame | None]) -> None:
     """Fill ids with zeros where one table has 00032 and the other 32."""
-    columns, mapping = work.mapping.interactions, work.mapping
-    for kind, column, entities, frame in (
-        ("item", columns.item, mapping.items, tables[1]),
-        ("user", columns.user, mapping.users, tables[2]),
-    ):
-        if tables[0] is not None:
-            _note_zeros(work, kind, cells(tables[0][column]))
-        if entities is None or frame is None or tables[0] is None:
+    interactions = tables[0]
+    assert interactions is not None
+    for (kind, column, entities), frame in zip(work.mapping.sides(), tables[1:], strict=True):
+        ours = cells(interactions[column])
+        _note_zeros(work, kind, ours)
+        if entities is None or frame is None:
             continue
         check_column(frame, entities.id, entities.file)
-        ours, theirs = cells(tables[0][column]), cells(frame[entities.id])
+        theirs = cells(frame[entities.id])
         width = zero_width(ours, theirs)
         if width:
             work.widths[kind] = width
-            what = f"{kind}s written without their leading zeros in one table: filled up"
+            what = f"{kind}s that one table writes without leading zeros: zeros added"
             short = (ours if ours.str.len_chars().min() != width else theirs).drop_nulls()
             example = f"{short[0]} is {short.str.zfill(width)[0]}"
             work.notes.append(Note(what, short.n_unique(), example))
 
 
 def _note_zeros(work: Work, kind: str, values: pl.Series) -> None:
-    """Say where one table writes both 00032 and 32: they stay two."""
+    """Note where one table writes both 00032 and 32: they stay two."""
     ids = values.drop_nulls().unique().sort()
     plain = ids.filter(ids.str.contains(r"^\d+$"))
     twice = plain.filter(plain.str.strip_chars_start("0").is_duplicated())
-    if len(twice):
-        what = f"{kind}s whose ids differ in leading zeros only, in one table: taken as different"
-        work.notes.append(Note(what, len(twice), str(twice[0])))
+    what = f"{kind}s whose ids differ in leading zeros only, in one table: taken as different"
+    work.note(what, twice)
 
 
-def _table(table: object, file: str, what: str) -> pl.DataFrame:
-    if table is None and not file:
+def _table(
+    part: InteractionTable | EntityTable | None, table: object, what: str
+) -> pl.DataFrame | None:
+    """A table that a mapping has a place for, as given or from the file that it names."""
+    if part is None:
+        return None
+    if table is None and not part.file:
         raise DataError(f"the {what} are missing", remedy="give a table, or a file in the mapping")
-    return frames.read(file if table is None else table)
+    return frames.read(part.file if table is None else table)
 
 
 def _interactions(
@@ -347,7 +336,7 @@ def _interactions(
         columns["time"] = _times(work, table)
     if names.part:
         parts = cells(table[names.part]).str.to_lowercase()
-        columns["part"] = parts.replace_strict(_PARTS, default=None, return_dtype=pl.String)
+        columns["part"] = parts.replace_strict(PART_WORDS, default=None, return_dtype=pl.String)
         needs.append(("part", names.part, "the part is neither train, validation nor test"))
     interactions = pl.DataFrame(columns)
     for ours, theirs, what in needs:
@@ -358,18 +347,12 @@ def _interactions(
         interactions = _with_first_times(work, interactions, table)
     again = _repeated(table, names)
     where = f" of {Path(names.file).name}" if names.file else ""
-    work.note(
-        f"rows{where} left out: the same as an earlier one in every column",
-        table.filter(again).with_columns(pl.format("line {}", "line").alias("at")),
-        "at",
-    )
+    lines = table.filter(again).select(pl.format("line {}", "line")).to_series()
+    work.note(f"rows{where} left out: the same as an earlier one in every column", lines)
     interactions, table = interactions.filter(~again), table.filter(~again)
     if names.rating and work.mapping.min_rating is None:
         _note_low_ratings(work, interactions)
-    codes = [
-        interactions[c].cast(pl.Categorical).to_physical().to_numpy() for c in ("user", "item")
-    ]
-    stay = pl.Series(core(codes[0], codes[1], work.mapping.user_core, work.mapping.item_core))
+    stay = in_core(interactions, work.mapping.user_core, work.mapping.item_core)
     work.note("interactions outside the core left out", interactions.filter(~stay), "user")
     return interactions.filter(stay), table.filter(stay)
 
@@ -379,7 +362,7 @@ def _check_target(table: pl.DataFrame, names: InteractionTable) -> None:
     found = cells(table[names.behaviour]).drop_nulls().unique().sort().to_list()
     if names.target not in found:
         raise DataError(
-            f"no row of column {names.behaviour!r} has the target {names.target!r}",
+            f"no row of column {names.behaviour!r} says {names.target!r}, the target",
             path=names.file or None,
             remedy=f"write target = one of {', '.join(found[:10])}",
         )
@@ -399,13 +382,13 @@ def _by_target(work: Work, table: pl.DataFrame) -> pl.DataFrame:
     others, kinds = table.filter(~counts), did.filter(~counts)
     if len(others):
         what = (
-            f"rows that aren't interactions but facts about what users did: column "
+            f"rows read as facts about what users did, not as interactions, because column "
             f"{names.behaviour} isn't {names.target!r} (target = … in the mapping)"
         )
         work.notes.append(Note(what, len(others), ", ".join(kinds.unique(maintain_order=True)[:5])))
         work.facts.append(_behaviours(work, others, kinds))
         disliked = kinds.filter([is_dislike(kind, names.target) for kind in kinds])
-        work.note("behaviours taken as dislikes", disliked.to_frame("did"), "did")
+        work.note("behaviours taken as dislikes", disliked)
     return table.filter(counts)
 
 
@@ -418,15 +401,12 @@ def _behaviours(work: Work, table: pl.DataFrame, kinds: pl.Series) -> pl.DataFra
     }
     relations = kinds.replace_strict(taken, return_dtype=pl.String)
     relations = relations.replace(work.mapping.interaction, f"{work.mapping.interaction}_too")
-    facts = pl.DataFrame(
-        {
-            "head": work.ids("user", table[names.user]),
-            "relation": relations,
-            "tail": work.ids("item", table[names.item]),
-            "head_type": pl.repeat("user", len(table), eager=True),
-            "tail_type": pl.repeat("item", len(table), eager=True),
-        }
-    )
+    ends = {
+        "head": work.ids("user", table[names.user]),
+        "relation": relations,
+        "tail": work.ids("item", table[names.item]),
+    }
+    facts = pl.DataFrame(ends).with_columns(head_type=pl.lit("user"), tail_type=pl.lit("item"))
     if names.time:
         facts = facts.with_columns(time=moments(table[names.time], names.date_order).seconds)
     for column, theirs, what in (
@@ -449,8 +429,8 @@ def _without_strange_items(work: Work, interactions: pl.DataFrame) -> list[pl.Da
     for facts in work.facts:
         if facts["head_type"].eq("user").all() and facts["tail_type"].eq("item").all():
             there = facts["tail"].is_in(known.implode())
-            what = "facts about items that are neither interacted with nor listed: left out"
-            work.note(what, facts.filter(~there), "tail")
+            what = "facts left out because their items are in no other table"
+            work.note(what, facts["tail"].filter(~there))
             facts = facts.filter(there)
         out.append(facts)
     return out
@@ -474,7 +454,7 @@ def _times(work: Work, table: pl.DataFrame) -> pl.Series:
     read = moments(table[names.time], names.date_order)
     work.date_order = read.order
     if len(read.ways) > 1:
-        what = "ways in which times are written, all of them read"
+        what = "date formats in the time column, all understood"
         work.notes.append(Note(what, len(read.ways), ", ".join(read.ways)))
     known = as_numbers(table[names.time]).drop_nulls()
     first = read.seconds.drop_nulls()[:1].to_list()
@@ -484,8 +464,8 @@ def _times(work: Work, table: pl.DataFrame) -> pl.Series:
     if read.mixed:
         n, example = read.mixed
         what = (
-            f"times that are dates only with the other order than {read.order}: the column has "
-            "both, so days up to 12 may be taken for months; write all of them alike"
+            f"dates that can't be read with the {read.order}, though others need it: the column "
+            "mixes both orders, so some days and months may be swapped; write all dates alike"
         )
         work.notes.append(Note(what, n, example))
     if read.guessed:
@@ -505,7 +485,7 @@ def _with_first_times(work: Work, interactions: pl.DataFrame, table: pl.DataFram
         what, remedy = "no time can be read", 'write dates such as 2024-05-31, or time = ""'
         path, value = names.file or None, table[names.time].drop_nulls()[:1].to_list()
         raise DataError(what, path=path, value=value, remedy=remedy)
-    what = "no time can be read; taken as the first of their user"
+    what = "unreadable time; treated as the user's first"
     work.usable(table, known, what, names.time, names.file, kept=True)
     first = pl.col("time").min()
     return interactions.with_columns(pl.coalesce("time", first.over("user"), first).alias("time"))
@@ -519,13 +499,12 @@ def _note_low_ratings(work: Work, interactions: pl.DataFrame) -> None:
         return
     below = interactions.filter(pl.col("rating") < (low + high) / 2)
     bar = f"{(low + high) / 2 + (high - low) / 4:g}"
-    what = f"low ratings that count like high ones (min_rating = {bar} leaves them out)"
+    what = f"low ratings that count like high ones (min_rating = {bar} makes them dislikes)"
     if len(below) >= 0.05 * len(interactions):
-        work.note(what, below, "rating")
+        work.note(what, below["rating"])
 
 
 BUNDLE = Path("the bundle")
-TABLES = ("interactions", "items", "users")
 
 
 # ── what came after a fit ──────────────────────────────────────────────────────────────
@@ -578,11 +557,9 @@ def _with_near(
 
 def _frame(table: object) -> pl.DataFrame | None:
     """A table from a file or a frame; None for rows, which the plain format names."""
-    if isinstance(table, str | PathLike):
-        return frames.read(Path(table))
-    if isinstance(table, pl.DataFrame | pl.LazyFrame) or is_frame(table):
-        return frames.read(table)
-    return None
+    path = Path(table) if isinstance(table, PathLike) else table
+    known = isinstance(path, str | Path | pl.LazyFrame) or is_frame(path)
+    return frames.read(path) if known else None
 
 
 def _fits(frame: pl.DataFrame, mapping: TableMapping, name: str) -> bool:
@@ -613,7 +590,7 @@ def _mapped(
     if "interactions" in tables:
         rows = _taken(work, tables["interactions"], floor)
     named: dict[str, Names] = {"item": {}, "user": {}}
-    for kind, entities in (("item", mapping.items), ("user", mapping.users)):
+    for kind, _, entities in mapping.sides():
         if f"{kind}s" in tables and entities is not None:
             add_entities(work, entities, tables[f"{kind}s"], kind)
             labels = work.labels.get(kind, {})
@@ -623,10 +600,8 @@ def _mapped(
         work.note_strangers(
             "item", rows["item"], known, "neither in the model nor among the new items"
         )
-    facts = pl.concat(work.facts, how="diagonal") if work.facts else pl.DataFrame(schema=FACTS)
-    facts = _known_words(facts, mapping, graph).select(
-        "head", "relation", "tail", "head_type", "tail_type"
-    )
+    facts = pl.concat([NO_FACTS, *work.facts], how="diagonal")
+    facts = _known_words(facts, mapping, graph).select(NO_FACTS.columns)
     return Changes(
         rows,
         facts,
@@ -648,11 +623,7 @@ def _with_columns_of(mapping: TableMapping, name: str, frame: pl.DataFrame) -> T
 
 def _write_ids_alike(work: Work, graph: KnowledgeGraph, tables: Mapping[str, pl.DataFrame]) -> None:
     """Fill ids with zeros where the model knows 00032 and a table has 32."""
-    mapping = work.mapping
-    for kind, column, part in (
-        ("item", mapping.interactions.item, mapping.items),
-        ("user", mapping.interactions.user, mapping.users),
-    ):
+    for kind, column, part in work.mapping.sides():
         known = pl.Series(list(graph.vocabulary.ids(kind)), dtype=pl.String)
         given = [tables["interactions"][column]] if "interactions" in tables else []
         if part is not None and f"{kind}s" in tables:
@@ -667,8 +638,8 @@ def _taken(work: Work, table: pl.DataFrame, floor: float | None) -> pl.DataFrame
     missing = [c for c in (names.rating, names.behaviour) if c and c not in table.columns]
     if missing:
         raise DataError(
-            f"there is no column {missing[0]!r}, which the model was built with",
-            remedy="add it; its values may be empty only where the row may be left out",
+            f"column {missing[0]!r} is missing, which the model was built with",
+            remedy="add it; rows without a value are left out",
         )
     time = names.time if names.time in table.columns else ""
     plain_rows = replace(names, part="", time=time, columns=())

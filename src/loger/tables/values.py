@@ -1,4 +1,4 @@
-"""The values of a column as text, numbers, times, lists: whatever way they were written."""
+"""Reads the cells of a column as text, numbers, times or lists, however people write them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import polars as pl
 from loger.data.columns import DateOrder, Moments, dates, epoch
 
 FEW = 12
-"""Numbers of so many values or fewer are kinds rather than amounts."""
+"""A column with at most this many distinct numbers contains kinds rather than amounts."""
 SEPARATORS = {"|": 0.8, ";": 0.8, ", ": 0.5, ",": 0.5, " / ": 0.5}
 """Signs that may divide values in a cell, and the share of what they divide that may be distinct:
 a comma also stands in sentences, so its values must come again."""
@@ -191,7 +191,7 @@ def _without_coins(text: pl.Series) -> pl.Series:
 
 
 def as_ratings(values: pl.Series) -> pl.Series:
-    """The cells as ratings, null where they are none: 4, "4 stars", "4/5", "★★★★☆" are one.
+    """The cells as ratings, null where they aren't: 4, "4 stars", "4/5" and "★★★★☆" are the same.
 
     Where cells are out of different numbers, as 4/5 and 8/10, all of them are shares of the
     largest.
@@ -224,8 +224,8 @@ def _point(text: pl.Series) -> pl.Series:
 
 
 def as_moments(values: pl.Series, order: DateOrder = "") -> pl.Series:
-    """The cells as seconds since 1970, or whatever unit numbers count in; null where they are
-    no times."""
+    """The cells as seconds since 1970, or in the unit of their numbers; null where they aren't
+    times."""
     return moments(values, order).seconds
 
 

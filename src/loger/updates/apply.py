@@ -1,10 +1,9 @@
 """Apply updates and removals to a fitted model.
 
-Nothing is trained. The logic part is exactly that of the same weights on a graph that had
-everything from the start, whatever the order of the updates; vectors of what is new are made of
-what it is linked to (``loger.encoder.cold_start``). Relations that the fit derived from
-interactions stay as it made them: the next fit makes them again. New items have of them what
-similar items have (``loger.updates.newcomers``).
+Nothing is trained. Rules give the same scores as if the graph had had everything from the start,
+whatever the order of the updates. New entities get vectors from what they are linked to
+(``loger.encoder.cold_start``). Relations that the fit derived from interactions stay until the next
+fit; new items inherit them from similar items (``loger.updates.newcomers``).
 """
 
 from __future__ import annotations
@@ -52,10 +51,10 @@ def updates_of(fitted: Fitted) -> Updates:
 def updated(
     fitted: Fitted, changes: Changes, entry: Update | None = None, measure: int = 0
 ) -> Fitted:
-    """The model with interactions, facts, items and users more.
+    """The model with more interactions, facts, items and users.
 
-    ``entry`` is the log's entry to complete. NDCG@10 of the new interactions by the model before
-    them is measured on up to ``measure`` users.
+    ``entry`` is the entry of the log to complete. Its NDCG@10 says how well the model predicted the
+    new interactions of up to ``measure`` users.
     """
     before, updates = whole(fitted.ranker.graph), updates_of(fitted)
     changes, filter_facts = _split_off_filter_only(changes, fitted.catalogue)
@@ -67,7 +66,8 @@ def updated(
     graph = with_facts(moved.graph, (heads, relations, tails), when, strengths)
     check_size(graph.vocabulary, graph.relations, len(graph.tails))
     moved = moved._replace(graph=graph)
-    row = _count_added(before, moved, new, replace(entry or Update(), notes=changes.notes))
+    entry = replace(entry or Update(), notes=changes.notes)
+    row = _count_added(before, updates.learned, moved, new, entry)
     log = (*updates.log, _with_ndcg(fitted.ranker, new, row, measure))
     after = _rebuilt(fitted, before, moved, log)
     beside = filter_facts, changes.images, changes.numbers
@@ -78,8 +78,8 @@ def _check_room(graph: KnowledgeGraph, new: int) -> None:
     """Refuse more relations than a graph can number."""
     if len(graph.relations) + new > MAX_RELATIONS:
         raise LogerError(
-            f"{new:,} new relations are too many: a model has at most {MAX_RELATIONS:,}; "
-            "check that the relation column holds names of relations, not values"
+            f"{new:,} new relations are too many, a model has at most {MAX_RELATIONS:,}; "
+            "check that the relation column contains names of relations, not values"
         )
 
 
@@ -90,7 +90,7 @@ def removed(
     items: Sequence[str] = (),
     entry: Update | None = None,
 ) -> Fitted:
-    """The model without some users and items, and without the interactions and facts of
+    """The model without some users and items and without the interactions and facts in
     ``changes``."""
     before, updates = whole(fitted.ranker.graph), updates_of(fitted)
     words = before.vocabulary
@@ -111,7 +111,7 @@ def removed(
 
 
 def folded(fitted: Fitted, fold: Fold, when: str, measure: int = 0) -> Fitted:
-    """The model with what events amount to; it knows how far it holds their store."""
+    """The model with the net effect of events; it records the last event that it holds."""
     log, entry = updates_of(fitted).log, Update(when, events=True)
     if fold.removes:
         less = _present_interactions(fitted.ranker, fold.less)
@@ -126,13 +126,13 @@ def folded(fitted: Fitted, fold: Fold, when: str, measure: int = 0) -> Fitted:
 
 
 def unlearned_types(graph: KnowledgeGraph, learned: Learned) -> list[str]:
-    """The types of entities that came after the fit."""
+    """The types of entities that were added after the fit."""
     return [kind for kind in graph.vocabulary.types if not learned.types.get(kind)]
 
 
 def _everything_called(graph: KnowledgeGraph, user: str, learned: Learned) -> list[int]:
-    """A user, and entities of the same name whose type only events know: facts that named the user
-    before anything said that this is one."""
+    """A user, and entities of the same name whose type only events know: a fact may have named the
+    user before any event said that this is a user."""
     words = graph.vocabulary
     kinds = unlearned_types(graph, learned)
     found = [words.ids(kind)[user] for kind in kinds if user in words.ids(kind)]
@@ -140,11 +140,11 @@ def _everything_called(graph: KnowledgeGraph, user: str, learned: Learned) -> li
 
 
 def _present_interactions(ranker: Ranker, less: Changes) -> Changes:
-    """Those interactions to remove that users have; facts are there already."""
+    """The interactions to remove that users really have; facts were checked before."""
     words, rows = whole(ranker.graph).vocabulary, less.interactions
     users, items = words.ids("user"), words.ids("item")
     asked = {users[u]: None for u in rows["user"]}
-    # What was held out to test on is not in the graph, and goes all the same.
+    # Interactions that were held out for testing aren't in the graph, but must go too.
     parts = zip(ranker.known(list(asked)), ranker.held_out.of(list(asked)), strict=True)
     owners, had = (np.concatenate(both) for both in parts)
     have = set(
@@ -158,7 +158,7 @@ def _present_interactions(ranker: Ranker, less: Changes) -> Changes:
 
 
 def _to_remove(ranker: Ranker, changes: Changes) -> tuple[Pairs, tuple[Ids, Ids, Ids]]:
-    """What stays held out when interactions go, and the facts of the graph that go."""
+    """The pairs that stay held out, and the facts of the graph to remove."""
     graph = whole(ranker.graph)
     rows = changes.interactions.with_columns(time=0)
     new = placed(replace(changes, interactions=rows), graph)
@@ -168,13 +168,13 @@ def _to_remove(ranker: Ranker, changes: Changes) -> tuple[Pairs, tuple[Ids, Ids,
     asked = (h * n + t - graph.n_users)[r == INTERACTION]
     keys = pairs.users.astype(np.int64) * n + pairs.items
     kept = ~np.isin(keys, asked)
-    # What was held out to test on is not in the graph, and goes all the same.
+    # Interactions that were held out for testing aren't in the graph, but must go too.
     inside = ~((r == INTERACTION) & np.isin(h * n + t - graph.n_users, keys[~kept]))
     return Pairs(pairs.users[kept], pairs.items[kept]), (h[inside], r[inside], t[inside])
 
 
 def _check_there(graph: KnowledgeGraph, new: Placed) -> None:
-    """Refuse to remove something from what does not exist."""
+    """Refuse to remove something that doesn't exist."""
     if new.relations:
         raise UnknownNameError(
             "relation", new.relations[0].name, [r.name for r in graph.relations if not r.derived]
@@ -213,7 +213,7 @@ def _rebuilt(
 
 
 def _places_of_items(before: KnowledgeGraph, moved: Renumbered) -> Ids:
-    """The new number of each item among items, -1 where it is gone."""
+    """The new number of each item among items; -1 if it is gone."""
     first, n = before.n_users, before.n_items
     places = moved.entities[first : first + n]
     return np.where(places >= 0, places - moved.graph.n_users, -1)
@@ -222,8 +222,8 @@ def _places_of_items(before: KnowledgeGraph, moved: Renumbered) -> Ids:
 def _split_off_filter_only(
     changes: Changes, catalogue: Catalogue
 ) -> tuple[Changes, list[pl.DataFrame]]:
-    """Changes without what the catalogue knows instead of the graph; and that (head, tail), for
-    each of its columns."""
+    """Changes without the values that the catalogue has instead of the graph, and these values as
+    (head, tail) for each of its columns."""
     out, facts, columns = [], changes.facts, changes.columns
     for column in catalogue.filter_only:
         known = pl.col("tail").is_in(column.values) & (pl.col("relation") == column.relation)
@@ -243,8 +243,7 @@ def _catalogue_after(
     *,
     gone: bool = False,
 ) -> Catalogue:
-    """The catalogue with values of items more, or less, with numbers instead of those that items
-    had, and with pictures."""
+    """The catalogue with values of items added or removed, numbers replaced, and pictures added."""
     graph, catalogue = whole(fitted.ranker.graph), fitted.catalogue
     ids, first = graph.vocabulary.ids("item"), graph.n_users
     columns = []
@@ -266,18 +265,18 @@ def _encoder(encoder: Encoder, before: KnowledgeGraph, moved: Renumbered) -> Enc
     if same and len(moved.graph.relations) == len(before.relations):
         return encoder
     raise LogerError(
-        f"{type(encoder).__name__} has no vectors for what came after its fit, nor can it let go "
-        "of what it learned; fit again, or use TransE"
+        f"{type(encoder).__name__} can neither add nor remove entities after its fit; fit again, "
+        "or use TransE"
     )
 
 
 def _renamed(rule: Rule, relations: Ids) -> Rule:
-    """A rule by the new numbers of its relations."""
+    """A rule with the new numbers of its relations."""
     return replace(rule, relations=tuple(int(relations[r]) for r in rule.relations))
 
 
 def _mined(mined: Mined, before: KnowledgeGraph, graph: KnowledgeGraph) -> Mined:
-    """The rules that were tried, which are those of the graph less its derived relations."""
+    """The rules that were tried, over the relations of the graph that aren't derived."""
     old, new = (sum(not r.derived for r in g.relations) for g in (before, graph))
     return mined if old == new else mined_on(mined, graph.given)
 
@@ -295,13 +294,13 @@ def _moved_pairs(pairs: Pairs, before: KnowledgeGraph, moved: Renumbered) -> Pai
 def _reasoner(
     reasoner: PathReasoner | None, ranker: Ranker, fitted: Fitted, relations: int
 ) -> PathReasoner | None:
-    """φ among the vectors as they are now."""
+    """The path reasoner φ with the current vectors."""
     if reasoner is None:
         return None
     if len(ranker.graph.relations) != relations:
         raise LogerError(
-            "a path reasoner walks along the relations of its fit alone; leave out the facts of "
-            "new relations, or fit again"
+            "the path reasoner only knows the relations of its fit; leave out facts of new "
+            "relations, or fit again"
         )
     return reasoner_of(ranker, fitted.config, reasoner.walker.state())
 
@@ -309,26 +308,18 @@ def _reasoner(
 # ── the log ─────────────────────────────────────────────────────────────────────────────
 
 
-def _count_added(before: KnowledgeGraph, moved: Renumbered, new: Placed, entry: Update) -> Update:
-    """What an update brought, counted."""
+def _count_added(
+    before: KnowledgeGraph, learned: Learned, moved: Renumbered, new: Placed, entry: Update
+) -> Update:
+    """The log entry of an update: how much it added."""
     graph = moved.graph
-    heads, relations, tails, *_ = new.numbered(graph)
-    rows = np.unique(np.stack([heads, relations, tails], axis=1), axis=0)
-    back = np.full(graph.n_entities, -1, dtype=np.int64)
-    back[moved.entities] = np.arange(before.n_entities)
-    kinds = np.full(2 * len(graph.relations), -1, dtype=np.int64)
-    kinds[moved.relations] = np.arange(len(moved.relations))
-    h, r, t = back[rows[:, 0]], kinds[rows[:, 1]], back[rows[:, 2]]
-    old = (h >= 0) & (r >= 0) & (t >= 0)
-    old[old] = edge_places(before, h[old], r[old], t[old]) >= 0
-    taken = ~old & (rows[:, 1] == INTERACTION)
-    learned = moved.learned.entities(graph)
+    interactions = len(graph.interactions[0]) - len(before.interactions[0])
     users, items = graph.n_users - before.n_users, graph.n_items - before.n_items
     return replace(
         entry,
-        interactions=int(taken.sum()),
-        unseen=int((taken & ~learned[rows[:, 2]]).sum()),
-        facts=int((~old & (rows[:, 1] != INTERACTION)).sum()),
+        interactions=interactions,
+        unseen=_with_new_items(graph, moved.learned) - _with_new_items(before, learned),
+        facts=_stated(graph) - _stated(before) - interactions,
         users=users,
         items=items,
         entities=graph.n_entities - before.n_entities - users - items,
@@ -336,9 +327,14 @@ def _count_added(before: KnowledgeGraph, moved: Renumbered, new: Placed, entry: 
     )
 
 
+def _with_new_items(graph: KnowledgeGraph, learned: Learned) -> int:
+    """The number of interactions with items that the fit didn't know."""
+    return int((~learned.entities(graph)[graph.tails[graph.interactions[0]]]).sum())
+
+
 def _with_ndcg(ranker: Ranker, new: Placed, row: Update, most: int) -> Update:
-    """What an update brought, with NDCG@10 of it by the model before, over the users who took
-    something that the model knew and they did not have."""
+    """The log entry of an update with NDCG@10: how well the model predicted the new interactions
+    with items that it knew, over up to ``most`` users."""
     graph = whole(ranker.graph)
     users, items = graph.vocabulary.ids("user"), graph.vocabulary.ids("item")
     taken = new.facts.filter(new.facts["relation"] == graph.relations[INTERACTION].name)
@@ -367,7 +363,7 @@ def _with_ndcg(ranker: Ranker, new: Placed, row: Update, most: int) -> Update:
 def _count_removed(
     before: KnowledgeGraph, moved: Renumbered, users: int, items: int, entry: Update
 ) -> Update:
-    """What a removal took away, counted."""
+    """The log entry of a removal: how much it removed."""
     graph = moved.graph
     interactions = len(before.interactions[0]) - len(graph.interactions[0])
     return replace(
@@ -380,5 +376,5 @@ def _count_removed(
 
 
 def _stated(graph: KnowledgeGraph) -> int:
-    """How many facts a graph has that were not derived from others."""
+    """The number of facts of a graph that aren't derived."""
     return int((graph.edge_relations() < sum(not r.derived for r in graph.relations)).sum())

@@ -1,8 +1,8 @@
-"""What happens while a model is served: events, kept in one SQLite file.
+"""The events of a server, stored in one SQLite file.
 
 The file is in WAL mode with ``synchronous=FULL``: a transaction is on disk when it ends, and a
-process that is killed leaves either all of it or nothing. SQLite lets one writer in at a time and
-numbers events inside the transaction, so anyone who follows the numbers misses none.
+killed process leaves all of it or nothing. SQLite admits one writer at a time and numbers events
+inside the transaction, so a reader who follows the numbers misses none.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Event:
 
     @property
     def when(self) -> int:
-        """When it happened, in seconds since 1970: as it says, or else when it was received."""
+        """When it happened, in seconds since 1970; by default, when it was received."""
         time = self.body.get("time")
         return int(self.at) if time is None else int(time) // unit_of_epoch(int(time))[1]
 
@@ -76,34 +76,34 @@ PATIENCE = 10.0
 BATCH = 5_000
 """Events that are read at a time."""
 FORGOTTEN = "forgotten"
-"""The kind of an event of which nothing but its number and key is left."""
+"""The kind of an event that only has its number and key left."""
 DAY = 86_400
 UNSEEN = 3_600.0
-"""Seconds after which a list is dropped of which no impression or click came."""
+"""Seconds after which a list without an impression or click is deleted."""
 LATE = 60.0
 """Seconds after which a list is on disk, if it ever will be."""
 Answer = tuple[str, float, str | None, str, str]
-"""What was recommended: id, when, user, variant, and the rest as JSON."""
+"""A list: ID, when, user, variant, and the rest as JSON."""
 
 
 class Appended(NamedTuple):
-    """What became of some events."""
+    """What happened to some events."""
 
     stored: int
     duplicates: int
-    """Those whose key was there already."""
+    """Events whose key was already there."""
     last: int
     """The number of the last event of the store."""
 
 
 def events_path(bundle: Path | str) -> Path:
-    """The file that keeps the events of a bundle, unless another one is named."""
+    """The default file for the events of a bundle."""
     path = Path(bundle)
     return path.with_name(f"{path.name}.events.sqlite")
 
 
 class EventStore:
-    """The events of a file; threads and processes may share it."""
+    """The events in a file. Threads and processes can share it."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
@@ -118,8 +118,8 @@ class EventStore:
         self.id: str = self._one("SELECT value FROM about WHERE key = 'id'")
         kind = self._one("SELECT value FROM about WHERE key = 'kind'")
         if kind != KIND:
-            what = f"holds {kind!r}, not {KIND!r}"
-            raise DataError(what, path=self.path, remedy="give another file")
+            what = f"contains {kind!r}, not {KIND!r}"
+            raise DataError(what, path=self.path, remedy="choose another file")
 
     def _prepare(self) -> None:
         self._db.execute("PRAGMA journal_mode = WAL")
@@ -127,7 +127,7 @@ class EventStore:
         self._db.execute("PRAGMA secure_delete = ON")
         tables = self._db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
         if tables and ("event",) not in tables:
-            raise DataError("not a file of events", path=self.path, remedy="give another file")
+            raise DataError("not a file of events", path=self.path, remedy="choose another file")
         with self._writing():
             for statement in SCHEMA.split(";\n"):
                 self._db.execute(statement)
@@ -143,7 +143,7 @@ class EventStore:
     # ── writing ─────────────────────────────────────────────────────────────────────────
 
     def append(self, events: Sequence[Event]) -> Appended:
-        """Keep events, all or none of them; when this returns they are on disk."""
+        """Store all of the events or none. When this returns, they are on disk."""
         rows = [
             (_digest(e.key), e.at, e.kind, _user(e), json.dumps(e.body, ensure_ascii=False))
             for e in events
@@ -160,14 +160,14 @@ class EventStore:
         return Appended(stored, len(rows) - stored, last or 0)
 
     def log_answers(self, answers: Iterable[Answer]) -> None:
-        """Keep what was recommended."""
+        """Store lists that were recommended."""
         rows = [(*answer[:4], compress(answer[4].encode(), 1)) for answer in answers]
         with self._lock, self._naming_file(), self._writing():
             self._db.executemany("INSERT OR IGNORE INTO answer VALUES (?, ?, ?, ?, ?)", rows)
 
     def drop_unseen(self, now: float) -> None:
-        """Drop lists of which no impression or click came in time; nothing that was dropped or
-        forgotten stays in the log of writes, unless somebody reads just now."""
+        """Delete lists without an impression or click. Afterwards, SQLite's log of writes contains
+        nothing that was deleted, unless somebody is reading."""
         with self._lock, self._naming_file():
             with self._writing():
                 self._db.execute(
@@ -179,7 +179,7 @@ class EventStore:
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
 
     def folded_into(self, bundle: Path | str, seq: int) -> None:
-        """Note up to which number a bundle holds the events."""
+        """Record the last event that a bundle holds."""
         with self._lock, self._naming_file(), self._writing():
             self._db.execute(
                 "INSERT INTO bundle VALUES (?, ?) "
@@ -188,8 +188,8 @@ class EventStore:
             )
 
     def clean(self, keep_days: float, now: float) -> None:
-        """Forget deleted users wherever all bundles have let go of them, and drop what all bundles
-        hold and is older than some days."""
+        """Forget deleted users whom no bundle holds any longer, and delete events that all bundles
+        hold and that are older than ``keep_days``."""
         done = self._folded_everywhere()
         with self._lock, self._naming_file(), self._writing():
             self._forget(done, now)
@@ -204,9 +204,8 @@ class EventStore:
         return min(there, default=0)
 
     def _forget(self, done: int, now: float) -> None:
-        """Leave nothing of users who were deleted but the numbers and keys of their events: neither
-        their lists, nor what was seen and clicked of lists that are gone, nor facts of others that
-        name them."""
+        """Leave nothing of deleted users but the numbers and keys of their events. Their lists go,
+        with impressions and clicks, and so do other people's facts that name them."""
         deleted = self._db.execute(
             "SELECT user, MAX(seq), MAX(at) FROM event WHERE kind = 'delete' AND seq <= ? "
             "AND user IS NOT NULL AND json_extract(body, '$.user') IS NOT NULL "
@@ -225,7 +224,7 @@ class EventStore:
         self._forget_mentions({user: seq for user, seq, _ in deleted})
 
     def _forget_mentions(self, deleted: Mapping[str, int]) -> None:
-        """Take names out of the facts that events up to a number state or deny."""
+        """Remove names from the facts in events, for each name up to a number."""
         rows = self._db.execute(
             "SELECT seq, body FROM event WHERE seq <= ? "
             "AND kind IN ('user', 'item', 'fact', 'delete')",
@@ -253,7 +252,7 @@ class EventStore:
         return int(self._one("SELECT COALESCE(MAX(seq), 0) FROM event"))
 
     def after(self, seq: int, upto: int | None = None) -> Iterator[Event]:
-        """The events after a number, in their order; those of forgotten users are left out."""
+        """The events after a number, in order, without those of forgotten users."""
         end = self.last if upto is None else upto
         while seq < end:
             rows = self._all(
@@ -267,7 +266,7 @@ class EventStore:
             seq = rows[-1][0] if len(rows) == BATCH else end
 
     def answers(self) -> list[tuple[str, float, str | None, str, dict[str, Any]]]:
-        """What was recommended: id, when, user, variant, and the rest."""
+        """The lists that were recommended: ID, when, user, variant, and the rest."""
         rows = self._all("SELECT id, at, user, variant, body FROM answer ORDER BY at, id")
         return [(*row[:4], json.loads(decompress(row[4]))) for row in rows]
 
@@ -282,13 +281,13 @@ class EventStore:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """A transaction: whole, and on disk when the block ends."""
+        """A transaction, which is on disk when the block ends."""
         self._db.execute("BEGIN IMMEDIATE")
         try:
             yield
             self._db.execute("COMMIT")
         except BaseException:
-            if self._db.in_transaction:  # on a full disk SQLite may have undone it already
+            if self._db.in_transaction:  # on a full disk, SQLite may have rolled it back already
                 self._db.execute("ROLLBACK")
             raise
 
@@ -299,8 +298,8 @@ class EventStore:
             yield
         except sqlite3.OperationalError as error:
             raise LogerError(
-                f"{self.path} cannot be used ({error}); see that the folder can be written to and "
-                "the disk has space, or give another file with --set events_file=FILE"
+                f"{self.path} can't be used ({error}); check that the folder is writable and the "
+                "disk isn't full, or choose another file with --set events_file=FILE"
             ) from None
         except sqlite3.DatabaseError as error:
             what = f"not a file of events, or damaged ({error})"
@@ -308,7 +307,7 @@ class EventStore:
 
 
 def _digest(key: str | None) -> bytes | None:
-    """A key as it is kept: it may name somebody who is to be forgotten."""
+    """The digest of a key, which may contain the name of somebody who wants to be forgotten."""
     return None if key is None else blake2b(key.encode("utf-8", "replace"), digest_size=16).digest()
 
 

@@ -1,7 +1,7 @@
-"""Which reasons work: what was shown beside what was clicked.
+"""Which reasons work: what was shown compared with what was clicked.
 
-First, what is shown to whom: which bundle somebody gets, and what is kept of a list that was
-recommended. Then which rules, kinds of reason and items were clicked, and how variants compare.
+The first part decides which bundle somebody gets and what is stored of a list. The rest reports
+which rules, kinds of reason and items were clicked, and how variants compare.
 """
 
 from __future__ import annotations
@@ -162,10 +162,10 @@ class Seen:
         return any(row.clicked for row in self.rows)
 
 
-def seen_lists(store: EventStore) -> tuple[list[Seen], Counter[str]]:
-    """The lists that were seen, each once, and what else the log has: how many lists were made, how
-    many impressions are of lists that it does not have, and how many lists were clicked of which
-    no impression came. To count those as seen would make what was clicked look better."""
+def seen_lists(store: EventStore) -> tuple[list[Seen], dict[str, int]]:
+    """The lists that were seen, each once, and some counts: lists that were ``made``, impressions
+    of ``unknown`` lists, and lists ``only_clicked``, without an impression. To count the last as
+    seen would make what was clicked look better."""
     parts: dict[str, set[str] | None] = {}
     clicks: dict[str, set[str]] = defaultdict(set)
     for event in store.after(0):
@@ -176,14 +176,13 @@ def seen_lists(store: EventStore) -> tuple[list[Seen], Counter[str]]:
             parts[event.body["recommendation_id"]] = items
         elif event.kind == "click":
             clicks[event.body["recommendation_id"]].add(event.body["item"])
-    out, counts = list[Seen](), Counter[str]()
-    for id_, _, user, variant, body in store.answers():
-        counts["made"] += 1
+    made, out = store.answers(), list[Seen]()
+    for id_, _, user, variant, body in made:
         if id_ in parts:
             taken = clicks.pop(id_, set())
             out.append(_seen(user or id_, variant, body, parts.pop(id_), taken))
-    counts["unknown"], counts["only_clicked"] = len(parts), len(clicks.keys() - parts.keys())
-    return out, counts
+    alone = len(clicks.keys() - parts.keys())
+    return out, {"made": len(made), "unknown": len(parts), "only_clicked": alone}
 
 
 def _seen(
@@ -207,118 +206,112 @@ def report(store: EventStore, min_shown: int = MIN_SHOWN) -> dict[str, Any]:
         "kinds": lambda row: (kind_of(row.reasons),),
         "items": lambda row: (row.item,),
     }
-    return {
-        "lists": {"seen": len(lists)} | {k: counts[k] for k in ("made", "unknown", "only_clicked")},
-        "items_seen": len(rows),
-        "clicks": sum(row.clicked for row in rows),
-        "variants": variants(lists),
-        "difference": _difference(lists),
-        "positions": _positions(rows),
-        **{name: grouped(rows, of, min_shown) for name, of in groups.items()},
-    }
+    found: dict[str, Any] = _plain(
+        {
+            "lists": {"seen": len(lists), **counts},
+            "items_seen": len(rows),
+            "clicks": sum(row.clicked for row in rows),
+            "variants": [_variant(lists, name) for name in _variants(lists)],
+            "difference": _differences(lists),
+            "positions": _positions(rows),
+            **{name: _grouped(rows, of, min_shown) for name, of in groups.items()},
+        }
+    )
+    return found
 
 
-def grouped(
-    rows: Sequence[Row], of: Callable[[Row], Iterable[str]], min_shown: int = MIN_SHOWN
+def _plain(value: Any) -> Any:
+    """Values as JSON has them: numbers of six digits, None for those that aren't finite."""
+    if isinstance(value, dict):
+        return {name: _plain(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    if isinstance(value, float):
+        return round(value, 6) if isfinite(value) else None
+    return value
+
+
+def _rate(clicked: int, shown: int) -> dict[str, Any]:
+    rate, low, high = wilson(clicked, shown)
+    return {"clicked": clicked, "rate": rate, "low": low, "high": high}
+
+
+def _grouped(
+    rows: Sequence[Row], groups: Callable[[Row], Iterable[str]], min_shown: int
 ) -> list[dict[str, Any]]:
     """How often each group was clicked, and how many times as often as others at the same places;
-    the largest lower end first. A row may be of several groups."""
+    the largest lower end first. A row can be in several groups."""
     places = {place: k for k, place in enumerate(sorted({row.place for row in rows}))}
-    whole = np.zeros((2, len(places)), dtype=np.int64)
+    whole = np.zeros((2, len(places)), dtype=np.int64)  # clicked and shown, by place
     parts: dict[str, Any] = defaultdict(lambda: np.zeros_like(whole))
     for row in rows:
-        what = np.array([row.clicked, 1])
-        whole[:, places[row.place]] += what
-        for name in of(row):
-            parts[name][:, places[row.place]] += what
+        for table in (whole, *(parts[name] for name in groups(row))):
+            table[:, places[row.place]] += (row.clicked, 1)
     out = []
     for name, (clicked, shown) in parts.items():
-        if shown.sum() < min_shown:
-            continue
-        rate, low, high = wilson(int(clicked.sum()), int(shown.sum()))
-        ratio, least, most = ratio_at_same_places(clicked, shown, *whole)
-        out.append(
-            {
-                "name": name,
-                "shown": int(shown.sum()),
-                "clicked": int(clicked.sum()),
-                "rate": plain(rate),
-                "low": plain(low),
-                "high": plain(high),
-                "ratio": plain(ratio),
-                "ratio_low": plain(least),
-                "ratio_high": plain(most),
-            }
-        )
+        if shown.sum() >= min_shown:
+            ratio, low, high = ratio_at_same_places(clicked, shown, *whole)
+            total = {"name": name, "shown": int(shown.sum())}
+            total |= _rate(int(clicked.sum()), int(shown.sum()))
+            out.append(total | {"ratio": ratio, "ratio_low": low, "ratio_high": high})
     return sorted(out, key=lambda g: (-g["ratio_low"], -g["shown"], g["name"]))
 
 
 def _positions(rows: Sequence[Row]) -> list[dict[str, Any]]:
     shown = Counter(row.place[1] for row in rows)
     clicked = Counter(row.place[1] for row in rows if row.clicked)
-    out = []
-    for rank in sorted(shown):
-        rate, low, high = (plain(x) for x in wilson(clicked[rank], shown[rank]))
-        out.append(
-            {"rank": rank, "shown": shown[rank], "clicked": clicked[rank],
-             "rate": rate, "low": low, "high": high}
-        )  # fmt: skip
-    return out
+    return [
+        {"rank": rank, "shown": shown[rank], **_rate(clicked[rank], shown[rank])}
+        for rank in sorted(shown)
+    ]
 
 
-def variants(lists: Sequence[Seen]) -> list[dict[str, Any]]:
-    """Each variant: how many of its lists were clicked, and what share would be had everybody got
+def _variants(lists: Sequence[Seen]) -> list[str]:
+    return sorted({one.variant for one in lists})
+
+
+def _variant(lists: Sequence[Seen], name: str) -> dict[str, Any]:
+    """How many lists of a variant were clicked, and what share would have been if everyone had got
     it, by IPS and SNIPS."""
-    out = []
-    rewards = [one.clicked for one in lists]
-    people = [one.person for one in lists]
-    for name in sorted({one.variant for one in lists}):
-        own = [one for one in lists if one.variant == name]
-        rate, low, high = wilson(sum(one.clicked for one in own), len(own))
-        got = [one.propensity for one in lists]
-        target = [float(one.variant == name) for one in lists]
-        found = estimate(rewards, got, target, people)
-        out.append(
-            {
-                "name": name,
-                "bundles": sorted({one.bundle for one in own}),
-                "people": len({one.person for one in own}),
-                "lists": len(own),
-                "clicked": sum(one.clicked for one in own),
-                "rate": plain(rate),
-                "low": plain(low),
-                "high": plain(high),
-                "clicks": sum(row.clicked for one in own for row in one.rows),
-                "mrr": plain(float(np.mean([_reciprocal(one) for one in own]))),
-                "propensity": plain(float(np.mean([one.propensity for one in own]))),
-                "ips": [plain(x) for x in found.ips],
-                "snips": [plain(x) for x in found.snips],
-                "effective": plain(found.effective),
-            }
-        )
-    return out
+    own = [one for one in lists if one.variant == name]
+    found = estimate(
+        [one.clicked for one in lists],
+        [one.propensity for one in lists],
+        [float(one.variant == name) for one in lists],
+        [one.person for one in lists],
+    )
+    return {
+        "name": name,
+        "bundles": sorted({one.bundle for one in own}),
+        "people": len({one.person for one in own}),
+        "lists": len(own),
+        **_rate(sum(one.clicked for one in own), len(own)),
+        "clicks": sum(row.clicked for one in own for row in one.rows),
+        "mrr": float(np.mean([_reciprocal_rank(one) for one in own])),
+        "propensity": float(np.mean([one.propensity for one in own])),
+        "ips": found.ips,
+        "snips": found.snips,
+        "effective": found.effective,
+    }
 
 
-def _reciprocal(one: Seen) -> float:
+def _reciprocal_rank(one: Seen) -> float:
     """1 / rank of the first click; 0 if there is none."""
     ranks = [row.place[1] for row in one.rows if row.clicked]
     return 1 / min(ranks) if ranks else 0.0
 
 
-def _difference(lists: Sequence[Seen]) -> list[dict[str, Any]]:
-    """By how much more of their lists the later variants have clicked than the first."""
-    counts = {
-        name: (
-            sum(one.clicked for one in lists if one.variant == name),
-            sum(one.variant == name for one in lists),
-        )
-        for name in sorted({one.variant for one in lists})
-    }
-    first, *others = counts or [""]
-    out = []
-    for other in others:
-        more, low, high = (plain(x) for x in difference(counts[other], counts[first]))
-        out.append({"name": f"{other} less {first}", "rate": more, "low": low, "high": high})
+def _differences(lists: Sequence[Seen]) -> list[dict[str, Any]]:
+    """By how much the later variants have a larger share of clicked lists than the first."""
+    counts = [
+        (sum(one.clicked for one in own), len(own))
+        for name in _variants(lists)
+        if (own := [one for one in lists if one.variant == name])
+    ]
+    names, out = _variants(lists), []
+    for name, count in zip(names[1:], counts[1:], strict=True):
+        more, low, high = difference(count, counts[0])
+        out.append({"name": f"{name} less {names[0]}", "rate": more, "low": low, "high": high})
     return out
 
 
@@ -366,11 +359,6 @@ def ratio_at_same_places(
     spread = float(((n * m * (a + b) - a * b * all_shown) / total**2).sum()) / (with_ * without)
     half = Z * sqrt(max(spread, 0.0))
     return ratio, exp(log(ratio) - half), exp(log(ratio) + half)
-
-
-def plain(value: float) -> float | None:
-    """A number as JSON has it; None for what is not finite."""
-    return round(value, 6) if isfinite(value) else None
 
 
 # ── what another policy would have earned ────────────────────────────────────────────────

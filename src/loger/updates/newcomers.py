@@ -1,13 +1,13 @@
-"""What new items are worth: what their facts earn, and what known items with such facts have.
+"""The scores of new items: from their own facts, and from known items with similar facts.
 
-Rules over facts score an item that came after the fit like any other. What it cannot have yet is
-expected from its neighbours, the known items with similar facts (``cold_start.neighbours``):
+Rules over facts score an item that was added after the fit like any other. What it can't have yet,
+it inherits from its neighbours, the known items with similar facts (``cold_start.neighbours``):
 
 - Each derived fact, such as ``followed_by``, that leads to its neighbours also leads to the new
-  item, with the mean of their weights. It was made of nobody, and its sentence says so.
-- Of rules that end with people's interactions, and of popularity, it has what its neighbours have
-  in the mean over users: an appeal that is the same for all. As people take the item, this fades:
-  with as many takers as expected, half of it is the item's own.
+  item, with their mean weight. Nobody's interactions are behind it, and its sentence says so.
+- Rules that end with people's interactions, and popularity, give it the mean of its neighbours over
+  users: an appeal that is the same for everyone. This fades as people take the item; with as many
+  takers as its neighbours have, half of the appeal is its own.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 USERS = 200
-"""Users over whom appeal is averaged, at most."""
+"""Users over whom appeal is averaged at most."""
 
 
 def with_newcomers(ranker: Ranker, learned: Learned) -> Ranker:
-    """The ranker whose new items, those that the fit did not know, have what is expected of them;
-    known items keep their scores to the bit."""
+    """The ranker in which items that the fit didn't know inherit from their neighbours. Scores of
+    known items don't change by a bit."""
     graph, known = whole(ranker.graph), learned.types["item"]
     logic = replace(ranker.logic, expected=None)
     if known in (0, graph.n_items):
@@ -49,7 +49,7 @@ def with_newcomers(ranker: Ranker, learned: Learned) -> Ranker:
 
 
 def _with_derived_facts(graph: KnowledgeGraph, known: int, near: csr_array) -> KnowledgeGraph:
-    """The graph in which what leads to neighbours of new items also leads to these."""
+    """The graph in which derived facts that lead to neighbours of new items lead to these too."""
     from scipy.sparse import csr_array, vstack
 
     first, n = graph.n_users, graph.n_items
@@ -70,7 +70,7 @@ def _with_derived_facts(graph: KnowledgeGraph, known: int, near: csr_array) -> K
 
 
 def _expected_appeal(graph: KnowledgeGraph, logic: Logic, known: int, near: csr_array) -> Doubles:
-    """What new items lack of the appeal to be expected of them, 0 for known ones; [items]."""
+    """How much appeal new items inherit; 0 for known items; [items]."""
     appeal, taken = _mean_appeal(graph, logic), graph.popularity
     usual, takers = (by_neighbours(near, x[:known].astype(np.float64)) for x in (appeal, taken))
     out = np.zeros(graph.n_items)
@@ -80,9 +80,9 @@ def _expected_appeal(graph: KnowledgeGraph, logic: Logic, known: int, near: csr_
 
 
 def _mean_appeal(graph: KnowledgeGraph, logic: Logic) -> Doubles:
-    """What popularity and rules that end with an interaction give items, over some users; [items].
+    """The mean contribution of popularity and of rules that end with an interaction; [items].
 
-    A rule over derived facts ends with one of these: new items have such facts.
+    Rules over derived facts end with such a fact, so they aren't among these.
     """
     half, places = len(graph.relations), range(len(logic.rules))
     kept = [k for k in places if logic.rules[k].relations[-1] % half == INTERACTION]

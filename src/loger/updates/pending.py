@@ -1,8 +1,8 @@
-"""The net effect of events that a graph does not hold yet.
+"""The net effect of events that a graph doesn't hold yet.
 
-The last event about a thing counts, so any number of events is one removal and one update; what was
-stated about something new and deleted before a fold leaves not even its name. The same object
-answers for a single user at once (``person``) and makes the ``Fold`` that a bundle takes in.
+The last event about a thing counts, so any number of events comes to one removal and one update.
+Something new that was deleted before a merge leaves nothing, not even its name. ``person`` gives
+the changes to one user at once, ``fold`` those to a whole bundle.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ Fact = tuple[str, str, str]
 Ends = tuple[str | None, str | None]
 """The types of head and tail, where they are given."""
 NEW_RELATIONS = 100
-"""Relations that events may bring to a model until its next fit; a graph has room for 32,767."""
+"""New relations that events can bring until the next fit; a graph can have 32,767 in all."""
 
 
 class Refused(NamedTuple):
-    """An event that a graph cannot take in. A log gets ``seq`` and ``why``, which name nobody."""
+    """An event that can't be merged. Logs only get ``seq`` and ``why``, which name nobody."""
 
     seq: int
     what: str
@@ -44,21 +44,21 @@ class Person:
     """What events changed about one user."""
 
     kept: bool
-    """Whether the graph knows the user, and what it knows still holds; not after a delete."""
+    """Whether what the graph knows about the user still holds: not for new or deleted users."""
     there: bool
-    """Whether there is such a user after all."""
+    """Whether the user exists after these events."""
     label: str | None = None
     added: Mapping[str, int] = field(default_factory=dict)
-    """Item → when it was taken."""
+    """Item → when the user took it."""
     strengths: Mapping[str, float] = field(default_factory=dict)
-    """Item → how strong that was, for those of ``added``."""
+    """Item → how strong the interaction was, for the items in ``added``."""
     removed: frozenset[str] = frozenset()
     disliked: frozenset[str] = frozenset()
     """Items to hide from the user."""
 
 
 class Pending:
-    """Events that a graph does not hold yet. One thread adds; others may ask meanwhile."""
+    """Events that a graph doesn't hold yet. One thread may add while others read."""
 
     def __init__(
         self,
@@ -71,24 +71,24 @@ class Pending:
     ) -> None:
         self.graph, self.seq, self.floor, self.room = graph, seq, min_rating, room
         self.unlearned = unlearned
-        """Types that came after the fit: by events, each named after its relation."""
+        """Types that events added after the fit, each named after its relation."""
         self.events = 0
         self.since: float | None = None
-        """When the first of them was received."""
+        """When the first of these events was received."""
         self.people: dict[str, Person] = {}
         self.items: dict[str, str | None] = {}
-        """Items that were named, with their labels."""
+        """Items in events, with their labels."""
         self.gone_items: dict[str, None] = {}
         self.facts: dict[Fact, tuple[bool, Ends, int]] = {}
-        """Whether each was stated or deleted, and by which event."""
+        """Whether each was stated or deleted, the types of its ends, and by which event."""
         self.waiting = 0
-        """Events that act only when they are folded: on items and facts."""
+        """Events that have no effect until they are merged: on items and facts."""
         self._users, self._known = (graph.vocabulary.ids(kind) for kind in ("user", "item"))
         self._last = 0 if graph.times is None else int(graph.times.max(initial=0))
         self._ends = {r.name: (r.head_type, r.tail_type) for r in graph.relations}
 
     def add(self, events: Iterable[Event]) -> None:
-        """Take in events, in their order; those that came before are skipped."""
+        """Add events in order; those that were added before are skipped."""
         for event in events:
             if event.seq <= self.seq:
                 continue
@@ -135,15 +135,15 @@ class Pending:
             self.waiting += 1
 
     def _dislike(self, event: Event) -> None:
-        """Hide an item from a user at once; what it has in common with others counts against them
-        as soon as a bundle holds it."""
+        """Hide an item from a user at once. After the merge, what it has in common with other items
+        counts against them."""
         person = self._of(event.body["user"])
         disliked = person.disliked | {event.body["item"]}
         self.people[event.body["user"]] = replace(person, there=True, disliked=disliked)
         self._state(event, DISLIKED)
 
     def _state(self, event: Event, relation: str) -> None:
-        """State what a user did besides the interaction, to an item that is known."""
+        """Add what a user did, other than the interaction, to a known item."""
         user, item = event.body["user"], event.body["item"]
         if item in self._known or item in self.items:
             self.facts[user, relation, item] = True, ("user", "item"), event.seq
@@ -151,7 +151,7 @@ class Pending:
             self.waiting += 1
 
     def _strength(self, event: Event, before: float | None) -> float:
-        """How strong the interactions of a pair are, with one more."""
+        """The strength of a pair's interactions, with one more."""
         stated_strength = event.body.get("rating" if self.graph.rated else "strength")
         now = (
             self.graph.default_strength
@@ -200,6 +200,10 @@ class Pending:
             self._delete_item(item)
         else:
             self._set_fact(event, False)
+            if event.body["relation"] == DISLIKED and event.body["head"] in self.people:
+                person = self.people[event.body["head"]]
+                disliked = person.disliked - {event.body["tail"]}
+                self.people[event.body["head"]] = replace(person, disliked=disliked)
         self.waiting += 1
 
     def _delete_item(self, item: str) -> None:
@@ -211,7 +215,7 @@ class Pending:
                 self.people[user] = _without(person, item)
 
     def _discard_facts_about(self, name: str, kind: str) -> None:
-        """Discard facts that events stated about an entity that is gone, or may have been."""
+        """Discard facts from events about an entity that is gone, or that may be about it."""
         kinds = (None, kind, *(self.unlearned if kind == "user" else ()))
         for fact, (_, given, _) in list(self.facts.items()):
             ends = self._ends.get(fact[1], given)
@@ -222,7 +226,7 @@ class Pending:
     # ── all of them ─────────────────────────────────────────────────────────────────────
 
     def fold(self, store: str) -> tuple[Fold, list[Refused]]:
-        """All events as one removal and one update, and why some facts cannot be taken in."""
+        """All events as one removal and one update, and the facts that can't be merged."""
         people = list(self.people.items())
         facts, refused = self._acceptable_facts()
         return Fold(
@@ -256,7 +260,7 @@ class Pending:
         ), refused
 
     def _is_held(self, user: str) -> bool:
-        """Whether the graph has somebody, perhaps from facts alone that gave no type."""
+        """Whether the graph has a user, who may only be known from facts without types."""
         words = self.graph.vocabulary
         return user in self._users or any(user in words.ids(kind) for kind in self.unlearned)
 
@@ -285,8 +289,8 @@ class Pending:
         return out
 
     def _acceptable_facts(self) -> tuple[list[tuple[Fact, Ends]], list[Refused]]:
-        """Stated facts that the graph can take in, with the types of their ends, so that they mean
-        the same when some entities are gone; and why the others cannot."""
+        """Stated facts that can be merged, with the types of their ends, so that they mean the same
+        when some entities are gone; and the others with the reason."""
         named: dict[str, Names] = {
             "user": {u: p.label for u, p in self.people.items() if p.there},
             "item": self.items,
@@ -309,7 +313,7 @@ def _fact_and_ends(row: Mapping[str, str]) -> tuple[Fact, Ends]:
 
 
 def _without(person: Person, item: str) -> Person:
-    """A user to whom events did not add an item after all."""
+    """The changes to a user without an item that events had added."""
     added, strengths = dict(person.added), dict(person.strengths)
     added.pop(item, None)
     strengths.pop(item, None)

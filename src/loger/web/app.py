@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import asdict
 from pathlib import Path
 
-from anyio import to_thread
-from fastapi import APIRouter, Depends, FastAPI, Request
+from anyio import CapacityLimiter, to_thread
+from fastapi import FastAPI
 from starlette.responses import FileResponse, Response
 from starlette.staticfiles import StaticFiles
 
 from loger import __version__
-from loger.graph.catalogue import fact_names
-from loger.web import event_routes, problems, routes
-from loger.web import schemas as s
+from loger.web import problems
 from loger.web.config import VARIABLE, ServeConfig
 from loger.web.guard import Guard
 from loger.web.lane import Lane
 from loger.web.live import Events
 from loger.web.metrics import Metrics
-from loger.web.problems import ProblemError, known_parameters
-from loger.web.served import Served
-from loger.web.service import Service, Variants
+from loger.web.routes import router
+from loger.web.service import Variants
 
 STATIC = Path(__file__).parent / "static"
 ABOUT = """Recommendations with true reasons. Names identify users and items; every error
@@ -69,10 +64,9 @@ def create_app(config: ServeConfig, guarded: bool = True) -> FastAPI:
     )
     app.state.service, app.state.variants = variants.services[0], variants
     app.state.events = events
-    routers = (routes.router, running, event_routes.router)
-    problems.install(app, [route for router in routers for route in router.routes])
-    for router in routers:
-        app.include_router(router)
+    app.state.event_limiter = CapacityLimiter(1)
+    problems.install(app, router.routes)
+    app.include_router(router)
     _add_pages(app, metrics)
     if guarded:
         app.add_middleware(Guard, config=config, metrics=metrics, lane=lane)
@@ -80,7 +74,7 @@ def create_app(config: ServeConfig, guarded: bool = True) -> FastAPI:
 
 
 def _add_pages(app: FastAPI, metrics: Metrics) -> None:
-    """What is not of the API: the web app, documentation, numbers."""
+    """What isn't part of the API: the web app, its documentation, metrics."""
 
     @app.get("/metrics", include_in_schema=False)
     def numbers() -> Response:
@@ -100,89 +94,3 @@ def _add_pages(app: FastAPI, metrics: Metrics) -> None:
 def from_environment() -> FastAPI:
     """The app of a worker process that ``loger serve`` started."""
     return create_app(ServeConfig.from_json(os.environ[VARIABLE]))
-
-
-# ── how the server is doing ─────────────────────────────────────────────────────────────
-
-
-running = APIRouter(prefix="/v1", responses=routes.ERRORS, dependencies=[Depends(known_parameters)])
-
-
-@running.get("/health", tags=["running"])
-async def health(request: Request) -> s.Health:
-    """Whether the server works, and which bundle it serves; degraded: not the newest one, or one
-    that events cannot be folded into."""
-    variants: Variants = request.app.state.variants
-    events: Events = request.app.state.events
-    served: Served = request.app.state.service.served
-    problem = variants.problem or events.not_folded
-    return s.Health(
-        status="ok" if problem is None else "degraded",
-        problem=problem,
-        version=__version__,
-        fingerprint=served.fingerprint,
-        loaded=served.loaded,
-    )
-
-
-@running.get("/health/live", tags=["running"])
-async def live(request: Request) -> s.Alive:
-    """Whether the process works at all; if not, start it again."""
-    return s.Alive(status="live")
-
-
-@running.get("/health/ready", tags=["running"])
-async def ready(request: Request) -> s.Alive:
-    """Whether to send requests here: 503 while events cannot be followed, or it is stopping."""
-    events: Events = request.app.state.events
-    if events.problem is not None or events.stopping:
-        raise ProblemError(503, events.problem or "this server is stopping")
-    return s.Alive(status="ready")
-
-
-@running.get("/about", tags=["running"])
-def about(request: Request) -> s.About:
-    """The model, the data behind it, and the limits of requests."""
-    service: Service = request.app.state.service
-    events: Events = request.app.state.events
-    served, graph = service.served, service.served.graph
-    beside = [column.type for column in served.model.catalogue_.filter_only]
-    measured, held_out = served.model.measured_, len(served.model.ranker_.held_out)
-    words = service.words(request.headers.get("accept-language", ""))
-    types = list(graph.vocabulary.types)
-    return s.About(
-        version=__version__,
-        fingerprint=served.fingerprint,
-        users=graph.n_users,
-        items=graph.n_items,
-        facts=graph.n_triples,
-        rules=len(served.model.rules_),
-        types=types,
-        beside=list(dict.fromkeys(beside)),
-        kinds={name: words.kind(name) for name in (*types, *beside)},
-        verbs={r.name: words.verb(r.name, r.head_type, r.tail_type) for r in graph.relations},
-        filters=fact_names(graph, served.model.catalogue_),
-        interaction=graph.relations[0].name,
-        fusion=served.model.config_.em.fusion,
-        explain_by=served.model.config_.explain_by,
-        takes_new_users=served.takes_new_users,
-        labels_repeat=graph.vocabulary.shown is not graph.vocabulary.labels,
-        most=s.MOST,
-        most_paths=s.MOST_PATHS,
-        most_history=s.MOST_HISTORY,
-        staleness=events.staleness(service, time.time()),
-        fitted_for="testing" if held_out else "use",
-        held_out=held_out,
-        measured=None if measured is None else s.Measured(**asdict(measured)),
-    )
-
-
-@running.post("/reload", tags=["running"])
-def reload(request: Request) -> s.Reloaded:
-    """Reload the bundle if it has changed; needs an API key. Other workers follow in seconds."""
-    service: Service = request.app.state.service
-    if service.config.api_key is None:
-        raise ProblemError(403, "to reload by request, start the server with an API key")
-    variants: Variants = request.app.state.variants
-    changed = sum(one.refresh() for one in variants.services) > 0
-    return s.Reloaded(changed=changed, fingerprint=service.served.fingerprint)

@@ -1,4 +1,4 @@
-"""How a server is set up; light to import, because the command line reads it."""
+"""The settings of a server. The command line imports this module, so it imports little itself."""
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ from loger.errors import LogerError
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 KEY_VARIABLE = "LOGER_API_KEY"
 RESERVED = "loger.reserved"
-"""Marks in its scope a request of a connection that may ask for health only."""
+"""Marks the scope of a request whose connection may only ask for health."""
+ACCESS = "loger.access"
+"""Where a request's scope holds what its key allows."""
 VARIABLE = "LOGER_SERVE"
-"""The environment variable by which ``loger serve`` hands its settings to worker processes."""
+"""The environment variable through which worker processes get their settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,35 +38,35 @@ class ServeConfig:
     workers: int = 1
     """Processes; they share the mapped arrays of the bundle."""
     threads: int = 4
-    """Requests that a process works on at a time; others wait."""
+    """Requests that a process answers at a time; others wait."""
     api_key: str | None = None
-    """If set, every request to the API but for health must carry it."""
+    """If set, all requests to the API except health must send it, or a key made from it."""
     watch: float = 2.0
-    """Seconds between checks whether the bundle has changed; 0: only when asked."""
+    """Seconds between checks whether the bundle has changed; 0 for checks on request only."""
     max_body: int = 64 * 1024
     """Bytes of a request's body."""
     masks: str | None = None
-    """A folder that keeps uploaded masks, NAME.txt with an item in a line; None: they are kept as
-    long as the server runs."""
+    """A folder for uploaded masks, NAME.txt with one item per line; None keeps them as long as the
+    server runs."""
     others: tuple[str, ...] = ()
-    """More bundles, served side by side."""
+    """More bundles to serve next to the first."""
     traffic: tuple[float, ...] = (1.0,)
-    """The share of users that each bundle gets; they add up to 1."""
+    """The share of users that each bundle gets; the shares add up to 1."""
     events: bool = True
-    """Whether to record events, and recommendations for them to refer to."""
+    """Whether to store events, and lists for them to refer to."""
     events_file: str | None = None
-    """The file that keeps events; None: BUNDLE.events.sqlite next to the bundle."""
+    """The file for events; None for BUNDLE.events.sqlite next to the bundle."""
     merge_interval: float = 300.0
     """Merge events into the bundle at least this often, in seconds; 0: never. Events on items and
     facts take effect only then, so they are merged within seconds."""
     wording: str | None = None
-    """A TOML file of one's own words."""
+    """A TOML file with your own wording."""
     images: str | None = None
-    """The folder with the pictures that the table of items names; None: none are shown."""
+    """The folder with the pictures that the table of items names; None shows none."""
     scratch: str | None = None
-    """A temporary folder that all workers share; without one a process makes its own."""
+    """A temporary folder that all workers share; without one, a process makes its own."""
     lane: bool = False
-    """Whether each worker has a process of its own for expensive questions."""
+    """Whether each worker has a second process for expensive requests."""
 
     @property
     def loopback(self) -> bool:
@@ -89,30 +91,28 @@ class ServeConfig:
 
 
 def check_key(host: str, key: str | None, no_auth: bool) -> None:
-    """Refuse an empty key, and to let other machines in without one unless that is said aloud."""
+    """Refuse an empty key, and a server open to other machines without ``--no-auth``."""
     if os.environ.get(KEY_VARIABLE, "-").strip() == "" or (key is not None and not key.strip()):
-        raise LogerError(f"the API key is empty; give one in {KEY_VARIABLE}, or unset it")
+        raise LogerError(f"the API key is empty; set {KEY_VARIABLE} to a key, or unset it")
     if key is None and host not in LOOPBACK and not no_auth:
         raise LogerError(
-            f"--host {host} lets other machines in: give a key with --api-key or {KEY_VARIABLE}, "
-            "or say --no-auth"
+            f"--host {host} lets other machines in; set a key with --api-key or {KEY_VARIABLE}, "
+            "or pass --no-auth"
         )
 
 
 def check_installed() -> None:
-    """Refuse to serve if a package is missing. They are looked for, not imported: workers are
-    processes of their own, and the process that starts them needs little of it."""
+    """Refuse to serve if a package is missing. Only workers import these packages."""
     for name in ("fastapi", "httptools", "prometheus_client", "uvicorn"):
         if find_spec(name) is None:
             raise LogerError(
-                f"serving needs {name}, which is not installed; run "
+                f"serving needs {name}, which isn't installed; run "
                 "pip install '.[serve]' in the clone"
             )
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
-    """A socket at an address, or an error if something else listens there; port 0 takes any free
-    one."""
+    """A socket bound to an address, or an error if it is in use; port 0 takes any free port."""
     bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -120,7 +120,7 @@ def bound_socket(host: str, port: int) -> socket.socket:
     except OSError as error:
         bound.close()
         raise LogerError(
-            f"cannot listen at {host}:{port} ({error.strerror}); give another --port or --host"
+            f"can't listen at {host}:{port} ({error.strerror}); choose another --port or --host"
         ) from None
     return bound
 

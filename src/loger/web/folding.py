@@ -1,7 +1,7 @@
-"""Folding events into a bundle: one removal, one update, and the number up to which it holds them.
+"""Merging events into a bundle: one removal, one update, and the number of the last event.
 
-The bundle is replaced in one step, and how far it holds the events is in its manifest: killed at
-any moment, it holds each event once or not yet.
+The bundle is replaced in one step, and its manifest has the number of the last event that it holds.
+So after a kill at any moment, the bundle holds each event once or not yet.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
+from unicodedata import normalize
 
 from loger.engine.files import claim, read_manifest
 from loger.errors import LogerError
@@ -23,34 +24,34 @@ from loger.updates.events import Event, EventStore
 from loger.updates.pending import NEW_RELATIONS, Pending, Refused
 
 KEEP_DAYS = 30.0
-"""How long a store keeps events that all its bundles hold, and with them their keys."""
+"""How long a store keeps events that all its bundles hold, and their keys."""
 MAX_ATTEMPTS = 200
-"""Folds that are tried to find events that cannot be taken in."""
+"""Merges that are tried to find the events that can't be merged."""
 _ODD_EVENTS = (LogerError, ArithmeticError, AssertionError, AttributeError, LookupError, TypeError,
                ValueError)  # fmt: skip
-"""What an event may cause that no check foresaw; a full disk or memory is not among them."""
+"""What an event may raise that no check foresaw, as opposed to a full disk or memory."""
 log = logging.getLogger("loger.updates.events")
 
 
 class Folded(NamedTuple):
-    """What a fold did."""
+    """What a merge did."""
 
     model: LOGER | None
-    """The new model; None if there was nothing to fold."""
+    """The new model; None if there was nothing to merge."""
     seq: int
     """The last event that the bundle holds, or that changes nothing in it."""
     refused: list[Refused]
-    """Events that the model cannot take in, and why."""
+    """Events that can't be merged, and why."""
 
 
 def folded_seq(bundle: Path | str, store: str) -> int:
-    """The last event of a store that a bundle holds, by its manifest; 0 if none."""
+    """The number of the last event of a store that a bundle holds; 0 if none."""
     updates = read_manifest(bundle, MODEL).about.get("updates") or {}
     return int(updates.get("folded", {}).get(store, 0))
 
 
 def pending_of(model: LOGER, seq: int = 0) -> Pending:
-    """An empty ``Pending`` for a model, for the events after a number."""
+    """An empty ``Pending`` for the events that a model doesn't hold, those after a number."""
     graph = whole(model.graph_)
     learned = Learned.all_of(graph) if model.updates_ is None else model.updates_.learned
     new = sum(not r.derived for r in graph.relations) - learned.relations
@@ -69,7 +70,7 @@ def fold(
     measure: int = 0,
     keep_days: float = KEEP_DAYS,
 ) -> Folded:
-    """Fold the events of a file into a bundle, in place unless a target is named."""
+    """Merge the events of a file into a bundle, in place unless a target is given."""
     place, store = target or bundle, EventStore(events)
     try:
         with claim(place, "update"):
@@ -99,14 +100,15 @@ def _fold(
         model = taking.one_by_one(model, list(store.after(since, pending.seq)))
     first = {refused.why: refused.seq for refused in reversed(taking.refused)}
     for why, n in Counter(refused.why for refused in taking.refused).items():
-        log.warning("%d facts or events set aside, the first in event %d: %s", n, first[why], why)
+        log.warning("%d facts or events skipped, the first in event %d: %s", n, first[why], why)
     model.save(place)
     return Folded(model, pending.seq, taking.refused)
 
 
 def forget(model: LOGER, events: Path, users: Sequence[str], now: float) -> list[str]:
-    """Note in a file of events that users are to be forgotten, so that no earlier event brings them
-    back, and return those of them whom the model knows."""
+    """Store in a file of events that users are to be forgotten, so that no earlier event brings
+    them back, and return those of them that the model knows."""
+    users = [normalize("NFC", user) for user in users]
     store = EventStore(events)
     try:
         held = 0 if model.updates_ is None else model.updates_.folded.get(store.id, 0)
@@ -116,7 +118,7 @@ def forget(model: LOGER, events: Path, users: Sequence[str], now: float) -> list
         known = [user for user in users if user in words.ids("user")]
         for user in users:
             if user not in known and user not in pending.people:
-                words.id("user", user)  # says whose name is like it
+                words.id("user", user)  # raises an error with the closest name
         store.append([Event("delete", {"user": user}, at=now) for user in users])
     finally:
         store.close()
@@ -124,7 +126,7 @@ def forget(model: LOGER, events: Path, users: Sequence[str], now: float) -> list
 
 
 class _Taking:
-    """Takes events into a model; those that it cannot take are set aside."""
+    """Merges events into a model and collects those that can't be merged."""
 
     def __init__(self, store: str, when: str, measure: int) -> None:
         self.store, self.when, self.measure = store, when, measure
@@ -138,7 +140,7 @@ class _Taking:
         return model
 
     def one_by_one(self, model: LOGER, events: Sequence[Event]) -> LOGER:
-        """Half by half, until the events are found that keep all others from being taken in."""
+        """By halves, until the events are found that keep the others from being merged."""
         self.attempts += 1
         pending = pending_of(model, events[0].seq - 1)
         pending.add(events)
@@ -152,7 +154,7 @@ class _Taking:
                 for part in (events[:half], events[half:]):
                     model = self.one_by_one(model, part)
                 return model
-            why = f"{type(error).__name__} in a fold"
+            why = f"merging raised {type(error).__name__}"
             self.refused.append(Refused(events[0].seq, f"{events[0].kind} event", why))
             log.debug("event %d: %s", events[0].seq, error)
             return self.fold(model, pending_of(model, events[0].seq))

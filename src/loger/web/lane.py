@@ -1,11 +1,9 @@
-"""The slow lane: a process with low priority that answers a worker's expensive questions.
+"""The slow lane: a process with low priority that answers a worker's expensive requests.
 
-In a thread of the worker, a question that takes 100 ms would delay everybody else's, because the
-threads of one process take turns in Python. So the worker sends it through a pipe to a process of
-its own, one question at a time, and waits for the answer in the meantime. The lane runs the same
-app without the guard: everything it is asked has passed the worker's.
-
-If the lane isn't running, or ends midway, the worker answers by itself.
+In a thread of the worker, a request that takes 100 ms would delay all others, because only one
+thread of a process runs Python at a time. So the worker sends it through a pipe to another process,
+one request at a time. The lane runs the same app without the guard: what it gets has passed the
+worker's. If the lane isn't running, or ends midway, the worker answers the request itself.
 """
 
 from __future__ import annotations
@@ -25,8 +23,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from loger.errors import LogerError
-from loger.web.config import ServeConfig
-from loger.web.keys import ACCESS
+from loger.web.config import ACCESS, ServeConfig
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -34,19 +31,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("loger.web")
 NICE = 10
-"""How far the lane's priority is below a worker's: with all cores busy it still gets a tenth of
+"""How much lower the lane's priority is than a worker's. On busy cores it still gets a tenth of
 one."""
 TIMEOUT_S = 60.0
-"""How long a worker waits for the lane, before it stops it and answers by itself."""
+"""How long a worker waits for the lane before it stops it and answers by itself."""
 RESTART_INTERVAL_S = 10.0
-"""A lane that ended is not replaced sooner after it was started."""
+"""The shortest time between two starts of a lane."""
 SCOPE = ("type", "method", "path", "raw_path", "query_string", "headers", "scheme", "http_version",
          "root_path", "client", "server", ACCESS)  # fmt: skip
 """What the app reads of a request."""
 
 
 class Lane:
-    """A worker's end of the pipe; only one question may be asked at a time."""
+    """A worker's end of the pipe; the caller sends one request at a time."""
 
     def __init__(self, config: ServeConfig) -> None:
         self.config = config
@@ -55,37 +52,33 @@ class Lane:
         self._ready, self._started, self._stopped = False, 0.0, False
 
     def start(self) -> None:
-        """Start the process, which is ready some seconds later."""
+        """Start the process. It is ready a few seconds later."""
         spawn = get_context("spawn")
         self._pipe, theirs = spawn.Pipe()
-        # A daemon ends with this process. If this process is killed, the pipe closes, and the lane
-        # ends by itself.
+        # A daemon ends with this process; if this process is killed, the closed pipe ends it.
         self.process = spawn.Process(target=run, args=(self.config, theirs), daemon=True)
         self.process.start()
         theirs.close()
         self._ready, self._started = False, time.monotonic()
 
     def stop(self) -> None:
-        """End the process, even in the middle of a question."""
+        """End the process, even in the middle of a request."""
         self._stopped = True
         if self.process is not None:
             self.process.kill()
             self.process.join()
 
     async def ask(self, scope: Scope, body: bytes) -> list[Message] | None:
-        """The lane's answer, or None if it has none.
-
-        The path of the route, by which requests are counted, is put into ``scope``.
-        """
+        """The lane's answer, or None if it gave none. The path of the route, by which requests are
+        counted, goes into ``scope``."""
         services = scope["app"].state.variants.services
         bundles = [service.served.fingerprint for service in services]
         request = {name: scope[name] for name in SCOPE if name in scope}
         answer = await asyncio.to_thread(self._ask, (request, body, bundles))
         if answer is None:
             return None
-        path: str | None = answer[0]
+        scope["route"] = SimpleNamespace(path=answer[0])
         messages: list[Message] = answer[1]
-        scope["route"] = SimpleNamespace(path=path)
         return messages
 
     def _ask(self, question: object) -> Any:
@@ -105,7 +98,7 @@ class Lane:
             return None
 
     def _replace(self) -> None:
-        """End a lane that doesn't answer, and start another one if the last start is long ago."""
+        """End a lane that doesn't answer, and start another one unless this one just started."""
         assert self.process is not None
         if self.process.is_alive():
             self.process.kill()
@@ -119,7 +112,7 @@ class Lane:
 
 
 def _forget_gauges(pid: int | None) -> None:
-    """Remove a dead process's gauges from the metrics; what it counted stays."""
+    """Remove a dead process's gauges from the metrics; its counts stay."""
     if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
         from prometheus_client import multiprocess
 
@@ -130,7 +123,7 @@ def _forget_gauges(pid: int | None) -> None:
 
 
 def run(config: ServeConfig, pipe: Connection) -> None:
-    """Answer what comes through a pipe until it closes."""
+    """Answer requests from a pipe until it closes."""
     from loger.web.app import create_app
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the worker, which ends us
@@ -172,7 +165,7 @@ async def _answer(
 
 
 def _catch_up(app: FastAPI, bundles: list[str]) -> None:
-    """Know what the worker knows: every event that is acknowledged, and no older bundle."""
+    """Learn what the worker knows: its bundle, and every event that it acknowledged."""
     for service, fingerprint in zip(app.state.variants.services, bundles, strict=True):
         if fingerprint != service.served.fingerprint and service.problem is None:
             with suppress(LogerError):  # it goes on with what it has, as workers do

@@ -1,8 +1,8 @@
-"""Starting a server: worker processes of this machine, or replicas of Ray Serve on a cluster.
+"""Starting a server: worker processes on this machine, or replicas of Ray Serve on a cluster.
 
 On a cluster every replica opens the bundle by its path, which must be the same on all nodes. The
-replicas of a node map one copy of it, and each replaces it with a newer one by itself, as every
-worker does: a request that has begun ends on the bundle that it began with.
+replicas of a node share one copy in memory. Each looks for a newer bundle by itself, as workers do;
+a request ends with the bundle that it began with.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import shutil
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -37,21 +38,28 @@ from loger.web.config import (
 )
 
 SECONDS = 10.0
-"""The time a client has to send a whole request, from its first byte or from connecting."""
+"""How long a client has to send a whole request, from its first byte or from connecting."""
 MAX_CONNECTIONS = 1_000
 """Connections of a process at a time."""
 RESERVE, RESERVE_SECONDS = 32, 1.0
-"""Connections beyond that, which may ask for health within so many seconds, and nothing else."""
+"""Further connections, which may only ask for health, and how many seconds they have for it."""
 MIN_RATE = 16 * 1024
-"""Bytes that a client reads in a second, at least, once ``SECONDS`` have passed."""
+"""Bytes that a client must read in a second once ``SECONDS`` have passed."""
 MIN_PIECE, FREE_PIECES = 16, 1_000
-"""The bytes that a body has on average in each piece or chunk, after so many of them."""
+"""The average number of bytes that pieces or chunks of a body must have, after so many of them."""
 MAX_OF_CLIENT = 100
 """Connections of one address at a time."""
 MAX_HEAD = 64 * 1024
-"""Bytes of headers or trailers; the parser itself would take any number of them."""
+"""Bytes of headers or trailers; the parser itself has no limit."""
 GRACE = 5
-"""Seconds that running requests have to finish when the server is told to stop."""
+"""Seconds that running requests have to finish when the server stops."""
+UVICORN: dict[str, Any] = {
+    "access_log": False,
+    "server_header": False,
+    "http": "loger.web.launch:TimedProtocol",
+    "ws": "none",
+    "timeout_graceful_shutdown": GRACE,
+}
 LATE = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 RAY_NAME = "loger"
 """The name of the deployment in Ray Serve."""
@@ -79,11 +87,7 @@ def run(config: ServeConfig) -> None:
             host=config.host,
             port=config.port,
             workers=config.workers,
-            access_log=False,
-            server_header=False,
-            http="loger.web.launch:TimedProtocol",
-            ws="none",
-            timeout_graceful_shutdown=GRACE,
+            **UVICORN,
         )
     finally:
         remove()
@@ -92,18 +96,25 @@ def run(config: ServeConfig) -> None:
 # ── connections ─────────────────────────────────────────────────────────────────────────
 
 
+_open = Counter[str | bool]()
+"""Open connections of this process by address, and those of the reserve as ``True``: thousands may
+come in a second, so they are counted instead of looked through."""
+
+
 class TimedProtocol(HttpToolsProtocol):
     """HTTP/1.1 with a deadline for every request, and limits on connections and headers."""
 
     _deadline: asyncio.TimerHandle | None = None
     _unread: asyncio.TimerHandle | None = None
-    """What closes the connection if the client does not read."""
+    """Closes the connection if the client doesn't read."""
     _reserved = False
     """Whether it may ask for health only."""
+    _counted: tuple[str, bool] = "", False
+    """What it counts as in ``_open``."""
     _running: RequestResponseCycle | None = None
     """The request that is being answered."""
     _pieces = 0
-    """Of the body, less those that its length allows."""
+    """Pieces of the body, less those that its length allows."""
     _complete = False
     """Whether the last request that began has arrived in full."""
     _head = 0
@@ -112,19 +123,18 @@ class TimedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept a connection, or close it if there are too many."""
         super().connection_made(transport)
-        address = self.client[0] if self.client else ""
-        clients = [getattr(other, "client", None) for other in self.connections]
-        same = sum(client is not None and client[0] == address for client in clients)
-        transport.set_write_buffer_limits(0)  # so that ``pause_writing`` tells of every unsent byte
-        self._reserved = len(clients) > MAX_CONNECTIONS
-        reserved = [getattr(other, "_reserved", None) for other in self.connections]
-        if same > MAX_OF_CLIENT or (self._reserved and sum(map(bool, reserved)) > RESERVE):
+        transport.set_write_buffer_limits(0)  # so that ``pause_writing`` reports every unsent byte
+        self._reserved = len(self.connections) > MAX_CONNECTIONS
+        self._counted = (self.client[0] if self.client else "", self._reserved)
+        _open.update(self._counted)
+        too_many = _open[self._counted[0]] > MAX_OF_CLIENT
+        if too_many or (self._reserved and _open[True] > RESERVE):
             transport.abort()
         else:
             self._set_deadline()
 
     def pause_writing(self) -> None:
-        """Give the client some time to read what has been sent."""
+        """Give the client some time to read the answer."""
         super().pause_writing()
         if self._unread is None:
             seconds = SECONDS + self.transport.get_write_buffer_size() / MIN_RATE
@@ -141,14 +151,14 @@ class TimedProtocol(HttpToolsProtocol):
             self._unread = None
 
     def data_received(self, data: bytes) -> None:
-        """Parse some bytes of a request. They don't move its deadline, however often they come."""
+        """Parse some bytes of a request. Its deadline stays, however often bytes arrive."""
         self._set_deadline()
         self._head += len(data)
         super().data_received(data)
         if self._head > MAX_HEAD and not self.transport.is_closing():
             self.send_400_response("The headers are too long.")
-        # Between two requests uvicorn has a time limit of its own, which any byte switches off, a
-        # stray line break too. So the deadline goes only once there is something to answer.
+        # Between two requests uvicorn has a time limit of its own, but any byte switches it off,
+        # even a stray line break. So our deadline stays until there is something to answer.
         answering = self._complete and not self.cycle.response_complete
         if answering or self.transport.is_closing():
             self._clear_deadline()
@@ -169,7 +179,7 @@ class TimedProtocol(HttpToolsProtocol):
             self._running = self.cycle
 
     def on_response_complete(self) -> None:
-        """Go on with the next request of those that came at once."""
+        """Continue with the next request of those that arrived together."""
         self._running = self.pipeline[-1][0] if self.pipeline else None
         super().on_response_complete()
 
@@ -192,8 +202,11 @@ class TimedProtocol(HttpToolsProtocol):
         """Clear the deadline with the connection."""
         self._clear_deadline()
         self._forget_unread()
+        _open.subtract(self._counted)
+        if not _open[self._counted[0]]:
+            del _open[self._counted[0]]  # or every address would stay for ever
         super().connection_lost(exc)
-        if self._running is not None:  # uvicorn tells this to the last request that came
+        if self._running is not None:  # uvicorn only notifies the last request that arrived
             self._running.disconnected = True
 
     def _set_deadline(self) -> None:
@@ -225,19 +238,18 @@ class TimedProtocol(HttpToolsProtocol):
 def run_on_ray(
     config: ServeConfig, address: str | None, until: Callable[[], bool] | None = None
 ) -> None:
-    """Serve on the cluster at an address, or a running or new one, until interrupted.
+    """Serve on the cluster at an address, or on a running or new one, until interrupted.
 
-    At the end the deployment is deleted, and what was started here ends: Ray Serve, and the
-    cluster. Replicas on several machines cannot share the file that keeps events, so none are
-    taken.
+    At the end the deployment is deleted, and so are Ray Serve and the cluster if they were started
+    here. Replicas on several machines can't share a file of events, so they accept none.
     """
     serve = ray_serve()
-    if not config.port:  # Ray Serve takes no free port by itself
+    if not config.port:  # Ray Serve can't choose a free port
         with bound_socket(config.host, 0) as probe:
             config = replace(config, port=int(probe.getsockname()[1]))
     scratch = Path(gettempdir()) / f"loger-replicas-{token_hex(8)}"
     placed = replace(config, events=False, events_file=None, scratch=str(scratch))
-    with RayEngine(address, config.workers + 1) as engine:  # a core for what passes requests on
+    with RayEngine(address, config.workers + 1) as engine:  # one core for Ray's proxy
         _ = engine.workers  # connects
         known = bool(serve.status().proxies)
         if not known:
@@ -260,7 +272,7 @@ def run_on_ray(
 
 
 def _application(serve: Any, config: ServeConfig) -> Any:
-    """The app, made where each replica runs."""
+    """The app, created where each replica runs."""
 
     def made() -> Any:
         from loger.web.app import create_app
@@ -290,13 +302,13 @@ def _on_every_node(fn: Callable[[str], None], argument: str) -> None:
 
 
 def _remove(folder: str) -> None:
-    """Remove the copies of bundles that the replicas of a node had."""
+    """Remove a node's copies of bundles."""
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def ray_serve() -> Any:
     """Ray Serve, or an error that says how to install it."""
-    for check in ("READY", "HEALTH"):  # on a busy machine Ray's 5 seconds are too few
+    for check in ("READY", "HEALTH"):  # Ray's 5 seconds are too short on a busy machine
         os.environ.setdefault(f"RAY_SERVE_PROXY_{check}_CHECK_TIMEOUT_S", "60")
     try:
         from ray import serve

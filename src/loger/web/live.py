@@ -1,8 +1,7 @@
-"""The events of a server: kept on disk, followed by every worker, and folded into bundles.
+"""The events of a server: stored on disk, followed by every worker, and merged into bundles.
 
 A worker rebuilds nothing. What a user did takes effect through a view of that user
-(``Served.person``); changes of items and facts wait for a new bundle, which a process of its own
-makes.
+(``Served.person``); changes to items and facts wait for a new bundle, which another process makes.
 """
 
 from __future__ import annotations
@@ -32,26 +31,25 @@ from loger.web.service import Service
 
 log = logging.getLogger("loger.web")
 POLL_INTERVAL_S = 0.2
-"""Seconds between looks for events that other workers took."""
+"""Seconds between checks for events that other workers stored."""
 CLEANUP_TURNS = 1_500
-"""Looks between cleanups of lists that nobody saw: every five minutes."""
+"""Checks between two cleanups of lists that nobody saw: five minutes."""
 FOLD_DELAY_S = 2.0
-"""Seconds until events on items and facts are folded, so that several go together."""
+"""Seconds until events on items and facts are merged, so that several are merged at once."""
 MIN_IDLE_RATIO = 10.0
-"""The pause after a fold, in times of what the fold took: folding takes at most a tenth of a
-core."""
+"""How many times as long as a merge took the pause after it is: merging takes a tenth of a core."""
 MEASURED = 100
-"""Users to evaluate on before a fold."""
+"""Users to evaluate on before a merge."""
 MAX_NEW = 100_000
-"""Unknown names that the events of one address may bring to a worker in a day."""
+"""Unknown names that one address may bring to a worker in a day."""
 MAX_CLIENTS = 10_000
 """Addresses that are counted at a time."""
 NICE = 5
-"""How far the priority of a fold is below that of a worker."""
+"""How much lower the priority of a merge is than a worker's."""
 
 
 class Events:
-    """The events of a server, and what follows them."""
+    """Stores the events of a server and keeps its services up to date with them."""
 
     def __init__(self, config: ServeConfig, services: Sequence[Service], metrics: Metrics) -> None:
         self.config, self.services, self.metrics = config, services, metrics
@@ -62,7 +60,7 @@ class Events:
         self._lost = False
         self._new = Allowance()
         self.problem: str | None = None
-        """Why events cannot be followed; None if they can."""
+        """Why events can't be followed; None if they can."""
         self._folders = [_Folder(service, self) for service in services]
         self.follow()
 
@@ -73,22 +71,25 @@ class Events:
         with self._opening:
             if self._store is None and self.config.events and (make or self.path.exists()):
                 self._store = EventStore(self.path)
-                for service in self.services:  # nothing is forgotten before all let go of it
+                for service in self.services:  # the store keeps what a bundle doesn't hold yet
                     held = service.served.holds(self._store.id)
                     self._store.folded_into(service.folder, held)
             return self._store
 
     def append(self, events: Sequence[Event], client: str = "") -> Appended:
-        """Keep events; when this returns they are on disk, and this worker knows them."""
+        """Store events. When this returns, they are on disk and this worker knows them."""
         if not self.config.events:
-            raise ProblemError(403, "this server takes no events; start it without --no-events")
-        self._new.admit(client, _new_names(events, self.services[0].served))
+            raise ProblemError(403, "this server accepts no events; start it without --no-events")
+        served = self.services[0].served
+        self._new.admit(client, _new_names(events, served))
+        for behaviour in {e.body["behaviour"] for e in events if "behaviour" in e.body}:
+            served.check_behaviour(behaviour)
         try:
             store = self.store(make=True)
             assert store is not None
             appended = store.append(events)
         except LogerError as error:
-            raise ProblemError(503, f"events cannot be kept now: {error}") from error
+            raise ProblemError(503, f"events can't be stored at the moment: {error}") from error
         for event in events:
             id_ = event.body.get("recommendation_id")
             variant = "" if id_ is None else LETTERS[variant_of(id_)]
@@ -97,23 +98,23 @@ class Events:
         return appended
 
     def note(self, answer: Answer) -> None:
-        """Keep what was recommended, soon; a kill may lose the last half second of it."""
+        """Store a list soon; a kill can lose the lists of the last half second."""
         if self.config.events:
             self._answers.append(answer)
 
     def flush(self) -> None:
-        """Write down what was recommended."""
+        """Write the lists to disk that were recommended."""
         answers = [self._answers.popleft() for _ in range(len(self._answers))]
         answers = [a for a in answers if a[2] is None or self._is_there(a[2])]
         if answers and (store := self.store(make=True)) is not None:
             store.log_answers(answers)
 
     def _is_there(self, user: str) -> bool:
-        """Whether somebody to whom a list was recommended has not been forgotten since."""
+        """Whether a user who got a list hasn't been forgotten since."""
         return any(service.served.has_user(user) for service in self.services)
 
     def _write_down(self, turn: int) -> None:
-        """Flush and clean up now and then; a disk that is full stops nothing else."""
+        """Flush and clean up now and then; a full disk stops nothing else."""
         try:
             if turn % 3 == 0:
                 self.flush()
@@ -121,13 +122,13 @@ class Events:
                 store.drop_unseen(time.time())
         except LogerError as error:
             if not self._lost:
-                log.warning("what is recommended cannot be kept: %s", error)
+                log.warning("lists can't be stored: %s", error)
             self._lost = True
 
     # ── following ───────────────────────────────────────────────────────────────────────
 
     def follow(self) -> None:
-        """Take in what is new in the store."""
+        """Let all services know the new events of the store."""
         store = self.store()
         if store is not None:
             for service in self.services:
@@ -141,13 +142,13 @@ class Events:
             self._write_down(turns)
 
     def try_to_follow(self) -> None:
-        """As ``follow``, but errors go to ``problem``."""
+        """Like ``follow``, but errors go to ``problem``."""
         try:
             self.follow()
             self.problem = None
-        except Exception as error:  # the next look may find it repaired
+        except Exception as error:  # it may be fixed by the next time
             if self.problem is None:
-                log.warning("cannot follow the events: %s", error)
+                log.warning("can't follow the events: %s", error)
             self.problem = str(error)[:500]
 
     def _fold(self) -> None:
@@ -156,12 +157,12 @@ class Events:
                 try:
                     if folder.tend(time.monotonic(), self.config.merge_interval):
                         folder.problem = None
-                except Exception as error:  # the next turn may succeed; until then health says so
-                    folder.problem = f"events were not folded into {folder.bundle}: {error}"[:500]
+                except Exception as error:  # health reports it until a merge succeeds
+                    folder.problem = f"events were not merged into {folder.bundle}: {error}"[:500]
                     log.warning("%s", folder.problem)
 
     def start(self) -> None:
-        """Begin to follow and to fold."""
+        """Start the threads that follow and merge events."""
         if not self.config.events:
             return
         threading.Thread(target=self._watch, name="loger-events", daemon=True).start()
@@ -170,57 +171,55 @@ class Events:
 
     @property
     def not_folded(self) -> str | None:
-        """Why events wait that should be in a bundle; None if all is well."""
+        """Why events couldn't be merged into a bundle; None if all is well."""
         return next((f.problem for f in self._folders if f.problem is not None), None)
 
     @property
     def stopping(self) -> bool:
-        """Whether the server is about to end."""
+        """Whether the server is stopping."""
         return self._end.is_set()
 
     def stop(self) -> None:
-        """End both; what was recommended is written down first."""
+        """Stop both threads and write the last lists to disk."""
         self._end.set()
         for folder in self._folders:
             folder.stop()
         try:
             self.flush()
         except LogerError as error:
-            log.warning("the last answers were not kept: %s", error)
+            log.warning("the last lists were not stored: %s", error)
 
     # ── how far ─────────────────────────────────────────────────────────────────────────
 
     def staleness(self, service: Service, now: float) -> Staleness:
-        """How far a service is behind what happened."""
+        """How far a service is behind the events."""
         served, store = service.served, self.store()
         pending = served.pending
-        written = served.stamp[2] / 1e9  # the manifest's time of change
+        since = now if pending is None or pending.since is None else pending.since
         return Staleness(
-            bundle_age=max(0.0, now - written),
+            bundle_age=max(0.0, now - served.stamp[2] / 1e9),  # the manifest's time of change
             events=0 if store is None else store.last,
             applied=0 if pending is None else pending.seq,
             not_folded=0 if pending is None else pending.events,
-            oldest_not_folded=0.0
-            if pending is None or pending.since is None
-            else max(0.0, now - pending.since),
+            oldest_not_folded=max(0.0, now - since),
         )
 
 
 class _Folder:
-    """Folds events into one bundle, in a process of its own. Workers need not agree on who does it:
-    the second one finds the fold claimed, or a newer bundle to load."""
+    """Merges events into one bundle, in another process. Workers needn't agree on who does it: the
+    second one finds that the bundle is claimed, or a newer bundle to load."""
 
     def __init__(self, service: Service, events: Events) -> None:
         self.service, self.events, self.bundle = service, events, service.folder
         self._rest_until = 0.0
         self._since: tuple[Pending | None, float] = (None, 0.0)
-        """When the first of the events that wait was seen, by a clock that nobody sets."""
+        """When the first waiting event was seen, by a clock that nobody can set."""
         self._child: subprocess.Popen[str] | None = None
         self.problem: str | None = None
-        """Why the last fold failed; None if it did not."""
+        """Why the last merge failed; None if it didn't."""
 
     def tend(self, now: float, every: float) -> bool:
-        """Fold if it is time, and return whether that was done."""
+        """Merge if it is time, and return whether that was done."""
         served, store = self.service.served, self.events.store()
         if served.pending is None or store is None or now < self._rest_until:
             return False
@@ -231,7 +230,7 @@ class _Folder:
             with claim(real.with_name(f"{real.name}.fold"), "fold"):
                 if folded_seq(real, store.id) <= served.holds(store.id):
                     self._run()
-        except BusyError:  # another worker folds, or somebody updates
+        except BusyError:  # another worker merges, or somebody updates
             self._rest_until = now + FOLD_DELAY_S
             return False
         finally:
@@ -242,7 +241,8 @@ class _Folder:
         return True
 
     def _is_due(self, pending: Pending, now: float, every: float) -> bool:
-        """Whether to fold now: soon if events take effect no other way, else in time."""
+        """Whether to merge now: soon if events have no effect until then, else after ``every``
+        seconds."""
         if pending.since is None:
             return False
         if self._since[0] is not pending:
@@ -258,30 +258,30 @@ class _Folder:
         )
         if hasattr(os, "setpriority"):
             os.setpriority(os.PRIO_PROCESS, self._child.pid, NICE)  # requests come first
-        _, said = self._child.communicate()
+        _, output = self._child.communicate()
         if self.events.stopping:
             return
         if self._child.returncode:
-            why = said.strip()[-500:] or f"it ended with {self._child.returncode}"
+            why = output.strip()[-500:] or f"it exited with {self._child.returncode}"
             busy = self._child.returncode == BUSY_EXIT
             raise BusyError(why) if busy else LogerError(why)
-        for line in said.splitlines():
-            log.warning("while folding into %s: %s", self.bundle, line)
+        for line in output.splitlines():
+            log.warning("while merging events into %s: %s", self.bundle, line)
 
     def stop(self) -> None:
-        """End a running fold; the next one starts it again."""
+        """Stop a running merge; the next one starts again."""
         if self._child is not None and self._child.poll() is None:
             self._child.terminate()
 
 
 class Allowance:
-    """How many new names each client may still bring today."""
+    """Limits the new names that each client brings in a day."""
 
     def __init__(self) -> None:
         self._since, self._brought = time.monotonic(), Counter[str]()
 
     def admit(self, client: str, names: int) -> None:
-        """Count some names, or refuse them if they are too many."""
+        """Count some names, or refuse them if there are too many."""
         now = time.monotonic()
         if now - self._since > DAY or len(self._brought) > MAX_CLIENTS:
             self._since, self._brought = now, Counter()
@@ -289,13 +289,13 @@ class Allowance:
             raise ProblemError(
                 429,
                 f"more than {MAX_NEW:,} new names from one address in a day; "
-                "bring in whole catalogues with loger update",
+                "add whole catalogues with loger update",
             )
         self._brought[client] += names
 
 
 def _new_names(events: Sequence[Event], served: Served) -> int:
-    """How many names of some events a model does not know."""
+    """The number of names in some events that the model doesn't know."""
     named = set[str]()
     for event in events:
         named |= {event.body[key] for key in ("user", "item", "head", "tail") if key in event.body}

@@ -1,7 +1,7 @@
-"""Sets of items that were uploaded once and are referred to by name: ``mask=in-stock``.
+"""Sets of items that are uploaded once and then referred to by name: ``mask=in-stock``.
 
-A mask is a file of names, one in a line, in a folder that all workers of a server share. A worker
-reads it when a filter first names it, and again when it or the bundle has changed.
+A mask is a file with one name per line, in a folder that all workers of a server share. A worker
+reads it when a filter first uses it, and again when it or the bundle has changed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from loger.ranking.selection import named_items
 from loger.web.problems import ProblemError
 
 MAX_BYTES = 64 * 1024 * 1024
-"""Of an upload: about five million short names."""
+"""Bytes of an upload: about five million short names."""
 MAX_MASKS = 100
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
@@ -35,21 +35,24 @@ class Masks:
         self._kept: dict[str, tuple[object, Mask, int]] = {}
 
     def put(self, name: str, body: bytes, is_json: bool, graph: KnowledgeGraph) -> None:
-        """Keep a set of items under a name, in place of what had it, unless a graph knows none."""
+        """Store a set of items under a name, and replace an older one. If the graph knows none of
+        the items, that is an error."""
         if not NAME.fullmatch(name):
             raise ProblemError(
-                422, f"a mask's name has letters, digits and . _ - (up to 64), got {name[:80]!r}"
+                422,
+                "a mask's name has up to 64 letters, digits, dots, hyphens and underscores, "
+                f"got {name[:80]!r}",
             )
         names = _names(body, is_json)
-        named_items(graph, names)  # refused before anything is replaced
+        named_items(graph, names)  # raises before anything is replaced
         known = self.names()
         if name not in known and len(known) >= MAX_MASKS:
-            raise ProblemError(409, f"there are {MAX_MASKS} masks already; delete one")
+            raise ProblemError(409, f"there are already {MAX_MASKS} masks; delete one")
         with atomic_file(self.folder / f"{name}.txt") as part:
             part.write_bytes("".join(f"{one}\n" for one in names).encode("utf-8"))
 
     def delete(self, name: str) -> None:
-        """Forget a mask."""
+        """Delete a mask."""
         if name not in self.names():
             raise UnknownNameError("mask", name, self.names())
         (self.folder / f"{name}.txt").unlink(missing_ok=True)
@@ -59,16 +62,11 @@ class Masks:
         return sorted(path.stem for path in self.folder.glob("*.txt") if path.name[0] != ".")
 
     def of(self, graph: KnowledgeGraph) -> Mapping[str, Mask]:
-        """The masks over a graph's items, each read when it is asked for."""
+        """The masks over a graph's items, each read when it is used."""
         return _Over(self, graph)
 
-    def counts(self, name: str, graph: KnowledgeGraph) -> tuple[int, int]:
-        """How many items of a graph a mask has, and how many of its names are of none."""
-        mask, unknown = self.read(name, graph)
-        return int(mask.sum()), unknown
-
     def read(self, name: str, graph: KnowledgeGraph) -> tuple[Mask, int]:
-        """A mask over a graph's items, and how many of its names are not known."""
+        """A mask over a graph's items, and the number of its names that the graph doesn't know."""
         path = self.folder / f"{name}.txt"
         try:
             if not NAME.fullmatch(name):
@@ -106,22 +104,24 @@ class _Over(Mapping[str, Mask]):
 
 
 def _names(body: bytes, is_json: bool) -> list[str]:
-    """The names in an upload: a JSON list, or one in a line."""
+    """The names in an upload: a JSON list, or one name per line."""
     try:
         text = body.decode("utf-8-sig")
         given = json.loads(text) if is_json else text.split("\n")
     except (UnicodeDecodeError, ValueError, RecursionError) as error:
-        raise ProblemError(422, f"a mask is a JSON list or lines of UTF-8 ({error})") from None
+        what = f"send a mask as a JSON list or as lines of UTF-8 ({error})"
+        raise ProblemError(422, what) from None
     if not isinstance(given, list):
-        raise ProblemError(422, "a mask is a JSON list of names of items")
+        raise ProblemError(422, "send a mask as a JSON list of item names")
     names = []
     for one in given:
         if isinstance(one, bool) or not isinstance(one, str | int) or not _one_line(str(one)):
-            raise ProblemError(422, f"an item's name is text or an integer, got {str(one)[:60]!r}")
+            what = f"an item's name must be text or an integer, got {str(one)[:60]!r}"
+            raise ProblemError(422, what)
         names.append(str(one).strip())
     return [one for one in dict.fromkeys(names) if one]
 
 
 def _one_line(name: str) -> bool:
-    """Whether a name can be a line of a file; what UTF-8 cannot hold cannot."""
+    """Whether a name fits on a line of a UTF-8 file."""
     return "\n" not in name and not any("\ud800" <= sign <= "\udfff" for sign in name)

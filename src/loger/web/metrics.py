@@ -1,4 +1,4 @@
-"""Counts and times of requests for Prometheus; several workers add up through a folder."""
+"""Counts and times of requests for Prometheus. Workers share them through a folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from prometheus_client import (
 from prometheus_client.multiprocess import MultiProcessCollector
 
 FOLDER = "PROMETHEUS_MULTIPROC_DIR"
-"""prometheus-client's own name for where workers leave their numbers."""
+"""The variable by which prometheus-client finds the folder."""
 SECONDS = (0.002, 0.005, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 
 
@@ -60,7 +60,7 @@ class Metrics:
         self._degraded: set[str] = set()
 
     def tell_degraded(self, bundle: str, degraded: bool) -> None:
-        """Say whether the newest state of a bundle cannot be loaded."""
+        """Set whether the newest state of a bundle can't be loaded."""
         (self._degraded.add if degraded else self._degraded.discard)(bundle)
         self.degraded.set(bool(self._degraded))
 
@@ -70,7 +70,7 @@ class Metrics:
         self.seconds.labels(path).observe(seconds)
 
     def text(self) -> bytes:
-        """All numbers, of all workers, as Prometheus reads them."""
+        """The metrics of all workers, in the format of Prometheus."""
         if not os.environ.get(FOLDER):
             return generate_latest(self.registry)
         together = CollectorRegistry()

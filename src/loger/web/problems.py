@@ -34,7 +34,7 @@ CODES = {
 
 
 class ProblemError(LogerError):
-    """An answer that is an error, with its status."""
+    """An error with its HTTP status."""
 
     def __init__(self, status: int, message: str, code: str | None = None) -> None:
         self.status, self.code = status, code
@@ -48,7 +48,7 @@ def answer(
     fields: Sequence[dict[str, str]] = (),
     headers: dict[str, str] | None = None,
 ) -> JSONResponse:
-    """An error as every error looks."""
+    """The answer for an error."""
     error: dict[str, Any] = {
         "status": status,
         "code": code or CODES.get(status, "error"),
@@ -59,18 +59,18 @@ def answer(
 
 
 def _clean(text: str) -> str:
-    """The text without characters that UTF-8 cannot hold, which a request may contain."""
+    """The text without characters that UTF-8 can't encode, which a request may contain."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _methods(routes: Sequence[BaseRoute], request: Request) -> set[str]:
-    """The methods of all routes of a path, where Starlette names those of the first."""
+    """The methods of all routes of a path; Starlette only names those of the first."""
     fit = [route for route in routes if route.matches(request.scope)[0] is not Match.NONE]
     return {method for route in fit for method in getattr(route, "methods", None) or ()}
 
 
 def install(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
-    """Give every error of an app with these routes the one shape."""
+    """Give all errors of an app with these routes the same shape."""
 
     @app.exception_handler(ProblemError)
     async def _problem(_: Request, error: ProblemError) -> JSONResponse:
@@ -137,7 +137,7 @@ _WORDS = {
     "dict_type": "must be an object, such as {{...}}",
     "union_tag_not_found": "needs a kind",
     "union_tag_invalid": "has kind {tag!r}, must have one of {expected_tags}",
-    "string_pattern_mismatch": "must be as the answer with the list has it",
+    "string_pattern_mismatch": "must be the one in the answer with the list",
     "finite_number": "must be a finite number",
     "json_invalid": "is not JSON ({error})",
 }
@@ -145,27 +145,31 @@ _ENOUGH = (
     *("missing", "union_tag_not_found", "union_tag_invalid", "json_invalid"),
     *("too_long", "string_too_long"),
 )
-"""Problems that are reported without the value."""
+"""Problems that are reported without the value that caused them."""
 _SHOWN = 60  # characters of a value
 
 
 def place(parts: Sequence[str | int]) -> str:
-    """Where something is in a request: query.k, body.history.3; what pydantic puts in between
-    where there are alternatives, names of types and kinds of events, is left out."""
+    """Where something is in a request: query.k, body.history.3. Names of types and kinds of events,
+    which pydantic adds where there are alternatives, are left out."""
     kept = [
         p
         for before, p in zip([None, *parts], parts, strict=False)
         if not (isinstance(before, int) and p in KINDS)
     ]
-    own = [p for p in kept if not re.fullmatch(r"list\[.*\]|constrained-\w+", str(p))]
+    own = [
+        p
+        for p in kept
+        if not re.fullmatch(r"list\[.*\]|constrained-\w+|function-after\[.*\]", str(p))
+    ]
     return ".".join(map(str, own))
 
 
 def problem(error: Mapping[str, Any], known: Sequence[str] = ()) -> str:
-    """What pydantic found, in plain words; ``known`` are the names that a body may have."""
+    """pydantic's error in plain words; ``known`` are the names that a body may have."""
     kind, context = str(error["type"]), error.get("ctx", {})
     if kind == "extra_forbidden":
-        inside = len(error["loc"]) > 2  # in something that the body has, whose names are others
+        inside = len(error["loc"]) > 2  # in a part of the body, which has other names
         return f"is not known{did_you_mean(str(error['loc'][-1]), () if inside else known)}"
     if kind == "value_error":
         return str(error["msg"]).removeprefix("Value error, ")
@@ -186,11 +190,11 @@ def _plain(value: object) -> str:
 
 
 def did_you_mean(name: str, known: Sequence[str]) -> str:
-    """The nearest of the known names as a question, else all of them, if there are few."""
+    """A suggestion: the closest known name, or else all of them."""
     near = nearest(name, known, 1)
     if near:
         return f"; did you mean {near[0]!r}?"
-    return f"; known are {', '.join(known)}" if known else ""
+    return f"; choose from {', '.join(known)}" if known else ""
 
 
 def body_fields(request: Request) -> list[str]:
@@ -204,11 +208,11 @@ def body_fields(request: Request) -> list[str]:
 
 
 class UnknownParameterError(LogerError):
-    """A query parameter that a path does not take."""
+    """A query parameter that a path doesn't have."""
 
 
 async def known_parameters(request: Request) -> None:
-    """Refuse query parameters that the path does not take: a misspelt one would be ignored."""
+    """Refuse unknown query parameters: a misspelt one would be ignored."""
     dependant = getattr(request.scope.get("route"), "dependant", None)
     if dependant is None:
         return
@@ -217,5 +221,5 @@ async def known_parameters(request: Request) -> None:
     ]
     for name in request.query_params:
         if name not in known:
-            hint = did_you_mean(name, known) or f"; {request.url.path} takes none"
-            raise UnknownParameterError(f"there is no query parameter {name!r}{hint}")
+            hint = did_you_mean(name, known) or f"; {request.url.path} has none"
+            raise UnknownParameterError(f"unknown query parameter {name!r}{hint}")

@@ -1,17 +1,27 @@
-"""What requests may say and answers do say; the OpenAPI document is made of these.
+"""Requests and answers of the HTTP API, from which the OpenAPI document is made.
 
-What an explanation says is defined in ``loger.explain.record``.
+Explanations are defined in ``loger.explain.record``.
 """
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
+from unicodedata import normalize
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    model_validator,
+)
 from pydantic.json_schema import SkipJsonSchema
 
 from loger.explain.lists import Kind
 from loger.explain.record import EntityRecord, ExplanationRecord
+from loger.updates.events import Event
 
 MOST = 100
 """Items of a list, results of a search, filters."""
@@ -24,7 +34,13 @@ REMOVALS = 300
 NAME = 512
 """Characters of a name."""
 
-Name = Annotated[str, Field(min_length=1, max_length=NAME)]
+
+def _composed(text: str) -> str:
+    """A name or a filter as readers compose names: é may come as one character or as two."""
+    return normalize("NFC", text)
+
+
+Name = Annotated[str, Field(min_length=1, max_length=NAME), AfterValidator(_composed)]
 
 
 def _whole(value: object) -> object:
@@ -40,8 +56,8 @@ Paths = Annotated[
 Reasons = Annotated[
     Literal["shown", "all"],
     Field(
-        description="`shown`: those that carry most of what actions give, at most five; "
-        "`all`: every action that gives something."
+        description="`shown`: at most five reasons, which cover most of the total; `all`: every "
+        "action that contributes something."
     ),
 ]
 Filter = Annotated[
@@ -66,26 +82,24 @@ Diversity = Annotated[
     Field(
         ge=0,
         le=1,
-        description="0: by score alone; towards 1, items that share facts with those above them "
-        "are held back.",
+        description="0: by score alone; the closer to 1, the more items are avoided that share "
+        "facts with those above them.",
     ),
 ]
 Popularity = Annotated[
     float,
-    Field(ge=-1, le=1, description="Below 0 rare items are preferred, above 0 popular ones."),
+    Field(ge=-1, le=1, description="Below 0 prefers rare items, above 0 popular ones."),
 ]
 AtMost = Annotated[
     dict[Name, Annotated[int, Field(ge=1, le=2**31), WHOLE]],
-    Field(
-        max_length=MOST, description='At most so many items of a brand, say: `{"has_brand": 2}`.'
-    ),
+    Field(max_length=MOST, description='At most 2 items of each brand: `{"has_brand": 2}`.'),
 ]
 Items = Annotated[list[Name], Field(max_length=MOST_HISTORY)]
 SimilarKind = Annotated[
     Kind,
     Field(
-        description="`similar`: everything counts; `complements`: what people have together or "
-        "one after another; `substitutes`: the facts that items share."
+        description="`similar` counts everything, `complements` only what people have together or "
+        "one after another, `substitutes` only facts that the items share."
     ),
 ]
 
@@ -105,7 +119,7 @@ UPLOAD: dict[str, Any] = {
         },
     }
 }
-"""What a mask is uploaded as."""
+"""The body of an upload, for OpenAPI."""
 
 
 def _given(value: object) -> object:
@@ -115,17 +129,21 @@ def _given(value: object) -> object:
 
 
 def _no_default(schema: dict[str, Any]) -> None:
-    """Null stands for "not given" and is not a value that may be given."""
+    """Hide the default null, which means "not given" and can't be sent."""
     schema.pop("default", None)
 
 
-class Who(BaseModel):
+class Closed(BaseModel):
+    """An object that refuses unknown fields and values of other types."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Who(Closed):
     """A known user, or a new one by history; with changes to either."""
 
     model_config = ConfigDict(
-        extra="forbid",
-        strict=True,
-        json_schema_extra={"oneOf": [{"required": ["user"]}, {"required": ["history"]}]},
+        json_schema_extra={"oneOf": [{"required": ["user"]}, {"required": ["history"]}]}
     )
     user: Annotated[Name | SkipJsonSchema[None], BeforeValidator(_given)] = Field(
         default=None, description="A known user.", json_schema_extra=_no_default
@@ -143,7 +161,7 @@ class Who(BaseModel):
 
 
 class Wishes(BaseModel):
-    """For lists of recommendations: how long, of what, how varied."""
+    """How long a list is, which items it may have, and how varied it is."""
 
     k: K = 10
     paths: Paths = 3
@@ -151,10 +169,10 @@ class Wishes(BaseModel):
     style: Style = "sentence"
     include: Filters = Field(
         default=[],
-        description="Only items that match all of these filters, but of those that give values of "
-        "one column, such as `brand=A` and `brand=B`, one.",
+        description="Only items that match all of these filters. Of filters on one column, such "
+        "as `brand=A` and `brand=B`, one must match.",
     )
-    exclude: Filters = Field(default=[], description="No items that match one of these filters.")
+    exclude: Filters = Field(default=[], description="No items that match any of these filters.")
     diversity: Diversity = 0.0
     popularity: Popularity = 0.0
     at_most: AtMost = {}
@@ -164,17 +182,15 @@ class AskList(Who, Wishes):
     """For a list of recommendations."""
 
 
-class AskLists(Wishes):
+class AskLists(Closed, Wishes):
     """For the lists of several known users."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
     users: list[Name] = Field(min_length=1, max_length=MOST, description="Known users.")
 
 
-class AskSimilar(Wishes):
+class AskSimilar(Closed, Wishes):
     """For items like one or several."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
     items: Items = Field(min_length=1, description="The items to find others like.")
     less: Items = Field(default=[], description="Items to stay away from.")
     kind: SimilarKind = "similar"
@@ -196,6 +212,207 @@ class AskWhyNot(Who):
     k: K = 10
 
 
+# ── events ──────────────────────────────────────────────────────────────────────────────
+
+
+MOST_EVENTS = 1_000
+"""Events in a batch."""
+LATEST = 253_402_300_799
+"""The end of the year 9999, in seconds since 1970."""
+
+
+def _seconds(value: object) -> object:
+    """A time as seconds since 1970."""
+    if not isinstance(value, str):
+        return value
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        raise ValueError("must be seconds since 1970 or a time such as 2026-11-17T08:00Z") from None
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
+
+
+Time = Annotated[
+    int | None,
+    Field(
+        ge=-LATEST,
+        le=LATEST,
+        description="When it happened: seconds since 1970, or ISO 8601 (UTC unless it has another "
+        "zone). The default is when it was received.",
+        json_schema_extra={"examples": [1763366400, "2026-11-17T08:00:00Z"]},
+    ),
+    BeforeValidator(_seconds),
+    WHOLE,
+]
+Label = Annotated[Name | None, Field(description="The name that people read.")]
+Facts = Annotated[
+    dict[Name, Annotated[list[Name], Field(max_length=MOST)]],
+    Field(max_length=MOST, description='Relation → names, such as `{"has_brand": ["Acme"]}`.'),
+]
+RecommendationId = Annotated[
+    str, Field(pattern="^[0-9a-f]{16}$", description="From the answer with the list.")
+]
+
+
+class _Event(Closed):
+    key: Name | None = Field(
+        default=None, description="Events that repeat a key are ignored, so you can send it again."
+    )
+    time: Time = None
+
+    def event(self, at: float, key: str | None) -> Event:
+        """The event as it is stored."""
+        body = self.model_dump(exclude={"kind", "key"}, exclude_defaults=True)
+        return Event(self.kind, body, self.key or key, at)  # type: ignore[attr-defined]
+
+
+class InteractionEvent(_Event):
+    """A user took an item. Unknown users and items are new."""
+
+    kind: Literal["interaction"]
+    user: Name
+    item: Name
+    rating: float | None = Field(
+        default=None,
+        description="A rating below the model's minimum is a dislike.",
+        allow_inf_nan=False,
+    )
+    strength: float | None = Field(
+        default=None,
+        description="The amount, in the unit of the model's data (plays, pieces, seconds); "
+        "amounts add up. The default is 1.",
+        gt=0,
+        allow_inf_nan=False,
+    )
+
+    behaviour: Name | None = Field(
+        default=None,
+        description="What the user did, if it wasn't the interaction itself: viewed, carted. "
+        "The item can still be recommended.",
+    )
+
+
+class DislikeEvent(_Event):
+    """A user doesn't want to see an item: it is hidden from them at once."""
+
+    kind: Literal["dislike"]
+    user: Name
+    item: Name
+
+
+class ItemEvent(_Event):
+    """An item is new, or has another label or more facts."""
+
+    kind: Literal["item"]
+    item: Name
+    label: Label = None
+    facts: Facts = {}
+
+
+class UserEvent(_Event):
+    """A user is new, or has another label or more facts."""
+
+    kind: Literal["user"]
+    user: Name
+    label: Label = None
+    facts: Facts = {}
+
+
+class FactEvent(_Event):
+    """A new fact."""
+
+    kind: Literal["fact"]
+    head: Name
+    relation: Name
+    tail: Name
+    head_type: Name | None = None
+    tail_type: Name | None = None
+
+
+_FACT = ("head", "relation", "tail")
+_ONE_OF: dict[str, Any] = {
+    "anyOf": [{"required": names} for names in (["user"], ["item"], [*_FACT])]
+}
+_DELETED = "give a user, an item, both (for their interaction), or head, relation and tail"
+
+
+class DeleteEvent(_Event):
+    """A user to forget, or an item, an interaction or a fact to delete."""
+
+    model_config = ConfigDict(json_schema_extra=_ONE_OF)
+    kind: Literal["delete"]
+    user: Name | None = None
+    item: Name | None = None
+    head: Name | None = None
+    relation: Name | None = None
+    tail: Name | None = None
+    head_type: Name | None = None
+    tail_type: Name | None = None
+
+    @model_validator(mode="after")
+    def _one_thing(self) -> DeleteEvent:
+        fact = [getattr(self, name) is not None for name in _FACT]
+        named = self.user is not None or self.item is not None
+        if any(fact) == named or any(fact) != all(fact):
+            raise ValueError(_DELETED)
+        return self
+
+
+class ImpressionEvent(_Event):
+    """Somebody saw a list, or some of its items."""
+
+    kind: Literal["impression"]
+    recommendation_id: RecommendationId
+    items: Annotated[list[Name], Field(max_length=MOST)] | None = Field(
+        default=None, description="The items that were seen, if not the whole list was."
+    )
+
+
+class ClickEvent(_Event):
+    """Somebody clicked on an item of a list. That isn't an interaction: send that too."""
+
+    kind: Literal["click"]
+    recommendation_id: RecommendationId
+    item: Name
+
+
+AnyEvent = Annotated[
+    InteractionEvent
+    | DislikeEvent
+    | ItemEvent
+    | UserEvent
+    | FactEvent
+    | DeleteEvent
+    | ImpressionEvent
+    | ClickEvent,
+    Field(discriminator="kind"),
+]
+EXAMPLE: dict[str, Any] = {
+    "events": [
+        {"kind": "interaction", "user": "ann", "item": "a new mug", "key": "order 17, line 1"},
+        {"kind": "item", "item": "a new mug", "label": "Mug", "facts": {"has_brand": ["Acme"]}},
+    ]
+}
+
+
+class EventBatch(Closed):
+    """Some events, in the order in which they happened; either all are stored or none."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE]})
+    events: Annotated[list[AnyEvent], Field(min_length=1, max_length=MOST_EVENTS)]
+
+
+# ── answers ─────────────────────────────────────────────────────────────────────────────
+
+
+class Acknowledged(BaseModel):
+    """That events are on disk."""
+
+    stored: int
+    duplicates: int = Field(description="Number of events that were ignored: their key repeats.")
+    last: int = Field(description="The number of the last event that the server has.")
+
+
 class Found(BaseModel):
     """The results of a search."""
 
@@ -203,16 +420,21 @@ class Found(BaseModel):
     more: bool = Field(description="Whether there are more than were asked for.")
 
 
-class HistoryItem(BaseModel):
-    """An item that a user has."""
+class Labelled(BaseModel):
+    """An item."""
 
     item: str
     label: str
+
+
+class HistoryItem(Labelled):
+    """An item that a user has."""
+
     time: int | None = Field(description="When, in seconds since 1970; null if not known.")
 
 
 class Fact(BaseModel):
-    """What one relation says of an item."""
+    """What one relation says about an item."""
 
     relation: str
     words: str
@@ -220,11 +442,9 @@ class Fact(BaseModel):
     count: int = Field(description="How many entities there are; the first are given.")
 
 
-class ItemFacts(BaseModel):
-    """What is known of an item."""
+class ItemFacts(Labelled):
+    """What is known about an item."""
 
-    item: str
-    label: str
     facts: list[Fact]
     image: bool = Field(description="Whether `/v1/images` has its picture.")
 
@@ -238,19 +458,17 @@ class History(BaseModel):
 
 
 class Variety(BaseModel):
-    """What diversity and limits did to an item's place; its score and reasons stay."""
+    """How diversity and limits moved an item; its score and reasons stay the same."""
 
-    rank_by_score: int = Field(ge=1, description="Its place by score alone.")
-    cost: float = Field(description="How much higher the score is that would be at this place.")
-    because: str = Field(description="Why it moved; empty if it did not.")
+    rank_by_score: int = Field(ge=1, description="Its rank by score alone.")
+    cost: float = Field(description="How much higher the score at this place would be otherwise.")
+    because: str = Field(description="Why it moved; empty if it didn't.")
 
 
-class Recommendation(BaseModel):
+class Recommendation(Labelled):
     """One item of a list."""
 
     rank: int = Field(ge=1)
-    item: str
-    label: str
     score: float
     variety: Variety | None = Field(description="Null unless diversity or limits were asked for.")
     explanation: ExplanationRecord | None
@@ -274,12 +492,10 @@ class MemberPart(BaseModel):
     explanation: ExplanationRecord | None
 
 
-class Joint(BaseModel):
+class Joint(Labelled):
     """One item of a list for several."""
 
     rank: int = Field(ge=1)
-    item: str
-    label: str
     score: float = Field(description="The sum of the members' leads.")
     because: str
     members: list[MemberPart]
@@ -291,11 +507,9 @@ class JointList(BaseModel):
     items: list[Joint]
 
 
-class LeftOut(BaseModel):
-    """One of the best by score that diversity or a limit keeps out of the list."""
+class LeftOut(Labelled):
+    """One of the best items by score that diversity or a limit keeps out of the list."""
 
-    item: str
-    label: str
     score: float
     rank_by_score: int = Field(ge=1)
     because: str
@@ -309,11 +523,11 @@ class Recommendations(BaseModel):
     user: str
     items: list[Recommendation]
     left_out: list[LeftOut] = Field(
-        description="What would be in the list by score alone, but for diversity and limits."
+        description="Items that diversity and limits keep out of the list."
     )
     held_out: int = Field(
-        description="How many interactions were held out to test on, of which the model knows "
-        "nothing; 0 in a model for use."
+        description="Number of interactions that were held out for testing and that the model "
+        "doesn't know; 0 in a model for use."
     )
 
 
@@ -321,8 +535,8 @@ class MaskInfo(BaseModel):
     """A set of items that filters may name."""
 
     name: str
-    items: int = Field(description="How many items of the model it has.")
-    unknown: int = Field(description="How many of its names are of no item of the model.")
+    items: int = Field(description="Number of its items that the model knows.")
+    unknown: int = Field(description="Number of its names that the model doesn't know.")
 
 
 class MaskList(BaseModel):
@@ -338,7 +552,7 @@ class Lists(BaseModel):
 
 
 class SilentRule(BaseModel):
-    """A rule that does not fire for an item, with what it gives the listed ones on average."""
+    """A rule that doesn't lead to an item, and what it contributes to listed ones on average."""
 
     rule: str
     sentence: str
@@ -351,7 +565,7 @@ class WhyNot(BaseModel):
 
     explanation: ExplanationRecord
     k: int
-    gap: float = Field(description="How far its score is below the last of the list.")
+    gap: float = Field(description="How far its score is below that of the last listed item.")
     owned: bool
     last: ExplanationRecord | None
     silent: list[SilentRule]
@@ -365,9 +579,9 @@ class Counterfactual(BaseModel):
     item: str
     k: int
     listed: bool = Field(description="Whether the item is in the list at all.")
-    without: list[str] = Field(description="Items to be without; empty if no few suffice.")
+    without: list[str] = Field(description="The items; empty if no small set was found.")
     instead: str | None = Field(description="The best item that would enter the list.")
-    exact: bool = Field(description="Whether every smaller set, or every set, was tried.")
+    exact: bool = Field(description="Whether all smaller sets were tried, or all sets.")
     text: str
 
 
@@ -377,16 +591,14 @@ class Moved(Recommendation):
     before: int | None = Field(description="Its rank before; null if it was not in the list.")
 
 
-class Gone(BaseModel):
+class Gone(Labelled):
     """An item that left the list."""
 
-    item: str
-    label: str
     before: int
 
 
 class WhatIf(BaseModel):
-    """A list after a change, beside the list before."""
+    """A list after a change, and the list before it."""
 
     user: str
     before: list[str]
@@ -403,9 +615,9 @@ class Rule(BaseModel):
     relations: list[str]
     types: list[str]
     weight: float
-    support: int | None = Field(description="Interactions that it leads to.")
-    precision: float | None = Field(description="Share of the pairs it leads to that are taken.")
-    lift: float | None = Field(description="Precision over that of chance.")
+    support: int | None = Field(description="Number of interactions that it leads to.")
+    precision: float | None = Field(description="Share of these among all pairs it leads to.")
+    lift: float | None = Field(description="Precision divided by that of random pairs.")
     coverage: float | None = Field(description="Share of all interactions that it leads to.")
 
 
@@ -416,7 +628,7 @@ class Rules(BaseModel):
 
 
 class Example(BaseModel):
-    """A path of a rule to something that a user really has."""
+    """A path of a rule to an item that a user really has."""
 
     sentence: str
     entities: list[EntityRecord]
@@ -448,34 +660,33 @@ class Profile(BaseModel):
 
 
 class Health(BaseModel):
-    """That the server works, and with what."""
+    """Whether the server works, and with which bundle."""
 
     status: Literal["ok", "degraded"]
-    problem: str | None = None
-    """Why an older bundle is served than the one in the folder."""
+    problem: str | None = Field(default=None, description="Why the server is degraded.")
     version: str
     fingerprint: str
     loaded: float
 
 
 class Alive(BaseModel):
-    """That the process works, or that it takes requests."""
+    """Whether the process works, or accepts requests."""
 
     status: Literal["live", "ready"]
 
 
 class Staleness(BaseModel):
-    """How far the server is behind what happened."""
+    """How far the server is behind the events."""
 
     bundle_age: float = Field(description="Seconds since the bundle was written.")
     events: int = Field(description="The number of the last event that was acknowledged.")
-    applied: int = Field(description="The number of the last that this worker knows.")
-    not_folded: int = Field(description="Events that act, but that the bundle does not hold yet.")
+    applied: int = Field(description="The number of the last event that this worker knows.")
+    not_folded: int = Field(description="Number of events that aren't merged into the bundle yet.")
     oldest_not_folded: float = Field(description="Seconds that the first of them has waited.")
 
 
 class Measured(BaseModel):
-    """How good a fit was on interactions that it did not know."""
+    """How well a fit predicted interactions that it didn't know."""
 
     ndcg: float = Field(description="NDCG@10, the mean over users.")
     recall: float = Field(description="Recall@10, the mean over users.")
@@ -494,33 +705,34 @@ class About(BaseModel):
     rules: int
     types: list[str]
     beside: list[str] = Field(
-        description="Types of values that are not in the graph, and may be filtered by."
+        description="Types of values that aren't in the graph, but can be used in filters."
     )
-    kinds: dict[str, str] = Field(description="What each type is called in the language asked for.")
+    kinds: dict[str, str] = Field(description="The name of each type in the request's language.")
     verbs: dict[str, str] = Field(
-        description="What each relation says in that language; empty if only that the head has it."
+        description="Each relation in words; empty if it only says that the head has the tail."
     )
     filters: list[str]
     interaction: str
     fusion: str
     explain_by: str
     takes_new_users: bool
-    labels_repeat: bool = Field(description="Whether items share a label: ids tell them apart.")
+    takes_events: bool = Field(description="Whether this request's key may send events.")
+    labels_repeat: bool = Field(description="Whether several items have the same label.")
     most: int
     most_paths: int
     most_history: int
     staleness: Staleness
     fitted_for: Literal["use", "testing"] = Field(
-        description="`testing`: interactions were held out, and the model does not know them."
+        description="`testing` if interactions were held out, which the model doesn't know."
     )
-    held_out: int = Field(description="How many interactions were held out.")
+    held_out: int = Field(description="Number of interactions that were held out.")
     measured: Measured | None = Field(
-        description="How good the fit was on held-out interactions, if it was measured."
+        description="How well the fit predicted held-out interactions, if that was measured."
     )
 
 
 class Reloaded(BaseModel):
-    """What a request to reload did."""
+    """Whether a bundle was reloaded."""
 
     changed: bool
     fingerprint: str

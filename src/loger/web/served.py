@@ -1,4 +1,4 @@
-"""One loaded bundle as requests see it: who asks, what may be recommended, what is found."""
+"""One loaded bundle as requests see it: users, items that may be recommended, searches, rules."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import time
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
+from types import MappingProxyType
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
@@ -25,6 +26,7 @@ from loger.model import LOGER
 from loger.ranking.selection import Selection, select
 from loger.rules import Rule, Wording
 from loger.store import bundle
+from loger.tables.propose import check_behaviour
 from loger.updates.pending import Pending, Person
 from loger.web.masks import Masks
 from loger.web.problems import ProblemError
@@ -42,12 +44,12 @@ class Subject(NamedTuple):
 
 
 class Served:
-    """A model with what serving needs beside it. Never changes but for ``pending``, so threads may
-    share it."""
+    """A model and what serving needs besides. Only ``pending`` ever changes, so threads can share
+    it."""
 
     def __init__(self, folder: Path, stamp: bundle.Stamp | None = None) -> None:
         self.stamp = stamp or bundle.stamp(folder)
-        real = folder.resolve()  # a link may be pointed elsewhere meanwhile
+        real = folder.resolve()  # a link may change meanwhile
         self.model = LOGER.load(real)
         self.loaded = time.time()
         self.fingerprint = bundle.fingerprint(real)
@@ -55,7 +57,7 @@ class Served:
         self._examples: dict[tuple[int, Wording], list[dict[str, Any]]] = {}
         self._measures = {str(m.rule): m for m in self.model.mined_.measures}
         self.pending: Pending | None = None
-        """Events that the bundle does not hold; None where there are none at all."""
+        """Events that the bundle doesn't hold yet; None if there is no store of events."""
 
     @property
     def graph(self) -> KnowledgeGraph:
@@ -68,7 +70,7 @@ class Served:
         return 0 if updates is None else updates.folded.get(store, 0)
 
     def warm(self) -> None:
-        """Answer one of each kind of question, so that nobody waits for a first time."""
+        """Answer one question of each kind, so that no user has to wait for compilation."""
         request = ListRequest(3, explain=True, paths=1)
         recommendations(self.model.ranker_, 0, request)
         if self.takes_new_users:
@@ -79,7 +81,7 @@ class Served:
     # ── who ─────────────────────────────────────────────────────────────────────────────
 
     def person(self, who: Who) -> Subject:
-        """Someone, with what events and the question itself change about them."""
+        """The user that a request is about, with the changes of events and of the request."""
         if (who.user is None) == (who.history is None):
             raise ProblemError(422, "give either a user or a history")
         if who.user is None:
@@ -94,24 +96,32 @@ class Served:
         return asked
 
     def user(self, name: str) -> int:
-        """The number of a user by name, or by a label that only this one has."""
+        """The number of a user by name, or by a label that nobody else has."""
         return self.graph.vocabulary.id("user", name)
 
     def has_user(self, name: str) -> bool:
-        """Whether there is a user of this name, by the bundle or by events."""
+        """Whether the bundle or the events know a user of this name."""
         changed = self._changed(name)
         return name in self.graph.vocabulary.ids("user") if changed is None else changed.there
 
     def has_name(self, name: str) -> bool:
-        """Whether any entity has this name, or somebody or something that events brought."""
+        """Whether the bundle or the events know an entity of this name."""
         words, pending = self.graph.vocabulary, self.pending
         if pending is not None and (name in pending.people or name in pending.items):
             return True
         return any(name in words.ids(kind) for kind in words.types)
 
+    def check_behaviour(self, behaviour: str) -> None:
+        """Refuse a behaviour that is probably a typo: it would become a relation of its own."""
+        ends = ("user", "item")
+        known = [r.name for r in self.graph.relations if (r.head_type, r.tail_type) == ends]
+        try:
+            check_behaviour(behaviour, known)
+        except UnknownNameError as error:
+            raise ProblemError(422, str(error), "unknown_behaviour") from None
+
     def item(self, name: str, among: Container[int] | None = None) -> int:
-        """The number of an item among items; ``among`` are entities that a label is looked for
-        first."""
+        """The number of an item among items. A label is first looked up ``among`` some entities."""
         words = self.graph.vocabulary
         entity = words.id("item", name, among)
         if self.pending is not None and words.names[entity] in self.pending.gone_items:
@@ -119,7 +129,7 @@ class Served:
         return entity - self.graph.n_users
 
     def _known(self, name: str, who: Who) -> Subject:
-        """A user by name, who may be known from events alone."""
+        """A user by name, who may only be known from events."""
         changed = self._changed(name)
         if changed is None and name not in self.graph.vocabulary.ids("user"):
             name = self.graph.vocabulary.names[self.user(name)]  # it was a label
@@ -140,21 +150,21 @@ class Served:
         return None if self.pending is None else self.pending.person(name)
 
     def _taken(self, changed: Person) -> list[str]:
-        """What a user took by events, of what the model knows, the earliest first."""
+        """The known items that a user took according to events, the earliest first."""
         items = self.graph.vocabulary.ids("item")
         gone = () if self.pending is None else self.pending.gone_items
         known = [v for v in changed.added if v in items and v not in gone]
         return sorted(known, key=changed.added.__getitem__)
 
     def _with_changes(self, user: int, name: str, changed: Person | None, who: Who) -> LOGER:
-        """The model in which a known user has fewer or more items, by events and by a question."""
+        """The model in which a user has the items that events and a request say."""
         before = set(history(self.graph, np.array([user]))[1].tolist())
         added, gone = self._by_events(changed, before)
         for named in who.remove:
             has = (before - gone) | added.keys()
             item = self.item(named, {v + self.graph.n_users for v in has})
             if item not in has:
-                raise ProblemError(409, f"{name!r} does not have {named!r}, so cannot lose it")
+                raise ProblemError(409, f"{name!r} doesn't have {named!r}, so it can't be removed")
             added.pop(item, None)
             gone |= {item} & before
         more = {self.item(named) for named in who.add} - (before - gone) - added.keys()
@@ -164,16 +174,16 @@ class Served:
             added |= dict.fromkeys(more, max([last, *added.values()]) + 1)
         items = sorted(added)
         when, names = [added[v] for v in items], self.graph.vocabulary.names
-        told = {} if changed is None else changed.strengths
+        known = {} if changed is None else changed.strengths
         usual, first = self.graph.default_strength, self.graph.n_users
-        strong = [told.get(names[first + v], usual) for v in items]
+        strong = [known.get(names[first + v], usual) for v in items]
         ranker = self.model.ranker_.user_view(user, sorted(gone), items, when, strong)
         return self.model.with_ranker(ranker)
 
     def _by_events(
         self, changed: Person | None, before: set[int]
     ) -> tuple[dict[int, int], set[int]]:
-        """What events add to the items of a user, with times, and what they take away."""
+        """The items that events add to a user, with times, and those that they remove."""
         if changed is None:
             return {}, set()
         ids, first = self.graph.vocabulary.ids("item"), self.graph.n_users
@@ -182,19 +192,22 @@ class Served:
         return {v: when for v, when in taken.items() if v not in before - gone}, gone
 
     def _newcomer(
-        self, names: Sequence[str], name: str | None = None, told: Mapping[str, float] | None = None
+        self,
+        names: Sequence[str],
+        name: str | None = None,
+        strengths: Mapping[str, float] = MappingProxyType({}),
     ) -> Subject:
-        """A new user who has some items, perhaps with strengths."""
+        """A new user who has some items, some of them with a strength."""
         if not self.takes_new_users:
-            raise ProblemError(409, "this model's encoder knows only the users it was trained with")
-        usual = self.graph.default_strength
-        strong = [(told or {}).get(v, usual) for v in names]
+            what = "this model's encoder only knows the users that it was trained with"
+            raise ProblemError(409, what)
+        strong = [strengths.get(v, self.graph.default_strength) for v in names]
         ranker, guest = self.model.ranker_.guest([self.item(v) for v in names], strong)
         called = ranker.graph.vocabulary.names[guest] if name is None else name
         return Subject(self.model.with_ranker(ranker), guest, called)
 
     def label(self, asked: Subject) -> str:
-        """What a user is called where people read."""
+        """The label of a user."""
         changed = self._changed(asked.name)
         if changed is not None and (changed.label is not None or not changed.kept):
             return changed.label or asked.name
@@ -208,7 +221,7 @@ class Served:
     # ── what ────────────────────────────────────────────────────────────────────────────
 
     def selection(self, ask: Wishes, masks: Masks) -> Selection:
-        """Which items may be recommended, and how varied a list is."""
+        """Which items may be recommended, and how varied a list should be."""
         chosen = select(
             self.graph,
             ask.include,
@@ -224,7 +237,7 @@ class Served:
     def for_person(
         self, chosen: Selection, asked: Subject, removed: Sequence[str] = ()
     ) -> Selection:
-        """A selection without what somebody dislikes by events, and what a question removes."""
+        """A selection without what the user dislikes, and without what a request removes."""
         changed, first = self._changed(asked.name), self.graph.n_users
         disliked = () if changed is None else changed.disliked
         gone = [self.graph.vocabulary.names[first + self.item(v)] for v in removed]
@@ -254,7 +267,7 @@ class Served:
         return rows, more
 
     def _beside(self, entity_type: str, query: str) -> list[dict[str, str]]:
-        """Values of a type that are not in the graph but may be filtered by."""
+        """Values of a type that aren't in the graph, but can be used in filters."""
         columns = [c for c in self.model.catalogue_.filter_only if c.type == entity_type]
         wanted = query.casefold().strip()
         values = dict.fromkeys(v for c in columns for v in c.values if wanted in v.casefold())
@@ -268,7 +281,7 @@ class Served:
         return [{"time": None, **row} for row in table.to_dicts()]
 
     def facts(self, item: str) -> dict[str, Any]:
-        """What is known of an item."""
+        """The facts about an item."""
         number = self.item(item)
         entity = entity_record(self.graph.vocabulary, number + self.graph.n_users)
         return {
@@ -284,15 +297,14 @@ class Served:
     # ── rules ───────────────────────────────────────────────────────────────────────────
 
     def check_rule(self, place: int) -> None:
-        """Refuse the number of a rule that does not exist."""
+        """Refuse the number of a rule that doesn't exist."""
         last = len(self.model.rules_) - 1
         if place > last:
-            raise ProblemError(
-                404, f"there is no rule {place}; rules are 0 … {last}", "unknown_rule"
-            )
+            what = f"unknown rule {place}; rules are numbered 0 to {last}"
+            raise ProblemError(404, what, "unknown_rule")
 
     def rule(self, place: int, words: Wording) -> dict[str, Any]:
-        """A rule as the API gives it."""
+        """A rule with its weight and measures."""
         rule = self.model.rules_[place]
         return {
             "id": place,
@@ -305,7 +317,7 @@ class Served:
         }
 
     def _measured(self, rule: Rule) -> dict[str, Any]:
-        """How a rule did on the interactions that it was mined from; nulls if that is not known."""
+        """How a rule did on the interactions that it was mined from; nulls if that is unknown."""
         measure = self._measures.get(str(rule))
         if measure is None:
             return dict.fromkeys(("support", "precision", "lift", "coverage"))
@@ -318,7 +330,7 @@ class Served:
         }
 
     def examples(self, place: int, words: Wording) -> list[dict[str, Any]]:
-        """Paths of a rule to what some users have; found once for each language."""
+        """Paths of a rule to items that some users have, searched once for each language."""
         key = place, words
         if key not in self._examples:
             ranker = self.model.ranker_
@@ -331,7 +343,7 @@ class Served:
         return self._examples[key]
 
     def profile(self, who: Who, words: Wording) -> dict[str, Any]:
-        """How important each rule is to someone, the most important first."""
+        """How important each rule is to a user, the most important first."""
         model, user, name = self.person(who)
         places = {str(rule): k for k, rule in enumerate(model.rules_)}
         rows = [
@@ -358,12 +370,12 @@ IMAGE_TYPES = {
     ".gif": "image/gif",
     ".webp": "image/webp",
 }
-"""Pictures that run no code, by the ending of their names."""
+"""Formats that can't contain scripts, by the ending of the file's name."""
 
 
 def find_image(folder: Path, given: str) -> Path | None:
-    """The file of a picture within a folder, by what the table gives: a path as seen from the
-    folder, or any path or address that ends with the file's name; None if it is not there."""
+    """The file of a picture in a folder, or None. ``given`` comes from the table of items: a path
+    relative to the folder, or any path or URL that ends with the file's name."""
     text = unquote(urlsplit(given).path) if "://" in given else given.replace("\\", "/")
     root = folder.resolve()
     for name in (text.lstrip("/"), PurePosixPath(text).name):

@@ -1,8 +1,7 @@
-"""The bundles that are served, who gets which, and how a newer one replaces one while requests go
-on.
+"""The bundles of a server: who gets which, and how a newer one takes over while requests go on.
 
-A server maps a private copy of each bundle, because a mapped file that is overwritten or cut in
-place takes the process down (SIGBUS). All workers map the same copy, so its memory is shared.
+A server maps a private copy of each bundle, because a process that maps a file is killed (SIGBUS)
+if somebody cuts the file. All workers map the same copy, so they share its memory.
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ from loger.web.served import Served
 
 log = logging.getLogger("loger.web")
 LONGEST_WAIT = 32
-"""After failures the wait for the next look doubles, up to this many times the usual one."""
+"""After failures the time to the next check doubles, up to this many times the usual one."""
 
 
 class Service:
-    """Holds what is served. A request takes ``served`` once and keeps it to its end, so a reload
-    loses nothing."""
+    """One bundle that is served. A request reads ``served`` once and uses it to its end, so reloads
+    don't disturb it."""
 
     def __init__(self, config: ServeConfig, metrics: Metrics) -> None:
         self.config, self.metrics = config, metrics
@@ -50,13 +49,13 @@ class Service:
         self._store: EventStore | None = None
         if config.scratch is not None:
             self.scratch = Path(config.scratch)
-        else:  # what is mapped stays mapped when its file is removed
+        else:  # mapped memory stays valid when its file is removed
             self.scratch, remove = claimed_folder()
             finalize(self, remove)
         self.masks = Masks(Path(config.masks) if config.masks else self.scratch / ".masks")
         self._words = {name: wording_of(name, config.wording) for name in LANGUAGES}
         self.problem: str | None = None
-        """Why the newest bundle is not served; None if it is."""
+        """Why the newest bundle isn't served; None if it is."""
         self.served = self._load()
 
     def _load(self) -> Served:
@@ -66,23 +65,23 @@ class Service:
             new = Served(copy, stamp)
             new.warm()
         except BaseException:
-            shutil.rmtree(copy, ignore_errors=True)  # perhaps copied while it was written
+            shutil.rmtree(copy, ignore_errors=True)  # it may be incomplete
             raise
         clear_others(copy)
         self.metrics.loaded.set(new.loaded)
         return new
 
     def _take(self, new: Served) -> None:
-        """Serve a new bundle, together with the events that it does not hold yet."""
+        """Serve a new bundle, with the events that it doesn't hold yet."""
         if self._store is not None:
             _catch_up(new, self._store)
-        with self._following:  # nothing may be followed into the old one from here on
+        with self._following:  # from here on, the old one gets no more events
             if self._store is not None:
                 _catch_up(new, self._store)
             self.served = new
 
     def follow(self, store: EventStore) -> None:
-        """Take in the events that are new."""
+        """Read the new events of a store."""
         with self._following:
             self._store = store
             _catch_up(self.served, store)
@@ -92,10 +91,8 @@ class Service:
         return self._words[best_language(accepted)]
 
     def refresh(self) -> bool:
-        """Load the bundle if it has changed, and return whether it had.
-
-        A bundle that cannot be loaded is an error, and the old one stays in service.
-        """
+        """Load the bundle if it has changed, and return whether it had. If it can't be loaded, that
+        is an error, and the old one stays in service."""
         with self._lock:
             try:
                 if bundle.stamp(self.folder) == self.served.stamp:
@@ -107,7 +104,7 @@ class Service:
                 self._tell(error)
                 if isinstance(error, LogerError):
                     raise
-                raise LogerError(f"{self.folder} cannot be loaded ({error!r:.200})") from error
+                raise LogerError(f"{self.folder} can't be loaded ({error!r:.200})") from error
             self._tell(None)
             self.metrics.reloads.labels("loaded").inc()
             _settle()
@@ -115,24 +112,24 @@ class Service:
             return True
 
     def _tell(self, error: Exception | None) -> None:
-        """Let health and metrics report whether the newest bundle is served."""
+        """Report to health and metrics whether the newest bundle is served."""
         plain = isinstance(error, LogerError)
         self.problem = None if error is None else (str(error) if plain else repr(error))[:500]
         self.metrics.tell_degraded(str(self.folder), error is not None)
 
     def watch(self) -> None:
-        """Look for a newer bundle now and then, until ``stop``."""
+        """Check for a newer bundle now and then, until ``stop``."""
         failures = 0
         while not self._end.wait(self.config.watch * min(2**failures, LONGEST_WAIT)):
             try:
                 self.refresh()
                 failures = 0
-            except Exception as error:  # whatever it is, the next look may find it repaired
+            except Exception as error:  # it may be fixed by the next check
                 failures += 1
-                log.warning("cannot load the new bundle, still serving the old one: %s", error)
+                log.warning("can't load the new bundle, still serving the old one: %s", error)
 
     def start(self) -> None:
-        """Begin to watch, if so configured."""
+        """Start to watch, if that is configured."""
         _settle()
         if self.config.watch > 0:
             threading.Thread(target=self.watch, name="loger-watch", daemon=True).start()
@@ -152,8 +149,8 @@ def _catch_up(served: Served, store: EventStore) -> None:
 
 
 def _settle() -> None:
-    """Keep what stays out of garbage collection: looking through a bundle, PyTorch and the rest
-    takes 150 ms or more, in the middle of requests."""
+    """Exclude the bundle and all modules from garbage collection, which would take 150 ms or more
+    in the middle of requests."""
     gc.unfreeze()
     gc.collect()
     gc.freeze()
@@ -163,7 +160,7 @@ def _settle() -> None:
 
 
 def private_copy(folder: Path, scratch: Path) -> Path:
-    """A copy of a bundle in a folder of ours, made once for all workers; not yet checked."""
+    """An unchecked copy of a bundle in our temporary folder, made once for all workers."""
     manifest = read_manifest(folder, MODEL)
     place = scratch / bundle.fingerprint(folder)
     if place.is_dir():
@@ -183,7 +180,7 @@ def private_copy(folder: Path, scratch: Path) -> Path:
 
 
 def clear_others(place: Path) -> None:
-    """Remove older copies; whoever has mapped one keeps its pages."""
+    """Remove older copies; processes that map one keep its pages."""
     for other in place.parent.iterdir():
         if other != place and not other.name.startswith("."):
             shutil.rmtree(other, ignore_errors=True)
@@ -193,16 +190,16 @@ def clear_others(place: Path) -> None:
 
 
 class Variant(NamedTuple):
-    """One of the bundles, as somebody got it."""
+    """The bundle that somebody gets."""
 
     number: int
     service: Service
     propensity: float
-    """How likely it was to be this one."""
+    """The probability that it is this one."""
 
     @property
     def served(self) -> Served:
-        """What it serves now."""
+        """The model that it serves now."""
         return self.service.served
 
     @property
@@ -212,7 +209,7 @@ class Variant(NamedTuple):
 
 
 class Variants:
-    """All bundles of a server; masks are of all of them."""
+    """All bundles of a server. They share the masks."""
 
     def __init__(self, config: ServeConfig, metrics: Metrics) -> None:
         self.traffic = Traffic(tuple(config.traffic))
@@ -223,22 +220,19 @@ class Variants:
             service.masks = self.services[0].masks
 
     def of(self, who: Who) -> Variant:
-        """The variant that somebody gets: by name, or for a new user by the history."""
-        return self.of_name(who.user if who.user is not None else "\n".join(who.history or ()))
-
-    def of_name(self, name: str) -> Variant:
-        """The variant that a user gets."""
+        """The variant that somebody gets: by name, or a new user by their history."""
+        name = who.user if who.user is not None else "\n".join(who.history or ())
         number = self.traffic.variant(name)
         return Variant(number, self.services[number], self.traffic.shares[number])
 
     @property
     def problem(self) -> str | None:
-        """Why the newest of some bundle is not served; None if all are."""
+        """Why some bundle's newest version isn't served; None if all are."""
         return next((s.problem for s in self.services if s.problem is not None), None)
 
 
 def _own(config: ServeConfig, number: int) -> ServeConfig:
-    """The settings of one bundle; each keeps its private copies in a folder of its own."""
+    """The settings of one bundle; each has a folder of its own for private copies."""
     if number == 0:
         return config
     scratch = config.scratch

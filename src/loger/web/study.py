@@ -1,4 +1,4 @@
-"""The user study as web pages for raters: plain HTML forms, no script, no names of methods."""
+"""The user study as web pages: plain HTML forms without scripts or names of methods."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from loger.web.metrics import Metrics
 
 log = logging.getLogger(__name__)
 MAX_BODY = 10_000
-"""Bytes of the longest answer that is read."""
+"""Bytes of a form."""
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "Cache-Control": "no-store",
-    "Referrer-Policy": "same-origin",  # without any, browsers do not say where a form was sent from
+    "Referrer-Policy": "same-origin",  # with no-referrer, browsers don't send the form's origin
 }
 WHO = f"Please enter a name of up to {LONGEST_NAME} characters."
-TAKEN = "That name is taken. If it is yours, open the address that you kept; else choose another."
+TAKEN = "That name is taken. If it's yours, open the address you kept; if not, choose another."
 
 
 def create_study_app(study: Study, host: str = "127.0.0.1", port: int = 8010) -> FastAPI:
@@ -56,8 +56,8 @@ def create_study_app(study: Study, host: str = "127.0.0.1", port: int = 8010) ->
     @app.exception_handler(LogerError)
     async def busy(_: Request, error: LogerError) -> HTMLResponse:
         log.error("%s", error)
-        told = "<p>The study cannot be read or written just now. Go back and try again.</p>"
-        return _page(html_page("Please wait", told), 503)
+        text = "<p>The study can't be read or written at the moment. Go back and try again.</p>"
+        return _page(html_page("Please wait", text), 503)
 
     @app.exception_handler(HTTPException)
     async def refused(_: Request, error: HTTPException) -> HTMLResponse:
@@ -70,7 +70,7 @@ def create_study_app(study: Study, host: str = "127.0.0.1", port: int = 8010) ->
 
 
 async def _form(request: Request) -> dict[str, str]:
-    """The fields of a form of ours; what a page elsewhere sends is refused."""
+    """The fields of a form; forms from other sites are refused."""
     origin = request.headers.get("origin")
     if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
         raise HTTPException(403, "Answers are accepted only from the study page")
@@ -79,7 +79,7 @@ async def _form(request: Request) -> dict[str, str]:
 
 
 def _begun(study: Study, form: dict[str, str]) -> Response:
-    """Take in a new rater, who goes on at an address that nobody else knows."""
+    """Register a new rater and send them to an address that nobody else knows."""
     rater = form.get("rater", "").strip()
     if not 0 < len(rater_name(rater)) <= LONGEST_NAME:
         return _page(welcome(study, WHO), 400)
@@ -90,7 +90,7 @@ def _begun(study: Study, form: dict[str, str]) -> Response:
 
 
 def _answered(study: Study, form: dict[str, str]) -> Response:
-    """Keep an answer and go on to the next task, or say what is wrong with it."""
+    """Store an answer and go to the next task, or say what is wrong with the answer."""
     rater, token = form.get("rater", ""), form.get("token", "")
     if not study.knows(rater, token):
         return _page(welcome(study, TAKEN), 403)
@@ -115,24 +115,24 @@ def _page(text: str, status: int = 200) -> HTMLResponse:
 
 
 def welcome(study: Study, why: str = "") -> str:
-    """The first page: what is asked, and who answers."""
+    """The first page: what the study asks, and a field for the rater's name."""
     n = len(study.tasks)
     return html_page(
         study.title or "Which reasons fit?",
         f"<p>Imagine you are a customer. You will see some of what you did before, and the reasons "
-        f"that several shops give for their recommendations. Rank the shops: first the one whose "
-        f"reasons fit best what you did.</p>"
+        f"that several shops give for their recommendations. Rank the shops. The first should be "
+        f"the one whose reasons best fit what you did.</p>"
         f"<p>There are {n} questions. You can stop and come back later: keep the address of the "
-        "page that follows, it is yours alone.</p>"
+        "next page, which is yours alone.</p>"
         + _alert(why)
-        + '<form action="/begin" method="post"><label>Your name, or any word '
+        + '<form action="/begin" method="post"><label>Your name or any other word '
         f'<input name="rater" required maxlength="{LONGEST_NAME}"></label> '
         "<button>Start</button></form>",
     )
 
 
 def task_page(task: Task, at: int, n: int, rater: str, token: str, why: str = "") -> str:
-    """One question; methods are letters, in the order of the task."""
+    """One question, with letters instead of the names of methods."""
     cards = []
     for k, (_, paths) in enumerate(task.shown):
         places = "".join(
@@ -159,7 +159,7 @@ def task_page(task: Task, at: int, n: int, rater: str, token: str, why: str = ""
 
 
 def next_page(study: Study, rater: str, token: str, why: str = "") -> str:
-    """A rater's next question, or thanks."""
+    """A rater's next question, or a thank-you."""
     at = study.next_for(rater)
     if at is None:
         return html_page(
@@ -188,7 +188,7 @@ STYLE = """<style>
 --paper:#141a21;--tint:#1c242d;--strong:#4cc3b8}}
 *{box-sizing:border-box}
 body{margin:0 auto;max-width:72rem;padding:1.5rem 1rem 3rem;background:var(--paper);
-color:var(--ink);font:16px/1.5 system-ui,sans-serif}
+color:var(--ink);font:16px/1.5 system-ui,sans-serif;overflow-wrap:anywhere}
 h1{font-size:1.5rem}h2{font-size:1.1rem}
 .past{background:var(--tint);padding:.5rem 1rem;border-radius:6px}
 .cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(18rem,1fr));gap:1rem}
@@ -207,9 +207,9 @@ padding:.5rem 1.4rem;cursor:pointer}
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """A socket that takes connections at an address; port 0 takes any free one."""
+    """A socket that listens at an address; port 0 takes any free port."""
     bound = bound_socket(host, port)
-    bound.listen(128)  # raters who come before the server is ready wait
+    bound.listen(128)  # raters who come before the server is ready have to wait
     return bound
 
 
@@ -217,16 +217,7 @@ def run_study(study: Study, host: str, bound: socket.socket) -> None:
     """Serve a study until interrupted."""
     import uvicorn
 
-    from loger.web.launch import GRACE
+    from loger.web.launch import UVICORN
 
     app = create_study_app(study, host, bound.getsockname()[1])
-    config = uvicorn.Config(
-        app,
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        http="loger.web.launch:TimedProtocol",
-        ws="none",
-        timeout_graceful_shutdown=GRACE,
-    )
-    uvicorn.Server(config).run(sockets=[bound])
+    uvicorn.Server(uvicorn.Config(app, log_level="warning", **UVICORN)).run(sockets=[bound])

@@ -16,7 +16,7 @@ from pathlib import Path
 import polars as pl
 
 from loger.data import table_files
-from loger.data.assemble import OTHER, assemble, note_unused
+from loger.data.assemble import OTHER, assemble, facts_of, note_unused
 from loger.data.columns import seconds
 from loger.data.dataset import PARTS, Dataset, Note
 
@@ -78,27 +78,16 @@ def _read_map(path: Path, columns: tuple[str, ...]) -> pl.DataFrame:
     where it identifies."""
     frame = table_files.read_table(path, separator="\t")
     if tuple(frame.columns[1:]) != columns:
-        table_files.refuse_header(
-            frame,
-            f"should have the header {' '.join(columns)}",
-            path,
-            "put the columns in this order",
-        )
+        what = f"should have the header {' '.join(columns)}"
+        table_files.refuse_header(frame, what, path, "put the columns in this order")
     table_files.filled(frame, columns, path)
     key = columns[0]
-    frame = table_files.number(
-        frame, key, pl.Int64, path, below=len(frame), remedy="number the rows from 0 without gaps"
-    )
+    remedy = "number the rows from 0 without gaps"
+    frame = table_files.number(frame, key, pl.Int64, path, below=len(frame), remedy=remedy)
     name = {"r_map": "name"}.get(path.name.split(".")[0], columns[-1])
     again = frame.filter(~pl.col(key).is_first_distinct() | ~pl.col(name).is_first_distinct())
-    table_files.refuse(
-        again,
-        f"{key} or {name} appears twice",
-        path,
-        key,
-        name,
-        remedy="give each a row of its own",
-    )
+    what, remedy = f"{key} or {name} appears twice", "give each a row of its own"
+    table_files.refuse(again, what, path, key, name, remedy=remedy)
     return frame.sort(key)
 
 
@@ -109,8 +98,7 @@ def _read_part(path: Path, users: pl.Series, items: pl.Series) -> pl.DataFrame:
     )
     for column, names, file in (("user", users, "user"), ("item", items, "product")):
         remedy = f"ids are the new_id of {file}.txt"
-        frame = table_files.number(frame, column, pl.Int64, path, below=len(names), remedy=remedy)
-        frame = frame.with_columns(names.gather(frame[column]).alias(column))
+        frame = table_files.gathered(frame, column, names, path, remedy)
     frame = table_files.number(frame, "rating", pl.Float64, path)
     return seconds(frame, "time", path) if "time" in frame.columns else frame
 
@@ -118,29 +106,19 @@ def _read_part(path: Path, users: pl.Series, items: pl.Series) -> pl.DataFrame:
 def _read_graph(
     path: Path, items: pl.Series, entities: pl.Series, relations: pl.Series
 ) -> pl.DataFrame:
-    """The facts of kg_final, items under the names they have as items."""
+    """The facts of kg_final, with items under their own names."""
     frame = table_files.read_table(path, separator="\t")
     if len(frame.columns) != 4:
-        table_files.refuse_header(
-            frame,
-            "should have the columns entity_head, relation, entity_tail",
-            path,
-            "keep these three",
-        )
+        what = "should have the columns entity_head, relation, entity_tail"
+        table_files.refuse_header(frame, what, path, "keep these three")
     frame = frame.rename(dict(zip(frame.columns[1:], ("head", "relation", "tail"), strict=True)))
     names = pl.concat([items.rename("entity"), entities.slice(len(items))])
     for side in ("head", "tail"):
         remedy = "ids are the eid of e_map.txt"
         frame = table_files.number(frame, side, pl.Int64, path, below=len(entities), remedy=remedy)
-        item = pl.when(pl.col(side) < len(items)).then(pl.lit("item")).otherwise(pl.lit(OTHER))
-        frame = frame.with_columns(
-            item.alias(f"{side}_type"), names.gather(frame[side]).alias(side)
-        )
-    remedy = "ids are the id of r_map.txt"
-    frame = table_files.number(
-        frame, "relation", pl.Int64, path, below=len(relations), remedy=remedy
-    )
-    return frame.with_columns(relations.gather(frame["relation"]).alias("relation"))
+        item = table_files.kind_if(pl.col(side) < len(items), f"{side}_type", "item", OTHER)
+        frame = frame.with_columns(item, names.gather(frame[side]).alias(side))
+    return table_files.gathered(frame, "relation", relations, path, "ids are the id of r_map.txt")
 
 
 def _described(path: Path, key: str, known: pl.Series, notes: list[Note]) -> pl.DataFrame:
@@ -152,20 +130,13 @@ def _described(path: Path, key: str, known: pl.Series, notes: list[Note]) -> pl.
         table_files.refuse_header(
             frame, f"has no column {missing[0]}", path, f"needs {', '.join(need)}"
         )
-    strange = frame.filter(~pl.col(key).is_in(known.implode()))
-    if len(strange):
-        what = f"rows of {path.name} about unknown {key}s not read"
-        notes.append(Note(what, len(strange), f"{strange[key][0]}, line {strange['line'][0]}"))
-    return frame.filter(pl.col(key).is_in(known.implode()))
+    is_known = pl.col(key).is_in(known.implode())
+    what = f"rows of {path.name} about unknown {key}s ignored"
+    table_files.note(notes, what, frame.filter(~is_known), key)
+    return frame.filter(is_known)
 
 
 def _features(table: pl.DataFrame, key: str, kind: str, column: str) -> pl.DataFrame:
     """One fact for each value in a column; an empty cell is a missing value."""
-    values = table.select(pl.col(key).alias("head"), pl.col(column).str.split("|").alias("tail"))
-    return (
-        values.explode("tail")
-        .filter(pl.col("tail") != "")
-        .with_columns(
-            relation=pl.lit(f"has_{column}"), head_type=pl.lit(kind), tail_type=pl.lit(column)
-        )
-    )
+    values = table.select(key, pl.col(column).str.split("|").alias("tail")).explode("tail")
+    return facts_of(values.filter(pl.col("tail") != ""), f"has_{column}", kind, column, key)

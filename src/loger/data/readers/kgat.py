@@ -76,7 +76,7 @@ def _read_list(path: Path | None) -> pl.Series | None:
             value=lines["text"][0][:80],
             remedy="add the header; names come first, numbers second",
         )
-    # A name may hold blanks: the columns after it are counted from the end.
+    # A name may contain blanks, so the columns after it are counted from the end.
     row = pl.col("text").str.extract_groups(
         r"^(.+?)\s+(\S+)" + r"\s+\S+" * (len(header) - 2) + r"\s*$"
     )
@@ -84,31 +84,17 @@ def _read_list(path: Path | None) -> pl.Series | None:
         "line", "text", row.struct.field("1").alias("name"), row.struct.field("2").alias("id")
     )
     table_files.filled(rows, ["name"], path)
-    rows = table_files.number(
-        rows,
-        "id",
-        pl.Int64,
-        path,
-        below=len(rows),
-        what="remap_id",
-        remedy="number the names from 0 without gaps",
-    )
+    remedy, n = "number the names from 0 without gaps", len(rows)
+    rows = table_files.number(rows, "id", pl.Int64, path, below=n, what="remap_id", remedy=remedy)
     again = rows.filter(~pl.col("id").is_first_distinct() | ~pl.col("name").is_first_distinct())
-    table_files.refuse(
-        again,
-        "a name or number appears twice",
-        path,
-        "text",
-        remedy="give each name a number of its own",
-    )
+    remedy = "give each name a number of its own"
+    table_files.refuse(again, "a name or number appears twice", path, "text", remedy=remedy)
     return rows.sort("id")["name"]
 
 
 def _read_pairs(path: Path, users: pl.Series | None, items: pl.Series | None) -> pl.DataFrame:
     """User and item numbers; a user without items has a row with none."""
-    cells = table_files.read_lists(path)
-    owner = cells.filter(pl.col("place") == 0).select("line", pl.col("value").alias("user"))
-    rows = cells.filter(pl.col("place") > 0).select("line", pl.col("value").alias("item"))
+    owner, rows = table_files.read_heads(path, "user", "item")
     owner = _numbered(owner, "user", path, users, "user_list.txt")
     rows = _numbered(rows, "item", path, items, "item_list.txt")
     return owner.join(rows, on="line", how="left", maintain_order="left_right")
@@ -117,7 +103,7 @@ def _read_pairs(path: Path, users: pl.Series | None, items: pl.Series | None) ->
 def _read_graph(
     path: Path, items: pl.Series, entities: pl.Series | None, relations: pl.Series | None
 ) -> pl.DataFrame:
-    """The facts of kg_final, items under the names they have as items."""
+    """The facts of kg_final, with items under their own names."""
     frame = table_files.read_table(
         path, ("head", "relation", "tail"), separator=table_files.shown_separator
     )
@@ -134,10 +120,7 @@ def _read_graph(
     titles = relations if unclear else short
     names = pl.concat([items.rename("name"), entities.slice(len(items)).rename("name")])
     kinds = (
-        pl.when(pl.col(side) < len(items))
-        .then(pl.lit("item"))
-        .otherwise(pl.lit(OTHER))
-        .alias(f"{side}_type")
+        table_files.kind_if(pl.col(side) < len(items), f"{side}_type", "item", OTHER)
         for side in ("head", "tail")
     )
     return frame.select(
@@ -163,7 +146,7 @@ def _numbers(prefix: str, path: Path, used: pl.Series) -> pl.Series:
     last = int(used.max() or 0)  # type: ignore[arg-type]
     if last > 1_000 + 10 * used.n_unique():
         raise DataError(
-            f"a number of {used.name} is far beyond the {used.n_unique()} that are used",
+            f"a number of {used.name} is far larger than the {used.n_unique()} numbers in use",
             path=path,
             value=last,
             remedy="number from 0 without gaps, or give names in a list file",

@@ -16,7 +16,7 @@ from pathlib import Path
 import polars as pl
 
 from loger.data import table_files
-from loger.data.assemble import NO_FACTS, assemble
+from loger.data.assemble import NO_FACTS, assemble, note_unused
 from loger.data.dataset import Dataset, Note
 from loger.errors import DataError
 
@@ -44,15 +44,16 @@ def read(folder: Path, *, min_rating: float | None = None, name: str | None = No
         for file, (relation, tails) in _RELATIONS.items()
         if (path := table_files.find(folder, f"{file}.txt"))
     ]
-    facts = pl.concat(tables_of_facts) if tables_of_facts else NO_FACTS
+    facts = pl.concat([NO_FACTS, *tables_of_facts], how="diagonal")
     for tails in ("related_product", "brand", "category"):
         if path := table_files.find(folder, f"{tails}.txt"):
-            _note_idle(path, _read_names(path)["text"], facts, notes)
+            names = _read_names(path)["text"]
+            what = f"names in {path.name} that are in no fact"
+            note_unused(names.filter(names != ""), facts, notes, what)
     unread = sorted(
         p.name for p in folder.glob("*_p_*.txt*") if p.name.split(".")[0] not in _RELATIONS
     )
-    if unread:
-        notes.append(Note("files of unknown relations, not read", len(unread), unread[0]))
+    table_files.note(notes, "files of unknown relations, ignored", unread)
     return assemble(
         name or folder.resolve().name,
         pl.concat(interactions),
@@ -82,21 +83,10 @@ def _read_names(path: Path, *, unique: bool = False) -> pl.DataFrame:
 
 def _read_labels(path: Path, users: pl.DataFrame, items: pl.DataFrame) -> pl.DataFrame:
     """The interactions of lines of a user number and item numbers."""
-    cells = table_files.read_lists(path)
-    owner = cells.filter(pl.col("place") == 0).rename({"value": "user"})
-    owner = table_files.number(
-        owner, "user", pl.Int64, path, below=len(users), remedy=_points_into("users")
-    )
-    rows = cells.filter(pl.col("place") > 0).rename({"value": "item"})
-    rows = table_files.number(
-        rows, "item", pl.Int64, path, below=len(items), remedy=_points_into("product")
-    )
-    rows = rows.join(owner.select("line", "user"), on="line", maintain_order="left")
-    return rows.select(
-        "line",
-        users["text"].gather(rows["user"]).alias("user"),
-        items["text"].gather(rows["item"]).alias("item"),
-    )
+    owner, rows = table_files.read_heads(path, "user", "item")
+    owner = table_files.gathered(owner, "user", users["text"], path, _points_into("users"))
+    rows = table_files.gathered(rows, "item", items["text"], path, _points_into("product"))
+    return rows.join(owner, on="line", maintain_order="left").select("line", "user", "item")
 
 
 def _read_relation(
@@ -104,14 +94,8 @@ def _read_relation(
 ) -> pl.DataFrame:
     """The facts of a file whose line i has the tails of product i."""
     names = _read_names(table_files.need(folder, f"{kind}.txt"))
-    cells = table_files.number(
-        table_files.read_lists(path),
-        "value",
-        pl.Int64,
-        path,
-        below=len(names),
-        remedy=_points_into(kind),
-    )
+    cells = table_files.read_lists(path)
+    cells = table_files.gathered(cells, "value", names["text"], path, _points_into(kind))
     if int(cells["line"].max() or 0) > len(items):  # type: ignore[arg-type]
         raise DataError(
             f"has more lines than product.txt has products ({len(items)})",
@@ -123,27 +107,16 @@ def _read_relation(
         "line",
         items["text"].gather(cells["line"] - 1).alias("head"),
         pl.lit(relation).alias("relation"),
-        names["text"].gather(cells["value"]).alias("tail"),
+        pl.col("value").alias("tail"),
         pl.lit("item").alias("head_type"),
         pl.lit(path.name).alias("file"),
     )
-    blank = facts.filter(pl.col("tail") == "")
-    if len(blank):
-        example = f"{blank['head'][0]} {relation}, line {blank['line'][0]} of {path.name}"
-        notes.append(Note(f"facts about a {kind} without a name left out", len(blank), example))
-    facts = facts.filter(pl.col("tail") != "")
+    what, blank = f"facts about a {kind} without a name left out", pl.col("tail") == ""
+    table_files.note(notes, what, facts.filter(blank), "head", "relation")
     is_item = pl.col("tail").is_in(items["text"].implode()) & (kind == "related_product")
-    return facts.with_columns(
-        pl.when(is_item).then(pl.lit("item")).otherwise(pl.lit(kind)).alias("tail_type")
+    return facts.filter(~blank).with_columns(
+        table_files.kind_if(is_item, "tail_type", "item", kind)
     )
-
-
-def _note_idle(path: Path, names: pl.Series, facts: pl.DataFrame, notes: list[Note]) -> None:
-    """Note names that no fact mentions: they do not become entities."""
-    mentioned = pl.concat([facts["head"], facts["tail"]]).unique()
-    idle = names.filter(~names.is_in(mentioned.implode()) & (names != ""))
-    if len(idle):
-        notes.append(Note(f"names in {path.name} that are in no fact", len(idle), idle[0]))
 
 
 def _points_into(file: str) -> str:

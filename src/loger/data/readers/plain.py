@@ -30,11 +30,11 @@ from loger.errors import DataError
 
 ENDINGS = (".csv", ".tsv", ".txt", ".parquet")
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
-_PARTS = {
-    "train": ("train", "training"),
-    "validation": ("validation", "valid", "val", "dev"),
-    "test": ("test", "testing"),
-}
+PART_WORDS = {
+    "train": "train", "training": "train", "validation": "validation", "valid": "validation",
+    "val": "validation", "dev": "validation", "test": "test", "testing": "test",
+}  # fmt: skip
+"""What people call the parts of a split."""
 INTERACTIONS = Columns(headers.INTERACTIONS, ("user", "item", "rating", "time"), 2)
 TRIPLES = Columns(headers.TRIPLES, ("head", "relation", "tail"))
 ITEMS = Columns(headers.ITEMS, ("name", "label"), 1)
@@ -54,34 +54,17 @@ class Frame(NamedTuple):
         return None if source is None else cls(Path(name), polars_frame(source, name))
 
 
-def read(
-    folder: Path | None = None,
-    *,
-    interactions: Path | str | None = None,
-    triples: Path | str | None = None,
-    items: Path | str | None = None,
-    users: Path | str | None = None,
-    interaction: str = "interacted",
-    min_rating: float | None = None,
-    name: str | None = None,
-) -> Dataset:
-    """The data set of a folder, or of the files that are named."""
-
-    def place(named: Path | str | None, *stems: str) -> Path | None:
-        if named is not None or folder is None:
-            return None if named is None else Path(named)
-        return locate(folder, *stems)
-
-    path = needed(place(interactions, "interactions"), folder)
-    return _dataset(
-        path,
-        place(triples, "triples", "kg"),
-        place(items, "items"),
-        place(users, "users"),
-        interaction=interaction,
-        min_rating=min_rating,
-        name=name or (folder or path.parent).resolve().name,
-    )
+def read(path: Path, *, min_rating: float | None = None, name: str | None = None) -> Dataset:
+    """The data set of a folder, or of a single table of interactions."""
+    folder = path.parent if path.is_file() else path
+    if path.is_file():
+        tables: list[Path | None] = [path, None, None, None]
+    else:
+        stems = (("interactions",), ("triples", "kg"), ("items",), ("users",))
+        tables = [locate(folder, *names) for names in stems]
+    interactions = needed(tables[0], folder)
+    name = name or folder.resolve().name
+    return _dataset(interactions, *tables[1:], min_rating=min_rating, name=name)
 
 
 def from_frames(
@@ -94,14 +77,14 @@ def from_frames(
     min_rating: float | None = None,
     name: str = "frames",
 ) -> Dataset:
-    """The data set of frames of polars or pandas: the tables of the plain format, with the same
-    names of columns, checks and notes.
+    """Read a data set from frames of polars or pandas: the tables of the plain format, with the
+    same column names, checks and notes.
 
     ``interactions`` has user, item and optionally rating, strength (a quantity, seconds) or count
     (plays), time, part; ``triples`` has head, relation, tail and optionally head_type, tail_type;
     ``items`` and ``users`` have id and optionally label. Messages count rows from 1.
-    ``min_rating`` keeps only interactions with at least this rating; ``interaction`` is the name
-    of the relation that they become.
+    Interactions rated below ``min_rating`` become dislikes; ``interaction`` is the name of the
+    relation that the others become.
     """
     check_not_forked("reading frames")
     table = Frame.of(interactions, "interactions")
@@ -124,9 +107,9 @@ def _dataset(
     items: Path | Frame | None,
     users: Path | Frame | None,
     *,
-    interaction: str,
     min_rating: float | None,
     name: str,
+    interaction: str = "interacted",
 ) -> Dataset:
     notes = list[Note]()
     table = read_interactions(interactions, notes)
@@ -153,8 +136,7 @@ def _dataset(
 
 
 def _integers(source: Path | Frame) -> list[str]:
-    """Which of user and item have integers for ids. Text files say nothing about types: there
-    everything counts that looks like one."""
+    """Which of user and item have integers as ids. Text files have no types, so there both may."""
     if isinstance(source, Frame):
         schema = source.table.schema
     elif source.name.endswith(".parquet"):
@@ -171,18 +153,18 @@ def _refuse_facts_in_columns(
     users: Path | Frame | None,
     lost: Mapping[Path, Sequence[str]],
 ) -> None:
-    """Say that columns hold facts that this format has no place for, and what reads them: to fit
-    without the only facts there are is not what anybody wants."""
+    """Refuse columns that contain facts when there are no triples, and say what reads them: nobody
+    wants to fit without the only facts there are."""
     path, columns = next(iter(lost.items()))
     if isinstance(interactions, Frame):
-        remedy = "loger.from_tables(interactions, items=…, users=…) makes facts of columns"
+        remedy = "loger.from_tables(interactions, items=…, users=…) turns columns into facts"
     else:
         given = (("interactions", interactions), ("items", items), ("users", users))
         options = [f"--{n} {quote(str(_path(f)))}" for n, f in given if f is not None]
         out = f"-o {quote(interactions.parent.resolve().name + '.loger')}"
-        remedy = f"this makes facts of columns: loger data build table {' '.join(options)} {out}"
+        remedy = f"turn columns into facts: loger data build table {' '.join(options)} {out}"
     raise DataError(
-        f"has columns that would not be read ({', '.join(columns)}), and there are no triples",
+        f"has columns that would be ignored ({', '.join(columns)}), and there are no triples",
         path=path,
         remedy=f"{remedy}; or leave the columns out",
     )
@@ -222,8 +204,7 @@ def read_interactions(source: Path | Frame, notes: list[Note]) -> pl.DataFrame:
     if "time" in frame.columns:
         frame = seconds(frame, "time", path)
     if "part" in frame.columns:
-        parts = {word: part for part, words in _PARTS.items() for word in words}
-        part = pl.col("part").str.to_lowercase().replace_strict(parts, default=None)
+        part = pl.col("part").str.to_lowercase().replace_strict(PART_WORDS, default=None)
         bad = frame.filter(part.is_null())
         table_files.refuse(
             bad, "is not the name of a part", path, "part", remedy="write train, validation or test"
@@ -283,10 +264,9 @@ def read_columns(
                 "`loger data build table` map them",
             )
     unread = [c for c in names if c not in chosen.values()]
-    if unread:
-        notes.append(Note(f"columns of {path.name} that are not read", len(unread), unread[0]))
-        if lost is not None:
-            lost[path] = unread
+    table_files.note(notes, f"columns of {path.name} that are ignored", unread)
+    if unread and lost is not None:
+        lost[path] = unread
     frame = frame.select("line", *(pl.col(theirs).alias(ours) for ours, theirs in chosen.items()))
     frame = table_files.filled(frame, columns.needed, path)
     for column in chosen:

@@ -108,10 +108,8 @@ def _without_literals(facts: pl.DataFrame, notes: list[Note]) -> tuple[pl.DataFr
     """Facts between resources, and the labels among the literals."""
     named = pl.col("literal") & (pl.col("relation") == _LABEL)
     labels = facts.filter(named).unique("head", keep="first", maintain_order=True)
-    skipped = facts.filter(pl.col("literal") & ~named)
-    if len(skipped):
-        example = " ".join(skipped.select("head", "relation", "tail").row(0))
-        notes.append(Note("statements about literals left out", len(skipped), example))
+    skipped, triple = facts.filter(pl.col("literal") & ~named), ("head", "relation", "tail")
+    table_files.note(notes, "statements about literals left out", skipped, *triple)
     labels = labels.select(pl.col("head").alias("iri"), pl.col("tail").alias("label"))
     return facts.filter(~pl.col("literal")).drop("literal"), labels
 
@@ -186,10 +184,8 @@ def _with_types(facts: pl.DataFrame, notes: list[Note]) -> pl.DataFrame:
     """Facts whose entities have the type that rdf:type gives them; those of users and items
     stay facts, about classes."""
     spent = facts.filter(pl.col("is_type") & (pl.col("head_type") == OTHER))
-    if len(spent):
-        notes.append(
-            Note("rdf:type statements taken as the type of an entity", len(spent), spent["head"][0])
-        )
+    what = "rdf:type statements taken as the type of an entity"
+    table_files.note(notes, what, spent, "head")
     facts = facts.filter(~(pl.col("is_type") & (pl.col("head_type") == OTHER)))
     facts = facts.with_columns(
         pl.when("is_type").then(pl.lit("class")).otherwise("tail_type").alias("tail_type")

@@ -61,7 +61,7 @@ def read(folder: Path, *, min_rating: float | None = None, name: str | None = No
     return assemble(
         name or stem,
         interactions,
-        pl.concat(facts, how="diagonal") if facts else NO_FACTS,
+        pl.concat([NO_FACTS, *facts], how="diagonal"),
         users=names["user"],
         items=pl.concat([names["item"].rename("item"), links["item"]]),
         labels=labels,
@@ -99,8 +99,8 @@ def _read_interactions(folder: Path, stem: str, notes: list[Note]) -> tuple[pl.D
         p: part for s, part in _SPLIT.items() if (p := table_files.find(folder, f"{stem}{s}.inter"))
     }
     whole = table_files.find(folder, f"{stem}.inter")
-    if whole and split:
-        notes.append(Note("files not read, as the split files say the same", 1, whole.name))
+    redundant = [whole.name] if whole and split else []
+    table_files.note(notes, "files ignored because the split files say the same", redundant)
     frames = []
     for path in split or [table_files.need(folder, f"{stem}.inter")]:
         frame, types = _read_atomic(path)
@@ -109,8 +109,7 @@ def _read_interactions(folder: Path, stem: str, notes: list[Note]) -> tuple[pl.D
         columns = {"user": user, "item": item}
         columns |= {o: t for o, t in OPTIONAL.items() if t in types}
         unread = [c for c in types if c not in columns.values()]
-        if unread:
-            notes.append(Note(f"columns of {path.name} that are not read", len(unread), unread[0]))
+        table_files.note(notes, f"columns of {path.name} that are ignored", unread)
         frame = frame.select("line", *(pl.col(t).alias(o) for o, t in columns.items()))
         frame = table_files.filled(frame, ["user", "item"], path)
         for column in ("rating", "strength"):
@@ -137,7 +136,7 @@ def _two_tokens(path: Path, tokens: list[str]) -> tuple[str, str]:
         return "user_id", "item_id"
     if len(tokens) < 2:
         raise DataError(
-            "needs a user and an item column of type token",
+            "needs a column of users and one of items, both of type token",
             path=path,
             line=1,
             value=tokens,
@@ -153,13 +152,8 @@ def _read_links(path: Path) -> pl.DataFrame:
     table_files.filled(frame, ["item", "entity"], path)
     for column in ("item", "entity"):
         again = frame.filter(~pl.col(column).is_first_distinct())
-        table_files.refuse(
-            again,
-            f"the {column} is linked twice",
-            path,
-            column,
-            remedy="link each item to one entity of its own",
-        )
+        remedy = "link each item to one entity of its own"
+        table_files.refuse(again, f"the {column} is linked twice", path, column, remedy=remedy)
     return frame.drop("line")
 
 
@@ -176,10 +170,8 @@ def _read_graph(path: Path, links: pl.DataFrame) -> pl.DataFrame:
     for side in ("head", "tail"):
         item = links.rename({"item": "linked", "entity": side})
         frame = frame.join(item, on=side, how="left", maintain_order="left")
-        kind = pl.when(pl.col("linked").is_null()).then(pl.lit(OTHER)).otherwise(pl.lit("item"))
-        frame = frame.with_columns(
-            kind.alias(f"{side}_type"), pl.coalesce("linked", side).alias(side)
-        ).drop("linked")
+        kind = table_files.kind_if(pl.col("linked").is_null(), f"{side}_type", OTHER, "item")
+        frame = frame.with_columns(kind, pl.coalesce("linked", side).alias(side)).drop("linked")
     return frame.with_columns(file=pl.lit(path.name))
 
 
@@ -205,8 +197,7 @@ def _read_features(
                 words = pl.col("tail").str.extract_all(r"\S+")
                 filled = filled.with_columns(words).explode("tail")
             facts.append(filled.with_columns(relation=pl.lit(column), tail_type=pl.lit(column)))
-    if unread:
-        notes.append(Note(f"columns of {path.name} that are not read", len(unread), unread[0]))
+    table_files.note(notes, f"columns of {path.name} that are ignored", unread)
     table = pl.concat(facts) if facts else NO_FACTS
     table = table.with_columns(head_type=pl.lit(kind), file=pl.lit(path.name))
     return table, frame[key], labels

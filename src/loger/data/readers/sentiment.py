@@ -35,13 +35,11 @@ def read(folder: Path, *, min_rating: float | None = None, name: str | None = No
     mentions = read_mentions(table_files.need(folder, "sentiment.txt"), interactions, notes)
     facts = [
         mentions.select(
-            "line", "file", "feature", "source", pl.col(kind).alias("head")
-        ).with_columns(
-            relation=pl.lit(relation), head_type=pl.lit(kind), tail_type=pl.lit("feature")
+            "line", "file", "source", pl.col(kind).alias("head"), pl.col("feature").alias("tail"),
+            relation=pl.lit(relation), head_type=pl.lit(kind), tail_type=pl.lit("feature"),
         )
         for kind, relation in (("user", "mentions"), ("item", "described_as"))
-    ]
-    facts = [table.rename({"feature": "tail"}) for table in facts]
+    ]  # fmt: skip
     items = interactions["item"].unique(maintain_order=True)
     facts += [
         _read_related(related, relation, items)
@@ -73,13 +71,8 @@ def read_mentions(path: Path, interactions: pl.DataFrame, notes: list[Note]) -> 
         for k, column in enumerate(("user", "item"))
     ]
     short = heads[0].filter(~pl.col("line").is_in(heads[1]["line"].implode()))
-    table_files.refuse(
-        short,
-        "should be user,item,aspect:opinion:polarity,…",
-        path,
-        "user",
-        remedy="complete the line or remove it",
-    )
+    what, remedy = "should be user,item,aspect:opinion:polarity,…", "complete the line or remove it"
+    table_files.refuse(short, what, path, "user", remedy=remedy)
     pairs = heads[0].join(heads[1], on="line", maintain_order="left")
     rows = interactions.select("user", "item").with_row_index("source")
     rows = rows.unique(["user", "item"], keep="first", maintain_order=True)
@@ -87,9 +80,7 @@ def read_mentions(path: Path, interactions: pl.DataFrame, notes: list[Note]) -> 
     mentions = cells.filter(pl.col("place") >= 2).join(pairs, on="line", maintain_order="left")
     mentions = _with_features(mentions, path).with_columns(file=pl.lit(path.name))
     stray = mentions.filter(pl.col("source").is_null())
-    if len(stray):
-        example = f"{stray['user'][0]} {stray['item'][0]}, line {stray['line'][0]}"
-        notes.append(Note("mentions of pairs without a rating left out", len(stray), example))
+    table_files.note(notes, "mentions of pairs without a rating left out", stray, "user", "item")
     return mentions.drop_nulls("source").with_columns(pl.col("source").cast(pl.Int64))
 
 
@@ -98,13 +89,9 @@ def _with_features(mentions: pl.DataFrame, path: Path) -> pl.DataFrame:
     parts = mentions["value"].str.extract_groups(r"^([^:]+):([^:]+):([+-]?[01])$").struct
     aspect, opinion, polarity = (parts.field(str(k)) for k in (1, 2, 3))
     bad = mentions.filter(polarity.is_null())
-    table_files.refuse(
-        bad,
-        "a mention should be aspect:opinion:polarity with a polarity of -1, 0 or 1",
-        path,
-        "value",
-        remedy="correct the mention or remove it",
-    )
+    what = "a mention should be aspect:opinion:polarity with a polarity of -1, 0 or 1"
+    remedy = "correct the mention or remove it"
+    table_files.refuse(bad, what, path, "value", remedy=remedy)
     sign = polarity.cast(pl.Int8).cast(pl.String).replace("1", "+1")
     mood = sign.replace({"+1": "good", "0": "neutral", "-1": "bad"})
     return mentions.with_columns(
@@ -115,15 +102,11 @@ def _with_features(mentions: pl.DataFrame, path: Path) -> pl.DataFrame:
 
 def _read_related(path: Path, relation: str, items: pl.Series) -> pl.DataFrame:
     """Facts between products, from lines of a head and its tails."""
-    cells = table_files.read_lists(path, ",")
-    heads = cells.filter(pl.col("place") == 0).select("line", pl.col("value").alias("head"))
-    facts = cells.filter(pl.col("place") > 0).select("line", pl.col("value").alias("tail"))
+    heads, facts = table_files.read_heads(path, "head", "tail", ",")
     facts = facts.join(heads, on="line", maintain_order="left")
+    is_item = {side: pl.col(side).is_in(items.implode()) for side in ("head", "tail")}
     kinds = (
-        pl.when(pl.col(side).is_in(items.implode()))
-        .then(pl.lit("item"))
-        .otherwise(pl.lit("related_product"))
-        .alias(f"{side}_type")
-        for side in ("head", "tail")
+        table_files.kind_if(condition, f"{side}_type", "item", "related_product")
+        for side, condition in is_item.items()
     )
     return facts.with_columns(*kinds, relation=pl.lit(relation), file=pl.lit(path.name))

@@ -1,4 +1,4 @@
-"""How faithful reasons are: one report for any recommender that shows paths, and a control."""
+"""Faithfulness of reasons: one report for any recommender that shows paths, and a control."""
 
 from loger.evaluation.faithfulness.actions import (
     Acts,
@@ -8,14 +8,13 @@ from loger.evaluation.faithfulness.actions import (
     RandomReasons,
     by_actions,
 )
-from loger.evaluation.faithfulness.deletion import RandomPaths, actions_of
 from loger.evaluation.faithfulness.measuring import (
     Probes,
     faithfulness_report,
     loger_probes,
     permuted,
 )
-from loger.evaluation.faithfulness.planted import planted_cases
+from loger.evaluation.faithfulness.paths import RandomPaths, planted_cases
 from loger.evaluation.faithfulness.report import FaithfulnessConfig, FaithfulnessReport, Mean
 
 __all__ = [
@@ -29,7 +28,6 @@ __all__ = [
     "Probes",
     "RandomPaths",
     "RandomReasons",
-    "actions_of",
     "by_actions",
     "faithfulness_report",
     "loger_probes",

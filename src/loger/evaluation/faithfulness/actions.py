@@ -1,10 +1,9 @@
-"""Whether a user's actions carry the items as the reasons say (METHOD 12).
+"""Whether a user's actions matter for the items as the reasons claim (METHOD 12).
 
-An action is an interaction with all that is known from it alone. Everything learned stays as it
-is; actions are removed and all items scored anew. An item's *lead* is its score less the mean
-score of the items that the user does not have. Removed items still count as the user's: they do
-not enter the mean and do not come back into the list, so the set of items is the same before
-and after.
+An action is an interaction with everything that is known from it alone. Everything learned stays
+as it is; actions are removed and all items scored again. An item's *lead* is its score minus the
+mean score of the items that the user doesn't have. Removed items still count as the user's: they
+neither enter the mean nor return to the list, so the set of items is the same before and after.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from loger.ranking.ranker import Ranker
 
 @dataclass(frozen=True, eq=False)
 class Contributions:
-    """What a user's actions are said to give some items."""
+    """What a user's actions contribute to some items, according to the explanations."""
 
     leads: Doubles  # [items]
     actions: Doubles  # [interactions, items], in the order of the history
@@ -42,23 +41,23 @@ class Contributions:
 
 @runtime_checkable
 class Acts(Protocol):
-    """A recommender that says what actions give, and scores without some of them."""
+    """A recommender that reports what actions contribute, and can score without some of them."""
 
     def history(self, user: int) -> NDArray[np.int64]:
         """The items that a user has."""
         ...
 
     def contributions(self, user: int, items: Sequence[int]) -> Contributions:
-        """What each of the user's actions gives each item."""
+        """What each of the user's actions contributes to each item."""
         ...
 
     def rescore(self, user: int, removed: Sequence[int]) -> Doubles:
-        """Scores of all items as if the user did not have some items, all else as learned."""
+        """Scores of all items as if the user didn't have some items; nothing is learned again."""
         ...
 
 
 class Scenes:
-    """Scores of all items for one user without some actions, each made once."""
+    """Scores of all items for one user without some actions; each set is scored once."""
 
     def __init__(self, acts: Acts, user: int) -> None:
         self.acts, self.user, self.owned = acts, user, acts.history(user)
@@ -88,22 +87,22 @@ class Scenes:
 
 
 def shown_actions(given: Doubles) -> list[int]:
-    """The actions that are shown as reasons, by place: until they carry 80 % of what actions give,
-    at most five, and none that speaks against the item."""
+    """The actions shown as reasons, by place: at most five, enough to cover 80% of all
+    contributions, and none that counts against the item."""
     order = [a for a in measures.by_contribution(given) if given[a] > 0][:MAX_SHOWN]
     enough = np.flatnonzero(np.cumsum(given[order]) >= ENOUGH * given.sum())
     return order[: enough[0] + 1] if len(enough) else order
 
 
-# ── robust fidelity: what random parts of the shown reasons carry ─────────────────────
-# To remove all of an explanation asks for scores of a user who is like no other; to remove a random
-# part of it does not (Zheng et al., Towards Robust Fidelity, ICLR 2024). Fid₊ is the share of an
-# item's lead that goes with a random part of the actions that are shown as reasons, next to equally
-# many that are not; Fid₋ what goes with a random part of those that are not shown.
+# ── robust fidelity: what random parts of the shown reasons matter ────────────────────
+# Removing a whole explanation leaves a user unlike any other; removing a random part of it doesn't
+# (Zheng et al., Towards Robust Fidelity, ICLR 2024). Fid₊ is the share of an item's lead that is
+# lost with a random part of the shown actions, compared with equally many that aren't shown; Fid₋
+# is what is lost with a random part of those not shown.
 
 
 DRAWS = 5
-"""Random parts of each item's actions."""
+"""Number of random parts of each item's actions."""
 
 
 def robust_fidelity(
@@ -147,28 +146,28 @@ def _of_item(
 
 
 SUBSETS = 16
-"""Random sets of actions that are removed from each probed user."""
+"""Number of random sets of actions removed from each probed user."""
 ROBUST = 3
-"""Items of each probed user that random parts of the reasons are removed for."""
+"""Items of each probed user for which random parts of the reasons are removed."""
 DECIDABLE = 0.02
-"""Of the lead: by how much the oracle must do better than chance for a pair to be decidable."""
+"""Share of the lead by which the oracle must beat chance for a pair to be decidable."""
 ORDERS = 10
 """Random orders whose mean is chance."""
 
 
 class NamedReason(NamedTuple):
-    """An edge of the user, and what it gives an item."""
+    """An edge of the user, and what it contributes to an item."""
 
     relation: int
     entity: int
     contribution: float
     confidence: float
-    """How likely it is what made the user take the item."""
+    """How likely it is the cause if the user takes the item."""
 
 
 @runtime_checkable
 class NamesReasons(Protocol):
-    """A recommender that can say what speaks for any item."""
+    """A recommender that can name what supports any item."""
 
     def reasons(self, users: Ints, items: Ints) -> Sequence[Sequence[NamedReason]]:
         """For each pair the user's edges, the largest contribution first."""
@@ -177,7 +176,7 @@ class NamesReasons(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class LogerActions:
-    """What LOGER says its users' actions give, and its scores without them."""
+    """LOGER's contributions of its users' actions, and its scores without them."""
 
     ranker: Ranker
 
@@ -186,7 +185,7 @@ class LogerActions:
         return history(self.ranker.graph, np.array([user]))[1]
 
     def contributions(self, user: int, items: Sequence[int]) -> Contributions:
-        """c_a of each interaction, with that of the facts that are known from it alone."""
+        """c_a of each interaction, including the facts that are known from it alone."""
         asked = np.array(items, dtype=np.int64)
         records = explain(self.ranker, np.full(len(asked), user), asked, 0)
         leads = np.array([e.lead for e in records])
@@ -219,7 +218,7 @@ class LogerActions:
 
 @dataclass(frozen=True, eq=False)
 class RandomReasons:
-    """The same scores, contributions dealt out at random among a user's actions: the control."""
+    """The control: the same scores, with contributions shuffled among a user's actions."""
 
     true: Acts
     seed: int = 0
@@ -229,7 +228,7 @@ class RandomReasons:
         return self.true.history(user)
 
     def contributions(self, user: int, items: Sequence[int]) -> Contributions:
-        """The true contributions of each item in an order of chance."""
+        """The true contributions of each item in random order."""
         own = self.true.contributions(user, items)
         dealt = own.actions.copy()
         for column, item in enumerate(items):
@@ -279,7 +278,7 @@ def _of_user(shared: _Shared, user: int) -> dict[str, float]:
 
 
 def _shares(claimed: Contributions, n: int) -> dict[str, float]:
-    """What the first 1, 3, 5 reasons carry, of the lead and of what all reasons give."""
+    """How much the first 1, 3, 5 reasons explain, of the lead and of all contributions."""
     given = np.concatenate([claimed.actions, claimed.facts])[:, :n]
     out = {}
     for most in (1, 3, 5):
@@ -298,7 +297,7 @@ def _fidelity(
     items: Sequence[int],
     rng: np.random.Generator,
 ) -> dict[str, float]:
-    """Contributions of random sets of actions against what their removal really costs."""
+    """Contributions of random sets of actions, compared with what their removal costs."""
     n = len(scenes.owned)
     if n < 2:
         return {}
@@ -323,7 +322,7 @@ def _fidelity(
 def _flips(
     scenes: Scenes, claimed: Contributions, items: Sequence[int], config: FaithfulnessConfig
 ) -> dict[str, float]:
-    """Items that leave the list without their weightiest action, and without any one action."""
+    """Items that leave the list without their strongest action, and without a random one."""
     best, any_one = [], []
     for column, item in enumerate(items):
         flips = [scenes.flips(item, frozenset([a]), config.k) for a in range(len(scenes.owned))]
@@ -362,7 +361,7 @@ def _curves(
 
 
 def _unled(scenes: Scenes, item: int, every: frozenset[int], kept: frozenset[int]) -> float:
-    """What an item lacks of a lead with some actions alone, up to a constant."""
+    """The negative lead of an item with only some actions, up to a constant."""
     return -scenes.lead(item, every - kept)
 
 
@@ -407,7 +406,7 @@ def _first_reasons(
 def _counterfactuals(
     scenes: Scenes, claimed: Contributions, rivals: Sequence[int], config: FaithfulnessConfig
 ) -> dict[str, float]:
-    """How few actions carry the first items."""
+    """How few actions the first items depend on."""
     found: list[float] = []
     sizes: list[float] = []
     for place in range(min(config.counterfactuals, config.k, len(rivals))):

@@ -1,8 +1,8 @@
-"""Measure all that a recommender lets be measured.
+"""Measure the faithfulness of a recommender's reasons, as far as it allows.
 
-docs/concepts/faithfulness.md explains each measure. Everything is averaged per user first;
-intervals are bootstraps over users. Measures that need something a method does not offer, such
-as scores without some facts, stay empty.
+docs/concepts/faithfulness.md explains each measure. Values are averaged per user first; intervals
+are bootstraps over users. Measures that need something a method doesn't offer, such as scores
+without some facts, stay empty.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from loger.data.splits import Split
 from loger.engine import Engine, LocalEngine, Progress, silent
 from loger.errors import LogerError
 from loger.evaluation.faithfulness.actions import Acts, LogerActions, by_actions
-from loger.evaluation.faithfulness.deletion import Rescore, deletions
-from loger.evaluation.faithfulness.planted import recovered
+from loger.evaluation.faithfulness.paths import Rescore, deletions, recovered
 from loger.evaluation.faithfulness.report import FaithfulnessConfig, FaithfulnessReport
 from loger.explain.attribution import explain
 from loger.graph import KnowledgeGraph, Path, whole
@@ -37,16 +36,16 @@ from loger.rules import Rule, RuleSet
 
 @dataclass(frozen=True, slots=True)
 class Probes:
-    """What a recommender offers beyond its reasons; None leaves the lines empty."""
+    """What a recommender offers beyond its reasons; None leaves the corresponding lines empty."""
 
     weights: Mapping[Rule, float] | None = None
-    """Rule weights w, 0 for others; without them Q_w is made of the weights of emitted paths."""
+    """Rule weights w, 0 for other rules; without them, Q_w uses the weights of the shown paths."""
     rescore: Rescore | None = None
     """Scores without facts, for the measures over paths."""
     acts: Acts | None = None
-    """What actions give, and scores without them, for the measures over actions."""
+    """Contributions of actions and scores without them, for the measures over actions."""
     decompose: Callable[[int, Sequence[int]], Sequence[tuple[ArrayLike, float]]] | None = None
-    """(user, items) → for each the contributions shown and the logit they should add up to."""
+    """(user, items) → for each item its contributions, and the logit they should add up to."""
     permuted: Explains | None = None
     """The same recommender with its rule weights permuted."""
     explain: Callable[[Ints, Ints, int], Sequence[Sequence[Path]]] | None = None
@@ -54,12 +53,12 @@ class Probes:
     demo: Demo | None = None
     """The planted data, where the truth is known."""
     graph: KnowledgeGraph | None = None
-    """What the rules and paths are of, where that has derived relations; None: the split's."""
+    """The graph of rules and paths, if it has derived relations; None takes the split's."""
 
     @classmethod
     def of(cls, recommender: object, **more: Any) -> Self:
-        """What can be seen of a recommender: ``weights_`` beside ``rules_``, and methods
-        ``rescore``, ``decompose`` and ``explain_paths``; ``more`` is added or put in place."""
+        """The probes that a recommender offers: ``rules_`` with ``weights_``, and the methods
+        ``rescore``, ``decompose`` and ``explain_paths``; ``more`` adds or replaces probes."""
         seen: dict[str, Any] = {
             "weights": weights_of(recommender) if hasattr(recommender, "rules_") else None,
             "rescore": getattr(recommender, "rescore", None),
@@ -86,11 +85,18 @@ def faithfulness_report(
     engine: Engine | None = None,
     progress: Progress = silent,
 ) -> FaithfulnessReport:
-    """Measure all that a recommender lets be measured, on the split that it was fitted on.
+    """Measure a recommender on the split that it was fitted on.
 
-    History is counted over ``rules``, which need not be those of the recommender: a path that
-    follows none of them counts as a rule of its own. ``probes`` is by default what ``Probes.of``
-    sees of the recommender.
+    Args:
+        recommender: shows paths for its items.
+        split: the data it was fitted on.
+        rules: the rules over which histories are counted; they needn't be the recommender's. A
+            path that follows none of them counts as a rule of its own.
+        config: how much to measure.
+        probes: what the recommender offers beyond its reasons; by default ``Probes.of`` it.
+        name: the title of the report.
+        engine: where to run.
+        progress: is told how far the measurement is.
     """
     config = config or FaithfulnessConfig()
     probes = probes or Probes.of(recommender)
@@ -128,7 +134,7 @@ def faithfulness_report(
 
 
 def _chosen_users(split: Split, config: FaithfulnessConfig) -> NDArray[np.int64]:
-    """Users with a history, as many as wanted, ascending."""
+    """Users with a history, as many as configured, ascending."""
     users = np.unique(split.pairs("train")[0]).astype(np.int64)
     if not len(users):
         raise LogerError(f"{split.dataset.name} has no user with training items to ask about")
@@ -139,7 +145,7 @@ def _chosen_users(split: Split, config: FaithfulnessConfig) -> NDArray[np.int64]
 
 
 def _probed_rows(users: NDArray[np.int64], config: FaithfulnessConfig) -> NDArray[np.int64]:
-    """The users whose scores are made anew, by row, ascending."""
+    """The rows of the users who are scored again, ascending."""
     n = len(users) if config.probed is None else min(config.probed, len(users))
     rng = np.random.default_rng([config.seed, 0x9F0B])
     return np.sort(rng.choice(len(users), size=n, replace=False))
@@ -164,7 +170,7 @@ def _emitted(
     users: NDArray[np.int64],
     lists: Sequence[list[ExplainedItem]],
 ) -> list[list[tuple[Path, float]]]:
-    """Each user's paths that Q_f is made of; who has too few is asked for a longer list."""
+    """Each user's paths for Q_f; for users with too few, a longer list is requested."""
     out = [measures.emitted(own) for own in lists]
     short = [row for row, own in enumerate(out) if len(own) < measures.EMITTED]
     if short:
@@ -184,7 +190,7 @@ def _divergences(
     probes: Probes,
     config: FaithfulnessConfig,
 ) -> dict[str, Doubles]:
-    """JS_f and JS_w with what they are to be held against."""
+    """JS_f and JS_w with their floor and controls."""
     floor, even, sample = (np.random.default_rng([config.seed, 0x15, k]) for k in range(3))
     strays = np.zeros((len(counts), 1), dtype=np.int64)
     whole = np.concatenate([counts, strays], axis=1)  # history never strays from the rules
@@ -213,8 +219,8 @@ def _divergences(
 
 
 def _with_pathless(shares: Doubles, pathless: NDArray[np.bool_]) -> Doubles:
-    """Distributions in which users who were shown nothing have all of it outside the rules, where
-    history never is: their divergence is 1, so that silence does not pass for faithfulness."""
+    """Distributions in which users who were shown no path have all mass outside the rules, where
+    history has none. Their divergence is 1, so that silence doesn't pass for faithfulness."""
     out = shares.copy()
     out[pathless & np.isnan(shares[:, 0])] = np.eye(shares.shape[1])[-1]
     return out
@@ -227,7 +233,7 @@ def _of_paths(
     rules: RuleSet,
     probes: Probes,
 ) -> dict[str, Doubles]:
-    """What can be said of the paths without scoring anew."""
+    """Measures of the paths that need no new scores."""
     sequences = {rule.relations for rule in rules}
     valid, along, errors = [], [], []
     for user, own in zip(users.tolist(), shown, strict=True):
@@ -251,10 +257,9 @@ def _of_paths(
 def loger_probes(model: LOGER, demo: Demo | None = None, seed: int = 0) -> Probes:
     """All probes of a fitted LOGER; ``demo`` if it was fitted on planted data.
 
-    Scores anew are those of the same encoder and weights on the graph without the facts: users
-    are folded in anew, paths counted anew. ``seed`` permutes the rule weights.
+    Scores without facts use the same encoder and weights on the graph without them: users are
+    folded in and paths counted again. ``seed`` permutes the rule weights.
     """
-
     ranker = model.ranker_
 
     def decompose(user: int, items: Sequence[int]) -> list[tuple[ArrayLike, float]]:

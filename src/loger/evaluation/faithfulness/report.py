@@ -1,4 +1,4 @@
-"""What a measurement of faithfulness found, for people and files."""
+"""The results of a faithfulness measurement, as tables and JSON."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from loger.metrics.faithfulness import Prediction
 from loger.metrics.report import resampled_means
 
 LINES: dict[str, str] = {
-    "carried_1": "share of the lead that the first reason carries",
+    "carried_1": "share of the lead that the first reason explains",
     "carried_3": "  the first three",
     "carried_5": "  the first five",
-    "carried_of_actions_1": "share of what all reasons give that the first carries",
+    "carried_of_actions_1": "share of all contributions that comes from the first reason",
     "carried_of_actions_3": "  the first three",
     "carried_of_actions_5": "  the first five",
-    "r2": "how well contributions foretell a removal (infidelity R²)",
-    "r2_permuted": "  control: contributions permuted",
+    "r2": "how well contributions predict a removal (infidelity R²)",
+    "r2_permuted": "  control: contributions shuffled",
     "r2_scaled": "  the same up to a constant and a factor (squared correlation)",
-    "r2_scaled_permuted": "  control: contributions permuted",
+    "r2_scaled_permuted": "  control: contributions shuffled",
     "deletion": "removing the largest first: chance 0, greedy oracle 1",
     "insertion": "adding the largest first: chance 0, greedy oracle 1",
     "undecidable_deletion": "  items where the oracle removes no better than chance",
@@ -42,43 +42,43 @@ LINES: dict[str, str] = {
     "fid_plus_others": "  control: without equally many other actions",
     "fid_plus_difference": "  difference, user by user",
     "fid_minus": "lead lost without a random part of the other actions (Fid₋)",
-    "counterfactual_found": "first items that up to three of the user's actions carry",
+    "counterfactual_found": "first items that depend on up to three of the user's actions",
     "counterfactual_size": "  how many actions",
-    "js_f": "JS_f: rules of emitted paths against history",
+    "js_f": "JS_f: rules of the shown paths compared with history",
     "js_f_sampled": "JS_f with 1,000 sampled paths of history",
-    "js_w": "JS_w: rule weights against history",
+    "js_w": "JS_w: rule weights compared with history",
     "floor": "  floor: as many draws from history itself",
     "random": "  control: as many rules drawn at random",
-    "random_w": "  control: all rules weigh alike",
-    "emitted": "paths emitted",
+    "random_w": "  control: equal weights for all rules",
+    "emitted": "paths shown",
     "pathless": "users without any path, whose JS counts as 1",
     "validity": "validity",
-    "along_rules": "paths along a rule",
+    "along_rules": "share of paths that follow a rule",
     "coverage": "coverage@k",
     "decomposition_error": "decomposition error, largest",
     "recovered_rule": "planted reasons recovered: rule of the first path",
-    "recovered_path": "planted reasons recovered: the very path among those shown",
-    "recovered_action": "  the first reason is an action that the planted rule leads from",
-    "recovered_very_action": "  it is the very action of the first walk",
-    "recoverable_very_action": "  ceiling: who knows all but the dice",
-    "reliability_error": "  confidence against how often reasons are right, mean error",
-    "share_error": "  the same of their shares of what speaks for a purchase",
+    "recovered_path": "planted reasons recovered: the exact path is among those shown",
+    "recovered_action": "  the first reason is an action from which the planted rule starts",
+    "recovered_very_action": "  it is the exact action of the first walk",
+    "recoverable_very_action": "  ceiling: everything known except the dice",
+    "reliability_error": "  confidence compared with how often reasons are right, mean error",
+    "share_error": "  the same for their shares of a purchase's positive contributions",
     "changed_by_permuting": "first reasons changed by permuting rule weights",
-    "repeatable": "two calls give equal bytes",
+    "repeatable": "two calls return equal bytes",
     "comprehensiveness": "lead lost without the facts of the shown paths",
-    "insufficiency": "lead lost with no other fact of the user",
+    "insufficiency": "lead lost with only the facts of the shown paths",
     "flip": "items that leave the list without the facts of the shown paths",
-    "flip_compared": "  where both controls are defined",
+    "flip_compared": "  of these, items with both controls",
     "flip_random_paths": "  control: random paths of the same pair",
     "flip_user_edges": "  control: random facts of the user",
-    "flip_with_others": "  where as many other paths exist",
+    "flip_with_others": "  of these, items with as many other paths",
     "flip_other_paths": "  control: as many random paths that were not shown",
 }
-"""The lines of a report, in order: over actions, against history, of the paths themselves; last
-the deletion of paths, which saturates where users have few interactions."""
+"""The lines of a report in order: actions, history, paths; last the deletion of paths, which
+saturates where users have few interactions."""
 
 LENGTHS: dict[str, float] = {"short": 4, "middle": 9, "long": np.inf}
-"""Histories by how many interactions they have at most."""
+"""Groups of histories, by the largest number of interactions."""
 
 _PREDICTED = {
     "r2": ("r2", False),
@@ -86,7 +86,7 @@ _PREDICTED = {
     "r2_scaled": ("r2", True),
     "r2_scaled_permuted": ("r2_permuted", True),
 }
-"""Lines made of sums over users: which sums, and whether a factor is allowed for."""
+"""Lines that are ratios of sums over users: which sums, and whether a factor is allowed."""
 
 
 SAMPLES, LEVEL = 1000, 0.95
@@ -95,20 +95,20 @@ SAMPLES, LEVEL = 1000, 0.95
 
 @dataclass(frozen=True, slots=True)
 class FaithfulnessConfig:
-    """How much is measured."""
+    """How much to measure."""
 
     k: int = 10
     """Length of the lists."""
     paths: int = 3
-    """Paths shown for each item, whose facts are deleted together."""
+    """Paths shown for each item; their facts are deleted together."""
     users: int | None = 50
-    """Users drawn among those with a history; 50 as in the paper, None: all."""
+    """Number of users, drawn among those with a history; 50 as in the paper, None for all."""
     probed: int | None = 50
-    """Of these, users whose scores are made anew; None: all."""
+    """Number of these users who are scored again without some facts; None for all."""
     counterfactuals: int = 1
-    """Items of each probed user that the fewest decisive actions are sought for."""
+    """Items of each probed user for which to find the fewest decisive actions."""
     curves: int = 3
-    """Items of each probed user that actions are removed and added one by one for."""
+    """Items of each probed user for which to remove and add actions one by one."""
     seed: int = 0
 
 
@@ -134,7 +134,7 @@ class FaithfulnessReport:
     """By line, one value per user (or per case); NaN where it is not defined."""
 
     def __getitem__(self, line: str) -> Mean | None:
-        """One measure; None if the recommender could not be asked."""
+        """One measure; None if the recommender doesn't offer what it needs."""
         if line not in LINES:
             raise UnknownNameError("measure", line, LINES)
         if line in _PREDICTED:
@@ -150,7 +150,7 @@ class FaithfulnessReport:
         return self._interval(float(values.mean()), resampled, len(values))
 
     def _predicted(self, line: str, scaled: bool) -> Mean | None:
-        """R² of sums over users; users are drawn with all of theirs."""
+        """R² from sums over users; the bootstrap draws whole users."""
         parts = [self.values.get(f"{line}:{part}", np.empty(0)) for part in Prediction._fields]
         sums = np.stack(parts, axis=1)
         sums = sums[~np.isnan(sums).any(axis=1)]
@@ -169,8 +169,8 @@ class FaithfulnessReport:
 
     @property
     def ratios(self) -> dict[str, float]:
-        """The deletion flip rate over that of each control, and how far each divergence has come
-        on the way from its floor (0) to its control (1); only those that are defined."""
+        """The deletion flip rate divided by that of each control, and each divergence on a scale
+        from its floor (0) to its control (1); only those that are defined."""
         out = {}
         for rate, control, than in (
             ("flip_compared", "flip_random_paths", "random paths of the same pair"),
@@ -179,7 +179,7 @@ class FaithfulnessReport:
         ):
             flip, other = self[rate], self[control]
             if flip is not None and other is not None and other.mean > 0:
-                out[f"items leave the list so many times as often as without {than}"] = (
+                out[f"items leave the list this many times as often as without {than}"] = (
                     flip.mean / other.mean
                 )
         floor = self["floor"]
@@ -189,13 +189,13 @@ class FaithfulnessReport:
                 way = end.mean - floor.mean
                 if way:  # a single rule leaves no way to go
                     name = line.replace("js", "JS")
-                    out[f"{name} on the way from its floor (0) to its control (1)"] = (
+                    out[f"{name} on a scale from its floor (0) to its control (1)"] = (
                         here.mean - floor.mean
                     ) / way
         return out
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything but the values of single users, for JSON."""
+        """Everything except the values of single users, for JSON."""
         lines = {line: self[line] for line in LINES}
         return {
             "name": self.name,

@@ -9,17 +9,18 @@ come nearest to the paper's three data sets, with its statistics to compare.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from shutil import rmtree
 from typing import get_args
 
 import polars as pl
 
-from loger.data.assemble import assemble, core
+from loger.data.assemble import NO_FACTS, PAIR, assemble, in_core
 from loger.data.dataset import Dataset, Note
 from loger.data.readers.plain import read_interactions
+from loger.data.table_files import note
 from loger.engine import Progress, silent
 from loger.errors import DataError, LogerError, UnknownNameError
 from loger.tables.reviews import parts, review_facts
@@ -38,32 +39,24 @@ PATTERNS = "loger.tables.reviews.aspects:mentions"
 
 @dataclass(frozen=True)
 class AmazonConfig:
-    """What of the raw data becomes part of the graph."""
+    """Which parts of the raw data enter the graph."""
 
     user_core: int = 5
     """Items that a user must have; with fewer there is nothing to hold out and learn from."""
     item_core: int = 5
     """Users that an item must have; Amazon's own 5-core files are cut so."""
     min_rating: float | None = None
-    """Reviews with fewer stars are no purchases; None takes all, as the paper does."""
+    """Reviews with fewer stars don't count as purchases; None counts all, like the paper."""
     min_mentions: int = 5
-    """Reviews that a feature must occur in; rarer ones are mostly errors of the miner."""
-    min_styles: int = 5
-    """Reviews that a style must occur in."""
+    """Reviews that a feature or style must occur in; rarer ones are mostly errors of the miner."""
     min_items: int = 2
     """Items that a brand, category or product outside the catalogue must have; with one it
     links nothing to anything."""
     hub_share: float = 0.5
     """A brand, category, feature or style that more than this share of the items (or users)
     have is left out: it tells hardly anyone apart, and most paths would lead through it."""
-    max_related: int = 50
-    """also_buy and also_view links taken per item, in the dump's order, best first."""
-    category_levels: int = 5
-    """Levels of the category tree; what stands deeper are mostly scraped features."""
-    price_bins: int = 5
-    """Quantile bins of the price within a category."""
     leave_out: tuple[str, ...] = field(default=())
-    """Relations that are not wanted."""
+    """Relations to leave out."""
 
     def __post_init__(self) -> None:
         for name in self.leave_out:
@@ -107,9 +100,9 @@ def build(
     named = extractor if isinstance(extractor, str) else parts.name_of(extractor)
     if named:
         parts.named_extractor(named)  # an error before work starts, not in the workers
-    make = _maker(work, strict, workers, progress)
-    review_parts = make("reviews", Path(reviews), named)
-    products = None if meta is None else make("products", Path(meta), "")
+    make = partial(parts.make, work=work, strict=strict, workers=workers, progress=progress)
+    review_parts = make("reviews", Path(reviews), extractor=named)
+    products = None if meta is None else make("products", Path(meta), extractor="")
     notes = _notes(review_parts) + ([] if products is None else _notes(products))
     interactions = _interactions(review_parts, config, notes)
     if parts_file is not None:
@@ -130,7 +123,7 @@ def build(
     dataset = assemble(
         name or Path(reviews).name.split(".")[0],
         interactions.drop("row"),
-        pl.concat(facts, how="diagonal") if facts else pl.DataFrame(schema=review_facts.FACTS),
+        pl.concat([NO_FACTS, *facts], how="diagonal"),
         interaction="purchase",
         labels=labels,
         notes=notes,
@@ -149,14 +142,6 @@ def clear(work: Path) -> None:
         work.rmdir()
 
 
-def _maker(
-    work: Path, strict: bool, workers: int, progress: Progress
-) -> Callable[[parts.Kind, Path, str], Parts]:
-    return lambda kind, path, extractor: parts.make(
-        kind, path, work, extractor, strict=strict, workers=workers, progress=progress
-    )
-
-
 def _interactions(review_parts: Parts, config: AmazonConfig, notes: list[Note]) -> pl.DataFrame:
     """The reviews that stay, in the order of the file: line, user, item, rating, time, and the
     number of each among all reviews that could be read, as ``row``."""
@@ -165,20 +150,17 @@ def _interactions(review_parts: Parts, config: AmazonConfig, notes: list[Note]) 
     )
     if config.min_rating is not None:
         low = interactions.filter(pl.col("rating") < config.min_rating)
-        _note(notes, f"reviews with fewer than {config.min_rating:g} stars left out", low)
+        note(notes, f"reviews with fewer than {config.min_rating:g} stars left out", low, *PAIR)
         interactions = interactions.filter(pl.col("rating") >= config.min_rating)
-    users, items = (
-        interactions[c].cast(pl.Categorical).to_physical().to_numpy() for c in ("user", "item")
-    )
-    stay = core(users, items, config.user_core, config.item_core)
-    gone = interactions.filter(~pl.Series(stay))
-    what = f"reviews outside the core ({config.user_core} items a user, {config.item_core} an item)"
-    _note(notes, f"{what} left out", gone)
-    interactions = interactions.filter(pl.Series(stay))
+    stay = in_core(interactions, config.user_core, config.item_core)
+    limits = f"{config.user_core} items a user, {config.item_core} users an item"
+    gone = interactions.filter(~stay)
+    note(notes, f"reviews outside the core ({limits}) left out", gone, *PAIR)
+    interactions = interactions.filter(stay)
     if not len(interactions):
         raise DataError(
-            f"no reviews are left: no users have {config.user_core} items or more while those "
-            f"items have {config.item_core} users or more",
+            f"no reviews are left: no user has at least {config.user_core} items while those "
+            f"items have at least {config.item_core} users",
             path=review_parts.path,
             remedy="lower these limits: --set user_core=2 --set item_core=2",
         )
@@ -197,11 +179,14 @@ def _with_parts(interactions: pl.DataFrame, path: Path, notes: list[Note]) -> pl
     parted = parted.select("user", "item", "part").unique(["user", "item"], maintain_order=True)
     joined = interactions.join(parted, on=["user", "item"], how="left", maintain_order="left")
     without = joined.filter(pl.col("part").is_null())
-    _note(notes, f"reviews that {path.name} gives no part left out", without)
+    note(
+        notes,
+        f"reviews left out because {path.name} doesn't say which part they are in",
+        without,
+        *PAIR,
+    )
     strange = parted.join(interactions, on=["user", "item"], how="anti", maintain_order="left")
-    if len(strange):
-        first = f"{strange['user'][0]} {strange['item'][0]}"
-        notes.append(Note(f"pairs of {path.name} without a review left out", len(strange), first))
+    note(notes, f"pairs in {path.name} without a review left out", strange, *PAIR)
     return joined.drop_nulls("part")
 
 
@@ -218,12 +203,6 @@ def _notes(source: Parts) -> list[Note]:
         )
         for kind, (count, line, value) in sorted(tally.kinds.items())
     ]
-
-
-def _note(notes: list[Note], what: str, rows: pl.DataFrame) -> None:
-    if len(rows):
-        first = f"{rows['user'][0]} {rows['item'][0]}, line {rows['line'][0]}"
-        notes.append(Note(what, len(rows), first))
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ sheet, a price a range or a script. What makes a line useless raises
 left out.
 
 Large files are read block by block (``blocks``), and a ``Tally`` counts the lines that could not be
-used. A block is so many lines of a file, so that its number alone says what it holds: work on
+used. Every block has the same number of lines, so its number says which lines it has, and work on
 blocks can be interrupted and taken up again. Compression is known by the first bytes, not by the
 name: browsers like to unpack a download and to leave its name.
 """
@@ -102,7 +102,7 @@ def review(fields: dict[str, Any]) -> Review:
     time = _number(fields.get("unixReviewTime" if old else "timestamp"), "no time")
     time = time if old else time // 1000
     if abs(time) > _LATEST:
-        raise BrokenLineError("no time that can be")
+        raise BrokenLineError("an impossible time")
     parts = (fields.get("summary" if old else "title"), fields.get("reviewText" if old else "text"))
     text = " .\n ".join(part for part in parts if isinstance(part, str) and part)
     styles = _styles(fields.get("style")) if old else {}
@@ -262,7 +262,7 @@ class Tally:
 
 
 def blocks(path: Path, size: int) -> Iterator[Block]:
-    """A file in blocks of so many lines; damage within a compressed file ends it."""
+    """A file in blocks of ``size`` lines; it ends where a compressed file is damaged."""
     try:
         raw = path.open("rb")
     except OSError as error:

@@ -153,8 +153,8 @@ def _worked(
         )
     except BrokenProcessPool:
         raise LogerError(
-            "a process that was mining has died, maybe for lack of memory; the same command goes "
-            'on where it was, with fewer workers (a script needs `if __name__ == "__main__":`)'
+            "a worker process died, perhaps for lack of memory; run the command again, with fewer "
+            'workers, and it resumes (a script needs `if __name__ == "__main__":`)'
         ) from None
 
 
@@ -284,10 +284,10 @@ def name_of(extractor: Extractor | None) -> str:
     module, name = getattr(extractor, "__module__", ""), getattr(extractor, "__qualname__", "")
     if not module or not name or "<" in name:
         raise DataError(
-            "the extractor must be a function at the top of a module, so that other processes "
-            "can import it by name",
+            "the extractor should be a function at the top level of a module, because other "
+            "processes import it by name",
             value=repr(extractor),
-            remedy="write it with def at the top of a file",
+            remedy="define it with def at the top level of a file",
         )
     return f"{module}:{name}"
 
@@ -345,5 +345,5 @@ def _nothing(parts: Parts, kind: Kind) -> DataError:
         f"none of its {parts.lines:,} lines is one of the {kind} in the layout of 2018 or 2023"
         + (f" ({found})" if found else ""),
         path=parts.path,
-        remedy="check that --reviews and --meta are the right way round and the files whole",
+        remedy="check that --reviews and --meta aren't swapped and that the files are complete",
     )

@@ -16,22 +16,22 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
+from loger.data.assemble import facts_of
 from loger.data.dataset import Note
 from loger.data.readers.sentiment import read_mentions
+from loger.data.table_files import note
 from loger.tables.reviews.parts import Parts
 
 if TYPE_CHECKING:
     from loger.tables.reviews.amazon import AmazonConfig
 
 
-FACTS = {
-    "head": pl.String,
-    "relation": pl.String,
-    "tail": pl.String,
-    "head_type": pl.String,
-    "tail_type": pl.String,
-    "source": pl.Int64,
-}
+CATEGORY_LEVELS = 5
+"""Levels of the category tree; what stands deeper are mostly scraped features."""
+MAX_RELATED = 50
+"""also_buy and also_view links taken per item, in the dump's order, best first."""
+PRICE_BINS = 5
+"""Quantile bins of the price within a category."""
 LEAST_PRICED = 50
 """Priced items that a category needs for bins of its own; else its parent's are taken."""
 _MOODS = {"+1": "good", "0": "neutral", "-1": "bad"}
@@ -61,7 +61,7 @@ def of_reviews(
         labels = feature_labels(spoken["value"].unique(maintain_order=True))
     wanted = [r for r in ("like_style", "has_style") if r not in config.leave_out]
     if wanted:
-        styles = _spoken(review_parts, kept, "styles", config.min_styles, notes)
+        styles = _spoken(review_parts, kept, "styles", config.min_mentions, notes)
         styles = _capped(styles, interactions, config, "styles", notes)
         cells = pl.col("value").str.splitn("\t", 2).struct
         styles = styles.with_columns(
@@ -97,7 +97,7 @@ def _values(review_parts: Parts, kept: pl.DataFrame, column: str) -> Iterator[pl
 def _spoken(
     review_parts: Parts, kept: pl.DataFrame, column: str, least: int, notes: list[Note]
 ) -> pl.DataFrame:
-    """Values that occur in at least so many of the reviews that stay: source, value.
+    """Values that occur in at least ``least`` of the remaining reviews: source, value.
 
     The parts are read twice, so that rare values, by far the most, are never held together.
     """
@@ -146,11 +146,9 @@ def _capped(
         counts = pairs.group_by("value").agg(pl.col("end").n_unique())
         limit = config.hub_share * names.n_unique()
         hubs = counts.filter(pl.col("end") > limit).sort("value")
-        if len(hubs):
-            share = f"more than {config.hub_share:.0%} of the {side}s have"
-            first = hubs["value"][0].replace("\t", " ")
-            notes.append(Note(f"{what} that {share} left out", len(hubs), first))
-            spoken = spoken.join(hubs, on="value", how="anti", maintain_order="left")
+        share = f"more than {config.hub_share:.0%} of the {side}s have"
+        note(notes, f"{what} that {share} left out", hubs["value"].str.replace("\t", " "))
+        spoken = spoken.join(hubs, on="value", how="anti", maintain_order="left")
     return spoken
 
 
@@ -159,18 +157,13 @@ def _both_sides(
 ) -> list[pl.DataFrame]:
     """One fact of the user and one of the item, as far as the relations are wanted."""
     sides = {"mentions": "user", "like_style": "user", "has_feature": "item", "has_style": "item"}
-    return [
-        spoken.select(
-            interactions[side].gather(spoken["source"]).alias("head"),
-            pl.lit(relation).alias("relation"),
-            pl.col("value").alias("tail"),
-            pl.lit(side).alias("head_type"),
-            pl.lit(tail_type).alias("tail_type"),
-            pl.col("source").cast(pl.Int64),
-        )
-        for relation in relations
-        for side in [sides[relation.split("::")[0]]]
-    ]
+    out, source = [], spoken["source"]
+    for relation in relations:
+        side = sides[relation.split("::")[0]]
+        pairs = {"head": interactions[side].gather(source), "tail": spoken["value"]}
+        facts = facts_of(pl.DataFrame(pairs), relation, side, tail_type)
+        out.append(facts.with_columns(source.cast(pl.Int64).alias("source")))
+    return out
 
 
 ALL = "all products"
@@ -190,13 +183,13 @@ def of_products(
     if wanted({"has_brand"}):
         brands = products.select("item", pl.col("brand").alias("tail"))
         made.append(_shared(brands, "has_brand", "brand", len(items), config, notes))
-    levels = _levels(products, config)
+    levels = _levels(products)
     if wanted({"has_category"}):
         tails = levels.select("item", pl.col("category").alias("tail"))
         made.append(_shared(tails, "has_category", "category", len(items), config, notes))
         labels["category"] = {c: c.rsplit(" > ", 1)[-1] for c in levels["category"].unique()}
     if wanted({"has_price"}):
-        prices, names = price_bins(products, levels, config.price_bins)
+        prices, names = price_bins(products, levels, PRICE_BINS)
         made.append(prices)
         labels["price"] = names
     for relation in ("also_buy", "also_view"):
@@ -215,30 +208,17 @@ def _products(product_parts: Parts, items: pl.Series, notes: list[Note]) -> pl.D
         for part in product_parts.scan()
     ]
     products = pl.concat(kept)
-    first = products.unique("item", keep="first", maintain_order=True)
-    if len(first) < len(products):
-        again = products.filter(~pl.col("item").is_first_distinct())
-        example = f"{again['item'][0]}, line {again['line'][0]}"
-        notes.append(
-            Note("products listed twice in the catalogue, the first kept", len(again), example)
-        )
-    missing = wanted.join(first, on="item", how="anti")
-    if len(missing):
-        notes.append(
-            Note("items that the catalogue does not have", len(missing), min(missing["item"]))
-        )
-    return first
+    first = pl.col("item").is_first_distinct()
+    again = products.filter(~first)
+    note(notes, "products listed twice in the catalogue, the first kept", again, "item")
+    missing = wanted.join(products, on="item", how="anti")["item"].sort()
+    note(notes, "items that the catalogue does not have", missing)
+    return products.filter(first)
 
 
 def fact_frame(pairs: pl.DataFrame, relation: str, tail_type: str) -> pl.DataFrame:
     """Facts of items from columns item and tail."""
-    return pairs.select(
-        pl.col("item").alias("head"),
-        pl.lit(relation).alias("relation"),
-        "tail",
-        pl.lit("item").alias("head_type"),
-        pl.lit(tail_type).alias("tail_type"),
-    )
+    return facts_of(pairs, relation, "item", tail_type, "item")
 
 
 def _shared(
@@ -251,28 +231,40 @@ def _shared(
 ) -> pl.DataFrame:
     """Facts whose tails neither too few nor too many items have."""
     pairs = pairs.filter(pl.col("tail").fill_null("") != "")
-    counts = pairs.group_by("tail").agg(pl.col("item").n_unique().alias("n")).sort("tail")
-    rare = counts.filter(pl.col("n") < config.min_items)
-    hubs = counts.filter(pl.col("n") > config.hub_share * n_items)
-    for few, why in (
-        (rare, f"fewer than {config.min_items} items"),
-        (hubs, f"more than {config.hub_share:.0%} of the items"),
-    ):
-        if len(few):
-            what = f"{tail_type}: those that {why} have left out"
-            notes.append(Note(what, len(few), few["tail"][0]))
-            pairs = pairs.join(few, on="tail", how="anti", maintain_order="left")
+    limits = config.min_items, config.hub_share, n_items
+    pairs = without_rare_and_hubs(pairs, tail_type, *limits, "items", notes, head="item")
     return fact_frame(pairs, relation, tail_type)
 
 
-def _levels(products: pl.DataFrame, config: AmazonConfig) -> pl.DataFrame:
+def without_rare_and_hubs(
+    pairs: pl.DataFrame,
+    name: str,
+    least: int,
+    hub_share: float,
+    n: int,
+    what: str,
+    notes: list[Note],
+    head: str = "head",
+) -> pl.DataFrame:
+    """Pairs without tails that fewer than ``least`` heads have, or more than a share of all n;
+    ``name`` is what notes call the tails, ``what`` the heads."""
+    counts = pairs.group_by("tail").agg(pl.col(head).n_unique().alias("n")).sort("tail")
+    for chosen, why in (
+        (pl.col("n") < least, f"fewer than {least} {what}"),
+        (pl.col("n") > max(least, hub_share * n), f"more than {hub_share:.0%} of the {what}"),
+    ):
+        few = counts.filter(chosen)
+        note(notes, f"{name}: values left out because {why} have them", few["tail"])
+        pairs = pairs.join(few, on="tail", how="anti", maintain_order="left")
+    return pairs
+
+
+def _levels(products: pl.DataFrame) -> pl.DataFrame:
     """item, category, depth (from 1), the levels of each item in order."""
     levels = products.select("item", pl.col("categories").alias("category"))
     levels = levels.filter(pl.col("category").list.len() > 0).explode("category")
     depth = pl.col("category").str.count_matches(" > ", literal=True) + 1
-    return levels.with_columns(depth.alias("depth")).filter(
-        pl.col("depth") <= config.category_levels
-    )
+    return levels.with_columns(depth.alias("depth")).filter(pl.col("depth") <= CATEGORY_LEVELS)
 
 
 def price_bins(
@@ -313,8 +305,8 @@ def price_bins(
 def _related(
     products: pl.DataFrame, relation: str, items: pl.Series, config: AmazonConfig, notes: list[Note]
 ) -> pl.DataFrame:
-    """Links between products; those that nobody reviewed need some items that name them."""
-    links = products.select("item", pl.col(relation).list.head(config.max_related).alias("tail"))
+    """Links between products. A product without reviews needs several items that link to it."""
+    links = products.select("item", pl.col(relation).list.head(MAX_RELATED).alias("tail"))
     links = links.filter(pl.col("tail").list.len() > 0).explode("tail")
     links = links.filter(pl.col("tail") != pl.col("item"))
     known = pl.DataFrame({"tail": items}).with_columns(pl.lit("item").alias("tail_type"))
@@ -322,12 +314,9 @@ def _related(
     links = links.with_columns(pl.col("tail_type").fill_null(RELATED))
     outside = links.filter(pl.col("tail_type") == RELATED).group_by("tail").len().sort("tail")
     rare = outside.filter(pl.col("len") < config.min_items)
-    if len(rare):
-        what = (
-            f"{relation}: products outside that fewer than {config.min_items} items name left out"
-        )
-        notes.append(Note(what, len(rare), rare["tail"][0]))
-        links = links.join(rare, on="tail", how="anti", maintain_order="left")
+    few = f"because fewer than {config.min_items} items name them"
+    note(notes, f"{relation}: products outside the catalogue left out {few}", rare["tail"])
+    links = links.join(rare, on="tail", how="anti", maintain_order="left")
     frame = fact_frame(links, relation, RELATED)
     return frame.with_columns(links["tail_type"])
 

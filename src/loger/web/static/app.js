@@ -2,6 +2,7 @@
 
 import { get, post } from "/static/api.js";
 import { byId, h, show } from "/static/dom.js";
+import { drawItem } from "/static/items.js";
 import { picker } from "/static/picker.js";
 import { reasons, testing } from "/static/reasons.js";
 import { drawCompare, drawRules } from "/static/rules.js";
@@ -21,6 +22,8 @@ const state = {
   language: "", // "": the browser's
   style: "sentence", // of the reasons of an item; lists have tiles
   other: null, // the second person in Compare
+  shown: null, // {name, label} of the item in Items
+  hidden: null, // the row that was hidden last
   missing: null, // the name of a user who does not exist, from the address
   view: "people", item: null, list: [],
 };
@@ -86,13 +89,13 @@ async function explain(item, mine = ++asked) {
   state.item = item;
   remember();
   busy(false);
-  for (const button of byId("list").querySelectorAll("button")) {
+  for (const button of byId("list").querySelectorAll("[data-item]")) {
     button.setAttribute("aria-pressed", String(button.dataset.item === item));
   }
   reasons(byId("reasons"), record, { ruleIds: state.ruleIds, off: state.offRules, toggle: toggleRule, why, known,
     every: () => post("explain", { ...who(), item, paths: 0, reasons: "all", style: state.style }),
     without: listed ? () => post("counterfactual", { ...who(), item, k: state.k }) : null, remove: removeItems,
-    id: idOf(record) });
+    id: idOf(record), alike: state.about.takes_new_users ? () => openItem({ name: item, label: record.label }) : null });
 }
 
 // An item that was asked for: its reasons, and on a phone where they are.
@@ -102,6 +105,33 @@ const look = (item) => explain(item).then(reveal, () => busy(false));
 function removeItems(items) {
   items.forEach((item) => state.off.add(item));
   return refresh();
+}
+
+// Never show an item to the user again. The server keeps that, and the focus goes to what takes its place.
+async function hide(row) {
+  const place = state.list.indexOf(row);
+  await tell({ kind: "dislike", user: state.user.name, item: row.item });
+  state.item = null;
+  state.hidden = row;
+  if (await refresh()) return;
+  (byId("list").querySelectorAll(".hide")[place] ?? byId("unhide"))?.focus();
+}
+
+async function unhide() {
+  const { item } = state.hidden;
+  await tell({ kind: "delete", head: state.user.name, relation: "disliked", tail: item, head_type: "user", tail_type: "item" });
+  state.hidden = null;
+  await refresh();
+  byId("list").querySelector("[data-item]")?.focus();
+}
+
+const tell = (event) => post("events", { events: [event] });
+
+// An item and what is like it, wherever it was met.
+function openItem(found) {
+  state.shown = found;
+  showView("items");
+  window.scrollTo(0, 0);
 }
 
 // ── what a person does ──────────────────────────────────────────────────────────────────
@@ -137,7 +167,7 @@ async function chooseUser(found) {
   const answer = await get("history", { user: found.name });
   Object.assign(state, {
     user: { name: answer.user, label: answer.label }, history: answer.items,
-    extra: [], off: new Set(), item: null, missing: null,
+    extra: [], off: new Set(), item: null, missing: null, hidden: null,
   });
   await refresh();
 }
@@ -239,12 +269,18 @@ function drawList(gone, compared, leftOut) {
   h("span", { class: "label" }, row.label, idOf(row), compared ? move(row) : null),
   h("span", { class: "score", title: say("compared with the average item") }, signed(row.explanation.lead, 2)),
   h("span", { class: "because" }, row.explanation.because),
-  placed(row) && h("span", { class: "because quiet" }, placed(row))))));
+  placed(row) && h("span", { class: "because quiet" }, placed(row))),
+  state.user && state.about.takes_events ? h("button", {
+    type: "button", class: "plain hide", title: say("Don't show this again"),
+    "aria-label": say("Don't show {item} again", { item: row.label }), onclick: () => hide(row).catch(() => null),
+  }, "×") : null)));
   const named = (row) => (idOf(row) ? `${row.label} [${row.item}]` : row.label);
   const names = gone.map(named).join(", ");
   const held = leftOut.map((row) => say("{item} (rank {rank} by score): {reason}",
     { item: named(row), rank: row.rank_by_score, reason: row.because }));
-  show(byId("gone"), gone.length ? h("p", {}, say("No longer in the list: {items}", { items: names })) : null,
+  const hidden = state.hidden && h("p", { role: "status" }, say("{item} won't be shown again.", { item: named(state.hidden) }), " ",
+    h("button", { type: "button", class: "plain", id: "unhide", onclick: () => unhide().catch(() => null) }, say("Undo")));
+  show(byId("gone"), hidden, gone.length ? h("p", {}, say("No longer in the list: {items}", { items: names })) : null,
     held.length ? h("div", {}, say("Left out for variety:"), h("ul", {}, held.map((text) => h("li", {}, text)))) : null);
   const moved = state.list.filter((row) => compared && row.before !== row.rank).length;
   byId("status").textContent = plural(state.list.length, "recommendation")
@@ -306,14 +342,29 @@ function drawMissing(name, said) {
   remember();
 }
 
+const VIEWS = ["people", "items", "rules", "compare"];
+
+// The item that was chosen, or else the one being looked at.
+function drawItems() {
+  const row = state.list.find((one) => one.item === state.item) ?? state.list[0];
+  state.shown ??= row ? { name: row.item, label: row.label } : null;
+  const itemField = picker(byId("find-item"), {
+    label: say("Find an item"), kind: "items", hint: say("Type an item"), chosen: openItem, keep: true,
+  });
+  if (!state.shown) return;
+  itemField.set(state.shown.label);
+  drawItem(state.shown, openItem);
+}
+
 function showView(view) {
   state.view = view;
-  for (const name of ["people", "rules", "compare"]) byId(name).hidden = name !== view;
+  for (const name of VIEWS) byId(name).hidden = name !== view;
   for (const button of document.querySelectorAll("nav button")) {
     if (button.dataset.view === view) button.setAttribute("aria-current", "page");
     else button.removeAttribute("aria-current");
   }
   if (view === "rules") drawRules(state.rules, state.offRules, toggleRule);
+  if (view === "items") drawItems();
   if (view === "compare") drawCompare(state.user, state.other, (user) => { state.other = user; remember(); });
   remember();
 }
@@ -336,6 +387,7 @@ function remember() {
   if (state.limit) where.set("at_most", `${state.limit.name}=${state.limit.most}`);
   if (state.k !== 10) where.set("k", state.k);
   if (state.other) where.set("other", state.other.name);
+  if (state.shown && state.view === "items") where.set("shown", state.shown.name);
   if (state.item) where.set("item", state.item);
   history.replaceState(null, "", `#${where}`);
 }
@@ -366,6 +418,7 @@ async function recall(where) {
   const [, name, most] = /^(.+)=([1-9]\d*)$/.exec(where.get("at_most") ?? "") ?? [];
   if (state.about.filters.includes(name)) state.limit = { name, most: Number(most) };
   if (where.get("other")) state.other = await labelled("users", where.get("other"));
+  if (where.get("shown")) state.shown = await labelled("items", where.get("shown"));
   const extra = present(await Promise.all(where.getAll("with").map((name) => labelled("items", name))));
   return { extra: extra.map((one) => ({ item: one.name, label: one.label, time: null })), off: where.getAll("without") };
 }
@@ -440,6 +493,7 @@ async function drawChrome() {
   byId("testing").hidden = !heldOut;
   byId("testing").textContent = testing(heldOut);
   byId("new").disabled = !state.about.takes_new_users;
+  document.querySelector("[data-view=items]").hidden = !state.about.takes_new_users;
   await loadRules();
   field = picker(byId("find-user"), { label: say("Find a user"), kind: "users", hint: say("Type a name"), chosen: chooseUser, keep: true });
   picker(byId("add-item"), { label: say("Add an item"), kind: "items", hint: say("Type an item"), chosen: addItem });
@@ -468,7 +522,7 @@ async function begin() {
     await refresh();
   } else await start(where.get("user"), kept);
   if (where.get("item") && !state.missing) await explain(where.get("item")).catch(() => busy(false));
-  if (["rules", "compare"].includes(where.get("view"))) showView(where.get("view"));
+  if (VIEWS.includes(where.get("view"))) showView(where.get("view"));
   document.body.dataset.ready = "yes";
 }
 

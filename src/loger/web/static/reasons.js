@@ -44,7 +44,9 @@ function bar(from, to, low, high, className) {
   return h("div", { class: "track" }, h("i", { class: className, "left%": left, "width%": Math.max(0.6, right - left) }));
 }
 
+// What a reason is made of: the actions of a group, or the evidence of one action.
 function evidence(reason) {
+  if (reason.members.length) return actions(reason.members);
   const rows = reason.evidence.map((part) => ({ value: part.contribution, text: part.text, paths: part.paths }));
   if (reason.encoder) {
     rows.push({ value: reason.encoder, text: say("Similar overall (learned; no single fact behind it)"), paths: [] });
@@ -77,11 +79,15 @@ function opening(step, low, high, made) {
     below);
 }
 
-// Every action that is no reason, from the strongest on.
+const actions = (list) => h("ul", { class: "evidence" }, list.map((one) => h("li", {},
+  h("span", { class: "number" }, signed(one.total)), h("span", {}, one.text))));
+
+// Every action that is no reason and belongs to none, from the strongest on.
 async function others(record, every) {
   const { reasons: all } = await every();
-  return h("ul", { class: "evidence" }, all.slice(record.reasons.length).map((reason) => h("li", {},
-    h("span", { class: "number" }, signed(reason.total)), h("span", {}, reason.action))));
+  const named = (one) => `${one.relation} ${one.entity.type} ${one.entity.name}`;
+  const shown = new Set(record.reasons.flatMap((one) => [one, ...one.members]).map(named));
+  return actions(all.filter((one) => !shown.has(named(one))).map((one) => ({ ...one, text: one.action })));
 }
 
 function waterfall(record, every) {
@@ -160,7 +166,7 @@ function counterfactual(ask, remove) {
 }
 
 // What is known of the item, so that two of one name can be told apart.
-function known(record, { facts, image }) {
+export function known(record, { facts, image }) {
   const rows = facts.filter((fact) => fact.entities.length);
   const drawn = image ? photograph(record) : null;
   if (!rows.length) return drawn;
@@ -196,13 +202,14 @@ function place({ rank, rank_without_logic: alone, encoder, lead }) {
   return say("{place}, {lead} compared with the average item", { place: ranked, lead: signed(lead) });
 }
 
-export function reasons(root, record, { ruleIds, off, toggle, every, why = null, known: about = { facts: [] }, without = null, remove, id = null }) {
+export function reasons(root, record, { ruleIds, off, toggle, every, why = null, known: about = { facts: [] }, without = null, remove, id = null, alike = null }) {
   const width = Math.max(300, Math.floor(root.clientWidth - 34));
   const drawn = picture(record, width);
   show(root,
     h("h2", {}, record.label, id),
     h("p", { class: "quiet" }, place(record)),
     known(record, about),
+    alike && h("p", {}, h("button", { type: "button", class: "plain", id: "alike", onclick: alike }, say("Similar items"))),
     why && whyNot(why),
     waterfall(record, every),
     h("p", { class: "quiet summary" }, `${record.summary}.`),

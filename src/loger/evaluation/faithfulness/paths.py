@@ -1,18 +1,31 @@
-"""What becomes of recommended items when facts are taken away, and all that was learned stays."""
+"""What becomes of recommended items when facts are removed, and whether reasons are the true ones.
+
+Everything learned stays as it is. Where the truth is known, in the invented shop, a purchase is
+where most of a few random walks along one rule ended. Every action of the user from which the rule
+leads to the item played a part; the walk that came first decided, by chance. So an action counts as
+found if the first reason is one of those, and the *very* action if it is that of the first walk:
+someone who knows all but the dice finds it in 1 of n cases if n actions lead there. Purchases that
+nothing caused have no right reason, so any confident reason is wrong there.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from loger.data.demo import Demo
+from loger.data.splits import Part, Split
 from loger.engine import Engine
+from loger.evaluation.faithfulness.actions import Acts, NamedReason, NamesReasons
 from loger.evaluation.faithfulness.report import FaithfulnessConfig
 from loger.graph import INTERACTION, Graph, KnowledgeGraph, Path
 from loger.graph.arrays import Doubles, Ints
+from loger.grounding import paths
 from loger.metrics import faithfulness as measures
 from loger.metrics.faithfulness import Edge
 from loger.reasoner.search import random_paths
@@ -26,7 +39,7 @@ An engine may send it to another process: a method or a partial of a function, n
 
 @dataclass(slots=True)
 class _Probe:
-    """What deleting facts did to the items of one user."""
+    """The effect of deleting facts on the items of one user."""
 
     comprehensiveness: list[float] = field(default_factory=list)
     insufficiency: list[float] = field(default_factory=list)
@@ -47,7 +60,7 @@ def deletions(
     config: FaithfulnessConfig,
     engine: Engine,
 ) -> dict[str, Doubles]:
-    """Delete what was shown, and what was not, and see what becomes of the items."""
+    """Delete the facts that were shown, and others, and measure what becomes of the items."""
     blocks = [(int(user), own) for user, own in zip(users, shown, strict=True)]
     shared = _Deleting(graph, rules, rescore, config)
     probes = list(engine.map("measuring faithfulness", _probe, blocks, shared))
@@ -58,7 +71,7 @@ def deletions(
 
 
 class _Deleting(NamedTuple):
-    """What probing needs of any user."""
+    """What probing needs for every user."""
 
     graph: KnowledgeGraph
     rules: RuleSet
@@ -101,32 +114,13 @@ def _probe(shared: _Deleting, block: tuple[int, Sequence[ExplainedItem]]) -> _Pr
 
 
 def _own_facts(graph: KnowledgeGraph, user: int) -> list[Edge]:
-    """All facts that a user is part of, in their base direction."""
-    edges = np.arange(graph.indptr[user], graph.indptr[user + 1])
-    return _facts_at(graph, user, edges)
-
-
-def actions_of(graph: KnowledgeGraph, user: int) -> list[tuple[Edge, ...]]:
-    """A user's actions: each interaction with all facts that are known from it alone."""
-    out = []
-    for v in graph.neighbours(user, INTERACTION).tolist():
-        facts = [(user, INTERACTION, v)]
-        if graph.origins is not None:
-            for head, other in ((user, v), (v, user)):
-                lo, hi = graph.indptr[head], graph.indptr[head + 1]
-                edges = lo + np.flatnonzero(graph.origins[lo:hi] == other)
-                facts += _facts_at(graph, head, edges)
-        out.append(tuple(sorted(set(facts))))
-    return out
-
-
-def _facts_at(graph: KnowledgeGraph, head: int, edges: NDArray[np.integer]) -> list[Edge]:
-    """Edges that leave an entity as facts in their base direction."""
-    segments = np.searchsorted(graph.segment_starts, edges, side="right") - 1
-    relations = graph.segment_relations[segments].tolist()
-    n = len(graph.relations)
+    """All facts about a user, in their base direction."""
+    edges, n = slice(graph.indptr[user], graph.indptr[user + 1]), len(graph.relations)
+    segments = np.arange(graph.row_segments[user], graph.row_segments[user + 1])
+    sizes = np.diff(graph.segment_starts)[segments]
+    relations = np.repeat(graph.segment_relations[segments], sizes).tolist()
     return [
-        (head, r, t) if r < n else (t, r - n, head)
+        (user, r, t) if r < n else (t, r - n, user)
         for r, t in zip(relations, graph.tails[edges].tolist(), strict=True)
     ]
 
@@ -183,3 +177,112 @@ class RandomPaths:
         """Random paths of any pairs."""
         pairs = zip(users.tolist(), items.tolist(), strict=True)
         return [self.paths_of(user, [item], n)[0] for user, item in pairs]
+
+
+# ── planted reasons ─────────────────────────────────────────────────────────────────────
+
+
+def planted_cases(
+    demo: Demo,
+    split: Split,
+    rules: RuleSet,
+    part: Part = "test",
+    graph: KnowledgeGraph | None = None,
+) -> tuple[NDArray[np.int32], NDArray[np.int32], list[Path]]:
+    """Purchases of a part that a planted rule caused, with the paths that caused them.
+
+    Includes only purchases whose cause can be found: its rule is among the rules, and its facts
+    are in the graph, by default the split's.
+    """
+    rows = getattr(split, part)
+    graph = graph or split.graph
+    sequences = {rule.relations for rule in rules}
+    kept, causes = [], []
+    for row in rows.tolist():
+        if demo.causes[row] < 0:
+            continue
+        names = demo.planted[demo.causes[row]]
+        path = Path(demo.paths[row], tuple(graph.relation_id(name) for name in names))
+        if path.relations in sequences and path.exists(graph):
+            kept.append(row)
+            causes.append(path)
+    events = split.dataset.interactions
+    return events.users[kept], events.items[kept], causes
+
+
+def recovered(
+    demo: Demo,
+    split: Split,
+    rules: RuleSet,
+    graph: KnowledgeGraph,
+    explain: Callable[[Ints, Ints, int], Sequence[Sequence[Path]]],
+    acts: Acts | None,
+    n_paths: int,
+) -> dict[str, Doubles]:
+    """Whether planted reasons are recovered; one value per purchase, or per reason."""
+    users, items, causes = planted_cases(demo, split, rules, graph=graph)
+    found = measures.reason_recovery(explain(users, items, n_paths), causes)
+    out = {
+        "recovered_rule": found.rule_first.astype(np.float64),
+        "recovered_path": found.path_any.astype(np.float64),
+    }
+    if not isinstance(acts, NamesReasons) or not causes:
+        return out
+    caused, uncaused = acts.reasons(users, items), acts.reasons(*_uncaused(demo, split))
+    named = {rule.relations: rule for rule in rules}
+    leading = [
+        {int(way[1]) for way in paths(graph, named[cause.relations], u, v)}
+        for u, v, cause in zip(users.tolist(), items.tolist(), causes, strict=True)
+    ]
+    out |= _actions(caused, causes, leading)
+    return out | _reliability(caused, causes, uncaused)
+
+
+def _uncaused(demo: Demo, split: Split) -> tuple[Ints, Ints]:
+    """Users and items of test purchases without a cause."""
+    rows = split.test[demo.causes[split.test] < 0]
+    events = split.dataset.interactions
+    return events.users[rows], events.items[rows]
+
+
+def _actions(
+    caused: Sequence[Sequence[NamedReason]], causes: Sequence[Path], leading: Sequence[set[int]]
+) -> dict[str, Doubles]:
+    """Whether the first reason is an action from which the rule starts, and the exact one."""
+    any_of, very = np.zeros(len(causes)), np.zeros(len(causes))
+    for k, (reasons, cause) in enumerate(zip(caused, causes, strict=True)):
+        if reasons and reasons[0].relation == cause.relations[0]:
+            any_of[k] = reasons[0].entity in leading[k]
+            very[k] = reasons[0].entity == cause.entities[1]
+    return {
+        "recovered_action": any_of,
+        "recovered_very_action": very,
+        "recoverable_very_action": np.array([1 / len(entities) for entities in leading]),
+    }
+
+
+def _reliability(
+    caused: Sequence[Sequence[NamedReason]],
+    causes: Sequence[Path],
+    uncaused: Sequence[Sequence[NamedReason]],
+) -> dict[str, Doubles]:
+    """Calibration of reasons: their confidence against how often they are right, over all
+    purchases; and their share of the positive contributions, over purchases with a cause."""
+    speaking = [[r for r in own if r.contribution > 0] for own in (*caused, *uncaused)]
+    edges = [(cause.relations[0], cause.entities[1]) for cause in causes]
+    right = [
+        float((r.relation, r.entity) == edge)
+        for own, edge in zip_longest(speaking, edges)
+        for r in own
+    ]
+    likely = [r.confidence for own in speaking for r in own]
+    totals = [sum(r.contribution for r in own) for own in speaking[: len(caused)]]
+    shares = [
+        r.contribution / whole for own, whole in zip(speaking, totals, strict=False) for r in own
+    ]
+    return {
+        "reliability_error": np.array([measures.reliability_error(likely, right)]),
+        "share_error": np.array([measures.reliability_error(shares, right[: len(shares)])]),
+        "reliability:told": np.array(likely),
+        "reliability:right": np.array(right),
+    }

@@ -1,8 +1,8 @@
-"""Other people's explainers, asked about our model: how much each action matters for an item.
+"""Explainers by other people, applied to our model: how much each action matters for an item.
 
-Each sees the model only through scores without some actions (``Scenes``), or not at all. The first,
-``Ours``, reads its answer off the computation; ``LeaveOneOut`` is the bar to beat, for it asks the
-very question that the measures of ``protocols`` ask.
+Each sees the model only through scores without some actions (``Scenes``), or not at all. ``ours``
+reads its answer off the computation. ``leave_one_out`` is the bar to beat, because it asks the
+same question as the measures of ``other_measures``.
 """
 
 from __future__ import annotations
